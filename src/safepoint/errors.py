@@ -1,0 +1,139 @@
+"""Every refusal of this package is one error of this tree.
+
+    CheckpointError
+    ├── InvalidId            a thread or store name outside the grammar
+    ├── NotFound             no such checkpoint
+    ├── Conflict             another writer took that sequence first
+    ├── CodecError
+    │   ├── EncodeError      the state holds something that cannot be kept faithfully
+    │   └── DecodeError      the bytes are not what this codec writes
+    ├── LimitExceeded        too large, too deep, too many
+    ├── SealError
+    │   ├── RecordMalformed  not a sealed record
+    │   ├── UnknownKey       sealed by a key that is not on the keyring
+    │   ├── SealBroken       changed after it was sealed
+    │   └── WrongPlace       genuine, but of another store, thread or sequence
+    ├── KeyRefused           a key that is unsafe to use
+    ├── StorageError
+    │   ├── UnsafeLocation   others could change what is stored there
+    │   ├── StorageFull      no room; nothing was saved
+    │   └── StorageUnavailable
+    └── WorkflowMismatch     the checkpoint belongs to a different workflow
+
+An error says what happened and what to do next, on one line. It carries no state and no key.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+
+class CheckpointError(Exception):
+    """The root of the tree: catch this to catch every refusal.
+
+    Attributes:
+        what: what happened, as one sentence.
+        do: what to do next, as one or two sentences.
+    """
+
+    def __init__(self, what: str, do: str) -> None:
+        super().__init__(what, do)
+        self.what = what
+        self.do = do
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.do}"
+
+
+class InvalidId(CheckpointError, ValueError):
+    """A thread or store name is outside the grammar, so it never reaches a file name or a query."""
+
+
+class NotFound(CheckpointError, LookupError):
+    """There is no checkpoint at that place."""
+
+
+class Conflict(CheckpointError):
+    """Another writer saved that sequence first. Nothing was overwritten."""
+
+
+class CodecError(CheckpointError):
+    """State could not be turned into bytes, or bytes into state."""
+
+
+class EncodeError(CodecError, TypeError):
+    """The state holds a value that could not be restored faithfully, so it is not saved."""
+
+
+class DecodeError(CodecError, ValueError):
+    """The bytes are not what this codec writes, so nothing was built from them."""
+
+
+class LimitExceeded(CheckpointError, ValueError):
+    """A record or state is larger, deeper or has more items than its limit."""
+
+
+class SealError(CheckpointError):
+    """A record failed verification. Nothing in it was decoded."""
+
+
+class RecordMalformed(SealError):
+    """The bytes are not a sealed record: unsealed, cut short, or of another version."""
+
+
+class UnknownKey(SealError):
+    """The record names a key that is not on the keyring."""
+
+
+class SealBroken(SealError):
+    """The record was changed after it was sealed."""
+
+
+class WrongPlace(SealError):
+    """The record is genuine but belongs to another store, thread or sequence."""
+
+
+class KeyRefused(CheckpointError):
+    """A key is missing, malformed, or readable by others."""
+
+
+class StorageError(CheckpointError):
+    """The storage could not do what was asked."""
+
+
+class UnsafeLocation(StorageError):
+    """Somebody else could change what is stored at that path."""
+
+
+class StorageFull(StorageError):
+    """There is no room. Nothing was saved, and what was there is intact."""
+
+
+class StorageUnavailable(StorageError):
+    """The storage cannot be reached, read or written right now."""
+
+
+class WorkflowMismatch(CheckpointError):
+    """The checkpoint was written by a different workflow, or by other steps."""
+
+
+def quoted(value: object) -> str:
+    """Show a value that may come from an attacker: ASCII, one line, at most 60 characters."""
+    text = ascii(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def shell(path: str) -> str:
+    """Write a path as one word for a shell: ASCII, on one line, ready to paste."""
+    if path.isascii() and path.isprintable():
+        return shlex.quote(path)
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError:  # no file can have this name
+        encoded = path.encode("utf-8", "surrogatepass")
+    escaped = "".join(
+        chr(byte) if 0x20 <= byte < 0x7F and byte not in b"'\\" else f"\\x{byte:02x}"
+        for byte in encoded
+    )
+    return f"$'{escaped}'"
