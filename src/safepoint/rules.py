@@ -1,0 +1,63 @@
+"""The rules, read from `rules.toml`: the one place where the guidance is written down."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from types import MappingProxyType
+from typing import Final, Literal
+
+Severity = Literal["danger", "warning", "info"]
+LEGS: Final = ("attack", "defence", "test", "check")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One piece of guidance, and the four legs that it stands on.
+
+    Attributes:
+        id: `SP01` to `SP27`; it never changes its meaning.
+        theme: the group in which the rules page lists it.
+        title: the rule as one line.
+        severity: how much ignoring it costs.
+        source: where the rule comes from.
+        callout: the text that every page shows, word for word.
+        page: the page that teaches it, or None while it is planned.
+        legs: for attack, defence, test and check, what holds the rule up today.
+    """
+
+    id: str
+    theme: str
+    title: str
+    severity: Severity
+    source: str
+    callout: str
+    page: str | None
+    legs: Mapping[str, tuple[str, ...]]
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The legs that are still planned."""
+        return tuple(leg for leg in LEGS if not self.legs[leg])
+
+
+def _read() -> Mapping[str, Rule]:
+    text = resources.files("safepoint").joinpath("rules.toml").read_text(encoding="utf-8")
+    rules = {}
+    for entry in tomllib.loads(text)["rule"]:
+        legs = entry.pop("legs", {})
+        unknown = set(legs) - set(LEGS)
+        if unknown or entry["id"] in rules:
+            problem = f"unknown legs {unknown}" if unknown else "a second entry"
+            raise ValueError(f"rules.toml: {entry['id']} has {problem}")
+        rules[entry["id"]] = Rule(
+            **{"page": None, **entry, "callout": entry["callout"].strip()},
+            legs=MappingProxyType({leg: tuple(legs.get(leg, ())) for leg in LEGS}),
+        )
+    return MappingProxyType(rules)
+
+
+RULES: Final = _read()
+"""Every rule by its id, in order."""

@@ -1,0 +1,63 @@
+"""The rules as data, and the legs that they claim to stand on."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+from safepoint.attacks import ATTACKS
+from safepoint.rules import LEGS, RULES, Rule
+
+ROOT = Path(__file__).parents[2]
+HELD = ["SP01", "SP02", "SP03", "SP04"]
+
+
+def test_there_are_27_rules_in_order() -> None:
+    assert list(RULES) == [f"SP{n:02d}" for n in range(1, 28)]
+
+
+def test_four_rules_stand_on_all_legs_and_23_are_planned() -> None:
+    """Change these numbers together with rules.toml: they are published."""
+    assert [rule.id for rule in RULES.values() if not rule.missing] == HELD
+    assert sum(bool(rule.missing) for rule in RULES.values()) == 23
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.id)
+def test_a_rule_is_fit_to_be_shown(rule: Rule) -> None:
+    assert rule.severity in ("danger", "warning", "info")
+    assert rule.source in ("agent-framework-4872", "perimeter-essay", "safe-load-plan", "own")
+    assert rule.callout.endswith(".")
+    assert "\n" not in rule.callout
+    assert not rule.title.endswith(".")
+    for shout in ("simply", "just ", "!"):
+        assert shout not in rule.callout
+    if not rule.missing:
+        assert rule.page
+    if rule.page:
+        assert f"<!-- rule {rule.id} -->" in (ROOT / "docs" / rule.page).read_text()
+
+
+LEGS_THERE = [(rule, leg, ref) for rule in RULES.values() for leg in LEGS for ref in rule.legs[leg]]
+
+
+@pytest.mark.parametrize(
+    ("rule", "leg", "reference"), LEGS_THERE, ids=[f"{r.id}-{ref}" for r, _, ref in LEGS_THERE]
+)
+def test_a_leg_is_there(rule: Rule, leg: str, reference: str) -> None:
+    """What rules.toml names exists: an attack, a snippet, a test function, a check."""
+    if leg == "attack":
+        assert ATTACKS[reference].rule == rule.id
+    elif leg == "defence":
+        assert (ROOT / reference).is_file()
+    elif leg == "test":
+        file, _, name = reference.partition("::")
+        tree = ast.parse((ROOT / file).read_text())
+        names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        assert name in names
+        assert name.startswith("test_")
+    else:
+        module, _, name = reference.partition(":")
+        assert callable(getattr(importlib.import_module(module), name))
