@@ -1,0 +1,9 @@
+"""Storage moves sealed bytes, append-only. It decodes nothing and decides nothing."""
+
+from __future__ import annotations
+
+from safepoint.storage.base import CheckpointStorage
+from safepoint.storage.file import FileCheckpointStorage
+from safepoint.storage.memory import InMemoryCheckpointStorage
+
+__all__ = ["CheckpointStorage", "FileCheckpointStorage", "InMemoryCheckpointStorage"]

@@ -1,0 +1,208 @@
+"""Is a path a safe place for checkpoints? Asked by the file storage and by the audit alike.
+
+Each function looks at what `stat` says and yields the refusals that follow from it. Nothing here
+creates, opens or changes a file.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from safepoint.errors import StorageError, StorageUnavailable, UnsafeLocation, quoted, shell
+
+_LONGEST = 4095
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def enforce(refusals: Iterable[StorageError]) -> None:
+    """Raise the first refusal, if there is one."""
+    for refusal in refusals:
+        raise refusal
+
+
+def absolute(storage_path: object) -> str:
+    """Return the path of the folder: absolute, links resolved in its parent but not in itself.
+
+    Raises:
+        StorageUnavailable: it is not a path, or its parent does not exist or cannot be reached.
+        UnsafeLocation: its parent is not a folder.
+    """
+    text = os.fspath(storage_path) if isinstance(storage_path, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise StorageUnavailable(
+            f"storage_path is {type(storage_path).__name__}, not a path.",
+            "Pass a str or a pathlib.Path that names a folder.",
+        )
+    if not text:
+        raise StorageUnavailable(
+            "storage_path is empty.", "Name the folder that should hold the checkpoints."
+        )
+    if not _nameable(text):
+        raise StorageUnavailable(
+            f"{quoted(text)} cannot be the path of a folder.",
+            f"Use at most {_LONGEST} bytes, no NUL character and no lone surrogate.",
+        )
+    try:
+        path = Path.cwd() / text
+    except OSError as error:
+        raise StorageUnavailable(
+            "The current folder is gone, so a relative storage_path leads nowhere.",
+            "Pass an absolute path.",
+        ) from error
+    # "x/.." has no last name of its own that could be a link; all of it is parent.
+    parent, name = (path, "") if path.name in ("", "..") else (path.parent, path.name)
+    resolved = _resolved(parent)
+    return str(Path(resolved, name))
+
+
+def _nameable(text: str) -> bool:
+    try:
+        encoded = os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return b"\0" not in encoded and len(encoded) <= _LONGEST
+
+
+def _resolved(parent: Path) -> str:
+    shown = shell(str(parent))
+    try:
+        resolved = os.path.realpath(parent, strict=True)
+        found = Path(resolved).is_dir()
+    except NotADirectoryError:
+        found = False
+    except FileNotFoundError as error:
+        raise StorageUnavailable(
+            f"{shown} does not exist.", f"Run: mkdir -p -m 700 {shown}"
+        ) from error
+    except OSError as error:
+        raise StorageUnavailable(
+            f"{quoted(str(parent))} cannot be reached ({error.strerror}).",
+            "Name a folder that this user can reach.",
+        ) from error
+    if not found:
+        raise UnsafeLocation(
+            f"{shown} is not a folder, so nothing can be inside it.",
+            f"Name another path; see what is there: ls -ld {shown}",
+        )
+    return resolved
+
+
+def location_refusals(path: str) -> Iterator[StorageError]:
+    """Yield each reason why the file storage refuses this absolute path.
+
+    A folder that does not exist yet is no reason: the storage creates it.
+    """
+    try:
+        info = Path(path).lstat()
+    except FileNotFoundError:
+        pass
+    else:
+        yield from folder_refusals(path, info)
+    for ancestor in Path(path).parents:
+        yield from ancestor_refusals(str(ancestor), ancestor.lstat())
+
+
+def folder_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
+    """Yield what is wrong with a folder of the store, by what `lstat` or `fstat` says of it."""
+    shown = shell(path)
+    if stat.S_ISLNK(info.st_mode):
+        yield UnsafeLocation(
+            f"{shown} is a symbolic link.",
+            f"Whoever owns the link decides where it leads. See where, and name that folder"
+            f" instead: readlink -f {shown}",
+        )
+    elif not stat.S_ISDIR(info.st_mode):
+        yield UnsafeLocation(
+            f"{shown} is not a folder.",
+            f"Name another path, or move it away: mv {shown} {shell(path + '.old')}",
+        )
+    else:
+        yield from _owner_refusals(path, info)
+        if info.st_mode & _OTHERS_WRITE:
+            yield _writable(path, info, 0o700)
+
+
+def ancestor_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
+    """Yield what is wrong with a folder above the store."""
+    if info.st_mode & stat.S_IWOTH and not info.st_mode & stat.S_ISVTX:
+        shown = shell(path)
+        yield UnsafeLocation(
+            f"Every user can rename and replace what is inside {shown}"
+            f" (mode {stat.S_IMODE(info.st_mode):04o}).",
+            f"Run: chmod o-w {shown}",
+        )
+
+
+def record_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
+    """Yield what is wrong with the file of a record, by what `lstat` or `fstat` says of it."""
+    shown = shell(path)
+    if stat.S_ISLNK(info.st_mode):
+        yield UnsafeLocation(
+            f"{shown} is a symbolic link.",
+            f"This store never makes one. See who did, then remove it: ls -l {shown}",
+        )
+    elif not stat.S_ISREG(info.st_mode):
+        yield UnsafeLocation(
+            f"{shown} is not a regular file.",
+            f"This store never makes one. See who did, then remove it: ls -l {shown}",
+        )
+    else:
+        yield from _owner_refusals(path, info)
+        if info.st_mode & _OTHERS_WRITE:
+            yield _writable(path, info, 0o600)
+
+
+def hard_link_refusals(
+    path: str, stat_again: Callable[[], os.stat_result], temps: int | str | None
+) -> Iterator[StorageError]:
+    """Yield a refusal if a record has a name that this store did not give it.
+
+    A record has two names for a moment while it is published, and after a crash at that moment
+    until the next start; the second is then among the temps. The link count is read after the
+    temps were listed, so that a publish that ends in between raises no alarm.
+
+    Args:
+        path: the record, for the message.
+        stat_again: reads the record's `stat`, fresh on each call.
+        temps: the folder of the temps as a descriptor or a path, or None if there is none.
+    """
+    info = stat_again()
+    if info.st_nlink < 2:
+        return
+    ours = 0
+    if temps is not None:
+        with os.scandir(temps) as entries:
+            ours = sum(_same_file(entry, info) for entry in entries)
+    if stat_again().st_nlink > 1 + ours:
+        shown = shell(path)
+        yield UnsafeLocation(
+            f"{shown} has a second name (hard link).",
+            f"Whoever holds it may change the record. Find it, and remove it:"
+            f" find / -samefile {shown}",
+        )
+
+
+def _same_file(entry: os.DirEntry[str], info: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(entry.stat(follow_symlinks=False), info)
+    except FileNotFoundError:
+        return False
+
+
+def _owner_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
+    user = os.geteuid()
+    if info.st_uid != user:
+        yield UnsafeLocation(
+            f"{shell(path)} belongs to user {info.st_uid}, and this process is user {user}.",
+            f"Run: sudo chown {user} {shell(path)}",
+        )
+
+
+def _writable(path: str, info: os.stat_result, mode: int) -> UnsafeLocation:
+    return UnsafeLocation(
+        f"{shell(path)} can be written by others (mode {stat.S_IMODE(info.st_mode):04o}).",
+        f"Run: chmod {mode:o} {shell(path)}",
+    )

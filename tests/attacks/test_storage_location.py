@@ -1,0 +1,605 @@
+"""What somebody plants around a file storage, and what the storage says to it (SP04)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from safepoint.errors import InvalidId, StorageUnavailable, UnsafeLocation
+from safepoint.storage import FileCheckpointStorage
+
+TRAVERSAL: list[Any] = [
+    "..",
+    "../x",
+    "../../etc/passwd",
+    "a/b",
+    "/etc",
+    "a\\b",
+    "..\\x",
+    "a\0",
+    "\0",
+    "a\n",
+    "a\nb",
+    "a" * 65,
+    "a" * 300,
+    "A",
+    "Order-7",
+    "\u0430",  # Cyrillic a
+    "\uff41",  # fullwidth a
+    "e\u0301",
+    "\u0131",
+    "\ud800",
+    "con",
+    "nul",
+    "nul.",
+    "com1",
+    "lpt0",
+    "",
+    ".",
+    ".tmp",
+    " ",
+    "a ",
+    "-x",
+    "--help",
+    "_x",
+    "~",
+    "%2e%2e",
+    "a:b",
+    "*",
+    "$(id)",
+    None,
+    7,
+    True,
+    b"a",
+    ["a"],
+    Path("a"),
+]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """Fail instead of waiting for ever."""
+
+    def ring(*_: object) -> None:
+        raise AssertionError("the call hangs")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(10)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def storage(root: Path) -> FileCheckpointStorage:
+    return FileCheckpointStorage(root)
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Iterator[Path]:
+    """A file of ours outside the store that no attack may touch, in a folder of its own."""
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o700)
+    file = outside / "victim"
+    file.write_text("untouched")
+    file.chmod(0o600)
+    yield file
+    assert file.read_text() == "untouched"
+    assert [path.name for path in outside.iterdir()] == ["victim"]
+
+
+def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """Make `path` somebody else's. Return its user and this process's."""
+    if os.geteuid() == 0:
+        os.chown(path, 65534, -1)
+    else:
+        somebody = os.geteuid() + 1
+        monkeypatch.setattr(os, "geteuid", lambda: somebody)
+    return path.stat().st_uid, os.geteuid()
+
+
+def paths(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*"))
+
+
+@pytest.mark.parametrize("thread", TRAVERSAL, ids=ascii)
+def test_traversal_in_a_thread_name(
+    storage: FileCheckpointStorage, tmp_path: Path, thread: Any
+) -> None:
+    """No name outside the grammar reaches the file system, by any method."""
+    before = paths(tmp_path)
+    for call in (
+        lambda: storage.append(thread, 1, b"planted"),
+        lambda: storage.read(thread, 1),
+        lambda: storage.head(thread),
+    ):
+        with pytest.raises(InvalidId) as caught:
+            call()
+        assert str(caught.value).isascii()
+        assert "\n" not in str(caught.value)
+    assert paths(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("thread", "message"),
+    [
+        ("../x", "'../x' is not a thread name."),
+        ("a\nb", r"'a\nb' is not a thread name."),
+        ("\u0430", r"'\u0430' is not a thread name."),
+        ("a" * 300, f"'{'a' * 56}... is not a thread name."),
+        (None, "None is not a thread name."),
+        ("con", "'con' is the name of a device on Windows."),
+    ],
+)
+def test_traversal_is_refused_with_a_message_that_helps(
+    storage: FileCheckpointStorage, thread: Any, message: str
+) -> None:
+    with pytest.raises(InvalidId) as caught:
+        storage.append(thread, 1, b"")
+    do = "Use 1 to 64 of a-z, 0-9, '-' and '_', and start with a letter or digit."
+    if thread == "con":
+        do = "Choose another thread name, for example 'con-1'."
+    assert str(caught.value) == f"{message} {do}"
+
+
+class Spy:
+    """Stands before the calls that take a path, and fails at any that leaves the store."""
+
+    NAMES = ("open", "mkdir", "stat", "chmod", "link", "unlink", "rmdir", "symlink", "rename")
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.calls = 0
+        self.real = {name: getattr(os, name) for name in self.NAMES}
+
+    def __enter__(self) -> Self:
+        for name in self.NAMES:
+            setattr(os, name, self.step(self.real[name]))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in self.NAMES:
+            setattr(os, name, self.real[name])
+
+    def step(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, *args: Any, **options: Any) -> Any:
+            self.calls += 1
+            below = options.get("dir_fd", options.get("src_dir_fd")) is not None
+            names = [path, *(arg for arg in args if isinstance(arg, str))]
+            if below:
+                assert all("/" not in name and name not in ("", "..") for name in names), names
+            else:
+                assert names == [self.root]
+            return real(path, *args, **options)
+
+        return call
+
+
+@settings(max_examples=200, deadline=None)  # a sync may take its time
+@given(
+    thread=st.one_of(
+        st.text(max_size=70),
+        st.text("./\\\0\n~-_aA0", max_size=8),
+        st.from_regex(r"[a-z0-9][a-z0-9_-]{0,63}", fullmatch=True),
+        st.sampled_from([name for name in TRAVERSAL if isinstance(name, str)]),
+    )
+)
+def test_no_text_leads_outside_the_folder(thread: str) -> None:
+    """Property: each call into the system names the folder itself or one plain name below it."""
+    with tempfile.TemporaryDirectory() as sandbox:
+        root = os.path.realpath(sandbox) + "/store"
+        storage = FileCheckpointStorage(root)
+        with Spy(root) as spy:
+            try:
+                storage.append(thread, 1, b"x")
+            except InvalidId:
+                accepted = False
+                for call in (storage.head, lambda name: storage.read(name, 1)):
+                    with pytest.raises(InvalidId):
+                        call(thread)
+                assert spy.calls == 0
+            else:
+                accepted = True
+                assert storage.read(thread, 1) == b"x"
+                assert storage.head(thread) == 1
+                assert storage.threads() == [thread]
+        assert [path.name for path in Path(sandbox).iterdir()] == ["store"]
+        assert sorted(path.name for path in Path(root).iterdir()) == (
+            [".tmp", thread] if accepted else []
+        )
+
+
+def test_symlink_planted_as_the_folder(tmp_path: Path, root: Path, victim: Path) -> None:
+    root.symlink_to(victim.parent)
+    for spelling in (str(root), f"{root}/", f"{root}/."):
+        with pytest.raises(UnsafeLocation) as caught:
+            FileCheckpointStorage(spelling)
+        assert str(caught.value) == (
+            f"{root} is a symbolic link. Whoever owns the link decides where it leads."
+            f" See where, and name that folder instead: readlink -f {root}"
+        )
+    assert tmp_path.joinpath("store").is_symlink()
+
+
+def test_dangling_symlink_planted_as_the_folder(root: Path, victim: Path) -> None:
+    root.symlink_to(victim.parent / "new")
+    with pytest.raises(UnsafeLocation, match="is a symbolic link"):
+        FileCheckpointStorage(root)
+
+
+def test_symlink_planted_as_a_thread(
+    storage: FileCheckpointStorage, root: Path, victim: Path
+) -> None:
+    (root / "a").symlink_to(victim.parent)
+    for call in (
+        lambda: storage.append("a", 1, b"x"),
+        lambda: storage.read("a", 1),
+        lambda: storage.head("a"),
+    ):
+        with pytest.raises(UnsafeLocation) as caught:
+            call()
+        assert caught.value.what == f"{root}/a is a symbolic link."
+    assert storage.threads() == []
+
+
+def test_symlink_planted_as_the_temps(
+    storage: FileCheckpointStorage, root: Path, victim: Path
+) -> None:
+    """Neither a save writes through it nor does a start clean behind it."""
+    stale = victim.parent / ("a" * 32)
+    stale.touch()
+    (root / ".tmp").symlink_to(victim.parent)
+    with pytest.raises(UnsafeLocation) as caught:
+        storage.append("a", 1, b"x")
+    assert caught.value.what == f"{root}/.tmp is a symbolic link."
+    with pytest.raises(UnsafeLocation):
+        FileCheckpointStorage(root)
+    assert stale.exists()
+    stale.unlink()
+
+
+def test_symlink_planted_at_the_temp_file(
+    storage: FileCheckpointStorage, root: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even an attacker who guessed the random name gains nothing: O_EXCL follows no link."""
+    storage.append("a", 1, b"one")
+    monkeypatch.setattr("secrets.token_hex", lambda _: "guessed")
+    (root / ".tmp/guessed").symlink_to(victim)
+    with pytest.raises(StorageUnavailable, match=r"interferes with the files in .*/\.tmp"):
+        storage.append("a", 2, b"two")
+    assert (root / ".tmp/guessed").is_symlink()
+    assert storage.head("a") == 1
+
+
+def test_symlink_planted_as_a_record(
+    storage: FileCheckpointStorage, root: Path, victim: Path
+) -> None:
+    """Reading does not follow it, writing does not go through it, and it does not pass unseen."""
+    storage.append("a", 1, b"one")
+    record = root / "a/0000000002.checkpoint"
+    record.symlink_to(victim)
+    assert storage.head("a") == 2
+    with pytest.raises(UnsafeLocation) as caught:
+        storage.read("a", 2)
+    assert str(caught.value) == (
+        f"{record} is a symbolic link."
+        f" This store never makes one. See who did, then remove it: ls -l {record}"
+    )
+    with pytest.raises(Exception, match="already has a checkpoint 2"):
+        storage.append("a", 2, b"two")
+
+
+def test_hard_link_to_a_record(storage: FileCheckpointStorage, root: Path, tmp_path: Path) -> None:
+    """A second name is a way to change the record from outside the folder."""
+    storage.append("a", 1, b"one")
+    record = root / "a/0000000001.checkpoint"
+    (tmp_path / "second").hardlink_to(record)
+    with pytest.raises(UnsafeLocation) as caught:
+        storage.read("a", 1)
+    assert str(caught.value) == (
+        f"{record} has a second name (hard link)."
+        f" Whoever holds it may change the record. Find it, and remove it:"
+        f" find / -samefile {record}"
+    )
+    (root / ".tmp").rename(tmp_path / "moved")
+    with pytest.raises(UnsafeLocation, match="hard link"):
+        storage.read("a", 1)
+
+
+@pytest.mark.usefixtures("alarm")
+def test_fifo_socket_and_folder_planted_as_a_record(
+    storage: FileCheckpointStorage, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them hangs the reader or gives it bytes."""
+    storage.append("a", 1, b"one")
+    os.mkfifo(root / "a/0000000002.checkpoint", 0o600)
+    (root / "a/0000000003.checkpoint").mkdir(mode=0o700)
+    monkeypatch.chdir(root / "a")  # the path of a socket has 108 bytes at most
+    with socket.socket(socket.AF_UNIX) as planted:
+        planted.bind("0000000004.checkpoint")
+    monkeypatch.chdir(tmp_path)
+    for sequence in (2, 3, 4):
+        with pytest.raises(UnsafeLocation) as caught:
+            storage.read("a", sequence)
+        assert caught.value.what.endswith(f"{sequence}.checkpoint is not a regular file.")
+
+
+def test_device_planted_as_a_record(
+    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/dev/zero under a record's name: refused by what was opened, whatever was there before."""
+    storage.append("a", 1, b"one")
+    real = os.open
+
+    def swapped(path: Any, *args: Any, **options: Any) -> int:
+        if path == "0000000001.checkpoint":
+            return real("/dev/zero", os.O_RDONLY)
+        return real(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", swapped)
+    with pytest.raises(UnsafeLocation, match="is not a regular file"):
+        storage.read("a", 1)
+    assert root.exists()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o1777])
+def test_folder_that_others_can_write(root: Path, mode: int) -> None:
+    root.mkdir()
+    root.chmod(mode)
+    with pytest.raises(UnsafeLocation) as caught:
+        FileCheckpointStorage(root)
+    assert str(caught.value) == (
+        f"{root} can be written by others (mode {mode:04o}). Run: chmod 700 {root}"
+    )
+    subprocess.run(caught.value.do.removeprefix("Run: ").split(), check=True)
+    FileCheckpointStorage(root).append("a", 1, b"one")
+
+
+def test_folder_that_is_opened_to_others_later(storage: FileCheckpointStorage, root: Path) -> None:
+    """Each call looks again."""
+    storage.append("a", 1, b"one")
+    for folder in (root, root / "a", root / ".tmp"):
+        folder.chmod(0o777)
+        with pytest.raises(UnsafeLocation) as caught:
+            storage.append("a", 2, b"two")
+        assert str(caught.value) == (
+            f"{folder} can be written by others (mode 0777). Run: chmod 700 {folder}"
+        )
+        folder.chmod(0o700)
+    root.chmod(0o770)
+    for call in (lambda: storage.read("a", 1), lambda: storage.head("a"), storage.threads):
+        with pytest.raises(UnsafeLocation, match="mode 0770"):
+            call()
+
+
+def test_folder_of_somebody_else(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root.mkdir(mode=0o700)
+    owner, user = give_away(root, monkeypatch)
+    assert owner != user
+    with pytest.raises(UnsafeLocation) as caught:
+        FileCheckpointStorage(root)
+    assert str(caught.value) == (
+        f"{root} belongs to user {owner}, and this process is user {user}."
+        f" Run: sudo chown {user} {root}"
+    )
+
+
+@pytest.mark.parametrize("inner", ["a", "a/0000000001.checkpoint"])
+def test_thread_or_record_of_somebody_else(
+    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch, inner: str
+) -> None:
+    storage.append("a", 1, b"one")
+    owner, user = give_away(root / inner, monkeypatch)
+    with pytest.raises(UnsafeLocation, match=f"belongs to user {owner}, and .* user {user}"):
+        storage.read("a", 1)
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_record_that_others_can_write(
+    storage: FileCheckpointStorage, root: Path, mode: int
+) -> None:
+    storage.append("a", 1, b"one")
+    record = root / "a/0000000001.checkpoint"
+    record.chmod(mode)
+    with pytest.raises(UnsafeLocation) as caught:
+        storage.read("a", 1)
+    assert str(caught.value) == (
+        f"{record} can be written by others (mode {mode:04o}). Run: chmod 600 {record}"
+    )
+
+
+def test_folder_below_one_that_everybody_can_write(tmp_path: Path) -> None:
+    """Without the sticky bit anybody can put another folder in its place."""
+    shared = tmp_path / "shared space"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(UnsafeLocation) as caught:
+        FileCheckpointStorage(shared / "store")
+    assert str(caught.value) == (
+        f"Every user can rename and replace what is inside '{shared}' (mode 0777)."
+        f" Run: chmod o-w '{shared}'"
+    )
+    assert not (shared / "store").exists()
+    shared.chmod(0o1777)
+    FileCheckpointStorage(shared / "store")
+
+
+@pytest.mark.parametrize("kind", ["file", "fifo"])
+def test_file_planted_as_the_folder(root: Path, kind: str) -> None:
+    root.touch() if kind == "file" else os.mkfifo(root)
+    with pytest.raises(UnsafeLocation) as caught:
+        FileCheckpointStorage(root)
+    assert str(caught.value) == (
+        f"{root} is not a folder. Name another path, or move it away: mv {root} {root}.old"
+    )
+
+
+def every_method(storage: FileCheckpointStorage) -> list[Callable[[], object]]:
+    return [
+        lambda: storage.append("a", 2, b"two"),
+        lambda: storage.append("new", 1, b"two"),
+        lambda: storage.read("a", 1),
+        lambda: storage.head("a"),
+        storage.threads,
+    ]
+
+
+def test_folder_that_vanishes(storage: FileCheckpointStorage, root: Path, tmp_path: Path) -> None:
+    storage.append("a", 1, b"one")
+    root.rename(tmp_path / "moved")
+    before = paths(tmp_path)
+    for call in every_method(storage):
+        with pytest.raises(StorageUnavailable) as caught:
+            call()
+        assert caught.value.what.startswith(f"{root} is gone")
+        assert caught.value.do == (
+            "Put it back from a backup, or construct the storage again to begin an empty one."
+        )
+    assert paths(tmp_path) == before
+
+
+def test_folder_that_is_replaced(
+    storage: FileCheckpointStorage, root: Path, tmp_path: Path
+) -> None:
+    """An older copy, put in its place while the process runs, is not taken for the store."""
+    storage.append("a", 1, b"one")
+    root.rename(tmp_path / "moved")
+    FileCheckpointStorage(root).append("a", 1, b"forged")
+    for call in every_method(storage):
+        with pytest.raises(UnsafeLocation) as caught:
+            call()
+        assert str(caught.value) == (
+            f"{root} is not the folder that this storage was opened on."
+            " Find out who replaced it, and construct the storage again if that is right:"
+            f" ls -ld {root}"
+        )
+
+
+def test_folder_that_is_replaced_by_a_symlink(
+    storage: FileCheckpointStorage, root: Path, tmp_path: Path
+) -> None:
+    """Even one that leads to the very same folder."""
+    storage.append("a", 1, b"one")
+    root.rename(tmp_path / "moved")
+    root.symlink_to(tmp_path / "moved")
+    for call in every_method(storage):
+        with pytest.raises(UnsafeLocation, match="is a symbolic link"):
+            call()
+
+
+def test_folder_above_that_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "above").mkdir()
+    storage = FileCheckpointStorage(tmp_path / "above/store")
+    (tmp_path / "above").rename(tmp_path / "moved")
+    (tmp_path / "above").mkdir()
+    FileCheckpointStorage(tmp_path / "above/store")
+    with pytest.raises(UnsafeLocation, match="is not the folder that this storage was opened on"):
+        storage.append("a", 1, b"one")
+
+
+def test_record_that_is_swapped_while_it_is_read(
+    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time of check, time of use: after the open, the name is not asked again."""
+    storage.append("a", 1, b"one")
+    real = os.open
+
+    def swap(path: Any, *args: Any, **options: Any) -> int:
+        fd = real(path, *args, **options)
+        if path == "0000000001.checkpoint":
+            record = root / "a" / path
+            record.rename(root / "kept")
+            record.symlink_to("/etc/passwd")
+        return fd
+
+    monkeypatch.setattr(os, "open", swap)
+    assert storage.read("a", 1) == b"one"
+
+
+READ_ONLY = """
+    import os, sys
+    from safepoint.errors import StorageUnavailable
+    from safepoint.storage import FileCheckpointStorage
+
+    ground = sys.argv[1]
+    if os.geteuid() == 0:
+        os.chown(ground, 65534, 65534)
+        os.setgroups([]), os.setgid(65534), os.setuid(65534)
+    os.umask(0o777)
+    masked = FileCheckpointStorage(ground + "/masked")
+    masked.append("a", 1, b"one")
+    assert masked.read("a", 1) == b"one"
+    os.umask(0o022)
+    path = ground + "/store"
+    storage = FileCheckpointStorage(path)
+    storage.append("a", 1, b"one")
+
+    def show(call):
+        try:
+            call()
+        except StorageUnavailable as error:
+            print(error)
+
+    os.chmod(path, 0o500)
+    show(lambda: storage.append("b", 1, b"x"))
+    os.chmod(path, 0o700)
+    os.chmod(path + "/a", 0o500)
+    show(lambda: storage.append("a", 2, b"x"))
+    assert storage.head("a") == 1 and storage.read("a", 1) == b"one"
+    assert os.listdir(path + "/.tmp") == []
+    os.chmod(path + "/a", 0)
+    show(lambda: storage.read("a", 1))
+    show(lambda: storage.head("a"))
+    os.chmod(path + "/a", 0o700)
+    os.chmod(ground, 0o500)
+    FileCheckpointStorage(path)
+    show(lambda: FileCheckpointStorage(ground + "/new"))
+    os.chmod(ground, 0o700)
+    print(os.geteuid())
+"""
+
+
+def test_read_only_folder_for_a_user_without_rights() -> None:
+    """For real: the child gives up root if it has it. A umask that hides all stops nothing."""
+    with tempfile.TemporaryDirectory() as sandbox:
+        ground = os.path.realpath(sandbox) + "/ground"
+        Path(sandbox).chmod(0o711)
+        Path(ground).mkdir(mode=0o700)
+        child = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(READ_ONLY), ground],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=20,
+        )
+    assert child.returncode == 0, child.stderr
+    *lines, user = child.stdout.splitlines()
+    assert int(user) != 0
+    run = f"Run: chmod -R u+rwX {ground}/store"
+    assert lines == [
+        f"This process may not save to {ground}/store, so nothing was saved. {run}",
+        f"This process may not save to {ground}/store, so nothing was saved. {run}",
+        f"This process may not read from {ground}/store. {run}",
+        f"This process may not read from {ground}/store. {run}",
+        (
+            f"This process may not create {ground}/new."
+            f" Run: sudo install -d -m 700 -o {user} {ground}/new"
+        ),
+    ]
