@@ -1,0 +1,106 @@
+# Everything you type in this repository. `make` alone lists it.
+# Needs GNU make 3.81 or newer and Python 3.11 or newer; the rest goes into .venv by itself.
+
+PYTHON ?= python3
+HOST ?= 127.0.0.1
+PORT ?= 8000
+ARGS ?=
+
+PY := .venv/bin/python
+SOURCES := src tests benchmarks bootstrap.py conftest.py
+export NO_MKDOCS_2_WARNING := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help serve site test check fix bench lock clean distclean always
+
+help: ## List what you can type
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+serve: .venv/.ready ## Read the guide at http://127.0.0.1:8000 (PORT=8001 for another port)
+	@$(PY) -c "$$CHECK_PORT" "$(HOST)" "$(PORT)"
+	@$(PY) -m mkdocs serve --dev-addr "$(HOST):$(PORT)"
+
+site: .venv/.ready ## Build the site into site/, with warnings as errors
+	@$(PY) -m mkdocs build --strict
+
+test: check ## Run everything: check, all tests, all blocks (ARGS="-k codec" for a part)
+	@echo "== tests and blocks"
+	@rm -f build/evidence.jsonl
+	@$(PY) -m pytest $(ARGS)
+ifeq ($(strip $(ARGS)),)
+	@echo "== census"
+	@$(PY) -m tests.harness.census
+else
+	@echo "== census left out, because ARGS chose the tests"
+endif
+
+check: .venv/.ready ## The quick gate before a commit: lint, format, types, callouts
+	@echo "== lint"
+	@$(PY) -m ruff check
+	@echo "== format"
+	@$(PY) -m ruff format --check
+	@echo "== types"
+	@$(PY) -m mypy $(SOURCES)
+	@$(PY) -m mypy --allow-untyped-defs --allow-untyped-calls snippets
+	@echo "== callouts"
+	@$(PY) -m tests.harness.callouts --check
+
+fix: .venv/.ready ## Repair what a program can: lint, format, callouts
+	@$(PY) -m ruff check --fix
+	@$(PY) -m ruff format
+	@$(PY) -m tests.harness.callouts
+
+bench: .venv/.ready ## Measure against the peers, side by side
+	@$(PY) -m benchmarks $(ARGS)
+
+# The oldest Python comes first here: what it needs includes what the newer ones need.
+lock: ## Choose the newest allowed versions anew, into requirements.txt
+	@$(call find-python,python3.11 "$(PYTHON)"); \
+	rm -rf build/lock-venv && "$$python" -m venv build/lock-venv && \
+	build/lock-venv/bin/python -m pip install -qq --disable-pip-version-check \
+	    '.[test]' hatchling editables && \
+	{ echo '# Each package that the tests and the site need, pinned. Written by `make lock`.' && \
+	  build/lock-venv/bin/python -m pip freeze -qq --exclude safepoint; \
+	} > build/requirements.txt && mv build/requirements.txt requirements.txt
+	@rm -rf build/lock-venv
+
+clean: ## Remove what was generated
+	@rm -rf site build dist .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@find . -name .venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## Remove .venv as well
+	@rm -rf .venv
+
+# Always asked, and answered in a fraction of a second when there is nothing to do.
+.venv/.ready: always
+	@$(call find-python,"$(PYTHON)" python3.13 python3.12 python3.11); "$$python" bootstrap.py
+
+# The first of the candidates that is 3.11 or newer becomes $python in the shell.
+find-python = for python in $(1) ''; do \
+	  [ -z "$$python" ] || "$$python" -c $(is-new-enough) 2>/dev/null && break; \
+	done; \
+	[ -n "$$python" ] || { echo "$(no-python)" >&2; exit 2; }
+is-new-enough = 'import sys; sys.exit(sys.version_info < (3, 11))'
+no-python = No Python 3.11 or newer found. Install one, or name it: make PYTHON=/path/to/python3
+
+define CHECK_PORT
+import errno, socket, sys
+
+host, port = sys.argv[1:]
+try:
+    number = int(port)
+    if not 0 < number < 65536:
+        raise ValueError
+    socket.create_server((host, number)).close()
+    sys.exit()
+except ValueError:
+    line = "PORT is a number from 1 to 65535. Try: make serve PORT=8001"
+except OSError as error:
+    if error.errno == errno.EADDRINUSE:
+        line = f"Port {port} is in use. Try: make serve PORT={number % 65535 + 1}"
+    else:
+        line = f"Cannot listen on {host}:{port} ({error.strerror}). Try: make serve PORT=8001"
+print(line, file=sys.stderr)
+sys.exit(2)
+endef
+export CHECK_PORT
