@@ -1,24 +1,26 @@
 """Every refusal of this package is one error of this tree.
 
-    CheckpointError
-    ├── InvalidId            a thread or store name outside the grammar
-    ├── NotFound             no such checkpoint
-    ├── Conflict             another writer took that sequence first
-    ├── CodecError
-    │   ├── EncodeError      the state holds something that cannot be kept faithfully
-    │   └── DecodeError      the bytes are not what this codec writes
-    ├── LimitExceeded        too large, too deep, too many
-    ├── SealError
-    │   ├── RecordMalformed  not a sealed record
-    │   ├── UnknownKey       sealed by a key that is not on the keyring
-    │   ├── SealBroken       changed after it was sealed
-    │   └── WrongPlace       genuine, but of another store, thread or sequence
-    ├── KeyRefused           a key that is unsafe to use
-    ├── StorageError
-    │   ├── UnsafeLocation   others could change what is stored there
-    │   ├── StorageFull      no room; nothing was saved
-    │   └── StorageUnavailable
-    └── WorkflowMismatch     the checkpoint belongs to a different workflow
+```{ .text data-check="subclasses" data-module="safepoint.errors" }
+CheckpointError
+├── InvalidId            a thread or store name outside the grammar
+├── NotFound             no such checkpoint
+├── Conflict             another writer took that sequence first
+├── CodecError
+│   ├── EncodeError      the state holds something that cannot be kept faithfully
+│   └── DecodeError      the bytes are not what this codec writes
+├── LimitExceeded        too large, too deep, too many
+├── SealError
+│   ├── RecordMalformed  not a sealed record
+│   ├── UnknownKey       sealed by a key that is not on the keyring
+│   ├── SealBroken       changed after it was sealed
+│   └── WrongPlace       genuine, but of another store, thread or sequence
+├── KeyRefused           a key that is unsafe to use
+├── StorageError
+│   ├── UnsafeLocation   others could change what is stored there
+│   ├── StorageFull      no room; nothing was saved
+│   └── StorageUnavailable
+└── WorkflowMismatch     the checkpoint belongs to a different workflow
+```
 
 An error says what happened and what to do next, on one line. It carries no state and no key.
 """
