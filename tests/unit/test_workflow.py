@@ -1,0 +1,216 @@
+"""Workflows: enable, capture, resume, rehydrate."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safepoint import (
+    Conflict,
+    InMemoryCheckpointStorage,
+    InvalidId,
+    Keyring,
+    Ledger,
+    NotFound,
+    SigningKey,
+    Workflow,
+    WorkflowMismatch,
+)
+
+State = dict[str, Any]
+
+
+def fetch(state: State) -> State:
+    return {"amount": 42}
+
+
+def approve(state: State) -> State:
+    return {"approved": state["amount"] < 100}
+
+
+def pay(state: State) -> State:
+    return {"paid": state["amount"]}
+
+
+STEPS = [fetch, approve, pay]
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger(
+        InMemoryCheckpointStorage(), store="invoices", keys=Keyring(SigningKey.generate())
+    )
+
+
+def test_a_checkpoint_is_captured_before_the_first_step_and_after_each(ledger: Ledger) -> None:
+    run = Workflow("invoice", STEPS).start(ledger, thread="order-7", order=7)
+    assert run.state == {"order": 7, "amount": 42, "approved": True, "paid": 42}
+    assert run.next is None
+    done = [c.state["done"] for c in ledger.history("order-7")]
+    assert done == [[], ["fetch"], ["fetch", "approve"], ["fetch", "approve", "pay"]]
+
+
+def test_resume_runs_only_what_is_left(ledger: Ledger) -> None:
+    calls = []
+
+    def count(state: State) -> State:
+        calls.append("count")
+        return {}
+
+    def fail_once(state: State) -> State:
+        calls.append("fail")
+        if len(calls) == 2:
+            raise ConnectionError
+        return {}
+
+    workflow = Workflow("w", [count, fail_once])
+    with pytest.raises(ConnectionError):
+        workflow.start(ledger, thread="t")
+    assert workflow.resume(ledger, thread="t").next is None
+    assert calls == ["count", "fail", "fail"]
+
+
+def test_a_step_that_raises_leaves_the_run_and_the_thread_as_they_were(ledger: Ledger) -> None:
+    def spoil(state: State) -> State:
+        state["items"].append("spoilt")
+        raise ConnectionError
+
+    run = Workflow("w", [spoil]).begin(ledger, thread="t", items=[])
+    with pytest.raises(ConnectionError):
+        run.step()
+    assert run.state == {"items": []}
+    assert ledger.latest("t").sequence == 1
+
+
+def test_a_capture_that_is_refused_takes_the_step_back(ledger: Ledger) -> None:
+    def unsavable(state: State) -> State:
+        return {"handle": object()}
+
+    run = Workflow("w", [unsavable]).begin(ledger, thread="t")
+    with pytest.raises(TypeError):
+        run.step()
+    assert (run.done, run.state, run.next) == ((), {}, "unsavable")
+
+
+def test_rehydrate_rebuilds_a_run_in_a_fresh_instance_and_runs_nothing(ledger: Ledger) -> None:
+    Workflow("invoice", STEPS).begin(ledger, thread="order-7", order=7).step()
+    run = Workflow("invoice", STEPS).rehydrate(ledger, thread="order-7")
+    assert (run.done, run.next, run.state) == (("fetch",), "approve", {"order": 7, "amount": 42})
+    assert ledger.latest("order-7").sequence == 2
+    assert [c.sequence for c in run] == [3, 4]
+
+
+def test_resuming_from_a_chosen_checkpoint_appends_after_the_latest(ledger: Ledger) -> None:
+    Workflow("invoice", STEPS).start(ledger, thread="order-7")
+    run = Workflow("invoice", STEPS).resume(ledger, thread="order-7", sequence=2)
+    assert run.head == 6
+    assert [c.state["done"] for c in ledger.history("order-7")][4:] == [
+        ["fetch", "approve"],
+        ["fetch", "approve", "pay"],
+    ]
+
+
+def test_resuming_a_finished_thread_does_nothing(ledger: Ledger) -> None:
+    workflow = Workflow("invoice", STEPS)
+    workflow.start(ledger, thread="order-7")
+    run = workflow.resume(ledger, thread="order-7")
+    assert (run.next, run.head) == (None, 4)
+    with pytest.raises(WorkflowMismatch, match="order-7 has run every step"):
+        run.step()
+
+
+def test_starting_a_thread_twice_is_refused(ledger: Ledger) -> None:
+    workflow = Workflow("invoice", STEPS)
+    workflow.start(ledger, thread="order-7")
+    with pytest.raises(Conflict, match=r"order-7 is at #4, and this save builds on #0"):
+        workflow.start(ledger, thread="order-7")
+
+
+def test_two_workers_that_resume_the_same_thread_do_not_both_win(ledger: Ledger) -> None:
+    Workflow("invoice", STEPS).begin(ledger, thread="order-7")
+    one = Workflow("invoice", STEPS).rehydrate(ledger, thread="order-7")
+    two = Workflow("invoice", STEPS).rehydrate(ledger, thread="order-7")
+    one.step()
+    with pytest.raises(Conflict):
+        two.step()
+
+
+def test_resuming_what_was_never_started_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(NotFound):
+        Workflow("invoice", STEPS).resume(ledger, thread="order-7")
+
+
+def test_a_checkpoint_of_another_workflow_is_refused(ledger: Ledger) -> None:
+    Workflow("refund", STEPS).start(ledger, thread="order-7")
+    with pytest.raises(WorkflowMismatch) as refusal:
+        Workflow("invoice", STEPS).resume(ledger, thread="order-7")
+    assert str(refusal.value) == (
+        "order-7 #4 was not written by the workflow invoice but by 'refund'. "
+        "Resume it with the workflow that wrote it."
+    )
+
+
+def test_a_checkpoint_of_other_steps_is_refused(ledger: Ledger) -> None:
+    Workflow("invoice", STEPS).begin(ledger, thread="order-7").step()
+    with pytest.raises(WorkflowMismatch) as refusal:
+        Workflow("invoice", [approve, pay]).resume(ledger, thread="order-7")
+    assert str(refusal.value) == (
+        "order-7 #2 was written by other steps than those of invoice today. "
+        "Resume it with the code that wrote it, or start the thread anew."
+    )
+
+
+@pytest.mark.parametrize("state", [1, [], {"done": []}, {"state": {}}, {"done": 1, "state": {}}])
+def test_a_checkpoint_that_no_workflow_wrote_is_refused(ledger: Ledger, state: Any) -> None:
+    ledger.save("order-7", state, app="invoice")
+    with pytest.raises(WorkflowMismatch):
+        Workflow("invoice", STEPS).resume(ledger, thread="order-7")
+
+
+def test_a_workflow_needs_named_and_different_steps() -> None:
+    with pytest.raises(WorkflowMismatch, match="needs one or more steps"):
+        Workflow("w", [])
+    with pytest.raises(WorkflowMismatch, match="needs one or more steps"):
+        Workflow("w", [fetch, fetch])
+    with pytest.raises(WorkflowMismatch, match="'<lambda>' cannot name a step"):
+        Workflow("w", [lambda state: state])
+    with pytest.raises(InvalidId):
+        Workflow("Not A Name", [fetch])
+
+
+def test_resume_works_in_another_process(tmp_path: Path) -> None:
+    """Two processes share nothing but the folder and the key file."""
+    code = textwrap.dedent(
+        """
+        import sys
+        from safepoint import FileCheckpointStorage, Keyring, Ledger, SigningKey, Workflow
+
+        def fetch(state):
+            return {"amount": 42}
+
+        def pay(state):
+            if sys.argv[1] == "start":
+                sys.exit(9)
+            return {"paid": state["amount"]}
+
+        keys = Keyring(SigningKey.from_file("key"))
+        ledger = Ledger(FileCheckpointStorage("state"), store="invoices", keys=keys)
+        workflow = Workflow("invoice", [fetch, pay])
+        run = getattr(workflow, sys.argv[1])(ledger, thread="order-7")
+        print(run.state["paid"], run.head)
+        """
+    )
+    SigningKey.generate().to_file(tmp_path / "key")
+
+    def process(verb: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code, verb]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert process("start").returncode == 9
+    resumed = process("resume")
+    assert (resumed.stdout, resumed.stderr) == ("42 3\n", "")
