@@ -1,0 +1,81 @@
+"""The kit itself: it must not call a store safe that is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from safepoint import RecordMalformed
+from safepoint.attacks import MARKER, Attack, NaiveTarget, Outcome, SealedTarget, Target
+from safepoint.attacks.payload import marker_pickle
+
+
+class Raises(Attack):
+    """An attack that makes the target raise what it is given."""
+
+    id = "raises"
+    rule = "SP01"
+    story = "A test."
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def strike(self, target: Target) -> Outcome:
+        raise self.error
+
+
+class LeavesMarker(Attack):
+    """An attack whose payload runs, whatever the store says afterwards."""
+
+    id = "leaves-marker"
+    rule = "SP03"
+    story = "A test."
+
+    def strike(self, target: Target) -> Outcome:
+        (target.folder / MARKER).mkdir()
+        raise RecordMalformed("It was refused.", "But too late.")
+
+
+def test_a_refusal_counts_as_detected(tmp_path: Path) -> None:
+    attack = Raises(RecordMalformed("x", "y"))
+    assert attack.run(SealedTarget(tmp_path)) is Outcome.DETECTED
+
+
+def test_a_raw_exception_counts_as_a_crash(tmp_path: Path) -> None:
+    assert Raises(KeyError("x")).run(SealedTarget(tmp_path)) is Outcome.CRASHED
+
+
+def test_a_refusal_after_the_payload_ran_counts_as_executed(tmp_path: Path) -> None:
+    assert LeavesMarker().run(SealedTarget(tmp_path)) is Outcome.EXECUTED
+
+
+def test_the_payload_really_runs_and_only_leaves_a_marker(tmp_path: Path) -> None:
+    """Under plain pickle.loads, in a process of its own."""
+    (tmp_path / "payload").write_bytes(marker_pickle(tmp_path / MARKER))
+    code = "import pickle, sys; pickle.loads(open('payload', 'rb').read())"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [MARKER, "payload"]
+
+
+def test_a_target_without_room_for_a_pickle_is_not_applicable(tmp_path: Path) -> None:
+    from safepoint.attacks.payload import PicklePayload
+
+    class NoPickle(NaiveTarget):
+        def pickled(self, pickle: bytes, type_name: str) -> Any:
+            return None
+
+    assert PicklePayload().run(NoPickle(tmp_path)) is Outcome.NOT_APPLICABLE
+
+
+def test_the_command_prints_a_table_and_fails_on_a_bad_name() -> None:
+    command = [sys.executable, "-m", "safepoint.attacks", "edit-state"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == (
+        "attack             naive     sealed\nedit-state         accepted  detected\n"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    done = subprocess.run([*command[:-1], "nonsense"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "invalid choice: 'nonsense'" in done.stderr
