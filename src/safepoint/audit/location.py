@@ -1,0 +1,225 @@
+"""Is the folder of a file storage as private as the rules SP04 and SP01 want it?
+
+What `FileCheckpointStorage` refuses is asked of the very functions that it asks. The rest are
+things that it accepts and that you should know of.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from safepoint.audit.finding import Finding
+from safepoint.errors import StorageError, StorageUnavailable, shell
+from safepoint.storage._posix import require_posix, translated
+from safepoint.storage.file import RECORD_NAME, TEMPS, is_thread
+from safepoint.storage.location import (
+    absolute,
+    folder_refusals,
+    hard_link_refusals,
+    location_refusals,
+    record_refusals,
+)
+
+SHOWN_RECORDS = 20
+NETWORK = frozenset(["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"])
+_OTHERS_READ = stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH
+
+
+def check_location(storage_path: object) -> list[Finding]:
+    """Look at the folder of a file storage. Nothing is created, opened for writing or changed.
+
+    Returns:
+        What was found, the refusals of `FileCheckpointStorage` first; empty if all is well.
+
+    Raises:
+        StorageUnavailable: there is nothing at that path, or it cannot be looked at.
+        UnsafeLocation: its parent is not a folder.
+    """
+    require_posix()
+    path = absolute(storage_path)
+    if not os.path.lexists(path):
+        raise StorageUnavailable(
+            f"{shell(path)} does not exist.", f"Run: mkdir -m 700 {shell(path)}"
+        )
+    with translated("look at", path):
+        findings = [_refused(path, refusal) for refusal in location_refusals(path)]
+        findings += _readable(path)
+        findings += _temporary(path)
+        findings += _work_tree(path)
+        findings += _ancestors(path)
+        findings += _network(path)
+        findings += _contents(path)
+    return findings
+
+
+def _refused(where: str, refusal: StorageError) -> Finding:
+    return Finding("SP04", "error", refusal.what, refusal.do, where)
+
+
+def _readable(path: str) -> Iterator[Finding]:
+    info = Path(path).lstat()
+    if stat.S_ISDIR(info.st_mode) and info.st_mode & _OTHERS_READ:
+        yield Finding(
+            "SP01",
+            "warning",
+            f"{shell(path)} can be read by others (mode {stat.S_IMODE(info.st_mode):04o}).",
+            f"Run: chmod 700 {shell(path)}",
+            path,
+        )
+
+
+def temp_folders() -> list[str]:
+    """Return the folders that the system empties, without asking `tempfile`, which writes."""
+    named = [os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP")]
+    return [os.path.realpath(folder) for folder in ("/tmp", "/var/tmp", *named) if folder]  # noqa: S108
+
+
+def _temporary(path: str) -> Iterator[Finding]:
+    for folder in temp_folders():
+        if Path(path).is_relative_to(folder):
+            yield Finding(
+                "SP01",
+                "warning",
+                f"{shell(path)} is inside the temporary folder {shell(folder)}: other users can"
+                " create names there, and the system may empty it.",
+                "Name a folder that is kept, such as one below /var/lib.",
+                path,
+            )
+            return
+
+
+def _work_tree(path: str) -> Iterator[Finding]:
+    for folder in (Path(path), *Path(path).parents):
+        if os.path.lexists(folder / ".git"):
+            yield Finding(
+                "SP01",
+                "warning",
+                f"{shell(path)} is inside the git work tree {shell(str(folder))}, so state could"
+                " be committed.",
+                "Name a folder outside of it.",
+                path,
+            )
+            return
+
+
+def _ancestors(path: str) -> Iterator[Finding]:
+    for folder in Path(path).parents:
+        info, shown = folder.lstat(), shell(str(folder))
+        if info.st_uid not in (0, os.geteuid()):
+            yield Finding(
+                "SP01",
+                "warning",
+                f"{shown} belongs to user {info.st_uid}, who can replace what is inside it.",
+                "Name a folder that has only root and your own user above it.",
+                str(folder),
+            )
+        if info.st_mode & stat.S_IWGRP and not info.st_mode & stat.S_ISVTX:
+            yield Finding(
+                "SP01",
+                "warning",
+                f"The group {info.st_gid} can replace what is inside {shown}"
+                f" (mode {stat.S_IMODE(info.st_mode):04o}).",
+                f"Run: chmod g-w {shown}",
+                str(folder),
+            )
+
+
+def file_system(path: str, mountinfo: str) -> str | None:
+    """Return the type of the file system at an absolute path, by the text of a mountinfo file."""
+    best, kind = "", None
+    for line in mountinfo.splitlines():
+        mount, separator, source = line.partition(" - ")
+        fields = mount.split(" ")
+        if not separator or len(fields) < 5:
+            continue
+        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[4])
+        # A later mount at the same point hides the earlier one, hence >=.
+        if Path(path).is_relative_to(point) and len(point) >= len(best):
+            best, kind = point, source.split(" ")[0]
+    return kind
+
+
+def _network(path: str) -> Iterator[Finding]:
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text("utf-8", errors="surrogateescape")
+    except OSError:
+        return
+    kind = file_system(path, mounts)
+    if kind in NETWORK:
+        yield Finding(
+            "SP01",
+            "note",
+            f"{shell(path)} is on a network file system ({kind}): whether link and flock hold"
+            " there depends on the server, and so does who can write.",
+            "Prefer a local disk, or test both with two machines that write at once.",
+            path,
+        )
+
+
+def _contents(path: str) -> Iterator[Finding]:
+    if not stat.S_ISDIR(Path(path).lstat().st_mode):
+        return
+    try:
+        yield from _folders(path)
+        records = _records(path)
+        yield from islice(records, SHOWN_RECORDS)
+        more = sum(1 for _ in records)
+    except OSError as error:
+        yield Finding(
+            "SP04",
+            "note",
+            f"What is inside {shell(path)} could not be looked at ({error.strerror}).",
+            "Run the audit as the user who owns the folder.",
+            path,
+        )
+        return
+    if more:
+        yield Finding(
+            "SP04",
+            "error",
+            f"There are {more} more findings about records below {shell(path)}.",
+            "Mend those above, and run the audit again.",
+            path,
+        )
+
+
+def _children(path: str) -> list[str]:
+    with os.scandir(path) as entries:
+        return sorted(e.path for e in entries if e.name == TEMPS or is_thread(e.name))
+
+
+def _folders(path: str) -> Iterator[Finding]:
+    for child in _children(path):
+        for refusal in folder_refusals(child, Path(child).lstat()):
+            yield _refused(child, refusal)
+
+
+def _records(path: str) -> Iterator[Finding]:
+    temps = Path(path, TEMPS)
+    for child in map(Path, _children(path)):
+        if child == temps or not stat.S_ISDIR(child.lstat().st_mode):
+            continue
+        for record in child.iterdir():
+            if RECORD_NAME.match(record.name):
+                yield from _record(record, str(temps) if temps.is_dir() else None)
+
+
+def _record(record: Path, temps: str | None) -> Iterator[Finding]:
+    path, info = str(record), record.lstat()
+    refusals = [*record_refusals(path, info)]
+    if not refusals:
+        refusals += hard_link_refusals(path, record.lstat, temps)
+    yield from (_refused(path, refusal) for refusal in refusals)
+    if not refusals and info.st_mode & _OTHERS_READ:
+        yield Finding(
+            "SP04",
+            "error",
+            f"{shell(path)} can be read by others (mode {stat.S_IMODE(info.st_mode):04o}).",
+            f"Run: chmod 600 {shell(path)}",
+            path,
+        )

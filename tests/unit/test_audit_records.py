@@ -1,0 +1,126 @@
+"""check_records and check_pickles: the audit of what a store holds."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import pickle
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from safepoint import (
+    FileCheckpointStorage,
+    InMemoryCheckpointStorage,
+    Keyring,
+    Ledger,
+    SigningKey,
+    StorageUnavailable,
+)
+from safepoint.attacks.payload import marker_pickle
+from safepoint.audit import check_pickles, check_records
+from safepoint.audit.pickles import is_pickle
+
+
+def test_a_store_that_verifies_has_no_finding(tmp_path: Path) -> None:
+    storage = FileCheckpointStorage(tmp_path / "state")
+    ledger = Ledger(storage, store="invoices", keys=Keyring(SigningKey.generate()))
+    for thread in ("a", "b"):
+        for n in range(3):
+            ledger.save(thread, n)
+    assert check_records(ledger) == []
+
+
+def test_each_thread_that_does_not_verify_is_named() -> None:
+    storage = InMemoryCheckpointStorage()
+    ledger = Ledger(storage, store="invoices", keys=Keyring(SigningKey.generate()))
+    ledger.save("good", 1)
+    storage.append("bad", 1, b"plain")
+    storage.append("moved", 1, storage.read("good", 1))
+    findings = check_records(ledger)
+    assert [(f.where, f.rule, f.severity) for f in findings] == [
+        ("bad", "SP02", "error"),
+        ("moved", "SP02", "error"),
+    ]
+    assert findings[0].what == "bad #1 is not a sealed record."
+
+
+def archive(**members: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as made:
+        for name, content in members.items():
+            made.writestr(name, content)
+    return file.getvalue()
+
+
+def as_json(pickled: bytes) -> bytes:
+    return json.dumps({"state": {"__pickled__": base64.b64encode(pickled).decode()}}).encode()
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_pickle_of_any_protocol_is_found_by_its_content(tmp_path: Path, protocol: int) -> None:
+    (tmp_path / "notes.txt").write_bytes(pickle.dumps({"a": [1, 2]}, protocol=protocol))
+    (finding,) = check_pickles(tmp_path)
+    assert str(finding) == (
+        f"SP03 warning: {tmp_path}/notes.txt is a pickle. "
+        "Keep other writers out, and move the state to a format that cannot execute."
+    )
+
+
+def test_pickles_inside_archives_and_json_are_found(tmp_path: Path) -> None:
+    (tmp_path / "model.pt").write_bytes(archive(version=b"3", data=pickle.dumps([1])))
+    (tmp_path / "state.json").write_bytes(as_json(pickle.dumps({"a": 1})))
+    whats = [finding.what.removeprefix(f"{tmp_path}/") for finding in check_pickles(tmp_path)]
+    assert whats == [
+        "model.pt is an archive that carries a pickle.",
+        "state.json carries a pickle in base64.",
+    ]
+
+
+def test_looking_runs_nothing(tmp_path: Path) -> None:
+    payload = marker_pickle(tmp_path / "marker")
+    (tmp_path / "a").write_bytes(payload)
+    (tmp_path / "b").write_bytes(archive(x=payload))
+    assert len(check_pickles(tmp_path)) == 2
+    assert not (tmp_path / "marker").exists()
+
+
+def test_what_is_not_a_pickle_is_left_alone(tmp_path: Path) -> None:
+    ledger = Ledger(
+        FileCheckpointStorage(tmp_path / "state"),
+        store="invoices",
+        keys=Keyring(SigningKey.generate()),
+    )
+    ledger.save("order-7", {"raw": b"\x80" * 40, "text": "hello."})
+    (tmp_path / "empty").touch()
+    (tmp_path / "dot").write_text(".")
+    (tmp_path / "readme.md").write_text("# A page\n\nWith a sentence.\n")
+    (tmp_path / "data.json").write_text('{"a": ["aGVsbG8gd29ybGQ="]}')
+    (tmp_path / "code.zip").write_bytes(archive(a=b"print(1)"))
+    (tmp_path / "broken.zip").write_bytes(b"PK\x03\x04 not a zip")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe")
+    assert check_pickles(tmp_path) == []
+
+
+def test_what_goes_on_for_ever_counts_as_a_pickle() -> None:
+    assert is_pickle(b"N" * 2_000_000)
+    assert not is_pickle(b"N" * 100)
+
+
+def test_a_file_too_large_to_look_at_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("safepoint.audit.pickles.LOOKED_AT", 10)
+    (tmp_path / "large").write_bytes(b"x" * 11)
+    (finding,) = check_pickles(tmp_path)
+    assert finding.severity == "note"
+    assert finding.what == f"{tmp_path}/large is too large to look at."
+
+
+def test_a_folder_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageUnavailable, match=r"is not a folder\. Name the folder to look at\."):
+        check_pickles(tmp_path / "nothing")
