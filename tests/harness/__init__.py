@@ -1,0 +1,64 @@
+"""Every block of code on every page runs, or is checked for what it is.
+
+Blocks live in `docs/**/*.md`, `README.md`, `CONTRIBUTING.md` and in the docstrings of
+`src/safepoint/**/*.py`. Each one is a test. When all have run, the census
+(`python -m tests.harness.census`) builds the site and compares what ran with what the HTML shows.
+
+How to write a block
+--------------------
+Three backticks and a language, closed at the same indent, indented with spaces. Callouts, tabs and
+lists indent by four. Options go after the language or, for anything with a `data-` or a class, in
+braces with the language first:
+
+    ```python title="pay.py" hl_lines="2"
+    ```{ .python data-raises="SealBroken: changed after" }
+
+In README and CONTRIBUTING, which also have readers on a code host, the same words can stand in a
+comment on the line above, so that the fence stays plain:
+
+    <!-- block: data-check="make" -->
+
+What each language means
+------------------------
+python   Runs. All blocks of a page share one module, `__main__`, and one folder, in order.
+         What it prints is stated by `#> ` lines below the `print`, or by the `text` block that
+         follows. Several lines from one `print` may also stand in a bare triple-quoted string.
+         `data-raises="Type"` expects that exception, and the `text` block that follows holds
+         `Type: message`; or `data-raises="Type: part of the message"` says it all.
+python .unsafe .no-copy
+         Starts with `# UNSAFE: what it shows`. Runs by itself in another process, so it repeats
+         its imports. `data-marker="file"` asserts that the payload left that file behind.
+pycon    Doctest with ELLIPSIS, in the same module.
+bash, sh `bash -euo pipefail` in the page's folder. `data-exit="1"` expects that exit code.
+         `data-check="make"` runs nothing: it checks that each `make` target exists, and the syntax
+         of `git`, `cd` and `pip` lines. Such blocks are counted apart, as "checked only".
+console  `$ command`, `> more of it`, and the output below. `...` stands for a part of a line, and
+         on a line of its own for any lines. `data-exit` is for the last command.
+text     The output of the block before it. `...` may stand for a part, but never for most of it.
+         `data-check="paths"`: a map of files; every name in it exists.
+         `data-check="subclasses" data-module="safepoint.errors"`: a drawn tree of classes.
+sql      Runs in the page's SQLite database; rows come out as `a|b`.
+json, yaml, toml, ini, svg
+         Parsed, strictly.
+
+`data-write="worker.py"` keeps a Python or data block as a file in the page's folder; a block below
+must use it. `.refused` labels a block that raises, `.fix` one to copy. `.alone` runs a Python block
+in a new module and an empty folder, which is what a whole file from `snippets/` wants.
+
+An include stands alone on its line: `--8<-- "pay.py:section"`, from `snippets/`. Sections are
+marked by `# --8<-- [start:section]` and `# --8<-- [end:section]`. Outside a fence only an `.svg`
+may be included.
+
+`data-skip="reason"` leaves a block out. It is counted in public, and fails in CI.
+
+What is refused, with the page and the line: an unknown language or none, an option that nobody
+knows, `~~~`, four backticks, a fence inside a fence, a block quote or a comment, raw `<pre>`, tabs,
+output that nothing checks, and an exception whose message nothing checks.
+
+After a run
+-----------
+`build/evidence.jsonl` says what ran: page, line, language, digest, outcome, time and versions.
+`pytest docs/guide.md` runs one page. `pytest tests/docs/test_snippets.py --update-examples`
+rewrites the format and the `#>` lines of the files in `snippets/`.
+`python -m tests.harness.callouts` fills in the callouts from `rules.toml`.
+"""

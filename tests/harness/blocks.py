@@ -1,0 +1,272 @@
+"""Find the blocks of a page, line by line, as strictly as the site would need them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.harness.fences import BadFence, parse_info
+from tests.harness.includes import BadInclude, Line, expand
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+TAB: Final = 4
+"""How wide the site shows a tab."""
+
+# What a program printed is shown as it is; what a person writes has spaces.
+_MAY_HAVE_TABS: Final = frozenset({"text", "console"})
+_FENCE = re.compile(r"^(?P<indent>[ \t>]*)(?P<ticks>`{3,}|~{3,})(?P<info>.*)$")
+_HINT = re.compile(r"^ *<!-- *block: *(?P<words>.*?) *--> *$")
+_INLINE_CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
+_RAW_PRE = re.compile(r"<pre[\s>]", re.IGNORECASE)
+
+
+class PageError(ValueError):
+    """One or more places of a page that cannot be run as they are."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One such place."""
+
+    page: str
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, as the site renders it.
+
+    Attributes:
+        page: the path below the project's root.
+        number: 1 for the first block of the page.
+        line: the line of its opening fence.
+        end: the line of its closing fence.
+        text: what a reader sees: dedented, includes expanded.
+        file: where its first line of text was written: the page, or a snippet.
+        first: and on which line.
+    """
+
+    page: str
+    number: int
+    line: int
+    end: int
+    language: str
+    classes: tuple[str, ...]
+    attributes: Mapping[str, str]
+    text: str
+    indent: int
+    file: Path
+    first: int
+
+    @property
+    def digest(self) -> str:
+        """The digest by which evidence and rendered HTML are compared."""
+        return digest(self.text)
+
+
+@dataclass
+class Scan:
+    """What a page holds: blocks that can run, and places that cannot."""
+
+    blocks: list[Block] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def digest(text: str) -> str:
+    """Return the SHA-256 of a block's text, blind to what HTML does not show."""
+    lines = [line.rstrip() for line in text.strip("\n").split("\n")]
+    return hashlib.sha256("\n".join(lines).strip("\n").encode()).hexdigest()
+
+
+def find_blocks(text: str, path: str | Path, *, root: Path = ROOT) -> list[Block]:
+    """Return the blocks of a page.
+
+    Args:
+        text: the Markdown.
+        path: the page, below `root`.
+        root: the project; includes come from its `snippets/`.
+
+    Raises:
+        PageError: with one line per place that must be corrected.
+    """
+    scan = scan_page(text, path, root=root)
+    if scan.problems:
+        raise PageError("\n".join(map(str, scan.problems)))
+    return scan.blocks
+
+
+def scan_page(text: str, path: str | Path, *, root: Path = ROOT, first_line: int = 1) -> Scan:
+    """Return the blocks and the problems of a page, or of a docstring that starts further down."""
+    scanner = _Scanner(text.splitlines(), Path(path).as_posix(), root, first_line)
+    scanner.run()
+    return scanner.scan
+
+
+class _Scanner:
+    def __init__(self, lines: list[str], page: str, root: Path, first_line: int) -> None:
+        self.lines = lines
+        self.page = page
+        self.root = root
+        self.offset = first_line
+        self.scan = Scan()
+
+    def problem(self, index: int, message: str) -> None:
+        self.scan.problems.append(Problem(self.page, index + self.offset, message))
+
+    def run(self) -> None:
+        index = self._after_front_matter()
+        hint: tuple[int, str] | None = None
+        while index < len(self.lines):
+            line = self.lines[index]
+            words = _HINT.match(line)
+            fence = _FENCE.match(line)
+            if hint and not fence:
+                self.problem(hint[0], "a block comment above no fence; put it right above one")
+                hint = None
+            if words:
+                hint = (index, words["words"])
+                index += 1
+            elif fence:
+                index = self._fence(index, fence, hint[1] if hint else "")
+                hint = None
+            else:
+                index = self._prose(index)
+        if hint:
+            self.problem(hint[0], "a block comment above no fence; put it right above one")
+
+    def _after_front_matter(self) -> int:
+        if self.lines[:1] == ["---"] and "---" in self.lines[1:]:
+            return self.lines.index("---", 1) + 1
+        return 0
+
+    def _prose(self, index: int) -> int:
+        """Check a line outside of fences, and return the index of the next one to look at."""
+        line = _INLINE_CODE.sub("", self.lines[index])
+        if "```" in line:
+            self.problem(index, "``` in the middle of a line; a fence starts its line")
+        if line.lstrip().startswith(">>> "):
+            self.problem(index, ">>> outside of a fence; put it in a ```pycon block")
+        self._include_in_prose(index)
+        start = line.find("<!--")
+        visible = re.sub(r"<!--.*?-->", "", line)
+        if _RAW_PRE.search(visible.split("<!--")[0]):
+            self.problem(index, "raw <pre>; write a fenced block")
+        if start < 0 or "<!--" not in visible:
+            return index + 1
+        return self._comment(index)
+
+    def _include_in_prose(self, index: int) -> None:
+        folders = (self.root / "snippets", self.root / "docs" / "assets")
+        try:
+            lines = expand(self.lines[index], folders)
+        except BadInclude as error:
+            self.problem(index, str(error))
+        else:
+            if lines and lines[0].file.suffix != ".svg":
+                self.problem(index, "an include outside of a fence; put it inside one")
+
+    def _comment(self, index: int) -> int:
+        """Walk over a comment that began at `index` and goes on."""
+        for end in range(index + 1, len(self.lines)):
+            if _FENCE.match(self.lines[end]):
+                self.problem(end, "a fence inside a comment; nobody sees it run, so remove it")
+            if "-->" in self.lines[end]:
+                return end + 1
+        self.problem(index, "a comment that never ends; add -->")
+        return len(self.lines)
+
+    def _fence(self, index: int, fence: re.Match[str], hint: str) -> int:
+        """Read the fence that opens at `index`, and return the index after it."""
+        wrong = _unsupported(fence)
+        if wrong:
+            self.problem(index, wrong)
+            return self._skip(index, fence["ticks"])
+        indent = len(fence["indent"])
+        body: list[Line] = []
+        before = len(self.scan.problems)
+        for here in range(index + 1, len(self.lines)):
+            line = self.lines[here].expandtabs(TAB)
+            inside = line[indent:]
+            if line.strip() and line[:indent].strip():
+                self.problem(here, "indented less than its fence; indent it, or close the fence")
+                return here
+            if re.fullmatch(r"``` *", inside):
+                if len(self.scan.problems) == before:
+                    self._add(index, here, fence, hint, body)
+                return here + 1
+            if line.lstrip().startswith("```"):
+                self.problem(here, "a fence inside a fence; show it as two blocks")
+            if "\t" in self.lines[here] and fence["info"].strip() not in _MAY_HAVE_TABS:
+                self.problem(here, "a tab; the site shows spaces, so write spaces")
+            body += self._expanded(here, inside)
+        self.problem(index, "this fence is never closed; add ``` at the same indent")
+        return index + 1
+
+    def _skip(self, index: int, ticks: str) -> int:
+        for here in range(index + 1, len(self.lines)):
+            if self.lines[here].strip(" \t>") == ticks:
+                return here + 1
+        return index + 1
+
+    def _expanded(self, index: int, text: str) -> list[Line]:
+        try:
+            lines = expand(text, (self.root / "snippets",))
+        except BadInclude as error:
+            self.problem(index, str(error))
+            return []
+        page = self.root / self.page
+        return [Line(text, page, index + self.offset)] if lines is None else lines
+
+    def _add(self, index: int, end: int, fence: re.Match[str], hint: str, body: list[Line]) -> None:
+        while body and not body[0].text.strip():
+            body.pop(0)
+        while body and not body[-1].text.strip():
+            body.pop()
+        if not body:
+            self.problem(index, "an empty block; write something or remove it")
+            return
+        if ".unsafe" in hint and "/" in self.page:
+            self.problem(index, "a comment does not hide the copy button; use braces")
+            return
+        try:
+            info = parse_info(fence["info"], hint)
+        except BadFence as error:
+            self.problem(index, str(error))
+            return
+        self.scan.blocks.append(
+            Block(
+                page=self.page,
+                number=len(self.scan.blocks) + 1,
+                line=index + self.offset,
+                end=end + self.offset,
+                language=info.language,
+                classes=info.classes,
+                attributes=info.attributes,
+                text="\n".join(line.text if line.text.strip() else "" for line in body),
+                indent=len(fence["indent"]),
+                file=body[0].file,
+                first=body[0].number,
+            )
+        )
+
+
+def _unsupported(fence: re.Match[str]) -> str | None:
+    if ">" in fence["indent"]:
+        return "a fence in a block quote; move it out of the quote"
+    if "\t" in fence["indent"]:
+        return "a fence indented with a tab; indent it with spaces"
+    if fence["ticks"].startswith("~"):
+        return "a fence of ~~~; write ```"
+    if len(fence["ticks"]) > 3:
+        return "a fence of four or more backticks; write three"
+    if "`" in fence["info"]:
+        return "``` on one line; write inline code with a single backtick"
+    return None

@@ -1,0 +1,148 @@
+"""Callouts: one text per rule, written into the pages between markers.
+
+Run `python -m tests.harness.callouts` to fill them in, with `--check` to see that they are.
+A page says `<!-- rule SP01 -->` and `<!-- /rule -->`; what stands between comes from `rules.toml`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os.path
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from safepoint.rules import LEGS, RULES, Rule
+from tests.harness.blocks import ROOT
+
+RULES_PAGE: Final = "docs/rules.md"
+
+_START = re.compile(r"^(?P<indent> *)<!-- (?:rule (?P<id>\S+)|(?P<index>rules index)) -->\s*$")
+_END = re.compile(r"^ *<!-- /(?P<what>rule|rules index) -->\s*$")
+_FENCE = re.compile(r"^ *```")
+
+
+class CalloutError(ValueError):
+    """A marker that cannot be filled in."""
+
+
+def callout_markdown(rule: Rule, page: str) -> str:
+    """Return the callout of a rule as it stands on a page, with its link relative to the page.
+
+    The empty line below the <div> lets readers that know no `markdown` attribute format the rest.
+    """
+    link = os.path.relpath(RULES_PAGE, Path(page).parent).replace(os.sep, "/")
+    return (
+        f'<div class="rule rule--{rule.severity}" markdown>\n\n'
+        f"**[{rule.id}]({link}#{rule.id.lower()}) · {rule.title}**\n\n"
+        f"{rule.callout}\n"
+        "</div>"
+    )
+
+
+def index_markdown(rules: Mapping[str, Rule]) -> str:
+    """Return every rule under its theme, with what holds it up and what is planned."""
+    themes = dict.fromkeys(rule.theme for rule in rules.values())
+    parts = []
+    for theme in themes:
+        parts.append(f"## {theme}")
+        parts += (_entry(rule) for rule in rules.values() if rule.theme == theme)
+    return "\n\n".join(parts)
+
+
+def _entry(rule: Rule) -> str:
+    there = [f"- {leg.capitalize()}: {_shown(rule.legs[leg])}" for leg in LEGS if rule.legs[leg]]
+    if rule.page:
+        there.insert(0, f"- Page: [{rule.title}]({rule.page})")
+    if rule.missing:
+        there.append(f"- Planned: {', '.join(rule.missing)}")
+    return (
+        f"### {rule.id} · {rule.title} {{ #{rule.id.lower()} }}\n\n"
+        f"{rule.callout} *{rule.severity.capitalize()}; from {rule.source}.*\n\n" + "\n".join(there)
+    )
+
+
+def _shown(references: Sequence[str]) -> str:
+    """Return references as code, by the last and telling part of each."""
+    return ", ".join(f"`{reference.rpartition('::')[2]}`" for reference in references)
+
+
+def filled(text: str, page: str, rules: Mapping[str, Rule]) -> str:
+    """Return the page with every region filled in.
+
+    Raises:
+        CalloutError: an unknown rule, or a marker without its end, with page and line.
+    """
+    result: list[str] = []
+    opened: tuple[int, re.Match[str]] | None = None
+    in_fence = False
+    for number, line in enumerate(text.split("\n"), 1):
+        in_fence ^= opened is None and bool(_FENCE.match(line))
+        start, end = (None, None) if in_fence else (_START.match(line), _END.match(line))
+        if start and opened:
+            raise CalloutError(f"{page}:{opened[0]}: this callout has no end; add <!-- /rule -->")
+        if start:
+            opened = (number, start)
+            result += [line, _content(start, page, number, rules)]
+        elif end:
+            if opened is None or end["what"] != ("rules index" if opened[1]["index"] else "rule"):
+                raise CalloutError(f"{page}:{number}: this ends no callout; remove it")
+            opened = None
+            result.append(line)
+        elif opened is None:
+            result.append(line)
+    if opened:
+        raise CalloutError(f"{page}:{opened[0]}: this callout has no end; add <!-- /rule -->")
+    return "\n".join(result)
+
+
+def _content(start: re.Match[str], page: str, line: int, rules: Mapping[str, Rule]) -> str:
+    if start["index"]:
+        text = index_markdown(rules)
+    elif start["id"] in rules:
+        text = callout_markdown(rules[start["id"]], page)
+    else:
+        raise CalloutError(f"{page}:{line}: there is no rule {start['id']}; see rules.toml")
+    lines = (f"{start['indent']}{line}" if line else "" for line in text.split("\n"))
+    return "\n".join(lines)
+
+
+def pages(root: Path) -> list[Path]:
+    """Return the files that may hold callouts."""
+    return [file for file in (root / "README.md",) if file.is_file()] + sorted(
+        (root / "docs").rglob("*.md")
+    )
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    root: Path = ROOT,
+    rules: Mapping[str, Rule] = RULES,
+) -> int:
+    """Fill in, or check; return 1 if a page was not as it should be."""
+    parser = argparse.ArgumentParser(prog="callouts", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing, only compare")
+    check = parser.parse_args(arguments).check
+    status = 0
+    for file in pages(root):
+        page = file.relative_to(root).as_posix()
+        text = file.read_text(encoding="utf-8")
+        try:
+            wanted = filled(text, page, rules)
+        except CalloutError as error:
+            print(error)
+            status = 1
+            continue
+        if wanted != text and check:
+            print(f"{page}: callouts differ from rules.toml. Run python -m tests.harness.callouts")
+            status = 1
+        elif wanted != text:
+            file.write_text(wanted, encoding="utf-8")
+            print(f"{page}: filled in")
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

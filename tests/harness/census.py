@@ -1,0 +1,217 @@
+"""The census: does the site show exactly the blocks that ran?
+
+Run `python -m tests.harness.census` after the tests. It builds the site, takes every block out of
+the HTML, and compares page by page with the evidence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from mkdocs.config import load_config
+from mkdocs.structure.files import get_files
+
+from tests.harness.blocks import ROOT, Block, digest, scan_page
+from tests.harness.docstrings import scan_docstrings
+from tests.harness.evidence import Entry, Outcome, read_evidence
+from tests.harness.rendered import rendered_blocks
+
+SITE: Final = "build/site-census"
+_GENERATED_FROM_CODE = re.compile(r"^::: ", re.MULTILINE)
+
+
+@dataclass
+class Census:
+    """The result: what was counted, and what is wrong."""
+
+    rendered: Counter[Outcome] = field(default_factory=Counter)
+    languages: Counter[str] = field(default_factory=Counter)
+    elsewhere: Counter[str] = field(default_factory=Counter)
+    missing: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        """How many blocks the site shows."""
+        return self.rendered.total() + self.missing
+
+    def lines(self) -> list[str]:
+        """Say it, with the sum as the last line."""
+        counted = [f"  {language:8} {n:5}" for language, n in sorted(self.languages.items())]
+        if self.elsewhere:
+            places = ", ".join(f"{n} in {place}" for place, n in sorted(self.elsewhere.items()))
+            counted.append(f"not on the site, and evaluated all the same: {places}")
+        found = self.rendered
+        total = (
+            f"blocks: {self.total} rendered, {found['ran']} ran, "
+            f"{found['checked']} checked only, {found['skipped']} skipped, {self.missing} missing"
+        )
+        return [*self.problems, *counted, total]
+
+
+def build_site(root: Path) -> None:
+    """Build the site as it is published, warnings as errors.
+
+    Raises:
+        RuntimeError: with what mkdocs said.
+    """
+    # Not --quiet: that would also hide the warnings from --strict.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", SITE]
+    environ = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(
+        command, cwd=root, env=environ, capture_output=True, text=True, check=False
+    )
+    if built.returncode:
+        raise RuntimeError(f"the site does not build; correct this first:\n{built.stderr}")
+
+
+def take_census(root: Path, entries: Sequence[Entry]) -> Census:
+    """Compare the site that was built with the evidence and with the pages as they are now."""
+    census = Census()
+    written = _written(root)
+    ran = _by_page(entries)
+    _check_evidence(census, written, ran, entries)
+    docstrings = {entry.digest: entry for entry in entries if entry.page.endswith(".py")}
+    sources = _sources(root)
+    shown_docstrings: set[str] = set()
+    for html in sorted((root / SITE).rglob("*.html")):
+        name = html.relative_to(root / SITE).as_posix()
+        source = sources.get(name)
+        page = f"docs/{source}" if source else name
+        expected = [entry for entry in ran.get(page, ()) if entry.number]
+        is_reference = bool(source) and _is_reference(root / page)
+        for text in rendered_blocks(html.read_text(encoding="utf-8")):
+            entry = _take(expected, digest(text))
+            if entry is None and is_reference:
+                entry = docstrings.get(digest(text))
+                shown_docstrings.add(digest(text))
+            _count(census, page, text, entry)
+        for entry in expected:
+            census.problems.append(
+                f"{page}:{entry.line}: ran but is not rendered: "
+                f"{_first_line(written.get(page, ()), entry.digest)}"
+            )
+    _check_all_pages_built(census, ran, {f"docs/{source}" for source in sources.values()})
+    for entry in entries:
+        if not entry.page.startswith("docs/") and entry.digest not in shown_docstrings:
+            census.elsewhere["docstrings" if entry.page.endswith(".py") else entry.page] += 1
+    return census
+
+
+def _count(census: Census, page: str, text: str, entry: Entry | None) -> None:
+    if entry is None:
+        census.missing += 1
+        first = text.strip().split("\n")[0]
+        census.problems.append(f"{page}: rendered but never ran, so write it as a fence: {first}")
+    elif entry.outcome != "failed":
+        census.rendered[entry.outcome] += 1
+        census.languages[entry.language] += 1
+    else:
+        census.missing += 1
+
+
+def _check_evidence(
+    census: Census,
+    written: dict[str, list[Block]],
+    ran: dict[str, list[Entry]],
+    entries: Iterable[Entry],
+) -> None:
+    census.problems += [
+        f"{entry.page}:{entry.line}: failed; correct it and run make test"
+        for entry in entries
+        if entry.outcome == "failed"
+    ]
+    for page in sorted({*written, *ran}):
+        now = Counter(block.digest for block in written.get(page, ()))
+        then = Counter(entry.digest for entry in ran.get(page, ()) if entry.number)
+        if now == then:
+            continue
+        changed = [
+            block for block in written.get(page, ()) if now[block.digest] > then[block.digest]
+        ]
+        line = changed[0].line if changed else 1
+        said = changed[0].text.split("\n")[0] if changed else "a block that is gone"
+        why = "stale evidence" if then else "no evidence"
+        census.problems.append(f"{page}:{line}: {why}, so run make test again: {said}")
+
+
+def _check_all_pages_built(census: Census, ran: dict[str, list[Entry]], built: set[str]) -> None:
+    census.problems += [
+        f"{page}: its blocks ran, but the site has no such page"
+        for page in sorted(ran)
+        if page.startswith("docs/") and page not in built
+    ]
+
+
+def _written(root: Path) -> dict[str, list[Block]]:
+    """Return the blocks of every page and module as they are now."""
+    pages: dict[str, list[Block]] = {}
+    markdown = [*(root / "docs").rglob("*.md"), root / "README.md", root / "CONTRIBUTING.md"]
+    for file in filter(Path.is_file, markdown):
+        name = file.relative_to(root).as_posix()
+        pages[name] = scan_page(file.read_text(encoding="utf-8"), name, root=root).blocks
+    for file in (root / "src" / "safepoint").rglob("*.py"):
+        name = file.relative_to(root).as_posix()
+        scans = scan_docstrings(file.read_text(encoding="utf-8"), name, root=root)
+        pages[name] = [block for scan in scans for block in scan.blocks]
+    return pages
+
+
+def _sources(root: Path) -> dict[str, str]:
+    """Map each HTML file of the site to the page that it was made from, as mkdocs does."""
+    config = load_config(str(root / "mkdocs.yml"))
+    return {file.dest_uri: file.src_uri for file in get_files(config).documentation_pages()}
+
+
+def _by_page(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    pages: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        pages[entry.page].append(entry)
+    return dict(pages)
+
+
+def _is_reference(page: Path) -> bool:
+    return bool(_GENERATED_FROM_CODE.search(page.read_text(encoding="utf-8")))
+
+
+def _take(expected: list[Entry], sought: str) -> Entry | None:
+    for index, entry in enumerate(expected):
+        if entry.digest == sought:
+            return expected.pop(index)
+    return None
+
+
+def _first_line(blocks: Iterable[Block], sought: str) -> str:
+    return next((b.text.split("\n")[0] for b in blocks if b.digest == sought), "(changed since)")
+
+
+def main(arguments: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
+    """Build, compare, print; return 1 if anything is amiss."""
+    parser = argparse.ArgumentParser(prog="census", description=__doc__)
+    parser.add_argument("--evidence", type=Path, default=root / "build" / "evidence.jsonl")
+    options = parser.parse_args(arguments)
+    try:
+        entries = read_evidence(options.evidence)
+        build_site(root)
+    except FileNotFoundError:
+        print(f"There is no evidence at {options.evidence.name}. Run make test.")
+        return 1
+    except (RuntimeError, ValueError) as error:
+        print(error)
+        return 1
+    census = take_census(root, entries)
+    print("\n".join(census.lines()))
+    return 1 if census.problems else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

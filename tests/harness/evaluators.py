@@ -1,0 +1,103 @@
+"""Evaluate a block: run it, compare what it printed, write down what happened."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from tests.harness.blocks import Block
+from tests.harness.evidence import Evidence, Outcome
+from tests.harness.languages import data, project, python, shell, text, unsafe
+from tests.harness.page import Failure, Page
+
+Evaluator = Callable[[Page, Block], str]
+"""Runs a block, raises Failure, and returns the output that a text block has yet to check."""
+
+EVALUATORS: Final[dict[str, Evaluator]] = {
+    "python": python.run_python,
+    "python .unsafe": unsafe.run_unsafe,
+    "pycon": python.run_pycon,
+    "bash": shell.run_bash,
+    "sh": shell.run_bash,
+    "console": shell.run_console,
+    "text": text.run_text,
+    "sql": data.run_sql,
+    "json": data.run_json,
+    "yaml": data.run_yaml,
+    "toml": data.run_toml,
+    "ini": data.run_ini,
+    "svg": data.run_svg,
+}
+CHECKERS: Final[dict[str, Evaluator]] = {
+    "make": project.check_make,
+    "paths": text.check_paths,
+    "subclasses": text.check_subclasses,
+}
+
+_CAN_USE_FILES: Final = frozenset({"python", "pycon", "bash", "sh", "console"})
+
+
+def evaluate(page: Page, block: Block, evidence: Evidence | None = None) -> Outcome:
+    """Evaluate a block and record it.
+
+    Raises:
+        Failure: it does not do what the page says.
+    """
+    outcome: Outcome = "failed"
+    started = time.perf_counter()
+    try:
+        outcome = _evaluate(page, block)
+    finally:
+        if evidence is not None:
+            seconds = time.perf_counter() - started
+            evidence.record(block, outcome, seconds, page.imported)
+    return outcome
+
+
+def _evaluate(page: Page, block: Block) -> Outcome:
+    if "data-skip" in block.attributes:
+        page.output = ""
+        return "skipped"
+    evaluator = _evaluator(block)
+    if evaluator is not text.run_text:
+        page.output = ""
+    if "alone" in block.classes:
+        output = _evaluate_alone(page, block, evaluator)
+    else:
+        with page.entered():
+            output = evaluator(page, block)
+    if "data-write" in block.attributes:
+        _keep(page, block)
+    if output.strip() and page.checker(block) is None:
+        how = "#> lines or a text block" if block.language == "python" else "a text block"
+        raise Failure(f"prints what nothing checks; add {how} below\n{output}")
+    page.output = output
+    return "checked" if "data-check" in block.attributes else "ran"
+
+
+def _evaluator(block: Block) -> Evaluator:
+    if "data-check" in block.attributes:
+        return CHECKERS[block.attributes["data-check"]]
+    if block.language == "python" and "data-write" in block.attributes:
+        return python.check_syntax
+    return EVALUATORS["python .unsafe" if "unsafe" in block.classes else block.language]
+
+
+def _evaluate_alone(page: Page, block: Block, evaluator: Evaluator) -> str:
+    """Evaluate in a new module and an empty folder, as a file that stands by itself."""
+    alone = Page(page.name, page.blocks, page.root)
+    try:
+        with alone.entered():
+            return evaluator(alone, block)
+    finally:
+        alone.close()
+
+
+def _keep(page: Page, block: Block) -> None:
+    """Keep a block as a file in the page's folder, for a block below that uses it."""
+    name = block.attributes["data-write"]
+    below = page.blocks[page.blocks.index(block) + 1 :]
+    if not any(name in later.text for later in below if later.language in _CAN_USE_FILES):
+        raise Failure(f"nothing below uses {name}; add a block that does")
+    (page.folder / name).write_text(f"{block.text}\n", encoding="utf-8")

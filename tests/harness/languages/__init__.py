@@ -1,0 +1,1 @@
+"""What it means to run a block, language by language."""

@@ -1,0 +1,24 @@
+"""Tests that need something optional: skipped on a person's machine, failed in CI."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+
+import pytest
+
+
+def need(what: str | Callable[[], bool], reason: str) -> None:
+    """Go on if `what` is there. Use it in a test, a fixture, or at the top of a module.
+
+    Args:
+        what: the name of a module, or a function that says whether the thing is there.
+        reason: what is missing and how to get it.
+    """
+    __tracebackhide__ = True
+    if importlib.util.find_spec(what) is not None if isinstance(what, str) else what():
+        return
+    if os.environ.get("CI"):
+        pytest.fail(f"missing in CI: {reason}", pytrace=False)
+    pytest.skip(reason, allow_module_level=True)

@@ -1,0 +1,126 @@
+"""A page while its blocks run: one module, one folder, one environment, one database."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import ModuleType
+
+from tests.harness.blocks import Block
+
+
+class Failure(AssertionError):
+    """A block did not do what the page says. The text is for the writer of the page."""
+
+
+class Page:
+    """What the blocks of a page share.
+
+    While a block runs the module is `__main__`, as it is for a reader who copies the page into a
+    file: classes pickle, and messages name them as the reader will see them. The folder is below
+    the user's cache, because the pages keep checkpoints in it: in the system's temporary folder or
+    in a git work tree the audit would rightly complain.
+
+    Attributes:
+        root: the project.
+        output: what the last block printed and a `text` block has yet to check.
+        imported: modules that blocks imported in processes of their own.
+    """
+
+    def __init__(self, name: str, blocks: Sequence[Block], root: Path) -> None:
+        self.name = name
+        self.blocks = list(blocks)
+        self.root = root
+        self.output = ""
+        self.imported: set[str] = set()
+        self.module = ModuleType("__main__")
+        self._folder = tempfile.TemporaryDirectory(
+            dir=_folder_of_pages(root), prefix="page-", ignore_cleanup_errors=True
+        )
+        base = Path(self._folder.name).resolve()
+        self.folder = base / "work"
+        for new in (self.folder, base / "home", base / "tmp"):
+            new.mkdir()
+        self._own = {"HOME": str(base / "home"), "TMPDIR": str(base / "tmp")}
+        self._environ = {**os.environ, **self._own}
+        self._cwd = self.folder
+        self._umask = 0o022
+        self._database: sqlite3.Connection | None = None
+
+    def checker(self, block: Block) -> Block | None:
+        """Return the `text` block that states what `block` prints, if the next one does."""
+        index = self.blocks.index(block) + 1
+        if index < len(self.blocks):
+            following = self.blocks[index]
+            if following.language == "text" and "data-check" not in following.attributes:
+                return following
+        return None
+
+    @property
+    def database(self) -> sqlite3.Connection:
+        """The page's SQLite database, in memory."""
+        if self._database is None:
+            self._database = sqlite3.connect(":memory:")
+        return self._database
+
+    def child_environ(self) -> dict[str, str]:
+        """The environment of a block that runs in a process of its own."""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        return {**self._own, "PATH": path, "LANG": "C.UTF-8"}
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Be in the page's folder, environment and module; afterwards be where we were."""
+        environ, cwd, tempdir = dict(os.environ), Path.cwd(), tempfile.tempdir
+        main = sys.modules["__main__"]
+        umask = os.umask(self._umask)
+        _replace_environ(self._environ)
+        os.chdir(self._cwd)
+        tempfile.tempdir = None
+        sys.modules["__main__"] = self.module
+        try:
+            yield
+        finally:
+            self._environ = dict(os.environ)
+            self._cwd = _existing_cwd() or self.folder
+            self._umask = os.umask(umask)
+            _replace_environ(environ)
+            os.chdir(cwd)
+            tempfile.tempdir = tempdir
+            sys.modules["__main__"] = main
+
+    def close(self) -> None:
+        """Close the database and remove the folder."""
+        if self._database is not None:
+            self._database.close()
+        self._folder.cleanup()
+        with suppress(OSError):
+            Path(self._folder.name).parent.rmdir()
+
+
+def _folder_of_pages(root: Path) -> Path:
+    """Return a folder where a reader might work, or one in the project if there is no home."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    for folder in (Path(cache, "safepoint-pages"), root / "build" / "pages"):
+        with suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            break
+    return folder
+
+
+def _replace_environ(environ: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environ)
+
+
+def _existing_cwd() -> Path | None:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,139 @@
+"""The plugin: blocks are collected as tests, failures name page and line, skips are public."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.harness.optional import need
+from tests.harness.testing import make_project, run_tests
+
+MODULE = '''\
+"""A module.
+
+```python
+x = 1
+```
+"""
+
+
+def f():
+    """Do.
+
+    ```python
+    print(x)
+    #> 1
+    ```
+    """
+'''
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str]:
+    """One run over a project with good and bad pages."""
+    root = make_project(
+        tmp_path_factory.mktemp("project"),
+        {
+            "docs/good.md": "'''python\nx = 1\n'''\n\n'''python\nprint(x)\n#> 1\n'''",
+            "docs/deep/callout.md": "!!! note\n    '''python\n    1 / 0\n    '''",
+            "docs/broken.md": "'''pyhton\nx\n'''\n\n'''json\n[]\n'''\n\n<pre>",
+            "README.md": "<!-- block: data-check=\"make\" -->\n'''bash\nmake test\n'''",
+            "NOTES.md": "'''python\n1 / 0\n'''",
+            "Makefile": "test:\n\techo\n",
+            "src/safepoint/m.py": MODULE,
+            "src/other/m.py": MODULE,
+        },
+    )
+    code, output = run_tests(root)
+    return root, code, output
+
+
+def test_failures_name_page_line_and_what_to_do(run: tuple[Path, int, str]) -> None:
+    """A writer finds each by itself."""
+    _, code, output = run
+    assert code == 1
+    assert "docs/deep/callout.md:2: raises ZeroDivisionError: division by zero" in output
+    assert "docs/broken.md:1: unknown language 'pyhton'; use one of" in output
+    assert "docs/broken.md:9: raw <pre>; write a fenced block" in output
+    assert "src/safepoint/m.py:12: raises NameError: name 'x' is not defined" in output
+    assert "INTERNALERROR" not in output
+
+
+def test_every_block_is_one_test_and_nothing_else_is(run: tuple[Path, int, str]) -> None:
+    """Pages, README and src/safepoint; each docstring has a namespace of its own."""
+    _, _, output = run
+    assert "4 failed, 5 passed" in output
+    assert "NOTES.md" not in output
+    assert "src/other" not in output
+
+
+def test_the_summary_counts_blocks(run: tuple[Path, int, str]) -> None:
+    """By outcome; "checked only" is apart."""
+    assert "blocks: 4 ran, 1 checked only, 0 skipped, 4 failed" in run[2]
+    assert "skipped: 0" in run[2]
+
+
+def test_the_run_left_evidence(run: tuple[Path, int, str]) -> None:
+    """For every block, and for every place that is no block."""
+    lines = (run[0] / "build" / "evidence.jsonl").read_text().splitlines()
+    outcomes = sorted((e["page"], e["outcome"]) for e in map(json.loads, lines) if "page" in e)
+    assert outcomes == [
+        ("README.md", "checked"),
+        ("docs/broken.md", "failed"),
+        ("docs/broken.md", "failed"),
+        ("docs/broken.md", "ran"),
+        ("docs/deep/callout.md", "failed"),
+        ("docs/good.md", "ran"),
+        ("docs/good.md", "ran"),
+        ("src/safepoint/m.py", "failed"),
+        ("src/safepoint/m.py", "ran"),
+    ]
+
+
+SKIPPING = {
+    "docs/a.md": "'''{ .python data-skip=\"needs a GPU\" }\n1 / 0\n'''",
+    "test_a.py": "import pytest\ndef test_a(): pytest.skip('no network')\n",
+    "test_b.py": "import pytest\npytest.skip('no such package', allow_module_level=True)\n",
+}
+
+
+def test_skips_are_printed_with_their_reasons(tmp_path: Path) -> None:
+    """On a person's machine the run passes."""
+    code, output = run_tests(make_project(tmp_path, SKIPPING), "--evidence", "there/e.jsonl")
+    assert code == 0
+    expected = "skipped: 3 (1 x docs/a.md:1: needs a GPU; 1 x no network; 1 x no such package)"
+    assert expected in output
+    assert '"outcome": "skipped"' in (tmp_path / "there" / "e.jsonl").read_text()
+
+
+def test_a_skip_fails_the_run_in_ci(tmp_path: Path) -> None:
+    """With one clear line; an expected failure is no skip."""
+    root = make_project(tmp_path, SKIPPING)
+    code, output = run_tests(root, ci=True)
+    assert code == 1
+    assert "CI skips nothing: install what is missing, or remove the skip." in output
+    (root / "docs" / "a.md").write_text("```python\nx = 1\n```\n")
+    (root / "test_b.py").unlink()
+    (root / "test_a.py").write_text(
+        "import pytest\n@pytest.mark.xfail\ndef test_a(): assert False\n"
+    )
+    code, output = run_tests(root, ci=True)
+    assert code == 0
+    assert "skipped: 0" in output
+
+
+def test_need_goes_on_skips_or_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on if the thing is there; else it skips here and fails in CI."""
+    monkeypatch.delenv("CI", raising=False)
+    need("json", "never missing")
+    need(lambda: True, "never missing")
+    # Either would end this test as if it had passed, so both are caught and told apart.
+    either = (pytest.skip.Exception, pytest.fail.Exception)
+    with pytest.raises(either, match="install it") as skipped:
+        need("no_such_module", "install it")
+    monkeypatch.setenv("CI", "1")
+    with pytest.raises(either, match="missing in CI: install it") as failed:
+        need(lambda: False, "install it")
+    assert (skipped.type, failed.type) == either
