@@ -1,0 +1,67 @@
+"""What the pages say about Microsoft Agent Framework, on the release they name."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+agent_framework = pytest.importorskip("agent_framework", reason="needs safepoint[agent-framework]")
+
+
+@dataclass
+class Invoice:
+    amount: int
+
+
+def save(folder: Path, state: dict[str, Any]) -> tuple[str, Path]:
+    checkpoint = agent_framework.WorkflowCheckpoint(
+        workflow_name="invoice", graph_signature_hash="", state=state
+    )
+    storage = agent_framework.FileCheckpointStorage(folder)
+    checkpoint_id = asyncio.run(storage.save(checkpoint))
+    (file,) = folder.glob("*.json")
+    return checkpoint_id, file
+
+
+def load(folder: Path, checkpoint_id: str) -> Any:
+    return asyncio.run(agent_framework.FileCheckpointStorage(folder).load(checkpoint_id)).state
+
+
+def test_the_pages_name_the_release_that_runs_here() -> None:
+    assert version("agent-framework-core") == "1.23.0"
+
+
+def test_plain_values_stay_json_and_the_rest_is_pickled(tmp_path: Path) -> None:
+    agent_framework.register_checkpoint_type(Invoice)
+    state = {"plain": [1, "a", None], "when": datetime(2026, 1, 1, tzinfo=UTC), "own": Invoice(1)}
+    _, file = save(tmp_path, state)
+    stored = json.loads(file.read_text())["state"]
+    assert stored["plain"] == [1, "a", None]
+    assert set(stored["when"]) == set(stored["own"]) == {"__pickled__", "__type__"}
+    assert stored["when"]["__type__"] == "datetime:datetime"
+
+
+def test_an_edit_of_plain_state_is_accepted(tmp_path: Path) -> None:
+    checkpoint_id, file = save(tmp_path, {"amount": 42})
+    file.write_text(file.read_text().replace('"amount": 42', '"amount": 5000000'))
+    assert load(tmp_path, checkpoint_id) == {"amount": 5_000_000}
+
+
+def test_its_own_words_call_the_storage_trusted_and_the_unpickler_no_boundary() -> None:
+    from agent_framework._workflows import _checkpoint_encoding
+
+    words = " ".join((_checkpoint_encoding.__doc__ or "").replace("*", "").split())
+    assert "Checkpoint storage is treated as a trusted data source" in words
+    assert "it is not a security boundary" in words
+
+
+def test_the_storage_path_has_no_default() -> None:
+    with pytest.raises(TypeError, match="storage_path"):
+        agent_framework.FileCheckpointStorage()
