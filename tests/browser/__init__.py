@@ -1,0 +1,1 @@
+"""The built site, as people meet it: in Chromium."""

@@ -1,0 +1,63 @@
+"""Take pictures of the site: `python -m tests.browser.screenshots OUTDIR [page …]`.
+
+Every page, or those that are named (`home`, `guide`, `security/pickle`), whole, at 1440 and
+390 pixels, light and dark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+from tests.browser.site import BuildFailed, chromium, chromium_path, serving
+
+WIDTHS: Final = (1440, 390)
+SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the pictures and print their names."""
+    parser = argparse.ArgumentParser(prog="screenshots", description=__doc__)
+    parser.add_argument("outdir", type=Path)
+    parser.add_argument("pages", nargs="*", metavar="page")
+    chosen = parser.parse_args(arguments)
+    if chromium_path() is None:
+        print("There is no Chromium here. Install chromium.", file=sys.stderr)
+        return 1
+    try:
+        take(chosen.outdir, chosen.pages)
+    except BuildFailed as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def take(outdir: Path, names: Sequence[str]) -> None:
+    """Build, open each page in each form, and save it."""
+    outdir.mkdir(parents=True, exist_ok=True)
+    wanted = ["" if name == "home" else name.strip("/") + "/" for name in names]
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as site, chromium() as it:
+        for scheme in SCHEMES:
+            for width in WIDTHS:
+                context = it.new_context(
+                    color_scheme=scheme,
+                    reduced_motion="reduce",
+                    viewport={"width": width, "height": 900},
+                )
+                page = context.new_page()
+                for name in wanted or site.pages:
+                    page.goto(site.address + name, wait_until="networkidle")
+                    title = name.strip("/").replace("/", "-") or "home"
+                    file = outdir / f"{title}-{width}-{scheme}.png"
+                    # Playwright resizes the window; without this, half-way states are pictured.
+                    page.screenshot(path=file, full_page=True, animations="disabled")
+                    print(file)
+                context.close()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

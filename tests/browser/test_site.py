@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+from tests.browser.site import Site, written_pages
+from tests.harness.optional import need
+
+need("playwright", "the browser tests need playwright; make test installs it")
+
+from playwright.sync_api import Browser, BrowserContext, Page, expect  # noqa: E402
+
+PAGES: Final = written_pages()
+WIDTHS: Final = (1440, 390)
+SCHEMES: Final[dict[Literal["light", "dark"], str]] = {"light": "default", "dark": "slate"}
+OVERFLOW: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+class Visit:
+    """A page, with all that it asked for and complained about."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.asked: list[str] = []
+        self.complaints: list[str] = []
+        self.page: Page = context.new_page()
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("console", lambda message: self._heard(message.type, message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("requestfailed", lambda request: self.complaints.append(request.url))
+        response = self.page.goto(url, wait_until="networkidle")
+        self.status = response.status if response else None
+
+    def _heard(self, kind: str, text: str) -> None:
+        if kind in {"error", "warning"}:
+            self.complaints.append(text)
+
+    def elsewhere(self, site: Site) -> list[str]:
+        """What it asked of anyone but this site."""
+        here = (site.address, "data:", "blob:")
+        return [url for url in self.asked if not url.startswith(here)]
+
+
+@pytest.fixture(scope="module", params=PAGES, ids=[name or "home" for name in PAGES])
+def visit(request: pytest.FixtureRequest, site: Site, browser: Browser) -> Iterator[Visit]:
+    """Each page in turn, loaded once for all that only look at it."""
+    context = browser.new_context(
+        viewport={"width": 1440, "height": 900},
+        reduced_motion="reduce",
+        permissions=["clipboard-read", "clipboard-write"],
+    )
+    yield Visit(context, site.address + request.param)
+    context.close()
+
+
+class _Ids(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, _: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found |= {value for key, value in attrs if value and key in {"id", "name"}}
+
+
+@cache
+def ids(file: Path) -> set[str]:
+    return _Ids(file.read_text(encoding="utf-8")).found
+
+
+def test_the_sitemap_has_every_page_that_was_written(site: Site) -> None:
+    assert sorted(site.pages) == PAGES
+
+
+def test_page_loads_whole_quiet_and_from_here_alone(site: Site, visit: Visit) -> None:
+    headings = visit.page.locator("h1").all_inner_texts()
+
+    assert visit.status == 200
+    assert visit.complaints == []
+    assert visit.elsewhere(site) == []
+    assert len(headings) == 1
+    assert headings[0].strip("¶\n ")
+    assert "Safepoint" in visit.page.title()
+    assert visit.page.locator("meta[name=description]").get_attribute("content")
+
+
+def test_headings_go_down_one_level_at_a_time(visit: Visit) -> None:
+    levels: list[int] = visit.page.locator("article :is(h1, h2, h3, h4, h5, h6)").evaluate_all(
+        "headings => headings.map(heading => Number(heading.tagName[1]))"
+    )
+    assert levels[0] == 1
+    assert all(below <= above + 1 for above, below in pairwise(levels)), levels
+
+
+def test_every_link_anchor_and_image_resolves(site: Site, visit: Visit) -> None:
+    links: list[str] = visit.page.evaluate(
+        "[...document.querySelectorAll('[href], [src]')]"
+        ".filter(element => !(element instanceof SVGElement))"
+        ".map(element => element.href || element.src)"
+    )
+    broken = []
+    for link in dict.fromkeys(links):
+        url, anchor = urldefrag(link)
+        if not url.startswith(site.address):
+            if not link.startswith(("https://", "mailto:")):
+                broken.append(f"{link}: leaves the site, and not by https")
+        elif (file := site.file(url)) is None:
+            broken.append(f"{link}: no such file")
+        elif anchor and file.suffix == ".html" and unquote(anchor) not in ids(file):
+            broken.append(f"{link}: no such anchor")
+    images = visit.page.locator("img")
+    undrawn: list[str] = images.evaluate_all(
+        "images => images.filter(image => !image.naturalWidth).map(image => image.src)"
+    )
+    unnamed: list[str] = images.evaluate_all(
+        "images => images.filter(image => !image.alt).map(image => image.src)"
+    )
+    assert broken == []
+    assert undrawn == []
+    assert unnamed == []
+
+
+def test_copy_puts_exactly_the_block_on_the_clipboard(visit: Visit) -> None:
+    page = visit.page
+    wrong = []
+    for block in page.locator("article .highlight:not(.no-copy):visible").all():
+        button = block.locator("button[data-clipboard-target]")
+        if block.evaluate("block => !!block.closest('.doc-signature')"):
+            continue
+        text = (block.locator("code").text_content() or "").removesuffix("\n")
+        if not button.is_visible():
+            wrong.append(f"no copy button: {text[:60]!r}")
+            continue
+        page.evaluate("navigator.clipboard.writeText('nothing was copied')")
+        button.click()
+        copied: str = page.evaluate("navigator.clipboard.readText()")
+        if copied.removesuffix("\n") != text:
+            wrong.append(f"{copied[:60]!r} instead of {text[:60]!r}")
+    assert wrong == []
+
+
+def test_unsafe_blocks_say_so_and_have_no_copy_button(visit: Visit) -> None:
+    blocks: list[dict[str, Any]] = visit.page.locator("article .highlight").evaluate_all(
+        """blocks => blocks.map(block => ({
+          first: block.querySelector("code").textContent.trim().split("\\n")[0],
+          isUnsafe: block.classList.contains("unsafe"),
+          label: getComputedStyle(block, "::before").content,
+          buttons: block.querySelectorAll("button").length,
+        }))"""
+    )
+    for block in blocks:
+        assert block["isUnsafe"] == ("UNSAFE" in block["first"]), f"class and text differ: {block}"
+        if block["isUnsafe"]:
+            assert block["label"] == '"UNSAFE"', block
+            assert block["buttons"] == 0, block
+
+
+def test_page_fits_wide_and_narrow_in_both_schemes(visit: Visit) -> None:
+    for color_scheme, name in (*SCHEMES.items(), ("light", "default")):
+        visit.page.emulate_media(color_scheme=color_scheme)
+        expect(visit.page.locator("body")).to_have_attribute("data-md-color-scheme", name)
+        for width in (390, 1440):
+            visit.page.set_viewport_size({"width": width, "height": 900})
+            assert visit.page.evaluate(OVERFLOW) == 0, f"{width} px, {name}: scrolls sideways"
+
+
+def test_code_is_large_enough_on_a_phone(visit: Visit) -> None:
+    visit.page.set_viewport_size({"width": 390, "height": 900})
+    small: list[str] = visit.page.locator("article pre code").evaluate_all(
+        "blocks => blocks.filter(block => parseFloat(getComputedStyle(block).fontSize) < 13)"
+        ".map(block => block.textContent.slice(0, 60))"
+    )
+    visit.page.set_viewport_size({"width": 1440, "height": 900})
+    assert small == []
+
+
+def test_some_page_shows_an_attack(site: Site) -> None:
+    """Without one, the test of unsafe blocks would hold for the wrong reason."""
+    pages = [site.file(site.address + name) for name in PAGES]
+    assert any(page and ' unsafe no-copy highlight"' in page.read_text("utf-8") for page in pages)
+
+
+def test_pages_fit_a_phone_without_scripts(site: Site, browser: Browser) -> None:
+    context = browser.new_context(java_script_enabled=False, viewport={"width": 390, "height": 900})
+    page = context.new_page()
+    for name in PAGES:
+        page.goto(site.address + name)
+        assert page.locator("html.no-js").count() == 1
+        assert page.evaluate(OVERFLOW) == 0, f"{name}: scrolls sideways"
+    context.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_search_finds_a_rule_by_its_id(site: Site, context: BrowserContext, width: int) -> None:
+    page = context.new_page()
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(site.address, wait_until="networkidle")
+    page.keyboard.press("/")
+    page.keyboard.type("SP03")
+    results = page.locator(".md-search-result__item a.md-search-result__link")
+    expect(results.first).to_be_visible()
+    found = [str(link.get_attribute("href")) for link in results.all()]
+    assert any("security/pickle/" in link for link in found), found
+    results.first.click()
+    page.wait_for_url(re.compile(r"h="))
+    expect(page.locator("article")).to_contain_text("SP03")
+
+
+def test_colours_follow_the_system_until_they_are_chosen_and_then_stay(
+    site: Site, context: BrowserContext
+) -> None:
+    page = context.new_page()
+    body = page.locator("body")
+    choose = page.locator("form[data-md-component=palette] label:visible")
+
+    def has(scheme: str) -> None:
+        expect(body).to_have_attribute("data-md-color-scheme", scheme)
+
+    page.goto(site.address, wait_until="networkidle")
+    has("default")
+    light = body.evaluate("body => getComputedStyle(body).backgroundColor")
+    page.emulate_media(color_scheme="dark")
+    has("slate")
+    assert body.evaluate("body => getComputedStyle(body).backgroundColor") != light
+
+    choose.click()
+    has("default")
+    page.reload(wait_until="networkidle")
+    has("default")
+    choose.click()
+    has("slate")
+    page.emulate_media(color_scheme="light")
+    page.goto(f"{site.address}guide/", wait_until="networkidle")
+    has("slate")
+    choose.click()
+    has("default")
+    page.emulate_media(color_scheme="dark")
+    has("slate")
+
+
+def focused(page: Page) -> dict[str, Any]:
+    """What has the focus, and whether a person can see that."""
+    found: dict[str, Any] = page.evaluate(
+        """() => {
+          const element = document.activeElement;
+          // A hidden radio button or checkbox shows its focus on what is drawn instead of it.
+          const group = element.matches("input")
+            && element.closest(".md-header__option, .tabbed-set, .task-list-control");
+          const drawn = group ? group.querySelectorAll("label, span") : [];
+          const ringed = (part, pseudo) => {
+            const style = getComputedStyle(part, pseudo);
+            return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
+          };
+          return {
+            isBody: element === document.body,
+            isSkip: element.matches(".md-skip"),
+            isSeen: [element, ...drawn].some((part) => ringed(part) || ringed(part, "::before")),
+            what: element.outerHTML.slice(0, 120),
+          };
+        }"""
+    )
+    return found
+
+
+def test_the_first_tab_reaches_the_skip_link_and_it_works(
+    site: Site, context: BrowserContext
+) -> None:
+    page = context.new_page()
+    page.goto(f"{site.address}guide/", wait_until="networkidle")
+    page.keyboard.press("Tab")
+    assert focused(page)["isSkip"]
+    assert focused(page)["isSeen"]
+    expect(page.locator(".md-skip")).to_be_in_viewport()
+    expect(page.locator(".md-skip")).to_have_css("opacity", "1")
+    page.keyboard.press("Enter")
+    heading = page.locator("h1").get_attribute("id")
+    assert page.evaluate("location.hash") == f"#{heading}"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_keyboard_reaches_everything_and_the_focus_shows(
+    site: Site, context: BrowserContext, width: int
+) -> None:
+    page = context.new_page()
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{site.address}guide/", wait_until="networkidle")
+    hidden = []
+    for _ in range(400):
+        page.keyboard.press("Tab")
+        now = focused(page)
+        if now["isBody"]:
+            break
+        if not now["isSeen"]:
+            hidden.append(now["what"])
+    else:
+        pytest.fail("Tab never came round")
+    assert hidden == []
+
+
+def test_the_menu_opens_and_closes_by_keyboard_on_a_phone(
+    site: Site, context: BrowserContext
+) -> None:
+    page = context.new_page()
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.goto(f"{site.address}guide/", wait_until="networkidle")
+    rules = page.locator(".md-nav--primary a", has_text=re.compile(r"^\s*Rules\s*$"))
+    expect(rules).not_to_be_visible()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Menu")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(rules).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(rules).not_to_be_visible()
+    expect(page.get_by_role("button", name="Menu")).to_be_focused()
+
+
+@pytest.mark.parametrize("missing", ["nothing-here/", "security/deep/down/nothing.html"])
+def test_a_missing_page_says_so_and_leads_back(
+    site: Site, context: BrowserContext, missing: str
+) -> None:
+    visit = Visit(context, site.address + missing)
+    assert visit.status == 404
+    assert visit.elsewhere(site) == []
+    # Chromium itself says that the page was not found; a stylesheet or script must not be.
+    assert [text for text in visit.complaints if "404" not in text] == []
+    assert len([text for text in visit.complaints if "404" in text]) == 1
+    expect(visit.page.locator("h1")).to_be_visible()
+    visit.page.locator("article a").first.click()
+    visit.page.wait_for_url(site.address)
+
+
+def test_print_has_no_navigation_and_no_cut_lines(site: Site, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(f"{site.address}guide/", wait_until="networkidle")
+    page.set_viewport_size({"width": 640, "height": 900})
+    page.emulate_media(media="print")
+    for part in (".md-header", ".md-sidebar--primary", ".md-sidebar--secondary", ".md-footer"):
+        expect(page.locator(part)).not_to_be_visible()
+    cut: list[str] = page.locator("article pre code").evaluate_all(
+        "blocks => blocks.filter(block => block.scrollWidth > block.clientWidth + 1)"
+        ".map(block => block.textContent.slice(0, 60))"
+    )
+    assert cut == []
