@@ -22,7 +22,7 @@ class Rule:
         theme: the group in which the rules page lists it.
         title: the rule as one line.
         severity: how much ignoring it costs.
-        source: where the rule comes from.
+        source: where the rule comes from, as it should read.
         callout: the text that every page shows, word for word.
         page: the page that teaches it, or None while it is planned.
         legs: for attack, defence, test and check, what holds the rule up today.
@@ -45,15 +45,17 @@ class Rule:
 
 def _read() -> Mapping[str, Rule]:
     text = resources.files("safepoint").joinpath("rules.toml").read_text(encoding="utf-8")
+    data = tomllib.loads(text)
     rules = {}
-    for entry in tomllib.loads(text)["rule"]:
+    for entry in data["rule"]:
         legs = entry.pop("legs", {})
         unknown = set(legs) - set(LEGS)
         if unknown or entry["id"] in rules:
             problem = f"unknown legs {unknown}" if unknown else "a second entry"
             raise ValueError(f"rules.toml: {entry['id']} has {problem}")
         rules[entry["id"]] = Rule(
-            **{"page": None, **entry, "callout": entry["callout"].strip()},
+            **{"page": None, **entry, "callout": entry["callout"].strip()}
+            | {"source": data["source"][entry["source"]]},
             legs=MappingProxyType({leg: tuple(legs.get(leg, ())) for leg in LEGS}),
         )
     return MappingProxyType(rules)

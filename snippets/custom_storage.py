@@ -1,0 +1,64 @@
+"""A storage of your own: four short methods that move bytes."""
+
+# --8<-- [start:storage]
+import sqlite3
+
+from safepoint import Conflict, NotFound
+
+
+class TableStorage:
+    def __init__(self, path):
+        self.db = sqlite3.connect(path)
+        self.db.execute(
+            "create table if not exists records (thread text,"
+            " sequence integer, record blob,"
+            " primary key (thread, sequence)) strict"
+        )
+
+    def append(self, thread, sequence, record):
+        query = "insert into records values (?, ?, ?)"
+        try:
+            with self.db:
+                self.db.execute(query, (thread, sequence, record))
+        except sqlite3.IntegrityError:
+            raise Conflict(
+                f"{thread} #{sequence} is taken.",
+                "Load the latest, and decide again.",
+            ) from None
+
+    def read(self, thread, sequence):
+        query = (
+            "select record from records"
+            " where (thread, sequence) = (?, ?)"
+        )
+        row = self.db.execute(query, (thread, sequence)).fetchone()
+        if row is None:
+            raise NotFound(
+                f"There is no {thread} #{sequence}.",
+                "Check the thread's name.",
+            )
+        return row[0]
+
+    def head(self, thread):
+        query = "select max(sequence) from records where thread = ?"
+        return self.db.execute(query, (thread,)).fetchone()[0] or 0
+
+    def threads(self):
+        query = "select distinct thread from records"
+        return [row[0] for row in self.db.execute(query)]
+
+
+# --8<-- [end:storage]
+
+# --8<-- [start:use]
+from safepoint import Keyring, Ledger, SigningKey
+
+ledger = Ledger(
+    TableStorage("checkpoints.db"),
+    store="invoices",
+    keys=Keyring(SigningKey.generate()),
+)
+ledger.save("order-7", {"amount": 42})
+print(ledger.latest("order-7").state)
+#> {'amount': 42}
+# --8<-- [end:use]

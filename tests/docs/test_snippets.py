@@ -1,0 +1,87 @@
+"""Every file in snippets/ runs by itself, and prints and looks as it says.
+
+`pytest tests/docs/test_snippets.py --update-examples` rewrites format and `#>` lines.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+from pytest_examples import CodeExample, EvalExample, run_code
+
+from tests.harness.languages.python import stated_output
+
+COLUMNS: Final = 72
+"""Few enough for a phone on its side."""
+
+
+class Snippet(CodeExample):
+    """A whole file. Unlike an example in a docstring it keeps two empty lines between functions."""
+
+    def in_py_file(self) -> bool:
+        """Say no, which is what makes the difference."""
+        return False
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test for each file, except that unsafe ones only run in a process of their own."""
+    if "file" not in metafunc.fixturenames:
+        return
+    folder = metafunc.config.rootpath / "snippets"
+    files = sorted(folder.rglob("*.py"))
+    if "eval_example" in metafunc.fixturenames:
+        files = [f for f in files if not f.read_text(encoding="utf-8").startswith("# UNSAFE:")]
+    names = [file.relative_to(folder).as_posix() for file in files]
+    metafunc.parametrize("file", files, ids=names)
+
+
+@pytest.fixture
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run in an empty folder that is also home and temp."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    # pytest-examples makes the example __main__ and leaves it there.
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    if sys.version_info < (3, 12):
+        # It also builds tracebacks that pytest cannot show there.
+        monkeypatch.setattr(run_code, "create_example_traceback", lambda *_: None)
+
+
+def test_a_snippet_runs_by_itself(file: Path, tmp_path: Path) -> None:
+    """In a process and a folder of its own: exit code 0, no errors, and it prints what it says."""
+    environ = {"HOME": str(tmp_path), "TMPDIR": str(tmp_path), "LANG": "C.UTF-8"}
+    done = subprocess.run(
+        [sys.executable, str(file)],
+        cwd=tmp_path,
+        env={**environ, "PATH": str(Path(sys.executable).parent)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.rstrip("\n") == (stated_output(file.read_text(encoding="utf-8")) or "")
+
+
+@pytest.mark.usefixtures("at_home")
+def test_a_snippet_looks_and_prints_as_it_says(file: Path, eval_example: EvalExample) -> None:
+    """Format and lint hold, and each `#>` line is what the `print` above it prints."""
+    example = Snippet.create(file.read_text(encoding="utf-8"), path=file)
+    updating = eval_example.update_examples
+    eval_example.set_config(line_length=COLUMNS, target_version="py310", isort=True, upgrade=True)
+    (eval_example.format if updating else eval_example.lint)(example)
+    # What is printed may be wider than code: an error is one line, however long.
+    eval_example.set_config(line_length=10_000)
+    (eval_example.run_print_update if updating else eval_example.run_print_check)(example)
+
+
+def test_a_snippet_is_narrow(file: Path) -> None:
+    """Lines that are not printed output stay within the columns."""
+    lines = enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+    wide = [n for n, line in lines if len(line) > COLUMNS and not line.lstrip().startswith("#>")]
+    assert wide == []
