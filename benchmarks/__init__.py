@@ -1,0 +1,1 @@
+"""Measurements as ratios against a peer, side by side in one run."""
