@@ -298,6 +298,7 @@ def test_test_runs_everything_in_order(clone: Clone) -> None:
         "ruff check",
         "ruff format --check",
         "mypy",
+        "mypy",
         "callouts --check",
         "evidence",
         "pytest",

@@ -1,0 +1,1 @@
+"""The adversary against the package."""

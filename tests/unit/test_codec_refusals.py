@@ -1,0 +1,526 @@
+"""The codec: what it refuses on save and on load, and in which words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import OrderedDict, defaultdict, namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path, PureWindowsPath
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from safepoint.codec import Codec
+from safepoint.errors import DecodeError, EncodeError
+from tests.unit.codec_types import (
+    CODEC,
+    Appender,
+    Colour,
+    Counted,
+    Doubler,
+    Elsewhere,
+    Invoice,
+    Level,
+    Limited,
+    Note,
+    Nothing,
+    Positive,
+    Rights,
+    Shouting,
+    assert_carries_nothing,
+)
+
+HERE = "Restore a checkpoint that this codec wrote."
+
+
+class Text(str):
+    __slots__ = ()
+
+
+Pair = namedtuple("Pair", "a b")  # noqa: PYI024
+KNOWN = "Convert it first to a type that the codec knows, such as dict, list, str or bytes."
+FINITE = "Save None, or a word of your own, in place of NaN and infinity."
+SURROGATE = "Replace it before you save, for example with text.encode(errors='replace').decode()."
+ACCEPT = "Let the class accept, unchanged, the fields of its own instances."
+FIELD = "Make it a field, a property or a functools.cached_property."
+
+
+def unknown(name: str, at: str = "state") -> str:
+    return f"{at} is of the type {name}, which this codec does not know."
+
+
+def plain(base: str) -> str:
+    return f"Convert it first: {base}(value) is kept, a subclass of {base} is not."
+
+
+def with_attribute(value: Any, name: str) -> Any:
+    value.__dict__[name] = "TOPSECRET"
+    return value
+
+
+def shown(value: object) -> str:
+    return value[:50] if isinstance(value, str) else type(value).__name__
+
+
+def negative() -> Positive:
+    value = Positive(1)
+    value.amount = -42
+    return value
+
+
+def without_a_field() -> Invoice:
+    value = Invoice(1, "a")
+    del value.number
+    return value
+
+
+REFUSED_ON_SAVE: list[tuple[Any, str, str]] = [
+    (OrderedDict(a=1), unknown("collections.OrderedDict"), plain("dict")),
+    (defaultdict(int), unknown("collections.defaultdict"), plain("dict")),
+    (Pair(1, 2), unknown(f"{__name__}.Pair"), plain("tuple")),
+    (Text("TOPSECRET"), unknown(f"{__name__}.Text"), plain("str")),
+    ({Text("TOPSECRET"): 1}, unknown(f"{__name__}.Text", "state.keys()[…]"), plain("str")),
+    (object(), unknown("builtins.object"), KNOWN),
+    (bytearray(b"TOPSECRET"), unknown("builtins.bytearray"), KNOWN),
+    (1j, unknown("builtins.complex"), KNOWN),
+    (int, unknown("builtins.type"), KNOWN),
+    ({"items": [1, (2, 1j)]}, unknown("builtins.complex", "state['items'][1][1]"), KNOWN),
+    ({"a b": {"c": 1j}}, unknown("builtins.complex", "state[…]['c']"), KNOWN),
+    ({"x" * 33: 1j}, unknown("builtins.complex", "state[…]"), KNOWN),
+    ({"x" * 32: 1j}, unknown("builtins.complex", f"state['{'x' * 32}']"), KNOWN),
+    ({5555555: 1j}, unknown("builtins.complex", "state[…]"), KNOWN),
+    ({(1, 1j): 1}, unknown("builtins.complex", "state.keys()[…][1]"), KNOWN),
+    ([{1j}], unknown("builtins.complex", "state[0][…]"), KNOWN),
+    (Invoice(1, "a", None, [1j]), unknown("builtins.complex", "state.lines[0]"), KNOWN),
+    (Note(title="a", extra={"k": 1j}), unknown("builtins.complex", "state.extra['k']"), KNOWN),
+    (float("nan"), "state is a float that is not finite.", FINITE),
+    ([float("-inf")], "state[0] is a float that is not finite.", FINITE),
+    (Decimal("sNaN"), "state is a Decimal that is not finite.", FINITE),
+    (Decimal("-Infinity"), "state is a Decimal that is not finite.", FINITE),
+    (["a\ud800"], "state[0] holds a lone surrogate, which is half a character.", SURROGATE),
+    ({"\udfff": 1}, "state[…] holds a lone surrogate, which is half a character.", SURROGATE),
+    (
+        {1: 1, "\udfff": 1},
+        "state.keys()[…] holds a lone surrogate, which is half a character.",
+        SURROGATE,
+    ),
+    (Path("\udcff"), "state holds a lone surrogate, which is half a character.", SURROGATE),
+    (
+        datetime(2026, 1, 31, tzinfo=ZoneInfo("Europe/Berlin")),
+        "state has a time zone of the type zoneinfo.ZoneInfo, whose rules cannot be saved.",
+        "Save the moment and not the rules: convert with .astimezone(timezone.utc).",
+    ),
+    (
+        [time(1, tzinfo=timezone(timedelta(hours=1), "TOPSECRET"))],
+        "state[0] has a time zone with a name of its own, which would be lost.",
+        "Save the moment without it: convert with .astimezone(timezone.utc).",
+    ),
+    (
+        datetime(2026, 1, 31, tzinfo=timezone(-timedelta(microseconds=1))),
+        "state has a UTC offset with a fraction of a second.",
+        "Save the moment without it: convert with .astimezone(timezone.utc).",
+    ),
+    (
+        datetime(2026, 10, 25, 2, 30, fold=1),  # noqa: DTZ001
+        "state has fold=1, which ISO 8601 cannot say.",
+        "Save an unambiguous time: convert with .astimezone(timezone.utc).",
+    ),
+    (
+        without_a_field(),
+        "state is of the type Invoice and has a field that cannot be read.",
+        "Set each field before you save.",
+    ),
+    (
+        with_attribute(Invoice(1, "a"), "note"),
+        "state.note is an attribute but not a field of Invoice, so it would be lost.",
+        FIELD,
+    ),
+    (
+        with_attribute(Nothing(), "TOPSECRET name"),
+        "state.… is an attribute but not a field of Nothing, so it would be lost.",
+        FIELD,
+    ),
+    (
+        negative(),
+        "The state could not be restored. Positive refuses its saved fields.",
+        ACCEPT,
+    ),
+    (
+        [Doubler(1)],
+        "The state could not be restored. Doubler changes its field amount when it is rebuilt.",
+        ACCEPT,
+    ),
+    (
+        Appender([]),
+        "The state could not be restored. A registered type changes when it is rebuilt.",
+        ACCEPT,
+    ),
+    (
+        Elsewhere(1),
+        "The state could not be restored. Elsewhere refuses its saved fields.",
+        ACCEPT,
+    ),
+    (
+        {"a": [Invoice(1, "x", None, Shouting(text="TOPSECRET"))]},
+        "The state could not be restored. Shouting changes its field text when it is rebuilt.",
+        ACCEPT,
+    ),
+    (
+        Limited.model_construct(scores={"TOPSECRET": "x"}, size=11),
+        "The state could not be restored. Limited refuses its saved fields: scores, size.",
+        ACCEPT,
+    ),
+    (
+        Note.model_construct(title="x", ratio=1),
+        "The state could not be restored. Note changes its field ratio when it is rebuilt.",
+        ACCEPT,
+    ),
+]
+
+
+@pytest.mark.parametrize(("value", "what", "do"), REFUSED_ON_SAVE, ids=shown)
+def test_refused_on_save(value: Any, what: str, do: str) -> None:
+    """Where, which type and what to do: and nothing of the value, not even on the exception."""
+    with pytest.raises(EncodeError) as caught:
+        CODEC.encode(value)
+    assert (caught.value.what, caught.value.do) == (what, do)
+    assert_carries_nothing(caught.value)
+
+
+@pytest.mark.parametrize("value", [Level.LOW, Invoice(1, "a"), Note(title="a"), Rights.READ])
+def test_what_could_be_registered_is_refused_with_the_line_to_write(value: Any) -> None:
+    name = type(value).__name__
+    with pytest.raises(EncodeError) as caught:
+        Codec().encode([value])
+    assert caught.value.what == unknown(f"{type(value).__module__}.{name}", "state[0]")
+    assert caught.value.do == f"Register it: Codec([{name}])."
+
+
+def test_a_subclass_of_a_registered_type_is_refused() -> None:
+    @dataclass
+    class Child(Invoice):
+        pass
+
+    with pytest.raises(EncodeError, match=r"Child, which this codec does not know"):
+        CODEC.encode(Child(1, "a"))
+
+
+def test_a_windows_path_that_reads_back_as_another_is_refused() -> None:
+    path = PureWindowsPath("./c:x")
+    if PureWindowsPath(str(path)) == path:
+        pytest.skip("this Python writes such a path in a way that can be read back")
+    with pytest.raises(EncodeError) as caught:
+        CODEC.encode(path)
+    assert str(caught.value) == (
+        "state is a path that its own text does not give back. Save it as a str."
+    )
+
+
+def test_an_enum_member_that_the_class_does_not_list_is_refused() -> None:
+    stranger = object.__new__(Colour)
+    stranger._name_ = "RED"
+    with pytest.raises(EncodeError) as caught:
+        CODEC.encode([stranger])
+    assert str(caught.value) == (
+        "state[0] is of the type Colour and not one of its members. "
+        "Save a member that the class lists."
+    )
+
+
+def test_a_flag_that_its_class_would_not_give_back_is_refused() -> None:
+    stranger = object.__new__(Rights)
+    stranger._value_ = 64
+    with pytest.raises(EncodeError) as caught:
+        CODEC.encode([stranger])
+    assert caught.value.what == (
+        "The state could not be restored. The encoded state holds a malformed Rights."
+    )
+
+
+def test_pydantic_extras_of_one_call_are_refused() -> None:
+    """pydantic 2.12 lets a call allow what the model does not."""
+    note = Note(title="a")
+    object.__setattr__(note, "__pydantic_extra__", {"more": "TOPSECRET"})
+    with pytest.raises(EncodeError, match=r"state\.more is an attribute but not a field of Note"):
+        CODEC.encode(note)
+
+
+def test_saving_rebuilds_each_record_once_however_deep_they_nest() -> None:
+    value: Any = 0
+    for _ in range(30):
+        value = Counted(value)
+    Counted.built = 0
+    CODEC.encode(value)
+    assert Counted.built == 30
+
+
+def test_a_state_that_changes_while_it_is_read_is_refused() -> None:
+    state: dict[int, Any] = {}
+
+    @dataclass
+    class Meddler:
+        x: int = 0
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "x":
+                state[len(state)] = None
+            return object.__getattribute__(self, name)
+
+    state[0] = Meddler()
+    with pytest.raises(EncodeError) as caught:
+        Codec([Meddler]).encode(state)
+    assert str(caught.value) == "The state changed while it was read. Save from one thread."
+    assert_carries_nothing(caught.value)
+
+
+FORM = "The encoded state is not in canonical form."
+JSON = "The encoded state is not JSON."
+
+
+def malformed(tag: str) -> str:
+    return f"The encoded state holds a malformed {tag}."
+
+
+REFUSED_ON_LOAD: list[tuple[bytes, str]] = [
+    *((data, JSON) for data in (b"", b" ", b"nul", b"[1", b"]", b"{", b'"', b"'a'", b"[1,]")),
+    *((data, JSON) for data in (b'{"a"}', b'"\\x"', b'"\t"', b"[1]]", b"+1", b"01", b".5", b"\\")),
+    *(
+        (data, FORM)
+        for data in (
+            b"[1, 2]",
+            b"[1]\n",
+            b" 1",
+            b'{"b":1,"a":2}',
+            b'{"a" :1}',
+            b"-0",
+            b"1.00",
+            b"1E5",
+            b'"\\u0041"',
+            b'"\\/"',
+            b'"\\u00E9"',
+            b"9223372036854775808",
+            b"-9223372036854775809",
+            b'{"$a":1,"$b":2}',
+            b'{"$dict":[]}',
+            b'{"$dict":[["a",1]]}',
+            b'{"$dict":[[2,0],[1,0]]}',
+            b'{"$dict":[[1,0],[1,0]]}',
+            b'{"$dict":[[1,0],[true,0]]}',
+            b'{"$dict":{"ab":1}}',
+            b'{"$int":"0x1"}',
+            b'{"$int":"0x7fffffffffffffff"}',
+            b'{"$int":"0X8000000000000000"}',
+            b'{"$int":"8000000000000000"}',
+            b'{"$int":{"$bytes":"ODAwMDAwMDAwMDAwMDAwMA=="}}',
+            b'{"$tuple":"ab"}',
+            b'{"$tuple":{"$tuple":[]}}',
+            b'{"$set":[2,1]}',
+            b'{"$set":[1,1]}',
+            b'{"$set":[1,true]}',
+            b'{"$frozenset":{"$set":[]}}',
+            b'{"$decimal":"1_0"}',
+            b'{"$decimal":" 1"}',
+            b'{"$decimal":"1e5"}',
+            b'{"$decimal":1}',
+            b'{"$decimal":"\\u0661"}',
+            b'{"$datetime":"2026-01-31"}',
+            b'{"$datetime":"2026-01-31T00:00:00Z"}',
+            b'{"$datetime":"2026-W05-6"}',
+            b'{"$date":"20260131"}',
+            b'{"$time":"09:30"}',
+            b'{"$timedelta":[0,86400,0]}',
+            b'{"$timedelta":[true,0,0]}',
+            b'{"$timedelta":[0.5,0,0]}',
+            b'{"$timedelta":[]}',
+            b'{"$uuid":"{00000000-0000-0000-0000-000000000000}"}',
+            b'{"$uuid":"urn:uuid:00000000-0000-0000-0000-000000000000"}',
+            b'{"$bytes":"AP9="}',
+            b'{"$path":"a//b"}',
+            b'{"$path":{"$path":"a"}}',
+            b'{"$Colour":"ROUGE"}',
+            b'{"$Rights":true}',
+            b'{"$Nothing":{"$dict":[]}}',
+        )
+    ),
+    (b'{"a":1,"a":1}', "The encoded state has a key twice in one object."),
+    (b'{"$date":1,"$date":1}', "The encoded state has a key twice in one object."),
+    *(
+        (data, "The encoded state holds a number that is not finite.")
+        for data in (b"NaN", b"[Infinity]", b'{"a":-Infinity}')
+    ),
+    (b"[1e999]", "state[0] is a float that is not finite."),
+    (b'{"$decimal":"NaN"}', "state is a Decimal that is not finite."),
+    (b'"\\ud800"', "state holds a lone surrogate, which is half a character."),
+    (b'{"\\udc00":1}', "state[…] holds a lone surrogate, which is half a character."),
+    *(
+        (data, "The encoded state holds a byte that is not ASCII.")
+        for data in (b"\xef\xbb\xbf1", '"é"'.encode(), b"\x80", '"é"'.encode("utf-16"))
+    ),
+    *(
+        (data, "The encoded state holds a token that is longer than any this codec writes.")
+        for data in (b"1" * 25, b"1" * 5000, b"0." + b"1" * 5000, b"[" + b" " * 30 + b"]")
+    ),
+    *(
+        (f'{{"${tag}":{inner}}}'.encode(), malformed(tag))
+        for tag, inner in {
+            "datetime": '"TOPSECRET"',
+            "date": "5",
+            "time": "[]",
+            "timedelta": "[1e300,0,0]",
+            "decimal": '"TOPSECRET"',
+            "uuid": "5",
+            "bytes": '"A"',
+            "tuple": "5",
+            "set": "[[]]",
+            "frozenset": '[{"a":1}]',
+            "path": "null",
+            "posixpath": "5",
+            "windowspath": "[]",
+            "int": '"TOPSECRET"',
+            "dict": "[[1]]",
+            "Colour": '"TOPSECRET"',
+            "Rights": "64",
+        }.items()
+    ),
+    (b'{"$timedelta":[999999999999,0,0]}', malformed("timedelta")),
+    (b'{"$bytes":"AP8=!"}', malformed("bytes")),
+    (b'{"$timedelta":[1,2,3,4,5,6,7,8]}', malformed("timedelta")),
+    (b'{"$decimal":"1E+9999999999999999999"}', malformed("decimal")),
+    (b'{"$dict":[[[],1]]}', malformed("dict")),
+    (b'{"$Colour":[]}', malformed("Colour")),
+]
+
+
+@pytest.mark.parametrize(("data", "what"), REFUSED_ON_LOAD, ids=lambda v: ascii(v)[:50])
+def test_refused_on_load(data: bytes, what: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        CODEC.decode(data)
+    assert (caught.value.what, caught.value.do) == (what, HERE)
+    assert_carries_nothing(caught.value)
+
+
+OLDER = "Restore with the version of the class that wrote it"
+
+
+@pytest.mark.parametrize(
+    ("data", "what", "do"),
+    [
+        (
+            b'{"$Positive":{"amount":-42}}',
+            "Positive refuses its saved fields.",
+            f"{OLDER}, or let it accept this value.",
+        ),
+        (
+            b'{"$Limited":{"scores":{"TOPSECRET":"x"},"size":11}}',
+            "Limited refuses its saved fields: scores, size.",
+            f"{OLDER}, or let it accept this value.",
+        ),
+        (
+            b'{"$Limited":{"scores":{},"size":true}}',
+            "Limited refuses its saved fields: size.",
+            f"{OLDER}, or let it accept this value.",
+        ),
+        *(
+            (
+                b'{"$Positive":%s}' % inner,
+                "The saved fields of Positive are not the fields that the class has now.",
+                f"{OLDER}.",
+            )
+            for inner in (
+                b"{}",
+                b'{"TOPSECRET":1}',
+                b'{"amount":1,"x":2}',
+                b"[]",
+                b'"amount"',
+                b'{"$dict":[["amount",1],[1,1]]}',
+                b'{"$Positive":{"amount":1}}',
+            )
+        ),
+        (
+            b'{"$nobody.knows":1}',
+            "The encoded state holds the tag 'nobody.knows', which this codec does not know.",
+            "Register the type of that name if you trust the source: Codec([Invoice]).",
+        ),
+        (
+            b'{"$":1}',
+            "The encoded state holds the tag '', which this codec does not know.",
+            "Register the type of that name if you trust the source: Codec([Invoice]).",
+        ),
+    ],
+    ids=lambda v: ascii(v)[:50],
+)
+def test_registered_and_unknown_types_refused_on_load(data: bytes, what: str, do: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        CODEC.decode(data)
+    assert (caught.value.what, caught.value.do) == (what, do)
+    assert_carries_nothing(caught.value)
+
+
+def test_an_unknown_tag_is_shown_in_ascii_and_cut_short() -> None:
+    with pytest.raises(DecodeError) as caught:
+        CODEC.decode(b'{"$a\\n\\u202e%s":1}' % (b"x" * 99))
+    assert caught.value.what == (
+        f"The encoded state holds the tag 'a\\n\\u202e{'x' * 47}..., "
+        "which this codec does not know."
+    )
+
+
+@pytest.mark.parametrize("data", [None, "1", bytearray(b"1"), memoryview(b"1"), 1])
+def test_only_bytes_are_decoded(data: Any) -> None:
+    with pytest.raises(DecodeError) as caught:
+        CODEC.decode(data)
+    assert str(caught.value) == "The encoded state is not bytes. Give decode what encode gave."
+
+
+@pytest.mark.parametrize(
+    "error", [RecursionError, MemoryError, KeyError, OverflowError, AssertionError, DecodeError]
+)
+def test_whatever_a_class_raises_while_it_is_rebuilt_is_one_error(
+    error: Callable[..., Exception],
+) -> None:
+    @dataclass
+    class Angry:
+        def __post_init__(self) -> None:
+            raise error("TOPSECRET", "TOPSECRET")
+
+    with pytest.raises(DecodeError) as caught:
+        Codec([Angry]).decode(b'{"$Angry":{}}')
+    assert caught.value.what == "Angry refuses its saved fields."
+    assert_carries_nothing(caught.value)
+
+
+def test_no_module_is_imported_for_a_tag(tmp_path: Path) -> None:
+    """In a fresh interpreter, with a module on the path that would tell."""
+    module = (
+        "import pathlib; pathlib.Path(__file__).with_name('imported').touch()\nclass Boom: pass"
+    )
+    (tmp_path / "sentinel_module.py").write_text(module)
+    program = """
+import sys
+from safepoint.codec import Codec
+from safepoint.errors import DecodeError
+before = set(sys.modules)
+for tag in ("sentinel_module", "sentinel_module.Boom", "sentinel_module:Boom", "Boom"):
+    for inner in ("{}", "[]", '"sentinel_module"', '{"__module__":"sentinel_module"}'):
+        try:
+            Codec().decode(('{"$%s":%s}' % (tag, inner)).encode())
+        except DecodeError:
+            continue
+        raise SystemExit("accepted")
+new = set(sys.modules) - before
+assert not new, new
+if "import" in sys.argv:
+    import sentinel_module
+"""
+    command = [sys.executable, "-c", program]
+    path = [str(tmp_path), *filter(None, sys.path)]
+    environment = {"PYTHONPATH": ":".join(path), "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run(command, env=environment, check=True, timeout=60)
+    assert not (tmp_path / "imported").exists()
+    subprocess.run([*command, "import"], env=environment, check=True, timeout=60)
+    assert (tmp_path / "imported").exists(), "the sentinel cannot tell"
