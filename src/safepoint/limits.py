@@ -12,7 +12,7 @@ class Limits:
     Attributes:
         state_bytes: the encoded state.
         depth: nesting of containers in the state.
-        items: values in the state, counted over all containers.
+        items: values in the encoded state.
     """
 
     state_bytes: int = 16 * 1024 * 1024

@@ -8,6 +8,7 @@ import sys
 import threading
 import time as clock
 from dataclasses import InitVar, dataclass, field
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -155,6 +156,15 @@ class OfSlotted(Slotted):
     a: int
 
 
+class SecretlySlotted:
+    __slots__ = ("__hidden",)
+
+
+@dataclass
+class OfSecretlySlotted(SecretlySlotted):
+    a: int
+
+
 class Private(pydantic.BaseModel):
     a: int
     _b: int = pydantic.PrivateAttr(default=1)
@@ -222,10 +232,13 @@ def cannot(name: str, why: str, module: str = __name__) -> str:
             cannot("OfException", "it extends Exception, whose content is not a field"),
             "Make that content a field.",
         ),
-        (
-            [OfSlotted],
-            cannot("OfSlotted", "it has a slot that is not a field"),
-            "Make it a field.",
+        *(
+            (
+                [cls],
+                cannot(cls.__name__, "it has a slot that is not a field"),
+                "Make it a field.",
+            )
+            for cls in (OfSlotted, OfSecretlySlotted)
         ),
         (
             [Private],
@@ -293,3 +306,17 @@ def test_the_codec_does_not_import_pydantic() -> None:
     program = "import sys; from safepoint.codec import Codec; assert 'pydantic' not in sys.modules"
     environment = {"PYTHONPATH": ":".join(filter(None, sys.path))}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
+
+
+class Meeting(pydantic.BaseModel):
+    at: datetime
+
+
+@pytest.mark.parametrize("at", ["2026-11-15T12:00:00Z", "2026-11-15T12:00:00+05:30"])
+def test_a_time_that_pydantic_parsed_is_kept_as_the_same_moment_and_offset(at: str) -> None:
+    """pydantic gives such a time a tzinfo class of its own, which is a fixed offset."""
+    meeting = Meeting.model_validate_json(f'{{"at":"{at}"}}')
+    codec = Codec([Meeting])
+    again = codec.decode(codec.encode(meeting))
+    assert again == meeting
+    assert again.at.utcoffset() == meeting.at.utcoffset()

@@ -63,6 +63,13 @@ def with_attribute(value: Any, name: str) -> Any:
     return value
 
 
+def with_an_attribute_for_a_field() -> Any:
+    value = with_attribute(Invoice(1, "a"), "note")
+    del value.due
+    assert value.due is None, "the default of the class shines through"
+    return value
+
+
 def shown(value: object) -> str:
     return value[:50] if isinstance(value, str) else type(value).__name__
 
@@ -137,6 +144,11 @@ REFUSED_ON_SAVE: list[tuple[Any, str, str]] = [
     ),
     (
         with_attribute(Invoice(1, "a"), "note"),
+        "state.note is an attribute but not a field of Invoice, so it would be lost.",
+        FIELD,
+    ),
+    (
+        with_an_attribute_for_a_field(),
         "state.note is an attribute but not a field of Invoice, so it would be lost.",
         FIELD,
     ),

@@ -33,7 +33,7 @@ def _in_order(writer: Writer, values: Collection[Any]) -> list[str]:
     find = writer.find
     try:
         for value in values:
-            texts.append(find(type(value), refuse)(writer, value))  # noqa: PERF401 - see below
+            texts.append(find(type(value), refuse)(writer, value))  # noqa: PERF401 - for its length
     except Refusal as refusal:
         refusal.steps.append(f"[{len(texts)}]")
         raise

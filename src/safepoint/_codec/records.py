@@ -56,7 +56,7 @@ class Record:
         names = self._names
         writer.enter(len(names) + 1)
         writer.rebuilt = True
-        if self._has_dict and len(value.__dict__) != len(names):
+        if self._has_dict and not value.__dict__.keys() <= self._known:
             self._check_attributes(value.__dict__, type(value))
         if self._is_model and value.__pydantic_extra__:
             self._check_attributes(value.__pydantic_extra__, type(value))
@@ -136,8 +136,12 @@ def _check_hidden_state(cls: type, names: frozenset[str]) -> None:
             )
         slots = base.__dict__.get("__slots__", ())
         slots = {slots} if isinstance(slots, str) else set(slots)
-        if any(not slot.startswith("__") and slot not in names for slot in slots):
+        if any(slot not in names and not _is_dunder(slot) for slot in slots):
             raise _cannot(cls, "it has a slot that is not a field", "Make it a field.")
+
+
+def _is_dunder(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
 
 
 def dataclass_record(tag: str, cls: Any) -> Record:

@@ -7,6 +7,7 @@ decoded once more and compares the bytes.
 
 from __future__ import annotations
 
+import sys
 from base64 import b64decode, b64encode
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
@@ -62,6 +63,9 @@ def _moment(tag: str) -> Write:
 
 def _check_zone(zone: tzinfo) -> None:
     """Refuse a time zone whose rules or whose name would be lost."""
+    core = sys.modules.get("pydantic_core")
+    if core is not None and type(zone) is core.TzInfo:
+        return  # a fixed offset, which is what pydantic gives to each time that it parses
     if type(zone) is not timezone:
         raise Refusal(
             f"has a time zone of the type {type_name(type(zone))}, whose rules cannot be saved.",
