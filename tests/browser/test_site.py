@@ -130,7 +130,7 @@ def test_every_link_anchor_and_image_resolves(site: Site, visit: Visit) -> None:
 def test_copy_puts_exactly_the_block_on_the_clipboard(visit: Visit) -> None:
     page = visit.page
     wrong = []
-    for block in page.locator("article .highlight:not(.no-copy):visible").all():
+    for block in page.locator("article .highlight:not(.no-copy, .language-text):visible").all():
         button = block.locator("button[data-clipboard-target]")
         if block.evaluate("block => !!block.closest('.doc-signature')"):
             continue
