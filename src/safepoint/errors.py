@@ -6,7 +6,7 @@ CheckpointError
 ├── NotFound             no such checkpoint
 ├── Conflict             another writer took that sequence first
 ├── CodecError
-│   ├── EncodeError      the state holds something that cannot be kept faithfully
+│   ├── EncodeError      the state holds what cannot be restored
 │   └── DecodeError      the bytes are not what this codec writes
 ├── LimitExceeded        too large, too deep, too many
 ├── SealError
@@ -16,6 +16,7 @@ CheckpointError
 │   └── WrongPlace       genuine, but of another store, thread or sequence
 ├── KeyRefused           a key that is unsafe to use
 ├── StorageError
+│   ├── RecordsMissing   gone from the middle of a thread
 │   ├── UnsafeLocation   others could change what is stored there
 │   ├── StorageFull      no room; nothing was saved
 │   └── StorageUnavailable
@@ -102,6 +103,10 @@ class KeyRefused(CheckpointError):
 
 class StorageError(CheckpointError):
     """The storage could not do what was asked."""
+
+
+class RecordsMissing(StorageError):
+    """A record is gone from the middle of a thread, and later ones are there."""
 
 
 class UnsafeLocation(StorageError):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from safepoint.errors import (
     InvalidId,
     LimitExceeded,
     NotFound,
+    RecordsMissing,
     StorageFull,
     StorageUnavailable,
 )
@@ -28,6 +30,7 @@ from safepoint.ids import MAX_SEQUENCE
 from safepoint.limits import Limits
 from safepoint.storage import CheckpointStorage, FileCheckpointStorage, _posix
 from safepoint.storage._head import highest
+from safepoint.storage.file import _find_head
 
 
 @pytest.fixture
@@ -300,7 +303,7 @@ def count_stats(
 def test_finding_the_head_does_not_grow_with_the_thread(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten or a hundred thousand records: two names asked once known, a few at first, no listing."""
+    """Ten or a hundred thousand records: three names once known, a few at first, no listing."""
 
     def never(*_: Any) -> None:
         raise AssertionError("the head was found by listing or reading")
@@ -312,9 +315,56 @@ def test_finding_the_head_does_not_grow_with_the_thread(
     root.chmod(0o700)
     few = count_stats(monkeypatch, FileCheckpointStorage(root), 10)
     many = count_stats(monkeypatch, FileCheckpointStorage(root), 100_000)
-    assert few[1] == many[1] == 2
-    assert few[0] <= 8
-    assert many[0] <= 34
+    assert few[1] == many[1] == 3
+    assert few[0] <= 8 + 33
+    assert many[0] <= 34 + 33
+
+
+@pytest.mark.parametrize("removed", [[1], [3], [2, 3], [1, 2, 3, 4], [7], [4, 5, 6, 7]])
+def test_a_record_removed_from_the_middle_is_noticed(
+    storage: FileCheckpointStorage, root: Path, removed: list[int]
+) -> None:
+    """Neither an older head nor a save into the gap: both would lose what came after it."""
+    for sequence in range(1, 10):
+        storage.append("a", sequence, b"")
+    for sequence in removed:
+        (root / f"a/{sequence:010d}.checkpoint").unlink()
+    with pytest.raises(RecordsMissing) as refusal:
+        FileCheckpointStorage(root).head("a")
+    assert re.fullmatch(
+        rf"Thread 'a' has checkpoint \d but not {removed[0]}\. Somebody removed it\. "
+        r"Put it back from a backup; until then nothing is loaded or saved\.",
+        str(refusal.value),
+    )
+
+
+@pytest.mark.parametrize("removed", range(1, 40))
+def test_one_missing_record_never_makes_an_older_one_the_head(
+    storage: FileCheckpointStorage, root: Path, removed: int
+) -> None:
+    """Whatever the search happens to ask: the newest is found, or the gap is."""
+    (root / "a").mkdir(mode=0o700)
+    for sequence in range(1, 42):
+        (root / f"a/{sequence:010d}.checkpoint").touch(mode=0o600)
+    (root / f"a/{removed:010d}.checkpoint").unlink()
+    try:
+        found = str(storage.head("a"))
+    except RecordsMissing as refusal:
+        found = refusal.what
+    assert found == "41" or found.endswith(f"but not {removed}.")
+
+
+def test_records_saved_while_the_head_is_looked_for_are_no_gap() -> None:
+    """Two appear between the question for one and the question for the next."""
+    there = {1, 2}
+
+    def exists(number: int) -> bool:
+        found = number in there
+        if number == 3 and not found:
+            there.update({3, 4})
+        return found
+
+    assert _find_head("a", exists, 0) == 4
 
 
 def test_a_head_that_moved_back_is_seen(storage: FileCheckpointStorage, root: Path) -> None:

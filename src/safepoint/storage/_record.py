@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safepoint.errors import Conflict, EncodeError, LimitExceeded, NotFound
+from safepoint.errors import Conflict, EncodeError, LimitExceeded, NotFound, RecordsMissing
 
 
 def frozen(record: object) -> bytes:
@@ -32,6 +32,14 @@ def taken(thread: str, sequence: int) -> Conflict:
     return Conflict(
         f"Thread '{thread}' already has a checkpoint {sequence}.",
         "Nothing was overwritten. Load the latest checkpoint and decide again from there.",
+    )
+
+
+def gap(thread: str, sequence: int, behind: int) -> RecordsMissing:
+    """Say that a record is gone from the middle of a thread."""
+    return RecordsMissing(
+        f"Thread '{thread}' has checkpoint {behind} but not {sequence}.",
+        "Somebody removed it. Put it back from a backup; until then nothing is loaded or saved.",
     )
 
 

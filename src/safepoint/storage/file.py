@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from safepoint.errors import InvalidId, StorageUnavailable, UnsafeLocation, shell
 from safepoint.ids import check_name, check_sequence
 from safepoint.limits import DEFAULT_LIMITS, Limits
 from safepoint.storage import _posix
-from safepoint.storage._head import highest
+from safepoint.storage._head import behind_gap, highest
 from safepoint.storage._publish import clean, publish
-from safepoint.storage._record import frozen, missing, taken, too_large
+from safepoint.storage._record import frozen, gap, missing, taken, too_large
 from safepoint.storage.location import absolute, enforce, hard_link_refusals, location_refusals
 
 TEMPS = ".tmp"
@@ -120,10 +120,11 @@ class FileCheckpointStorage:
 
         Sequences are contiguous from 1, as the ledger appends them. So this lists and reads
         nothing: it asks whether a few names exist, O(log n) of them for n records at first and
-        two once the head is known and has not moved.
+        three once the head is known and has not moved.
 
         Raises:
             InvalidId: the thread is outside the grammar.
+            RecordsMissing: there are records behind one that is gone.
             UnsafeLocation: others could change what is stored there.
             StorageUnavailable: the folder is gone, closed, or the disk fails.
         """
@@ -135,7 +136,7 @@ class FileCheckpointStorage:
             suppress(FileNotFoundError),
             self._inside(root, thread) as folder,
         ):
-            found = highest(lambda n: _exists(_file_name(n), folder), start)
+            found = _find_head(thread, lambda n: _exists(_file_name(n), folder), start)
         self._remember(thread, found)
         return found
 
@@ -202,6 +203,18 @@ class FileCheckpointStorage:
         if len(self._heads) >= _REMEMBERED:
             self._heads.clear()
         self._heads[thread] = sequence
+
+
+def _find_head(thread: str, exists: Callable[[int], bool], start: int) -> int:
+    while True:
+        head = highest(exists, start)
+        behind = behind_gap(exists, head, far=head != start or not start)
+        if behind is None:
+            return head
+        # It was saved a moment ago, unless the one before it is still missing.
+        if not exists(head + 1):
+            raise gap(thread, head + 1, behind)
+        start = head + 1
 
 
 def is_thread(name: str) -> bool:
