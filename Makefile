@@ -11,7 +11,7 @@ SOURCES := src tests benchmarks bootstrap.py conftest.py
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help serve site test check fix bench lock clean distclean always
+.PHONY: help serve site test check fix attacks bench lock clean distclean always
 
 help: ## List what you can type
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,9 @@ fix: .venv/.ready ## Repair what a program can: lint, format, callouts
 	@$(PY) -m ruff check --fix
 	@$(PY) -m ruff format
 	@$(PY) -m tests.harness.callouts
+
+attacks: .venv/.ready ## Run the attacks on an unsafe store and on a sealed one
+	@$(PY) -m safepoint.attacks $(ARGS)
 
 bench: .venv/.ready ## Measure against the peers, side by side
 	@$(PY) -m benchmarks $(ARGS)

@@ -7,6 +7,7 @@ from safepoint.codec import Codec
 from safepoint.errors import (
     CheckpointError,
     CodecError,
+    ConfigurationError,
     Conflict,
     DecodeError,
     EncodeError,
@@ -23,6 +24,7 @@ from safepoint.errors import (
     StorageUnavailable,
     UnknownKey,
     UnsafeLocation,
+    WorkflowError,
     WorkflowMismatch,
     WrongPlace,
 )
@@ -42,6 +44,7 @@ __all__ = [
     "CheckpointStorage",
     "Codec",
     "CodecError",
+    "ConfigurationError",
     "Conflict",
     "DecodeError",
     "EncodeError",
@@ -66,6 +69,7 @@ __all__ = [
     "UnknownKey",
     "UnsafeLocation",
     "Workflow",
+    "WorkflowError",
     "WorkflowMismatch",
     "WrongPlace",
 ]

@@ -20,7 +20,9 @@ CheckpointError
 │   ├── UnsafeLocation   others could change what is stored there
 │   ├── StorageFull      no room; nothing was saved
 │   └── StorageUnavailable
-└── WorkflowMismatch     the checkpoint belongs to a different workflow
+├── WorkflowError
+│   └── WorkflowMismatch the checkpoint belongs to a different workflow
+└── ConfigurationError   an argument of the wrong kind
 ```
 
 An error says what happened and what to do next, on one line. It carries no state and no key.
@@ -121,8 +123,16 @@ class StorageUnavailable(StorageError):
     """The storage cannot be reached, read or written right now."""
 
 
-class WorkflowMismatch(CheckpointError):
+class WorkflowError(CheckpointError):
+    """A workflow or one of its steps is not what a workflow can run."""
+
+
+class WorkflowMismatch(WorkflowError):
     """The checkpoint was written by a different workflow, or by other steps."""
+
+
+class ConfigurationError(CheckpointError, TypeError):
+    """An argument is of the wrong kind. The message says what to write."""
 
 
 def quoted(value: object) -> str:

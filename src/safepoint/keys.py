@@ -27,16 +27,16 @@ _KEY_BYTES: Final = 32
 class SigningKey:
     """A secret that seals records and verifies them (HMAC-SHA256, 256 bits).
 
-    Make one once, keep it where the storage's writer cannot read it, and load it from there:
+    It is made on the first run and kept in a file that only its owner can read. Keep that file
+    out of the storage folder, out of the repository, and in a backup of its own:
 
     ```python
     from pathlib import Path
 
     from safepoint import SigningKey
 
-    SigningKey.generate().to_file("signing.key")
-    key = SigningKey.from_file("signing.key")
-    print(oct(Path("signing.key").stat().st_mode & 0o777))
+    key = SigningKey.from_file("keys/signing.key", create=True)
+    print(oct(Path("keys/signing.key").stat().st_mode & 0o777))
     #> 0o600
     ```
 
@@ -62,13 +62,21 @@ class SigningKey:
         return cls(secrets.token_bytes(_KEY_BYTES))
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> SigningKey:
+    def from_file(cls, path: str | os.PathLike[str], *, create: bool = False) -> SigningKey:
         """Read a key that `to_file` wrote.
+
+        Args:
+            path: the file.
+            create: make the key, and the folder it is in, if the file is missing. A new key
+                verifies nothing that an older one sealed, so a lost key still shows.
 
         Raises:
             KeyRefused: the file is missing, malformed, not yours, or readable by others.
         """
         shown = shell(os.fspath(path))
+        if create and not os.path.lexists(path):
+            _make_folder(path)
+            cls.generate().to_file(path)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (OSError, ValueError) as error:
@@ -99,7 +107,8 @@ class SigningKey:
             reason = error.strerror if isinstance(error, OSError) else "not a path"
             raise KeyRefused(
                 f"The key file {shell(os.fspath(path))} cannot be made ({reason}).",
-                "Choose a path that does not exist yet, in a folder of your own.",
+                "If there is a key, load it with SigningKey.from_file: a new one cannot verify what"
+                " the old one sealed.",
             ) from None
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -173,6 +182,17 @@ class Keyring:
 
     def __repr__(self) -> str:
         return f"Keyring(signing={self.signing.id!r}, trusted={list(self._keys)!r})"
+
+
+def _make_folder(path: str | os.PathLike[str]) -> None:
+    folder = Path(path).parent
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise KeyRefused(
+            f"The folder {shell(str(folder))} for the key cannot be made ({error.strerror}).",
+            f"Run: mkdir -p -m 700 {shell(str(folder))}",
+        ) from None
 
 
 def _check_file(status: os.stat_result, shown: str) -> None:

@@ -9,13 +9,21 @@ from typing import Any
 
 from safepoint.checkpoint import Checkpoint
 from safepoint.codec import Codec
-from safepoint.errors import CheckpointError, Conflict, NotFound, StorageUnavailable, WrongPlace
+from safepoint.errors import (
+    CheckpointError,
+    ConfigurationError,
+    Conflict,
+    NotFound,
+    StorageUnavailable,
+    WrongPlace,
+)
 from safepoint.ids import check_name, check_sequence
 from safepoint.keys import Keyring
 from safepoint.seal import Opened, Place, open_sealed, seal
 from safepoint.storage.base import CheckpointStorage
 
 _REMEMBERED_HEADS = 1024
+_METHODS = ("append", "read", "head", "threads")
 
 
 class Ledger:
@@ -41,6 +49,10 @@ class Ledger:
             store is refused here. It comes from you, never from the storage.
         keys: the key that seals and the keys that are trusted.
         codec: turns state into bytes and back. Give it your own types: `Codec([Invoice])`.
+
+    Raises:
+        ConfigurationError: an argument is of the wrong type.
+        InvalidId: `store` is outside the grammar.
     """
 
     def __init__(
@@ -51,6 +63,14 @@ class Ledger:
         keys: Keyring,
         codec: Codec | None = None,
     ) -> None:
+        _expect("keys", keys, Keyring, "Keyring(SigningKey.from_file(path))")
+        _expect("codec", codec, (Codec, type(None)), "Codec([Invoice])")
+        if not all(callable(getattr(storage, method, None)) for method in _METHODS):
+            raise ConfigurationError(
+                f"Ledger takes a storage, and was given {type(storage).__name__}.",
+                f"Give it an object with the methods {', '.join(_METHODS)}:"
+                " FileCheckpointStorage(path).",
+            )
         self.storage = storage
         self.store = check_name("store", store)
         self.keys = keys
@@ -137,16 +157,19 @@ class Ledger:
         Raises:
             SealError: one does not verify. Those before it were already handed out.
         """
-        previous: str | None = None
-        for sequence in range(1, self._head(check_name("thread", thread)) + 1):
-            opened = self._open(thread, sequence)
-            if opened.header.previous != previous:
-                raise WrongPlace(
-                    f"{thread} #{sequence} does not follow the #{sequence - 1} that is stored.",
-                    "One of the two was replaced. Restore both from a copy that verifies.",
-                )
-            previous = opened.digest
+        for opened in self._walk(thread):
             yield _checkpoint(opened, self.codec.decode(opened.payload))
+
+    def verify(self, thread: str) -> int:
+        """Verify each checkpoint of a thread and each link, without decoding any state.
+
+        Returns:
+            How many there are.
+
+        Raises:
+            SealError: one does not verify, or does not follow the one before it.
+        """
+        return sum(1 for _ in self._walk(thread))
 
     def threads(self) -> list[str]:
         """Return the names of the threads in the storage, sorted. Names are not verified."""
@@ -166,6 +189,18 @@ class Ledger:
         place = Place(self.store, thread, sequence)
         return open_sealed(record, place, self.keys, limits=self.codec.limits)
 
+    def _walk(self, thread: str) -> Iterator[Opened]:
+        previous: str | None = None
+        for sequence in range(1, self._head(check_name("thread", thread)) + 1):
+            opened = self._open(thread, sequence)
+            if opened.header.previous != previous:
+                raise WrongPlace(
+                    f"{thread} #{sequence} does not follow the #{sequence - 1} that is stored.",
+                    "One of the two was replaced. Restore both from a copy that verifies.",
+                )
+            previous = opened.digest
+            yield opened
+
     def _digest_at(self, thread: str, sequence: int) -> str:
         known = self._heads.get(thread)
         if known is not None and known[0] == sequence:
@@ -176,6 +211,13 @@ class Ledger:
         if len(self._heads) >= _REMEMBERED_HEADS:
             self._heads.clear()
         self._heads[thread] = (sequence, digest)
+
+
+def _expect(name: str, value: object, kind: type | tuple[type, ...], example: str) -> None:
+    if not isinstance(value, kind):
+        raise ConfigurationError(
+            f"Ledger was given {type(value).__name__} as {name}.", f"Write {name}={example}."
+        )
 
 
 def _checkpoint(opened: Opened, state: Any) -> Checkpoint:

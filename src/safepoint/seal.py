@@ -180,7 +180,9 @@ def open_sealed(
         raise WrongPlace(
             f"The record at {place} of store {place.store} is the one of {header.thread} "
             f"#{header.sequence} of store {header.store}.",
-            "Somebody moved it. Restore the record that belongs here, and find out who can write.",
+            "Somebody moved it: restore the record that belongs here, and find out who can write."
+            if header.store == place.store
+            else "Open the ledger with the name of its own store, unless somebody moved it here.",
         )
 
     # 6. the state's digest

@@ -6,11 +6,12 @@ Small on purpose: enough to show what resuming means, and what it trusts.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from safepoint.checkpoint import Checkpoint
-from safepoint.errors import WorkflowMismatch, quoted
+from safepoint.errors import Conflict, WorkflowError, WorkflowMismatch, quoted
 from safepoint.ids import check_name
 
 Step = Callable[[dict[str, Any]], Mapping[str, Any] | None]
@@ -33,6 +34,9 @@ class SavesAndLoads(Protocol):
 
 class Workflow:
     """A name and a list of steps. A step takes the state and returns what changes in it.
+
+    A step is a plain function. If it was interrupted, or another worker took the thread at the
+    same time, it runs again: what it does outside of the state must bear that.
 
     ```python
     from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey, Workflow
@@ -62,7 +66,7 @@ class Workflow:
         self.name = check_name("workflow", name)
         self.steps = {_step_name(step): step for step in steps}
         if not steps or len(self.steps) != len(steps):
-            raise WorkflowMismatch(
+            raise WorkflowError(
                 f"The workflow {name} needs one or more steps with different names.",
                 "Give each step a function of its own.",
             )
@@ -84,7 +88,13 @@ class Workflow:
             CheckpointError: the checkpoint was refused.
         """
         run = Run(self, ledger, thread, state, done=(), head=0)
-        run.capture()
+        try:
+            run.capture()
+        except Conflict:
+            raise Conflict(
+                f"{thread} has started already.",
+                "Nothing was overwritten. Go on with resume, or start a thread of another name.",
+            ) from None
         return run
 
     def resume(self, ledger: SavesAndLoads, /, thread: str, sequence: int | None = None) -> Run:
@@ -170,17 +180,19 @@ class Run:
         A step that raises changes nothing: the state and the last checkpoint stay.
 
         Raises:
-            WorkflowMismatch: there is no step left.
+            WorkflowError: there is no step left, or the step did not return what changes.
             CheckpointError: the checkpoint was refused.
         """
         name = self.next
         if name is None:
-            raise WorkflowMismatch(
+            raise WorkflowError(
                 f"{self.thread} has run every step.", "Start a new thread to run it again."
             )
-        changes = self.workflow.steps[name](copy.deepcopy(self.state))
         before = self.state, self.done
-        self.state, self.done = {**self.state, **(changes or {})}, (*self.done, name)
+        given = copy.deepcopy(self.state)
+        returned = self.workflow.steps[name](given)
+        changes = _changes(name, returned, given, self.state)
+        self.state, self.done = {**self.state, **changes}, (*self.done, name)
         try:
             return self.capture()
         except BaseException:
@@ -213,7 +225,37 @@ class Run:
 def _step_name(step: Step) -> str:
     name = getattr(step, "__name__", "")
     if not name.isidentifier():
-        raise WorkflowMismatch(
+        raise WorkflowError(
             f"{quoted(name)} cannot name a step.", "Use functions that were defined with def."
         )
+    if inspect.iscoroutinefunction(step):
+        raise WorkflowError(
+            f"The step {name} is async.", "Steps are plain functions: call asyncio.run inside it."
+        )
     return str(name)
+
+
+def _changes(
+    name: str, returned: object, given: dict[str, Any], before: dict[str, Any]
+) -> Mapping[str, Any]:
+    """Return what a step changed, unless it changed what it was given and did not say so."""
+    changes = {} if returned is None else returned
+    if not isinstance(changes, Mapping):
+        raise WorkflowError(
+            f"The step {name} returned {type(returned).__name__}.",
+            "Return a dict of what changes in the state, or nothing.",
+        )
+    unsaid = {key for key in {*given, *before} - set(changes) if _differs(key, given, before)}
+    if unsaid:
+        raise WorkflowError(
+            f"The step {name} changed the state in place, which is not kept.",
+            'Return what changes instead: return {"amount": 42}',
+        )
+    return changes
+
+
+def _differs(key: str, given: dict[str, Any], before: dict[str, Any]) -> bool:
+    if key not in given or key not in before:
+        return True
+    # A class without a comparison of its own differs from any copy, changed or not.
+    return given[key] != before[key] and copy.deepcopy(before[key]) == before[key]

@@ -78,4 +78,4 @@ def test_the_command_prints_a_table_and_fails_on_a_bad_name() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     done = subprocess.run([*command[:-1], "nonsense"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "invalid choice: 'nonsense'" in done.stderr
+    assert "there is no attack 'nonsense'. Choose from edit-state, " in done.stderr

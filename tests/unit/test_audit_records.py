@@ -8,11 +8,13 @@ import json
 import os
 import pickle
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from safepoint import (
+    Codec,
     FileCheckpointStorage,
     InMemoryCheckpointStorage,
     Keyring,
@@ -22,7 +24,13 @@ from safepoint import (
 )
 from safepoint.attacks.payload import marker_pickle
 from safepoint.audit import check_pickles, check_records
+from safepoint.audit.__main__ import main
 from safepoint.audit.pickles import is_pickle
+
+
+@dataclass
+class Invoice:
+    amount: int
 
 
 def test_a_store_that_verifies_has_no_finding(tmp_path: Path) -> None:
@@ -124,3 +132,43 @@ def test_a_file_too_large_to_look_at_is_noted(
 def test_a_folder_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(StorageUnavailable, match=r"is not a folder\. Name the folder to look at\."):
         check_pickles(tmp_path / "nothing")
+
+
+def test_the_command_verifies_records_and_looks_for_pickles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the key it verifies, without decoding: types that it does not know are no finding."""
+    monkeypatch.setattr("safepoint.audit.location.temp_folders", list)
+    key, state = tmp_path / "keys/key", tmp_path / "state"
+    keys = Keyring(SigningKey.from_file(key, create=True))
+    ledger = Ledger(
+        FileCheckpointStorage(state), store="invoices", keys=keys, codec=Codec([Invoice])
+    )
+    ledger.save("order-7", Invoice(42))
+    arguments = [str(state), "--key", str(key), "--store", "invoices"]
+    assert (main(arguments), capsys.readouterr().out) == (0, f"No findings: {state}\n")
+
+    record = state / "order-7/0000000001.checkpoint"
+    record.write_bytes(record.read_bytes().replace(b":42", b":43"))
+    (state / "stray").write_bytes(pickle.dumps([1]))
+    assert main(arguments) == 1
+    printed = capsys.readouterr().out
+    assert "SP02 error: The state of order-7 #1 is not the one that was sealed." in printed
+    assert f"SP03 warning: {state}/stray is a pickle." in printed
+
+
+@pytest.mark.parametrize("arguments", [["--key", "x"], ["--store", "x"]])
+def test_the_command_wants_key_and_store_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([str(tmp_path), *arguments])
+    assert stop.value.code == 2
+    assert "--key and --store belong together." in capsys.readouterr().err
+
+
+def test_the_command_refuses_a_bad_key_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path), "--key", str(tmp_path / "none"), "--store", "a"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -37,6 +37,8 @@ from tests.unit.codec_types import (
 
 HERE = "Restore a checkpoint that this codec wrote."
 
+REGISTER = "Register the type that is stored under that name, as Codec([Invoice]) does for Invoice."
+
 
 class Text(str):
     __slots__ = ()
@@ -456,12 +458,12 @@ OLDER = "Restore with the version of the class that wrote it"
         (
             b'{"$nobody.knows":1}',
             "The encoded state holds the tag 'nobody.knows', which this codec does not know.",
-            "Register the type of that name if you trust the source: Codec([Invoice]).",
+            REGISTER,
         ),
         (
             b'{"$":1}',
             "The encoded state holds the tag '', which this codec does not know.",
-            "Register the type of that name if you trust the source: Codec([Invoice]).",
+            REGISTER,
         ),
     ],
     ids=lambda v: ascii(v)[:50],

@@ -23,6 +23,29 @@ def test_a_key_survives_its_file(tmp_path: Path) -> None:
     assert again.verify(b"message", key.sign(b"message"))
 
 
+def test_a_missing_key_is_made_once_if_asked(tmp_path: Path) -> None:
+    file = tmp_path / "keys" / "signing.key"
+    with pytest.raises(KeyRefused):
+        SigningKey.from_file(file)
+    made = SigningKey.from_file(file, create=True)
+    assert SigningKey.from_file(file, create=True).id == made.id
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_key_is_not_made_where_something_else_stands(tmp_path: Path) -> None:
+    """A dangling link, a broken key, a missing grandparent: refused, and left as they were."""
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(KeyRefused, match="cannot be opened"):
+        SigningKey.from_file(tmp_path / "link", create=True)
+    (tmp_path / "broken").touch(mode=0o600)
+    with pytest.raises(KeyRefused, match="does not hold a key"):
+        SigningKey.from_file(tmp_path / "broken", create=True)
+    with pytest.raises(KeyRefused, match=r"cannot be made .* Run: mkdir -p -m 700 "):
+        SigningKey.from_file(tmp_path / "a/b/key", create=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "link"]
+
+
 def test_generated_keys_differ() -> None:
     assert SigningKey.generate().id != SigningKey.generate().id
 
@@ -45,7 +68,8 @@ def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
         SigningKey.generate().to_file(file)
     assert str(refusal.value) == (
         f"The key file {file} cannot be made (File exists). "
-        "Choose a path that does not exist yet, in a folder of your own."
+        "If there is a key, load it with SigningKey.from_file: a new one cannot verify what"
+        " the old one sealed."
     )
     assert file.read_bytes() == before
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from safepoint import (
     CheckpointStorage,
+    ConfigurationError,
     Conflict,
     DecodeError,
     EncodeError,
@@ -170,7 +172,10 @@ def test_many_threads_do_not_grow_the_memory_of_heads() -> None:
 def test_a_bad_name_reaches_no_storage(thread: str) -> None:
     class Untouchable:
         def __getattr__(self, name: str) -> object:
-            raise AssertionError(name)
+            def touched(*_: object) -> None:
+                raise AssertionError(name)
+
+            return touched
 
     ledger = Ledger(Untouchable(), store="invoices", keys=KEYS)  # type: ignore[arg-type]
     for act in (
@@ -280,3 +285,21 @@ def test_no_refusal_shows_state_or_key() -> None:
             shown += traceback.format_exc()
     assert shown.count("Traceback") == len(planted)
     assert "canary" not in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"keys": KEYS.signing}, "Ledger was given SigningKey as keys. Write keys=Keyring("),
+        ({"keys": "signing.key"}, "Ledger was given str as keys. Write keys=Keyring("),
+        ({"codec": [dict]}, "Ledger was given list as codec. Write codec=Codec([Invoice])."),
+        ({"storage": "state"}, "Ledger takes a storage, and was given str. Give it an object with"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_what_to_write(
+    arguments: dict[str, object], message: str
+) -> None:
+    given: dict[str, Any] = {"storage": InMemoryCheckpointStorage(), "keys": KEYS, **arguments}
+    with pytest.raises(ConfigurationError) as refusal:
+        Ledger(given.pop("storage"), store="invoices", **given)
+    assert str(refusal.value).startswith(message)

@@ -21,7 +21,19 @@ from textwrap import dedent
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGETS = ["help", "serve", "site", "test", "check", "fix", "bench", "lock", "clean", "distclean"]
+TARGETS = [
+    "help",
+    "serve",
+    "site",
+    "test",
+    "check",
+    "fix",
+    "attacks",
+    "bench",
+    "lock",
+    "clean",
+    "distclean",
+]
 OF_MAKE = re.compile(r"MAKE|MFLAGS$|(PYTHON|HOST|PORT|ARGS)$")
 
 PIP = """

@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from safepoint import (
+    Codec,
     Conflict,
     InMemoryCheckpointStorage,
     InvalidId,
@@ -19,6 +21,7 @@ from safepoint import (
     NotFound,
     SigningKey,
     Workflow,
+    WorkflowError,
     WorkflowMismatch,
 )
 
@@ -97,6 +100,60 @@ def test_a_capture_that_is_refused_takes_the_step_back(ledger: Ledger) -> None:
     assert (run.done, run.state, run.next) == ((), {}, "unsavable")
 
 
+@pytest.mark.parametrize("place", ["top", "nested", "gone"])
+def test_a_change_in_place_that_is_not_returned_is_refused(ledger: Ledger, place: str) -> None:
+    """It would be lost without a word."""
+
+    def in_place(state: State) -> None:
+        if place == "top":
+            state["amount"] = 42
+        elif place == "nested":
+            state["items"].append(1)
+        else:
+            del state["items"]
+
+    run = Workflow("w", [in_place]).begin(ledger, thread="t", items=[])
+    with pytest.raises(WorkflowError) as refusal:
+        run.step()
+    assert str(refusal.value) == (
+        "The step in_place changed the state in place, which is not kept. "
+        'Return what changes instead: return {"amount": 42}'
+    )
+    assert (run.state, ledger.latest("t").sequence) == ({"items": []}, 1)
+
+
+def test_a_class_without_a_comparison_raises_no_alarm() -> None:
+    @dataclass(eq=False)
+    class Handle:
+        number: int
+
+    ledger = Ledger(
+        InMemoryCheckpointStorage(),
+        store="invoices",
+        keys=Keyring(SigningKey.generate()),
+        codec=Codec([Handle]),
+    )
+    run = Workflow("w", [fetch]).start(ledger, thread="t", handle=Handle(7))
+    assert (run.state["amount"], run.state["handle"].number) == (42, 7)
+
+
+def test_a_change_in_place_that_is_returned_is_kept(ledger: Ledger) -> None:
+    def collect(state: State) -> State:
+        state["items"].append(1)
+        return {"items": state["items"]}
+
+    assert Workflow("w", [collect]).start(ledger, thread="t", items=[]).state == {"items": [1]}
+
+
+@pytest.mark.parametrize("result", ["text", 7, [("a", 1)]])
+def test_a_step_returns_a_mapping_or_nothing(ledger: Ledger, result: Any) -> None:
+    def odd(state: State) -> Any:
+        return result
+
+    with pytest.raises(WorkflowError, match=r"The step odd returned \w+\. Return a dict"):
+        Workflow("w", [odd]).start(ledger, thread="t")
+
+
 def test_rehydrate_rebuilds_a_run_in_a_fresh_instance_and_runs_nothing(ledger: Ledger) -> None:
     Workflow("invoice", STEPS).begin(ledger, thread="order-7", order=7).step()
     run = Workflow("invoice", STEPS).rehydrate(ledger, thread="order-7")
@@ -120,15 +177,19 @@ def test_resuming_a_finished_thread_does_nothing(ledger: Ledger) -> None:
     workflow.start(ledger, thread="order-7")
     run = workflow.resume(ledger, thread="order-7")
     assert (run.next, run.head) == (None, 4)
-    with pytest.raises(WorkflowMismatch, match="order-7 has run every step"):
+    with pytest.raises(WorkflowError, match="order-7 has run every step"):
         run.step()
 
 
 def test_starting_a_thread_twice_is_refused(ledger: Ledger) -> None:
     workflow = Workflow("invoice", STEPS)
     workflow.start(ledger, thread="order-7")
-    with pytest.raises(Conflict, match=r"order-7 is at #4, and this save builds on #0"):
+    with pytest.raises(Conflict) as refusal:
         workflow.start(ledger, thread="order-7")
+    assert str(refusal.value) == (
+        "order-7 has started already. "
+        "Nothing was overwritten. Go on with resume, or start a thread of another name."
+    )
 
 
 def test_two_workers_that_resume_the_same_thread_do_not_both_win(ledger: Ledger) -> None:
@@ -173,12 +234,17 @@ def test_a_checkpoint_that_no_workflow_wrote_is_refused(ledger: Ledger, state: A
 
 
 def test_a_workflow_needs_named_and_different_steps() -> None:
-    with pytest.raises(WorkflowMismatch, match="needs one or more steps"):
+    async def later(state: State) -> State:
+        return {}
+
+    with pytest.raises(WorkflowError, match="needs one or more steps"):
         Workflow("w", [])
-    with pytest.raises(WorkflowMismatch, match="needs one or more steps"):
+    with pytest.raises(WorkflowError, match="needs one or more steps"):
         Workflow("w", [fetch, fetch])
-    with pytest.raises(WorkflowMismatch, match="'<lambda>' cannot name a step"):
+    with pytest.raises(WorkflowError, match="'<lambda>' cannot name a step"):
         Workflow("w", [lambda state: state])
+    with pytest.raises(WorkflowError, match=r"The step later is async\. Steps are plain functions"):
+        Workflow("w", [later])  # type: ignore[list-item]
     with pytest.raises(InvalidId):
         Workflow("Not A Name", [fetch])
 

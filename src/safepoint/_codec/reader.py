@@ -83,7 +83,8 @@ class Reader:
             raise DecodeError(
                 f"The encoded state holds the tag {quoted(tag[1:])}, "
                 "which this codec does not know.",
-                "Register the type of that name if you trust the source: Codec([Invoice]).",
+                "Register the type that is stored under that name, as Codec([Invoice]) does for"
+                " Invoice.",
             )
         try:
             return revive(inner)

@@ -8,7 +8,9 @@ from safepoint.ledger import Ledger
 
 
 def check_records(ledger: Ledger) -> list[Finding]:
-    """Verify each thread of a store from its first checkpoint to its last. Nothing is changed.
+    """Verify each thread of a store from its first checkpoint to its last.
+
+    Nothing is changed, and no state is decoded: the ledger needs the keys, but not your types.
 
     ```python
     from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
@@ -31,8 +33,7 @@ def check_records(ledger: Ledger) -> list[Finding]:
     findings = []
     for thread in ledger.threads():
         try:
-            for _ in ledger.history(thread):
-                pass
+            ledger.verify(thread)
         except CheckpointError as refusal:
             findings.append(Finding("SP02", "error", refusal.what, refusal.do, thread))
     return findings
