@@ -258,4 +258,4 @@ def _differs(key: str, given: dict[str, Any], before: dict[str, Any]) -> bool:
     if key not in given or key not in before:
         return True
     # A class without a comparison of its own differs from any copy, changed or not.
-    return given[key] != before[key] and copy.deepcopy(before[key]) == before[key]
+    return bool(given[key] != before[key] and copy.deepcopy(before[key]) == before[key])

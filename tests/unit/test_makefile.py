@@ -42,8 +42,8 @@ PIP = """
 
     with Path("pip.log").open("a") as log:
         print(os.getppid(), *sys.argv[1:], file=log)
-    if Path("pip.slow").exists():
-        time.sleep(0.6)
+    while Path("pip.slow").exists():
+        time.sleep(0.02)
     if Path("pip.fails").exists():
         sys.exit("no route to the index")
 """
@@ -228,30 +228,45 @@ def test_moved_folder_is_set_up_again(ready: Clone) -> None:
     assert moved.set_up().stdout == ""
 
 
-def test_two_at_once_set_up_once(clone: Clone) -> None:
+def start_slowly(clone: Clone) -> subprocess.Popen[str]:
+    """Begin a set-up whose pip goes on for as long as the file pip.slow is there."""
     (clone.path / "pip.slow").touch()
-    both = [clone.start(".venv/.ready") for _ in range(2)]
-    said = sorted(process.communicate(timeout=60)[0] for process in both)
-    assert [process.returncode for process in both] == [0, 0]
-    assert said[0].startswith("Setting up .venv")
-    assert said[1] == "Waiting for another make to finish setting up .venv.\n"
+    process = clone.start(".venv/.ready")
+    while not clone.pip_calls:
+        assert process.poll() is None
+        time.sleep(0.02)
+    return process
+
+
+def wait_for_it(clone: Clone) -> subprocess.Popen[str]:
+    """Begin another set-up, see that it waits, and let the slow pip end."""
+    process = clone.start(".venv/.ready")
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    assert first == "Waiting for another make to finish setting up .venv.\n"
+    (clone.path / "pip.slow").unlink()
+    return process
+
+
+def test_two_at_once_set_up_once(clone: Clone) -> None:
+    first = start_slowly(clone)
+    second = wait_for_it(clone)
+    assert first.communicate(timeout=60)[0].startswith("Setting up .venv")
+    assert second.communicate(timeout=60)[0] == ""
+    assert (first.returncode, second.returncode) == (0, 0)
     assert len(clone.pip_calls) == 2
 
 
 def test_killed_set_up_blocks_nobody_and_is_made_anew(clone: Clone) -> None:
     """The next run waits for the orphaned pip, so that nothing is deleted under it."""
-    (clone.path / "pip.slow").touch()
-    killed = clone.start(".venv/.ready")
-    while not clone.pip_calls:
-        assert killed.poll() is None
-        time.sleep(0.02)
+    killed = start_slowly(clone)
     os.kill(int(clone.pip_calls[0].split()[0]), signal.SIGKILL)
-    killed.communicate(timeout=60)
-    (clone.path / "pip.slow").unlink()
-    said = clone.set_up().stdout.splitlines()
-    assert said[0] == "Waiting for another make to finish setting up .venv."
-    assert said[1].startswith("Setting up .venv")
+    killed.wait(timeout=60)
+    second = wait_for_it(clone)
+    assert second.communicate(timeout=60)[0].startswith("Setting up .venv")
+    assert second.returncode == 0
     assert len(clone.pip_calls) == 3
+    killed.communicate(timeout=60)
 
 
 @pytest.mark.parametrize("module", ["venv", "ensurepip"])
