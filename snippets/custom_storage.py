@@ -53,12 +53,12 @@ class TableStorage:
 # --8<-- [start:use]
 from safepoint import Keyring, Ledger, SigningKey
 
-ledger = Ledger(
+table = Ledger(
     TableStorage("checkpoints.db"),
     store="invoices",
-    keys=Keyring(SigningKey.generate()),
+    keys=Keyring(SigningKey.from_file("keys/signing.key", create=True)),
 )
-ledger.save("order-7", {"amount": 42})
-print(ledger.latest("order-7").state)
+table.save("order-7", {"amount": 42})
+print(table.latest("order-7").state)
 #> {'amount': 42}
 # --8<-- [end:use]

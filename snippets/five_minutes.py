@@ -9,12 +9,12 @@ from safepoint import (
     Workflow,
 )
 
-SigningKey.generate().to_file("signing.key")  # once; keep it
+key = SigningKey.from_file("keys/signing.key", create=True)
 
 ledger = Ledger(
     FileCheckpointStorage("state"),
     store="invoices",
-    keys=Keyring(SigningKey.from_file("signing.key")),
+    keys=Keyring(key),
 )
 # --8<-- [end:enable]
 
@@ -62,7 +62,7 @@ print(run.done, run.state["paid"])
 ledger = Ledger(
     FileCheckpointStorage("state"),
     store="invoices",
-    keys=Keyring(SigningKey.from_file("signing.key")),
+    keys=Keyring(SigningKey.from_file("keys/signing.key")),
 )
 fresh = Workflow("invoice", [fetch, approve, pay])
 

@@ -20,12 +20,12 @@ class Invoice:
     due: date
 
 
-ledger = Ledger(
+typed = Ledger(
     InMemoryCheckpointStorage(),
     store="invoices",
     keys=Keyring(SigningKey.generate()),
     codec=Codec([Invoice]),
 )
-ledger.save("order-7", Invoice(7, Decimal("42.00"), date(2026, 12, 1)))
-print(ledger.latest("order-7").state.total)
+typed.save("order-7", Invoice(7, Decimal("42.00"), date(2026, 12, 1)))
+print(typed.latest("order-7").state.total)
 #> 42.00

@@ -1,22 +1,17 @@
-"""Choose the folder, check it, then open it."""
+"""Choose the folder, check it, and only then open it."""
 
 from pathlib import Path
 
-from safepoint import FileCheckpointStorage, UnsafeLocation
+from safepoint import FileCheckpointStorage
 from safepoint.audit import check_location
 
 folder = Path("my-state")
-folder.mkdir(mode=0o700)
+folder.mkdir(mode=0o700, exist_ok=True)
 
-errors = [f for f in check_location(folder) if f.severity == "error"]
-print(errors)
-#> []
+for finding in check_location(folder):
+    if finding.severity == "error":
+        raise SystemExit(str(finding))
 
 storage = FileCheckpointStorage(folder)
-
-folder.chmod(0o777)  # somebody opens it up
-try:
-    storage.head("order-7")
-except UnsafeLocation:
-    print("refused")
-    #> refused
+print(storage.head("order-7"))
+#> 0

@@ -1,4 +1,4 @@
-"""A ledger on a private folder, with its key kept somewhere else."""
+"""A ledger whose key is not where its state is."""
 
 from safepoint import (
     FileCheckpointStorage,
@@ -8,13 +8,13 @@ from safepoint import (
     SigningKey,
 )
 
-# The key lives where whoever writes the state cannot read it.
-SigningKey.generate().to_file("signing.key")
-
+# In production: state on the volume that others may reach, the
+# key in a folder that only this service can read.
+key = SigningKey.from_file("keys/signing.key", create=True)
 ledger = Ledger(
     FileCheckpointStorage("state"),
     store="invoices",
-    keys=Keyring(SigningKey.from_file("signing.key")),
+    keys=Keyring(key),
 )
 ledger.save("order-7", {"amount": 42})
 

@@ -50,7 +50,7 @@ def test_a_security_page_has_the_page_form(page: Path) -> None:
         "## Where it stops helping",
         "## Checklist",
         "- [ ] ",
-        "**Held by** `tests/",
+        "**Tested by** `tests/",
         "python -m safepoint.attacks",
     ]
     places = [text.index(part) for part in parts]

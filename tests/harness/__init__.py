@@ -28,6 +28,7 @@ python   Runs. All blocks of a page share one module, `__main__`, and one folder
 python .unsafe .no-copy
          Starts with `# UNSAFE: what it shows`. Runs by itself in another process, so it repeats
          its imports. `data-marker="file"` asserts that the payload left that file behind.
+         In what blocks print, the page's own folder reads `/home/you`.
 pycon    Doctest with ELLIPSIS, in the same module.
 bash, sh `bash -euo pipefail` in the page's folder. `data-exit="1"` expects that exit code.
          `data-check="make"` runs nothing: it checks that each `make` target exists, and the syntax

@@ -30,12 +30,16 @@ class CalloutError(ValueError):
 def callout_markdown(rule: Rule, page: str) -> str:
     """Return the callout of a rule as it stands on a page, with its link relative to the page.
 
-    The empty line below the <div> lets readers that know no `markdown` attribute format the rest.
+    It leads to the page that teaches the rule, and on that page to the list of rules. The empty
+    line below the <div> lets readers that know no `markdown` attribute format the rest.
     """
-    link = os.path.relpath(RULES_PAGE, Path(page).parent).replace(os.sep, "/")
+    target = f"{RULES_PAGE}#{rule.id.lower()}"
+    if rule.page and page != f"docs/{rule.page}":
+        target = f"docs/{rule.page}"
+    link = os.path.relpath(target, Path(page).parent).replace(os.sep, "/")
     return (
         f'<div class="rule rule--{rule.severity}" markdown>\n\n'
-        f"**[{rule.id}]({link}#{rule.id.lower()}) · {rule.title}**\n\n"
+        f"**[{rule.id}]({link}) · {rule.title}**\n\n"
         f"{rule.callout}\n"
         "</div>"
     )

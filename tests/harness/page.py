@@ -10,8 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 from tests.harness.blocks import Block
+
+SHOWN_FOLDER: Final = "/home/you"
+"""What stands for the page's folder, which is another one each time, in what blocks print."""
 
 
 class Failure(AssertionError):
@@ -67,6 +71,10 @@ class Page:
         if self._database is None:
             self._database = sqlite3.connect(":memory:")
         return self._database
+
+    def shown(self, text: str) -> str:
+        """Return output as a reader will see it: the page's folder has a name that stays."""
+        return text.replace(str(self.folder), SHOWN_FOLDER)
 
     def child_environ(self) -> dict[str, str]:
         """The environment of a block that runs in a process of its own."""

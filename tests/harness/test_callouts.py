@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,15 @@ def test_a_callout_is_filled_in_and_stays_as_it_is() -> None:
 def test_the_link_leads_to_the_rules_page(name: str, link: str) -> None:
     """From wherever the page is."""
     assert f"**[SP01]({link}#sp01) " in filled(EMPTY, name, RULES)
+
+
+@pytest.mark.parametrize(
+    ("name", "link"), [("docs/index.md", "a/b.md"), ("docs/a/b.md", "../rules.md#sp01")]
+)
+def test_the_link_leads_to_the_page_of_the_rule(name: str, link: str) -> None:
+    """Except on that page itself."""
+    rules = {"SP01": replace(RULES["SP01"], page="a/b.md")}
+    assert f"**[SP01]({link}) " in filled(EMPTY, name, rules)
 
 
 def test_a_callout_keeps_the_indent_of_its_marker() -> None:

@@ -37,4 +37,4 @@ def run(
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             raise Failure(f"still running after {timeout:g} s; make it end") from None
-    return process.returncode, output, errors or ""
+    return process.returncode, page.shown(output), page.shown(errors or "")

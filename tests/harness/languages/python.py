@@ -41,8 +41,9 @@ def run_python(page: Page, block: Block) -> str:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001
-            raised = Raised(type(error).__name__, str(error), _page_traceback(error, block))
-    return check_python(page, block, output.text, raised)
+            message = page.shown(str(error))
+            raised = Raised(type(error).__name__, message, _page_traceback(error, block))
+    return check_python(page, block, page.shown(output.text), raised)
 
 
 def compile_block(block: Block) -> CodeType:
