@@ -174,11 +174,45 @@ def test_page_fits_wide_and_narrow_in_both_schemes(visit: Visit) -> None:
 def test_code_is_large_enough_on_a_phone(visit: Visit) -> None:
     visit.page.set_viewport_size({"width": 390, "height": 900})
     small: list[str] = visit.page.locator("article pre code").evaluate_all(
-        "blocks => blocks.filter(block => parseFloat(getComputedStyle(block).fontSize) < 13)"
+        "blocks => blocks.filter(block => parseFloat(getComputedStyle(block).fontSize) < 12)"
         ".map(block => block.textContent.slice(0, 60))"
     )
     visit.page.set_viewport_size({"width": 1440, "height": 900})
     assert small == []
+
+
+def test_a_phone_shows_48_characters_of_code(visit: Visit) -> None:
+    visit.page.set_viewport_size({"width": 390, "height": 900})
+    shown: list[dict[str, Any]] = visit.page.locator(
+        ":is(article, .doc-contents) > .highlight > pre > code:visible"
+    ).evaluate_all(
+        """blocks => blocks.map(block => {
+          const style = getComputedStyle(block);
+          const pen = document.createElement("canvas").getContext("2d");
+          pen.font = `${style.fontSize} ${style.fontFamily}`;
+          const room = block.clientWidth - parseFloat(style.paddingLeft);
+          return {
+            characters: Math.floor(room / pen.measureText("m").width),
+            text: block.textContent.slice(0, 60),
+          };
+        })"""
+    )
+    visit.page.set_viewport_size({"width": 1440, "height": 900})
+    assert [block for block in shown if block["characters"] < 48] == []
+
+
+def test_what_a_program_says_wraps_and_a_drawn_tree_does_not(visit: Visit) -> None:
+    blocks: list[dict[str, Any]] = visit.page.locator(
+        "article .highlight:is(.language-text, .language-console) code"
+    ).evaluate_all(
+        """blocks => blocks.map(block => ({
+          isDrawn: /[\u2500-\u257f]/.test(block.textContent),
+          space: getComputedStyle(block).whiteSpace,
+          text: block.textContent.slice(0, 60),
+        }))"""
+    )
+    wrong = [block for block in blocks if (block["space"] == "pre") != block["isDrawn"]]
+    assert wrong == []
 
 
 def test_some_page_shows_an_attack(site: Site) -> None:
@@ -333,7 +367,10 @@ def test_a_missing_page_says_so_and_leads_back(
     assert [text for text in visit.complaints if "404" not in text] == []
     assert len([text for text in visit.complaints if "404" in text]) == 1
     expect(visit.page.locator("h1")).to_be_visible()
-    visit.page.locator("article a").first.click()
+    links = visit.page.locator("article a")
+    leads: list[str] = links.evaluate_all("links => links.map(link => link.href)")
+    assert sorted(link.removeprefix(site.address) for link in leads) == PAGES
+    links.first.click()
     visit.page.wait_for_url(site.address)
 
 
