@@ -18,7 +18,7 @@ help: ## List what you can type
 
 serve: .venv/.ready ## Read the guide at http://127.0.0.1:8000 (PORT=8001 for another port)
 	@$(PY) -c "$$CHECK_PORT" "$(HOST)" "$(PORT)"
-	@$(PY) -m mkdocs serve --dev-addr "$(HOST):$(PORT)"
+	@exec $(PY) -m mkdocs serve --dev-addr "$(HOST):$(PORT)"
 
 site: .venv/.ready ## Build the site into site/, with warnings as errors
 	@$(PY) -m mkdocs build --strict

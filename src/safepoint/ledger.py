@@ -14,6 +14,7 @@ from safepoint.errors import (
     ConfigurationError,
     Conflict,
     NotFound,
+    RecordsMissing,
     StorageUnavailable,
     WrongPlace,
 )
@@ -97,7 +98,9 @@ class Ledger:
                 since, the save is refused and nothing is lost.
 
         Raises:
+            InvalidId: the thread, `app` or `tools` is outside its grammar.
             EncodeError: the state holds something that could not be restored.
+            LimitExceeded: the state is too large, too deep or has too many values.
             Conflict: another writer was first.
             SealError: the checkpoint to build on does not verify.
             StorageError: the storage refused. Nothing was saved.
@@ -129,6 +132,7 @@ class Ledger:
         """Return the checkpoint at `sequence`, verified.
 
         Raises:
+            InvalidId: the thread or the sequence is outside its grammar.
             NotFound: there is none.
             SealError: it does not verify. Nothing in it was decoded.
             DecodeError: it holds a type that this ledger's codec does not know.
@@ -181,7 +185,14 @@ class Ledger:
 
     def _head(self, thread: str) -> int:
         with _storage_errors("find the latest of", thread):
-            return self.storage.head(thread)
+            head = int(self.storage.head(thread))
+        known = self._heads.get(thread, (0, ""))[0]
+        if head < known:
+            raise RecordsMissing(
+                f"{thread} ended at #{known}, and now ends at #{head}.",
+                "Records were removed while this process ran. Put them back from a backup.",
+            )
+        return head
 
     def _open(self, thread: str, sequence: int) -> Opened:
         with _storage_errors("read", f"{thread} #{sequence}"):

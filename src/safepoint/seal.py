@@ -204,10 +204,10 @@ def _signed(line_2: bytes) -> bytes:
 
 def _not_sealed(record: bytes, place: Place) -> RecordMalformed:
     other = _OTHER_FORMAT.match(record)
-    if other is not None and other.group(1) != b"1":
+    if other is not None and int(other.group(1)) > 1:
         return RecordMalformed(
-            f"{place} is of format safepoint/{other.group(1).decode()}, not {FORMAT}.",
-            "Upgrade safepoint on this machine.",
+            f"{place} says that it is of format safepoint/{int(other.group(1))}, not {FORMAT}.",
+            "Nothing was decoded. If a newer safepoint wrote it, upgrade here too.",
         )
     if not record:
         return RecordMalformed(f"{place} is empty.", _DISTRUST)
@@ -242,7 +242,7 @@ def _check_fields(header: Header) -> None:
     if datetime.fromisoformat(header.created).tzinfo is None:
         raise InvalidId("The creation time has no time zone.", "Give an aware datetime.")
     for digest in (header.digest, header.previous, header.tools):
-        if digest is not None and not _DIGEST.match(digest):
+        if digest is not None and not (isinstance(digest, str) and _DIGEST.match(digest)):
             raise InvalidId(
                 f"{quoted(digest)} is not a digest.", "Digests are 'sha256:' and 64 hex digits."
             )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from safepoint.checkpoint import Checkpoint
@@ -62,10 +62,11 @@ class Workflow:
         steps: functions, in order. Their names are what a checkpoint remembers.
     """
 
-    def __init__(self, name: str, steps: Sequence[Step]) -> None:
+    def __init__(self, name: str, steps: Iterable[Step]) -> None:
         self.name = check_name("workflow", name)
-        self.steps = {_step_name(step): step for step in steps}
-        if not steps or len(self.steps) != len(steps):
+        named = [(_step_name(step), step) for step in steps]
+        self.steps = dict(named)
+        if not named or len(self.steps) != len(named):
             raise WorkflowError(
                 f"The workflow {name} needs one or more steps with different names.",
                 "Give each step a function of its own.",

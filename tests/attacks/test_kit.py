@@ -7,8 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from safepoint import RecordMalformed
 from safepoint.attacks import MARKER, Attack, NaiveTarget, Outcome, SealedTarget, Target
+from safepoint.attacks import __main__ as command_line
 from safepoint.attacks.payload import marker_pickle
 
 
@@ -79,3 +82,24 @@ def test_the_command_prints_a_table_and_fails_on_a_bad_name() -> None:
     done = subprocess.run([*command[:-1], "nonsense"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "there is no attack 'nonsense'. Choose from edit-state, " in done.stderr
+
+
+def test_the_command_fails_if_the_sealed_store_lets_an_attack_through(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command_line, "outcome_of", lambda *_: Outcome.ACCEPTED)
+    monkeypatch.setattr(sys, "argv", ["attacks", "edit-state"])
+    assert command_line.main() == 1
+    assert capsys.readouterr().out.endswith("edit-state         accepted  accepted\n")
+
+
+def test_an_outcome_comes_from_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a payload does, it does there; a process that dies is a crash."""
+
+    def never(*_: object) -> Outcome:
+        raise AssertionError("ran in this process")
+
+    monkeypatch.setattr(Attack, "run", never)
+    assert command_line.outcome_of("pickle-payload", "naive") is Outcome.EXECUTED
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert command_line.outcome_of("pickle-payload", "naive") is Outcome.CRASHED

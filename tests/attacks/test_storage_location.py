@@ -359,7 +359,21 @@ def test_device_planted_as_a_record(
     assert root.exists()
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o1777])
+def test_folder_that_is_shared_on_purpose(root: Path) -> None:
+    """Nobody is told to change the mode of a folder like /tmp."""
+    root.mkdir()
+    root.chmod(0o1777)
+    with pytest.raises(UnsafeLocation) as caught:
+        FileCheckpointStorage(root)
+    assert str(caught.value) == (
+        f"{root} is shared by all users. Name a folder of your own, such as {root}/checkpoints:"
+        f" mkdir -m 700 {root}/checkpoints"
+    )
+    subprocess.run(caught.value.do.partition(": ")[2].split(), check=True)
+    FileCheckpointStorage(root / "checkpoints").append("a", 1, b"one")
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
 def test_folder_that_others_can_write(root: Path, mode: int) -> None:
     root.mkdir()
     root.chmod(mode)
@@ -397,7 +411,8 @@ def test_folder_of_somebody_else(root: Path, monkeypatch: pytest.MonkeyPatch) ->
         FileCheckpointStorage(root)
     assert str(caught.value) == (
         f"{root} belongs to user {owner}, and this process is user {user}."
-        f" Run: sudo chown {user} {root}"
+        f" Name a folder of your own, such as {root}/checkpoints:"
+        f" mkdir -m 700 {root}/checkpoints"
     )
 
 
@@ -447,7 +462,7 @@ def test_file_planted_as_the_folder(root: Path, kind: str) -> None:
     with pytest.raises(UnsafeLocation) as caught:
         FileCheckpointStorage(root)
     assert str(caught.value) == (
-        f"{root} is not a folder. Name another path, or move it away: mv {root} {root}.old"
+        f"{root} is not a folder. Name another path; see what is there: ls -ld {root}"
     )
 
 

@@ -108,7 +108,8 @@ def test_damaged_file_is_refused_with_one_clear_error(
     with pytest.raises(CheckpointError) as refusal:
         ledger.latest("order-7")
     message = str(refusal.value)
-    assert message.startswith("order-7 #1 is ")
+    assert message.startswith("order-7 #1 ")
+    assert "Nothing was decoded." in message
     assert "\n" not in message
 
 

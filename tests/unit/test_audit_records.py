@@ -10,6 +10,7 @@ import pickle
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,8 @@ from safepoint import (
     SigningKey,
     StorageUnavailable,
 )
-from safepoint.attacks.payload import marker_pickle
+from safepoint.attacks import NaiveTarget
+from safepoint.attacks.payload import marker_pickle, marker_pickle_of_type
 from safepoint.audit import check_pickles, check_records
 from safepoint.audit.__main__ import main
 from safepoint.audit.pickles import is_pickle
@@ -86,6 +88,19 @@ def test_pickles_inside_archives_and_json_are_found(tmp_path: Path) -> None:
         "model.pt is an archive that carries a pickle.",
         "state.json carries a pickle in base64.",
     ]
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_pickle_in_json_is_found_whatever_its_protocol(tmp_path: Path, protocol: int) -> None:
+    (tmp_path / "state.json").write_bytes(as_json(pickle.dumps({"a": 1}, protocol=protocol)))
+    assert len(check_pickles(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("make", [marker_pickle, marker_pickle_of_type])
+def test_the_check_sees_what_the_attacks_plant(tmp_path: Path, make: Any) -> None:
+    target = NaiveTarget(tmp_path)
+    (tmp_path / "planted.json").write_bytes(target.pickled(make(tmp_path / "marker"), "a:b"))
+    assert [finding.rule for finding in check_pickles(tmp_path)] == ["SP03"]
 
 
 def test_looking_runs_nothing(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from safepoint import (
     Ledger,
     LimitExceeded,
     NotFound,
+    RecordsMissing,
     SealBroken,
     SealError,
     SigningKey,
@@ -303,3 +304,31 @@ def test_a_wrong_argument_is_named_with_what_to_write(
     with pytest.raises(ConfigurationError) as refusal:
         Ledger(given.pop("storage"), store="invoices", **given)
     assert str(refusal.value).startswith(message)
+
+
+def test_a_thread_that_shrinks_while_the_process_runs_is_refused() -> None:
+    """The ledger remembers what it wrote: an older end is not taken for the end."""
+    storage = InMemoryCheckpointStorage()
+    ledger = open_ledger(storage)
+    for n in range(3):
+        ledger.save("order-7", n)
+    older = InMemoryCheckpointStorage()
+    older.append("order-7", 1, storage.read("order-7", 1))
+    ledger.storage = older
+    with pytest.raises(RecordsMissing) as refusal:
+        ledger.latest("order-7")
+    assert str(refusal.value) == (
+        "order-7 ended at #3, and now ends at #1. "
+        "Records were removed while this process ran. Put them back from a backup."
+    )
+    with pytest.raises(RecordsMissing):
+        ledger.save("order-7", 9)
+
+
+def test_a_storage_whose_head_is_no_number_is_refused() -> None:
+    class Headless(InMemoryCheckpointStorage):
+        def head(self, thread: str) -> int:
+            return None  # type: ignore[return-value]
+
+    with pytest.raises(StorageUnavailable, match="could not find the latest of order-7"):
+        open_ledger(Headless()).latest("order-7")

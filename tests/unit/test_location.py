@@ -24,6 +24,7 @@ from safepoint.storage.location import (
     record_refusals,
 )
 
+OF_YOUR_OWN = "Name a folder of your own, such as /s/checkpoints: mkdir -m 700 /s/checkpoints"
 FOLDER, FILE, LINK, FIFO = stat.S_IFDIR, stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO
 
 
@@ -47,10 +48,13 @@ def user(monkeypatch: pytest.MonkeyPatch) -> int:
         (info(FOLDER, 0o702), ["/s can be written by others (mode 0702). Run: chmod 700 /s"]),
         (
             info(FOLDER, 0o1777, uid=7),
-            [
-                "/s belongs to user 7, and this process is user 1000. Run: sudo chown 1000 /s",
-                "/s can be written by others (mode 1777). Run: chmod 700 /s",
-            ],
+            [f"/s belongs to user 7, and this process is user 1000. {OF_YOUR_OWN}"],
+        ),
+        (info(FOLDER, 0o1777), [f"/s is shared by all users. {OF_YOUR_OWN}"]),
+        (info(FOLDER, 0o1700), []),
+        (
+            info(FOLDER, 0o755, uid=0),
+            [f"/s belongs to user 0, and this process is user 1000. {OF_YOUR_OWN}"],
         ),
         (
             info(LINK, 0o777),
@@ -63,7 +67,7 @@ def user(monkeypatch: pytest.MonkeyPatch) -> int:
         ),
         (
             info(FILE, 0o600),
-            ["/s is not a folder. Name another path, or move it away: mv /s /s.old"],
+            ["/s is not a folder. Name another path; see what is there: ls -ld /s"],
         ),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -222,8 +223,8 @@ def test_an_edited_state_is_refused() -> None:
         (
             b"safepoint/2 " + b"0" * 16,
             (
-                "order-7 #2 is of format safepoint/2, not safepoint/1. "
-                "Upgrade safepoint on this machine."
+                "order-7 #2 says that it is of format safepoint/2, not safepoint/1. "
+                "Nothing was decoded. If a newer safepoint wrote it, upgrade here too."
             ),
         ),
     ],
@@ -260,6 +261,12 @@ def test_times_are_kept_in_utc() -> None:
 def test_an_app_name_outside_the_grammar_is_refused_on_writing(app: str) -> None:
     with pytest.raises(InvalidId, match="is not an app name"):
         seal(PAYLOAD, PLACE, KEY, created=CREATED, previous=PREVIOUS, app=app)
+
+
+@pytest.mark.parametrize("tools", [5, "", "sha256:", b"x"])
+def test_a_tools_digest_outside_the_grammar_is_refused_on_writing(tools: Any) -> None:
+    with pytest.raises(InvalidId, match="is not a digest"):
+        seal(PAYLOAD, PLACE, KEY, created=CREATED, previous=PREVIOUS, tools=tools)
 
 
 def test_the_first_checkpoint_has_no_previous_one() -> None:

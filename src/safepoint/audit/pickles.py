@@ -15,6 +15,7 @@ import re
 import stat
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from safepoint.audit.finding import Finding
@@ -31,8 +32,7 @@ def check_pickles(folder: str | os.PathLike[str]) -> list[Finding]:
     """Look for pickles in every file below `folder`. Symbolic links are not followed.
 
     Returns:
-        One warning under SP03 for each file that carries a pickle, and a note for each that is too
-        large to look at.
+        A warning under SP03 for each file that carries a pickle; a note if it is too large.
 
     Raises:
         StorageUnavailable: the folder cannot be listed.
@@ -113,9 +113,5 @@ def _members(data: bytes) -> Iterator[bytes]:
 
 def _embedded(data: bytes) -> Iterator[bytes]:
     for text in _BASE64.findall(data):
-        try:
-            decoded = base64.b64decode(text, validate=True)
-        except binascii.Error:
-            continue
-        if decoded.startswith(b"\x80"):
-            yield decoded
+        with suppress(binascii.Error):
+            yield base64.b64decode(text, validate=True)

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from safepoint.errors import StorageError, StorageFull, StorageUnavailable, shell
-from safepoint.storage._record import too_large
+from safepoint.errors import LimitExceeded, StorageError, StorageFull, StorageUnavailable, shell
 from safepoint.storage.location import enforce, folder_refusals, record_refusals
 
 if sys.platform != "win32":
@@ -153,8 +152,13 @@ def write_all(fd: int, record: bytes) -> None:
         rest = rest[written:]
 
 
-def read_all(fd: int, limit: int) -> bytes:
+def read_all(path: str, fd: int, limit: int) -> bytes:
     """Read to the end, and never more than one byte over the limit.
+
+    Args:
+        path: the file, for the message.
+        fd: the file, open.
+        limit: how many bytes it may have.
 
     Raises:
         LimitExceeded: there is more.
@@ -168,7 +172,10 @@ def read_all(fd: int, limit: int) -> bytes:
             return b"".join(parts)
         parts.append(part)
         total += len(part)
-    raise too_large(max(size, total), limit)
+    raise LimitExceeded(
+        f"{shell(path)} has {max(size, total)} bytes or more, and the limit is {limit}.",
+        "Find out who wrote it; if it was you, pass the same Limits here as there.",
+    )
 
 
 def lock(fd: int) -> None:

@@ -35,8 +35,8 @@ class FileCheckpointStorage:
     """Keeps each record in a file of its own, below a folder that you name.
 
     The folder is created with mode 0700 if it is missing; its parents are not. A place where
-    somebody else could change the files is refused, now and at each later call. Any number of
-    processes may share the folder. No file stays open between calls.
+    somebody else could change the files is refused; the folder itself is looked at again at each
+    later call. Any number of processes may share it. No file stays open between calls.
 
     Args:
         storage_path: the folder. There is no default: where state lives is your decision.
@@ -111,7 +111,7 @@ class FileCheckpointStorage:
             try:
                 with self._inside(root, thread) as folder, _posix.record(path, name, folder) as fd:
                     self._refuse_second_name(root, path, fd)
-                    return _posix.read_all(fd, self._limit)
+                    return _posix.read_all(path, fd, self._limit)
             except FileNotFoundError:
                 raise missing(thread, sequence) from None
 

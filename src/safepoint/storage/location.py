@@ -117,12 +117,23 @@ def folder_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
     elif not stat.S_ISDIR(info.st_mode):
         yield UnsafeLocation(
             f"{shown} is not a folder.",
-            f"Name another path, or move it away: mv {shown} {shell(path + '.old')}",
+            f"Name another path; see what is there: ls -ld {shown}",
         )
-    else:
-        yield from _owner_refusals(path, info)
-        if info.st_mode & _OTHERS_WRITE:
-            yield _writable(path, info, 0o700)
+    elif info.st_uid != os.geteuid():
+        yield UnsafeLocation(
+            f"{shown} belongs to user {info.st_uid}, and this process is user {os.geteuid()}.",
+            _of_your_own(path),
+        )
+    elif info.st_mode & _OTHERS_WRITE and info.st_mode & stat.S_ISVTX:
+        yield UnsafeLocation(f"{shown} is shared by all users.", _of_your_own(path))
+    elif info.st_mode & _OTHERS_WRITE:
+        yield _writable(path, info, 0o700)
+
+
+def _of_your_own(path: str) -> str:
+    """Say what to do about a folder that is not ours to change."""
+    inside = str(Path(path, "checkpoints"))
+    return f"Name a folder of your own, such as {shell(inside)}: mkdir -m 700 {shell(inside)}"
 
 
 def ancestor_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
