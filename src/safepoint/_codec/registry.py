@@ -114,4 +114,10 @@ def _flag(tag: str, cls: type[Flag]) -> Entry:
         writer.rebuilt = True
         return f'{{"${tag}":{writer.write(value._value_)}}}'
 
-    return Entry(cls, write, cls)
+    def revive(saved: int) -> Flag:
+        value = cls(saved)
+        if value._value_ != saved:  # Python 3.11.2 drops the bits that it does not know
+            raise ValueError
+        return value
+
+    return Entry(cls, write, revive)
