@@ -182,8 +182,13 @@ class Codec:
             problem = error(refusal.sentence, refusal.do if error is EncodeError else FROM_HERE)
         except (RecursionError, MemoryError):
             problem = out_of_resources()
-        except RuntimeError:
-            problem = error("The state changed while it was read.", "Save from one thread.")
+        except CheckpointError:
+            raise
+        except Exception as failed:  # noqa: BLE001  a property, a hash, another thread's edit
+            problem = error(
+                f"The state could not be read: it raised {type(failed).__name__}.",
+                "Save a state that nothing else changes meanwhile.",
+            )
         else:
             return text, writer.rebuilt
         raise problem

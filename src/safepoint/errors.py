@@ -137,7 +137,10 @@ class ConfigurationError(CheckpointError, TypeError):
 
 def quoted(value: object) -> str:
     """Show a value that may come from an attacker: ASCII, one line, at most 60 characters."""
-    text = ascii(value)
+    try:
+        text = ascii(value)
+    except Exception:  # noqa: BLE001  a number of 5,000 digits, an object whose repr fails
+        text = f"<{type(value).__name__}>"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

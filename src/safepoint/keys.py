@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from safepoint.errors import KeyRefused, UnknownKey, quoted, shell
+from safepoint.location import absolute, replaceable_refusals
 
 _FILE_MAGIC: Final = "safepoint-key/1"
 _ALGORITHM: Final = "hmac-sha256"
@@ -73,12 +74,13 @@ class SigningKey:
         Raises:
             KeyRefused: the file is missing, malformed, not yours, or readable by others.
         """
-        shown = shell(os.fspath(path))
+        shown = shell(_text(path))
         if create and not os.path.lexists(path):
             _make_folder(path)
             cls.generate().to_file(path)
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = os.open(path, flags)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not a path"
             raise KeyRefused(
@@ -87,7 +89,12 @@ class SigningKey:
             ) from None
         try:
             _check_file(os.fstat(descriptor), shown)
+            _check_folder(path)
             text = os.read(descriptor, 1024)
+        except OSError as error:
+            raise KeyRefused(
+                f"The key file {shown} cannot be read ({error.strerror}).", "Name a key file."
+            ) from None
         finally:
             os.close(descriptor)
         return cls(_parse_key(text, shown))
@@ -98,6 +105,7 @@ class SigningKey:
         Raises:
             KeyRefused: the file exists or cannot be written.
         """
+        _text(path)
         encoded = base64.b64encode(self._secret).decode()
         text = f"{_FILE_MAGIC} {_ALGORITHM} {encoded}\n".encode()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -154,8 +162,11 @@ class Keyring:
 
     __slots__ = ("_keys", "signing")
 
-    def __init__(self, signing: SigningKey, *, verify: Iterable[SigningKey] = ()) -> None:
-        keys = [*verify, signing]
+    def __init__(
+        self, signing: SigningKey, *, verify: SigningKey | Iterable[SigningKey] = ()
+    ) -> None:
+        older: list[SigningKey] = [verify] if isinstance(verify, SigningKey) else list(verify)
+        keys = [*older, signing]
         for key in keys:
             if not isinstance(key, SigningKey):
                 raise KeyRefused(
@@ -184,6 +195,23 @@ class Keyring:
         return f"Keyring(signing={self.signing.id!r}, trusted={list(self._keys)!r})"
 
 
+def _text(path: object) -> str:
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise KeyRefused(
+            f"A key file was asked for at {type(path).__name__}, which is not a path.",
+            "Give a str or a pathlib.Path.",
+        )
+    return text
+
+
+def _check_folder(path: str | os.PathLike[str]) -> None:
+    """Refuse a folder in which others could put another key in place of this one."""
+    folder = absolute(Path(path).absolute().parent)
+    for refusal in replaceable_refusals(folder):
+        raise KeyRefused(f"The key in {shell(folder)} is not safe. {refusal.what}", refusal.do)
+
+
 def _make_folder(path: str | os.PathLike[str]) -> None:
     folder = Path(path).parent
     try:
@@ -198,6 +226,11 @@ def _make_folder(path: str | os.PathLike[str]) -> None:
 def _check_file(status: os.stat_result, shown: str) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise KeyRefused(f"The key {shown} is not a regular file.", "Name a key file.")
+    if status.st_nlink != 1:
+        raise KeyRefused(
+            f"The key {shown} has a second name (hard link).",
+            "Make a new key: whoever holds the other name may know this one.",
+        )
     if status.st_uid not in (os.geteuid(), 0):
         raise KeyRefused(
             f"The key {shown} belongs to another user, who can replace it.",

@@ -89,6 +89,8 @@ class Ledger:
     ) -> Checkpoint:
         """Seal `state` as the thread's next checkpoint. When this returns, it is durable.
 
+        The checkpoint that it returns carries the very object that you gave as its state.
+
         Args:
             thread: one run of one workflow.
             state: anything the codec can restore faithfully.
@@ -184,9 +186,11 @@ class Ledger:
         return f"Ledger(store={self.store!r}, storage={type(self.storage).__name__}, {self.keys!r})"
 
     def _head(self, thread: str) -> int:
+        known = self._heads.get(thread, (0, ""))[0]  # before asking: others may save meanwhile
         with _storage_errors("find the latest of", thread):
-            head = int(self.storage.head(thread))
-        known = self._heads.get(thread, (0, ""))[0]
+            head = self.storage.head(thread)
+            if type(head) is not int or head < 0:
+                raise TypeError
         if head < known:
             raise RecordsMissing(
                 f"{thread} ended at #{known}, and now ends at #{head}.",
@@ -196,7 +200,9 @@ class Ledger:
 
     def _open(self, thread: str, sequence: int) -> Opened:
         with _storage_errors("read", f"{thread} #{sequence}"):
-            record = bytes(self.storage.read(thread, sequence))
+            record = self.storage.read(thread, sequence)
+            if not isinstance(record, bytes):
+                raise TypeError
         place = Place(self.store, thread, sequence)
         return open_sealed(record, place, self.keys, limits=self.codec.limits)
 

@@ -18,7 +18,7 @@ import base64
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -79,7 +79,7 @@ class Opened:
 
     header: Header
     digest: str
-    payload: bytes
+    payload: bytes = field(repr=False)
 
 
 def digest_of(data: bytes) -> str:

@@ -88,7 +88,7 @@ class Workflow:
             Conflict: the thread exists. Resume it, or choose another name.
             CheckpointError: the checkpoint was refused.
         """
-        run = Run(self, ledger, thread, state, done=(), head=0)
+        run = Run(self, ledger, thread, copy.deepcopy(state), done=(), head=0)
         try:
             run.capture()
         except Conflict:
@@ -193,7 +193,8 @@ class Run:
         given = copy.deepcopy(self.state)
         returned = self.workflow.steps[name](given)
         changes = _changes(name, returned, given, self.state)
-        self.state, self.done = {**self.state, **changes}, (*self.done, name)
+        self.state = {**self.state, **copy.deepcopy(dict(changes))}
+        self.done = (*self.done, name)
         try:
             return self.capture()
         except BaseException:
@@ -202,7 +203,7 @@ class Run:
 
     def capture(self) -> Checkpoint:
         """Save the run as it is now, as the thread's next checkpoint."""
-        saved = {"done": list(self.done), "state": self.state}
+        saved = {"done": list(self.done), "state": copy.deepcopy(self.state)}
         checkpoint = self._ledger.save(self.thread, saved, app=self.workflow.name, after=self.head)
         self.head = checkpoint.sequence
         return checkpoint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from safepoint import RecordMalformed
 from safepoint.attacks import MARKER, Attack, NaiveTarget, Outcome, SealedTarget, Target
 from safepoint.attacks import __main__ as command_line
 from safepoint.attacks.payload import marker_pickle
+from safepoint.attacks.state import EditState
 
 
 class Raises(Attack):
@@ -103,3 +105,29 @@ def test_an_outcome_comes_from_a_process_of_its_own(monkeypatch: pytest.MonkeyPa
     assert command_line.outcome_of("pickle-payload", "naive") is Outcome.EXECUTED
     monkeypatch.setattr(sys, "executable", "/bin/false")
     assert command_line.outcome_of("pickle-payload", "naive") is Outcome.CRASHED
+
+
+class Unusable(SealedTarget):
+    """A store that refuses whatever it is asked, attacked or not."""
+
+    def latest(self, thread: str) -> Any:
+        raise RecordMalformed("It is refused.", "Always.")
+
+
+class Encoded(NaiveTarget):
+    """A store without protection whose bytes the attack does not recognise."""
+
+    def save(self, thread: str, state: dict[str, Any]) -> None:
+        self.store.mkdir(exist_ok=True)
+        self.file_of(thread, 1).write_text(json.dumps(state)[::-1])
+
+    def latest(self, thread: str) -> Any:
+        return json.loads(self.file_of(thread, 1).read_text()[::-1])
+
+
+def test_a_store_that_refuses_everything_has_not_detected_an_attack(tmp_path: Path) -> None:
+    assert EditState().run(Unusable(tmp_path)) is Outcome.CRASHED
+
+
+def test_an_attack_without_effect_was_not_detected(tmp_path: Path) -> None:
+    assert EditState().run(Encoded(tmp_path)) is Outcome.NOT_APPLICABLE

@@ -111,6 +111,54 @@ def test_looking_runs_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "marker").exists()
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"cos\nmkdir\n(Vmarker\ntR",
+        b"cos\nmkdir\n(Vmarker\ntR\xff\xff",
+        b'{"a":"'
+        + base64.b64encode(b"cos\nmkdir\n(Vmarker\ntR.").replace(b"Y", b"\\u0059")
+        + b'"}',
+    ],
+    ids=["no-stop", "breaks-after-the-call", "escaped-in-json"],
+)
+def test_what_acts_before_it_breaks_is_found(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    assert [finding.severity for finding in check_pickles(tmp_path)] == ["warning"]
+
+
+def test_an_archive_behind_other_bytes_is_found(tmp_path: Path) -> None:
+    (tmp_path / "model").write_bytes(b"#!/bin/sh\n" + archive(data=pickle.dumps([1])))
+    assert [finding.severity for finding in check_pickles(tmp_path)] == ["warning"]
+
+
+def test_what_cannot_be_looked_at_is_noted_and_the_rest_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged archive, one that is too large unpacked, a closed file and folder."""
+    good = archive(a=b"x" * 500)
+    (tmp_path / "a-damaged").write_bytes(good.replace(b"x" * 500, b"y" * 500))
+    (tmp_path / "b-closed").touch()
+    (tmp_path / "c-pickle").write_bytes(pickle.dumps([1]))
+    real = os.open
+
+    def refuse(path: Any, *args: Any, **kwargs: Any) -> int:
+        if str(path).endswith("b-closed"):
+            raise PermissionError(13, "Permission denied")
+        return real(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", refuse)
+    notes = [(f.severity, f.what.split(" ", 1)[1]) for f in check_pickles(tmp_path)]
+    assert notes == [
+        ("note", "cannot be looked at as a whole (a damaged archive)."),
+        ("note", "cannot be looked at as a whole (Permission denied)."),
+        ("warning", "is a pickle."),
+    ]
+    monkeypatch.setattr("safepoint.audit.pickles.LOOKED_AT", 900)
+    (tmp_path / "a-damaged").write_bytes(archive(a=b"x" * 400, b=b"x" * 400)[:])
+    assert "(too large" in check_pickles(tmp_path)[0].what
+
+
 def test_what_is_not_a_pickle_is_left_alone(tmp_path: Path) -> None:
     ledger = Ledger(
         FileCheckpointStorage(tmp_path / "state"),
@@ -121,6 +169,9 @@ def test_what_is_not_a_pickle_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     (tmp_path / "dot").write_text(".")
     (tmp_path / "readme.md").write_text("# A page\n\nWith a sentence.\n")
+    (tmp_path / "one").write_text("one record\nor two\n")
+    (tmp_path / "code.py").write_text("class Invoice:\n    pass\n")
+    (tmp_path / "import.py").write_text("import os\nimport sys\n")
     (tmp_path / "data.json").write_text('{"a": ["aGVsbG8gd29ybGQ="]}')
     (tmp_path / "code.zip").write_bytes(archive(a=b"print(1)"))
     (tmp_path / "broken.zip").write_bytes(b"PK\x03\x04 not a zip")
@@ -130,7 +181,7 @@ def test_what_is_not_a_pickle_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_goes_on_for_ever_counts_as_a_pickle() -> None:
-    assert is_pickle(b"N" * 2_000_000)
+    assert is_pickle(b"N" * 300_000)
     assert not is_pickle(b"N" * 100)
 
 
@@ -141,7 +192,7 @@ def test_a_file_too_large_to_look_at_is_noted(
     (tmp_path / "large").write_bytes(b"x" * 11)
     (finding,) = check_pickles(tmp_path)
     assert finding.severity == "note"
-    assert finding.what == f"{tmp_path}/large is too large to look at."
+    assert finding.what == f"{tmp_path}/large cannot be looked at as a whole (too large)."
 
 
 def test_a_folder_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:

@@ -288,7 +288,10 @@ def test_a_state_that_changes_while_it_is_read_is_refused() -> None:
     state[0] = Meddler()
     with pytest.raises(EncodeError) as caught:
         Codec([Meddler]).encode(state)
-    assert str(caught.value) == "The state changed while it was read. Save from one thread."
+    assert str(caught.value) == (
+        "The state could not be read: it raised RuntimeError. "
+        "Save a state that nothing else changes meanwhile."
+    )
     assert_carries_nothing(caught.value)
 
 

@@ -46,3 +46,7 @@ def test_what_is_exported_is_there_once() -> None:
 def test_a_value_from_outside_is_shown_on_one_short_ascii_line(value: object, shown: str) -> None:
     assert errors.quoted(value) == shown
     assert len(errors.quoted(value)) <= 60
+
+
+def test_a_value_that_cannot_be_shown_is_named_by_its_type() -> None:
+    assert errors.quoted(10**5000) == "<int>"

@@ -632,7 +632,7 @@ def test_left_over_temps_are_cleaned_and_nothing_else(
     (temps / ("c" * 32)).symlink_to(victim)
     os.mkfifo(temps / ("d" * 32))
     with living.open("wb") as file:
-        _posix.lock(file.fileno())
+        assert _posix.try_lock(file.fileno())
         FileCheckpointStorage(root)
         assert sorted(path.name[0] for path in temps.iterdir()) == ["b", "c", "d", "n"]
     FileCheckpointStorage(root)
@@ -663,15 +663,19 @@ def test_a_temp_that_was_taken_for_a_left_over_is_written_again(
     storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process starts in the moment between create and lock, and cleans."""
-    real, calls = _posix.lock, []
+    real, calls, cleaning = _posix.try_lock, [], False
 
-    def lock(fd: int) -> None:
-        calls.append(fd)
-        if len(calls) <= lost:
-            FileCheckpointStorage(root)
-        real(fd)
+    def try_lock(fd: int) -> bool:
+        nonlocal cleaning
+        if not cleaning:
+            calls.append(fd)
+            if len(calls) <= lost:
+                cleaning = True
+                FileCheckpointStorage(root)
+                cleaning = False
+        return real(fd)
 
-    monkeypatch.setattr(_posix, "lock", lock)
+    monkeypatch.setattr(_posix, "try_lock", try_lock)
     lost = 2
     storage.append("a", 1, b"one")
     assert (len(calls), storage.read("a", 1)) == (3, b"one")
@@ -683,6 +687,38 @@ def test_a_temp_that_was_taken_for_a_left_over_is_written_again(
         "Find out what it is, and keep it away from the folder."
     )
     assert (storage.head("a"), len(calls)) == (1, 8)
+
+
+def test_a_stolen_lock_does_not_hang_the_writer(
+    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever can open the temps could hold one for ever; nothing waits for it."""
+    monkeypatch.setattr(_posix, "try_lock", lambda _: False)
+    with pytest.raises(StorageUnavailable, match="nothing was saved"):
+        storage.append("a", 1, b"one")
+    assert list((root / ".tmp").iterdir()) == []
+
+
+def test_a_save_into_a_gap_is_refused(storage: FileCheckpointStorage, root: Path) -> None:
+    """It would be acknowledged, and then an older record would be the head."""
+    for sequence in (1, 2, 3):
+        storage.append("a", sequence, b"")
+    (root / "a/0000000002.checkpoint").unlink()
+    with pytest.raises(RecordsMissing, match=r"has checkpoint 3 but not 2\."):
+        storage.append("a", 2, b"")
+    with pytest.raises(Conflict):
+        storage.append("a", 1, b"")
+
+
+def test_a_thread_whose_first_record_is_gone_is_still_listed(
+    storage: FileCheckpointStorage, root: Path
+) -> None:
+    storage.append("a", 1, b"")
+    storage.append("a", 2, b"")
+    (root / "a/0000000001.checkpoint").unlink()
+    assert storage.threads() == ["a"]
+    with pytest.raises(RecordsMissing):
+        FileCheckpointStorage(root).head("a")
 
 
 def test_a_temp_that_cannot_be_removed_is_no_alarm(

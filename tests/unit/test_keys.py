@@ -181,3 +181,56 @@ def test_a_key_that_cannot_be_written_leaves_nothing(
     with pytest.raises(KeyRefused, match=r"cannot be written \(No space left on device\)"):
         SigningKey.generate().to_file(tmp_path / "key")
     assert not (tmp_path / "key").exists()
+
+
+def test_a_key_that_others_could_replace_is_refused(tmp_path: Path) -> None:
+    """A folder that everybody can write: they could put a key of their own in its place."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    SigningKey.generate().to_file(folder / "key")
+    folder.chmod(0o777)
+    with pytest.raises(KeyRefused) as refusal:
+        SigningKey.from_file(folder / "key")
+    assert str(refusal.value) == (
+        f"The key in {folder} is not safe. Every user can rename and replace what is inside "
+        f"{folder} (mode 0777). Run: chmod o-w {folder}"
+    )
+    folder.chmod(0o1777)
+    SigningKey.from_file(folder / "key")
+
+
+def test_a_key_in_a_folder_of_somebody_else_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir(mode=0o755)
+    SigningKey.generate().to_file(folder / "key")
+    if os.geteuid() == 0:
+        os.chown(folder, 12345, -1)
+    else:
+        (folder / "key").chmod(0o600)
+        monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    with pytest.raises(KeyRefused, match=r"belongs to (user 12345, who can|another user)"):
+        SigningKey.from_file(folder / "key")
+
+
+def test_a_key_behind_a_link_is_refused(tmp_path: Path) -> None:
+    SigningKey.generate().to_file(tmp_path / "key")
+    (tmp_path / "soft").symlink_to("key")
+    with pytest.raises(KeyRefused, match="cannot be opened"):
+        SigningKey.from_file(tmp_path / "soft")
+    (tmp_path / "hard").hardlink_to(tmp_path / "key")
+    with pytest.raises(KeyRefused, match=r"has a second name \(hard link\)"):
+        SigningKey.from_file(tmp_path / "key")
+
+
+@pytest.mark.parametrize("path", [5, None, b"key", []])
+def test_what_is_not_a_path_is_refused(path: str) -> None:
+    for act in (SigningKey.from_file, SigningKey.generate().to_file):
+        with pytest.raises(KeyRefused, match=r"which is not a path\. Give a str"):
+            act(path)
+
+
+def test_one_older_key_need_not_be_in_a_list() -> None:
+    old, new = SigningKey.generate(), SigningKey.generate()
+    assert Keyring(new, verify=old).find(old.id) is old

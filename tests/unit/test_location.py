@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safepoint.errors import StorageFull, StorageUnavailable, UnsafeLocation, shell
-from safepoint.storage._posix import translate
-from safepoint.storage.location import (
+from safepoint.location import (
     absolute,
     ancestor_refusals,
     folder_refusals,
@@ -23,6 +22,7 @@ from safepoint.storage.location import (
     location_refusals,
     record_refusals,
 )
+from safepoint.storage._posix import translate
 
 OF_YOUR_OWN = "Name a folder of your own, such as /s/checkpoints: mkdir -m 700 /s/checkpoints"
 FOLDER, FILE, LINK, FIFO = stat.S_IFDIR, stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO

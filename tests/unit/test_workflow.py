@@ -40,6 +40,10 @@ def pay(state: State) -> State:
     return {"paid": state["amount"]}
 
 
+def pay_given(state: State) -> State:
+    return {"paid": state["given"]["amount"]}
+
+
 STEPS = [fetch, approve, pay]
 
 
@@ -152,6 +156,22 @@ def test_a_step_returns_a_mapping_or_nothing(ledger: Ledger, result: Any) -> Non
 
     with pytest.raises(WorkflowError, match=r"The step odd returned \w+\. Return a dict"):
         Workflow("w", [odd]).start(ledger, thread="t")
+
+
+def test_nothing_handed_out_is_the_state_of_the_run(ledger: Ledger) -> None:
+    """Neither a checkpoint, nor what was given to start, nor what a step returned."""
+    shared: list[int] = []
+
+    def keep(state: State) -> State:
+        return {"shared": shared}
+
+    given = {"amount": 1}
+    run = Workflow("w", [keep, pay_given]).begin(ledger, thread="t", given=given)
+    for checkpoint in run:
+        checkpoint.state["state"]["given"]["amount"] = "redacted"
+        given["amount"] = 5_000_000
+        shared.append(1)
+    assert run.state == {"given": {"amount": 1}, "shared": [], "paid": 1}
 
 
 def test_rehydrate_rebuilds_a_run_in_a_fresh_instance_and_runs_nothing(ledger: Ledger) -> None:

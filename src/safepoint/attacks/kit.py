@@ -17,7 +17,7 @@ class Outcome(StrEnum):
     """How an attack ended."""
 
     DETECTED = "detected"
-    """The store refused, with an error of its own."""
+    """The store refused, with an error of its own. Only a refusal counts."""
     ACCEPTED = "accepted"
     """The store handed out what the attacker wanted."""
     EXECUTED = "executed"
@@ -25,7 +25,7 @@ class Outcome(StrEnum):
     CRASHED = "crashed"
     """The store raised something that it did not mean to raise."""
     NOT_APPLICABLE = "not applicable"
-    """The store has nothing that this attack could touch."""
+    """The attack found nothing to touch, or what it did had no effect."""
 
 
 class Target(ABC):
@@ -91,8 +91,17 @@ class Attack(ABC):
         """Use the store, tamper with it, use it again. Raise what the store raises."""
 
     def run(self, target: Target) -> Outcome:
-        """Strike, and tell how it ended."""
+        """Use the store once without an attack, then strike, and tell how it ended.
+
+        A store that does not work unharmed has crashed: its refusals would prove nothing.
+        """
         marker = target.folder / MARKER
+        try:
+            target.save("control", {"amount": 7})
+            if target.latest("control") != {"amount": 7}:
+                return Outcome.CRASHED
+        except Exception:  # noqa: BLE001  whatever it was, it was not the attack
+            return Outcome.CRASHED
         try:
             outcome = self.strike(target)
         except target.refusals:

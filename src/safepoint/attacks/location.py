@@ -18,7 +18,7 @@ class TraverseId(Attack):
         before = set(target.folder.iterdir())
         target.save("../outside", {"amount": 42})
         written = set(target.folder.iterdir()) - before
-        return Outcome.ACCEPTED if written else Outcome.DETECTED
+        return Outcome.ACCEPTED if written else Outcome.NOT_APPLICABLE
 
 
 class PlantSymlink(Attack):
@@ -35,7 +35,7 @@ class PlantSymlink(Attack):
         elsewhere = target.folder / "elsewhere"
         file.rename(elsewhere)
         file.symlink_to(elsewhere)
-        return Outcome.ACCEPTED if target.latest("victim") else Outcome.DETECTED
+        return Outcome.ACCEPTED if target.latest("victim") else Outcome.NOT_APPLICABLE
 
 
 class OpenFolder(Attack):
@@ -49,4 +49,4 @@ class OpenFolder(Attack):
         """Open the folder's mode, and load."""
         target.save("victim", {"amount": 42})
         target.store.chmod(0o777)
-        return Outcome.ACCEPTED if target.latest("victim") else Outcome.DETECTED
+        return Outcome.ACCEPTED if target.latest("victim") else Outcome.NOT_APPLICABLE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
 from safepoint.attacks.kit import Attack, Outcome, Target
@@ -20,9 +21,12 @@ class EditState(Attack):
         """Replace the number in the file."""
         target.save("victim", {"amount": 42})
         file = target.file_of("victim", 1)
-        file.write_bytes(file.read_bytes().replace(b'"amount": 42', b'"amount": 5000000'))
-        file.write_bytes(file.read_bytes().replace(b'"amount":42', b'"amount":5000000'))
-        return _verdict(target.latest("victim")["amount"] == _PLANTED["amount"])
+        before = file.read_bytes()
+        after = re.sub(rb'"amount": ?42', b'"amount":5000000', before)
+        if after == before:
+            return Outcome.NOT_APPLICABLE
+        file.write_bytes(after)
+        return _verdict(target.latest("victim") == _PLANTED)
 
 
 class PlantRecord(Attack):
@@ -55,4 +59,4 @@ class SwapThreads(Attack):
 
 
 def _verdict(got_it: bool) -> Outcome:
-    return Outcome.ACCEPTED if got_it else Outcome.DETECTED
+    return Outcome.ACCEPTED if got_it else Outcome.NOT_APPLICABLE

@@ -15,15 +15,15 @@ from pathlib import Path
 
 from safepoint.audit.finding import Finding
 from safepoint.errors import StorageError, StorageUnavailable, shell
-from safepoint.storage._posix import require_posix, translated
-from safepoint.storage.file import RECORD_NAME, TEMPS, is_thread
-from safepoint.storage.location import (
+from safepoint.location import (
     absolute,
     folder_refusals,
     hard_link_refusals,
     location_refusals,
     record_refusals,
 )
+from safepoint.storage._posix import require_posix, translated
+from safepoint.storage.file import RECORD_NAME, TEMPS, is_thread
 
 SHOWN_RECORDS = 20
 NETWORK = frozenset(["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import json
 import os
 import pickletools
 import re
@@ -17,85 +18,99 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from safepoint.audit.finding import Finding
 from safepoint.errors import StorageUnavailable, shell
-from safepoint.storage.location import absolute
+from safepoint.location import absolute
 
 LOOKED_AT = 64 * 1024 * 1024
-_MANY = 1_000_000
+_MANY = 200_000
 _BASE64 = re.compile(rb'"([A-Za-z0-9+/]{8,}={0,2})"')
+_NAMES = re.compile(r"[A-Za-z_][\w.]* [A-Za-z_][\w.]*\Z")
 _DO = "Keep other writers out, and move the state to a format that cannot execute."
+_OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+class _Unclear(Exception):
+    """There is more than this check looks at, or it cannot be looked at."""
 
 
 def check_pickles(folder: str | os.PathLike[str]) -> list[Finding]:
     """Look for pickles in every file below `folder`. Symbolic links are not followed.
 
     Returns:
-        A warning under SP03 for each file that carries a pickle; a note if it is too large.
+        A warning under SP03 for each file that carries a pickle, and a note for each file or
+        folder that could not be looked at as a whole.
 
     Raises:
-        StorageUnavailable: the folder cannot be listed.
+        StorageUnavailable: there is no such folder.
     """
     path = absolute(folder)
     if not Path(path).is_dir():
         raise StorageUnavailable(f"{shell(path)} is not a folder.", "Name the folder to look at.")
-    findings = []
-    for file in sorted(_files(path)):
-        try:
-            found = _look(file)
-        except OSError as error:
-            found = Finding(
-                "SP03",
-                "note",
-                f"{shell(file)} cannot be read ({error.strerror}).",
-                "Run the check as a user who can read it.",
-                file,
-            )
-        if found is not None:
-            findings.append(found)
+    findings: list[Finding] = []
+
+    def closed(error: OSError) -> None:
+        findings.append(_note(str(error.filename), f"cannot be listed ({error.strerror})"))
+
+    for parent, _, names in os.walk(path, onerror=closed):
+        for name in sorted(names):
+            file = os.path.join(parent, name)  # noqa: PTH118  names may be any bytes
+            try:
+                what = _look(file)
+            except (OSError, _Unclear) as error:
+                reason = error.strerror if isinstance(error, OSError) else error
+                findings.append(_note(file, f"cannot be looked at as a whole ({reason})"))
+            else:
+                if what is not None:
+                    findings.append(Finding("SP03", "warning", f"{shell(file)} {what}.", _DO, file))
     return findings
 
 
 def is_pickle(data: bytes) -> bool:
-    """Tell whether `data` begins with a whole pickle, of any protocol, by its opcodes alone.
+    """Tell whether `data` begins like a pickle of any protocol, by its opcodes alone.
 
-    What goes on for a million opcodes counts as one, too.
+    A whole pickle counts, and so does a broken one that would import something before it breaks:
+    by then it may have run. What goes on for long counts, too.
     """
+    count, imports = 0, False
     try:
-        for count, (opcode, _, _) in enumerate(pickletools.genops(io.BytesIO(data))):
-            if opcode.name == "STOP":
-                return count > 0
-            if count == _MANY:
-                return True
-    except Exception:  # noqa: BLE001  whatever genops raises, these are not a pickle's opcodes
-        return False
-    return False
+        for opcode, argument, _ in pickletools.genops(io.BytesIO(data)):
+            count += 1
+            if opcode.name in ("GLOBAL", "INST"):
+                imports = imports or bool(_NAMES.match(str(argument)))
+            elif opcode.name == "STACK_GLOBAL":
+                imports = True
+            if opcode.name == "STOP" or count > _MANY:
+                return count > 1
+    except Exception:  # noqa: BLE001  whatever genops raises, the rest is not a pickle's opcodes
+        return imports
+    return imports
 
 
-def _files(folder: str) -> Iterator[str]:
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            file = os.path.join(parent, name)  # noqa: PTH118  names may be any bytes
-            if stat.S_ISREG(os.lstat(file).st_mode):
-                yield file
+def _note(file: str, what: str) -> Finding:
+    do = "Look at it yourself, as a user who can read it."
+    return Finding("SP03", "note", f"{shell(file)} {what}.", do, file)
 
 
-def _look(file: str) -> Finding | None:
-    with Path(file).open("rb") as opened:
+def _look(file: str) -> str | None:
+    fd = os.open(file, _OPEN) if stat.S_ISREG(os.lstat(file).st_mode) else None
+    if fd is None:
+        return None
+    with os.fdopen(fd, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
         data = opened.read(LOOKED_AT + 1)
     if len(data) > LOOKED_AT:
-        what, do = "is too large to look at.", "Take it apart, and look at the parts."
-        return Finding("SP03", "note", f"{shell(file)} {what}", do, file)
+        raise _Unclear("too large")
     if is_pickle(data):
-        what = "is a pickle."
-    elif data.startswith(b"PK\x03\x04") and any(map(is_pickle, _members(data))):
-        what = "is an archive that carries a pickle."
-    elif any(map(is_pickle, _embedded(data))):
-        what = "carries a pickle in base64."
-    else:
-        return None
-    return Finding("SP03", "warning", f"{shell(file)} {what}", _DO, file)
+        return "is a pickle"
+    if zipfile.is_zipfile(io.BytesIO(data)) and any(map(is_pickle, _members(data))):
+        return "is an archive that carries a pickle"
+    if any(map(is_pickle, _embedded(data))):
+        return "carries a pickle in base64"
+    return None
 
 
 def _members(data: bytes) -> Iterator[bytes]:
@@ -104,14 +119,35 @@ def _members(data: bytes) -> Iterator[bytes]:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             for member in archive.infolist():
                 with archive.open(member) as opened:
-                    content = opened.read(budget)
+                    content = opened.read(budget + 1)
                 budget -= len(content)
                 yield content
-    except (zipfile.BadZipFile, OSError, RuntimeError, ValueError, NotImplementedError, EOFError):
-        return
+                if budget < 0:
+                    break
+    except Exception:  # noqa: BLE001  a damaged archive fails in many ways
+        raise _Unclear("a damaged archive") from None
+    if budget < 0:
+        raise _Unclear("too large when unpacked")
 
 
 def _embedded(data: bytes) -> Iterator[bytes]:
-    for text in _BASE64.findall(data):
-        with suppress(binascii.Error):
-            yield base64.b64decode(text, validate=True)
+    texts: list[bytes] = _BASE64.findall(data)
+    with suppress(ValueError, RecursionError):
+        texts += (text.encode() for text in _strings(json.loads(data)))
+    for text in texts:
+        with suppress(binascii.Error, ValueError):
+            yield base64.b64decode(text, validate=False)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Return the strings of a JSON value, however they were escaped."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            if len(item) >= 8 and item.isascii():
+                yield item
+        elif isinstance(item, dict):
+            waiting += item.values()
+        elif isinstance(item, list):
+            waiting += item

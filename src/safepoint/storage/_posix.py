@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 
 from safepoint.errors import LimitExceeded, StorageError, StorageFull, StorageUnavailable, shell
-from safepoint.storage.location import enforce, folder_refusals, record_refusals
+from safepoint.location import enforce, folder_refusals, record_refusals
 
 if sys.platform != "win32":
     import fcntl
@@ -176,11 +176,6 @@ def read_all(path: str, fd: int, limit: int) -> bytes:
         f"{shell(path)} has {max(size, total)} bytes or more, and the limit is {limit}.",
         "Find out who wrote it; if it was you, pass the same Limits here as there.",
     )
-
-
-def lock(fd: int) -> None:
-    """Hold the file until it is closed, or its process ends."""
-    fcntl.flock(fd, fcntl.LOCK_EX)
 
 
 def try_lock(fd: int) -> bool:

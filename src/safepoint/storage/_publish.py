@@ -42,7 +42,8 @@ def publish(path: str, name: str, record: bytes, *, temps: int, folder: int) -> 
         except FileExistsError:
             return False
         try:
-            _posix.lock(fd)
+            if not _posix.try_lock(fd):
+                return False
             os.fchmod(fd, 0o600)
             _posix.write_all(fd, record)
             # If this fails, the kernel may have dropped the data and a second try would succeed

@@ -19,11 +19,11 @@ from contextlib import contextmanager, suppress
 from safepoint.errors import InvalidId, StorageUnavailable, UnsafeLocation, shell
 from safepoint.ids import check_name, check_sequence
 from safepoint.limits import DEFAULT_LIMITS, Limits
+from safepoint.location import absolute, enforce, hard_link_refusals, location_refusals
 from safepoint.storage import _posix
 from safepoint.storage._head import behind_gap, highest
 from safepoint.storage._publish import clean, publish
 from safepoint.storage._record import frozen, gap, missing, taken, too_large
-from safepoint.storage.location import absolute, enforce, hard_link_refusals, location_refusals
 
 TEMPS = ".tmp"
 RECORD_NAME = re.compile(r"[0-9]{10}\.checkpoint\Z")
@@ -152,8 +152,12 @@ class FileCheckpointStorage:
             with os.scandir(root) as entries:
                 names = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
             for name in filter(is_thread, names):
-                with suppress(FileNotFoundError), self._inside(root, name) as folder:
-                    if _exists(_file_name(1), folder):
+                with (
+                    suppress(FileNotFoundError),
+                    self._inside(root, name) as folder,
+                    os.scandir(folder) as records,
+                ):
+                    if any(RECORD_NAME.match(record.name) for record in records):
                         found.append(name)
         return found
 
@@ -182,6 +186,8 @@ class FileCheckpointStorage:
             self._inside(root, TEMPS, create=True) as temps,
             self._inside(root, thread, create=True) as folder,
         ):
+            if _exists(_file_name(sequence + 1), folder) and not _exists(name, folder):
+                raise gap(thread, sequence, sequence + 1)
             if sequence == 1:
                 # Not only if the folder is new: whoever made it may have died before this line.
                 os.fsync(root)

@@ -105,6 +105,19 @@ def location_refusals(path: str) -> Iterator[StorageError]:
         yield from ancestor_refusals(str(ancestor), ancestor.lstat())
 
 
+def replaceable_refusals(path: str) -> Iterator[StorageError]:
+    """Yield each reason why others could replace what lies in this absolute folder."""
+    for folder in (Path(path), *Path(path).parents):
+        info = folder.lstat()
+        if info.st_uid not in (0, os.geteuid()):
+            yield UnsafeLocation(
+                f"{shell(str(folder))} belongs to user {info.st_uid}, who can replace what is"
+                " inside it.",
+                "Name a folder that has only root and your own user above it.",
+            )
+        yield from ancestor_refusals(str(folder), info)
+
+
 def folder_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
     """Yield what is wrong with a folder of the store, by what `lstat` or `fstat` says of it."""
     shown = shell(path)
