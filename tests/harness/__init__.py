@@ -21,26 +21,30 @@ comment on the line above, so that the fence stays plain:
 What each language means
 ------------------------
 python   Runs. All blocks of a page share one module, `__main__`, and one folder, in order.
+         The folder is a new one in the system's temporary folder. In what blocks print, these two
+         read `/home/you` and `/tmp`.
          What it prints is stated by `#> ` lines below the `print`, or by the `text` block that
          follows. Several lines from one `print` may also stand in a bare triple-quoted string.
          `data-raises="Type"` expects that exception, and the `text` block that follows holds
-         `Type: message`; or `data-raises="Type: part of the message"` says it all.
+         `Type: message`; or `data-raises="Type: part of the message"` says it all, with 12
+         characters of the message or the whole of it.
 python .unsafe .no-copy
          Starts with `# UNSAFE: what it shows`. Runs by itself in another process, so it repeats
          its imports. `data-marker="file"` asserts that the payload left that file behind.
-         In what blocks print, the page's own folder reads `/home/you`.
 pycon    Doctest with ELLIPSIS, in the same module.
 bash, sh `bash -euo pipefail` in the page's folder. `data-exit="1"` expects that exit code.
          `data-check="make"` runs nothing: it checks that each `make` target exists, and the syntax
-         of `git`, `cd` and `pip` lines. Such blocks are counted apart, as "checked only".
+         of `git`, `cd` and `pip` lines, one simple command on each. Such blocks are counted
+         apart, as "checked only".
 console  `$ command`, `> more of it`, and the output below. `...` stands for a part of a line, and
-         on a line of its own for any lines. `data-exit` is for the last command.
+         on a line of its own for any lines, but never for most of the output. `data-exit` is
+         for the last command.
 text     The output of the block before it. `...` may stand for a part, but never for most of it.
          `data-check="paths"`: a map of files; every name in it exists.
          `data-check="subclasses" data-module="safepoint.errors"`: a drawn tree of classes.
 sql      Runs in the page's SQLite database; rows come out as `a|b`.
 json, yaml, toml, ini, svg
-         Parsed, strictly.
+         Parsed, strictly: a key stands once.
 
 `data-write="worker.py"` keeps a Python or data block as a file in the page's folder; a block below
 must use it. `.refused` labels a block that raises, `.fix` one to copy. `.alone` runs a Python block

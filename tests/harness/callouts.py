@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from safepoint.rules import LEGS, RULES, Rule
+from safepoint.rules import LEGS, RULES, Rule, Severity
 from tests.harness.blocks import ROOT
 
 RULES_PAGE: Final = "docs/rules.md"
+LABELS: Final[Mapping[Severity, str]] = {"danger": "Danger", "warning": "Warning", "info": "Note"}
 
 _START = re.compile(r"^(?P<indent> *)<!-- (?:rule (?P<id>\S+)|(?P<index>rules index)) -->\s*$")
 _END = re.compile(r"^ *<!-- /(?P<what>rule|rules index) -->\s*$")
@@ -31,7 +32,8 @@ def callout_markdown(rule: Rule, page: str) -> str:
     """Return the callout of a rule as it stands on a page, with its link relative to the page.
 
     It leads to the page that teaches the rule, and on that page to the list of rules. The empty
-    line below the <div> lets readers that know no `markdown` attribute format the rest.
+    line below the <div> lets readers that know no `markdown` attribute format the rest, and the
+    word below that tells everyone how much it matters, without any style sheet.
     """
     target = f"{RULES_PAGE}#{rule.id.lower()}"
     if rule.page and page != f"docs/{rule.page}":
@@ -39,6 +41,7 @@ def callout_markdown(rule: Rule, page: str) -> str:
     link = os.path.relpath(target, Path(page).parent).replace(os.sep, "/")
     return (
         f'<div class="rule rule--{rule.severity}" markdown>\n\n'
+        f"{LABELS[rule.severity]}\n\n"
         f"**[{rule.id}]({link}) · {rule.title}**\n\n"
         f"{rule.callout}\n"
         "</div>"
@@ -63,7 +66,7 @@ def _entry(rule: Rule) -> str:
         there.append(f"- Planned: {', '.join(rule.missing)}")
     return (
         f"### {rule.id} · {rule.title} {{ #{rule.id.lower()} }}\n\n"
-        f"{rule.callout} *{rule.severity.capitalize()}; from {rule.source}.*\n\n" + "\n".join(there)
+        f"{rule.callout} *{LABELS[rule.severity]}; from {rule.source}.*\n\n" + "\n".join(there)
     )
 
 

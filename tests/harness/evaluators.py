@@ -8,6 +8,7 @@ from typing import Final
 
 from tests.harness.blocks import Block
 from tests.harness.evidence import Evidence, Outcome
+from tests.harness.imports import imported_by
 from tests.harness.languages import data, project, python, shell, text, unsafe
 from tests.harness.page import Failure, Page
 
@@ -45,6 +46,8 @@ def evaluate(page: Page, block: Block, evidence: Evidence | None = None) -> Outc
         Failure: it does not do what the page says.
     """
     outcome: Outcome = "failed"
+    if "data-skip" not in block.attributes:
+        page.imported |= imported_by(block)
     started = time.perf_counter()
     try:
         outcome = _evaluate(page, block)

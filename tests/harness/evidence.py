@@ -60,7 +60,7 @@ class Evidence:
     def record(
         self, block: Block, outcome: Outcome, seconds: float, imported: Iterable[str] = ()
     ) -> None:
-        """Append what happened to a block."""
+        """Append what happened to a block, with the versions of what its page has imported."""
         self.counts[outcome] += 1
         lines = [] if self._header_written else [self._header()]
         self._header_written = True
@@ -75,7 +75,7 @@ class Evidence:
                 "outcome": outcome,
                 "ms": round(seconds * 1000, 1),
                 "python": platform.python_version(),
-                "versions": versions({*imported, *sys.modules}),
+                "versions": versions(imported),
             }
         )
         self._append("".join(json.dumps(line, sort_keys=True) + "\n" for line in lines))

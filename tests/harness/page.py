@@ -7,7 +7,7 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -16,6 +16,8 @@ from tests.harness.blocks import Block
 
 SHOWN_FOLDER: Final = "/home/you"
 """What stands for the page's folder, which is another one each time, in what blocks print."""
+SHOWN_TEMP: Final = "/tmp"  # noqa: S108  shown, not used
+"""What stands for the system's temporary folder."""
 
 
 class Failure(AssertionError):
@@ -26,14 +28,14 @@ class Page:
     """What the blocks of a page share.
 
     While a block runs the module is `__main__`, as it is for a reader who copies the page into a
-    file: classes pickle, and messages name them as the reader will see them. The folder is below
-    the user's cache, because the pages keep checkpoints in it: in the system's temporary folder or
-    in a git work tree the audit would rightly complain.
+    file: classes pickle, and messages name them as the reader will see them. The folder is a new
+    one below the system's temporary folder, whoever runs this and from wherever, so that the audit
+    says the same about it on every machine.
 
     Attributes:
         root: the project.
         output: what the last block printed and a `text` block has yet to check.
-        imported: modules that blocks imported in processes of their own.
+        imported: the modules that blocks have imported so far, by their first names.
     """
 
     def __init__(self, name: str, blocks: Sequence[Block], root: Path) -> None:
@@ -43,14 +45,15 @@ class Page:
         self.output = ""
         self.imported: set[str] = set()
         self.module = ModuleType("__main__")
+        self._temp = Path(tempfile.gettempdir()).resolve()
         self._folder = tempfile.TemporaryDirectory(
-            dir=_folder_of_pages(root), prefix="page-", ignore_cleanup_errors=True
+            dir=self._temp, prefix="page-", ignore_cleanup_errors=True
         )
-        base = Path(self._folder.name).resolve()
+        base = Path(self._folder.name)
         self.folder = base / "work"
-        for new in (self.folder, base / "home", base / "tmp"):
-            new.mkdir()
-        self._own = {"HOME": str(base / "home"), "TMPDIR": str(base / "tmp")}
+        for new in (self.folder, base / "home"):
+            new.mkdir(mode=0o700)
+        self._own = {"HOME": str(base / "home"), "TMPDIR": str(self._temp)}
         self._environ = {**os.environ, **self._own}
         self._cwd = self.folder
         self._umask = 0o022
@@ -73,8 +76,8 @@ class Page:
         return self._database
 
     def shown(self, text: str) -> str:
-        """Return output as a reader will see it: the page's folder has a name that stays."""
-        return text.replace(str(self.folder), SHOWN_FOLDER)
+        """Return output as a reader will see it: folders have names that stay."""
+        return text.replace(str(self.folder), SHOWN_FOLDER).replace(str(self._temp), SHOWN_TEMP)
 
     def child_environ(self) -> dict[str, str]:
         """The environment of a block that runs in a process of its own."""
@@ -107,19 +110,6 @@ class Page:
         if self._database is not None:
             self._database.close()
         self._folder.cleanup()
-        with suppress(OSError):
-            Path(self._folder.name).parent.rmdir()
-
-
-def _folder_of_pages(root: Path) -> Path:
-    """Return a folder where a reader might work, or one in the project if there is no home."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    for folder in (Path(cache, "safepoint-pages"), root / "build" / "pages"):
-        with suppress(OSError):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            break
-    return folder
 
 
 def _replace_environ(environ: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from safepoint.rules import LEGS, Rule
+from safepoint.rules import LEGS, Rule, Severity
 from tests.harness.callouts import CalloutError, filled, index_markdown, main
 from tests.harness.testing import page
 
@@ -30,6 +30,8 @@ FULL = """\
 <!-- rule SP01 -->
 <div class="rule rule--danger" markdown>
 
+Danger
+
 **[SP01](../rules.md#sp01) · A boundary**
 
 Guard it.
@@ -45,6 +47,17 @@ def test_a_callout_is_filled_in_and_stays_as_it_is() -> None:
     assert filled(EMPTY, "docs/security/x.md", RULES) == FULL
     assert filled(FULL, "docs/security/x.md", RULES) == FULL
     assert filled(FULL.replace("Guard it.", "Old."), "docs/security/x.md", RULES) == FULL
+
+
+@pytest.mark.parametrize(
+    ("severity", "word"), [("danger", "Danger"), ("warning", "Warning"), ("info", "Note")]
+)
+def test_a_callout_says_in_words_how_much_it_matters(severity: Severity, word: str) -> None:
+    """In a paragraph of its own, so that it is there without any style sheet."""
+    rules = {"SP01": replace(RULES["SP01"], severity=severity)}
+    text = filled(EMPTY, "docs/x.md", rules)
+    assert f'<div class="rule rule--{severity}" markdown>\n\n{word}\n\n**[SP01](' in text
+    assert f"*{word}; from own.*" in index_markdown(rules)
 
 
 @pytest.mark.parametrize(

@@ -116,11 +116,11 @@ def test_classes_of_a_page_pickle_and_dataclasses_work(root: Path) -> None:
     assert sys.modules["__main__"] is main
 
 
-def test_a_page_has_its_own_folder_home_and_temp_and_leaves_no_trace(root: Path) -> None:
+def test_a_page_has_its_own_folder_and_home_and_leaves_no_trace(root: Path) -> None:
     """Blocks of a page share what they change; the next page and the tests do not see it."""
     text = """
         '''python
-        import os, tempfile
+        import os
         from pathlib import Path
 
         here = Path.cwd()
@@ -128,9 +128,8 @@ def test_a_page_has_its_own_folder_home_and_temp_and_leaves_no_trace(root: Path)
         os.umask(0o077)
         Path("sub").mkdir()
         os.chdir("sub")
-        base = here.parent
-        print(Path.home() == base / "home", Path(tempfile.mkdtemp()).parent == base / "tmp")
-        #> True True
+        print(Path.home() == here.parent / "home")
+        #> True
         '''
 
         '''python
@@ -163,16 +162,67 @@ def test_a_program_that_does_not_end_is_ended(root: Path, monkeypatch: pytest.Mo
         run_page("'''bash\nsleep 60 | sleep 61\n'''", root)
 
 
-def test_pages_run_in_the_cache_and_without_one_in_the_project(
+def test_pages_run_in_the_temporary_folder_and_the_audit_says_so_everywhere(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is left there."""
-    where = (
-        "'''python\nfrom pathlib import Path\nprint(Path.cwd().parents[2])\n'''\n'''text\n{}\n'''"
-    )
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert run_page(where.format(tmp_path / "cache"), root) == ["ran", "ran"]
-    assert list((tmp_path / "cache").iterdir()) == []
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert run_page(where.format(root / "build"), root) == ["ran", "ran"]
+    """Whatever HOME, umask and the name of that folder are. Nothing is left there."""
+    text = """
+        '''python
+        import os, stat, tempfile
+        from pathlib import Path
+        here = Path.cwd()
+        print(here, tempfile.gettempdir(), here.parents[1] == Path(os.environ["TMPDIR"]))
+        #> /home/you /tmp True
+        for folder in (here, Path.home(), here.parent):
+            print(oct(stat.S_IMODE(folder.stat().st_mode)))
+            #> 0o700
+            #> 0o700
+            #> 0o700
+        '''
+
+        '''{ .bash data-exit="1" }
+        mkdir -m 700 state
+        python -m safepoint.audit state | grep -o ".* is inside the temporary folder"
+        '''
+
+        '''text
+        SP01 warning: /home/you/state is inside the temporary folder
+        '''
+
+        '''console
+        $ echo "$TMPDIR"
+        /tmp
+        '''
+    """
+    (tmp_path / "temp").mkdir()
+    (tmp_path / "link").symlink_to("temp")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "link"))
+    monkeypatch.setenv("HOME", str(root))
+    umask = os.umask(0)
+    try:
+        assert run_page(text, root) == ["ran"] * 4
+    finally:
+        os.umask(umask)
+    assert list((tmp_path / "temp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "more"),
+    [
+        ("make test && rm x", "&"),
+        ("make test; rm x", ";"),
+        ("make test | cat", "|"),
+        ("cd $(pwd)", "$("),
+        ("cd `pwd`", "`"),
+        ("git log > x", ">"),
+        ("pip install . < x", "<"),
+        ("git log ' # ' && rm x", "&"),
+    ],
+)
+def test_what_stands_behind_a_checked_command_is_not_overlooked(
+    line: str, more: str, root: Path
+) -> None:
+    """One simple command per line."""
+    with pytest.raises(Failure) as failure:
+        run_page(f"'''{{ .bash data-check=\"make\" }}\n{line}\n'''", root)
+    assert str(failure.value) == f"{more} in {line}; write one simple command per line"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import sys
+from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tests.harness.blocks import Block, find_blocks
 from tests.harness.evaluators import evaluate
 from tests.harness.evidence import Evidence, read_evidence, versions
+from tests.harness.imports import imported_by
 from tests.harness.page import Failure, Page
 from tests.harness.testing import page
 
@@ -68,6 +72,60 @@ def test_versions_are_those_of_packages_that_matter() -> None:
         "agent-framework-core",
         "pydantic",
     }
+
+
+def test_a_line_has_the_versions_of_what_its_page_imported_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not of what this process happens to have imported, and with the time that it took."""
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    monkeypatch.setitem(sys.modules, "pydantic", ModuleType("pydantic"))
+    text = page("""
+        '''python
+        import time
+        time.sleep(0.01)
+        '''
+
+        '''python
+        from safepoint import Ledger
+        '''
+
+        '''json
+        []
+        '''
+    """)
+    file = tmp_path / "e.jsonl"
+    shown = Page("docs/x.md", find_blocks(text, "docs/x.md"), tmp_path)
+    evidence = Evidence(file, tmp_path)
+    for block in shown.blocks:
+        evaluate(shown, block, evidence)
+    shown.close()
+    _, *lines = [json.loads(line) for line in file.read_text().splitlines()]
+    safepoint = {"safepoint": metadata.version("safepoint")}
+    assert [line["versions"] for line in lines] == [{}, safepoint, safepoint]
+    assert 10 <= lines[0]["ms"] < 60_000
+    assert lines[1]["ms"] > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "modules"),
+    [
+        ("'''python\nimport a.b, c\nif 1:\n    from d.e import f\n'''", {"a", "c", "d"}),
+        ("'''python\nfrom . import a\nb = 'import c'\n'''", set()),
+        ("'''python\nimport a b\n'''", set()),
+        ("'''pycon\n>>> import a\n>>> 1\n1\n'''", {"a"}),
+        ("'''bash\npython -m a.b x | grep c\n'''", {"a"}),
+        ("'''bash\nls && fickling x\necho langgraph\n'''", {"fickling"}),
+        ("'''bash\nagent-framework-core x\n'''", {"agent_framework"}),
+        ("'''console\n$ fickling x\npython -m b\ntorch x\n$ python -m a\n'''", {"fickling", "a"}),
+        ("'''{ .bash data-check=\"make\" }\npython -m a\n'''", set()),
+        ("'''text\nimport a\n'''", set()),
+    ],
+)
+def test_what_a_block_imports_is_read_from_its_text(text: str, modules: set[str]) -> None:
+    """Statements of Python, and programs that a shell starts."""
+    (block,) = find_blocks(page(text), "docs/x.md")
+    assert imported_by(block) == modules
 
 
 def test_several_processes_append_whole_lines(tmp_path: Path) -> None:

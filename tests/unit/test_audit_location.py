@@ -193,6 +193,25 @@ def test_a_folder_above_of_another_user_is_a_warning(
     ]
 
 
+def test_a_link_of_another_user_in_the_path_is_a_warning(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(root.parent)
+    assert check_location(link / root.name) == []
+    owner = os.geteuid()
+    if owner == 0:
+        owner = 12345
+        os.chown(link, owner, -1, follow_symlinks=False)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    (finding,) = [f for f in check_location(link / root.name) if f.where == str(link)]
+    assert str(finding) == (
+        f"SP01 warning: {link} is a symbolic link of user {owner}, who decides where it leads. "
+        "Name the path without that link."
+    )
+
+
 def test_a_folder_above_that_its_group_can_write_is_a_warning(root: Path) -> None:
     root.parent.chmod(0o770)
     assert lines(root) == [

@@ -52,6 +52,7 @@ def check_location(storage_path: object) -> list[Finding]:
         findings += _temporary(path)
         findings += _work_tree(path)
         findings += _ancestors(path)
+        findings += _links(os.fspath(storage_path))  # type: ignore[call-overload]
         findings += _network(path)
         findings += _contents(path)
     return findings
@@ -125,6 +126,21 @@ def _ancestors(path: str) -> Iterator[Finding]:
                 f"The group {info.st_gid} can replace what is inside {shown}"
                 f" (mode {stat.S_IMODE(info.st_mode):04o}).",
                 f"Run: chmod g-w {shown}",
+                str(folder),
+            )
+
+
+def _links(named: str) -> Iterator[Finding]:
+    """Look at the path as it was named: whoever owns a link in it decides where it leads."""
+    for folder in (Path.cwd() / named).parents:
+        info = folder.lstat()
+        if stat.S_ISLNK(info.st_mode) and info.st_uid not in (0, os.geteuid()):
+            yield Finding(
+                "SP01",
+                "warning",
+                f"{shell(str(folder))} is a symbolic link of user {info.st_uid}, who decides where"
+                " it leads.",
+                "Name the path without that link.",
                 str(folder),
             )
 

@@ -20,10 +20,7 @@ def run_json(_: Page, block: Block) -> str:
     """Parse JSON; duplicate keys, NaN and infinities are refused."""
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in items]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise ValueError(f"the key {key!r} stands twice")
+        _refuse_twice([key for key, _ in items])
         return dict(items)
 
     def constant(name: str) -> Any:
@@ -36,8 +33,16 @@ def run_json(_: Page, block: Block) -> str:
 
 
 def run_yaml(_: Page, block: Block) -> str:
-    """Parse one YAML document."""
-    return _parsed("YAML", yaml.safe_load, block)
+    """Parse one YAML document; duplicate keys are refused."""
+
+    def parse(text: str) -> object:
+        loader = _StrictLoader(text)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
+
+    return _parsed("YAML", parse, block)
 
 
 def run_toml(_: Page, block: Block) -> str:
@@ -69,6 +74,21 @@ def run_sql(page: Page, block: Block) -> str:
         rows += ["|".join(map(_cell, row)) for row in cursor]
     page.database.commit()
     return "".join(f"{row}\n" for row in rows)
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Safe, and each key of a mapping stands once. A merge may still be overridden."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        _refuse_twice([self.construct_object(key, deep=True) for key in keys])
+        return super().construct_mapping(node, deep)
+
+
+def _refuse_twice(keys: list[Any]) -> None:
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ValueError(f"the key {key!r} stands twice")
 
 
 def _parsed(name: str, parse: Callable[[str], object], block: Block) -> str:

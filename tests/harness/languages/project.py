@@ -10,13 +10,22 @@ from pathlib import Path
 from tests.harness.blocks import Block
 from tests.harness.page import Failure, Page
 
+_COMMENT = re.compile(r"(?:^|\s)#[^'\"]*$")
+_MORE_THAN_A_COMMAND = re.compile(r"\$\(|[;&|<>`]")
+
 
 def check_make(page: Page, block: Block) -> str:
-    """Check that each `make` target exists, and the syntax of `git`, `cd` and `pip` lines."""
+    """Check that each `make` target exists, and the syntax of `git`, `cd` and `pip` lines.
+
+    One simple command per line: what stands behind a `&&` would not be looked at.
+    """
     for line in block.text.split("\n"):
         words = shlex.split(line, comments=True)
         if not words:
             continue
+        more = _MORE_THAN_A_COMMAND.search(_COMMENT.sub("", line))
+        if more:
+            raise Failure(f"{more[0]} in {line}; write one simple command per line")
         if words[0] == "make":
             _check_target(page.root, words)
         elif words[0] in {"git", "cd", "pip"}:

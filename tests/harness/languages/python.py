@@ -13,10 +13,14 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tests.harness.blocks import Block
+from tests.harness.languages.output import difference
 from tests.harness.page import Failure, Page
+
+ENOUGH: Final = 12
+"""Characters of a message that no other message is likely to have."""
 
 
 class Raised(NamedTuple):
@@ -101,11 +105,6 @@ def stated_output(code: str) -> str | None:
     return "\n".join(text for _, text in sorted(found)) if found else None
 
 
-def difference(headline: str, expected: str, got: str) -> str:
-    """Say that output differs, with both sides."""
-    return f"{headline}\n--- the page\n{expected}\n+++ the run\n{got}"
-
-
 @contextmanager
 def captured() -> Iterator[Captured]:
     """Capture what this process and its children write to standard output."""
@@ -164,6 +163,11 @@ def _check_raised(page: Page, block: Block, raised: Raised | None) -> None:
         raise Failure(f"raises {raised.name}, though the page says {name}\n{raised.details}")
     if part and part not in raised.message:
         raise Failure(f"raises {name} with another message\n--- the page\n{part}\n+++ {raised}")
+    if part and len(part) < ENOUGH and part != raised.message:
+        raise Failure(
+            f"{part!r} could be in many messages; "
+            f"write {ENOUGH} characters or more of it, or the whole message"
+        )
     if not part and page.checker(block) is None:
         raise Failure(
             f'the message of {name} is unchecked; write data-raises="{name}: part of it", '

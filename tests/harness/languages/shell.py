@@ -7,8 +7,8 @@ import secrets
 from typing import NamedTuple
 
 from tests.harness.blocks import TAB, Block
+from tests.harness.languages.output import check_dots, difference
 from tests.harness.languages.process import run
-from tests.harness.languages.python import difference
 from tests.harness.page import Failure, Page
 
 
@@ -43,6 +43,7 @@ def run_console(page: Page, block: Block) -> str:
         if not matches(exchange.expected, got):
             headline = f"does not print what stands below $ {exchange.command}"
             raise Failure(difference(headline, exchange.expected, got))
+        check_dots(exchange.expected, got)
     return ""
 
 

@@ -8,7 +8,7 @@ import inspect
 import re
 
 from tests.harness.blocks import TAB, Block
-from tests.harness.languages.python import difference
+from tests.harness.languages.output import check_dots, difference
 from tests.harness.page import Failure, Page
 
 _DRAWING = re.compile(r"^[\s│├└─|`+-]*")
@@ -21,9 +21,7 @@ def run_text(page: Page, block: Block) -> str:
         raise Failure("nothing before it printed this; remove it, or print it")
     if not doctest.OutputChecker().check_output(f"{block.text}\n", got, doctest.ELLIPSIS):
         raise Failure(difference("is not what the block above printed", block.text, got))
-    literal = len("".join(block.text.replace("...", "").split()))
-    if 2 * literal < len("".join(got.split())):
-        raise Failure("... stands for more than half of the output; show more of it")
+    check_dots(block.text, got)
     return ""
 
 
