@@ -27,12 +27,13 @@ python   Runs. All blocks of a page share one module, `__main__`, and one folder
          follows. Several lines from one `print` may also stand in a bare triple-quoted string.
          `data-raises="Type"` expects that exception, and the `text` block that follows holds
          `Type: message`; or `data-raises="Type: part of the message"` says it all, with 12
-         characters of the message or the whole of it.
+         characters of the message or the whole of it. The last statement of the block raises it.
 python .unsafe .no-copy
          Starts with `# UNSAFE: what it shows`. Runs by itself in another process, so it repeats
          its imports. `data-marker="file"` asserts that the payload left that file behind.
 pycon    Doctest with ELLIPSIS, in the same module.
-bash, sh `bash -euo pipefail` in the page's folder. `data-exit="1"` expects that exit code.
+bash, sh `bash -euo pipefail` in the page's folder, to its last line. `data-exit="1"` expects that
+         exit code, and the script may end earlier.
          `data-check="make"` runs nothing: it checks that each `make` target exists, and the syntax
          of `git`, `cd` and `pip` lines, one simple command on each. Such blocks are counted
          apart, as "checked only".
@@ -47,8 +48,9 @@ json, yaml, toml, ini, svg
          Parsed, strictly: a key stands once.
 
 `data-write="worker.py"` keeps a Python or data block as a file in the page's folder; a block below
-must use it. `.refused` labels a block that raises, `.fix` one to copy. `.alone` runs a Python block
-in a new module and an empty folder, which is what a whole file from `snippets/` wants.
+must use it, and a comment is no use. `.refused` labels a block that raises, `.fix` one to copy.
+`.alone` runs a Python block in a new module and an empty folder, which is what a whole file from
+`snippets/` wants.
 
 An include stands alone on its line: `--8<-- "pay.py:section"`, from `snippets/`. Sections are
 marked by `# --8<-- [start:section]` and `# --8<-- [end:section]`. Outside a fence only an `.svg`
@@ -56,9 +58,17 @@ may be included.
 
 `data-skip="reason"` leaves a block out. It is counted in public, and fails in CI.
 
+HTML in a page
+--------------
+`<div markdown>`, `<figure markdown>` and `<figcaption markdown>`, with a class or an id before
+`markdown`; `<a id="x">`, `<br>`, `<sub>`, `<sup>`, `<kbd>`; and `<!-- a comment -->` on one line,
+without `--` or backticks in it. Inline code ends on the line on which it starts. In a docstring
+`<name>` may stand for a name.
+
 What is refused, with the page and the line: an unknown language or none, an option that nobody
-knows, `~~~`, four backticks, a fence inside a fence, a block quote or a comment, raw `<pre>`, tabs,
-output that nothing checks, and an exception whose message nothing checks.
+knows, `~~~`, four backticks, a fence inside a fence or a block quote, other HTML, a style, tabs,
+output that nothing checks, an exception whose message nothing checks, and a file in `docs/` that
+becomes a page and is not `.md`.
 
 After a run
 -----------

@@ -11,6 +11,7 @@ from typing import Final
 
 from tests.harness.fences import BadFence, parse_info
 from tests.harness.includes import BadInclude, Line, expand
+from tests.harness.markup import CODE, INLINE_CODE, markup_problems
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TAB: Final = 4
@@ -19,9 +20,7 @@ TAB: Final = 4
 # What a program printed is shown as it is; what a person writes has spaces.
 _MAY_HAVE_TABS: Final = frozenset({"text", "console"})
 _FENCE = re.compile(r"^(?P<indent>[ \t>]*)(?P<ticks>`{3,}|~{3,})(?P<info>.*)$")
-_HINT = re.compile(r"^ *<!-- *block: *(?P<words>.*?) *--> *$")
-_INLINE_CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
-_RAW_PRE = re.compile(r"<pre[\s>]", re.IGNORECASE)
+_HINT = re.compile(r"^ *<!-- *block: *(?P<words>(?:(?!--).)*?) *--> *$")
 
 
 class PageError(ValueError):
@@ -138,30 +137,34 @@ class _Scanner:
                 index = self._fence(index, fence, hint[1] if hint else "")
                 hint = None
             else:
-                index = self._prose(index)
+                self._prose(index)
+                index += 1
         if hint:
             self.problem(hint[0], "a block comment above no fence; put it right above one")
 
     def _after_front_matter(self) -> int:
         if self.lines[:1] == ["---"] and "---" in self.lines[1:]:
-            return self.lines.index("---", 1) + 1
+            end = self.lines.index("---", 1) + 1
+            for index in range(end):
+                self._markup(index, self.lines[index])
+            return end
         return 0
 
-    def _prose(self, index: int) -> int:
-        """Check a line outside of fences, and return the index of the next one to look at."""
-        line = _INLINE_CODE.sub("", self.lines[index])
+    def _prose(self, index: int) -> None:
+        """Check a line outside of fences."""
+        line = INLINE_CODE.sub(CODE, self.lines[index])
         if "```" in line:
             self.problem(index, "``` in the middle of a line; a fence starts its line")
+        elif "`" in line:
+            self.problem(index, "inline code that ends on another line; keep it on one")
         if line.lstrip().startswith(">>> "):
             self.problem(index, ">>> outside of a fence; put it in a ```pycon block")
         self._include_in_prose(index)
-        start = line.find("<!--")
-        visible = re.sub(r"<!--.*?-->", "", line)
-        if _RAW_PRE.search(visible.split("<!--")[0]):
-            self.problem(index, "raw <pre>; write a fenced block")
-        if start < 0 or "<!--" not in visible:
-            return index + 1
-        return self._comment(index)
+        self._markup(index, line)
+
+    def _markup(self, index: int, line: str) -> None:
+        for message in markup_problems(line, docstring=self.page.endswith(".py")):
+            self.problem(index, message)
 
     def _include_in_prose(self, index: int) -> None:
         folders = (self.root / "snippets", self.root / "docs" / "assets")
@@ -172,16 +175,6 @@ class _Scanner:
         else:
             if lines and lines[0].file.suffix != ".svg":
                 self.problem(index, "an include outside of a fence; put it inside one")
-
-    def _comment(self, index: int) -> int:
-        """Walk over a comment that began at `index` and goes on."""
-        for end in range(index + 1, len(self.lines)):
-            if _FENCE.match(self.lines[end]):
-                self.problem(end, "a fence inside a comment; nobody sees it run, so remove it")
-            if "-->" in self.lines[end]:
-                return end + 1
-        self.problem(index, "a comment that never ends; add -->")
-        return len(self.lines)
 
     def _fence(self, index: int, fence: re.Match[str], hint: str) -> int:
         """Read the fence that opens at `index`, and return the index after it."""

@@ -26,6 +26,8 @@ from tests.harness.evidence import Entry, Outcome, read_evidence
 from tests.harness.rendered import rendered_blocks
 
 SITE: Final = "build/site-census"
+# What mkdocs copies or renders as a page, and the tests do not collect.
+_OTHER_PAGES: Final = frozenset({".html", ".htm", ".xhtml", ".markdown", ".mdown", ".mkdn", ".mkd"})
 _GENERATED_FROM_CODE = re.compile(r"^::: ", re.MULTILINE)
 
 
@@ -89,7 +91,8 @@ def take_census(root: Path, entries: Sequence[Entry]) -> Census:
         page = f"docs/{source}" if source else name
         expected = [entry for entry in ran.get(page, ()) if entry.number]
         is_reference = bool(source) and _is_reference(root / page)
-        for text in rendered_blocks(html.read_text(encoding="utf-8")):
+        shown = rendered_blocks(html.read_text(encoding="utf-8"), reference=is_reference)
+        for text in shown:
             entry = _take(expected, digest(text))
             if entry is None and is_reference:
                 entry = docstrings.get(digest(text))
@@ -100,6 +103,7 @@ def take_census(root: Path, entries: Sequence[Entry]) -> Census:
                 f"{page}:{entry.line}: ran but is not rendered: "
                 f"{_first_line(written.get(page, ()), entry.digest)}"
             )
+    _check_no_page_of_another_kind(census, root)
     _check_all_pages_built(census, ran, {f"docs/{source}" for source in sources.values()})
     for entry in entries:
         if not entry.page.startswith("docs/") and entry.digest not in shown_docstrings:
@@ -142,6 +146,14 @@ def _check_evidence(
         said = changed[0].text.split("\n")[0] if changed else "a block that is gone"
         why = "stale evidence" if then else "no evidence"
         census.problems.append(f"{page}:{line}: {why}, so run make test again: {said}")
+
+
+def _check_no_page_of_another_kind(census: Census, root: Path) -> None:
+    census.problems += [
+        f"{file.relative_to(root).as_posix()}: a page that is not .md, so nothing in it runs"
+        for file in sorted((root / "docs").rglob("*"))
+        if file.suffix.lower() in _OTHER_PAGES
+    ]
 
 
 def _check_all_pages_built(census: Census, ran: dict[str, list[Entry]], built: set[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Final
@@ -37,6 +38,7 @@ CHECKERS: Final[dict[str, Evaluator]] = {
 }
 
 _CAN_USE_FILES: Final = frozenset({"python", "pycon", "bash", "sh", "console"})
+_COMMENT = re.compile(r"(?:^|[\s;])#.*$", re.MULTILINE)
 
 
 def evaluate(page: Page, block: Block, evidence: Evidence | None = None) -> Outcome:
@@ -101,6 +103,11 @@ def _keep(page: Page, block: Block) -> None:
     """Keep a block as a file in the page's folder, for a block below that uses it."""
     name = block.attributes["data-write"]
     below = page.blocks[page.blocks.index(block) + 1 :]
-    if not any(name in later.text for later in below if later.language in _CAN_USE_FILES):
+    if not any(name in _COMMENT.sub("", later.text) for later in below if _runs(later)):
         raise Failure(f"nothing below uses {name}; add a block that does")
     (page.folder / name).write_text(f"{block.text}\n", encoding="utf-8")
+
+
+def _runs(block: Block) -> bool:
+    left_out = {"data-skip", "data-check"} & block.attributes.keys()
+    return block.language in _CAN_USE_FILES and not left_out

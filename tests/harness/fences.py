@@ -20,7 +20,6 @@ _HINTS: Final = {
 _LOOKS: Final = {
     "title": re.compile(r".+"),
     "hl_lines": re.compile(r"\d+(-\d+)?( +\d+(-\d+)?)*"),
-    "linenums": re.compile(r"\d+( +\d+){0,2}"),
 }
 _MEANS: Final = {
     "data-raises": frozenset({"python"}),

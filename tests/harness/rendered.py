@@ -1,35 +1,38 @@
-"""What a page shows: the text of every <pre> in the article of its HTML."""
+"""What a page shows: the text of every <pre> in its HTML, and of whatever looks like one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from html.parser import HTMLParser
-from typing import Final
+from typing import Final, NamedTuple
+
+from tests.harness.markup import GENERATED, SHOWS_CODE
 
 # Elements without an end tag.
 _VOID: Final = frozenset({"br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"})
-# Made from the code itself by mkdocstrings, or numbers beside the code.
-_NOT_WRITTEN: Final = frozenset({"mkdocstrings-source", "doc-signature", "linenos", "linenodiv"})
 
 
-@dataclass
-class _Open:
+class _Open(NamedTuple):
     tag: str
-    is_article: bool
-    is_not_written: bool
+    is_generated: bool
 
 
-def rendered_blocks(html: str) -> list[str]:
-    """Return the text of each block that a writer wrote, in order."""
-    reader = _Reader()
+def rendered_blocks(html: str, *, reference: bool = False) -> list[str]:
+    """Return the text of each block that a writer wrote, in order.
+
+    The theme has none, so the whole page is read. Only a page of the reference has signatures and
+    source that are made from the code itself.
+    """
+    reader = _Reader(GENERATED if reference else frozenset())
     reader.feed(html)
     reader.close()
+    reader.end()
     return reader.blocks
 
 
 class _Reader(HTMLParser):
-    def __init__(self) -> None:
+    def __init__(self, generated: frozenset[str]) -> None:
         super().__init__(convert_charrefs=True)
+        self._generated = generated
         self.blocks: list[str] = []
         self._open: list[_Open] = []
         self._text: list[str] | None = None
@@ -38,9 +41,8 @@ class _Reader(HTMLParser):
         if tag in _VOID:
             return
         classes = set((dict(attrs).get("class") or "").split())
-        self._open.append(_Open(tag, tag == "article", bool(classes & _NOT_WRITTEN)))
-        in_article = any(element.is_article for element in self._open)
-        if tag == "pre" and in_article and not self._ignored() and self._text is None:
+        self._open.append(_Open(tag, bool(classes & self._generated)))
+        if tag in SHOWS_CODE and not self._ignored() and self._text is None:
             self._text = []
 
     def handle_endtag(self, tag: str) -> None:
@@ -49,7 +51,12 @@ class _Reader(HTMLParser):
         # HTML lets some elements end without saying so; what they held ends with their parent.
         while self._open.pop().tag != tag:
             pass
-        if tag == "pre" and self._text is not None:
+        if not any(element.tag in SHOWS_CODE for element in self._open):
+            self.end()
+
+    def end(self) -> None:
+        """End the block that is open, if one is."""
+        if self._text is not None:
             self.blocks.append("".join(self._text))
             self._text = None
 
@@ -58,4 +65,4 @@ class _Reader(HTMLParser):
             self._text.append(data)
 
     def _ignored(self) -> bool:
-        return any(element.is_not_written for element in self._open)
+        return any(element.is_generated for element in self._open)

@@ -84,13 +84,23 @@ def test_prose_that_only_mentions_fences_is_left_alone() -> None:
         title: "```x"
         ---
         A `<pre>` and ```` ```python ```` and `<!--` in a line. <!-- rule SP01 -->
-        <!-- two
-        lines -->
+        1 < 2, `dict<str>`, <https://example.org/>, H<sub>2</sub>O<br> and <kbd>Esc</kbd>.
+        <a id="here"></a>
+        <figure class="diagram wide" id="one" markdown>
+        <figcaption markdown>
+        </figcaption>
+        </figure>
+        <div markdown>
+        </div>
         > quoted
     """
     assert found(text) == []
 
 
+RAW = (
+    *("xmp", "listing", "plaintext", "textarea", "script", "style", "iframe", "code", "samp"),
+    *("article", "svg", "p", "table", "details", "a", "x-y", "?php", "![cdata["),
+)
 REFUSED = [
     ("unknown language", "'''pyhton\nx\n'''", 1, "unknown language 'pyhton'; use one of: bash"),
     ("alias", "'''py\nx\n'''", 1, "unknown language 'py'; write python"),
@@ -103,10 +113,31 @@ REFUSED = [
     ("quote", "> '''python\n> x\n> '''", 1, "a fence in a block quote; move it out"),
     ("unclosed", "'''python\nx = 1\n", 1, "this fence is never closed; add ```"),
     ("less indented", "!!! n\n    '''python\n  x\n    '''", 3, "indented less than its fence"),
-    ("commented", "<!--\n'''python\nx\n'''\n-->", 2, "a fence inside a comment"),
-    ("endless comment", "<!-- x\n", 1, "a comment that never ends; add -->"),
+    ("commented", "<!--\n'''python\nx\n'''\n-->", 1, "not a comment on one line"),
+    ("endless comment", "<!-- x\n", 1, "not a comment on one line"),
+    ("comment that ends at once", "<!-->\n<pre>x</pre>\n-->", 1, "not a comment on one line"),
+    ("the same with a dash", "<!---><xmp>x</xmp> -->", 1, "not a comment on one line"),
+    ("comment that ends early", "<!-- --!> <xmp>x</xmp> -->", 1, "not a comment on one line"),
+    ("hint that ends early", '<!-- block: title="--!> x" -->', 1, "not a comment on one line"),
+    ("comments around ticks", "<!-- ` --> x <!-- ` -->", 1, "not a comment on one line"),
     ("raw pre", "x <pre>y</pre>", 1, "raw <pre>; write a fenced block"),
     ("raw pre with class", '<PRE class="a">', 1, "raw <pre>; write a fenced block"),
+    *((f"raw {name}", f"a\n\nb <{name}>x", 3, f"raw <{name}>;") for name in RAW),
+    ("raw in two lines", "<p\nre>x", 1, "raw <p>"),
+    ("closing what is not ours", "</article>", 1, "raw </article>"),
+    ("div without Markdown", "<div>\n`<xmp>`\n</div>", 1, "raw <div>"),
+    ("div with a style", '<div style="x" markdown>', 1, "raw <div>"),
+    (
+        "class of a signature",
+        '<div class="doc-signature" markdown>',
+        1,
+        "hide code from the census",
+    ),
+    ("the same on a paragraph", "x\n{ .mkdocstrings-source }", 2, "hide code from the census"),
+    ("style on a paragraph", "x\n{ style='white-space: pre' }", 2, "hide code from the census"),
+    ("escaped ticks", "\\`<xmp>x</xmp>`", 1, "inline code that ends on another line"),
+    ("ticks of other lines", "`a\n` <xmp>x</xmp> `\nb`", 1, "inline code that ends on another"),
+    ("front matter", "---\na: <xmp>\n---", 2, "raw <xmp>"),
     ("unfenced doctest", ">>> 1", 1, ">>> outside of a fence"),
     ("fence in a list line", "- '''python\n  x\n  '''", 1, "in the middle of a line"),
     ("inline triple", "'''x'''", 1, "inline code with a single backtick"),
@@ -283,4 +314,17 @@ def test_a_docstring_whose_escapes_move_its_lines_is_refused() -> None:
     (scan,) = scan_docstrings(source, "src/safepoint/x.py")
     assert [str(problem) for problem in scan.problems] == [
         'src/safepoint/x.py:1: escapes move the lines of this docstring; write r"""'
+    ]
+
+
+def test_a_docstring_has_placeholders_and_no_elements_that_show_code() -> None:
+    """`<thread>` stands for a name."""
+    source = '"""X\n\n<thread> <key, id> <xmp>x</xmp>\n<b style="x">\n<!-->\n"""\n'
+    (scan,) = scan_docstrings(source, "src/safepoint/x.py")
+    assert [(problem.line, problem.message.split(";")[0]) for problem in scan.problems] == [
+        (3, "raw <xmp>"),
+        (3, "raw </xmp>"),
+        (4, "raw <b>"),
+        (4, "a style or class that could hide code from the census"),
+        (5, "not a comment on one line"),
     ]

@@ -17,7 +17,7 @@ from tests.harness.testing import make_project, run_tests
 GOOD = """
     # Good
 
-    '''python title="a.py" hl_lines="1" linenums="1"
+    '''python title="a.py" hl_lines="1"
     x = "<a> & b"
 
     print(x)
@@ -135,6 +135,8 @@ BAD = {
     "docs/indented.md": "# T\n\nText:\n\n    x = 'nobody ran this'\n",
     "docs/reverted.md": "# T\n\nText:\n\n    '''python\n    x = 1\n    '''\n",
     "docs/raw.md": "# T\n\n<pre>raw = 1</pre>\n",
+    "docs/hidden.md": "# T\n\n> Text.\n>\n>     hidden = 1\n{ .doc-signature }\n",
+    "docs/closed.md": "# T\n\n</article>\n\nText.\n\n    closed = 1\n",
     "docs/prose.md": "# T\n\n'''python\nx = 1\n'''\n\n::: safepoint.f\n",
 }
 
@@ -162,7 +164,7 @@ def problems(root: Path) -> list[str]:
 def test_a_good_project_is_counted_to_the_last_block(
     good: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Titles, line numbers, callouts, tabs, lists, includes, docstrings; no signatures."""
+    """Titles, callouts, tabs, lists, includes, docstrings; no signatures."""
     assert main([], root=good) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "blocks: 14 rendered, 12 ran, 1 checked only, 1 skipped, 0 missing"
@@ -188,6 +190,10 @@ def test_what_the_site_shows_and_nobody_ran_is_found(tmp_path: Path) -> None:
         "docs/reverted.md:5: ran but is not rendered: x = 1",
         "docs/raw.md: rendered but never ran, so write it as a fence: raw = 1",
         "docs/raw.md:3: failed; correct it and run make test",
+        "docs/hidden.md: rendered but never ran, so write it as a fence: hidden = 1",
+        "docs/hidden.md:6: failed; correct it and run make test",
+        "docs/closed.md: rendered but never ran, so write it as a fence: closed = 1",
+        "docs/closed.md:3: failed; correct it and run make test",
     ):
         assert expected in found
         found.remove(expected)
@@ -259,7 +265,7 @@ def test_a_page_that_the_site_leaves_out_is_found(copy: Path) -> None:
 
 def test_a_page_of_the_site_that_no_source_explains_is_found(copy: Path) -> None:
     """Whatever wrote it."""
-    (copy / SITE / "extra.html").write_text("<article><pre>x = 1</pre></article>")
+    (copy / SITE / "extra.html").write_text("<body><pre>x = 1</pre></body>")
     (found,) = problems(copy)
     assert found.startswith("extra.html: rendered but never ran")
 
@@ -273,13 +279,27 @@ def test_a_site_that_does_not_build_is_reported(
     assert "the site does not build; correct this first" in capsys.readouterr().out
 
 
-def test_blocks_are_read_from_the_article_alone() -> None:
-    """Line numbers, signatures and source listings are not a writer's blocks."""
-    html = """
-        <pre>menu</pre><article><p>a<br>b<pre><span></span><code>x &lt; <b>1</b>
-        </code></pre><details class="mkdocstrings-source"><pre>source</pre></details>
-        <div class="doc-signature highlight"><pre>f()</pre></div>
-        <td class="linenos"><pre>1</pre></td>
-        <pre><span class="linenos">1</span>y</pre></article>
-    """
-    assert [text.strip() for text in rendered_blocks(html)] == ["x < 1", "y"]
+@pytest.mark.parametrize("name", ["assets/extra.html", "x/EXTRA.HTM", "extra.markdown"])
+def test_a_page_that_the_tests_do_not_collect_is_found(name: str, copy: Path) -> None:
+    """Its code would stand on the site all the same."""
+    file = copy / "docs" / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("nothing")
+    assert problems(copy) == [f"docs/{name}: a page that is not .md, so nothing in it runs"]
+
+
+SHOWN = """
+    <pre>menu</pre><article><p>a<br>b<pre><span></span><code>x &lt; <b>1</b>
+    </code></pre><details class="mkdocstrings-source"><pre>source</pre></details>
+    <div class="doc-signature highlight"><pre>f()</pre></div>
+    <div class="linenos"><pre>1</pre></div></article><pre>y</pre>
+    <xmp>z</xmp><plaintext>the rest
+"""
+
+
+def test_blocks_are_read_from_the_whole_page() -> None:
+    """Only the reference has signatures and source that nobody wrote as a block."""
+    everything = ["menu", "x < 1", "source", "f()", "1", "y", "z", "the rest"]
+    written = [text for text in everything if text not in ("source", "f()")]
+    assert [text.strip() for text in rendered_blocks(SHOWN)] == everything
+    assert [text.strip() for text in rendered_blocks(SHOWN, reference=True)] == written

@@ -24,11 +24,12 @@ ENOUGH: Final = 12
 
 
 class Raised(NamedTuple):
-    """An exception that ended a block."""
+    """An exception that ended a block, and the line of the statement that raised it."""
 
     name: str
     message: str
     details: str
+    line: int | None
 
     def __str__(self) -> str:
         return f"{self.name}: {self.message}" if self.message else self.name
@@ -46,7 +47,8 @@ def run_python(page: Page, block: Block) -> str:
             raise
         except BaseException as error:  # noqa: BLE001
             message = page.shown(str(error))
-            raised = Raised(type(error).__name__, message, _page_traceback(error, block))
+            details = _page_traceback(error, block)
+            raised = Raised(type(error).__name__, message, details, _line(error, block))
     return check_python(page, block, page.shown(output.text), raised)
 
 
@@ -70,6 +72,8 @@ def check_python(page: Page, block: Block, stdout: str, raised: Raised | None) -
     _check_raised(page, block, raised)
     expected = stated_output(block.text)
     if expected is not None:
+        if not stdout:
+            raise Failure("prints nothing, though it has #> lines")
         if stdout.rstrip("\n") != expected:
             raise Failure(difference("does not print what its #> lines say", expected, stdout))
         stdout = ""
@@ -161,6 +165,8 @@ def _check_raised(page: Page, block: Block, raised: Raised | None) -> None:
         raise Failure(f"raises nothing, though the page says {name}")
     if raised.name != name:
         raise Failure(f"raises {raised.name}, though the page says {name}\n{raised.details}")
+    if raised.line is not None and raised.line < _last_statement(block):
+        raise Failure(f"raises {name} before its last statement; end the block there")
     if part and part not in raised.message:
         raise Failure(f"raises {name} with another message\n--- the page\n{part}\n+++ {raised}")
     if part and len(part) < ENOUGH and part != raised.message:
@@ -173,6 +179,21 @@ def _check_raised(page: Page, block: Block, raised: Raised | None) -> None:
             f'the message of {name} is unchecked; write data-raises="{name}: part of it", '
             "or a text block below"
         )
+
+
+def _last_statement(block: Block) -> int:
+    """Return the line of the file on which the last statement starts."""
+    try:
+        last = ast.parse(block.text).body[-1]
+    except (SyntaxError, IndexError):
+        return 0
+    decorators: list[ast.expr] = getattr(last, "decorator_list", [])
+    return min([last.lineno, *(node.lineno for node in decorators)]) + block.first - 1
+
+
+def _line(error: BaseException, block: Block) -> int | None:
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((frame.lineno for frame in frames if frame.filename == str(block.file)), None)
 
 
 def _bare_string(code: str, statement: ast.stmt) -> str | None:

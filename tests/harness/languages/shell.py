@@ -20,9 +20,17 @@ class Exchange(NamedTuple):
 
 
 def run_bash(page: Page, block: Block) -> str:
-    """Run a script and return everything that it printed."""
-    code, output, _ = run(page, ["bash", "-euo", "pipefail", "-c", block.text], merge=True)
+    """Run a script to its end, or to the failure that it announces; return what it printed."""
+    # The mark cannot be in anyone's output.
+    mark = f"<{secrets.token_hex(16)}>"
+    script = f"{block.text}\nprintf '{mark}%s\\n' \"$?\""
+    code, output, _ = run(page, ["bash", "-euo", "pipefail", "-c", script], merge=True)
+    output, *end = re.split(rf"{mark}(\d+)\n", output)
+    if end:
+        code, output = int(end[0]), output + end[1]
     _check_exit("the script", code, block, output)
+    if not end and "data-exit" not in block.attributes:
+        raise Failure(f"the script ended before its last line; let it reach that\n{output}")
     return output
 
 

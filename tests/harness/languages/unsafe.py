@@ -31,7 +31,9 @@ def _main(report, packages, source, file, first):
             text = "\\n" * (int(first) - 1) + stream.read()
         exec(compile(text, file, "exec"), vars(__main__))
     except BaseException as error:
-        raised = [type(error).__name__, str(error), traceback.format_exc()]
+        frames = traceback.extract_tb(error.__traceback__)
+        line = next((frame.lineno for frame in frames if frame.filename == file), None)
+        raised = [type(error).__name__, str(error), traceback.format_exc(), line]
     imported = [name for name in packages.split(",") if name in sys.modules]
     with open(report, "w", encoding="utf-8") as stream:
         json.dump({"raised": raised, "imported": imported}, stream)

@@ -1,0 +1,48 @@
+"""Which modules a block imports, by what stands in it."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import re
+from typing import Final
+
+from tests.harness.blocks import Block
+from tests.harness.evidence import PACKAGES
+
+_PROGRAMS: Final = {distribution: module for module, distribution in PACKAGES.items()}
+_PYTHON_M = re.compile(r"\bpython3? +-m +(\w+)")
+_FIRST_WORD = re.compile(r"(?:^(?:[$>] )?|[|;&(])[ \t]*([\w.-]+)", re.MULTILINE)
+
+
+def imported_by(block: Block) -> set[str]:
+    """Return the first names of the modules that a block imports or starts."""
+    if "data-check" in block.attributes:
+        return set()
+    if block.language == "python":
+        return _imported(block.text)
+    if block.language == "pycon":
+        return _imported(
+            "".join(e.source for e in doctest.DocTestParser().get_examples(block.text))
+        )
+    if block.language in {"bash", "sh", "console"}:
+        programs = set(_FIRST_WORD.findall(_commands(block)))
+        started = {module for name, module in _PROGRAMS.items() if name in programs}
+        return started | set(_PYTHON_M.findall(_commands(block)))
+    return set()
+
+
+def _imported(code: str) -> set[str]:
+    try:
+        nodes = list(ast.walk(ast.parse(code)))
+    except SyntaxError:
+        return set()
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {name.partition(".")[0] for name in names} - {""}
+
+
+def _commands(block: Block) -> str:
+    if block.language != "console":
+        return block.text
+    return "\n".join(line for line in block.text.split("\n") if line.startswith(("$ ", "> ")))
