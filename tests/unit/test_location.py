@@ -129,6 +129,7 @@ def test_what_is_said_of_a_folder_above(mode: int, messages: list[str]) -> None:
 
 def test_every_folder_above_is_looked_at(tmp_path: Path) -> None:
     (tmp_path / "a/b/c").mkdir(parents=True)
+    (tmp_path / "a/b/c").chmod(0o700)  # whatever the umask
     (tmp_path / "a").chmod(0o777)
     [refusal] = location_refusals(str(tmp_path / "a/b/c"))
     assert refusal.do == f"Run: chmod o-w {tmp_path}/a"
