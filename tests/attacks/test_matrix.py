@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from safepoint.attacks import ATTACKS, Outcome
+from safepoint.attacks import ATTACKS, Attack, Outcome
 from safepoint.attacks.__main__ import outcome_of
 from safepoint.rules import RULES
 
@@ -31,7 +31,6 @@ def test_the_sealed_store_detects(attack: str) -> None:
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=lambda attack: attack.id)
-def test_an_attack_has_a_rule_and_a_story(attack: type) -> None:
-    assert attack.rule in RULES  # type: ignore[attr-defined]
-    assert attack.id in RULES[attack.rule].legs["attack"]  # type: ignore[attr-defined]
-    assert attack.story.endswith(".")  # type: ignore[attr-defined]
+def test_an_attack_has_a_rule_and_a_story(attack: type[Attack]) -> None:
+    assert attack.id in RULES[attack.rule].legs["attack"]
+    assert attack.story.endswith(".")

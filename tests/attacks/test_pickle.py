@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,12 +41,12 @@ def test_payload_of_the_right_type_passes_the_type_check(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("make", [marker_pickle, marker_pickle_of_type])
-def test_payload_does_not_run_in_a_ledger(tmp_path: Path, make: object) -> None:
+def test_payload_does_not_run_in_a_ledger(tmp_path: Path, make: Callable[[Path], bytes]) -> None:
     storage = FileCheckpointStorage(tmp_path / "state")
     ledger = Ledger(storage, store="invoices", keys=Keyring(SigningKey.generate()))
     ledger.save("t", 1)
     record = tmp_path / "state/t/0000000001.checkpoint"
-    record.write_bytes(make(tmp_path / "marker"))  # type: ignore[operator]
+    record.write_bytes(make(tmp_path / "marker"))
     with pytest.raises(RecordMalformed):
         ledger.latest("t")
     assert not (tmp_path / "marker").exists()

@@ -30,7 +30,7 @@ NETWORK = frozenset(["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"])
 _OTHERS_READ = stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH
 
 
-def check_location(storage_path: object) -> list[Finding]:
+def check_location(storage_path: str | os.PathLike[str]) -> list[Finding]:
     """Look at the folder of a file storage. Nothing is created, opened for writing or changed.
 
     Returns:
@@ -52,7 +52,7 @@ def check_location(storage_path: object) -> list[Finding]:
         findings += _temporary(path)
         findings += _work_tree(path)
         findings += _ancestors(path)
-        findings += _links(os.fspath(storage_path))  # type: ignore[call-overload]
+        findings += _links(os.fspath(storage_path))
         findings += _network(path)
         findings += _contents(path)
     return findings
