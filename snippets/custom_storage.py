@@ -53,12 +53,14 @@ class TableStorage:
 # --8<-- [start:use]
 from safepoint import Keyring, Ledger, SigningKey
 
+storage = TableStorage("checkpoints.db")
 table = Ledger(
-    TableStorage("checkpoints.db"),
+    storage,
     store="invoices",
     keys=Keyring(SigningKey.from_file("keys/signing.key", create=True)),
 )
 table.save("order-7", {"amount": 42})
 print(table.latest("order-7").state)
 #> {'amount': 42}
+storage.db.close()
 # --8<-- [end:use]

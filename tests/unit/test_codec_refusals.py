@@ -225,9 +225,11 @@ def test_a_subclass_of_a_registered_type_is_refused() -> None:
 
 
 def test_a_windows_path_that_reads_back_as_another_is_refused() -> None:
+    """Newer Pythons write it in a way that can be read back; then it is kept."""
     path = PureWindowsPath("./c:x")
     if PureWindowsPath(str(path)) == path:
-        pytest.skip("this Python writes such a path in a way that can be read back")
+        assert CODEC.decode(CODEC.encode(path)) == path
+        return
     with pytest.raises(EncodeError) as caught:
         CODEC.encode(path)
     assert str(caught.value) == (
