@@ -109,13 +109,17 @@ def replaceable_refusals(path: str) -> Iterator[StorageError]:
     """Yield each reason why others could replace what lies in this absolute folder."""
     for folder in (Path(path), *Path(path).parents):
         info = folder.lstat()
-        if info.st_uid not in (0, os.geteuid()):
-            yield UnsafeLocation(
-                f"{shell(str(folder))} belongs to user {info.st_uid}, who can replace what is"
-                " inside it.",
-                "Name a folder that has only root and your own user above it.",
-            )
+        yield from stranger_refusals(str(folder), info)
         yield from ancestor_refusals(str(folder), info)
+
+
+def stranger_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
+    """Yield that a folder belongs to somebody who is neither root nor this user."""
+    if info.st_uid not in (0, os.geteuid()):
+        yield UnsafeLocation(
+            f"{shell(path)} belongs to user {info.st_uid}, who can replace what is inside it.",
+            "Name a folder that has only root and your own user above it.",
+        )
 
 
 def folder_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import base64
 import json
 import subprocess
 import sys
@@ -13,12 +14,11 @@ import pytest
 
 from safepoint import FileCheckpointStorage, Keyring, Ledger, RecordMalformed, SigningKey
 from safepoint.attacks.payload import marker_pickle, marker_pickle_of_type
+from tests.harness.optional import need
 
 
 def load_with_the_naive_twin(folder: Path, pickled: bytes) -> subprocess.CompletedProcess[str]:
     """Plant the pickle in the twin's store and load it, in a process of its own."""
-    import base64
-
     state = {"__pickled__": base64.b64encode(pickled).decode(), "__type__": "datetime:timedelta"}
     record = {"thread": "t", "sequence": 1, "app": "", "created": "2026-11-15", "state": state}
     (folder / "store").mkdir()
@@ -53,9 +53,11 @@ def test_payload_does_not_run_in_a_ledger(tmp_path: Path, make: Callable[[Path],
 
 
 def test_fickling_reads_the_payload_without_running_it(tmp_path: Path) -> None:
-    fickle = pytest.importorskip("fickling.fickle", reason="needs safepoint[pickle]")
-    analysis = pytest.importorskip("fickling.analysis", reason="needs safepoint[pickle]")
-    pickled = fickle.Pickled.load(marker_pickle(tmp_path / "marker"))
+    need("fickling", "needs safepoint[pickle]")
+    from fickling.analysis import check_safety
+    from fickling.fickle import Pickled
+
+    pickled = Pickled.load(marker_pickle(tmp_path / "marker"))
     assert "from os import mkdir" in ast.unparse(pickled.ast)
-    assert analysis.check_safety(pickled).severity.name == "LIKELY_OVERTLY_MALICIOUS"
+    assert check_safety(pickled).severity.name == "LIKELY_OVERTLY_MALICIOUS"
     assert not (tmp_path / "marker").exists()

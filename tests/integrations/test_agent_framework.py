@@ -12,7 +12,11 @@ from typing import Any
 
 import pytest
 
-agent_framework = pytest.importorskip("agent_framework", reason="needs safepoint[agent-framework]")
+from tests.harness.optional import need
+
+need("agent_framework", "needs safepoint[agent-framework]")
+
+import agent_framework  # noqa: E402
 
 
 @dataclass
@@ -64,4 +68,4 @@ def test_its_own_words_call_the_storage_trusted_and_the_unpickler_no_boundary() 
 
 def test_the_storage_path_has_no_default() -> None:
     with pytest.raises(TypeError, match="storage_path"):
-        agent_framework.FileCheckpointStorage()
+        agent_framework.FileCheckpointStorage()  # type: ignore[call-arg]

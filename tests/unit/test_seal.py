@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -50,8 +51,6 @@ def resign(record: bytes, change: dict[str, object], key: SigningKey = KEY) -> b
 
 
 def _sign(header: bytes, rest: bytes, key: SigningKey = KEY) -> bytes:
-    import base64
-
     signature = base64.b64encode(key.sign(b"safepoint/1\n" + header))
     return b"safepoint/1 %b %b\n%b\n%b" % (key.id.encode(), signature, header, rest)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,8 +41,6 @@ class NaiveTarget(Target):
 
     def pickled(self, pickle: bytes, type_name: str) -> bytes:
         """Embed the pickle where the twin looks for one."""
-        import base64
-
         encoded = base64.b64encode(pickle).decode()
         return self._record("victim", {"__pickled__": encoded, "__type__": type_name})
 

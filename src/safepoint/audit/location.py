@@ -21,6 +21,7 @@ from safepoint.location import (
     hard_link_refusals,
     location_refusals,
     record_refusals,
+    stranger_refusals,
 )
 from safepoint.storage._posix import require_posix, translated
 from safepoint.storage.file import RECORD_NAME, TEMPS, is_thread
@@ -111,14 +112,8 @@ def _work_tree(path: str) -> Iterator[Finding]:
 def _ancestors(path: str) -> Iterator[Finding]:
     for folder in Path(path).parents:
         info, shown = folder.lstat(), shell(str(folder))
-        if info.st_uid not in (0, os.geteuid()):
-            yield Finding(
-                "SP01",
-                "warning",
-                f"{shown} belongs to user {info.st_uid}, who can replace what is inside it.",
-                "Name a folder that has only root and your own user above it.",
-                str(folder),
-            )
+        for refusal in stranger_refusals(str(folder), info):
+            yield Finding("SP01", "warning", refusal.what, refusal.do, str(folder))
         if info.st_mode & stat.S_IWGRP and not info.st_mode & stat.S_ISVTX:
             yield Finding(
                 "SP01",
