@@ -4,6 +4,7 @@
 CheckpointError
 ├── InvalidId            a thread or store name outside the grammar
 ├── NotFound             no such checkpoint
+│   └── ThreadDeleted    deleted on purpose, by a signed record
 ├── Conflict             another writer took that sequence first
 ├── CodecError
 │   ├── EncodeError      the state holds what cannot be restored
@@ -12,8 +13,14 @@ CheckpointError
 ├── SealError
 │   ├── RecordMalformed  not a sealed record
 │   ├── UnknownKey       sealed by a key that is not on the keyring
+│   ├── KeyRevoked       sealed by a key that no longer counts there
 │   ├── SealBroken       changed after it was sealed
 │   └── WrongPlace       genuine, but of another store, thread or sequence
+├── AnchorError
+│   ├── RolledBack       the store ends before what the anchor has seen
+│   ├── Forked           another record stands where the anchored one stood
+│   ├── AnchorMismatch   the anchor of another store
+│   └── AnchorUnavailable
 ├── KeyRefused           a key that is unsafe to use
 ├── StorageError
 │   ├── RecordsMissing   gone from the middle of a thread
@@ -59,6 +66,10 @@ class NotFound(CheckpointError, LookupError):
     """There is no checkpoint at that place."""
 
 
+class ThreadDeleted(NotFound):
+    """The thread was deleted on purpose. A signed record says so, and its name stays taken."""
+
+
 class Conflict(CheckpointError):
     """Another writer saved that sequence first. Nothing was overwritten."""
 
@@ -91,12 +102,36 @@ class UnknownKey(SealError):
     """The record names a key that is not on the keyring."""
 
 
+class KeyRevoked(SealError):
+    """The record is sealed by a key that was revoked before this record's place."""
+
+
 class SealBroken(SealError):
     """The record was changed after it was sealed."""
 
 
 class WrongPlace(SealError):
     """The record is genuine but belongs to another store, thread or sequence."""
+
+
+class AnchorError(CheckpointError):
+    """The store and the anchor do not tell the same story, or the anchor cannot be asked."""
+
+
+class RolledBack(AnchorError):
+    """The store ends before what the anchor has seen: something was cut off or restored."""
+
+
+class Forked(AnchorError):
+    """Where the anchored record stood, another genuine one stands now."""
+
+
+class AnchorMismatch(AnchorError):
+    """The anchor belongs to another store, so it says nothing about this one."""
+
+
+class AnchorUnavailable(AnchorError):
+    """The anchor cannot be read or written right now. Nothing is loaded without it."""
 
 
 class KeyRefused(CheckpointError):

@@ -1,236 +1,340 @@
-"""Keys: made, kept, loaded, and never shown."""
+"""Keys: two algorithms, each with its own signatures, and ids that both halves share."""
 
 from __future__ import annotations
 
 import copy
-import os
+import hashlib
+import json
 import pickle
-import traceback
-from pathlib import Path
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from safepoint import KeyRefused, Keyring, SigningKey, UnknownKey
+from safepoint import CheckpointError, ConfigurationError, KeyRefused, SigningKey
+from safepoint.keys import Algorithm, Key, VerifyingKey
 
-CANARY = b"canary-canary-canary-canary-1234"
+SEED = bytes(range(32))
+BOTH: tuple[Algorithm, ...] = get_args(Algorithm)
+KEYS = {algorithm: SigningKey(SEED, algorithm) for algorithm in BOTH}
+SIZES = {"hmac-sha256": 32, "ed25519": 64}
+SMALL_ORDER = [
+    "0000000000000000000000000000000000000000000000000000000000000000",
+    "0100000000000000000000000000000000000000000000000000000000000000",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+]
 
-
-def test_a_key_survives_its_file(tmp_path: Path) -> None:
-    key = SigningKey.generate()
-    key.to_file(tmp_path / "key")
-    again = SigningKey.from_file(tmp_path / "key")
-    assert again.id == key.id
-    assert again.verify(b"message", key.sign(b"message"))
-
-
-def test_a_missing_key_is_made_once_if_asked(tmp_path: Path) -> None:
-    file = tmp_path / "keys" / "signing.key"
-    with pytest.raises(KeyRefused):
-        SigningKey.from_file(file)
-    made = SigningKey.from_file(file, create=True)
-    assert SigningKey.from_file(file, create=True).id == made.id
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert file.parent.stat().st_mode & 0o777 == 0o700
-
-
-def test_a_key_is_not_made_where_something_else_stands(tmp_path: Path) -> None:
-    """A dangling link, a broken key, a missing grandparent: refused, and left as they were."""
-    (tmp_path / "link").symlink_to("nowhere")
-    with pytest.raises(KeyRefused, match="cannot be opened"):
-        SigningKey.from_file(tmp_path / "link", create=True)
-    (tmp_path / "broken").touch(mode=0o600)
-    with pytest.raises(KeyRefused, match="does not hold a key"):
-        SigningKey.from_file(tmp_path / "broken", create=True)
-    with pytest.raises(KeyRefused, match=r"cannot be made .* Run: mkdir -p -m 700 "):
-        SigningKey.from_file(tmp_path / "a/b/key", create=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "link"]
+each = pytest.mark.parametrize("algorithm", BOTH)
 
 
-def test_generated_keys_differ() -> None:
-    assert SigningKey.generate().id != SigningKey.generate().id
+def hmac_by_hand(secret: bytes, message: bytes) -> bytes:
+    """RFC 2104, with a key shorter than a block."""
+    block = secret.ljust(64, b"\0")
+    inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block) + message)
+    return hashlib.sha256(bytes(byte ^ 0x5C for byte in block) + inner.digest()).digest()
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o777])
-def test_a_key_file_is_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
-    before = os.umask(umask)
-    try:
-        SigningKey.generate().to_file(tmp_path / "key")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+@given(st.binary(min_size=32, max_size=32), st.binary(max_size=300))
+def test_hmac_is_the_one_of_rfc_2104(secret: bytes, message: bytes) -> None:
+    key = SigningKey(secret)
+    assert key.sign(message) == hmac_by_hand(secret, message)
+    assert key.id == hmac_by_hand(secret, b"safepoint/1 key id")[:8].hex()
 
 
-def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
-    file = tmp_path / "key"
-    SigningKey.generate().to_file(file)
-    before = file.read_bytes()
-    with pytest.raises(KeyRefused) as refusal:
-        SigningKey.generate().to_file(file)
-    assert str(refusal.value) == (
-        f"The key file {file} cannot be made (File exists). "
-        "If there is a key, load it with SigningKey.from_file: a new one cannot verify what"
-        " the old one sealed."
-    )
-    assert file.read_bytes() == before
-
-
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o644])
-def test_a_key_that_others_can_reach_is_refused(tmp_path: Path, mode: int) -> None:
-    file = tmp_path / "key"
-    SigningKey.generate().to_file(file)
-    file.chmod(mode)
-    with pytest.raises(KeyRefused) as refusal:
-        SigningKey.from_file(file)
-    assert str(refusal.value) == (
-        f"The key {file} can be reached by other users (mode {mode:04o}). "
-        f"Run: chmod 600 {file}, and replace the key if anyone may have read it."
+def test_hmac_vector() -> None:
+    """Written down, so that a change of the format shows."""
+    key = SigningKey(SEED, "hmac-sha256")
+    assert key.id == "3078057d51d5c15e"
+    assert (
+        key.sign(b"safepoint/1\n{}").hex()
+        == "e2cd913a4dd3e02181af2c6d45e278f64026ab167b3df31b98035d7a81dfbf3b"
     )
 
 
-def test_a_key_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "key"
-    SigningKey.generate().to_file(file)
-    owner = os.geteuid()
-    if owner == 0:
-        os.chown(file, 12345, -1)
-    else:
-        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    with pytest.raises(KeyRefused, match=r"belongs to another user.*Run: sudo chown"):
-        SigningKey.from_file(file)
+# https://www.rfc-editor.org/rfc/rfc8032#section-7.1
+@pytest.mark.parametrize(
+    ("seed", "public", "message", "signature"),
+    [
+        pytest.param(
+            "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
+            "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
+            "",
+            "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555"
+            "fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b",
+            id="TEST 1",
+        ),
+        pytest.param(
+            "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb",
+            "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c",
+            "72",
+            "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da"
+            "085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00",
+            id="TEST 2",
+        ),
+        pytest.param(
+            "c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7",
+            "fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025",
+            "af82",
+            "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac"
+            "18ff9b538d16f290ae67f760984dc6594a7c15e9716ed28dc027beceea1ec40a",
+            id="TEST 3",
+        ),
+    ],
+)
+def test_ed25519_is_the_one_of_rfc_8032(
+    seed: str, public: str, message: str, signature: str
+) -> None:
+    key = SigningKey(bytes.fromhex(seed), "ed25519")
+    text, expected = bytes.fromhex(message), bytes.fromhex(signature)
+    assert key.sign(text) == expected
+    assert key.verify(text, expected)
+    assert key.public == VerifyingKey(bytes.fromhex(public))
+    assert VerifyingKey(bytes.fromhex(public)).verify(text, expected)
+
+
+def test_ed25519_id_is_made_of_the_public_key() -> None:
+    key = SigningKey(SEED, "ed25519")
+    public = bytes.fromhex("03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8")
+    assert key.public == VerifyingKey(public)
+    digest = hashlib.sha256(b"safepoint/1 key id ed25519\n" + public).hexdigest()
+    assert key.id == key.public.id == digest[:16] == "4215afd8fd6c66ff"
+
+
+def test_one_secret_under_two_algorithms_is_two_keys() -> None:
+    hmac_key, ed25519_key = KEYS["hmac-sha256"], KEYS["ed25519"]
+    assert hmac_key.id != ed25519_key.id
+    assert hmac_key != ed25519_key
+    assert not hmac_key.is_same_as(ed25519_key)
+
+
+@each
+def test_generated_keys_differ(algorithm: Algorithm) -> None:
+    first, second = SigningKey.generate(algorithm), SigningKey.generate(algorithm)
+    assert first.algorithm == second.algorithm == algorithm
+    assert first.id != second.id
+    assert not first.verify(b"message", second.sign(b"message"))
+
+
+def test_a_key_is_for_hmac_unless_asked() -> None:
+    assert SigningKey.generate().algorithm == SigningKey(SEED).algorithm == "hmac-sha256"
+
+
+@each
+@given(message=st.binary(max_size=300))
+def test_a_key_verifies_what_it_signed(algorithm: Algorithm, message: bytes) -> None:
+    key = KEYS[algorithm]
+    signature = key.sign(message)
+    assert len(signature) == SIZES[algorithm]
+    assert key.verify(message, signature)
+    assert not key.verify(message + b"\n", signature)
+
+
+@each
+@given(data=st.data())
+def test_a_changed_signature_is_no_signature(algorithm: Algorithm, data: st.DataObject) -> None:
+    key = KEYS[algorithm]
+    signature = bytearray(key.sign(b"message"))
+    bit = data.draw(st.integers(0, len(signature) * 8 - 1))
+    signature[bit // 8] ^= 1 << bit % 8
+    assert not key.verify(b"message", bytes(signature))
+
+
+@each
+@given(signature=st.binary(max_size=130))
+def test_any_bytes_but_the_right_ones_are_refused_and_raise_nothing(
+    algorithm: Algorithm, signature: bytes
+) -> None:
+    key = KEYS[algorithm]
+    assert key.verify(b"message", signature) is False
+    assert key.verify(b"message", key.sign(b"message") + signature) is (signature == b"")
+
+
+@each
+def test_a_signature_that_is_cut_short_is_refused(algorithm: Algorithm) -> None:
+    key = KEYS[algorithm]
+    signature = key.sign(b"message")
+    assert [n for n in range(len(signature)) if key.verify(b"message", signature[:n])] == []
+
+
+def test_neither_algorithm_accepts_the_signature_of_the_other() -> None:
+    """No downgrade: the size that a record shows does not choose how it is verified."""
+    for key, other in (
+        (KEYS["hmac-sha256"], KEYS["ed25519"]),
+        (KEYS["ed25519"], KEYS["hmac-sha256"]),
+    ):
+        assert not key.verify(b"message", other.sign(b"message"))
+        assert not key.verify(b"message", (other.sign(b"message") * 2)[: SIZES[key.algorithm]])
+
+
+def test_a_public_key_is_no_hmac_secret() -> None:
+    """The classic confusion: a MAC under the public key, which everybody knows."""
+    key = KEYS["ed25519"]
+    public = bytes.fromhex("03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8")
+    assert not key.public.verify(b"message", hmac_by_hand(public, b"message"))
+
+
+def test_a_signature_has_one_form() -> None:
+    """Ed25519's S is smaller than the group's order, so S + L is refused."""
+    key = KEYS["ed25519"]
+    signature = key.sign(b"message")
+    order = 2**252 + 27742317777372353535851937790883648493
+    number = int.from_bytes(signature[32:], "little") + order
+    assert not key.verify(b"message", signature[:32] + number.to_bytes(32, "little"))
+
+
+@pytest.mark.parametrize("sign_bit", [0, 0x80])
+@pytest.mark.parametrize("point", SMALL_ORDER)
+def test_a_key_under_which_anybody_can_sign_is_refused(point: str, sign_bit: int) -> None:
+    """A file of zero bytes, say: `cryptography` accepts it, and signatures that need no secret."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    raw = bytearray.fromhex(point)
+    raw[31] |= sign_bit
+    weak = Ed25519PublicKey.from_public_bytes(bytes(raw))
+
+    def forged(number: int, commitment: str) -> bool:
+        try:
+            weak.verify(bytes.fromhex(commitment) + bytes(32), b"message %d" % number)
+        except InvalidSignature:
+            return False
+        return True
+
+    assert any(forged(number, point) for number in range(50) for point in SMALL_ORDER)
+    with pytest.raises(KeyRefused) as refusal:
+        VerifyingKey(bytes(raw))
+    assert str(refusal.value) == (
+        "Under this public key anybody can sign. "
+        "It was damaged or planted. Take it from the signing key again: key.public."
+    )
+
+
+def test_a_public_key_verifies_and_cannot_sign() -> None:
+    key = SigningKey.generate("ed25519")
+    assert key.public.verify(b"message", key.sign(b"message"))
+    assert not key.public.verify(b"other", key.sign(b"message"))
+    assert not hasattr(key.public, "sign")
+    assert key.public.algorithm == "ed25519"
+    assert key.is_same_as(key.public)
+    assert key != key.public
+
+
+def test_an_hmac_key_has_no_public_half() -> None:
+    with pytest.raises(KeyRefused) as refusal:
+        _ = SigningKey.generate().public
+    assert str(refusal.value) == (
+        "An HMAC key has no public half: whoever can verify with it can also sign. "
+        "Make a key for readers who must not write with SigningKey.generate('ed25519')."
+    )
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"hunter2\n",
-        b"safepoint-key/1 hmac-sha256 AAAA\n",
-        b"safepoint-key/1 hmac-sha256 !!!!\n",
-        b"safepoint-key/2 hmac-sha256 " + b"A" * 43 + b"=\n",
-        b"safepoint-key/1 none " + b"A" * 43 + b"=\n",
-        b"\xff" * 5000,
-    ],
+    "secret", [b"", b"short", b"x" * 31, b"x" * 33, "x" * 32, bytearray(32), 5]
 )
-def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "key"
-    file.write_bytes(content)
-    file.chmod(0o600)
-    with pytest.raises(KeyRefused, match="does not hold a key that this release reads"):
-        SigningKey.from_file(file)
-
-
-def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(KeyRefused, match="is not a regular file"):
-        SigningKey.from_file(tmp_path / "pipe")
-    with pytest.raises(KeyRefused, match="is not a regular file"):
-        SigningKey.from_file(tmp_path)
-    with pytest.raises(KeyRefused, match=r"cannot be opened \(No such file or directory\)"):
-        SigningKey.from_file(tmp_path / "nothing")
-    for odd in ("nul\0byte", "\ud800"):
-        with pytest.raises(KeyRefused, match=r"cannot be opened \(not a path\)"):
-            SigningKey.from_file(odd)
-        with pytest.raises(KeyRefused, match=r"cannot be made \(not a path\)"):
-            SigningKey.generate().to_file(odd)
-
-
-@pytest.mark.parametrize("secret", [b"", b"short", b"x" * 33, "x" * 32, bytearray(32)])
 def test_only_32_bytes_make_a_key(secret: bytes) -> None:
-    with pytest.raises(KeyRefused, match="A signing key is 32 random bytes"):
-        SigningKey(secret)
+    for algorithm in BOTH:
+        with pytest.raises(KeyRefused, match="A signing key is 32 random bytes"):
+            SigningKey(secret, algorithm)
+    with pytest.raises(KeyRefused, match="A public key is 32 bytes; this is something else"):
+        VerifyingKey(secret)
 
 
-def test_a_key_is_never_shown() -> None:
-    """Neither repr nor str nor a traceback carries the secret, and pickle is refused."""
-    key = SigningKey(CANARY)
-    ring = Keyring(key)
-    shown = f"{key!r} {key} {ring!r} {ring}"
-    try:
-        pickle.dumps(key)
-    except KeyRefused:
-        shown += traceback.format_exc()
-    assert "KeyRefused: A signing key is not pickled." in shown
-    assert "canary" not in shown
-    assert "canary" not in key.id
-    with pytest.raises(KeyRefused):
-        copy.deepcopy(key)
+@pytest.mark.parametrize(
+    "name", ["", "none", "rsa", "HMAC-SHA256", "ed25519 ", None, 5, [], b"ed25519"]
+)
+def test_only_the_two_algorithms_make_a_key(name: Algorithm) -> None:
+    message = r"is not an algorithm of this release\. Write 'hmac-sha256', or 'ed25519' for"
+    with pytest.raises(KeyRefused, match=message):
+        SigningKey.generate(name)
+    with pytest.raises(KeyRefused, match=message):
+        SigningKey(SEED, name)
 
 
-def test_an_older_key_still_verifies_and_a_stranger_does_not() -> None:
-    old, new, stranger = (SigningKey.generate() for _ in range(3))
-    ring = Keyring(new, verify=[old])
-    assert ring.signing is new
-    assert ring.find(old.id) is old
-    assert ring.find(new.id) is new
-    with pytest.raises(UnknownKey):
-        ring.find(stranger.id)
+@each
+def test_only_bytes_are_signed_and_verified(algorithm: Algorithm) -> None:
+    key = KEYS[algorithm]
+    with pytest.raises(ConfigurationError, match="A key signs bytes, and was given str"):
+        key.sign("message")  # type: ignore[arg-type]
+    for message, signature in (("message", b""), (b"message", "x" * SIZES[algorithm])):
+        with pytest.raises(ConfigurationError, match="A key verifies bytes, and was given str"):
+            key.verify(message, signature)  # type: ignore[arg-type]
 
 
-def test_a_keyring_holds_keys_only() -> None:
-    with pytest.raises(KeyRefused, match="A keyring holds signing keys, not bytes"):
-        Keyring(b"x" * 32)  # type: ignore[arg-type]
+def every_key() -> list[Key]:
+    return [*KEYS.values(), KEYS["ed25519"].public]
 
 
-def test_a_key_that_cannot_be_written_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(KeyRefused, match=r"cannot be written \(No space left on device\)"):
-        SigningKey.generate().to_file(tmp_path / "key")
-    assert not (tmp_path / "key").exists()
-
-
-def test_a_key_that_others_could_replace_is_refused(tmp_path: Path) -> None:
-    """A folder that everybody can write: they could put a key of their own in its place."""
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    SigningKey.generate().to_file(folder / "key")
-    folder.chmod(0o777)
-    with pytest.raises(KeyRefused) as refusal:
-        SigningKey.from_file(folder / "key")
-    assert str(refusal.value) == (
-        f"The key in {folder} is not safe. Every user can rename and replace what is inside "
-        f"{folder} (mode 0777). Run: chmod o-w {folder}"
-    )
-    folder.chmod(0o1777)
-    SigningKey.from_file(folder / "key")
+@pytest.mark.parametrize("key", every_key(), ids=repr)
+def test_a_key_leaves_the_process_by_its_file_alone(key: Key) -> None:
+    """No pickle, no copy, no `__dict__`, no `__getstate__`, no JSON."""
+    actions: list[Callable[[Key], object]] = [pickle.dumps, copy.copy, copy.deepcopy]
+    actions += [lambda key: pickle.dumps(key, 0), lambda key: key.__getstate__()]
+    for action in actions:
+        with pytest.raises(KeyRefused, match=r"key is neither pickled nor copied\. Pass the key f"):
+            action(key)
+    assert not hasattr(key, "__dict__")
+    with pytest.raises(TypeError):
+        json.dumps(key)
 
 
-def test_a_key_in_a_folder_of_somebody_else_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "theirs"
-    folder.mkdir(mode=0o755)
-    SigningKey.generate().to_file(folder / "key")
-    if os.geteuid() == 0:
-        os.chown(folder, 12345, -1)
-    else:
-        (folder / "key").chmod(0o600)
-        monkeypatch.setattr(os, "geteuid", lambda: 54321)
-    with pytest.raises(KeyRefused, match=r"belongs to (user 12345, who can|another user)"):
-        SigningKey.from_file(folder / "key")
+@pytest.mark.parametrize("key", every_key(), ids=repr)
+def test_what_a_key_holds_does_not_leave_the_process_either(key: Key) -> None:
+    inner = [
+        getattr(key, name) for kind in type(key).__mro__ for name in vars(kind).get("__slots__", ())
+    ]
+    ours = [part for part in inner if type(part).__module__.startswith("safepoint.")]
+    assert ours
+    for part in ours:
+        assert repr(part) == f"<{type(part).__name__}>"
+        assert not hasattr(part, "__dict__")
+        with pytest.raises(KeyRefused, match="A secret is neither pickled nor copied"):
+            pickle.dumps(part)
 
 
-def test_a_key_behind_a_link_is_refused(tmp_path: Path) -> None:
-    SigningKey.generate().to_file(tmp_path / "key")
-    (tmp_path / "soft").symlink_to("key")
-    with pytest.raises(KeyRefused, match="cannot be opened"):
-        SigningKey.from_file(tmp_path / "soft")
-    (tmp_path / "hard").hardlink_to(tmp_path / "key")
-    with pytest.raises(KeyRefused, match=r"has a second name \(hard link\)"):
-        SigningKey.from_file(tmp_path / "key")
+def test_repr_shows_the_id_and_the_algorithm() -> None:
+    key = KEYS["ed25519"]
+    assert repr(key) == f"SigningKey(id='{key.id}', algorithm='ed25519')"
+    assert repr(key.public) == f"VerifyingKey(id='{key.id}', algorithm='ed25519')"
 
 
-@pytest.mark.parametrize("path", [5, None, b"key", []])
-def test_what_is_not_a_path_is_refused(path: str) -> None:
-    for act in (SigningKey.from_file, SigningKey.generate().to_file):
-        with pytest.raises(KeyRefused, match=r"which is not a path\. Give a str"):
-            act(path)
+@each
+def test_keys_are_equal_by_what_they_are(algorithm: Algorithm) -> None:
+    again = SigningKey(SEED, algorithm)
+    assert again == KEYS[algorithm]
+    assert hash(again) == hash(KEYS[algorithm])
+    assert again != SigningKey.generate(algorithm)
+    assert again != again.id
+    assert len({again, KEYS[algorithm], SigningKey.generate(algorithm)}) == 2
 
 
-def test_one_older_key_need_not_be_in_a_list() -> None:
-    old, new = SigningKey.generate(), SigningKey.generate()
-    assert Keyring(new, verify=old).find(old.id) is old
+def test_a_generated_key_has_no_path() -> None:
+    key = SigningKey.generate("ed25519")
+    assert key.path is None
+    assert key.public.path is None
+
+
+def test_cryptography_is_imported_for_ed25519_alone() -> None:
+    """`import safepoint` stays fast for those who do not use it."""
+    code = """
+import sys, safepoint
+from safepoint.keys import VerifyingKey
+assert safepoint.SigningKey.generate().sign(b"")
+assert "cryptography" not in sys.modules, "too early"
+assert safepoint.SigningKey.generate("ed25519").sign(b"")
+assert "cryptography" in sys.modules, "never"
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_refusals_are_of_the_tree() -> None:
+    assert issubclass(KeyRefused, CheckpointError)
+    assert issubclass(ConfigurationError, CheckpointError)

@@ -1,0 +1,79 @@
+"""A key that no longer counts, and the point up to which it did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from safepoint.errors import AnchorUnavailable, CheckpointError, KeyRefused
+from safepoint.keys.base import Key
+
+if TYPE_CHECKING:
+    from safepoint.chain import Head, Heads
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Revoked:
+    """A key that somebody else may hold by now. What it sealed counts up to a point alone.
+
+    A thief can sign anything, with any date. So the point is not a time: it is where each thread
+    stood, as an anchor saw it before the theft.
+
+    ```python
+    from safepoint import Keyring, SigningKey
+    from safepoint.keys import Revoked
+
+    stolen, new = SigningKey.generate(), SigningKey.generate()
+    keys = Keyring(new, revoked=Revoked(stolen, until=None))  # nothing that it sealed counts
+    print(keys.revoked(stolen.id) is not None, keys.revoked(new.id))
+    #> True None
+    ```
+
+    Attributes:
+        key: the key.
+        until: where each thread stood: an anchor, or a copy of its folder that nobody writes any
+            more. None if nothing that the key sealed counts.
+
+    Raises:
+        KeyRefused: the key is no key, or `until` has no `read`.
+    """
+
+    key: Key
+    until: Heads | None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, Key):
+            raise KeyRefused(
+                f"A key is revoked, and {type(self.key).__name__} is none.",
+                "Write Revoked(SigningKey.from_file(path), until=anchor).",
+            )
+        if self.until is not None and not callable(getattr(self.until, "read", None)):
+            raise KeyRefused(
+                f"Key {self.key.id} is revoked until {type(self.until).__name__}, which has no"
+                " method read.",
+                "Give an anchor as it stood before the key was lost, or None to let nothing count.",
+            )
+
+    def head(self, store: str, thread: str) -> Head | None:
+        """Return the last checkpoint of the thread up to which the key counts, or None.
+
+        Raises:
+            AnchorUnavailable: `until` failed.
+            CheckpointError: whatever error of this package `until` raised.
+        """
+        if self.until is None:
+            return None
+        try:
+            return self.until.read(store, thread)
+        except CheckpointError:
+            raise
+        except Exception as error:
+            raise AnchorUnavailable(
+                f"How far revoked key {self.key.id} counts cannot be read: {type(error).__name__}.",
+                "Nothing is loaded without it. See the error that it came from.",
+            ) from error
+
+    def __repr__(self) -> str:
+        key_id = getattr(self.key, "id", None)  # None if it was refused while it was made
+        until = None if self.until is None else type(self.until).__name__
+        return f"Revoked({key_id!r}, until={until})"
