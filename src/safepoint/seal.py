@@ -3,7 +3,7 @@ r"""The sealed record: verified before it is decoded.
 A record is three lines that a person can read with `cat`:
 
     safepoint/1 <key id> <signature, base64>
-    {"app":…,"created":…,"digest":"sha256:…","previous":…,"sequence":7,"store":…,"thread":…,"tools":…}
+    {"app":…,"created":…,"digest":"sha256:…","kind":"state","previous":…,"sequence":7,"store":…,…}
     {…the state…}
 
 The signature covers `safepoint/1\n` and the bytes of line 2, which hold the digest of the rest.
@@ -15,76 +15,49 @@ These functions decide; they touch no disk.
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
 import re
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Final
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
 
 from safepoint.errors import (
-    CheckpointError,
-    InvalidId,
+    KeyRevoked,
     LimitExceeded,
     RecordMalformed,
     SealBroken,
     UnknownKey,
     WrongPlace,
-    quoted,
 )
-from safepoint.ids import check_name, check_sequence
-from safepoint.keys import Keyring, SigningKey
+from safepoint.header import Header, Kind, Place, digest_of
+from safepoint.keys import Keyring, Revoked, SigningKey
 from safepoint.limits import DEFAULT_LIMITS, Limits
 
 FORMAT: Final = "safepoint/1"
-_LINE_1 = re.compile(rb"safepoint/1 ([0-9a-f]{16}) ([A-Za-z0-9+/]{43}=)\n")
+# A signature of 32 bytes (HMAC-SHA256) or 64 (Ed25519); which of them is right, the key says. Its
+# last letter has no bits to spare, so that one signature has one spelling.
+_LINE_1 = re.compile(
+    rb"safepoint/1 ([0-9a-f]{16}) "
+    rb"([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=|[A-Za-z0-9+/]{85}[AQgw]==)\n"
+)
 _OTHER_FORMAT = re.compile(rb"safepoint/([0-9]{1,3}) ")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
-_APP = re.compile(r"[A-Za-z0-9._@/+:-]{0,128}\Z")
 _MAX_HEADER: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the reader expects a record to belong."""
-
-    store: str
-    thread: str
-    sequence: int
-
-    def __str__(self) -> str:
-        return f"{self.thread} #{self.sequence}"
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """Line 2 of a record: what the signature binds the state to."""
-
-    app: str
-    created: str
-    digest: str
-    previous: str | None
-    sequence: int
-    store: str
-    thread: str
-    tools: str | None
-
-    def __bytes__(self) -> bytes:
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode("ascii")
-
-
-@dataclass(frozen=True, slots=True)
 class Opened:
-    """A record that passed: its header, its digest for the next link, and the encoded state."""
+    """A record that passed: its header, its digest for the next link, and the encoded state.
+
+    Attributes:
+        header: line 2.
+        digest: the digest of line 2, which the next record names. It does not depend on the key.
+        key: the id of the key that sealed it.
+        payload: the encoded state.
+    """
 
     header: Header
     digest: str
+    key: str
     payload: bytes = field(repr=False)
-
-
-def digest_of(data: bytes) -> str:
-    """Return the digest of `data` as records write it."""
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def seal(
@@ -93,6 +66,7 @@ def seal(
     key: SigningKey,
     *,
     created: datetime,
+    kind: Kind = "state",
     previous: str | None = None,
     app: str = "",
     tools: str | None = None,
@@ -102,34 +76,46 @@ def seal(
     Raises:
         InvalidId: a name, the sequence, `app` or `tools` is outside its grammar.
     """
-    rest = payload + b"\n"
-    header = Header(
+    header = Header.of(
+        place,
         app=app,
-        created=created.astimezone(UTC).isoformat(timespec="microseconds"),
-        digest=digest_of(rest),
+        created=created,
+        digest=digest_of(payload + b"\n"),
+        kind=kind,
         previous=previous,
-        sequence=place.sequence,
-        store=place.store,
-        thread=place.thread,
         tools=tools,
     )
-    _check_fields(header)
-    line_2 = bytes(header)
+    opened = Opened(header, digest_of(bytes(header)), key.id, payload)
+    return reseal(opened, key), opened
+
+
+def reseal(opened: Opened, key: SigningKey) -> bytes:
+    """Return the record again, sealed by `key`. Its digest stays, and so does every link to it."""
+    line_2 = bytes(opened.header)
     signature = base64.b64encode(key.sign(_signed(line_2)))
-    record = b"%b %b %b\n%b\n%b" % (
-        FORMAT.encode(),
-        key.id.encode(),
-        signature,
-        line_2,
-        rest,
-    )
-    return record, Opened(header, digest_of(line_2), payload)
+    line_1 = b"%b %b %b" % (FORMAT.encode(), key.id.encode(), signature)
+    return b"%b\n%b\n%b\n" % (line_1, line_2, opened.payload)
 
 
 def open_sealed(
-    record: bytes, place: Place, keys: Keyring, *, limits: Limits = DEFAULT_LIMITS
+    record: bytes,
+    place: Place,
+    keys: Keyring,
+    *,
+    base: bool = False,
+    digest: str | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Opened:
     """Verify a record in the one order that is safe, and return it still encoded.
+
+    Args:
+        record: the bytes as the storage gave them.
+        place: where they must belong.
+        keys: which keys to trust.
+        base: whether this must be what `prune` left, instead of a checkpoint.
+        digest: what a record that you trust already names as the one before it. It stands in for
+            the signature, since nobody can make another header of the same digest.
+        limits: how large it may be.
 
     Raises:
         LimitExceeded: it is larger than the limit.
@@ -137,6 +123,7 @@ def open_sealed(
         UnknownKey: it names a key that is not on the keyring.
         SealBroken: it was changed after it was sealed.
         WrongPlace: it is genuine, and belongs somewhere else.
+        KeyRevoked: it is genuine, and its key did not count any more at that place.
     """
     # 1. size
     if len(record) > limits.record_bytes:
@@ -149,10 +136,7 @@ def open_sealed(
     line_1 = _LINE_1.match(record)
     if line_1 is None:
         raise _not_sealed(record, place)
-    key_id, signature_text = line_1.groups()
-    signature = base64.b64decode(signature_text)
-    if base64.b64encode(signature) != signature_text:
-        raise RecordMalformed(f"{place} has a signature that is not canonical base64.", _DISTRUST)
+    key_id, signature = line_1.groups()
 
     # 3. the signature, by a key that the caller trusts
     end = record.find(b"\n", line_1.end(), line_1.end() + _MAX_HEADER + 1)
@@ -163,33 +147,38 @@ def open_sealed(
         key = keys.find(key_id.decode())
     except UnknownKey as unknown:
         raise UnknownKey(f"{place} cannot be verified. {unknown.what}", unknown.do) from None
-    if not key.verify(_signed(line_2), signature):
+    own_digest = digest_of(line_2)
+    if digest is None and not key.verify(_signed(line_2), base64.b64decode(signature)):
         raise SealBroken(
             f"{place} was changed after it was sealed, or was never sealed.", _DISTRUST
         )
+    if digest is not None and digest != own_digest:
+        raise SealBroken(
+            f"{place} is not the one that #{place.sequence + 1} was sealed upon.", _DISTRUST
+        )
 
     # 4. line 2: from here on, written by a holder of the key
-    header = _parse_header(line_2, place)
+    header = Header.parse(line_2)
+    if header is None:
+        raise RecordMalformed(
+            f"{place} has a header that this release did not write.",
+            "Check that its writer runs a released version of safepoint with the same format.",
+        )
 
     # 5. its place
-    if (header.store, header.thread, header.sequence) != (
-        place.store,
-        place.thread,
-        place.sequence,
-    ):
-        raise WrongPlace(
-            f"The record at {place} of store {place.store} is the one of {header.thread} "
-            f"#{header.sequence} of store {header.store}.",
-            "Somebody moved it: restore the record that belongs here, and find out who can write."
-            if header.store == place.store
-            else "Open the ledger with the name of its own store, unless somebody moved it here.",
-        )
+    _check_place(header, place, base=base)
 
     # 6. the state's digest
     rest = record[end + 1 :]
     if digest_of(rest) != header.digest or not rest.endswith(b"\n"):
         raise SealBroken(f"The state of {place} is not the one that was sealed.", _DISTRUST)
-    return Opened(header, digest_of(line_2), rest[:-1])
+    opened = Opened(header, own_digest, key.id, rest[:-1])
+
+    # 7. whether its key still counted here
+    revoked = keys.revoked(key.id)
+    if revoked is not None:
+        _check_revoked(opened, revoked)
+    return opened
 
 
 _DISTRUST: Final = (
@@ -214,42 +203,43 @@ def _not_sealed(record: bytes, place: Place) -> RecordMalformed:
     return RecordMalformed(f"{place} is not a sealed record.", _DISTRUST)
 
 
-def _parse_header(line_2: bytes, place: Place) -> Header:
-    broken = RecordMalformed(
-        f"{place} has a header that this release did not write.",
-        "Check that its writer runs a released version of safepoint with the same format.",
-    )
-    try:
-        fields: Any = json.loads(line_2)
-        header = Header(**fields)
-        _check_fields(header)
-    except (ValueError, TypeError, RecursionError, CheckpointError):
-        raise broken from None
-    if bytes(header) != line_2:
-        raise broken
-    return header
-
-
-def _check_fields(header: Header) -> None:
-    check_name("store", header.store)
-    check_name("thread", header.thread)
-    check_sequence(header.sequence)
-    if not isinstance(header.app, str) or not _APP.match(header.app):
-        raise InvalidId(
-            f"{quoted(header.app)} is not an app name.",
-            "Use up to 128 of A-Z, a-z, 0-9 and . _ @ / + : -",
+def _check_place(header: Header, place: Place, *, base: bool) -> None:
+    if (
+        header.sequence != place.sequence
+        or header.thread != place.thread
+        or header.store != place.store
+    ):
+        found = Place(header.store, header.thread, header.sequence)
+        raise WrongPlace(
+            f"The record at {place} of store {place.store} is the one of {found} of store"
+            f" {found.store}.",
+            "Somebody moved it: restore the record that belongs here, and find out who can write."
+            if found.store == place.store
+            else "Open the ledger with the name of its own store, unless somebody moved it here.",
         )
-    if datetime.fromisoformat(header.created).tzinfo is None:
-        raise InvalidId("The creation time has no time zone.", "Give an aware datetime.")
-    for digest in (header.digest, header.previous, header.tools):
-        if digest is not None and not (isinstance(digest, str) and _DIGEST.match(digest)):
-            raise InvalidId(
-                f"{quoted(digest)} is not a digest.", "Digests are 'sha256:' and 64 hex digits."
-            )
-    if header.digest is None:
-        raise InvalidId("The header has no digest.", "Write records with safepoint.")
-    if (header.sequence == 1) != (header.previous is None):
-        raise InvalidId(
-            "The first checkpoint has no previous one, and every other has.",
-            "Write records with Ledger.save.",
+    if (header.kind == "base") != base:
+        raise WrongPlace(
+            f"The record at {place} is of the kind {header.kind}, which does not belong there.",
+            "Somebody moved it: restore the record that belongs here, and find out who can write.",
+        )
+
+
+def _check_revoked(opened: Opened, revoked: Revoked) -> None:
+    header = opened.header
+    until = revoked.head(header.store, header.thread)
+    counts = until is not None and (
+        header.sequence < until.sequence
+        or (
+            header.sequence == until.sequence
+            # A base stands before the record of its number, which shows whether it is the one.
+            and (header.kind == "base" or opened.digest == until.digest)
+        )
+    )
+    if not counts:
+        last = "here" if until is None else f"after {until}"
+        raise KeyRevoked(
+            f"{header.thread} #{header.sequence} is sealed by key {opened.key}, which was revoked"
+            f" and does not count {last}.",
+            "Whoever stole that key may have written it. Restore what was there before, and save"
+            " with the new key.",
         )

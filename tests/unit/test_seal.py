@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from safepoint import (
     CheckpointError,
     InvalidId,
+    KeyRevoked,
     Keyring,
     LimitExceeded,
     Limits,
@@ -23,14 +25,22 @@ from safepoint import (
     UnknownKey,
     WrongPlace,
 )
-from safepoint.seal import Opened, Place, digest_of, open_sealed, seal
+from safepoint.chain import Head
+from safepoint.header import Kind, Place, digest_of
+from safepoint.keys import Revoked
+from safepoint.seal import Opened, open_sealed, seal
 
 KEY = SigningKey(bytes(range(32)))
+PAIR = SigningKey.generate("ed25519")
 KEYS = Keyring(KEY)
+Reader = Callable[[bytes], Opened]
 PLACE = Place("invoices", "order-7", 2)
 PAYLOAD = b'{"amount":42}'
 CREATED = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 PREVIOUS = digest_of(b"the one before")
+LINK = open_sealed(
+    seal(PAYLOAD, PLACE, KEY, created=CREATED, previous=PREVIOUS, app="invoice")[0], PLACE, KEYS
+).digest
 DISTRUST = (
     "Nothing was decoded. Do not use it: find out who can write the store, "
     "then restore a copy that verifies."
@@ -68,8 +78,9 @@ def test_the_record_is_three_lines_of_ascii_that_a_person_can_read() -> None:
     assert record.endswith(b"\n")
     assert lines[0].startswith(f"safepoint/1 {KEY.id} ")
     assert lines[1] == (
-        '{"app":"invoice","created":"2026-11-15T12:00:00.000000+00:00",'
-        f'"digest":"{digest_of(PAYLOAD + chr(10).encode())}","previous":"{PREVIOUS}",'
+        '{"app":"invoice","created":"2026-11-15T12:00:00.000000Z",'
+        f'"digest":"{digest_of(PAYLOAD + chr(10).encode())}","kind":"state",'
+        f'"previous":"{PREVIOUS}",'
         '"sequence":2,"store":"invoices","thread":"order-7","tools":null}'
     )
     assert lines[2] == PAYLOAD.decode()
@@ -82,29 +93,140 @@ def test_the_digest_for_the_next_link_does_not_depend_on_the_key() -> None:
     assert by_one.digest == by_other.digest
 
 
-@pytest.mark.parametrize("bit", range(8))
-def test_every_flipped_bit_is_refused(bit: int) -> None:
+def read_by_seal(key: SigningKey) -> Reader:
+    keys = Keyring(key)
+    return lambda record: open_sealed(record, PLACE, keys)
+
+
+def read_by_link(record: bytes) -> Opened:
+    """As `verify` reads what is older than the anchor: by the digest that the next one names."""
+    return open_sealed(record, PLACE, KEYS, digest=LINK)
+
+
+def is_refused(reader: Reader, changed: bytes) -> bool:
+    try:
+        reader(changed)
+    except CheckpointError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("key", [KEY, PAIR], ids=["hmac-sha256", "ed25519"])
+def test_every_changed_byte_is_refused(key: SigningKey) -> None:
+    """Each byte, to each of the 255 other values with a MAC, and by each bit with a signature."""
+    record, reader = make(key=key), read_by_seal(key)
+    changes = range(1, 256) if key is KEY else [1 << bit for bit in range(8)]
+    through = [
+        (index, change)
+        for index in range(len(record))
+        for change in changes
+        if not is_refused(
+            reader, record[:index] + bytes([record[index] ^ change]) + record[index + 1 :]
+        )
+    ]
+    assert through == []
+
+
+@pytest.mark.parametrize("key", [KEY, PAIR], ids=["hmac-sha256", "ed25519"])
+def test_every_truncation_is_refused(key: SigningKey) -> None:
+    record, reader = make(key=key), read_by_seal(key)
+    assert [n for n in range(len(record)) if not is_refused(reader, record[:n])] == []
+    assert [n for n in range(1, len(record)) if not is_refused(reader, record[n:])] == []
+
+
+@pytest.mark.parametrize("key", [KEY, PAIR], ids=["hmac-sha256", "ed25519"])
+def test_every_inserted_byte_is_refused(key: SigningKey) -> None:
+    """At each place, each of the 256 values with a MAC, and some with a signature."""
+    record, reader = make(key=key), read_by_seal(key)
+    values = range(256) if key is KEY else b"\n \0A0="
+    through = [
+        (index, value)
+        for index in range(len(record) + 1)
+        for value in values
+        if not is_refused(reader, record[:index] + bytes([value]) + record[index:])
+    ]
+    assert through == []
+
+
+def test_every_flipped_bit_outside_the_signature_is_refused_by_a_link() -> None:
+    """The digest vouches for header and state; which signature stands above them, it cannot say."""
     record = make()
-    for index in range(len(record)):
-        changed = bytearray(record)
-        changed[index] ^= 1 << bit
-        with pytest.raises(CheckpointError):
-            open_sealed(bytes(changed), PLACE, KEYS)
+    signed = range(len("safepoint/1 0123456789abcdef "), record.index(b"\n"))
+    through = {
+        index
+        for index in range(len(record))
+        for bit in range(8)
+        if not is_refused(
+            read_by_link, record[:index] + bytes([record[index] ^ (1 << bit)]) + record[index + 1 :]
+        )
+    }
+    assert through <= set(signed)
 
 
-def test_every_truncation_is_refused() -> None:
-    record = make()
-    for length in range(len(record)):
-        with pytest.raises(CheckpointError):
-            open_sealed(record[:length], PLACE, KEYS)
+@pytest.mark.parametrize(("key", "other"), [(KEY, PAIR), (PAIR, KEY)])
+def test_a_signature_of_the_other_algorithm_is_refused(key: SigningKey, other: SigningKey) -> None:
+    """The key says which algorithm counts, whatever the record offers."""
+    signature = make(key=other).split(b"\n")[0].split(b" ")[2]
+    line_1, rest = make(key=key).split(b"\n", 1)
+    forged = b" ".join([*line_1.split(b" ")[:2], signature]) + b"\n" + rest
+    with pytest.raises(SealBroken):
+        open_sealed(forged, PLACE, Keyring(key, verify=[other]))
 
 
-@pytest.mark.parametrize("extra", [b"\n", b" ", b"\0", b"A", b"0", b"="])
-def test_every_inserted_byte_is_refused(extra: bytes) -> None:
-    record = make()
-    for index in range(len(record) + 1):
-        with pytest.raises(CheckpointError):
-            open_sealed(record[:index] + extra + record[index:], PLACE, KEYS)
+def test_a_link_to_another_record_is_refused() -> None:
+    with pytest.raises(SealBroken) as refusal:
+        open_sealed(make(), PLACE, KEYS, digest=digest_of(b"another"))
+    assert refusal.value.what == "order-7 #2 is not the one that #3 was sealed upon."
+
+
+@pytest.mark.parametrize("kind", ["state", "deleted"])
+def test_a_record_in_the_place_of_a_base_is_refused(kind: Kind) -> None:
+    record, _ = seal(PAYLOAD, PLACE, KEY, created=CREATED, previous=PREVIOUS, kind=kind)
+    open_sealed(record, PLACE, KEYS)
+    with pytest.raises(WrongPlace, match=f"order-7 #2 is of the kind {kind}, which does not"):
+        open_sealed(record, PLACE, KEYS, base=True)
+
+
+def test_a_base_in_the_place_of_a_record_is_refused() -> None:
+    record, _ = seal(PAYLOAD, PLACE, KEY, created=CREATED, previous=PREVIOUS, kind="base")
+    open_sealed(record, PLACE, KEYS, base=True)
+    with pytest.raises(WrongPlace, match="order-7 #2 is of the kind base"):
+        open_sealed(record, PLACE, KEYS)
+
+
+class Frozen:
+    """The heads as they were when a key was revoked."""
+
+    def __init__(self, head: Head | None) -> None:
+        self.head = head
+
+    def read(self, store: str, thread: str) -> Head | None:
+        return self.head if (store, thread) == ("invoices", "order-7") else None
+
+
+@pytest.mark.parametrize(
+    ("until", "last"),
+    [
+        (None, "here"),
+        (Head(1, PREVIOUS), "after #1"),
+        (Head(2, digest_of(b"another #2")), "after #2"),
+    ],
+)
+def test_a_record_of_a_revoked_key_is_refused_from_its_point_on(
+    until: Head | None, last: str
+) -> None:
+    keys = Keyring(SigningKey.generate(), revoked=[Revoked(KEY, until=Frozen(until))])
+    with pytest.raises(KeyRevoked) as refusal:
+        open_sealed(make(), PLACE, keys)
+    assert refusal.value.what == (
+        f"order-7 #2 is sealed by key {KEY.id}, which was revoked and does not count {last}."
+    )
+
+
+@pytest.mark.parametrize("until", [Head(2, LINK), Head(3, digest_of(b"a later one"))])
+def test_a_record_before_the_point_of_revocation_still_counts(until: Head) -> None:
+    keys = Keyring(SigningKey.generate(), revoked=[Revoked(KEY, until=Frozen(until))])
+    assert open_sealed(make(), PLACE, keys).key == KEY.id
 
 
 @given(st.binary(max_size=400))
@@ -135,7 +257,14 @@ def test_a_header_signed_by_the_key_but_malformed_is_refused(change: dict[str, o
         {"digest": None},
         {"digest": 7},
         {"created": "2026-11-15T12:00:00"},
+        {"created": "2026-13-15T12:00:00.000000Z"},
+        {"created": "2026-11-15T25:00:00.000000Z"},
+        {"created": "0000-11-15T12:00:00.000000Z"},
+        {"created": "2026-11-15T12:00:00.000000+00:00"},
         {"created": "yesterday"},
+        {"kind": "State"},
+        {"kind": None},
+        {"sequence": 10_000_000_000},
         {"created": None},
         {"app": "a b"},
         {"app": None},
@@ -253,7 +382,7 @@ def test_a_record_over_the_limit_is_refused_before_anything_else() -> None:
 def test_times_are_kept_in_utc() -> None:
     berlin = datetime(2026, 11, 15, 13, 0, tzinfo=timezone(timedelta(hours=1)))
     _, opened = seal(PAYLOAD, PLACE, KEY, created=berlin, previous=PREVIOUS)
-    assert opened.header.created == "2026-11-15T12:00:00.000000+00:00"
+    assert opened.header.created == "2026-11-15T12:00:00.000000Z"
 
 
 @pytest.mark.parametrize("app", ["a b", "a\nb", "x" * 129, "é"])
