@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor
+from safepoint.chain import Head
 from safepoint.checkpoint import Checkpoint
 from safepoint.codec import Codec
 from safepoint.errors import (
+    AnchorError,
+    AnchorMismatch,
+    AnchorUnavailable,
     CheckpointError,
     CodecError,
     ConfigurationError,
     Conflict,
     DecodeError,
     EncodeError,
+    Forked,
     InvalidId,
     KeyRefused,
+    KeyRevoked,
     LimitExceeded,
     NotFound,
     RecordMalformed,
     RecordsMissing,
+    RolledBack,
     SealBroken,
     SealError,
     StorageError,
     StorageFull,
     StorageUnavailable,
+    ThreadDeleted,
     UnknownKey,
     UnsafeLocation,
     WorkflowError,
     WorkflowMismatch,
     WrongPlace,
 )
-from safepoint.keys import Keyring, SigningKey
+from safepoint.keys import Keyring, Revoked, SigningKey, VerifyingKey
 from safepoint.ledger import Ledger
 from safepoint.limits import Limits
 from safepoint.storage import (
@@ -39,6 +48,10 @@ from safepoint.storage import (
 from safepoint.workflow import Run, Workflow
 
 __all__ = [
+    "Anchor",
+    "AnchorError",
+    "AnchorMismatch",
+    "AnchorUnavailable",
     "Checkpoint",
     "CheckpointError",
     "CheckpointStorage",
@@ -48,10 +61,15 @@ __all__ = [
     "Conflict",
     "DecodeError",
     "EncodeError",
+    "FileAnchor",
     "FileCheckpointStorage",
+    "Forked",
+    "Head",
+    "InMemoryAnchor",
     "InMemoryCheckpointStorage",
     "InvalidId",
     "KeyRefused",
+    "KeyRevoked",
     "Keyring",
     "Ledger",
     "LimitExceeded",
@@ -59,6 +77,8 @@ __all__ = [
     "NotFound",
     "RecordMalformed",
     "RecordsMissing",
+    "Revoked",
+    "RolledBack",
     "Run",
     "SealBroken",
     "SealError",
@@ -66,8 +86,10 @@ __all__ = [
     "StorageError",
     "StorageFull",
     "StorageUnavailable",
+    "ThreadDeleted",
     "UnknownKey",
     "UnsafeLocation",
+    "VerifyingKey",
     "Workflow",
     "WorkflowError",
     "WorkflowMismatch",

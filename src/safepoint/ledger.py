@@ -1,30 +1,31 @@
-"""Ledger: a storage with its keys, and the only thing that an application talks to."""
+"""Ledger: a storage with its keys and its anchor, and all that an application talks to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final, Literal
 
+from safepoint._ledger import guards, retention, transfer
+from safepoint._ledger.view import View, refuse_deleted
+from safepoint._ledger.walk import Progress, span_of, verify, walk
+from safepoint.anchor import Anchor
+from safepoint.chain import Head
 from safepoint.checkpoint import Checkpoint
 from safepoint.codec import Codec
 from safepoint.errors import (
+    AnchorUnavailable,
     CheckpointError,
     ConfigurationError,
     Conflict,
-    NotFound,
-    RecordsMissing,
-    StorageUnavailable,
-    WrongPlace,
+    Forked,
+    quoted,
 )
+from safepoint.header import Place
 from safepoint.ids import check_name, check_sequence
 from safepoint.keys import Keyring
-from safepoint.seal import Opened, Place, open_sealed, seal
+from safepoint.seal import Opened, seal
 from safepoint.storage.base import CheckpointStorage
-
-_REMEMBERED_HEADS = 1024
-_METHODS = ("append", "read", "head", "threads")
 
 
 class Ledger:
@@ -50,10 +51,15 @@ class Ledger:
             store is refused here. It comes from you, never from the storage.
         keys: the key that seals and the keys that are trusted.
         codec: turns state into bytes and back. Give it your own types: `Codec([Invoice])`.
+        anchor: remembers the head of each thread where the storage's writer cannot write. Without
+            one, nobody notices that the newest checkpoints were cut off.
+        anchor_every: after how many checkpoints a save moves the anchor. What is newer than the
+            anchor could be cut off unnoticed.
 
     Raises:
-        ConfigurationError: an argument is of the wrong type.
+        ConfigurationError: an argument is of the wrong kind, or storage and anchor are one place.
         InvalidId: `store` is outside the grammar.
+        KeyRefused: a key lies inside the storage folder.
     """
 
     def __init__(
@@ -63,20 +69,42 @@ class Ledger:
         store: str,
         keys: Keyring,
         codec: Codec | None = None,
+        anchor: Anchor | None = None,
+        anchor_every: int = 1,
     ) -> None:
-        _expect("keys", keys, Keyring, "Keyring(SigningKey.from_file(path))")
-        _expect("codec", codec, (Codec, type(None)), "Codec([Invoice])")
-        if not all(callable(getattr(storage, method, None)) for method in _METHODS):
-            raise ConfigurationError(
-                f"Ledger takes a storage, and was given {type(storage).__name__}.",
-                f"Give it an object with the methods {', '.join(_METHODS)}:"
-                " FileCheckpointStorage(path).",
-            )
-        self.storage = storage
-        self.store = check_name("store", store)
-        self.keys = keys
-        self.codec = codec if codec is not None else Codec()
-        self._heads: dict[str, tuple[int, str]] = {}
+        guards.check_kind("keys", keys, Keyring, "Keyring(SigningKey.from_file(path))")
+        guards.check_kind("codec", codec, (Codec, type(None)), "Codec([Invoice])")
+        guards.check_count("anchor_every", anchor_every)
+        guards.check_methods(
+            "a storage", storage, guards.STORAGE, "FileCheckpointStorage(storage_path)"
+        )
+        if anchor is not None:
+            guards.check_methods("an anchor", anchor, guards.ANCHOR, "FileAnchor(anchor_path)")
+        guards.check_apart(storage, keys, anchor)
+        self.codec: Final = codec if codec is not None else Codec()
+        self.anchor_every: Final = anchor_every
+        limits = self.codec.limits
+        self._view = View(storage, check_name("store", store), keys, anchor, limits)
+
+    @property
+    def storage(self) -> CheckpointStorage:
+        """Where sealed bytes are kept."""
+        return self._view.storage
+
+    @property
+    def store(self) -> str:
+        """The name of this store."""
+        return self._view.store
+
+    @property
+    def keys(self) -> Keyring:
+        """The key that seals and the keys that are trusted."""
+        return self._view.keys
+
+    @property
+    def anchor(self) -> Anchor | None:
+        """What remembers the head of each thread."""
+        return self._view.anchor
 
     def save(
         self,
@@ -86,6 +114,7 @@ class Ledger:
         app: str = "",
         tools: str | None = None,
         after: int | None = None,
+        anchor: Literal["now"] | None = None,
     ) -> Checkpoint:
         """Seal `state` as the thread's next checkpoint. When this returns, it is durable.
 
@@ -98,49 +127,64 @@ class Ledger:
             tools: the digest of the tool set in force.
             after: the sequence that you built on, 0 for a new thread. If the thread has moved on
                 since, the save is refused and nothing is lost.
+            anchor: `"now"` before a step that cannot be undone: when this returns, the checkpoint
+                is anchored too, whatever `anchor_every` says.
 
         Raises:
             InvalidId: the thread, `app` or `tools` is outside its grammar.
             EncodeError: the state holds something that could not be restored.
             LimitExceeded: the state is too large, too deep or has too many values.
             Conflict: another writer was first.
+            ThreadDeleted: the thread was deleted.
             SealError: the checkpoint to build on does not verify.
+            RolledBack: the storage ends before what the anchor has seen.
             StorageError: the storage refused. Nothing was saved.
+            AnchorUnavailable: the anchor cannot be read, and nothing was saved; or it cannot be
+                written, and the message says that the checkpoint is saved.
         """
         check_name("thread", thread)
+        if anchor is not None:
+            self._require_anchor()
+            if anchor != "now":
+                raise ConfigurationError(
+                    f"A save was given {quoted(anchor)} as anchor.", 'Write anchor="now".'
+                )
         payload = self.codec.encode(state)
-        head = self._head(thread)
-        if after is not None and after != head:
+        head, anchored = self._view.tip(thread)
+        number = head.sequence if head else 0
+        if after is not None and after != number:
             raise Conflict(
-                f"{thread} is at #{head}, and this save builds on #{after}.",
+                f"{thread} is at #{number}, and this save builds on #{after}.",
                 "Nothing was overwritten. Load the latest, and decide again.",
             )
-        previous = self._digest_at(thread, head) if head else None
         record, opened = seal(
             payload,
-            Place(self.store, thread, head + 1),
+            Place(self.store, thread, number + 1),
             self.keys.signing,
             created=datetime.now(UTC),
-            previous=previous,
+            previous=head.digest if head else None,
             app=app,
             tools=tools,
         )
-        with _storage_errors("keep", thread):
-            self.storage.append(thread, head + 1, record)
-        self._remember(thread, head + 1, opened.digest)
+        self._append(thread, record, opened, anchored, now=anchor == "now")
         return _checkpoint(opened, state)
 
     def load(self, thread: str, sequence: int) -> Checkpoint:
         """Return the checkpoint at `sequence`, verified.
 
+        An old one is verified by its own seal. That nobody who stole a key rewrote it, only
+        `verify` and `history` prove, which follow every link.
+
         Raises:
             InvalidId: the thread or the sequence is outside its grammar.
             NotFound: there is none.
+            ThreadDeleted: the thread was deleted.
             SealError: it does not verify. Nothing in it was decoded.
+            AnchorError: the storage contradicts the anchor, or that cannot be asked.
             DecodeError: it holds a type that this ledger's codec does not know.
         """
-        opened = self._open(check_name("thread", thread), check_sequence(sequence))
-        return _checkpoint(opened, self.codec.decode(opened.payload))
+        opened = self._view.at(check_name("thread", thread), check_sequence(sequence))
+        return self._decoded(opened)
 
     def latest(self, thread: str) -> Checkpoint:
         """Return the newest checkpoint, verified. It never falls back to an older one.
@@ -148,93 +192,214 @@ class Ledger:
         Raises:
             NotFound: the thread has no checkpoint.
             SealError: the newest one does not verify.
+            AnchorError: it does not extend what the anchor has seen, or that cannot be asked.
         """
-        head = self._head(check_name("thread", thread))
-        if not head:
-            raise NotFound(
-                f"There is no checkpoint of {thread} in store {self.store}.",
-                "Start the workflow, or check the name of the thread and the storage's path.",
-            )
-        return self.load(thread, head)
+        return self._decoded(self._view.latest(check_name("thread", thread)))
 
     def history(self, thread: str) -> Iterator[Checkpoint]:
         """Return each checkpoint, oldest first; each is verified, and that it follows the last.
 
         Raises:
             SealError: one does not verify. Those before it were already handed out.
+            NotFound: the next one was pruned while you looked at the last.
+            AnchorError: the storage contradicts the anchor, or that cannot be asked.
         """
-        for opened in self._walk(thread):
-            yield _checkpoint(opened, self.codec.decode(opened.payload))
+        for opened in walk(self._view, check_name("thread", thread)):
+            yield self._decoded(opened)
 
-    def verify(self, thread: str) -> int:
+    def verify(self, thread: str, *, progress: Progress | None = None) -> int:
         """Verify each checkpoint of a thread and each link, without decoding any state.
+
+        Args:
+            thread: the thread.
+            progress: called with how many are done and how many there are, as `Bar` takes it.
 
         Returns:
             How many there are.
 
         Raises:
             SealError: one does not verify, or does not follow the one before it.
+            AnchorError: the storage contradicts the anchor, or that cannot be asked.
         """
-        return sum(1 for _ in self._walk(thread))
+        return verify(self._view, check_name("thread", thread), progress)
 
     def threads(self) -> list[str]:
-        """Return the names of the threads in the storage, sorted. Names are not verified."""
-        with _storage_errors("list", "the threads"):
-            return sorted(self.storage.threads())
+        """Return the names of the threads that the storage has or the anchor knows, sorted.
 
-    def __repr__(self) -> str:
-        return f"Ledger(store={self.store!r}, storage={type(self.storage).__name__}, {self.keys!r})"
+        Names are not verified; a thread that somebody removed is listed if it was anchored.
+        """
+        with guards.storage_errors("list", "the threads"):
+            names = set(self.storage.threads())
+        if self.anchor is not None:
+            with guards.anchor_errors("list", "the threads"):
+                names.update(self.anchor.threads(self.store))
+        return sorted(names)
 
-    def _head(self, thread: str) -> int:
-        known = self._heads.get(thread, (0, ""))[0]  # before asking: others may save meanwhile
-        with _storage_errors("find the latest of", thread):
-            head = self.storage.head(thread)
-            if type(head) is not int or head < 0:
-                raise TypeError
-        if head < known:
-            raise RecordsMissing(
-                f"{thread} ended at #{known}, and now ends at #{head}.",
-                "Records were removed while this process ran. Put them back from a backup.",
-            )
+    def anchor_now(self, thread: str) -> Head:
+        """Verify a whole thread and move the anchor to its head, as after turning anchoring on.
+
+        Raises:
+            ConfigurationError: there is no anchor.
+            NotFound: the thread has no checkpoint.
+            CheckpointError: the thread does not verify, or the anchor cannot be written.
+        """
+        anchor = self._require_anchor()
+        self.verify(thread)
+        opened = self._view.latest(thread)
+        head = Head(opened.header.sequence, opened.digest)
+        with guards.anchor_errors("be moved for", thread):
+            anchor.advance(self.store, thread, head)
         return head
 
-    def _open(self, thread: str, sequence: int) -> Opened:
-        with _storage_errors("read", f"{thread} #{sequence}"):
-            record = self.storage.read(thread, sequence)
-            if not isinstance(record, bytes):
-                raise TypeError
-        place = Place(self.store, thread, sequence)
-        return open_sealed(record, place, self.keys, limits=self.codec.limits)
+    def prune(self, thread: str, *, keep: int) -> int:
+        """Verify a thread, then remove all but the newest `keep` checkpoints.
 
-    def _walk(self, thread: str) -> Iterator[Opened]:
-        previous: str | None = None
-        for sequence in range(1, self._head(check_name("thread", thread)) + 1):
-            opened = self._open(thread, sequence)
-            if opened.header.previous != previous:
-                raise WrongPlace(
-                    f"{thread} #{sequence} does not follow the #{sequence - 1} that is stored.",
-                    "One of the two was replaced. Restore both from a copy that verifies.",
-                )
-            previous = opened.digest
-            yield opened
+        A signed base says where the thread begins now, so that what is left still verifies.
 
-    def _digest_at(self, thread: str, sequence: int) -> str:
-        known = self._heads.get(thread)
-        if known is not None and known[0] == sequence:
-            return known[1]
-        return self._open(thread, sequence).digest
+        Returns:
+            How many were removed.
 
-    def _remember(self, thread: str, sequence: int, digest: str) -> None:
-        if len(self._heads) >= _REMEMBERED_HEADS:
-            self._heads.clear()
-        self._heads[thread] = (sequence, digest)
+        Raises:
+            ConfigurationError: the storage cannot remove records, or `keep` is not 1 or more.
+            NotFound: the thread has no checkpoint.
+            CheckpointError: the thread does not verify. Nothing was removed.
+        """
+        guards.check_count("keep", keep)
+        retention.retaining(self._view)
+        if self.anchor is None:
+            self.verify(thread)
+            head = self._view.latest(thread).header.sequence
+        else:
+            head = self.anchor_now(thread).sequence  # so that the anchored record stays
+        begins = span_of(self._view, thread).first
+        first = max(head - keep + 1, begins)  # an interrupted prune to the same place is finished
+        return retention.cut(self._view, thread, first) if first > 1 else 0
 
+    def delete(self, thread: str) -> Head:
+        """Delete a thread, and leave a signed record that says so. Its name stays taken.
 
-def _expect(name: str, value: object, kind: type | tuple[type, ...], example: str) -> None:
-    if not isinstance(value, kind):
-        raise ConfigurationError(
-            f"Ledger was given {type(value).__name__} as {name}.", f"Write {name}={example}."
+        Interrupted, it can be called again, and finishes.
+
+        Raises:
+            NotFound: the thread has no checkpoint.
+            ConfigurationError: the storage cannot remove records.
+            CheckpointError: the thread does not verify. Nothing was removed.
+        """
+        retention.retaining(self._view)
+        self.verify(thread)
+        opened = self._view.latest(thread)
+        if opened.header.kind != "deleted":
+            anchored = self._view.anchored(thread)
+            place = Place(self.store, thread, opened.header.sequence + 1)
+            record, opened = retention.statement(self._view, place, "deleted", opened.digest)
+            self._append(thread, record, opened, anchored, now=self.anchor is not None)
+        elif self.anchor is not None:
+            self.anchor_now(thread)  # whoever wrote it may have died before this
+        retention.cut(self._view, thread, opened.header.sequence)
+        return Head(opened.header.sequence, opened.digest)
+
+    def copy_to(
+        self,
+        target: Ledger,
+        *,
+        threads: Iterable[str] | None = None,
+        progress: Progress | None = None,
+    ) -> int:
+        """Verify each thread, and copy it into the target's storage, sealed by the target's key.
+
+        The links do not depend on the key, so the anchor stays right. What is there already is
+        compared and left alone, so an interrupted copy goes on where it was.
+
+        Returns:
+            How many records the threads have.
+
+        Raises:
+            ConfigurationError: the target is another store, or the same storage.
+            Conflict: the target has another record at some place.
+            CheckpointError: a thread does not verify. Nothing of that thread was copied.
+        """
+        if target.store != self.store:
+            raise ConfigurationError(
+                f"A record of store {self.store} means nothing in store {target.store}.",
+                f"Open the target with store={self.store!r}.",
+            )
+        guards.check_other(self.storage, target.storage)
+        if isinstance(threads, str):
+            raise ConfigurationError(
+                "copy_to was given a single name as threads.", f"Write threads=[{quoted(threads)}]."
+            )
+        names = self.threads() if threads is None else [check_name("thread", t) for t in threads]
+        return sum(
+            transfer.copy_thread(self._view, target._view, thread, progress) for thread in names
         )
+
+    def accept_loss(self, thread: str) -> tuple[Head | None, Head | None]:
+        """Verify what the storage has of a thread, and set the anchor back to that.
+
+        For an operator who restored a backup and knows what is missing: from now on nobody will
+        notice that there ever was more.
+
+        Returns:
+            What the anchor had seen, and what it says now.
+
+        Raises:
+            ConfigurationError: there is no anchor, or it cannot be set back.
+            CheckpointError: what is there does not verify.
+        """
+        anchor = self._require_anchor()
+        rewind = getattr(anchor, "rewind", None)
+        if not callable(rewind):
+            raise ConfigurationError(
+                f"{type(anchor).__name__} cannot be set back.", "Do it where the anchor is kept."
+            )
+        before = self._view.anchored(check_name("thread", thread))
+        bare = View(self.storage, self.store, self.keys, None, self.codec.limits)
+        after = None
+        for opened in walk(bare, thread):
+            after = Head(opened.header.sequence, opened.digest)
+        with guards.anchor_errors("be set back for", thread):
+            rewind(self.store, thread, after)
+        self._view.forget(thread)
+        return before, after
+
+    def __repr__(self) -> str:
+        anchor = "" if self.anchor is None else f", anchor={type(self.anchor).__name__}"
+        storage = type(self.storage).__name__
+        return f"Ledger(store={self.store!r}, storage={storage}{anchor}, {self.keys!r})"
+
+    def _decoded(self, opened: Opened) -> Checkpoint:
+        refuse_deleted(opened)
+        return _checkpoint(opened, self.codec.decode(opened.payload))
+
+    def _require_anchor(self) -> Anchor:
+        if self.anchor is None:
+            raise ConfigurationError(
+                "This ledger has no anchor.", "Write Ledger(..., anchor=FileAnchor(path))."
+            )
+        return self.anchor
+
+    def _append(
+        self, thread: str, record: bytes, opened: Opened, anchored: Head | None, *, now: bool
+    ) -> None:
+        head = Head(opened.header.sequence, opened.digest)
+        with guards.storage_errors("keep", thread):
+            self.storage.append(thread, head.sequence, record)
+        due = anchored is None or head.sequence - anchored.sequence >= self.anchor_every
+        if self.anchor is not None and (now or due):
+            try:
+                with guards.anchor_errors("be moved for", thread):
+                    self.anchor.advance(self.store, thread, head)
+            except Forked:
+                raise
+            except CheckpointError as error:
+                raise AnchorUnavailable(
+                    f"{thread} {head} is saved, but not anchored. {error.what}",
+                    "Nothing is lost. Mend the anchor; the next save, or Ledger.anchor_now, moves"
+                    " it.",
+                ) from error
+            anchored = head
+        if opened.header.kind == "state":
+            self._view.remember(thread, head, anchored)
 
 
 def _checkpoint(opened: Opened, state: Any) -> Checkpoint:
@@ -250,17 +415,3 @@ def _checkpoint(opened: Opened, state: Any) -> Checkpoint:
         tools=header.tools,
         state=state,
     )
-
-
-@contextmanager
-def _storage_errors(doing: str, what: str) -> Iterator[None]:
-    """Turn whatever a custom storage raises into an error of the tree."""
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except Exception as error:
-        raise StorageUnavailable(
-            f"The storage could not {doing} {what}: it raised {type(error).__name__}.",
-            "See the error it came from, and make the storage raise errors of safepoint.errors.",
-        ) from error

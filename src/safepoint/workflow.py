@@ -60,9 +60,16 @@ class Workflow:
     Args:
         name: the workflow's name; a checkpoint of another workflow is refused.
         steps: functions, in order. Their names are what a checkpoint remembers.
+        anchor_before: the steps that cannot be undone. The checkpoint before each of them is
+            anchored at once, whatever the ledger's interval.
+
+    Raises:
+        WorkflowError: the steps are none, not plain functions, or two of one name.
     """
 
-    def __init__(self, name: str, steps: Iterable[Step]) -> None:
+    def __init__(
+        self, name: str, steps: Iterable[Step], *, anchor_before: Iterable[Step] = ()
+    ) -> None:
         self.name = check_name("workflow", name)
         named = [(_step_name(step), step) for step in steps]
         self.steps = dict(named)
@@ -70,6 +77,12 @@ class Workflow:
             raise WorkflowError(
                 f"The workflow {name} needs one or more steps with different names.",
                 "Give each step a function of its own.",
+            )
+        self.anchor_before = frozenset(_step_name(step) for step in anchor_before)
+        if not self.anchor_before <= set(self.steps):
+            raise WorkflowError(
+                f"The workflow {name} has no step to anchor before.",
+                "Name steps of this workflow in anchor_before.",
             )
 
     def start(self, ledger: SavesAndLoads, /, thread: str, **state: Any) -> Run:
@@ -204,7 +217,12 @@ class Run:
     def capture(self) -> Checkpoint:
         """Save the run as it is now, as the thread's next checkpoint."""
         saved = {"done": list(self.done), "state": copy.deepcopy(self.state)}
-        checkpoint = self._ledger.save(self.thread, saved, app=self.workflow.name, after=self.head)
+        anchor: dict[str, Any] = (
+            {"anchor": "now"} if self.next in self.workflow.anchor_before else {}
+        )
+        checkpoint = self._ledger.save(
+            self.thread, saved, app=self.workflow.name, after=self.head, **anchor
+        )
         self.head = checkpoint.sequence
         return checkpoint
 

@@ -21,7 +21,7 @@ from safepoint import (
     Ledger,
     LimitExceeded,
     NotFound,
-    RecordsMissing,
+    RolledBack,
     SealBroken,
     SealError,
     SigningKey,
@@ -165,7 +165,7 @@ def test_many_threads_do_not_grow_the_memory_of_heads() -> None:
     for n in range(1100):
         ledger.save(f"t-{n}", n)
     ledger.save("t-0", "again")
-    assert len(ledger._heads) <= 1024
+    assert len(ledger._view._seen) <= 1024
     assert [c.state for c in ledger.history("t-0")] == [0, "again"]
 
 
@@ -314,14 +314,15 @@ def test_a_thread_that_shrinks_while_the_process_runs_is_refused() -> None:
         ledger.save("order-7", n)
     older = InMemoryCheckpointStorage()
     older.append("order-7", 1, storage.read("order-7", 1))
-    ledger.storage = older
-    with pytest.raises(RecordsMissing) as refusal:
+    ledger._view.storage = older
+    with pytest.raises(RolledBack) as refusal:
         ledger.latest("order-7")
     assert str(refusal.value) == (
-        "order-7 ended at #3, and now ends at #1. "
-        "Records were removed while this process ran. Put them back from a backup."
+        "order-7 ends at #1, and this process has seen #3. Checkpoints were cut off, or an older "
+        "copy was restored, while it ran. Put back what is missing; if you restored on purpose, "
+        "open the ledger anew."
     )
-    with pytest.raises(RecordsMissing):
+    with pytest.raises(RolledBack):
         ledger.save("order-7", 9)
 
 

@@ -14,6 +14,7 @@ import pytest
 from safepoint import (
     Codec,
     Conflict,
+    InMemoryAnchor,
     InMemoryCheckpointStorage,
     InvalidId,
     Keyring,
@@ -300,3 +301,42 @@ def test_resume_works_in_another_process(tmp_path: Path) -> None:
     assert process("start").returncode == 9
     resumed = process("resume")
     assert (resumed.stdout, resumed.stderr) == ("42 3\n", "")
+
+
+def test_the_checkpoint_before_a_step_that_cannot_be_undone_is_anchored() -> None:
+    anchor = InMemoryAnchor()
+    ledger = Ledger(
+        InMemoryCheckpointStorage(),
+        store="invoices",
+        keys=Keyring(SigningKey.generate()),
+        anchor=anchor,
+        anchor_every=100,
+    )
+    seen = []
+
+    def fetch(state: dict[str, Any]) -> dict[str, Any]:
+        return {"amount": 42}
+
+    def approve(state: dict[str, Any]) -> dict[str, Any]:
+        return {"approved": True}
+
+    def pay(state: dict[str, Any]) -> dict[str, Any]:
+        seen.append(anchor.read("invoices", "order-7"))
+        return {"paid": True}
+
+    workflow = Workflow("invoice", [fetch, approve, pay], anchor_before=[pay])
+    run = workflow.start(ledger, thread="order-7")
+    assert [head.sequence for head in seen if head] == [3]
+    assert run.head == 4
+
+
+def test_only_a_step_of_the_workflow_can_be_anchored_before() -> None:
+    def other(state: dict[str, Any]) -> None:
+        pass
+
+    with pytest.raises(WorkflowError, match="has no step to anchor before"):
+        Workflow("invoice", [nothing], anchor_before=[other])
+
+
+def nothing(state: dict[str, Any]) -> None:
+    pass

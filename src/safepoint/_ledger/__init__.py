@@ -1,0 +1,3 @@
+"""The parts of the ledger."""
+
+from __future__ import annotations

@@ -1,0 +1,136 @@
+"""What a storage or an anchor of somebody else's may raise or return, made ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safepoint.errors import (
+    AnchorUnavailable,
+    CheckpointError,
+    ConfigurationError,
+    KeyRefused,
+    StorageUnavailable,
+    quoted,
+    shell,
+)
+from safepoint.keys import Keyring
+
+STORAGE = ("append", "read", "head", "threads")
+RETENTION = ("base", "prune")
+ANCHOR = ("read", "advance", "threads")
+
+
+@contextmanager
+def storage_errors(doing: str, what: str) -> Iterator[None]:
+    """Turn whatever a custom storage raises into an error of the tree."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise StorageUnavailable(
+            f"The storage could not {doing} {what}: it raised {type(error).__name__}.",
+            "See the error it came from, and make the storage raise errors of safepoint.errors.",
+        ) from error
+
+
+@contextmanager
+def anchor_errors(doing: str, what: str) -> Iterator[None]:
+    """Turn whatever a custom anchor raises into an error of the tree."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise AnchorUnavailable(
+            f"The anchor could not {doing} {what}: it raised {type(error).__name__}.",
+            "Nothing is loaded without it. See the error it came from, and mend the anchor.",
+        ) from error
+
+
+def check_kind(name: str, value: object, kind: type | tuple[type, ...], example: str) -> None:
+    """Refuse an argument that is of another type.
+
+    Raises:
+        ConfigurationError: it is.
+    """
+    if not isinstance(value, kind):
+        raise ConfigurationError(
+            f"Ledger was given {type(value).__name__} as {name}.", f"Write {name}={example}."
+        )
+
+
+def check_count(name: str, value: object) -> None:
+    """Refuse anything but a whole number from 1 up.
+
+    Raises:
+        ConfigurationError: it is something else.
+    """
+    if type(value) is not int or value < 1:
+        raise ConfigurationError(
+            f"{name} is {quoted(value)}, and must be a whole number from 1 up.",
+            f"Write {name}=1, or more.",
+        )
+
+
+def check_methods(name: str, value: object, methods: tuple[str, ...], example: str) -> None:
+    """Refuse an object that lacks one of the methods.
+
+    Raises:
+        ConfigurationError: it does.
+    """
+    if not all(callable(getattr(value, method, None)) for method in methods):
+        raise ConfigurationError(
+            f"Ledger takes {name}, and was given {type(value).__name__}.",
+            f"Give it an object with the methods {', '.join(methods)}: {example}.",
+        )
+
+
+def check_apart(storage: Any, keys: Keyring, anchor: Any) -> None:
+    """Refuse a key or an anchor that whoever can write the storage could write or read too.
+
+    Raises:
+        KeyRefused: a key's file is inside the storage folder.
+        ConfigurationError: the anchor is inside the storage folder, or around it.
+    """
+    folder = _folder(storage)
+    if folder is None:
+        return
+    for key in keys:
+        if key.path is not None and key.path.resolve().is_relative_to(folder):
+            raise KeyRefused(
+                f"The key {shell(str(key.path))} is inside the storage folder.",
+                "Whoever reads the storage would hold the key. Move it to a folder of its own, and"
+                " replace it if anyone may have read it.",
+            )
+    apart = _folder(anchor)
+    if apart is not None and (apart.is_relative_to(folder) or folder.is_relative_to(apart)):
+        raise ConfigurationError(
+            f"The anchor {shell(str(apart))} is in one place with the storage"
+            f" {shell(str(folder))}.",
+            "Whoever rolls back one would roll back the other. Give the anchor a folder elsewhere,"
+            " best of another user or machine.",
+        )
+
+
+def check_other(storage: object, target: object) -> None:
+    """Refuse to copy a storage into itself, where every record would be left as it is.
+
+    Raises:
+        ConfigurationError: both are one.
+    """
+    folder = _folder(storage)
+    if storage is target or (folder is not None and folder == _folder(target)):
+        raise ConfigurationError(
+            "Source and target are one storage, so nothing would be sealed anew.",
+            "Copy into a new, empty storage, and use that one from then on.",
+        )
+
+
+def _folder(value: object) -> Path | None:
+    path = getattr(value, "path", None)
+    return Path(path).resolve() if isinstance(path, (str, os.PathLike)) else None
