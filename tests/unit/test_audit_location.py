@@ -339,7 +339,7 @@ def test_of_many_bad_records_twenty_are_shown_and_the_rest_counted(root: Path) -
     found = lines(root)
     assert len(found) == 21
     assert found[-1] == (
-        f"SP04 error: There are 8 more findings about records below {root}."
+        f"SP04 error: There are 8 more findings like these about {root}."
         " Mend those above, and run the audit again."
     )
 

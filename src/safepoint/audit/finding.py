@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
+
+from safepoint.errors import shell
+
+Severity = Literal["error", "warning", "note"]
+
+SHOWN: Final = 20
+_WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,14 +23,31 @@ class Finding:
         severity: "error" if it is unsafe, "warning" if it may be, "note" if you should know.
         what: what was found, as one sentence on one line.
         do: what to do, with the command to run where there is one.
-        where: the path that it is about, as it is.
+        where: the path, or the thread, that it is about, as it is.
     """
 
     rule: str
-    severity: Literal["error", "warning", "note"]
+    severity: Severity
     what: str
     do: str
     where: str
 
     def __str__(self) -> str:
         return f"{self.rule} {self.severity}: {self.what} {self.do}"
+
+
+def shortened(findings: Iterable[Finding], rule: str, where: str) -> list[Finding]:
+    """Return the worst of many, and one more that says how many others there are."""
+    worst = sorted(findings, key=lambda finding: _WORST_FIRST.index(finding.severity))
+    shown, left = worst[:SHOWN], worst[SHOWN:]
+    if left:
+        shown.append(
+            Finding(
+                rule,
+                left[0].severity,
+                f"There are {len(left)} more findings like these about {shell(where)}.",
+                "Mend those above, and run the audit again.",
+                where,
+            )
+        )
+    return shown

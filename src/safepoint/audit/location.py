@@ -10,10 +10,10 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from itertools import islice
+from contextlib import suppress
 from pathlib import Path
 
-from safepoint.audit.finding import Finding
+from safepoint.audit.finding import Finding, shortened
 from safepoint.errors import StorageError, StorageUnavailable, shell
 from safepoint.location import (
     absolute,
@@ -26,7 +26,6 @@ from safepoint.location import (
 from safepoint.storage._posix import require_posix, translated
 from safepoint.storage.file import RECORD_NAME, TEMPS, is_thread
 
-SHOWN_RECORDS = 20
 NETWORK = frozenset(["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"])
 _OTHERS_READ = stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH
 
@@ -177,24 +176,13 @@ def _contents(path: str) -> Iterator[Finding]:
         return
     try:
         yield from _folders(path)
-        records = _records(path)
-        yield from islice(records, SHOWN_RECORDS)
-        more = sum(1 for _ in records)
+        yield from shortened(_records(path), "SP04", path)
     except OSError as error:
         yield Finding(
             "SP04",
             "note",
             f"What is inside {shell(path)} could not be looked at ({error.strerror}).",
             "Run the audit as the user who owns the folder.",
-            path,
-        )
-        return
-    if more:
-        yield Finding(
-            "SP04",
-            "error",
-            f"There are {more} more findings about records below {shell(path)}.",
-            "Mend those above, and run the audit again.",
             path,
         )
 
@@ -217,7 +205,8 @@ def _records(path: str) -> Iterator[Finding]:
             continue
         for record in child.iterdir():
             if RECORD_NAME.match(record.name):
-                yield from _record(record, str(temps) if temps.is_dir() else None)
+                with suppress(FileNotFoundError):  # pruned a moment ago
+                    yield from _record(record, str(temps) if temps.is_dir() else None)
 
 
 def _record(record: Path, temps: str | None) -> Iterator[Finding]:

@@ -13,23 +13,20 @@ import json
 import os
 import pickletools
 import re
-import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
+from safepoint.audit.files import content, existing_folder, files, unclear, unlisted
 from safepoint.audit.finding import Finding
-from safepoint.errors import StorageUnavailable, shell
-from safepoint.location import absolute
+from safepoint.errors import shell
 
 LOOKED_AT = 64 * 1024 * 1024
 _MANY = 200_000
 _BASE64 = re.compile(rb'"([A-Za-z0-9+/]{8,}={0,2})"')
 _NAMES = re.compile(r"[A-Za-z_][\w.]* [A-Za-z_][\w.]*\Z")
 _DO = "Keep other writers out, and move the state to a format that cannot execute."
-_OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class _Unclear(Exception):
@@ -46,26 +43,18 @@ def check_pickles(folder: str | os.PathLike[str]) -> list[Finding]:
     Raises:
         StorageUnavailable: there is no such folder.
     """
-    path = absolute(folder)
-    if not Path(path).is_dir():
-        raise StorageUnavailable(f"{shell(path)} is not a folder.", "Name the folder to look at.")
     findings: list[Finding] = []
-
-    def closed(error: OSError) -> None:
-        findings.append(_note(str(error.filename), f"cannot be listed ({error.strerror})"))
-
-    for parent, _, names in os.walk(path, onerror=closed):
-        for name in sorted(names):
-            file = os.path.join(parent, name)  # noqa: PTH118  names may be any bytes
-            try:
-                what = _look(file)
-            except (OSError, _Unclear) as error:
-                reason = error.strerror if isinstance(error, OSError) else error
-                findings.append(_note(file, f"cannot be looked at as a whole ({reason})"))
-            else:
-                if what is not None:
-                    findings.append(Finding("SP03", "warning", f"{shell(file)} {what}.", _DO, file))
-    return findings
+    closed: list[OSError] = []
+    for file in files(existing_folder(folder), closed):
+        try:
+            what = _look(file)
+        except (OSError, _Unclear) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            findings.append(unclear("SP03", file, reason))
+        else:
+            if what is not None:
+                findings.append(Finding("SP03", "warning", f"{shell(file)} {what}.", _DO, file))
+    return findings + unlisted("SP03", closed)
 
 
 def is_pickle(data: bytes) -> bool:
@@ -89,19 +78,11 @@ def is_pickle(data: bytes) -> bool:
     return imports
 
 
-def _note(file: str, what: str) -> Finding:
-    do = "Look at it yourself, as a user who can read it."
-    return Finding("SP03", "note", f"{shell(file)} {what}.", do, file)
-
-
 def _look(file: str) -> str | None:
-    fd = os.open(file, _OPEN) if stat.S_ISREG(os.lstat(file).st_mode) else None
-    if fd is None:
+    found = content(file, LOOKED_AT + 1)
+    if found is None:
         return None
-    with os.fdopen(fd, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None
-        data = opened.read(LOOKED_AT + 1)
+    data, _ = found
     if len(data) > LOOKED_AT:
         raise _Unclear("too large")
     if is_pickle(data):

@@ -1,0 +1,226 @@
+"""Are the keys young, apart from what they seal, and fewer than they were?"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from safepoint._ledger.guards import storage_errors
+from safepoint.audit.files import content, existing_folder, files, unclear, unlisted
+from safepoint.audit.finding import Finding
+from safepoint.audit.records import view_of
+from safepoint.errors import CheckpointError, ConfigurationError, KeyRefused, shell
+from safepoint.keys import Key, Keyring
+from safepoint.keys.algorithms import HMAC
+from safepoint.ledger import Ledger
+
+_KEY_FILE: Final = re.compile(
+    rb"\s*(?:safepoint-(public-)?key/[0-9]+ |-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)"
+)
+_SEALED_BY: Final = re.compile(rb"\Asafepoint/1 ([0-9a-f]{16}) ")
+_LINE_1: Final = 40
+_DAY: Final = 86_400
+
+
+def check_keys(
+    keys: Keyring,
+    path: str | os.PathLike[str] | None = None,
+    now: datetime | None = None,
+    max_age_days: int = 365,
+    *,
+    ledger: Ledger | None = None,
+) -> list[Finding]:
+    """Look at the keys of a store, at their files, and at what they still seal.
+
+    What is wrong with the mode or the owner of a key's file is said when the key is loaded.
+
+    ```python
+    from datetime import UTC, datetime, timedelta
+
+    from safepoint import Keyring, SigningKey
+    from safepoint.audit import check_keys
+
+    keys = Keyring(SigningKey.from_file("keys/signing.key", create=True))
+    print(check_keys(keys))
+    #> []
+    for finding in check_keys(keys, now=datetime.now(UTC) + timedelta(days=400)):
+        print(finding.rule, finding.severity, finding.what.split("/keys/")[1])
+        #> SP08 warning signing.key is 400 days old, and the limit is 365.
+    ```
+
+    Args:
+        keys: the ring.
+        path: the folder of the storage, to look for keys that lie in it.
+        now: what to reckon the age from, with a time zone; the present if None.
+        max_age_days: how old the file of the newest key may be. Older keys of a ring are there
+            because it was rotated, so their age is no finding.
+        ledger: the store, to count what each key seals. Records are counted by the key that they
+            name; whether they verify is for `check_records`.
+
+    Returns:
+        Under SP08, an error for each key that lies in the storage folder; a warning if the newest
+        key is older than the limit, and for a revoked key that still seals records; a note for a
+        retired key that does or does not, and for a reader that holds a key with which it could
+        write.
+
+    Raises:
+        ConfigurationError: `keys` is not a keyring, or `now` has no time zone.
+        StorageUnavailable: there is no such folder.
+    """
+    if not isinstance(keys, Keyring):
+        raise ConfigurationError(
+            f"check_keys was given {type(keys).__name__} as keys.", "Give it a Keyring."
+        )
+    moment = datetime.now(UTC) if now is None else now
+    if moment.tzinfo is None:
+        raise ConfigurationError(
+            "The time to reckon from has no time zone.", "Write now=datetime.now(UTC)."
+        )
+    findings = [] if path is None else keys_inside(path, keys)
+    findings += _age(_newest(keys), moment.timestamp(), max_age_days)
+    findings += _readers(keys)
+    if ledger is not None:
+        findings += _in_use(keys, ledger)
+    return findings
+
+
+def keys_inside(path: str | os.PathLike[str], keys: Keyring | None = None) -> list[Finding]:
+    """Look for key files in the folder of a storage, by what they hold and by the ring's paths."""
+    root = existing_folder(path)
+    notes: list[Finding] = []
+    closed: list[OSError] = []
+    real = Path(os.path.realpath(root))
+    found = {
+        str(key.path): False
+        for key in (() if keys is None else keys.all)
+        if key.path is not None and key.path.is_relative_to(real)
+    }
+    for file in files(str(real), closed):
+        try:
+            begins = content(file, 128)
+        except OSError as error:
+            notes.append(unclear("SP08", file, error.strerror))
+            continue
+        match = None if begins is None else _KEY_FILE.match(begins[0])
+        if match is not None:
+            found[file] = match[1] is not None
+    inside = [_inside(file, public=public) for file, public in sorted(found.items())]
+    return [*inside, *notes, *unlisted("SP08", closed)]
+
+
+def _inside(file: str, *, public: bool) -> Finding:
+    return Finding(
+        "SP08",
+        "error",
+        f"The key {shell(file)} is inside the storage folder.",
+        "Whoever writes the storage could put another in its place. Move it to a folder of its"
+        " own, and compare its id with the signing key's."
+        if public
+        else "Whoever reads the storage would hold the key. Move it to a folder of its own, and"
+        " replace it if anyone may have read it.",
+        file,
+    )
+
+
+def _newest(keys: Keyring) -> Key | None:
+    trusted = [key for key in keys if keys.revoked(key.id) is None]
+    return trusted[-1] if trusted else None
+
+
+def _age(key: Key | None, now: float, limit: int) -> Iterator[Finding]:
+    if key is None or key.path is None:
+        return
+    with suppress(OSError):
+        days = int((now - key.path.stat().st_mtime) // _DAY)
+        if days > limit:
+            yield Finding(
+                "SP08",
+                "warning",
+                f"By the time of its file, the key {shell(str(key.path))} is {days} days old, and"
+                f" the limit is {limit}.",
+                "Practise the rotation: seal with a new key, and keep this one to verify, by"
+                " keyring.rotated(SigningKey.generate()).",
+                str(key.path),
+            )
+
+
+def _signs(keys: Keyring) -> bool:
+    try:
+        return bool(keys.signing.id)
+    except KeyRefused:
+        return False
+
+
+def _readers(keys: Keyring) -> Iterator[Finding]:
+    if _signs(keys):
+        return
+    for key in keys:
+        if key.algorithm == HMAC and keys.revoked(key.id) is None:
+            yield Finding(
+                "SP08",
+                "note",
+                f"This ring only verifies, and key {key.id} on it is an HMAC key, with which a"
+                " reader could also seal.",
+                "Seal with an Ed25519 key, and give readers its public half: key.public.",
+                key.id,
+            )
+
+
+def _in_use(keys: Keyring, ledger: Ledger) -> Iterator[Finding]:
+    counts, complete = _counts(ledger)
+    newest = _newest(keys)
+    for key in keys:
+        count = counts[key.id]
+        name = "records of store {} still name" if count > 1 else "record of store {} still names"
+        still = f"{count} {name.format(ledger.store)} key {key.id}"
+        if count and keys.revoked(key.id) is not None:
+            yield Finding(
+                "SP08",
+                "warning",
+                f"{still}, which is revoked.",
+                "Those from before the theft count. Seal them anew under your key, with"
+                " Ledger.copy_to, and take this one off the ring.",
+                key.id,
+            )
+        elif count and key is not newest:
+            yield Finding(
+                "SP08",
+                "note",
+                f"{still}, which is retired.",
+                "Keep it on the ring to verify them, or seal them anew with Ledger.copy_to.",
+                key.id,
+            )
+        elif complete and key is not newest:
+            yield Finding(
+                "SP08",
+                "note",
+                f"Key {key.id} seals no record of store {ledger.store} any more.",
+                "Take it off the ring: a key that nobody needs can only be stolen.",
+                key.id,
+            )
+
+
+def _counts(ledger: Ledger) -> tuple[Counter[str], bool]:
+    """Count records by the key that they name, and tell whether all could be read."""
+    counts: Counter[bytes] = Counter()
+    complete = True
+    view = view_of(ledger)
+    with storage_errors("list", "the threads"):
+        threads = sorted(ledger.storage.threads())
+    for thread in threads:
+        try:
+            with storage_errors("count", thread):
+                base = getattr(ledger.storage, "base", lambda _: None)(thread)
+                first, left = (1, b"") if base is None else base
+                counts.update(_SEALED_BY.findall(left[:_LINE_1]))
+                for _, record in view.scan(thread, range(first, view.storage.head(thread) + 1)):
+                    counts.update(_SEALED_BY.findall(record[:_LINE_1]))
+        except CheckpointError:
+            complete = False
+    return Counter({key.decode("ascii"): count for key, count in counts.items()}), complete

@@ -1,0 +1,69 @@
+"""StoredFolder: a file storage for those who only look."""
+
+from __future__ import annotations
+
+import os
+from typing import NoReturn
+
+from safepoint.errors import ConfigurationError
+from safepoint.limits import DEFAULT_LIMITS, Limits
+from safepoint.location import absolute, enforce, location_refusals
+from safepoint.storage import _posix
+from safepoint.storage._store import Store
+from safepoint.storage.file import FileCheckpointStorage
+
+
+class StoredFolder(FileCheckpointStorage):
+    """Reads what a `FileCheckpointStorage` wrote, by the same rules, and changes nothing.
+
+    The storage itself makes the folder if it is missing, and removes what a crash left behind. An
+    audit does neither.
+
+    Args:
+        path: the folder.
+        limits: how large a record may be.
+
+    Raises:
+        UnsafeLocation: others could change what is stored there.
+        StorageUnavailable: the folder is missing or cannot be opened, or the system is not POSIX.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> None:
+        _posix.require_posix()
+        found = absolute(path)
+        self._limit = limits.record_bytes
+        self._heads = {}
+        with _posix.translated("open", found):
+            self._store = _Found(found, self._limit)
+
+    def append(self, *_: object, **__: object) -> NoReturn:
+        """Refuse.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise _refusal()
+
+    def prune(self, *_: object, **__: object) -> NoReturn:
+        """Refuse.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise _refusal()
+
+
+class _Found(Store):
+    def __init__(self, path: str, limit: int) -> None:
+        enforce(location_refusals(path))
+        self.path = path
+        self._limit = limit
+        with _posix.opened(path, _posix.FOLDER) as root:
+            info = os.fstat(root)
+        self._identity = (info.st_dev, info.st_ino)
+
+
+def _refusal() -> ConfigurationError:
+    return ConfigurationError(
+        "An audit changes nothing.", "Write with a FileCheckpointStorage of your own."
+    )

@@ -1,0 +1,408 @@
+"""python -m safepoint.audit: runs what applies, one line per finding, and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safepoint import (
+    Codec,
+    ConfigurationError,
+    FileAnchor,
+    FileCheckpointStorage,
+    Keyring,
+    Ledger,
+    SigningKey,
+    UnsafeLocation,
+)
+from safepoint import progress as bars
+from safepoint.audit import check_anchor, check_keys, check_records
+from safepoint.audit.__main__ import _keyring, main
+from safepoint.audit.stored import StoredFolder
+
+
+@dataclass
+class Invoice:
+    amount: int
+
+
+@pytest.fixture(autouse=True)
+def _no_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folders of these tests are in /tmp, which is a finding of its own."""
+    monkeypatch.setattr("safepoint.audit.location.temp_folders", list)
+
+
+class Deployed:
+    """A store in files, with its key and its anchor."""
+
+    def __init__(self, root: Path) -> None:
+        self.state, self.key, self.apart = root / "state", root / "keys/key", root / "anchor"
+        key = SigningKey.from_file(self.key, create=True, algorithm="ed25519")
+        self.ledger = Ledger(
+            FileCheckpointStorage(self.state),
+            store="invoices",
+            keys=Keyring(key),
+            codec=Codec([Invoice]),
+            anchor=FileAnchor(self.apart, create=True),
+        )
+        for amount in range(3):
+            self.ledger.save("order-7", Invoice(amount))
+
+    @property
+    def sealed(self) -> list[str]:
+        return [str(self.state), "--store", "invoices", "--key", str(self.key)]
+
+    @property
+    def anchored(self) -> list[str]:
+        return [*self.sealed, "--anchor", str(self.apart)]
+
+    def record(self, sequence: int) -> Path:
+        return self.state / f"order-7/{sequence:010d}.checkpoint"
+
+
+@pytest.fixture
+def deployed(tmp_path: Path) -> Deployed:
+    return Deployed(tmp_path)
+
+
+@pytest.fixture
+def out(capsys: pytest.CaptureFixture[str]) -> Any:
+    def run(arguments: list[str]) -> tuple[int, list[str], list[str]]:
+        code = main(arguments)
+        printed = capsys.readouterr()
+        return code, printed.out.splitlines(), printed.err.splitlines()
+
+    return run
+
+
+def rules(lines: list[str]) -> list[str]:
+    return [" ".join(line.split()[:2]) for line in lines]
+
+
+def test_the_command_says_what_it_did_not_check(deployed: Deployed, out: Any) -> None:
+    """It verifies without decoding: types that it does not know are no finding."""
+    state = deployed.state
+    assert out([str(state)]) == (
+        0,
+        [f"No findings: {state} (records not verified: give --key and --store)"],
+        [],
+    )
+    assert out(deployed.sealed) == (
+        0,
+        [f"No findings: {state} (a rollback would not show: give --anchor)"],
+        [],
+    )
+
+
+def test_with_an_anchor_it_knows_where_that_lies(deployed: Deployed, out: Any) -> None:
+    code, lines, err = out(deployed.anchored)
+    assert (code, rules(lines), err) == (0, ["SP15 note:"] * 2, [])
+
+
+def test_nothing_to_say_at_all_is_said_too(
+    deployed: Deployed, out: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("safepoint.audit.anchor.SUPPORTED", False)
+    assert out(deployed.anchored) == (0, [f"No findings: {deployed.state}"], [])
+
+
+def test_every_check_runs(deployed: Deployed, out: Any) -> None:
+    """One thing of each kind, each once, although two rules may speak of it."""
+    state = deployed.state
+    (state / "stray").write_bytes(pickle.dumps([1]))
+    (state / "deep.json").write_bytes(b"[" * 500)
+    (state / "key").write_bytes(b"safepoint-key/1 hmac-sha256 x")
+    deployed.record(1).chmod(0o606)
+    deployed.record(3).unlink()
+    code, lines, err = out(deployed.anchored)
+    assert (code, err) == (1, [])
+    assert rules(lines) == [
+        "SP04 error:",  # key is not a folder
+        "SP04 error:",  # stray is not a folder
+        "SP04 error:",  # others can write a record
+        "SP03 warning:",  # stray
+        "SP10 warning:",  # deep.json, key, stray
+        "SP10 warning:",
+        "SP10 warning:",
+        "SP11 error:",  # deep.json
+        "SP13 warning:",  # deep.json, key, stray; the record was said
+        "SP13 warning:",
+        "SP13 warning:",
+        "SP08 error:",  # key
+        "SP15 error:",  # the newest is gone
+        "SP15 note:",
+        "SP15 note:",
+    ]
+    assert len(set(lines)) == len(lines)
+
+
+def test_an_edit_is_found(deployed: Deployed, out: Any) -> None:
+    record = deployed.record(2)
+    record.write_bytes(record.read_bytes().replace(b":1}", b":9}"))
+    code, lines, _ = out(deployed.sealed)
+    assert code == 1
+    assert any(
+        line.startswith("SP12 error: The state of order-7 #2 is not the one that was sealed.")
+        for line in lines
+    )
+
+
+def test_a_rollback_is_found_with_the_anchor_alone(deployed: Deployed, out: Any) -> None:
+    deployed.record(3).unlink()
+    assert out(deployed.sealed)[0] == 0
+    code, lines, _ = out(deployed.anchored)
+    assert code == 1
+    assert lines[0].startswith(
+        "SP15 error: order-7 ends at #2, and the anchor has seen #3. Checkpoints were cut off"
+    )
+
+
+def test_several_keys_the_newest_first(deployed: Deployed, out: Any, tmp_path: Path) -> None:
+    """The first one signs, older ones verify; without the older one its records are unknown."""
+    newer = SigningKey.from_file(tmp_path / "keys/newer", create=True)
+    keys = deployed.ledger.keys.rotated(newer)
+    Ledger(FileCheckpointStorage(deployed.state), store="invoices", keys=keys).save("order-8", 1)
+    arguments = [str(deployed.state), "--store", "invoices", "--key", str(tmp_path / "keys/newer")]
+    code, lines, _ = out([*arguments, "--key", str(deployed.key)])
+    assert (code, rules(lines)) == (0, ["SP08 note:"])
+    assert ", which is retired." in lines[0]
+    code, lines, _ = out(arguments)
+    assert (code, rules(lines)) == (1, ["SP02 error:"])
+
+
+def test_the_ring_is_ordered_from_the_oldest_to_the_newest(tmp_path: Path) -> None:
+    paths = [str(tmp_path / f"keys/{n}") for n in range(3)]
+    newest_first = [SigningKey.from_file(path, create=True).id for path in paths]
+    assert [key.id for key in _keyring(paths)] == newest_first[::-1]
+    assert _keyring(paths).signing.id == newest_first[0]
+
+
+def test_a_public_key_is_enough(deployed: Deployed, out: Any, tmp_path: Path) -> None:
+    public = tmp_path / "public.key"
+    deployed.ledger.keys.signing.public.to_file(public)
+    arguments = [str(deployed.state), "--store", "invoices", "--key", str(public)]
+    assert out(arguments)[0] == 0
+    older = SigningKey.from_file(tmp_path / "keys/older", create=True)
+    assert older.id in out([*arguments, "--key", str(tmp_path / "keys/older")])[1][0]
+
+
+def test_how_far_the_anchor_may_lag_can_be_said(deployed: Deployed, out: Any) -> None:
+    bare = Ledger(
+        FileCheckpointStorage(deployed.state), store="invoices", keys=deployed.ledger.keys
+    )
+    for n in range(3):
+        bare.save("order-7", n)
+    code, lines, _ = out(deployed.anchored)
+    assert (code, lines[0].split(":")[0]) == (1, "SP15 warning")
+    assert out([*deployed.anchored, "--anchor-every", "3"])[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--key", "x"], "--key and --store belong together"),
+        (["--store", "x"], "--key and --store belong together"),
+        (["--anchor", "x"], "--anchor needs --key and --store"),
+        (["--anchor-every", "0"], "--anchor-every must be 1 or more"),
+        (["--anchor-every", "x"], "argument --anchor-every: invalid int value: 'x'"),
+        (["--key"], "argument --key: expected one argument"),
+    ],
+)
+def test_wrong_options_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([str(tmp_path), *arguments])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == (
+        f"python -m safepoint.audit: {line}. Try: python -m safepoint.audit --help\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--key", "none"),
+        ("--key", "."),
+        ("--key", ""),
+        ("--key", "a\0b"),
+        ("--key", "\ud800"),
+        ("--store", "Invoices"),
+        ("--store", ""),
+        ("--anchor", "none"),
+        ("--anchor", ""),
+        ("--anchor", "a\0b"),
+        ("--anchor", "keys"),
+    ],
+)
+def test_a_wrong_value_is_one_line_and_no_traceback(
+    deployed: Deployed,
+    out: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    option: str,
+    value: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = deployed.anchored
+    arguments[arguments.index(option) + 1] = value
+    code, lines, err = out(arguments)
+    assert (code, lines, len(err)) == (2, [], 1)
+
+
+def test_a_folder_that_others_can_write_is_said_and_its_records_are_not_verified(
+    deployed: Deployed, out: Any
+) -> None:
+    for folder in (deployed.state, deployed.state / "order-7"):
+        folder.chmod(0o777)
+        code, lines, err = out(deployed.anchored)
+        assert (code, err) == (1, [])
+        assert lines[0].startswith(f"SP04 error: {folder} can be written by others")
+        assert lines[-1] == (
+            f"SP02 note: The records in {deployed.state} were not verified. Mend the errors above,"
+            " and run the audit again."
+        )
+        folder.chmod(0o700)
+
+
+def test_a_file_in_place_of_the_folder_is_said(deployed: Deployed, out: Any) -> None:
+    deployed.state.rename(deployed.state.with_name("moved"))
+    deployed.state.touch()
+    code, lines, err = out(deployed.anchored)
+    assert (code, err) == (1, [])
+    assert lines[0].startswith(f"SP04 error: {deployed.state} is not a folder.")
+
+
+def test_a_key_in_the_storage_folder_is_said(deployed: Deployed, out: Any) -> None:
+    shutil.move(deployed.key, deployed.state / "a-key")
+    deployed.key = deployed.state / "a-key"
+    code, lines, err = out(deployed.anchored)
+    assert (code, err) == (1, [])
+    said = f"SP08 error: The key {deployed.key} is inside the storage folder."
+    assert [line.startswith(said) for line in lines].count(True) == 1
+    assert lines[-1].startswith("SP02 note: The records in ")
+
+
+def test_an_anchor_in_the_storage_folder_is_said(deployed: Deployed, out: Any) -> None:
+    shutil.move(deployed.apart, deployed.state / "anchor")
+    deployed.apart = deployed.state / "anchor"
+    code, lines, err = out(deployed.anchored)
+    assert (code, err) == (1, [])
+    assert lines[-2].startswith(
+        f"SP15 error: The anchor {deployed.apart} is in one place with the storage"
+    )
+    assert lines[-1].startswith("SP02 note: The records in ")
+
+
+def test_what_stops_it_half_way_comes_after_what_it_found(
+    deployed: Deployed, out: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: Any, **__: Any) -> None:
+        raise ConnectionError
+
+    deployed.state.chmod(0o750)
+    monkeypatch.setattr(StoredFolder, "threads", gone)
+    code, lines, err = out(deployed.sealed)
+    assert (code, rules(lines)) == (2, ["SP01 warning:"])
+    assert err == [
+        (
+            "The storage could not list the threads: it raised ConnectionError. See the error it"
+            " came from, and make the storage raise errors of safepoint.errors."
+        )
+    ]
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(deployed: Deployed) -> None:
+    """As `| head -1` is: there is no traceback."""
+    (deployed.state / "x").touch()
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "safepoint.audit", str(deployed.state)],
+            check=False,
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            timeout=20,
+        )
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_a_long_chain_shows_a_bar_on_a_terminal_alone(
+    deployed: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bars, "_PATIENCE", 0)
+    monkeypatch.setattr(bars, "_PAUSE", 0)
+    assert main(deployed.sealed) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert main(deployed.sealed) == 0
+    assert " 3 of 3" in capsys.readouterr().err
+
+
+def listing(root: Path) -> list[tuple[Any, ...]]:
+    found: list[tuple[Any, ...]] = []
+    for path in [root, *sorted(root.rglob("*"))]:
+        info, content = path.lstat(), path.read_bytes() if path.is_file() else b""
+        found.append((path, info.st_mode, info.st_ino, info.st_nlink, content))
+        found.append((path, info.st_mtime_ns, info.st_ctime_ns))
+    return found
+
+
+def test_nothing_on_disk_changes(deployed: Deployed, tmp_path: Path, out: Any) -> None:
+    """Not even what a crash left: a storage of one's own would remove that."""
+    temp = deployed.state / ".tmp" / ("a" * 32)
+    temp.write_bytes(b"safepoint/1 half")
+    os.utime(temp, (0, 0))
+    (deployed.state / "empty").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    before = listing(tmp_path)
+    missing = [deployed.state / "none", tmp_path / "none"]
+    assert out(deployed.anchored)[0] == 0
+    assert out([*deployed.sealed, "--anchor", str(tmp_path / "none")])[0] == 2
+    assert out([*deployed.sealed, "--anchor", str(tmp_path / "elsewhere")])[0] == 2
+    for path in missing:
+        assert out([str(path), *deployed.anchored[1:]])[0] == 2
+    ledger = Ledger(
+        StoredFolder(deployed.state),
+        store="invoices",
+        keys=deployed.ledger.keys,
+        anchor=FileAnchor(deployed.apart),
+    )
+    check_records(ledger)
+    check_anchor(ledger)
+    check_keys(ledger.keys, deployed.state, ledger=ledger)
+    assert listing(tmp_path) == before
+
+
+def test_the_storage_of_the_audit_reads_and_refuses_to_write(deployed: Deployed) -> None:
+    storage = StoredFolder(deployed.state)
+    assert storage.head("order-7") == 3
+    assert storage.read("order-7", 1) == deployed.record(1).read_bytes()
+    with pytest.raises(ConfigurationError, match=r"An audit changes nothing\."):
+        storage.append("order-7", 4, b"x")
+    with pytest.raises(ConfigurationError, match=r"An audit changes nothing\."):
+        storage.prune("order-7", 2, b"x")
+    assert FileCheckpointStorage(deployed.state).head("order-7") == 3
+
+
+def test_the_storage_of_the_audit_refuses_what_any_file_storage_refuses(
+    deployed: Deployed,
+) -> None:
+    storage = StoredFolder(deployed.state)
+    replaced = deployed.state.with_name("other")
+    deployed.state.rename(replaced)
+    deployed.state.mkdir(mode=0o700)
+    with pytest.raises(UnsafeLocation, match="is not the folder that this storage was opened on"):
+        storage.head("order-7")
+    deployed.state.chmod(0o777)
+    with pytest.raises(UnsafeLocation, match="can be written by others"):
+        StoredFolder(deployed.state)
