@@ -11,7 +11,7 @@ SOURCES := src tests benchmarks bootstrap.py conftest.py
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help serve site test check fix attacks bench lock clean distclean always
+.PHONY: help serve site test check fix attacks fuzz bench lock clean distclean always
 
 help: ## List what you can type
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -52,6 +52,9 @@ fix: .venv/.ready ## Repair what a program can: lint, format, callouts
 
 attacks: .venv/.ready ## Run the attacks on an unsafe store and on a sealed one
 	@$(PY) -m safepoint.attacks $(ARGS)
+
+fuzz: .venv/.ready ## Try what nobody thought of, for some minutes (ARGS="-k stores" for a part)
+	@$(PY) -m pytest tests/fuzz -q --hypothesis-profile=fuzz $(ARGS)
 
 bench: .venv/.ready ## Measure against the peers, side by side
 	@$(PY) -m benchmarks $(ARGS)

@@ -2,4 +2,12 @@
 
 from __future__ import annotations
 
+from hypothesis import HealthCheck, settings
+
+# A test that names no number of examples takes it from here; `make fuzz` asks for the long one.
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("quick", max_examples=200, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile("fuzz", settings.get_profile("quick"), max_examples=20_000)
+settings.load_profile("quick")
+
 pytest_plugins = ["tests.harness.plugin"]
