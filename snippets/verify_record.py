@@ -1,0 +1,177 @@
+"""Verify records by their specification alone."""
+
+# --8<-- [start:record]
+import base64
+import hashlib
+import hmac
+import re
+from datetime import datetime
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
+DIGEST = "sha256:[0-9a-f]{64}"
+NAME = "[a-z0-9][a-z0-9_-]{0,63}"
+LINE_1 = re.compile(
+    rb"safepoint/1 ([0-9a-f]{16}) "
+    rb"([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="
+    rb"|[A-Za-z0-9+/]{85}[AQgw]==)\n"
+)
+LINE_2 = re.compile(
+    r'\{"app":"[A-Za-z0-9._@/+:-]{0,128}",'
+    r'"created":"(?P<created>[0-9]{4}-[0-9]{2}-[0-9]{2}'
+    r'T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z)",'
+    rf'"digest":"(?P<digest>{DIGEST})",'
+    r'"kind":"(?P<kind>state|base|deleted)",'
+    rf'"previous":(null|"(?P<previous>{DIGEST})"),'
+    r'"sequence":(?P<sequence>[1-9][0-9]{0,9}),'
+    rf'"store":"(?P<store>{NAME})",'
+    rf'"thread":"(?P<thread>{NAME})",'
+    rf'"tools":(null|"{DIGEST}")\}}'
+)
+
+
+class Refused(Exception):
+    """Its text is the name of the error."""
+
+
+def check(value, error):
+    if not value:
+        raise Refused(error)
+    return value
+
+
+def digest_of(data):
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def is_genuine(key, message, signature):
+    if key["algorithm"] == "hmac-sha256":
+        mac = hmac.digest(key["secret"], message, "sha256")
+        return hmac.compare_digest(mac, signature)
+    public = ed25519.Ed25519PublicKey.from_public_bytes(key["public"])
+    try:
+        public.verify(signature, message)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def parse(line_2):
+    header = LINE_2.fullmatch(line_2.decode("latin-1"))
+    if not header:
+        return None
+    try:
+        datetime.fromisoformat(header["created"])
+    except ValueError:
+        return None
+    is_first = header["sequence"] == "1"
+    return header if is_first == (header["previous"] is None) else None
+
+
+def counts(until, sequence, digest, base):
+    if until is None or sequence > until[0]:
+        return False
+    return sequence < until[0] or base or digest == until[1]
+
+
+def open_record(
+    record, place, keys, base=False, revoked=None, limit=16781312
+):
+    """Return the header, its digest and the state, or refuse."""
+    check(len(record) <= limit, "LimitExceeded")
+
+    line_1 = check(LINE_1.match(record), "RecordMalformed")
+    key_id, signature = line_1[1].decode(), base64.b64decode(line_1[2])
+    line_2, end, rest = record[line_1.end() :].partition(b"\n")
+    check(end and len(line_2) <= 2048, "RecordMalformed")
+
+    check(key_id in keys, "UnknownKey")
+    message = b"safepoint/1\n" + line_2
+    genuine = is_genuine(keys[key_id], message, signature)
+    check(genuine, "SealBroken")
+
+    header = check(parse(line_2), "RecordMalformed")
+    sequence = int(header["sequence"])
+    here = (header["store"], header["thread"], sequence)
+    check(here == place, "WrongPlace")
+    check((header["kind"] == "base") == base, "WrongPlace")
+
+    check(digest_of(rest) == header["digest"], "SealBroken")
+    check(rest.endswith(b"\n"), "SealBroken")
+
+    digest = digest_of(line_2)
+    if revoked and key_id in revoked:
+        until = revoked[key_id]  # a sequence and a digest, or None
+        check(counts(until, sequence, digest, base), "KeyRevoked")
+    return header, digest, rest[:-1]
+
+
+# --8<-- [end:record]
+# --8<-- [start:thread]
+def verify_thread(
+    records, store, thread, keys, base=None, anchor=None, revoked=None
+):
+    """Return how many records there are, or refuse.
+
+    Args:
+        records: by sequence, read after the anchor.
+        base: a sequence and a record, or None.
+        anchor: a sequence and a digest, or None.
+    """
+    head = max(records, default=0)
+    check(not anchor or head >= anchor[0], "RolledBack")
+
+    first, previous = 1, None
+    if base:
+        first, record = base
+        place = (store, thread, first)
+        header, _, _ = open_record(record, place, keys, True, revoked)
+        previous = header["previous"]
+        check(head >= first, "RecordsMissing")
+        check(not anchor or anchor[0] >= first, "RecordsMissing")
+
+    for sequence in range(first, head + 1):
+        check(sequence in records, "RecordsMissing")
+        header, digest, _ = open_record(
+            records[sequence],
+            (store, thread, sequence),
+            keys,
+            revoked=revoked,
+        )
+        check(header["previous"] == previous, "WrongPlace")
+        if anchor and sequence == anchor[0]:
+            check(digest == anchor[1], "Forked")
+        previous = digest
+    return head - first + 1
+
+
+# --8<-- [end:thread]
+# Seal with the package, and verify without it.
+from safepoint import (
+    InMemoryCheckpointStorage,
+    Keyring,
+    Ledger,
+    SigningKey,
+)
+
+secret = b"published test key: do not use!!"
+storage = InMemoryCheckpointStorage()
+ledger = Ledger(
+    storage, store="invoices", keys=Keyring(SigningKey(secret))
+)
+ledger.save("order-7", {"amount": 42})
+ledger.save("order-7", {"amount": 43})
+records = {n: storage.read("order-7", n) for n in (1, 2)}
+
+key_id = hmac.digest(secret, b"safepoint/1 key id", "sha256")[:8].hex()
+keys = {key_id: {"algorithm": "hmac-sha256", "secret": secret}}
+print(verify_thread(records, "invoices", "order-7", keys), "records")
+#> 2 records
+
+records[2] = records[2].replace(b":43}", b":99}")
+try:
+    verify_thread(records, "invoices", "order-7", keys)
+except Refused as refusal:
+    print(refusal)
+    #> SealBroken

@@ -1,0 +1,54 @@
+"""The test vectors of the record format, docs/vectors/*.json, made by the implementation.
+
+    .venv/bin/python -m tests.vectors
+
+writes them again after a change of the format. Nothing in them depends on the day or the machine:
+keys and times are fixed, and both algorithms are deterministic. `tests/unit/test_vectors.py` holds
+the files against this package, against the implementation, and against
+`snippets/verify_record.py`, which shares no code with it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from tests.vectors import records, states, threads
+from tests.vectors.material import published_keys, refused_keys
+
+DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
+FOLDER: Final = DOCS / "vectors"
+PAGE: Final = DOCS / "format.md"
+WARNING: Final = "Test keys, published. They protect nothing: never seal anything of yours by them."
+
+_SHOWN = re.compile(r'(```\{ \.json [^\n]*data-write="vector\.json" \}\n).*?(```\n)', re.DOTALL)
+
+
+def files() -> dict[str, str]:
+    """Return the text of each file by its name."""
+    contents: dict[str, dict[str, Any]] = {
+        "keys.json": {"warning": WARNING, "keys": published_keys(), "refused": refused_keys()},
+        "records.json": {"keys": "keys.json", "vectors": records.vectors()},
+        "threads.json": {"keys": "keys.json", "vectors": threads.vectors()},
+        "states.json": {"vectors": states.vectors()},
+    }
+    return {name: _dumped(content) for name, content in contents.items()}
+
+
+def shown(page: str) -> str:
+    """Return the text of the page, with the vector that it shows as it is made today."""
+    vector = _dumped(records.vectors()[0])
+    return _SHOWN.sub(lambda found: found[1] + vector + found[2], page)
+
+
+def write(folder: Path = FOLDER, page: Path = PAGE) -> None:
+    """Make the files again, and the vector on the page."""
+    for name, text in files().items():
+        (folder / name).write_text(text, encoding="ascii")
+    page.write_text(shown(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _dumped(content: dict[str, Any]) -> str:
+    return f"{json.dumps(content, indent=1)}\n"

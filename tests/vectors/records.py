@@ -1,0 +1,325 @@
+"""One record each: some that open, and one for each way to be refused."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+from typing import Any
+
+from safepoint.header import Place, digest_of
+from safepoint.seal import Opened
+from tests.vectors.material import (
+    BASE,
+    DELETED,
+    ED25519,
+    ELSEWHERE,
+    FIRST,
+    HMAC,
+    HMAC_2,
+    ONE,
+    OPENED_BASE,
+    OPENED_DELETED,
+    OPENED_ONE,
+    OPENED_TWO,
+    OTHER_TWO,
+    PUBLIC,
+    SECOND,
+    STATE,
+    TWO,
+    Vector,
+    head,
+    sealed,
+    signature_of,
+    signed,
+    with_signature,
+)
+
+_LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_ORDER = 2**252 + 27742317777372353535851937790883648493
+
+
+def vectors() -> list[Vector]:
+    """Return all of them, in the order in which a reader checks."""
+    return [
+        *_accepted(),
+        *_no_records(),
+        *_no_headers(),
+        *_broken(),
+        *_misplaced(),
+        *_other(),
+        *_which_comes_first(),
+    ]
+
+
+def _vector(
+    name: str, about: str, record: bytes, place: Place, trusted: str, **more: Any
+) -> Vector:
+    return {
+        "name": name,
+        "about": about,
+        "keys": trusted.split(),
+        "store": place.store,
+        "thread": place.thread,
+        "sequence": place.sequence,
+        **more,
+        "record": record.decode("latin-1"),
+    }
+
+
+def _opens(
+    name: str, about: str, record: bytes, opened: Opened, trusted: str = "hmac", **more: Any
+) -> Vector:
+    header = opened.header
+    place = Place(header.store, header.thread, header.sequence)
+    return _vector(name, about, record, place, trusted, **more) | {
+        "opens": {
+            "key": opened.key,
+            "digest": opened.digest,
+            "kind": header.kind,
+            "previous": header.previous,
+            "state": opened.payload.decode("latin-1"),
+        }
+    }
+
+
+def _refused(
+    error: str,
+    name: str,
+    about: str,
+    record: bytes,
+    place: Place = FIRST,
+    trusted: str = "hmac",
+    **more: Any,
+) -> Vector:
+    return _vector(name, about, record, place, trusted, **more) | {"refused": error}
+
+
+def _accepted() -> list[Vector]:
+    by_ed25519, opened_ed25519 = sealed(FIRST, ED25519, tools=digest_of(b"search, pay"))
+    unread, opened_unread = sealed(FIRST, payload=b"\xff not JSON")
+    at_two = {"hmac": head(OPENED_TWO)}
+    return [
+        _opens("first", "The first checkpoint of a thread, by an HMAC key.", ONE, OPENED_ONE),
+        _opens("second", "The next one, which names the digest of the first.", TWO, OPENED_TWO),
+        _opens(
+            "ed25519",
+            "By an Ed25519 key, with a tool set. The public half is enough to verify it.",
+            by_ed25519,
+            opened_ed25519,
+            "ed25519",
+        ),
+        _opens("base", "What prune left: the thread begins at #2.", BASE, OPENED_BASE, base=True),
+        _opens("deleted", "The tombstone of a thread.", DELETED, OPENED_DELETED),
+        _opens("two-keys", "A reader who trusts two keys.", ONE, OPENED_ONE, "ed25519 hmac"),
+        _opens("unread", "A verifier does not look at the state.", unread, opened_unread),
+        _opens("revoked-later", "Revoked when #2 was the head.", ONE, OPENED_ONE, revoked=at_two),
+        _opens("revoked-here", "Revoked when this was the head.", TWO, OPENED_TWO, revoked=at_two),
+        _opens(
+            "revoked-base",
+            "Revoked when the record beside this base was the head.",
+            BASE,
+            OPENED_BASE,
+            base=True,
+            revoked=at_two,
+        ),
+    ]
+
+
+def _no_records() -> list[Vector]:
+    signature = signature_of(ONE)
+    # 32 bytes end inside the last letter: two of its bits say nothing, and must be zero.
+    last = _LETTERS.index(signature[-2])
+    spelled_otherwise = signature[:-2] + _LETTERS[last + 1 : last + 2] + b"="
+    shorter = base64.b64encode(base64.b64decode(signature)[:31])
+    upper = HMAC.id.upper().encode()
+    found = [
+        ("empty", "Nothing at all.", b""),
+        ("plain-json", "A state that nobody sealed.", STATE + b"\n"),
+        ("format-2", "Another format.", ONE.replace(b"safepoint/1", b"safepoint/2", 1)),
+        ("byte-order-mark", "Bytes before the first.", b"\xef\xbb\xbf" + ONE),
+        ("carriage-returns", "Lines that end in CR LF.", ONE.replace(b"\n", b"\r\n")),
+        ("two-spaces", "One space too many.", ONE.replace(b" ", b"  ", 1)),
+        ("no-signature", "Stripped of its signature.", ONE.replace(signature, b"", 1)),
+        ("algorithm-named", "No word for an algorithm.", ONE.replace(b" ", b" none ", 1)),
+        ("id-upper-case", "Hex digits are lower case.", ONE.replace(HMAC.id.encode(), upper, 1)),
+        ("signature-of-31", "A signature of 31 bytes.", ONE.replace(signature, shorter, 1)),
+        (
+            "base64-not-canonical",
+            "The same 32 bytes, spelled otherwise.",
+            ONE.replace(signature, spelled_otherwise, 1),
+        ),
+        ("base64-url", "The other alphabet.", ONE.replace(signature, b"-" + signature[1:], 1)),
+        ("cut-in-line-1", "Cut off in line 1.", ONE[:40]),
+        ("cut-in-line-2", "Cut off in line 2.", ONE[:200]),
+        ("line-2-too-long", "A line 2 of 2049 bytes.", signed(b"x" * 2049, STATE + b"\n")),
+    ]
+    return [_refused("RecordMalformed", *vector) for vector in found]
+
+
+def _no_headers() -> list[Vector]:
+    """Each is truly signed; a holder of the key wrote it, and no release of the package."""
+    _, line_2, rest = ONE.split(b"\n", 2)
+    fields = json.loads(line_2)
+    _, second, rest_of_second = TWO.split(b"\n", 2)
+    upper = b"sha256:" + fields["digest"][7:].upper().encode()
+
+    def at(moment: bytes) -> bytes:
+        return line_2.replace(b"2026-11-15T12:01:00.000000Z", moment)
+
+    found = [
+        ("header-empty", "Nothing.", b""),
+        ("header-spaces", "Spaces.", line_2.replace(b":", b": ")),
+        ("header-order", "Another order.", _dumped(dict(reversed(fields.items())))),
+        ("header-extra", "One field more.", _dumped({**fields, "zone": "UTC"})),
+        ("header-alg", "A field for the algorithm.", _dumped({"alg": "none", **fields})),
+        ("header-less", "One field less.", line_2.replace(b'"kind":"state",', b"")),
+        ("header-twice", "A field twice.", b'{"app":"",' + line_2[1:]),
+        ("header-escape", "A letter as an escape.", line_2.replace(b"invoices", b"\\u0069nvoices")),
+        ("header-kind", "An unknown kind.", line_2.replace(b'"state"', b'"draft"')),
+        ("header-zero", "Sequence 0.", line_2.replace(b'"sequence":1', b'"sequence":0')),
+        ("header-float", "Sequence 1.0.", line_2.replace(b'"sequence":1', b'"sequence":1.0')),
+        ("header-octal", "Sequence 01.", line_2.replace(b'"sequence":1', b'"sequence":01')),
+        ("header-digest", "Hex digits are lower case.", line_2.replace(
+            fields["digest"].encode(), upper)),
+        ("header-offset", "An offset in place of Z.", at(b"2026-11-15T12:01:00.000000+00:00")),
+        ("header-seconds", "Six digits after the second.", at(b"2026-11-15T12:01:00.000Z")),
+        ("header-day", "No such day.", at(b"2026-02-30T12:01:00.000000Z")),
+        ("header-hour", "Hours end at 23.", at(b"2026-11-15T24:00:00.000000Z")),
+        ("header-first", "#1 has no previous.", line_2.replace(
+            b'"previous":null', f'"previous":"{ELSEWHERE}"'.encode())),
+    ]  # fmt: skip
+    return [
+        *(
+            _refused("RecordMalformed", name, about, signed(line, rest))
+            for name, about, line in found
+        ),
+        _refused(
+            "RecordMalformed",
+            "header-second",
+            "#2 has a previous.",
+            signed(_dumped({**json.loads(second), "previous": None}), rest_of_second),
+            SECOND,
+        ),
+    ]
+
+
+def _dumped(fields: Vector) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _broken() -> list[Vector]:
+    _, line_2, rest = ONE.split(b"\n", 2)
+    signature = base64.b64decode(signature_of(ONE))
+    flipped = bytes([signature[0] ^ 1]) + signature[1:]
+    borrowed = sealed(FIRST, HMAC_2)[0].replace(HMAC_2.id.encode(), HMAC.id.encode(), 1)
+    with_line_end = b"safepoint/1\n" + line_2 + b"\n"
+    unended = line_2.replace(digest_of(rest).encode(), digest_of(STATE).encode())
+    by_ed25519, _ = sealed(FIRST, ED25519)
+    signed_by_it = base64.b64decode(signature_of(by_ed25519))
+    second_half = int.from_bytes(signed_by_it[32:], "little") + _ORDER
+    malleable = signed_by_it[:32] + second_half.to_bytes(32, "little")
+    by_public_key = hmac.digest(PUBLIC, b"safepoint/1\n" + by_ed25519.split(b"\n")[1], "sha256")
+    found = [
+        ("header-edited", "An edit of line 2.", ONE.replace(b'"store":"i', b'"store":"j')),
+        ("signature-edited", "One bit of it.", with_signature(ONE, flipped)),
+        ("id-borrowed", "Another key's signature, under a trusted id.", borrowed),
+        ("signed-line-2-alone", "Without safepoint/1.", signed(line_2, rest, message=line_2)),
+        ("signed-line-end", "With the end of line 2.", signed(line_2, rest, message=with_line_end)),
+        ("signature-of-64", "For an HMAC key.", with_signature(ONE, signature * 2)),
+        ("state-edited", "An edit of the state.", ONE.replace(b":42}", b":43}")),
+        ("state-longer", "A line after the state.", ONE + b"{}\n"),
+        ("state-shorter", "Without the last byte.", ONE[:-1]),
+        ("state-unended", "Truly sealed, without a line end.", signed(unended, STATE)),
+    ]
+    return [
+        *(_refused("SealBroken", *vector) for vector in found),
+        _refused(
+            "SealBroken",
+            "public-key-as-secret",
+            "HMAC under the public key. The algorithm is the key's own, so this is no signature.",
+            with_signature(by_ed25519, by_public_key),
+            FIRST,
+            "ed25519",
+        ),
+        _refused(
+            "SealBroken",
+            "signature-not-reduced",
+            "A second spelling of a signature of Ed25519: its second half plus the group's order.",
+            with_signature(by_ed25519, malleable),
+            FIRST,
+            "ed25519",
+        ),
+    ]
+
+
+def _misplaced() -> list[Vector]:
+    found = [
+        ("other-store", "Of store invoices.", ONE, Place("refunds", "order-7", 1)),
+        ("other-thread", "Of thread order-7.", ONE, Place("invoices", "order-8", 1)),
+        ("other-sequence", "Of #1.", ONE, SECOND),
+        ("base-as-record", "A base is no checkpoint.", BASE, SECOND),
+    ]
+    return [
+        *(_refused("WrongPlace", *vector) for vector in found),
+        _refused("WrongPlace", "record-as-base", "Nor the reverse.", TWO, SECOND, base=True),
+        _refused("WrongPlace", "tombstone-as-base", "Nor that.", DELETED, SECOND, base=True),
+    ]
+
+
+def _other() -> list[Vector]:
+    unknown, _ = sealed(FIRST, HMAC_2)
+    large, _ = sealed(FIRST, payload=b'"' + b"x" * 4096 + b'"')
+    return [
+        _refused("UnknownKey", "unknown-key", "By a key that the reader does not hold.", unknown),
+        _refused("LimitExceeded", "too-large", "Over 4100 bytes.", large, record_bytes=4100),
+        _refused("KeyRevoked", "revoked", "Nothing by it counts.", ONE, revoked={"hmac": None}),
+        _refused(
+            "KeyRevoked",
+            "revoked-before",
+            "Revoked when #1 was the head.",
+            TWO,
+            SECOND,
+            revoked={"hmac": head(OPENED_ONE)},
+        ),
+        _refused(
+            "KeyRevoked",
+            "revoked-base-before",
+            "A base, of a key that was revoked when #1 was the head.",
+            BASE,
+            SECOND,
+            base=True,
+            revoked={"hmac": head(OPENED_ONE)},
+        ),
+        _refused(
+            "KeyRevoked",
+            "revoked-other",
+            "Revoked when another #2 was the head.",
+            OTHER_TWO,
+            SECOND,
+            revoked={"hmac": head(OPENED_TWO)},
+        ),
+    ]
+
+
+def _which_comes_first() -> list[Vector]:
+    """Two reasons each."""
+    unknown, _ = sealed(FIRST, HMAC_2)
+    edited = unknown.replace(b'"store":"i', b'"store":"j')
+    other_state = ONE.replace(b":42}", b":43}")
+    no_header = with_signature(signed(b"{}", b"{}\n"), bytes(32))
+    elsewhere = Place("invoices", "order-8", 1)
+    return [
+        _refused("LimitExceeded", "size-first", "Also no record.", b"x" * 4101, record_bytes=4100),
+        _refused("RecordMalformed", "line-2-before-key", "Also unknown.", unknown[:200]),
+        _refused("UnknownKey", "key-before-signature", "Also edited.", edited),
+        _refused("SealBroken", "signature-before-header", "Also no header.", no_header),
+        _refused("WrongPlace", "place-before-state", "Also edited.", other_state, elsewhere),
+        _refused(
+            "SealBroken",
+            "state-before-revoked",
+            "Also revoked.",
+            other_state,
+            revoked={"hmac": None},
+        ),
+    ]
