@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from safepoint import RecordMalformed
-from safepoint.attacks import MARKER, Attack, NaiveTarget, Outcome, SealedTarget, Target
+from safepoint.attacks import (
+    ATTACKS,
+    MARKER,
+    RESIDUE,
+    Attack,
+    Memory,
+    Miss,
+    NaiveTarget,
+    Outcome,
+    SealedTarget,
+    Target,
+    isolation,
+)
 from safepoint.attacks import __main__ as command_line
-from safepoint.attacks.payload import marker_pickle
-from safepoint.attacks.state import EditState
+from safepoint.attacks.edit import EditState
+from safepoint.attacks.isolation import isolated_outcome_of
+from safepoint.attacks.kit import HONEST, Bungled, attempt, worst
+from safepoint.attacks.payload import PicklePayload, marker_pickle
+
+REFUSAL = RecordMalformed("It is refused.", "Always.")
 
 
 class Raises(Attack):
@@ -40,94 +60,270 @@ class LeavesMarker(Attack):
 
     def strike(self, target: Target) -> Outcome:
         (target.folder / MARKER).mkdir()
-        raise RecordMalformed("It was refused.", "But too late.")
+        raise REFUSAL
+
+
+class BadlyPrepared(Raises):
+    """An attack in which something fails before the victim looks."""
+
+    def prepare(self, target: Target) -> None:
+        raise self.error
 
 
 def test_a_refusal_counts_as_detected(tmp_path: Path) -> None:
-    attack = Raises(RecordMalformed("x", "y"))
-    assert attack.run(SealedTarget(tmp_path)) is Outcome.DETECTED
+    assert Raises(REFUSAL).run(SealedTarget(tmp_path)) is Outcome.DETECTED
 
 
 def test_a_raw_exception_counts_as_a_crash(tmp_path: Path) -> None:
     assert Raises(KeyError("x")).run(SealedTarget(tmp_path)) is Outcome.CRASHED
 
 
+def test_nothing_to_touch_counts_as_not_applicable(tmp_path: Path) -> None:
+    assert Raises(Miss()).run(SealedTarget(tmp_path / "a")) is Outcome.NOT_APPLICABLE
+    assert BadlyPrepared(Miss()).run(SealedTarget(tmp_path / "b")) is Outcome.NOT_APPLICABLE
+
+
+def test_a_refusal_before_the_victim_looks_is_not_a_detection(tmp_path: Path) -> None:
+    assert BadlyPrepared(REFUSAL).run(SealedTarget(tmp_path)) is Outcome.CRASHED
+
+
 def test_a_refusal_after_the_payload_ran_counts_as_executed(tmp_path: Path) -> None:
     assert LeavesMarker().run(SealedTarget(tmp_path)) is Outcome.EXECUTED
 
 
+@pytest.fixture(autouse=True)
+def _folders(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir(mode=0o700)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        (["not applicable"], "not applicable"),
+        (["not applicable", "detected"], "detected"),
+        (["crashed", "detected"], "crashed"),
+        (["accepted", "crashed", "detected"], "accepted"),
+        (["accepted", "executed", "detected"], "executed"),
+        ([], "not applicable"),
+    ],
+)
+def test_of_several_tries_the_most_harmful_counts(
+    tmp_path: Path, outcomes: list[str], expected: str
+) -> None:
+    tries = (lambda outcome=outcome: Outcome(outcome) for outcome in outcomes)
+    assert worst(SealedTarget(tmp_path), tries) == expected
+
+
+def failing(error: Exception) -> Iterator[Callable[[], Outcome]]:
+    yield lambda: Outcome.DETECTED
+    raise error
+
+
+def test_tampering_that_fails_between_tries_is_not_a_detection(tmp_path: Path) -> None:
+    target = SealedTarget(tmp_path)
+    with pytest.raises(Bungled):
+        worst(target, failing(REFUSAL))
+    assert attempt(target, lambda: worst(target, failing(REFUSAL))) is Outcome.CRASHED
+    assert worst(target, failing(Miss())) is Outcome.DETECTED
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_what_counts_as_success(outcome: Outcome) -> None:
+    assert outcome.succeeded == (outcome in ("accepted", "executed", "crashed"))
+
+
 def test_the_payload_really_runs_and_only_leaves_a_marker(tmp_path: Path) -> None:
     """Under plain pickle.loads, in a process of its own."""
-    (tmp_path / "payload").write_bytes(marker_pickle(tmp_path / MARKER))
+    folder = tmp_path / "a"
+    (folder / "payload").write_bytes(marker_pickle(folder / MARKER))
     code = "import pickle, sys; pickle.loads(open('payload', 'rb').read())"
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [MARKER, "payload"]
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
+    assert sorted(path.name for path in folder.iterdir()) == [MARKER, "payload"]
 
 
 def test_a_target_without_room_for_a_pickle_is_not_applicable(tmp_path: Path) -> None:
-    from safepoint.attacks.payload import PicklePayload
-
     class NoPickle(NaiveTarget):
         def pickled(self, pickle: bytes, type_name: str) -> Any:
             return None
 
+        def forge(self, record: bytes, payload: bytes, trick: Any = "best") -> bytes:
+            raise Miss
+
     assert PicklePayload().run(NoPickle(tmp_path)) is Outcome.NOT_APPLICABLE
-
-
-def test_the_command_prints_a_table_and_fails_on_a_bad_name() -> None:
-    command = [sys.executable, "-m", "safepoint.attacks", "edit-state"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout == (
-        "attack             naive     sealed\nedit-state         accepted  detected\n"
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    done = subprocess.run([*command[:-1], "nonsense"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "there is no attack 'nonsense'. Choose from edit-state, " in done.stderr
-
-
-def test_the_command_fails_if_the_sealed_store_lets_an_attack_through(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(command_line, "outcome_of", lambda *_: Outcome.ACCEPTED)
-    monkeypatch.setattr(sys, "argv", ["attacks", "edit-state"])
-    assert command_line.main() == 1
-    assert capsys.readouterr().out.endswith("edit-state         accepted  accepted\n")
-
-
-def test_an_outcome_comes_from_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a payload does, it does there; a process that dies is a crash."""
-
-    def never(*_: object) -> Outcome:
-        raise AssertionError("ran in this process")
-
-    monkeypatch.setattr(Attack, "run", never)
-    assert command_line.outcome_of("pickle-payload", "naive") is Outcome.EXECUTED
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert command_line.outcome_of("pickle-payload", "naive") is Outcome.CRASHED
 
 
 class Unusable(SealedTarget):
     """A store that refuses whatever it is asked, attacked or not."""
 
     def latest(self, thread: str) -> Any:
-        raise RecordMalformed("It is refused.", "Always.")
+        raise REFUSAL
+
+
+class Forgetful(SealedTarget):
+    """A store that works once and hands out an old state from then on."""
+
+    def latest(self, thread: str) -> Any:
+        return HONEST
 
 
 class Encoded(NaiveTarget):
     """A store without protection whose bytes the attack does not recognise."""
 
     def save(self, thread: str, state: dict[str, Any]) -> None:
-        self.store.mkdir(exist_ok=True)
-        self.file_of(thread, 1).write_text(json.dumps(state)[::-1])
+        self.medium.write(self.place(thread, 1), json.dumps(state)[::-1].encode())
 
-    def latest(self, thread: str) -> Any:
-        return json.loads(self.file_of(thread, 1).read_text()[::-1])
+    def load(self, thread: str, sequence: int) -> Any:
+        return json.loads(self.medium.read(self.place(thread, 1)).decode()[::-1])
 
 
-def test_a_store_that_refuses_everything_has_not_detected_an_attack(tmp_path: Path) -> None:
-    assert EditState().run(Unusable(tmp_path)) is Outcome.CRASHED
+@pytest.mark.parametrize("broken", [Unusable, Forgetful])
+@pytest.mark.parametrize("attack", [*ATTACKS, *RESIDUE])
+def test_a_store_that_does_not_work_has_not_detected_an_attack(
+    tmp_path: Path, attack: str, broken: type[Target]
+) -> None:
+    strike = (ATTACKS | RESIDUE)[attack]
+    medium = Memory() if strike.needs is Memory else None
+    assert strike().run(broken(tmp_path, medium)) is Outcome.CRASHED
 
 
 def test_an_attack_without_effect_was_not_detected(tmp_path: Path) -> None:
     assert EditState().run(Encoded(tmp_path)) is Outcome.NOT_APPLICABLE
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "safepoint.attacks", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_command_prints_a_table() -> None:
+    """The pages show this table, to the letter."""
+    done = run("edit-state", "plant-record")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "attack             naive     sealed\n"
+        "edit-state         accepted  detected\n"
+        "plant-record       accepted  detected\n"
+    )
+
+
+def test_the_command_fails_on_a_bad_name() -> None:
+    done = run("nonsense")
+    assert done.returncode == 2
+    assert "there is no attack 'nonsense'. Choose from edit-state, " in done.stderr
+    assert run("--target", "nonsense").returncode == 2
+
+
+def test_the_command_shows_the_ladder() -> None:
+    done = run("--ladder", "algorithm-downgrade", "cut-newest")
+    head, downgrade, cut = done.stdout.splitlines()
+    assert head.split()[1:] == [
+        "naive",
+        "allow-list",
+        "encrypted",
+        "hash-chain",
+        "mac",
+        "mac-place",
+        "signed-chain",
+        "anchored",
+    ]
+    assert downgrade.split()[1:] == ["-"] * 4 + ["accepted"] + ["detected"] * 3
+    assert cut.split()[1:] == ["accepted"] * 7 + ["detected"]
+    assert head.index("anchored") == cut.index("detected") == downgrade.rindex("detected")
+
+
+def test_the_command_shows_the_targets_that_it_is_given() -> None:
+    done = run("fork", "--target", "mac", "--target", "sealed")
+    assert done.stdout.split() == ["attack", "mac", "sealed", "fork", "accepted", "detected"]
+
+
+def test_the_command_attacks_memory() -> None:
+    done = run("--in-memory", "aliasing", "plant-symlink", "edit-state")
+    assert done.returncode == 0
+    assert [line.split()[1:] for line in done.stdout.splitlines()[1:]] == [
+        ["accepted", "-"],
+        ["-", "-"],
+        ["accepted", "detected"],
+    ]
+
+
+def test_the_command_lists_what_applies_and_runs_nothing() -> None:
+    listed = run("--list").stdout.splitlines()
+    assert f"edit-state (SP01): {EditState.story}" in listed
+    assert len(listed) == len(ATTACKS) - 1  # aliasing needs memory
+    assert [line.split()[0] for line in run("--list", "--residue").stdout.splitlines()] == [
+        *RESIDUE
+    ]
+    assert "aliasing" in run("--list", "--in-memory").stdout
+
+
+def test_what_nothing_detects_is_no_failure_of_the_command() -> None:
+    done = run("compromised-worker")
+    assert done.returncode == 0
+    assert done.stdout.split()[-3:] == ["compromised-worker", "accepted", "accepted"]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.ACCEPTED, Outcome.CRASHED, Outcome.EXECUTED])
+def test_the_command_fails_if_the_sealed_store_lets_an_attack_through(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], outcome: Outcome
+) -> None:
+    monkeypatch.setattr(command_line, "isolated_outcome_of", lambda *_, **__: outcome)
+    monkeypatch.setattr(sys, "argv", ["attacks", "edit-state"])
+    assert command_line.main() == 1
+    assert capsys.readouterr().out.endswith(f"edit-state         {outcome:<10}{outcome}\n")
+    monkeypatch.setattr(sys, "argv", ["attacks", "edit-state", "--target", "naive"])
+    assert command_line.main() == 0
+
+
+class SaysWhere(Attack):
+    """An attack that notes in which process it runs, and writes to its output."""
+
+    id = "says-where"
+    rule = "SP01"
+    story = "A test."
+    note: Path
+
+    def strike(self, target: Target) -> Outcome:
+        os.write(1, b"something")
+        self.note.write_text(str(os.getpid()))
+        return Outcome.DETECTED
+
+
+class Dies(SaysWhere):
+    """An attack that takes the process down."""
+
+    def strike(self, target: Target) -> Outcome:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return Outcome.DETECTED
+
+
+class Hangs(SaysWhere):
+    """An attack that does not come to an end."""
+
+    def strike(self, target: Target) -> Outcome:
+        super().strike(target)
+        time.sleep(600)
+        return Outcome.DETECTED
+
+
+def test_an_attack_runs_in_a_process_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(SaysWhere, "note", tmp_path / "note", raising=False)
+    monkeypatch.setitem(ATTACKS, "says-where", SaysWhere)
+    assert isolated_outcome_of("says-where", "naive") is Outcome.DETECTED
+    assert int((tmp_path / "note").read_text()) != os.getpid()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_process_that_dies_or_hangs_has_crashed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(SaysWhere, "note", tmp_path / "note", raising=False)
+    monkeypatch.setattr(isolation, "_PATIENCE", 1.0)
+    monkeypatch.setitem(ATTACKS, "dies", Dies)
+    monkeypatch.setitem(ATTACKS, "hangs", Hangs)
+    assert isolated_outcome_of("dies", "naive") is Outcome.CRASHED
+    assert isolated_outcome_of("hangs", "naive") is Outcome.CRASHED
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "note").read_text()), 0)

@@ -7,34 +7,27 @@ and if your store executes payloads, theirs run there. They make an empty folder
 
 from __future__ import annotations
 
-from safepoint.attacks.kit import MARKER, Attack, Outcome, Target
-from safepoint.attacks.location import OpenFolder, PlantSymlink, TraverseId
-from safepoint.attacks.payload import PicklePayload, PickleRightType
-from safepoint.attacks.state import EditState, PlantRecord, SwapThreads
-from safepoint.attacks.targets import TARGETS, NaiveTarget, SealedTarget
-
-ATTACKS: dict[str, type[Attack]] = {
-    attack.id: attack
-    for attack in (
-        EditState,
-        PlantRecord,
-        SwapThreads,
-        PicklePayload,
-        PickleRightType,
-        TraverseId,
-        PlantSymlink,
-        OpenFolder,
-    )
-}
-"""Every attack by its id."""
+from safepoint.attacks.catalogue import ATTACKS, RESIDUE
+from safepoint.attacks.kit import MARKER, Attack, Miss, Outcome
+from safepoint.attacks.ladder import defeats, matrix
+from safepoint.attacks.medium import Disk, Medium, Memory
+from safepoint.attacks.rungs import TARGETS, NaiveTarget, SealedTarget
+from safepoint.attacks.target import Target
 
 __all__ = [
     "ATTACKS",
     "MARKER",
+    "RESIDUE",
     "TARGETS",
     "Attack",
+    "Disk",
+    "Medium",
+    "Memory",
+    "Miss",
     "NaiveTarget",
     "Outcome",
     "SealedTarget",
     "Target",
+    "defeats",
+    "matrix",
 ]

@@ -3,50 +3,85 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
-from safepoint.attacks import ATTACKS, TARGETS, Outcome
+from safepoint.attacks.catalogue import ATTACKS, RESIDUE
+from safepoint.attacks.isolation import isolated_outcome_of
+from safepoint.attacks.kit import Outcome
+from safepoint.attacks.medium import Disk, Memory
+from safepoint.attacks.rungs import TARGETS, TOP
 
-
-def outcome_of(attack: str, target: str) -> Outcome:
-    """Run one attack in a process and a temporary folder of its own."""
-    with tempfile.TemporaryDirectory(prefix="safepoint-attack-") as folder:
-        command = [sys.executable, "-m", "safepoint.attacks", attack, "--in", folder, target]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603  our own module
-    return Outcome(done.stdout.strip()) if done.returncode == 0 else Outcome.CRASHED
+_EVERY = ATTACKS | RESIDUE
+# The two that pages compare: what to leave, and what to come to.
+_SHORT = {"naive": "naive", "sealed": TOP}
 
 
 def main() -> int:
-    """Print a table of attacks and outcomes; exit 1 if the sealed target lets one through."""
+    """Print a table of attacks and outcomes; exit 1 if the top rung lets one through."""
     parser = argparse.ArgumentParser(prog="python -m safepoint.attacks", description=__doc__)
     parser.add_argument(
-        "attacks", nargs="*", metavar="ATTACK", help=f"of {', '.join(ATTACKS)} (default: all)"
+        "attacks", nargs="*", metavar="ATTACK", help=f"of {', '.join(_EVERY)} (default: all)"
     )
-    parser.add_argument("--in", dest="inside", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--ladder", action="store_true", help="show every rung, not two of them")
+    parser.add_argument(
+        "--target",
+        action="append",
+        metavar="NAME",
+        choices=[*TARGETS, *_SHORT],
+        help=f"show this rung, one of {', '.join(TARGETS)}; may be repeated",
+    )
+    parser.add_argument("--in-memory", action="store_true", help="keep the records in memory")
+    parser.add_argument(
+        "--residue", action="store_true", help="run what nothing in a store can detect"
+    )
+    parser.add_argument("--list", action="store_true", help="say what the attacks are, run none")
     options = parser.parse_args()
     for name in options.attacks:
-        if name not in ATTACKS:
-            parser.error(f"there is no attack {name!r}. Choose from {', '.join(ATTACKS)}")
-    if options.inside is not None:
-        folder, target = options.inside
-        outcome = ATTACKS[options.attacks[0]]().run(TARGETS[target](Path(folder)))
-        sys.stdout.write(f"{outcome}\n")
+        if name not in _EVERY:
+            parser.error(f"there is no attack {name!r}. Choose from {', '.join(_EVERY)}")
+    chosen = options.attacks or _applicable(options.in_memory, options.residue)
+    if options.list:
+        for name in chosen:
+            sys.stdout.write(f"{name} ({_EVERY[name].rule}): {_EVERY[name].story}\n")
         return 0
+    if options.ladder:
+        columns = {name: name for name in TARGETS}
+    else:
+        columns = {name: _SHORT.get(name, name) for name in options.target or _SHORT}
+    return _show(chosen, columns, in_memory=options.in_memory)
+
+
+def _applicable(in_memory: bool, residue: bool) -> list[str]:
+    medium = Memory if in_memory else Disk
+    which = RESIDUE if residue else ATTACKS
+    return [name for name, attack in which.items() if attack.needs in (None, medium)]
+
+
+def _show(attacks: Sequence[str], columns: dict[str, str], *, in_memory: bool) -> int:
+    width = max(19, *(len(name) + 2 for name in attacks))
+    widths = [max(10, len(name) + 2) for name in columns]
     through = False
-    sys.stdout.write(_row("attack", list(TARGETS)))
-    for attack in options.attacks or ATTACKS:
-        outcomes = {target: outcome_of(attack, target) for target in TARGETS}
-        sys.stdout.write(_row(attack, list(outcomes.values())))
-        through = through or outcomes["sealed"] != Outcome.DETECTED
+    _write(["attack", *columns], [width, *widths])
+    for attack in attacks:
+        outcomes = {
+            target: isolated_outcome_of(attack, target, in_memory=in_memory)
+            for target in dict.fromkeys(columns.values())
+        }
+        cells = [_cell(outcomes[target]) for target in columns.values()]
+        _write([attack, *cells], [width, *widths])
+        through = through or (attack in ATTACKS and TOP in outcomes and outcomes[TOP].succeeded)
     return 1 if through else 0
 
 
-def _row(name: str, cells: Sequence[str]) -> str:
-    return f"{name:<19}{''.join(f'{cell:<10}' for cell in cells)}".rstrip() + "\n"
+def _cell(outcome: Outcome) -> str:
+    return "-" if outcome is Outcome.NOT_APPLICABLE else outcome
+
+
+def _write(cells: Iterable[str], widths: Iterable[int]) -> None:
+    row = "".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
+    sys.stdout.write(row.rstrip() + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

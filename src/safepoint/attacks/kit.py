@@ -1,16 +1,30 @@
-"""What an attack is, what it is aimed at, and how it can end."""
+"""What an attack is, and how it can end."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from enum import StrEnum
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from safepoint.errors import CheckpointError
+from safepoint.attacks.medium import Medium
 
-MARKER = "marker"
+if TYPE_CHECKING:
+    from safepoint.attacks.target import Target
+
+MARKER: Final = "marker"
 """The one thing that a payload of this package does: it makes an empty folder of this name."""
+
+HONEST: Final[dict[str, Any]] = {"amount": 42, "payee": "alice"}
+"""The state that the victim saves."""
+
+WANTED: Final[dict[str, Any]] = {"amount": 42, "payee": "mally"}
+"""The state that the adversary wants to be resumed. It has the same length: no offset moves."""
+
+
+def step(number: int) -> dict[str, Any]:
+    """Return the state of the victim after so many steps."""
+    return {**HONEST, "step": number}
 
 
 class Outcome(StrEnum):
@@ -27,50 +41,27 @@ class Outcome(StrEnum):
     NOT_APPLICABLE = "not applicable"
     """The attack found nothing to touch, or what it did had no effect."""
 
-
-class Target(ABC):
-    """A store under attack: how a victim uses it, and what an adversary who can write it sees.
-
-    Subclass this to aim the attacks at a store of your own.
-
-    Attributes:
-        name: what the target is called in tables.
-        folder: a temporary folder. The store is at `folder / "store"`, and nothing of the store
-            may lie elsewhere.
-        refusals: the errors by which this store refuses. Anything else counts as a crash.
-    """
-
-    name: ClassVar[str]
-    refusals: ClassVar[tuple[type[Exception], ...]] = (CheckpointError,)
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
     @property
-    def store(self) -> Path:
-        """The folder that the adversary can write."""
-        return self.folder / "store"
+    def succeeded(self) -> bool:
+        """Whether the attacker got something: a state, a run of their code, or a dead worker."""
+        return self in (Outcome.ACCEPTED, Outcome.EXECUTED, Outcome.CRASHED)
 
-    @abstractmethod
-    def save(self, thread: str, state: dict[str, Any]) -> None:
-        """The victim saves a state."""
 
-    @abstractmethod
-    def latest(self, thread: str) -> Any:
-        """The victim, in a new process, loads the newest state."""
+_FROM_BEST_TO_WORST = (
+    Outcome.NOT_APPLICABLE,
+    Outcome.DETECTED,
+    Outcome.CRASHED,
+    Outcome.ACCEPTED,
+    Outcome.EXECUTED,
+)
 
-    @abstractmethod
-    def file_of(self, thread: str, sequence: int) -> Path:
-        """The adversary finds the file of a record."""
 
-    @abstractmethod
-    def forge(self, thread: str, state: dict[str, Any]) -> bytes:
-        """The adversary writes a record of their own, as well as they can without a key."""
+class Miss(Exception):
+    """The attack found nothing to touch."""
 
-    def pickled(self, pickle: bytes, type_name: str) -> bytes | None:
-        """The adversary writes a record that carries a pickle; None if the format has no room."""
-        del pickle, type_name
-        return None
+
+class Bungled(Exception):
+    """The adversary's own work failed, which is never taken for a refusal."""
 
 
 class Attack(ABC):
@@ -79,33 +70,95 @@ class Attack(ABC):
     Attributes:
         id: a stable name.
         rule: the rule that it shows the reason for.
+        threat: its number in our list of threats.
         story: what happens, in one line.
+        needs: the kind of medium without which there is no such attack, or None.
+        residue: whether nothing that a store can do detects it. The pages say so.
     """
 
     id: ClassVar[str]
     rule: ClassVar[str]
+    threat: ClassVar[int] = 0
     story: ClassVar[str]
+    needs: ClassVar[type[Medium] | None] = None
+    residue: ClassVar[bool] = False
+
+    def prepare(self, target: Target) -> None:
+        """Let the victim work, and tamper. What is raised here is never taken for a refusal."""
+        target.save("victim", HONEST)
 
     @abstractmethod
     def strike(self, target: Target) -> Outcome:
-        """Use the store, tamper with it, use it again. Raise what the store raises."""
+        """Let the victim use the store again. Raise what the store raises."""
 
     def run(self, target: Target) -> Outcome:
-        """Use the store once without an attack, then strike, and tell how it ended.
+        """Use the store without an attack, then prepare and strike, and tell how it ended.
 
         A store that does not work unharmed has crashed: its refusals would prove nothing.
         """
-        marker = target.folder / MARKER
+        if self.needs is not None and not isinstance(target.medium, self.needs):
+            return Outcome.NOT_APPLICABLE
         try:
-            target.save("control", {"amount": 7})
-            if target.latest("control") != {"amount": 7}:
+            if not works(target):
                 return Outcome.CRASHED
+            self.prepare(target)
+        except Miss:
+            return Outcome.NOT_APPLICABLE
         except Exception:  # noqa: BLE001  whatever it was, it was not the attack
             return Outcome.CRASHED
+        outcome = attempt(target, lambda: self.strike(target))
+        return Outcome.EXECUTED if (target.folder / MARKER).exists() else outcome
+
+
+def works(target: Target) -> bool:
+    """Use the store as a victim does, with nobody attacking, and tell whether it does its job."""
+    for state in (HONEST, step(2)):
+        target.save("control", state)
+        if target.latest("control") != state or target.history("control")[-1] != state:
+            return False
+    return True
+
+
+def attempt(target: Target, look: Callable[[], Outcome]) -> Outcome:
+    """Let the victim look, and tell how that ended."""
+    try:
+        return look()
+    except Miss:
+        return Outcome.NOT_APPLICABLE
+    except target.refusals:
+        return Outcome.DETECTED
+    except Exception:  # noqa: BLE001  whatever else escapes is a crash
+        return Outcome.CRASHED
+
+
+def worst(target: Target, tries: Iterator[Callable[[], Outcome]]) -> Outcome:
+    """Return how the most harmful of several tries ended. One without effect counts least.
+
+    Args:
+        target: the store.
+        tries: tampers, then yields what the victim does next, and so on. It ends with a `Miss`
+            where there is nothing more to touch.
+
+    Raises:
+        Bungled: the tampering failed.
+    """
+    found = Outcome.NOT_APPLICABLE
+    while True:
         try:
-            outcome = self.strike(target)
-        except target.refusals:
-            outcome = Outcome.DETECTED
-        except Exception:  # noqa: BLE001  whatever else escapes is a crash
-            outcome = Outcome.CRASHED
-        return Outcome.EXECUTED if marker.exists() else outcome
+            look = next(tries)
+        except (StopIteration, Miss):
+            return found
+        except Exception as error:
+            raise Bungled from error
+        found = max(found, attempt(target, look), key=_FROM_BEST_TO_WORST.index)
+
+
+def got(it: bool) -> Outcome:
+    """Tell whether the adversary got what they wanted, or nothing happened."""
+    return Outcome.ACCEPTED if it else Outcome.NOT_APPLICABLE
+
+
+def unnoticed(seen: object) -> Outcome:
+    """Say that the victim looked at a store that was tampered with, and nothing was refused."""
+    del seen
+    return Outcome.ACCEPTED

@@ -6,9 +6,20 @@ see how little it takes: `c` imports a name, the arguments follow, `R` calls it.
 
 from __future__ import annotations
 
+import base64
+import importlib
+import json
+import secrets
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from safepoint.attacks.kit import MARKER, Attack, Outcome, Target
+from safepoint.attacks.kit import MARKER, Attack, Miss, Outcome, got, unnoticed, worst
+from safepoint.attacks.target import Target
+
+_TYPE = "datetime:timedelta"
 
 
 def marker_pickle(marker: Path) -> bytes:
@@ -27,30 +38,122 @@ class PicklePayload(Attack):
 
     id = "pickle-payload"
     rule = "SP03"
+    threat = 13
     story = "A pickle in the record runs while it is decoded; the type check then fails, too late."
 
+    def pickle(self, marker: Path) -> bytes:
+        """Return a pickle whose result has the wrong type."""
+        return marker_pickle(marker)
+
+    def prepare(self, target: Target) -> None:
+        """Plant the pickle."""
+        super().prepare(target)
+        plant_pickle(target, self.pickle(target.folder / MARKER))
+
     def strike(self, target: Target) -> Outcome:
-        """Plant a pickle whose result has the wrong type."""
-        return _plant(target, marker_pickle(target.folder / MARKER), "datetime:timedelta")
+        """Load."""
+        return unnoticed(target.latest("victim"))
 
 
-class PickleRightType(Attack):
+class PickleRightType(PicklePayload):
     """Run code and still return a value of the declared type."""
 
     id = "pickle-right-type"
-    rule = "SP03"
     story = "The pickle runs and returns the declared type, so the type check passes."
 
+    def pickle(self, marker: Path) -> bytes:
+        """Return a pickle whose result has the right type."""
+        return marker_pickle_of_type(marker)
+
+
+class UnknownType(Attack):
+    """Name a class, and wait for somebody to import it."""
+
+    id = "unknown-type"
+    rule = "SP09"
+    threat = 13
+    story = "The record names a class that nobody listed, and its module is imported to look."
+
+    def prepare(self, target: Target) -> None:
+        """Save, and write a module that leaves the marker when it is imported."""
+        super().prepare(target)
+        self._module = f"sentinel_{secrets.token_hex(4)}"
+        marker = str(target.folder / MARKER)
+        code = f"import os\nos.mkdir({marker!r})\nclass Thing: pass\n"
+        (target.folder / f"{self._module}.py").write_text(code, encoding="utf-8")
+
     def strike(self, target: Target) -> Outcome:
-        """Plant a pickle whose result has the right type."""
-        return _plant(target, marker_pickle_of_type(target.folder / MARKER), "datetime:timedelta")
+        """Name the class in the ways that are in use, with the module in reach."""
+        sys.path.insert(0, str(target.folder))
+        importlib.invalidate_caches()
+        try:
+            return worst(target, self._looks(target))
+        finally:
+            sys.path.remove(str(target.folder))
+            sys.modules.pop(self._module, None)
+
+    def _looks(self, target: Target) -> Iterator[Callable[[], Outcome]]:
+        states: list[dict[str, Any]] = [
+            {"__type__": f"{self._module}:Thing"},
+            {f"${self._module}.Thing": {}},
+            {"py/object": f"{self._module}.Thing"},
+            {"lc": 2, "type": "constructor", "id": [self._module, "Thing"], "kwargs": {}},
+        ]
+        payloads = [json.dumps(state, separators=(",", ":")).encode() for state in states]
+        yield from _each(target, payloads)
+        plant_pickle(target, f"c{self._module}\nThing\n.".encode())
+        yield lambda: _nothing_ran(target.latest("victim"))
 
 
-def _plant(target: Target, pickle: bytes, type_name: str) -> Outcome:
-    record = target.pickled(pickle, type_name)
+class RowChoosesDecoder(Attack):
+    """Let the data say how it is to be decoded."""
+
+    id = "row-chooses-decoder"
+    rule = "SP10"
+    threat = 41
+    story = "What a user typed into a form looks like the store's own mark for a pickle, and runs."
+
+    def strike(self, target: Target) -> Outcome:
+        """Save it as a user's input; then put it into the record."""
+        return worst(target, self._looks(target))
+
+    def _looks(self, target: Target) -> Iterator[Callable[[], Outcome]]:
+        pickle = base64.b64encode(marker_pickle_of_type(target.folder / MARKER)).decode()
+        typed = {"__pickled__": pickle, "__type__": _TYPE}
+
+        def as_input() -> Outcome:
+            target.save("user", {"note": typed})
+            return _nothing_ran(target.latest("user"))
+
+        yield as_input
+        states = (typed, {"$pickle": pickle})
+        payloads = [json.dumps(state, separators=(",", ":")).encode() for state in states]
+        yield from _each(target, payloads)
+
+
+def plant_pickle(target: Target, pickle: bytes) -> None:
+    """Put a pickle in place of the victim's state, where the format has room for one."""
+    name = target.records("victim")[-1]
+    record = target.pickled(pickle, _TYPE)
     if record is None:
-        return Outcome.NOT_APPLICABLE
-    target.save("victim", {"amount": 42})
-    target.file_of("victim", 1).write_bytes(record)
-    target.latest("victim")
-    return Outcome.ACCEPTED
+        record = target.forge(target.medium.read(name), pickle)
+    target.medium.write(name, record)
+    target.relink("victim")
+
+
+def _each(target: Target, payloads: Iterable[bytes]) -> Iterator[Callable[[], Outcome]]:
+    """Put each payload in place of the victim's state, let the victim load, and put it back."""
+    name = target.records("victim")[-1]
+    record = target.medium.read(name)
+    for payload in payloads:
+        with suppress(Miss):
+            target.medium.write(name, target.forge(record, payload))
+            target.relink("victim")
+            yield lambda: _nothing_ran(target.latest("victim"))
+        target.medium.write(name, record)
+
+
+def _nothing_ran(seen: object) -> Outcome:
+    """Say that plain data came back as plain data. If anything ran, the marker tells."""
+    del seen
+    return got(False)

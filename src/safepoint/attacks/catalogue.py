@@ -1,0 +1,124 @@
+"""Every attack, in the order in which a reader meets the rules."""
+
+from __future__ import annotations
+
+from safepoint.attacks.decoding import (
+    DeepNesting,
+    DuplicateKeys,
+    NotANumber,
+    OversizedRecord,
+    SecretInError,
+)
+from safepoint.attacks.edit import (
+    EditAndRehash,
+    EditState,
+    FlipByte,
+    OtherBytes,
+    TornRecord,
+    TrailingBytes,
+)
+from safepoint.attacks.forge import (
+    AlgorithmDowngrade,
+    KeySubstitution,
+    PlantRecord,
+    StripSignature,
+)
+from safepoint.attacks.kit import Attack
+from safepoint.attacks.live import Aliasing, TimeOfCheck
+from safepoint.attacks.location import (
+    OpenFolder,
+    PlantHardLink,
+    PlantSymlink,
+    PlantTemp,
+    TraverseId,
+)
+from safepoint.attacks.names import CaseFoldId, DeviceNameId, NewlineId, UnicodeId
+from safepoint.attacks.past import CutOldest, DeleteMiddle, Reorder, SpliceBranches
+from safepoint.attacks.payload import PicklePayload, PickleRightType, RowChoosesDecoder, UnknownType
+from safepoint.attacks.place import (
+    BackdateClock,
+    FastForward,
+    ReplayOldOnTop,
+    SwapStores,
+    SwapThreads,
+)
+from safepoint.attacks.residue import (
+    CompromisedWorker,
+    CutUnanchored,
+    StolenKeyAppend,
+    UnpruneThread,
+)
+from safepoint.attacks.rollback import (
+    CutAllButFirst,
+    CutNewest,
+    DeleteThread,
+    Fork,
+    Freeze,
+    RestoreSnapshot,
+    RetiredKey,
+    StolenKeyRewrite,
+    UndeleteByNumber,
+    UndeleteThread,
+)
+
+_ALL: tuple[type[Attack], ...] = (
+    EditState,
+    PlantRecord,
+    SwapThreads,
+    TimeOfCheck,
+    PicklePayload,
+    PickleRightType,
+    TraverseId,
+    PlantSymlink,
+    PlantHardLink,
+    PlantTemp,
+    OpenFolder,
+    CaseFoldId,
+    UnicodeId,
+    DeviceNameId,
+    NewlineId,
+    RetiredKey,
+    UnknownType,
+    DuplicateKeys,
+    NotANumber,
+    SecretInError,
+    RowChoosesDecoder,
+    OversizedRecord,
+    DeepNesting,
+    FlipByte,
+    EditAndRehash,
+    OtherBytes,
+    TrailingBytes,
+    StripSignature,
+    AlgorithmDowngrade,
+    KeySubstitution,
+    SwapStores,
+    ReplayOldOnTop,
+    TornRecord,
+    FastForward,
+    BackdateClock,
+    Aliasing,
+    Reorder,
+    DeleteMiddle,
+    CutOldest,
+    SpliceBranches,
+    CutNewest,
+    CutAllButFirst,
+    RestoreSnapshot,
+    Freeze,
+    DeleteThread,
+    UndeleteThread,
+    UndeleteByNumber,
+    Fork,
+    StolenKeyRewrite,
+    CutUnanchored,
+    StolenKeyAppend,
+    CompromisedWorker,
+    UnpruneThread,
+)
+
+ATTACKS: dict[str, type[Attack]] = {each.id: each for each in _ALL if not each.residue}
+"""Every attack by its id."""
+
+RESIDUE: dict[str, type[Attack]] = {each.id: each for each in _ALL if each.residue}
+"""What nothing in a store can detect, by its id."""

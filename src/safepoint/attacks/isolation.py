@@ -1,0 +1,57 @@
+"""A process for each attack, so that what a payload does, it does there."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from typing import Final
+
+from safepoint.attacks.kit import Outcome
+from safepoint.attacks.ladder import run_in, scratch
+
+_PATIENCE: Final = 60.0
+_LONGEST: Final = 64
+
+
+def isolated_outcome_of(attack: str, target: str, *, in_memory: bool = False) -> Outcome:
+    """Run one attack in a process and a temporary folder of its own.
+
+    A process that dies, or does not come to an end, has crashed. Where the system cannot fork,
+    the attack runs in this process.
+    """
+    with scratch() as folder:
+        if not hasattr(os, "fork"):
+            return run_in(folder, attack, target, in_memory=in_memory)
+        receive, send = os.pipe()
+        child = os.fork()
+        if not child:
+            _run(send, folder, attack, target, in_memory=in_memory)
+        os.close(send)
+        try:
+            return _received(receive)
+        finally:
+            os.close(receive)
+            _end(child)
+
+
+def _run(send: int, folder: str, attack: str, target: str, *, in_memory: bool) -> None:
+    """Run as the child: say how it ended, and leave without a word or a farewell."""
+    try:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+        os.write(send, run_in(folder, attack, target, in_memory=in_memory).encode())
+    finally:
+        os._exit(0)
+
+
+def _received(receive: int) -> Outcome:
+    ready, _, _ = select.select([receive], [], [], _PATIENCE)
+    said = os.read(receive, _LONGEST).decode() if ready else ""
+    return Outcome(said) if said else Outcome.CRASHED
+
+
+def _end(child: int) -> None:
+    os.kill(child, signal.SIGKILL)  # it has said all that it will say
+    os.waitpid(child, 0)

@@ -1,0 +1,45 @@
+"""The ladder: eight ways to keep a checkpoint, each as short as people really write it.
+
+Every rung but the top falls to an attack that the next one refuses.
+"""
+
+from __future__ import annotations
+
+from safepoint.attacks.rungs.encrypted import EncryptedTarget
+from safepoint.attacks.rungs.hash_chain import HashChainTarget
+from safepoint.attacks.rungs.mac import MacPlaceTarget, MacTarget
+from safepoint.attacks.rungs.plain import AllowListTarget
+from safepoint.attacks.rungs.sealed import SealedTarget, SignedChainTarget
+from safepoint.attacks.rungs.unprotected import NaiveTarget
+from safepoint.attacks.target import Target
+
+TARGETS: dict[str, type[Target]] = {
+    target.name: target
+    for target in (
+        NaiveTarget,
+        AllowListTarget,
+        EncryptedTarget,
+        HashChainTarget,
+        MacTarget,
+        MacPlaceTarget,
+        SignedChainTarget,
+        SealedTarget,
+    )
+}
+"""The built-in targets by name, from the bottom of the ladder to its top."""
+
+TOP = SealedTarget.name
+"""The name of the top rung."""
+
+__all__ = [
+    "TARGETS",
+    "TOP",
+    "AllowListTarget",
+    "EncryptedTarget",
+    "HashChainTarget",
+    "MacPlaceTarget",
+    "MacTarget",
+    "NaiveTarget",
+    "SealedTarget",
+    "SignedChainTarget",
+]

@@ -1,0 +1,225 @@
+"""What an attack is aimed at: an adapter to a store, which can be yours."""
+
+from __future__ import annotations
+
+import copy
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from safepoint.attacks.kit import HONEST, Miss
+from safepoint.attacks.medium import Disk, Medium, Memory
+from safepoint.errors import CheckpointError
+
+Trick = Literal["best", "own-key", "no-algorithm", "unsigned"]
+"""How a record is forged: as well as possible; signed by a key that the adversary has; with an
+algorithm that protects nothing; or as if it were older than signatures."""
+
+
+class Target(ABC):
+    """A store under attack: how a victim uses it, and what an adversary who can write it sees.
+
+    Three methods aim the attacks at a store of your own. Let `save` and `latest` open the store
+    anew each time, as another process would:
+
+    ```python
+    import json
+    import tempfile
+    from pathlib import Path
+
+    from safepoint.attacks import ATTACKS, Target
+
+
+    class PlainJson(Target):
+        name = "plain-json"
+        refusals = (ValueError,)  # json raises this for what is not JSON
+
+        def save(self, thread, state):
+            number = len(self.records(thread)) + 1
+            file = Path(self.path, f"{thread}.{number:04}.json")
+            file.write_text(json.dumps(state))
+
+        def latest(self, thread):
+            return json.loads(Path(self.path, self.records(thread)[-1]).read_text())
+
+        def records(self, thread):
+            return sorted(file.name for file in self.path.glob(f"{thread}.*.json"))
+
+
+    for name in ("edit-state", "cut-newest", "deep-nesting", "torn-record"):
+        with tempfile.TemporaryDirectory() as folder:
+            print(f"{name}: {ATTACKS[name]().run(PlainJson(folder))}")
+    #> edit-state: accepted
+    #> cut-newest: accepted
+    #> deep-nesting: crashed
+    #> torn-record: detected
+    ```
+
+    The other methods have defaults that fit a store without keys that keeps its state as JSON
+    text. Override those that do not fit yours. An attack that needs one that you leave out is
+    "not applicable", which proves nothing.
+
+    Attributes:
+        name: what the target is called in tables.
+        title: the same, for people.
+        refusals: the errors by which this store refuses. Anything else counts as a crash.
+        media: where this store can keep records.
+        folder: a temporary folder. Nothing of the store may lie outside it.
+        medium: the records, in the adversary's hands; on disk, the files below `folder / "store"`.
+        store: the name of the store, if yours has names.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str] = ""
+    refusals: ClassVar[tuple[type[Exception], ...]] = (CheckpointError,)
+    media: ClassVar[tuple[type[Medium], ...]] = (Disk,)
+
+    def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
+        self.folder = Path(folder)
+        self.store = "victim-store"
+        self.medium = Disk(self.folder / "store") if medium is None else medium
+        if isinstance(self.medium, Disk):
+            self.medium.folder.mkdir(mode=0o700, exist_ok=True)
+
+    @property
+    def path(self) -> Path:
+        """The folder of the store, which the adversary can write.
+
+        Raises:
+            Miss: the store is not on disk.
+        """
+        if not isinstance(self.medium, Disk):
+            raise Miss
+        return self.medium.folder
+
+    # What every target has.
+
+    @abstractmethod
+    def save(self, thread: str, state: dict[str, Any]) -> None:
+        """The victim saves a state."""
+
+    @abstractmethod
+    def latest(self, thread: str) -> Any:
+        """The victim, in a new process, loads the newest state."""
+
+    @abstractmethod
+    def records(self, thread: str) -> list[str]:
+        """The adversary finds the names of a thread's records in the medium, oldest first."""
+
+    # What else a careful victim can do with this store.
+
+    def history(self, thread: str) -> list[Any]:
+        """The victim loads and checks everything there is, oldest first."""
+        return [self.latest(thread)]
+
+    def load(self, thread: str, sequence: int) -> Any:
+        """The victim loads an older state, by its number.
+
+        Raises:
+            Miss: this store has no way to do that.
+        """
+        del thread, sequence
+        raise Miss
+
+    def prune(self, thread: str, keep: int) -> None:
+        """The victim drops all but the newest records, on purpose."""
+        for name in self.records(thread)[:-keep]:
+            self.medium.delete(name)
+
+    def delete(self, thread: str) -> None:
+        """The victim deletes a thread on purpose."""
+        for name in self.records(thread):
+            self.medium.delete(name)
+
+    def go_back(self, thread: str, sequence: int) -> None:
+        """An operator goes back on purpose: what is newer than `sequence` is dropped."""
+        for name in self.records(thread)[sequence:]:
+            self.medium.delete(name)
+
+    def rotate(self) -> None:
+        """An operator who fears that the key was copied puts another in its place.
+
+        Raises:
+            Miss: the store has no key.
+        """
+        raise Miss
+
+    def seldom(self) -> Self:
+        """Return the same store with the cheapest settings that it allows."""
+        return self
+
+    # What the adversary knows. None of it needs the key.
+
+    def place(self, thread: str, sequence: int) -> str:
+        """Return the name that a record of that sequence has, or would have.
+
+        Raises:
+            Miss: names cannot be foretold.
+        """
+        del thread, sequence
+        raise Miss
+
+    def ahead(self, thread: str) -> list[str]:
+        """Return the names at which the next save will write."""
+        return [self.place(thread, len(self.records(thread)) + 1)]
+
+    def edit(self, record: bytes, old: bytes, new: bytes) -> bytes:
+        """Return a genuine record of the state `HONEST` with `old` replaced by `new` in it.
+
+        Raises:
+            Miss: the adversary cannot find it.
+        """
+        if old not in record:
+            raise Miss
+        return record.replace(old, new)
+
+    def forge(self, record: bytes, payload: bytes, trick: Trick = "best") -> bytes:
+        """Return a genuine record of the state `HONEST` with another encoded state inside.
+
+        Raises:
+            Miss: the format has no room for it, or for the trick.
+        """
+        if trick != "best":
+            raise Miss
+        for text in spellings(HONEST):
+            if text in record:
+                return record.replace(text, payload)
+        raise Miss
+
+    def relink(self, thread: str) -> None:
+        """Mend, after tampering, whatever of a thread can be mended without a key."""
+        del thread
+
+    def pickled(self, pickle: bytes, type_name: str) -> bytes | None:
+        """Return a record that carries a pickle, or None if the format has no room for one."""
+        del pickle, type_name
+        return None
+
+    def on(self, medium: Medium) -> Self:
+        """Return this very store, reading and writing another medium: a replica."""
+        other = copy.copy(self)
+        other.medium = medium
+        if isinstance(medium, Disk):
+            medium.folder.mkdir(mode=0o700, exist_ok=True)
+        return other
+
+    def twin(self, medium: Medium, store: str | None = None) -> Self:
+        """Return the same application with the same key: a second store, or a thief's copy.
+
+        Whatever this store keeps where its writer cannot write, the twin must not have.
+        """
+        other = self.on(medium)
+        other.store = self.store if store is None else store
+        return other
+
+
+def spellings(state: dict[str, Any]) -> Iterator[bytes]:
+    """Yield the ways in which JSON is commonly written."""
+    for ends in ((", ", ": "), (",", ":")):
+        yield json.dumps(state, separators=ends).encode()
+
+
+BOTH: tuple[type[Medium], ...] = (Disk, Memory)
+"""The media of a store that can be on disk and in memory."""

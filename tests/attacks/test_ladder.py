@@ -1,0 +1,212 @@
+"""The ladder, computed: each rung stops something, and only the top stops everything."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Disk, Memory, Outcome, defeats, matrix
+from safepoint.attacks.ladder import Matrix, outcome_of, run_in, scratch
+from safepoint.attacks.rungs import TOP, SealedTarget
+from safepoint.keys import Keyring, SigningKey
+
+BELOW = [name for name in TARGETS if name != TOP]
+MEDIA = {"disk": Disk, "memory": Memory}
+
+each_attack = pytest.mark.parametrize("attack", ATTACKS)
+each_residue = pytest.mark.parametrize("attack", RESIDUE)
+each_medium = pytest.mark.parametrize("medium", MEDIA)
+
+
+@cache
+def computed(medium: str) -> tuple[Matrix, list[str]]:
+    """Return the matrix, and every file that a cell left outside its own folder."""
+    found: Matrix = {}
+    strays: list[str] = []
+    for attack in [*ATTACKS, *RESIDUE]:
+        for target in TARGETS:
+            with scratch() as outer:
+                cell = Path(outer, "cell")
+                cell.mkdir(mode=0o700)
+                outcome = run_in(str(cell), attack, target, in_memory=medium == "memory")
+                found.setdefault(attack, {})[target] = outcome
+                strays += [
+                    f"{attack}/{target}/{p.name}" for p in Path(outer).iterdir() if p != cell
+                ]
+    return found, strays
+
+
+def applies(attack: str, medium: str) -> bool:
+    """Tell whether there is such an attack on such a medium."""
+    return ATTACKS[attack].needs in (None, MEDIA[medium])
+
+
+@each_medium
+@each_attack
+def test_the_top_detects_every_attack_that_applies(attack: str, medium: str) -> None:
+    outcome = computed(medium)[0][attack][TOP]
+    if not applies(attack, medium) or attack == "aliasing":
+        # Bytes have no alias. There is nothing to refuse, and nothing came of it.
+        assert outcome is Outcome.NOT_APPLICABLE
+    else:
+        assert outcome is Outcome.DETECTED
+
+
+@each_attack
+def test_an_attack_hurts_a_rung_below_the_top(attack: str) -> None:
+    """Or it proves nothing."""
+    rows = [computed(medium)[0][attack] for medium in MEDIA if applies(attack, medium)]
+    assert any(row[rung].succeeded for row in rows for rung in BELOW)
+
+
+@pytest.mark.parametrize("rung", BELOW)
+@each_medium
+def test_a_rung_falls_to_an_attack_that_the_next_one_detects(rung: str, medium: str) -> None:
+    """Or the next rung is not worth its page."""
+    assert defeats({name: computed(medium)[0][name] for name in ATTACKS})[rung]
+
+
+@pytest.mark.parametrize(
+    ("rung", "attack", "outcome"),
+    [
+        ("naive", "pickle-payload", "executed"),
+        ("naive", "duplicate-keys", "accepted"),
+        ("naive", "not-a-number", "accepted"),
+        ("allow-list", "plant-record", "accepted"),
+        ("allow-list", "secret-in-error", "accepted"),
+        ("allow-list", "deep-nesting", "crashed"),
+        ("encrypted", "edit-state", "accepted"),
+        ("hash-chain", "edit-and-rehash", "accepted"),
+        ("hash-chain", "time-of-check", "accepted"),
+        ("mac", "swap-threads", "accepted"),
+        ("mac", "swap-stores", "accepted"),
+        ("mac", "replay-old-on-top", "accepted"),
+        ("mac", "other-bytes", "accepted"),
+        ("mac", "strip-signature", "accepted"),
+        ("mac", "algorithm-downgrade", "accepted"),
+        ("mac", "key-substitution", "accepted"),
+        ("mac-place", "splice-branches", "accepted"),
+        ("signed-chain", "restore-snapshot", "accepted"),
+        ("signed-chain", "cut-newest", "accepted"),
+        ("signed-chain", "delete-thread", "accepted"),
+        ("signed-chain", "fork", "accepted"),
+        ("signed-chain", "stolen-key-rewrite", "accepted"),
+        ("signed-chain", "retired-key", "accepted"),
+    ],
+)
+@each_medium
+def test_the_rung_above_is_there_for_this_attack(
+    rung: str, attack: str, outcome: str, medium: str
+) -> None:
+    row = computed(medium)[0][attack]
+    above = list(TARGETS)[list(TARGETS).index(rung) + 1]
+    assert row[rung] == outcome
+    assert row[above] is Outcome.DETECTED
+
+
+@pytest.mark.parametrize(
+    "attack", ["reorder", "delete-middle", "cut-oldest", "splice-branches", "swap-threads"]
+)
+def test_a_chain_without_a_key_falls_to_whoever_mends_it(attack: str) -> None:
+    assert computed("disk")[0][attack]["hash-chain"] is Outcome.ACCEPTED
+
+
+@each_medium
+@each_residue
+def test_the_top_does_not_detect_the_residue(attack: str, medium: str) -> None:
+    """If this fails, something got better: say so on the page."""
+    assert computed(medium)[0][attack][TOP] is Outcome.ACCEPTED
+
+
+def test_code_runs_on_the_lowest_rung_alone() -> None:
+    ran = {
+        (attack, target)
+        for medium in MEDIA
+        for attack, row in computed(medium)[0].items()
+        for target, outcome in row.items()
+        if outcome is Outcome.EXECUTED
+    }
+    assert {target for _, target in ran} == {"naive"}
+    assert {"pickle-payload", "unknown-type", "row-chooses-decoder"} <= {a for a, _ in ran}
+
+
+@each_medium
+def test_nothing_is_left_behind(medium: str) -> None:
+    assert computed(medium)[1] == []
+    assert [name for name in sys.modules if name.startswith("sentinel_")] == []
+    assert [entry for entry in sys.path if "safepoint-attack-" in entry] == []
+
+
+NO_PROCESS_IS_LEFT = """
+    import os
+    from safepoint.attacks import matrix
+    from safepoint.attacks.isolation import isolated_outcome_of
+
+    matrix(in_memory=True)
+    isolated_outcome_of("pickle-payload", "naive")
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        print("none is left")
+"""
+
+
+def test_no_process_is_left_behind() -> None:
+    code = textwrap.dedent(NO_PROCESS_IS_LEFT)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "none is left\n"
+
+
+def test_the_matrix_is_what_the_cells_are() -> None:
+    few = ["edit-state", "cut-newest"]
+    assert matrix(few, BELOW) == {
+        attack: {target: computed("disk")[0][attack][target] for target in BELOW} for attack in few
+    }
+    assert matrix(["aliasing"], ["naive"], in_memory=True) == {
+        "aliasing": {"naive": Outcome.ACCEPTED}
+    }
+
+
+def test_defeats_counts_what_falls_and_is_detected_one_rung_up() -> None:
+    got, seen, none = Outcome.ACCEPTED, Outcome.DETECTED, Outcome.NOT_APPLICABLE
+    rungs = list(TARGETS)
+    found = defeats(
+        {
+            "a": dict(zip(rungs, [got, seen, *[none] * 6], strict=True)),
+            "b": dict(zip(rungs, [Outcome.CRASHED, seen, *[none] * 6], strict=True)),
+            "c": dict(zip(rungs, [none, seen, *[none] * 6], strict=True)),
+            "d": dict(zip(rungs, [got, none, *[none] * 6], strict=True)),
+        }
+    )
+    assert found == {"naive": ["a", "b"], **{rung: [] for rung in rungs[1:-1]}}
+
+
+def test_defeats_computes_the_matrix_if_it_is_not_given_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("safepoint.attacks.ladder.matrix", lambda: computed("disk")[0])
+    assert defeats() == defeats(computed("disk")[0])
+
+
+class Ed25519Target(SealedTarget):
+    """The top rung, with the other kind of key."""
+
+    name = "ed25519"
+
+    def __init__(self, folder: str | Path, medium: Memory | None = None) -> None:
+        super().__init__(folder, medium)
+        self.keys = Keyring(SigningKey.generate("ed25519"))
+
+
+@each_attack
+def test_the_top_detects_with_an_ed25519_key_too(
+    attack: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TARGETS, "ed25519", Ed25519Target)
+    expected = computed("memory")[0][attack][TOP]
+    assert outcome_of(attack, "ed25519", in_memory=True) is expected
