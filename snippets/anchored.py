@@ -1,0 +1,45 @@
+"""A ledger whose end cannot be cut off unnoticed."""
+
+from safepoint import (
+    AnchorError,
+    FileAnchor,
+    FileCheckpointStorage,
+    Keyring,
+    Ledger,
+    SigningKey,
+)
+
+
+def set_up():
+    """Once, by hand. Later a missing key or anchor is refused."""
+    SigningKey.from_file("keys/signing.key", create=True)
+    FileAnchor("anchor", create=True)
+
+
+def open_ledger():
+    """In production the three paths are on three volumes."""
+    return Ledger(
+        FileCheckpointStorage("state"),
+        store="invoices",
+        keys=Keyring(SigningKey.from_file("keys/signing.key")),
+        anchor=FileAnchor("anchor"),
+        anchor_every=10,
+    )
+
+
+def pay(ledger, thread):
+    """Anchor what you are about to do, then do it."""
+    seen = ledger.latest(thread)
+    state = {**seen.state, "status": "paying"}
+    ledger.save(thread, state, after=seen.sequence, anchor="now")
+    return state["amount"]  # your bank's interface goes here
+
+
+set_up()
+try:
+    ledger = open_ledger()
+    ledger.save("order-7", {"amount": 42, "status": "approved"})
+    print("paid:", pay(ledger, "order-7"))
+    #> paid: 42
+except AnchorError as refusal:
+    raise SystemExit(f"stop, and call somebody: {refusal}") from None
