@@ -2,6 +2,7 @@
 
 Run `python -m tests.harness.callouts` to fill them in, with `--check` to see that they are.
 A page says `<!-- rule SP01 -->` and `<!-- /rule -->`; what stands between comes from `rules.toml`.
+Between `<!-- ladder -->` and `<!-- /ladder -->` stands what the attacks do, run at that moment.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from pathlib import Path
 from typing import Final
 
 from safepoint.rules import LEGS, RULES, Rule, Severity
+from tests.harness import ladder
 from tests.harness.blocks import ROOT
 
 RULES_PAGE: Final = "docs/rules.md"
 LABELS: Final[Mapping[Severity, str]] = {"danger": "Danger", "warning": "Warning", "info": "Note"}
 
-_START = re.compile(r"^(?P<indent> *)<!-- (?:rule (?P<id>\S+)|(?P<index>rules index)) -->\s*$")
-_END = re.compile(r"^ *<!-- /(?P<what>rule|rules index) -->\s*$")
+_WHOLE = "|".join(sorted(["rules index", *ladder.CONTENTS], key=len, reverse=True))
+_START = re.compile(rf"^(?P<indent> *)<!-- (?:rule (?P<id>\S+)|(?P<whole>{_WHOLE})) -->\s*$")
+_END = re.compile(rf"^ *<!-- /(?P<what>rule|{_WHOLE}) -->\s*$")
 _FENCE = re.compile(r"^ *```")
 
 
@@ -93,7 +96,7 @@ def filled(text: str, page: str, rules: Mapping[str, Rule]) -> str:
             opened = (number, start)
             result += [line, _content(start, page, number, rules)]
         elif end:
-            if opened is None or end["what"] != ("rules index" if opened[1]["index"] else "rule"):
+            if opened is None or end["what"] != (opened[1]["whole"] or "rule"):
                 raise CalloutError(f"{page}:{number}: this ends no callout; remove it")
             opened = None
             result.append(line)
@@ -105,8 +108,10 @@ def filled(text: str, page: str, rules: Mapping[str, Rule]) -> str:
 
 
 def _content(start: re.Match[str], page: str, line: int, rules: Mapping[str, Rule]) -> str:
-    if start["index"]:
+    if start["whole"] == "rules index":
         text = index_markdown(rules)
+    elif start["whole"]:
+        text = ladder.CONTENTS[start["whole"]]()
     elif start["id"] in rules:
         text = callout_markdown(rules[start["id"]], page)
     else:
@@ -143,7 +148,7 @@ def main(
             status = 1
             continue
         if wanted != text and check:
-            print(f"{page}: callouts differ from rules.toml. Run python -m tests.harness.callouts")
+            print(f"{page}: what is filled in is out of date. Run make fix")
             status = 1
         elif wanted != text:
             file.write_text(wanted, encoding="utf-8")

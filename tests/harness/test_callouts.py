@@ -132,7 +132,10 @@ def test_the_command_checks_fills_in_and_then_agrees(
     file.parent.mkdir(parents=True)
     file.write_text(EMPTY, encoding="utf-8")
     assert main(["--check"], root=tmp_path, rules=RULES) == 1
-    assert "docs/security/x.md: callouts differ from rules.toml" in capsys.readouterr().out
+    assert (
+        "docs/security/x.md: what is filled in is out of date. Run make fix"
+        in capsys.readouterr().out
+    )
     assert file.read_text(encoding="utf-8") == EMPTY
     assert main([], root=tmp_path, rules=RULES) == 0
     assert file.read_text(encoding="utf-8") == FULL
