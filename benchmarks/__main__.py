@@ -1,126 +1,191 @@
 """`make bench`: sealed saves and verified loads against the peers, in one run.
 
-Times on shared machines are noisy, so every figure is a ratio: the median of many rounds in which
-ours and the peer take turns.
+Times on shared machines are noisy, so what counts are the ratios: contenders take turns, and the
+median of many rounds is compared. A ratio below 1 means that ours is faster.
 """
 
 from __future__ import annotations
 
-import asyncio
-import pickle
 import platform
-import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from safepoint import Codec, FileCheckpointStorage, Keyring, Ledger, SigningKey
+import cryptography
 
+from benchmarks.measure import medians, table, without_fsync
+from benchmarks.peers import AgentFramework, Line, PlainPickle, SyncedPickle, state_of
+from safepoint import Codec, FileAnchor, FileCheckpointStorage, Keyring, Ledger, SigningKey
+
+SIZES = {"1 KB": 1_000, "10 KB": 10_000, "100 KB": 100_000, "1 MB": 1_000_000}
+COUNTS = (10, 100, 1_000, 10_000, 100_000)
+PEER_COUNTS = (10, 100, 1_000)
+LINKS = 10_000
 ROUNDS = 41
+THREAD = "order-7"
 
 
-@dataclass
-class Line:
-    """A typical item of state: text, a number, a time."""
+class Store:
+    """A ledger on files, as an application would open it."""
 
-    item: str
-    amount: int
-    due: datetime
+    def __init__(self, folder: Path, *, anchored: bool, algorithm: str = "hmac-sha256") -> None:
+        self._folder = folder
+        self._anchored = anchored
+        self._keys = Keyring(SigningKey.generate(algorithm))  # type: ignore[arg-type]
+        folder.mkdir(mode=0o700)
+        self.ledger = self.opened()
 
+    def opened(self) -> Ledger:
+        """Open it anew, as another process would: nothing is remembered."""
+        return Ledger(
+            FileCheckpointStorage(self._folder / "store"),
+            store="invoices",
+            keys=self._keys,
+            codec=Codec([Line]),
+            anchor=FileAnchor(self._folder / "anchor", create=True) if self._anchored else None,
+        )
 
-def state_of(size: int) -> dict[str, Any]:
-    """Return a state whose encoding is about `size` bytes."""
-    due = datetime(2026, 12, 1, tzinfo=UTC)
-    return {"lines": [Line(f"item {n}", n, due) for n in range(max(1, size // 110))]}
+    def fill(self, count: int, state: Any) -> None:
+        """Save until there are `count` checkpoints, without waiting for the disk."""
+        with without_fsync():
+            for _ in range(self.ledger.storage.head(THREAD), count):
+                self.ledger.save(THREAD, state)
 
+    def save(self, state: Any) -> None:
+        """Save one more, on disk when it returns."""
+        self.ledger.save(THREAD, state)
 
-def ratio(ours: Callable[[], object], peer: Callable[[], object]) -> tuple[float, float]:
-    """Return the median time of ours in milliseconds, and its ratio to the peer's."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(ROUNDS):
-        for measured, act in zip(times, (ours, peer), strict=True):
-            start = time.perf_counter()
-            act()
-            measured.append(time.perf_counter() - start)
-    mine, theirs = map(statistics.median, times)
-    return mine * 1000, mine / theirs
-
-
-def report(name: str, measured: tuple[float, float]) -> None:
-    """Print one row of the table."""
-    sys.stdout.write(f"| {name} | {measured[0]:.2f} | {measured[1]:.2f} |\n")
-
-
-def against_pickle(folder: Path, size: int) -> None:
-    """Compare with `pickle.dump` to a file: no seal, no atomic write, nothing durable."""
-    ledger = _ledger(folder / f"sealed-{size}")
-    state, file = state_of(size), folder / f"plain-{size}.pickle"
-
-    report(
-        f"save, {size // 1024} KiB, against pickle.dump",
-        ratio(lambda: ledger.save("t", state), lambda: file.write_bytes(pickle.dumps(state))),
-    )
-    report(
-        f"load, {size // 1024} KiB, against pickle.load",
-        ratio(lambda: ledger.load("t", 1), lambda: pickle.loads(file.read_bytes())),  # noqa: S301  ours, written above
-    )
-
-
-def against_agent_framework(folder: Path, size: int) -> None:
-    """Compare with Agent Framework's file storage, which pickles the same dataclasses."""
-    try:
-        from agent_framework import FileCheckpointStorage as Peer
-        from agent_framework import WorkflowCheckpoint
-    except ImportError:
-        sys.stdout.write("(agent-framework-core is not installed: no comparison with it)\n")
-        return
-    release = version("agent-framework-core")
-    peer = Peer(folder / f"peer-{size}", allowed_checkpoint_types=[f"{__name__}:Line"])
-    ledger, state = _ledger(folder / f"ours-{size}"), state_of(size)
-    loop = asyncio.new_event_loop()
-
-    def peer_save() -> str:
-        saved = WorkflowCheckpoint(workflow_name="t", graph_signature_hash="", state=state)
-        return str(loop.run_until_complete(peer.save(saved)))
-
-    first = peer_save()
-    saved = ratio(lambda: ledger.save("t", state), peer_save)
-    report(f"save, {size // 1024} KiB, against agent-framework-core {release}", saved)
-    loaded = ratio(lambda: ledger.load("t", 1), lambda: loop.run_until_complete(peer.load(first)))
-    report(f"load, {size // 1024} KiB, against agent-framework-core {release}", loaded)
-    latest = ratio(
-        lambda: ledger.latest("t"),
-        lambda: loop.run_until_complete(peer.get_latest(workflow_name="t")),
-    )
-    report(f"latest of {ROUNDS}, against agent-framework-core {release}", latest)
-    loop.close()
-
-
-def _ledger(path: Path) -> Ledger:
-    keys = Keyring(SigningKey.generate())
-    return Ledger(FileCheckpointStorage(path), store="bench", keys=keys, codec=Codec([Line]))
+    def load(self) -> Any:
+        """Load the newest, verified."""
+        return self.ledger.latest(THREAD).state
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     try:
         release = version("safepoint")
     except PackageNotFoundError:
         release = "(not installed)"
     sys.stdout.write(
-        f"safepoint {release}, Python {platform.python_version()}, {platform.system()}; "
-        f"medians of {ROUNDS}\n\n| what | ours, ms | ratio |\n|---|---|---|\n"
+        f"safepoint {release}, cryptography {cryptography.__version__}, Python"
+        f" {platform.python_version()}, {platform.system()}; medians of {ROUNDS}."
+        " A ratio below 1 means that ours is faster.\n"
     )
     with tempfile.TemporaryDirectory(prefix="safepoint-bench-") as folder:
-        for size in (1024, 10_240, 102_400):
-            against_pickle(Path(folder), size)
-            against_agent_framework(Path(folder), size)
+        for number, measure in enumerate((by_size, by_count, links)):
+            inside = Path(folder, str(number))
+            inside.mkdir()
+            measure(inside)
+
+
+def by_size(folder: Path) -> None:
+    """Save and load a state of dataclasses and datetimes, at four sizes."""
+    saves, loads = [], []
+    heads: list[str] = []
+    for name, size in SIZES.items():
+        state, inside = state_of(size), folder / name
+        inside.mkdir()
+        sealed = Store(inside / "sealed", anchored=False)
+        anchored = Store(inside / "anchored", anchored=True)
+        signed = Store(inside / "signed", anchored=True, algorithm="ed25519")
+        peers = peers_in(inside)
+        contenders = {"sealed": sealed, "anchored": anchored, "ed25519": signed, **peers}
+        rounds = ROUNDS if size < 500_000 else 15
+        saved = medians({key: _saving(value, state) for key, value in contenders.items()}, rounds)
+        loaded = medians({key: value.load for key, value in contenders.items()}, rounds)
+        heads = [f"to {peer.name}" for peer in peers.values()]
+        saves += _rows(name, saved, list(peers))
+        loads += _rows(name, loaded, list(peers))
+    ours = ["state", "what", "ours, ms"]
+    table("Save: sealed, synced to disk", [*ours, *heads], saves)
+    table("Load the newest: verified, then decoded", [*ours, *heads], loads)
+
+
+def peers_in(folder: Path) -> dict[str, Any]:
+    """Return the peers that are installed."""
+    peers: dict[str, Any] = {
+        peer.name: peer(folder / peer.name) for peer in (PlainPickle, SyncedPickle)
+    }
+    try:
+        framework = AgentFramework(folder / AgentFramework.name)
+    except ImportError:
+        sys.stdout.write("\nagent-framework-core is not installed: no comparison with it.\n")
+        return peers
+    framework.name = f"{framework.name} {framework.release}"
+    return {**peers, AgentFramework.name: framework}
+
+
+def _saving(store: Any, state: Any) -> Callable[[], object]:
+    return lambda: store.save(state)
+
+
+def _rows(size: str, taken: dict[str, float], peers: Sequence[str]) -> list[list[str]]:
+    names = {"sealed": "sealed", "anchored": "and anchored", "ed25519": "and by Ed25519"}
+    return [
+        [
+            size,
+            name,
+            f"{taken[key] * 1000:.2f}",
+            *(f"{taken[key] / taken[peer]:.2f}" for peer in peers),
+        ]
+        for key, name in names.items()
+    ]
+
+
+def by_count(folder: Path) -> None:
+    """Find the newest of more and more checkpoints, in a process that remembers nothing."""
+    state, rows = state_of(1_000), []
+    stores = {count: Store(folder / str(count), anchored=True) for count in COUNTS}
+    for count, store in stores.items():
+        store.fill(count, state)
+    taken = medians(
+        {
+            str(count): lambda store=store: store.opened().latest(THREAD)  # type: ignore[misc]
+            for count, store in stores.items()
+        },
+        ROUNDS,
+    )
+    for count in COUNTS:
+        ours = taken[str(count)]
+        peer = "not run"
+        if count in PEER_COUNTS:
+            peer = _latest_of_peer(folder / f"peer-{count}", count, state, stores[count])
+        rows.append([f"{count:,}", f"{ours * 1e6:.0f}", f"{ours / taken['10']:.2f}", peer])
+    heads = ["checkpoints", "latest, µs", "to ours with 10", "agent-framework-core takes"]
+    table("Find and load the newest: anchored, nothing remembered", heads, rows)
+
+
+def _latest_of_peer(folder: Path, count: int, state: Any, store: Store) -> str:
+    try:
+        peer = AgentFramework(folder)
+    except ImportError:
+        return "not installed"
+    for _ in range(count):
+        peer.save(state)
+    taken = medians(
+        {"ours": lambda: store.opened().latest(THREAD), "peer": peer.latest},
+        ROUNDS if count < 1_000 else 7,
+    )
+    peer.close()
+    return f"{taken['peer'] / taken['ours']:.0f} times as long"
+
+
+def links(folder: Path) -> None:
+    """Verify a chain of 10,000 from its first checkpoint to its last."""
+    state, rows = {"amount": 42}, []
+    for algorithm in ("hmac-sha256", "ed25519"):
+        for anchored in (True, False):
+            store = Store(
+                folder / f"{algorithm}-{anchored}", anchored=anchored, algorithm=algorithm
+            )
+            store.fill(LINKS, state)
+            taken = medians({"ours": lambda: store.opened().verify(THREAD)}, 5)["ours"]  # noqa: B023
+            how = "one signature, then links" if anchored else "every signature"
+            rows.append([algorithm, how, f"{taken * 1e6 / LINKS:.1f}"])
+    table(f"Verify {LINKS:,} links on files", ["key", "how", "µs a link"], rows)
 
 
 if __name__ == "__main__":

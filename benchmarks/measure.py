@@ -1,0 +1,49 @@
+"""How a figure is made: contenders take turns, and the median of many rounds counts."""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+Act = Callable[[], object]
+
+
+def medians(contenders: dict[str, Act], rounds: int) -> dict[str, float]:
+    """Return the median time of each, in seconds. They take turns, so that noise hits all alike."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for act in contenders.values():
+        act()  # once for free: imports, caches, folders
+    gc.collect()
+    for _ in range(rounds):
+        for name, act in contenders.items():
+            start = time.perf_counter()
+            act()
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(taken) for name, taken in times.items()}
+
+
+def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a Markdown table."""
+    lines = ["", f"### {title}", "", _row(heads), _row(["---"] * len(heads)), *map(_row, rows)]
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+@contextmanager
+def without_fsync() -> Iterator[None]:
+    """Fill a store quickly: what is being made here is not what is being measured."""
+    real = os.fsync
+    os.fsync = lambda fd: None  # noqa: ARG005  as the real one is called
+    try:
+        yield
+    finally:
+        os.fsync = real

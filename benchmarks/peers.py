@@ -1,0 +1,101 @@
+"""What we are measured against: plain pickle, the same with fsync, and Agent Framework's files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class Line:
+    """A typical item of state: text, a number, a time."""
+
+    item: str
+    amount: int
+    due: datetime
+
+
+def state_of(size: int) -> dict[str, Any]:
+    """Return a state whose encoding is about `size` bytes."""
+    due = datetime(2026, 12, 1, tzinfo=UTC)
+    return {"lines": [Line(f"item {n}", n, due) for n in range(max(1, size // 110))]}
+
+
+class PlainPickle:
+    """`pickle.dump` to a file: no seal, no atomic write, nothing durable."""
+
+    name = "pickle"
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.file = folder / "state.pickle"
+
+    def save(self, state: Any) -> None:
+        """Overwrite the file."""
+        with self.file.open("wb") as file:
+            pickle.dump(state, file)
+
+    def load(self) -> Any:
+        """Read it back."""
+        with self.file.open("rb") as file:
+            return pickle.load(file)  # noqa: S301  ours, written above
+
+
+class SyncedPickle(PlainPickle):
+    """The same, whole or not at all, and on disk when it returns."""
+
+    name = "pickle + fsync"
+
+    def save(self, state: Any) -> None:
+        """Write beside it, sync, rename, sync the folder."""
+        temp = self.file.with_suffix(".tmp")
+        with temp.open("wb") as file:
+            pickle.dump(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temp.rename(self.file)
+        folder = os.open(self.file.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+class AgentFramework:
+    """Agent Framework's file storage, which pickles the same dataclasses. It does not sync."""
+
+    name = "agent-framework-core"
+
+    def __init__(self, folder: Path) -> None:
+        from agent_framework import FileCheckpointStorage, WorkflowCheckpoint
+
+        self.release = version("agent-framework-core")
+        self._storage = FileCheckpointStorage(
+            folder, allowed_checkpoint_types=[f"{Line.__module__}:{Line.__qualname__}"]
+        )
+        self._checkpoint = WorkflowCheckpoint
+        self._loop = asyncio.new_event_loop()
+        self._last = ""
+
+    def save(self, state: Any) -> None:
+        """Save a checkpoint of a workflow."""
+        saved = self._checkpoint(workflow_name="t", graph_signature_hash="", state=state)
+        self._last = str(self._loop.run_until_complete(self._storage.save(saved)))
+
+    def load(self) -> Any:
+        """Load the checkpoint that was saved last, by its id."""
+        return self._loop.run_until_complete(self._storage.load(self._last)).state
+
+    def latest(self) -> Any:
+        """Find the newest checkpoint of the workflow."""
+        return self._loop.run_until_complete(self._storage.get_latest(workflow_name="t"))
+
+    def close(self) -> None:
+        """End the event loop."""
+        self._loop.close()
