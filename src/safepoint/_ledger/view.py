@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 from safepoint._ledger.guards import anchor_errors, storage_errors
 from safepoint.anchor import Anchor
 from safepoint.chain import ANCHOR, PROCESS, Head, check_follows, check_is, check_reaches
-from safepoint.errors import AnchorUnavailable, NotFound, RecordsMissing, ThreadDeleted
+from safepoint.errors import (
+    AnchorUnavailable,
+    KeyRevoked,
+    NotFound,
+    RecordsMissing,
+    ThreadDeleted,
+)
 from safepoint.header import Place
 from safepoint.keys import Keyring
 from safepoint.limits import Limits
@@ -157,8 +164,10 @@ class View:
     def _at(self, thread: str, sequence: int, anchored: Head | None) -> Opened:
         number = self.reach(thread, anchored)
         if number > sequence:
-            # However genuine an old record is: whether its thread was deleted, the end says.
-            refuse_deleted(self.open(thread, number))
+            # However genuine an old record is: whether its thread was deleted, the end says. What
+            # a thief wrote there after the key was revoked deletes nothing.
+            with suppress(KeyRevoked):
+                refuse_deleted(self.open(thread, number))
         opened = self.open(thread, sequence)
         if anchored is not None and anchored.sequence <= sequence:
             self._check_extends(opened, anchored)
