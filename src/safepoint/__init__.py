@@ -44,6 +44,7 @@ from safepoint.storage import (
     CheckpointStorage,
     FileCheckpointStorage,
     InMemoryCheckpointStorage,
+    RetentionStorage,
 )
 from safepoint.workflow import Run, Workflow
 
@@ -77,6 +78,7 @@ __all__ = [
     "NotFound",
     "RecordMalformed",
     "RecordsMissing",
+    "RetentionStorage",
     "Revoked",
     "RolledBack",
     "Run",

@@ -1,8 +1,9 @@
-"""A save that is cut short at any instant, and several writers at once."""
+"""A process that is killed after each of its steps: of a save, and of a prune."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from safepoint.errors import Conflict
+from safepoint.errors import Conflict, NotFound
 from safepoint.storage import FileCheckpointStorage
 
 RECORD = bytes(range(100))
@@ -23,9 +24,18 @@ DRIVER = """
     import fcntl, json, os, signal, sys
     from safepoint.storage import FileCheckpointStorage
 
-    NAMES = ["open", "mkdir", "fchmod", "write", "fsync", "link", "unlink", "close", "scandir"]
-    ground, before, last = sys.argv[1], int(sys.argv[2]), 0
+    NAMES = ["open", "mkdir", "fchmod", "write", "fsync", "link", "rename", "unlink", "close",
+             "scandir", "stat", "read"]
+    ground, before, base, first, last = sys.argv[1], *map(int, sys.argv[2:]), 0
     record = bytes(range(100))
+
+    def prepare(path):
+        if before:
+            storage = FileCheckpointStorage(path)
+            for sequence in range(1, before + 1):
+                storage.append("a", sequence, b"old %d" % sequence)
+            if base:
+                storage.prune("a", base, b"old base")
 
     def run(path, kill_after, log):
         count = 0
@@ -47,17 +57,17 @@ DRIVER = """
             hook(os, name)
         hook(fcntl, "flock")
         storage = FileCheckpointStorage(path)
-        storage.append("a", before + 1, record)
+        if first:
+            storage.prune("a", first, record)
+        else:
+            storage.append("a", before + 1, record)
         return log
 
     outcomes = []
     while True:
         last += 1
         path = f"{ground}/{last}"
-        if before:
-            storage = FileCheckpointStorage(path)
-            for sequence in range(1, before + 1):
-                storage.append("a", sequence, b"old %d" % sequence)
+        prepare(path)
         pid = os.fork()
         if not pid:
             try:
@@ -76,11 +86,16 @@ DRIVER = """
 """
 
 
-@pytest.mark.parametrize("before", [0, 2], ids=["first record of a new store", "third record"])
-def test_sigkill_after_each_step(tmp_path: Path, before: int) -> None:
-    """The record is absent or whole, the old ones intact, left-overs cleaned, no false alarm."""
+def kill_after_each_step(
+    ground: Path, before: int, base: int = 0, first: int = 0
+) -> tuple[list[str], list[Path]]:
+    """Let the driver work; return the steps, and the store that a kill after each one left.
+
+    The last store is one in which nobody was killed.
+    """
+    numbers = map(str, (before, base, first))
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(DRIVER), str(tmp_path), str(before)],
+        [sys.executable, "-c", textwrap.dedent(DRIVER), str(ground), *numbers],
         check=False,
         capture_output=True,
         text=True,
@@ -90,19 +105,26 @@ def test_sigkill_after_each_step(tmp_path: Path, before: int) -> None:
     outcomes = json.loads(done.stdout)
     assert outcomes[-1] == 0, done.stderr
     assert set(outcomes[:-1]) == {-signal.SIGKILL}
-    steps = json.loads((tmp_path / "log").read_text())
+    steps = json.loads((ground / "log").read_text())
     assert len(steps) == len(outcomes) - 1
     assert Counter(steps)["write"] == 3
+    return steps, [ground / str(number) for number in range(1, len(outcomes) + 1)]
+
+
+@pytest.mark.parametrize("before", [0, 2], ids=["first record of a new store", "third record"])
+def test_sigkill_after_each_step_of_a_save(tmp_path: Path, before: int) -> None:
+    """The record is absent or whole, the old ones intact, left-overs cleaned, no false alarm."""
+    steps, stores = kill_after_each_step(tmp_path, before)
     linked = steps.index("link") + 1
     left_temps = left_names = 0
-    for killed_after, path in ((n, tmp_path / str(n)) for n in range(1, len(outcomes) + 1)):
+    for killed_after, path in enumerate(stores, start=1):
         record = path / f"a/{before + 1:010d}.checkpoint"
         if killed_after >= linked:
             left_names += record.stat().st_nlink == 2
         left_temps += len(list(path.glob(".tmp/*")))
         if killed_after >= linked:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("safepoint.storage.file.clean", lambda _: None)
+                patch.setattr("safepoint.storage._store.clean", lambda _: None)
                 assert FileCheckpointStorage(path).read("a", before + 1) == RECORD
         storage = FileCheckpointStorage(path)
         assert list(path.glob(".tmp/*")) == []
@@ -118,63 +140,35 @@ def test_sigkill_after_each_step(tmp_path: Path, before: int) -> None:
             storage.append("a", before + 1, b"again")
             assert storage.read("a", before + 1) == b"again"
     assert left_temps >= 7
-    assert left_names == 1
+    assert left_names >= 2
 
 
-WRITER = """
-    import json, sys
-    from safepoint.errors import Conflict
-    from safepoint.storage import FileCheckpointStorage
-
-    path, writer = sys.argv[1:]
-    print("ready", flush=True)
-    sys.stdin.readline()
-    storage = FileCheckpointStorage(path)
-    won, lost = [], []
-    for sequence in range(1, 51):
-        try:
-            storage.append("a", sequence, f"{writer}:{sequence}".encode() * 100)
-        except Conflict:
-            lost.append(sequence)
-        else:
-            won.append(sequence)
-            if storage.head("a") < sequence:
-                sys.exit("the head is behind what was saved")
-    print(json.dumps([won, lost]))
-"""
-
-
-def test_one_of_several_processes_wins_each_sequence(tmp_path: Path) -> None:
-    """Fork: four processes save the same fifty sequences, each told for each if it won."""
-    root = tmp_path / "store"
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(WRITER), str(root), str(writer)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for writer in range(4)
-    ]
-    for process in writers:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in writers:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    winner: dict[int, int] = {}
-    for number, process in enumerate(writers):
-        out, err = process.communicate(timeout=30)
-        assert process.returncode == 0, err
-        won, lost = json.loads(out)
-        assert sorted(won + lost) == list(range(1, 51))
-        assert not winner.keys() & set(won)
-        winner |= dict.fromkeys(won, number)
-    assert sorted(winner) == list(range(1, 51))
-    storage = FileCheckpointStorage(root)
-    assert storage.head("a") == 50
-    for sequence, number in winner.items():
-        assert storage.read("a", sequence) == f"{number}:{sequence}".encode() * 100
-    assert list((root / ".tmp").iterdir()) == []
+@pytest.mark.parametrize(("base", "first"), [(0, 6), (3, 6), (3, 9)])
+def test_sigkill_after_each_step_of_a_prune(tmp_path: Path, base: int, first: int) -> None:
+    """The old base with all its records, or the new one; and whoever comes next ends the work."""
+    steps, stores = kill_after_each_step(tmp_path, 9, base, first)
+    renamed = steps.index("rename") + 1
+    left_overs = 0
+    old = (base, b"old base") if base else None
+    for killed_after, path in enumerate(stores, start=1):
+        storage = FileCheckpointStorage(path)
+        assert list(path.glob(".tmp/*")) == []
+        assert storage.base("a") == ((first, RECORD) if killed_after >= renamed else old)
+        begin = first if killed_after >= renamed else max(base, 1)
+        assert (storage.head("a"), storage.threads()) == (9, ["a"])
+        kept = [b"old %d" % sequence for sequence in range(begin, 10)]
+        assert list(storage.scan("a", begin, 9)) == kept
+        files = len(list(path.glob("a/*.checkpoint")))
+        left_overs += files > len(kept)
+        for sequence in range(1, begin):
+            with pytest.raises(NotFound, match=f"the thread begins at {begin} now"):
+                storage.read("a", sequence)
+        assert storage.prune("a", first, b"again") == files - (10 - first)
+        assert sorted(path.name for path in path.glob("a/*")) == [
+            *(f"{sequence:010d}.checkpoint" for sequence in range(first, 10)),
+            "base",
+        ]
+        storage.append("a", 10, b"next")
+        assert storage.head("a") == 10
+    assert left_overs >= first - max(base, 1)
+    assert os.listdir(stores[-1] / ".tmp") == []  # noqa: PTH208 - names are enough

@@ -113,7 +113,7 @@ def test_an_odd_sequence_is_refused(storage: InMemoryCheckpointStorage, sequence
 def test_one_of_many_threads_wins_each_sequence(storage: InMemoryCheckpointStorage) -> None:
     def write(writer: int) -> int:
         won = 0
-        for sequence in range(1, 201):
+        for sequence in range(1, 301):
             try:
                 storage.append("a", sequence, str(writer).encode())
             except Conflict:
@@ -122,8 +122,8 @@ def test_one_of_many_threads_wins_each_sequence(storage: InMemoryCheckpointStora
         return won
 
     with ThreadPoolExecutor(4) as pool:
-        assert sum(pool.map(write, range(4))) == 200
-    assert storage.head("a") == 200
+        assert sum(pool.map(write, range(4))) == 300
+    assert storage.head("a") == 300
 
 
 def test_the_repr_shows_no_state(storage: InMemoryCheckpointStorage) -> None:

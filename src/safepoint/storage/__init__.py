@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from safepoint.storage.base import CheckpointStorage
+from safepoint.storage.base import CheckpointStorage, RetentionStorage
 from safepoint.storage.file import FileCheckpointStorage
 from safepoint.storage.memory import InMemoryCheckpointStorage
 
-__all__ = ["CheckpointStorage", "FileCheckpointStorage", "InMemoryCheckpointStorage"]
+__all__ = [
+    "CheckpointStorage",
+    "FileCheckpointStorage",
+    "InMemoryCheckpointStorage",
+    "RetentionStorage",
+]

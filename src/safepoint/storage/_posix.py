@@ -7,10 +7,10 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from safepoint.errors import LimitExceeded, StorageError, StorageFull, StorageUnavailable, shell
+from safepoint.errors import StorageError, StorageFull, StorageUnavailable, shell
 from safepoint.location import enforce, folder_refusals, record_refusals
 
 if sys.platform != "win32":
@@ -19,7 +19,7 @@ if sys.platform != "win32":
 SUPPORTED = (
     os.name == "posix"
     and hasattr(os, "O_NOFOLLOW")
-    and {os.open, os.mkdir, os.stat, os.chmod, os.link, os.unlink} <= os.supports_dir_fd
+    and {os.open, os.mkdir, os.stat, os.chmod, os.link, os.unlink, os.rename} <= os.supports_dir_fd
 )
 # The names are missing on Windows, where this module must still import; SUPPORTED is False there.
 _SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -27,6 +27,8 @@ FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _SAFE
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE
 # O_NONBLOCK: opening a FIFO that somebody planted must not wait for its other end.
 READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | _SAFE
+
+_KIND_AND_OTHERS = 0o170000 | stat.S_IWGRP | stat.S_IWOTH
 
 _FULL = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 
@@ -44,6 +46,24 @@ def require_posix() -> None:
         )
 
 
+class Descriptor:
+    """An open descriptor with what `fstat` says of it, closed at the end of a `with`."""
+
+    __slots__ = ("fd", "info")
+
+    def __init__(self, fd: int, info: os.stat_result) -> None:
+        self.fd = fd
+        self.info = info
+
+    def __enter__(self) -> int:
+        return self.fd
+
+    def __exit__(self, *_: object) -> None:
+        # What matters was synced before; an error here would only hide the one under way.
+        with suppress(OSError):
+            os.close(self.fd)
+
+
 @contextmanager
 def opened(name: str, flags: int, dir_fd: int | None = None) -> Iterator[int]:
     """Open by descriptor, and close whatever happens."""
@@ -51,12 +71,11 @@ def opened(name: str, flags: int, dir_fd: int | None = None) -> Iterator[int]:
     try:
         yield fd
     finally:
-        # What matters was synced before; an error here would only hide the one under way.
         with suppress(OSError):
             os.close(fd)
 
 
-def folder(path: str, name: str, dir_fd: int | None = None) -> AbstractContextManager[int]:
+def folder(path: str, name: str, dir_fd: int | None = None) -> Descriptor:
     """Open a folder of the store that only this user can write.
 
     Args:
@@ -68,39 +87,53 @@ def folder(path: str, name: str, dir_fd: int | None = None) -> AbstractContextMa
         UnsafeLocation: it is a link, not a folder, or others can write it.
         OSError: it cannot be opened.
     """
-    return _checked(path, name, FOLDER, dir_fd, folder_refusals)
+    return _checked(path, name, FOLDER, dir_fd, stat.S_IFDIR, folder_refusals)
 
 
-def record(path: str, name: str, dir_fd: int) -> AbstractContextManager[int]:
+def record(path: str, name: str, dir_fd: int) -> Descriptor:
     """Open the file of a record: a regular file that only this user can write.
 
     Raises:
         UnsafeLocation: it is something else, or others can write it.
         OSError: it cannot be opened.
     """
-    return _checked(path, name, READ, dir_fd, record_refusals)
+    return _checked(path, name, READ, dir_fd, stat.S_IFREG, record_refusals)
 
 
-@contextmanager
 def _checked(
     path: str,
     name: str,
     flags: int,
     dir_fd: int | None,
+    kind: int,
     refusals: Callable[[str, os.stat_result], Iterable[StorageError]],
-) -> Iterator[int]:
-    with ExitStack() as stack:
-        try:
-            fd = stack.enter_context(opened(name, flags, dir_fd))
-        except FileNotFoundError:
-            raise
-        except OSError:
-            # The code depends on the system (a link: ELOOP, ENOTDIR, EMLINK). Look what it is.
+) -> Descriptor:
+    try:
+        fd = os.open(name, flags, dir_fd=dir_fd)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        # The code depends on the system (a link: ELOOP, ENOTDIR, EMLINK). Look what it is.
+        with suppress(FileNotFoundError):
             enforce(refusals(path, os.stat(name, dir_fd=dir_fd, follow_symlinks=False)))
-            raise
+        raise
+    try:
         # What counts is what was opened, not what the name meant a moment before or after.
-        enforce(refusals(path, os.fstat(fd)))
-        yield fd
+        info = os.fstat(fd)
+        if not private(info, kind):
+            enforce(refusals(path, info))
+    except BaseException:
+        os.close(fd)
+        raise
+    return Descriptor(fd, info)
+
+
+def private(info: os.stat_result, kind: int) -> bool:
+    """Tell quickly whether something is of that kind, this user's, and writable by nobody else.
+
+    It is the short form of `folder_refusals` and `record_refusals`, which say what is wrong.
+    """
+    return info.st_mode & _KIND_AND_OTHERS == kind and info.st_uid == os.geteuid()
 
 
 def make_folder(name: str, dir_fd: int | None = None) -> bool:
@@ -152,32 +185,6 @@ def write_all(fd: int, record: bytes) -> None:
         rest = rest[written:]
 
 
-def read_all(path: str, fd: int, limit: int) -> bytes:
-    """Read to the end, and never more than one byte over the limit.
-
-    Args:
-        path: the file, for the message.
-        fd: the file, open.
-        limit: how many bytes it may have.
-
-    Raises:
-        LimitExceeded: there is more.
-    """
-    size = os.fstat(fd).st_size
-    parts: list[bytes] = []
-    total = 0
-    while size <= limit and total <= limit:
-        part = os.read(fd, min(limit + 1 - total, max(size + 1 - total, 4096)))
-        if not part:
-            return b"".join(parts)
-        parts.append(part)
-        total += len(part)
-    raise LimitExceeded(
-        f"{shell(path)} has {max(size, total)} bytes or more, and the limit is {limit}.",
-        "Find out who wrote it; if it was you, pass the same Limits here as there.",
-    )
-
-
 def try_lock(fd: int) -> bool:
     """Hold the file if nobody does."""
     try:
@@ -187,22 +194,38 @@ def try_lock(fd: int) -> bool:
     return True
 
 
-@contextmanager
-def translated(doing: str, path: str) -> Iterator[None]:
+def unlock(fd: int) -> None:
+    """Let go of the file. Closing it would do, but for a forked child that holds it open too."""
+    fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+class _Translated:
+    __slots__ = ("doing", "path")
+
+    def __init__(self, doing: str, path: str) -> None:
+        self.doing = doing
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, OSError):
+            raise translate(error, self.doing, self.path) from error
+
+
+def translated(doing: str, path: str) -> AbstractContextManager[None]:
     """Turn what the system reports into the error tree.
 
     Args:
-        doing: what failed, before a path: "save to", "read from" or "open".
+        doing: what failed, before a path: "save to", "read from", "open" or "prune".
         path: the store, for the message.
 
     Raises:
         StorageFull: there is no room.
         StorageUnavailable: anything else.
     """
-    try:
-        yield
-    except OSError as error:
-        raise translate(error, doing, path) from error
+    return _Translated(doing, path)
 
 
 def translate(error: OSError, doing: str, path: str) -> StorageError:

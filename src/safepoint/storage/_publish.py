@@ -4,105 +4,116 @@ from __future__ import annotations
 
 import errno
 import os
-import re
-import secrets
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 
-from safepoint.errors import StorageUnavailable, shell
-from safepoint.storage import _posix
+from safepoint.errors import CheckpointError, StorageUnavailable, shell
+from safepoint.storage._lock import locked
+from safepoint.storage._record import gap, taken, withdrawn
+from safepoint.storage._temps import Lost, written
+from safepoint.storage._thread import ThreadFolder, file_name
 
-_TEMP_NAME = re.compile(r"[0-9a-f]{32}\Z")
 _NO_LINKS = frozenset([errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS])
 
 
-def publish(path: str, name: str, record: bytes, *, temps: int, folder: int) -> bool:
-    """Make `record` appear as `name` in `folder`, whole, on disk, and never over another.
+def publish(thread: ThreadFolder, sequence: int, record: bytes, *, temps: int, seen: int) -> None:
+    """Make `record` appear at `sequence`, whole, on disk, and never over another.
 
     Args:
-        path: the whole path of the record, for messages.
-        name: its name in `folder`.
+        thread: where it appears.
+        sequence: its place.
         record: the bytes.
         temps: the folder for files on their way in; on the same file system.
-        folder: the folder in which the record appears.
-
-    Returns:
-        False if another process took the temporary file for a left-over and removed it, in the
-        moment between its creation and its lock, or if its random name existed. Nothing happened
-        then: try again.
+        seen: the head of the thread as this process last saw it.
 
     Raises:
-        FileExistsError: the name is taken.
+        Lost: another process took the temporary file for a left-over. Nothing happened.
+        Conflict: the place is taken, or the thread begins behind it by now.
+        RecordsMissing: a record next to it is gone.
+        RecordMalformed: the base of the thread does not say where it begins.
         StorageUnavailable: the file system has no hard links, or fails half-way.
         OSError: any other step failed. Nothing is left behind.
     """
-    temp = secrets.token_hex(16)
-    with ExitStack() as stack:
+    _check_free(thread, sequence)
+    if sequence == 1 or not thread.exists(sequence - 1):
+        # Not only if the folder is new: whoever made it may have died before this line.
+        os.fsync(thread.root)
+    with written(record, temps) as temp:
+        _link(thread, sequence, temp, temps)
         try:
-            fd = stack.enter_context(_posix.opened(temp, _posix.CREATE, temps))
-        except FileExistsError:
-            return False
-        try:
-            if not _posix.try_lock(fd):
-                return False
-            os.fchmod(fd, 0o600)
-            _posix.write_all(fd, record)
-            # If this fails, the kernel may have dropped the data and a second try would succeed
-            # without it. So there is none, here and below.
-            os.fsync(fd)
-            linked = _link(path, temp, name, temps, folder)
-        finally:
-            # If this fails after the link, the record stands and the next start cleans up.
-            with suppress(OSError):
-                os.unlink(temp, dir_fd=temps)
-        if linked:
-            try:
-                os.fsync(folder)
-            except BaseException:
-                _withdraw(path, name, folder)
-                raise
-    return linked
+            _check_follows(thread, sequence, seen)
+            os.fsync(thread.fd)
+        except BaseException:
+            _withdraw(thread, sequence, temp, temps)
+            raise
 
 
-def _link(path: str, temp: str, name: str, temps: int, folder: int) -> bool:
+def _check_free(thread: ThreadFolder, sequence: int) -> None:
+    """Refuse a place that must not be filled: below the base, or in a gap."""
+    hollow = thread.exists(sequence + 1) and not thread.exists(sequence)
+    # Asked last: a base moves before the records below it go, so what prune removed shows here.
+    first = thread.first()
+    if sequence < first:
+        raise taken(thread.name, sequence, first)
+    if hollow:
+        raise gap(thread.name, sequence, sequence + 1)
+
+
+def _check_follows(thread: ThreadFolder, sequence: int, seen: int) -> None:
+    """Refuse a record that was linked after one that is gone, or after the thread moved on."""
+    before = sequence - 1
+    gone = seen >= before > 0 and not thread.exists(before)
+    first = thread.first()
+    if sequence < first:
+        raise taken(thread.name, sequence, first)
+    if gone and before >= first:
+        raise withdrawn(thread.name, before)
+
+
+def _link(thread: ThreadFolder, sequence: int, temp: str, temps: int) -> None:
+    name = file_name(sequence)
     try:
-        os.link(temp, name, src_dir_fd=temps, dst_dir_fd=folder, follow_symlinks=False)
+        os.link(temp, name, src_dir_fd=temps, dst_dir_fd=thread.fd, follow_symlinks=False)
     except FileNotFoundError:
-        return False
+        raise Lost from None
+    except FileExistsError:
+        raise taken(thread.name, sequence, 0) from None
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
         raise StorageUnavailable(
-            f"The file system of {shell(path)} has no hard links, so nothing was saved.",
+            f"The file system of {shell(f'{thread.path}/{name}')} has no hard links, so nothing was"
+            " saved.",
             "Name a folder on a local file system such as ext4, XFS or APFS.",
         ) from error
-    return True
 
 
-def _withdraw(path: str, name: str, folder: int) -> None:
+def _withdraw(thread: ThreadFolder, sequence: int, temp: str, temps: int) -> None:
+    """Take back a record that was not acknowledged, unless somebody has built on it already.
+
+    Another writer may link the next one between the question and the removal. Then one of the two
+    notices: that writer, who looks for its predecessor after the link, or this one, who asks again
+    after the removal and puts the record back. The lock keeps `prune` from beginning the thread
+    with it meanwhile.
+    """
+    name = file_name(sequence)
+    cause: Exception | None = None
     try:
-        os.unlink(name, dir_fd=folder)
-    except OSError as error:
-        raise StorageUnavailable(
-            f"{shell(path)} was written, but the disk neither confirmed it nor let it go.",
-            "Look at the system's log, and at the head of the thread, before you save again.",
-        ) from error
+        with locked(thread.fd, thread.path):
+            if not _built_on(thread, sequence):
+                with suppress(FileNotFoundError):
+                    thread.remove(sequence)
+                if not _built_on(thread, sequence):
+                    return
+                os.link(temp, name, src_dir_fd=temps, dst_dir_fd=thread.fd)
+    except (OSError, CheckpointError) as error:
+        cause = error
+    raise StorageUnavailable(
+        f"{shell(f'{thread.path}/{name}')} was written, but the disk neither confirmed it nor let"
+        " it go.",
+        "Look at the system's log, and at the head of the thread, before you save again.",
+    ) from cause
 
 
-def clean(temps: int) -> None:
-    """Remove what crashed writers left in `temps`. A living writer holds a lock on its own."""
-    with os.scandir(temps) as entries:
-        names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
-    for name in filter(_TEMP_NAME.match, names):
-        # A left-over harms nobody, so one that cannot be removed is no reason to stop.
-        with suppress(OSError):
-            _clean(name, temps)
-
-
-def _clean(name: str, temps: int) -> None:
-    try:
-        with _posix.opened(name, _posix.READ, temps) as fd:
-            if _posix.try_lock(fd):
-                os.unlink(name, dir_fd=temps)
-    except PermissionError:
-        # Its umask hid it from its own writer, who died before fchmod. A living one tries again.
-        os.unlink(name, dir_fd=temps)
+def _built_on(thread: ThreadFolder, sequence: int) -> bool:
+    first = thread.first()
+    return sequence == first or (sequence > first and thread.exists(sequence + 1))

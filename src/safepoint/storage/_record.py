@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from safepoint.errors import Conflict, EncodeError, LimitExceeded, NotFound, RecordsMissing
+from safepoint.errors import (
+    Conflict,
+    EncodeError,
+    LimitExceeded,
+    NotFound,
+    RecordMalformed,
+    RecordsMissing,
+    shell,
+)
+from safepoint.ids import check_sequence
 
 
 def frozen(record: object) -> bytes:
@@ -19,6 +28,16 @@ def frozen(record: object) -> bytes:
     return bytes(record)
 
 
+def span(first: object, last: object) -> range:
+    """Return the sequences from `first` to `last`, downwards if `last` is the lower one.
+
+    Raises:
+        InvalidId: one of the two is not a sequence.
+    """
+    start, end = check_sequence(first), check_sequence(last)
+    return range(start, end + 1) if start <= end else range(start, end - 1, -1)
+
+
 def too_large(size: int, limit: int) -> LimitExceeded:
     """Say that a record is over the limit."""
     return LimitExceeded(
@@ -27,11 +46,13 @@ def too_large(size: int, limit: int) -> LimitExceeded:
     )
 
 
-def taken(thread: str, sequence: int) -> Conflict:
-    """Say that another writer was first."""
+def taken(thread: str, sequence: int, first: int) -> Conflict:
+    """Say that another writer was first; `first` is where the thread begins."""
+    what = f"Thread '{thread}' already has a checkpoint {sequence}."
+    if sequence < first:
+        what = f"Thread '{thread}' had a checkpoint {sequence}, and begins at {first} by now."
     return Conflict(
-        f"Thread '{thread}' already has a checkpoint {sequence}.",
-        "Nothing was overwritten. Load the latest checkpoint and decide again from there.",
+        what, "Nothing was overwritten. Load the latest checkpoint and decide again from there."
     )
 
 
@@ -43,9 +64,42 @@ def gap(thread: str, sequence: int, behind: int) -> RecordsMissing:
     )
 
 
-def missing(thread: str, sequence: int) -> NotFound:
-    """Say that there is no such record."""
+def beheaded(thread: str, first: int) -> RecordsMissing:
+    """Say that the record with which a pruned thread begins is gone."""
+    return RecordsMissing(
+        f"Thread '{thread}' was pruned to begin at checkpoint {first}, and that one is gone.",
+        "Somebody removed it. Put it back from a backup; until then nothing is loaded or saved.",
+    )
+
+
+def withdrawn(thread: str, sequence: int) -> RecordsMissing:
+    """Say that the record on which a save was built is gone again."""
+    return RecordsMissing(
+        f"Checkpoint {sequence} of thread '{thread}' was there a moment ago and is gone, so nothing"
+        " was saved after it.",
+        "Another save failed, or somebody removed it. Load the latest checkpoint and decide again"
+        " from there.",
+    )
+
+
+def missing(thread: str, sequence: int, first: int) -> NotFound:
+    """Say that there is no such record; `first` is where the thread begins."""
+    if sequence < first:
+        return NotFound(
+            f"Checkpoint {sequence} of thread '{thread}' was pruned; the thread begins at {first}"
+            " now.",
+            f"Ask for {first} or a later one, or look for {sequence} in a backup.",
+        )
     return NotFound(
         f"Thread '{thread}' has no checkpoint {sequence}.",
         "Check the thread's name; its head is the highest sequence that it has.",
+    )
+
+
+def malformed_base(path: str) -> RecordMalformed:
+    """Say that what should tell where a thread begins does not."""
+    return RecordMalformed(
+        f"{shell(path)} does not say at which checkpoint its thread begins.",
+        "It was not written by prune. Put it back from a backup; until then nothing of the thread"
+        " is loaded or saved.",
     )

@@ -1,8 +1,8 @@
-"""What a storage is: four methods over bytes."""
+"""What a storage is: four methods over bytes, and three more if it can forget."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 
@@ -32,3 +32,34 @@ class CheckpointStorage(Protocol):
 
     def threads(self) -> Iterable[str]:
         """Return the name of each thread that has a record, in any order."""
+
+
+class RetentionStorage(CheckpointStorage, Protocol):
+    """A storage that can forget the beginning of a thread, and read many records at once.
+
+    What was pruned is gone for every method: below the base there is nothing to read, to scan or
+    to append, even while the files are still being removed.
+    """
+
+    def base(self, thread: str) -> tuple[int, bytes] | None:
+        """Return the first sequence that is kept and what `prune` left before it, or None."""
+
+    def prune(self, thread: str, first: int, base: bytes) -> int:
+        """Keep `base`, durably, then remove every record below `first`.
+
+        A thread never moves backwards: if it begins at `first` or later already, its base stays,
+        and what an interrupted prune left below it is removed.
+
+        Returns:
+            How many records were removed.
+
+        Raises:
+            NotFound: there is no record at `first`.
+        """
+
+    def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
+        """Return the records from `first` to `last`, downwards if `last` is the lower one.
+
+        Raises:
+            NotFound: one of them is not there. Those before it were already handed out.
+        """

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from threading import Lock
 
 from safepoint.ids import check_name, check_sequence
-from safepoint.storage._record import frozen, missing, taken
+from safepoint.storage._record import frozen, missing, span, taken
 
 
 class InMemoryCheckpointStorage:
@@ -22,6 +23,7 @@ class InMemoryCheckpointStorage:
         self._lock = Lock()
         self._records: dict[str, dict[int, bytes]] = {}
         self._heads: dict[str, int] = {}
+        self._bases: dict[str, tuple[int, bytes]] = {}
 
     def __repr__(self) -> str:
         return f"InMemoryCheckpointStorage(<{len(self._heads)} threads>)"
@@ -32,15 +34,16 @@ class InMemoryCheckpointStorage:
         Raises:
             InvalidId: the thread or the sequence is outside the grammar.
             EncodeError: the record is not bytes.
-            Conflict: there is a record already.
+            Conflict: there is a record already, or there was one before the thread was pruned.
         """
         check_name("thread", thread)
         check_sequence(sequence)
         copy = frozen(record)
         with self._lock:
+            first = self._first(thread)
+            if sequence < first or sequence in self._records.get(thread, ()):
+                raise taken(thread, sequence, first)
             records = self._records.setdefault(thread, {})
-            if sequence in records:
-                raise taken(thread, sequence)
             records[sequence] = copy
             self._heads[thread] = max(sequence, self._heads.get(thread, 0))
 
@@ -49,15 +52,9 @@ class InMemoryCheckpointStorage:
 
         Raises:
             InvalidId: the thread or the sequence is outside the grammar.
-            NotFound: there is none.
+            NotFound: there is none, or it was pruned.
         """
-        check_name("thread", thread)
-        check_sequence(sequence)
-        with self._lock:
-            record = self._records.get(thread, {}).get(sequence)
-        if record is None:
-            raise missing(thread, sequence)
-        return record
+        return self._read(check_name("thread", thread), check_sequence(sequence))
 
     def head(self, thread: str) -> int:
         """Return the highest sequence of the thread, or 0 if it has no record.
@@ -73,3 +70,59 @@ class InMemoryCheckpointStorage:
         """Return the name of each thread that has a record."""
         with self._lock:
             return list(self._heads)
+
+    def base(self, thread: str) -> tuple[int, bytes] | None:
+        """Return the first sequence that is kept and what `prune` left before it, or None.
+
+        Raises:
+            InvalidId: the thread is outside the grammar.
+        """
+        check_name("thread", thread)
+        with self._lock:
+            return self._bases.get(thread)
+
+    def prune(self, thread: str, first: int, base: bytes) -> int:
+        """Keep `base`, then remove every record below `first`. A thread never moves backwards.
+
+        Returns:
+            How many records were removed.
+
+        Raises:
+            InvalidId: the thread or the sequence is outside the grammar.
+            EncodeError: the base is not bytes.
+            NotFound: there is no record at `first`.
+        """
+        check_name("thread", thread)
+        check_sequence(first)
+        copy = frozen(base)
+        with self._lock:
+            if first <= self._first(thread):
+                return 0
+            records = self._records.get(thread, {})
+            if first not in records:
+                raise missing(thread, first, 0)
+            self._bases[thread] = first, copy
+            below = [sequence for sequence in records if sequence < first]
+            for sequence in below:
+                del records[sequence]
+            return len(below)
+
+    def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
+        """Return the records from `first` to `last`, downwards if `last` is the lower one.
+
+        Raises:
+            InvalidId: the thread or a sequence is outside the grammar.
+            NotFound: one of them is not there. Those before it were already handed out.
+        """
+        check_name("thread", thread)
+        return (self.read(thread, sequence) for sequence in span(first, last))
+
+    def _first(self, thread: str) -> int:
+        return self._bases[thread][0] if thread in self._bases else 0
+
+    def _read(self, thread: str, sequence: int) -> bytes:
+        with self._lock:
+            record = self._records.get(thread, {}).get(sequence)
+            if record is None:
+                raise missing(thread, sequence, self._first(thread))
+            return record

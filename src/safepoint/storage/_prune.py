@@ -1,0 +1,63 @@
+"""Pruning: what the thread begins with is on disk before anything below it goes."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from safepoint.storage._lock import locked
+from safepoint.storage._record import missing
+from safepoint.storage._temps import Lost, written
+from safepoint.storage._thread import BASE, ThreadFolder, base_content
+
+
+def prune(thread: ThreadFolder, first: int, base: bytes, *, temps: int) -> int:
+    """Let the thread begin at `first`, or where it begins already if that is later.
+
+    A crash leaves the old base with all records, or the new one with some records below it that
+    nobody sees. So does an error; a second try removes them.
+
+    Args:
+        thread: the thread.
+        first: the lowest sequence to keep.
+        base: what to keep in place of the records before it.
+        temps: the folder for files on their way in; on the same file system.
+
+    Returns:
+        How many records were removed.
+
+    Raises:
+        Lost: another process took the temporary file for a left-over. Nothing happened.
+        NotFound: there is no record at `first`.
+        StorageUnavailable: another process holds the lock.
+        OSError: a step failed.
+    """
+    with locked(thread.fd, thread.path):
+        present = thread.base()
+        moves = present is None or present[0] < first
+        if present is not None and not moves:
+            first, base = present
+        elif not thread.exists(first):
+            raise missing(thread.name, first, 0)
+        below = thread.below(first)
+        # Written again even if it stays: whoever wrote it may have died, or failed, before it was
+        # on disk, and without it the records below are the thread.
+        if moves or below:
+            _replace(thread, base_content(first, base), temps)
+    removed = 0
+    for sequence in below:
+        with suppress(FileNotFoundError):
+            thread.remove(sequence)
+            removed += 1
+    if removed:
+        os.fsync(thread.fd)
+    return removed
+
+
+def _replace(thread: ThreadFolder, content: bytes, temps: int) -> None:
+    with written(content, temps) as temp:
+        try:
+            os.rename(temp, BASE, src_dir_fd=temps, dst_dir_fd=thread.fd)
+        except FileNotFoundError:
+            raise Lost from None
+        os.fsync(thread.fd)
