@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, cast, get_args
+from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
 from safepoint.errors import InvalidId, quoted
 from safepoint.ids import check_name, check_sequence
@@ -31,15 +30,13 @@ _LINE_2 = re.compile(
     r'"sequence":(?P<sequence>[1-9][0-9]{0,9}),'
     rf'"store":"(?P<store>{_NAME})",'
     rf'"thread":"(?P<thread>{_NAME})",'
-    rf'"tools":(?:null|"(?P<tools>{_DIGEST})")}}'.encode(),
-    re.ASCII,
+    rf'"tools":(?:null|"(?P<tools>{_DIGEST})")}}'
 )
 _IS_DIGEST = re.compile(_DIGEST)
 _IS_APP = re.compile(_APP)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where the reader expects a record to belong."""
 
     store: str
@@ -50,8 +47,7 @@ class Place:
         return f"{self.thread} #{self.sequence}"
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """Line 2 of a record."""
 
     app: str
@@ -76,12 +72,11 @@ class Header:
     @classmethod
     def parse(cls, line: bytes) -> Header | None:
         """Return the header that `line` spells, or None if it spells none."""
-        found = _LINE_2.fullmatch(line)
+        # Latin-1 never fails, and what it makes of a byte above 127 is in no grammar below.
+        found = _LINE_2.fullmatch(line.decode("latin-1"))
         if found is None:
             return None
-        fields: list[Any] = [
-            None if group is None else group.decode("ascii") for group in found.groups()
-        ]
+        fields: Any = found.groups()
         app, created, digest, kind, previous, sequence, store, thread, tools = fields
         number = int(sequence)
         if (number == 1) != (previous is None) or not _is_time(created):

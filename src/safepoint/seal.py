@@ -166,7 +166,13 @@ def open_sealed(
         )
 
     # 5. its place
-    _check_place(header, place, base=base)
+    if (
+        header.sequence != place.sequence
+        or header.thread != place.thread
+        or header.store != place.store
+        or (header.kind == "base") != base
+    ):
+        raise _misplaced(header, place)
 
     # 6. the state's digest
     rest = record[end + 1 :]
@@ -203,25 +209,20 @@ def _not_sealed(record: bytes, place: Place) -> RecordMalformed:
     return RecordMalformed(f"{place} is not a sealed record.", _DISTRUST)
 
 
-def _check_place(header: Header, place: Place, *, base: bool) -> None:
-    if (
-        header.sequence != place.sequence
-        or header.thread != place.thread
-        or header.store != place.store
-    ):
-        found = Place(header.store, header.thread, header.sequence)
-        raise WrongPlace(
-            f"The record at {place} of store {place.store} is the one of {found} of store"
-            f" {found.store}.",
-            "Somebody moved it: restore the record that belongs here, and find out who can write."
-            if found.store == place.store
-            else "Open the ledger with the name of its own store, unless somebody moved it here.",
-        )
-    if (header.kind == "base") != base:
-        raise WrongPlace(
+def _misplaced(header: Header, place: Place) -> WrongPlace:
+    found = Place(header.store, header.thread, header.sequence)
+    if found == place:
+        return WrongPlace(
             f"The record at {place} is of the kind {header.kind}, which does not belong there.",
             "Somebody moved it: restore the record that belongs here, and find out who can write.",
         )
+    return WrongPlace(
+        f"The record at {place} of store {place.store} is the one of {found} of store"
+        f" {found.store}.",
+        "Somebody moved it: restore the record that belongs here, and find out who can write."
+        if found.store == place.store
+        else "Open the ledger with the name of its own store, unless somebody moved it here.",
+    )
 
 
 def _check_revoked(opened: Opened, revoked: Revoked) -> None:

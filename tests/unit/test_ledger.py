@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -333,3 +333,16 @@ def test_a_storage_whose_head_is_no_number_is_refused() -> None:
 
     with pytest.raises(StorageUnavailable, match="could not find the latest of order-7"):
         open_ledger(Headless()).latest("order-7")
+
+
+@pytest.mark.parametrize("given", [[], [b"x"], ["text", "text"]])
+def test_a_storage_that_scans_too_little_is_refused(given: list[Any]) -> None:
+    class Short(InMemoryCheckpointStorage):
+        def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
+            return iter([self.read(thread, 1), *given[1:]] if given else [])
+
+    ledger = open_ledger(Short())
+    for n in range(3):
+        ledger.save("order-7", n)
+    with pytest.raises(StorageUnavailable, match="could not read order-7"):
+        ledger.verify("order-7")

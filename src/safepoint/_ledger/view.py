@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
@@ -200,20 +200,6 @@ class View:
                 raise TypeError
         place = Place(self.store, thread, first)
         return open_sealed(record, place, self.keys, base=True, limits=self.limits)
-
-    def scan(self, thread: str, sequences: range) -> Iterator[tuple[Place, bytes]]:
-        """Return the records of `sequences`, unverified, as fast as the storage can."""
-        scan = getattr(self.storage, "scan", None)
-        with storage_errors("read", thread):
-            records = (
-                scan(thread, sequences[0], sequences[-1])
-                if sequences and callable(scan)
-                else (self.storage.read(thread, sequence) for sequence in sequences)
-            )
-            for sequence, record in zip(sequences, records, strict=True):
-                if not isinstance(record, bytes):
-                    raise TypeError
-                yield Place(self.store, thread, sequence), record
 
     def no_thread(self, thread: str) -> NotFound:
         """Say that there is no such thread."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from safepoint._ledger.guards import storage_errors
 from safepoint._ledger.view import View, pruned_beyond
 from safepoint.chain import ANCHOR, Head, check_follows, check_is
 from safepoint.errors import NotFound, RecordsMissing, WrongPlace
@@ -147,19 +148,28 @@ def _check_last_words(opened: Opened, span: Span) -> None:
 
 
 def _records(view: View, thread: str, sequences: range) -> Iterator[tuple[Place, bytes]]:
-    """Return the records of a range that must all be there.
+    """Return the records of a range that must all be there, as fast as the storage can.
 
     Raises:
         RecordsMissing: one is gone.
         NotFound: one was pruned meanwhile.
     """
-    wanted = iter(sequences)
+    store, sequence = view.store, 0
+    scan = getattr(view.storage, "scan", None)
     try:
-        for place, record in view.scan(thread, sequences):
-            next(wanted)
-            yield place, record
+        with storage_errors("read", thread):
+            records = (
+                scan(thread, sequences[0], sequences[-1])
+                if sequences and callable(scan)
+                else (view.storage.read(thread, sequence) for sequence in sequences)
+            )
+            following = iter(records)
+            for sequence in sequences:
+                record = next(following)
+                if not isinstance(record, bytes):
+                    raise TypeError
+                yield Place(store, thread, sequence), record
     except NotFound as error:
-        sequence = next(wanted)
         base = view.base(thread)
         if base is not None and sequence < base.header.sequence:
             raise NotFound(
