@@ -47,7 +47,7 @@ def together(root: Path, *codes: str) -> list[Any]:
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        results = []
+        results: list[Any] = []
         for process in reversed(processes):  # the first may wait for the others
             out, err = process.communicate(timeout=60)
             assert process.returncode == 0, err

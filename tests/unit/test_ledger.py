@@ -28,7 +28,8 @@ from safepoint import (
     StorageUnavailable,
     WrongPlace,
 )
-from safepoint.seal import Place, seal
+from safepoint.header import Place
+from safepoint.seal import seal
 
 KEYS = Keyring(SigningKey.generate())
 

@@ -276,9 +276,7 @@ def test_whatever_keeps_the_anchor_from_moving_the_checkpoint_is_said_to_be_save
         def advance(self, store: str, thread: str, head: Head) -> None:
             raise UnsafeLocation("The folder is open.", "Close it.")
 
-    with pytest.raises(
-        AnchorUnavailable, match="order-7 #1 is saved, but not anchored"
-    ):
+    with pytest.raises(AnchorUnavailable, match="order-7 #1 is saved, but not anchored"):
         ledger_on(Storage(), Opened()).save("order-7", {})
 
 

@@ -29,6 +29,7 @@ TARGETS = [
     "check",
     "fix",
     "attacks",
+    "fuzz",
     "bench",
     "lock",
     "clean",

@@ -107,7 +107,7 @@ def _verify(view: View, thread: str, span: Span, progress: Progress | None) -> i
 def _walk(view: View, thread: str, span: Span, progress: Progress | None) -> Iterator[Opened]:
     previous = span.previous
     for done, (place, record) in enumerate(
-        _records(view, thread, range(span.first, span.head + 1)), start=1
+        records(view, thread, range(span.first, span.head + 1)), start=1
     ):
         opened = open_sealed(record, place, view.keys, limits=view.limits)
         check_follows(opened, previous)
@@ -127,7 +127,7 @@ def _walk_back(
     digest: str | None = anchored.digest
     newer = span.head - anchored.sequence
     for done, (place, record) in enumerate(
-        _records(view, thread, range(anchored.sequence, span.first - 1, -1)), start=1
+        records(view, thread, range(anchored.sequence, span.first - 1, -1)), start=1
     ):
         opened = open_sealed(record, place, view.keys, digest=digest, limits=view.limits)
         _check_last_words(opened, span)
@@ -147,7 +147,7 @@ def _check_last_words(opened: Opened, span: Span) -> None:
         )
 
 
-def _records(view: View, thread: str, sequences: range) -> Iterator[tuple[Place, bytes]]:
+def records(view: View, thread: str, sequences: range) -> Iterator[tuple[Place, bytes]]:
     """Return the records of a range that must all be there, as fast as the storage can.
 
     Raises:
@@ -158,12 +158,12 @@ def _records(view: View, thread: str, sequences: range) -> Iterator[tuple[Place,
     scan = getattr(view.storage, "scan", None)
     try:
         with storage_errors("read", thread):
-            records = (
+            found = (
                 scan(thread, sequences[0], sequences[-1])
                 if sequences and callable(scan)
                 else (view.storage.read(thread, sequence) for sequence in sequences)
             )
-            following = iter(records)
+            following = iter(found)
             for sequence in sequences:
                 record = next(following)
                 if not isinstance(record, bytes):

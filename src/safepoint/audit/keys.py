@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from safepoint._ledger.guards import storage_errors
+from safepoint._ledger.walk import records
 from safepoint.audit.files import content, existing_folder, files, unclear, unlisted
 from safepoint.audit.finding import Finding
 from safepoint.audit.records import view_of
@@ -219,7 +220,7 @@ def _counts(ledger: Ledger) -> tuple[Counter[str], bool]:
                 base = getattr(ledger.storage, "base", lambda _: None)(thread)
                 first, left = (1, b"") if base is None else base
                 counts.update(_SEALED_BY.findall(left[:_LINE_1]))
-                for _, record in view.scan(thread, range(first, view.storage.head(thread) + 1)):
+                for _, record in records(view, thread, range(first, view.storage.head(thread) + 1)):
                     counts.update(_SEALED_BY.findall(record[:_LINE_1]))
         except CheckpointError:
             complete = False
