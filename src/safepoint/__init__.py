@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor
-from safepoint.chain import Head
 from safepoint.checkpoint import Checkpoint
 from safepoint.codec import Codec
 from safepoint.errors import (
@@ -37,6 +36,7 @@ from safepoint.errors import (
     WorkflowMismatch,
     WrongPlace,
 )
+from safepoint.heads import Head
 from safepoint.keys import Keyring, Revoked, SigningKey, VerifyingKey
 from safepoint.ledger import Ledger
 from safepoint.limits import Limits

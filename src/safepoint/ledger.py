@@ -10,7 +10,6 @@ from safepoint._ledger import guards, retention, transfer
 from safepoint._ledger.view import View, refuse_deleted
 from safepoint._ledger.walk import Progress, span_of, verify, walk
 from safepoint.anchor import Anchor
-from safepoint.chain import Head
 from safepoint.checkpoint import Checkpoint
 from safepoint.codec import Codec
 from safepoint.errors import (
@@ -22,6 +21,7 @@ from safepoint.errors import (
     quoted,
 )
 from safepoint.header import Place
+from safepoint.heads import Head
 from safepoint.ids import check_name, check_sequence
 from safepoint.keys import Keyring
 from safepoint.seal import Opened, seal

@@ -31,7 +31,8 @@ from safepoint.attacks import (
 from safepoint.attacks import __main__ as command_line
 from safepoint.attacks.edit import EditState
 from safepoint.attacks.isolation import isolated_outcome_of
-from safepoint.attacks.kit import HONEST, Bungled, attempt, worst
+from safepoint.attacks.kit import Bungled, attempt, worst
+from safepoint.attacks.outcome import HONEST
 from safepoint.attacks.payload import PicklePayload, marker_pickle
 
 REFUSAL = RecordMalformed("It is refused.", "Always.")

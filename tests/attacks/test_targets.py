@@ -11,7 +11,8 @@ import pytest
 
 from safepoint import RolledBack
 from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Disk, Medium, Memory, Miss, Outcome, Target
-from safepoint.attacks.kit import HONEST, WANTED, step, works
+from safepoint.attacks.kit import works
+from safepoint.attacks.outcome import HONEST, WANTED, step
 from safepoint.attacks.rungs import SealedTarget, SignedChainTarget
 from safepoint.attacks.rungs.numbered import Numbered, Refused
 

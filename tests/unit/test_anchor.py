@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor, is_further, memory
 from safepoint.anchor.base import checked
-from safepoint.chain import Head, Heads
 from safepoint.errors import ConfigurationError, Forked, InvalidId
+from safepoint.heads import Head, Heads
 
 
 def head(sequence: int, digit: str = "a") -> Head:

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safepoint.anchor import FileAnchor, _folder, _text
-from safepoint.chain import Head
 from safepoint.errors import (
     AnchorError,
     AnchorMismatch,
@@ -23,6 +22,7 @@ from safepoint.errors import (
     ConfigurationError,
     UnsafeLocation,
 )
+from safepoint.heads import Head
 from safepoint.storage import FileCheckpointStorage, _posix
 
 DIGEST = "sha256:" + "a" * 64

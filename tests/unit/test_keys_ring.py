@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safepoint import KeyRefused, Keyring, SigningKey, UnknownKey
-from safepoint.chain import Head
 from safepoint.errors import AnchorUnavailable, RolledBack
+from safepoint.heads import Head
 from safepoint.keys import Key, Revoked, VerifyingKey
 
 OLD, MID, NEW = (SigningKey(bytes([n]) * 32) for n in (1, 2, 3))
@@ -390,3 +390,12 @@ def test_a_ring_does_not_leave_the_process(holder: object) -> None:
 
 def test_the_key_of_a_reader_is_what_find_returns() -> None:
     assert isinstance(Keyring(verify=PAIR.public).find(PAIR.id), VerifyingKey)
+
+
+def test_an_answer_about_a_revoked_key_that_is_no_head_is_refused() -> None:
+    class Careless:
+        def read(self, store: str, thread: str) -> Head | None:
+            return (9, "sha256:0")  # type: ignore[return-value]
+
+    with pytest.raises(AnchorUnavailable, match="was answered with tuple"):
+        Revoked(SigningKey.generate(), until=Careless()).head("invoices", "order-7")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from safepoint import (
@@ -30,19 +28,6 @@ from tests.unit.tampered import (
     opened,
     states,
 )
-
-
-@pytest.fixture(params=["memory", "files"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Memory | Files:
-    return Memory() if request.param == "memory" else Files(tmp_path / "store")
-
-
-@pytest.fixture(params=[False, True], ids=["no anchor", "anchored"])
-def anchor(request: pytest.FixtureRequest) -> InMemoryAnchor | None:
-    return InMemoryAnchor() if request.param else None
-
-
-# The base
 
 
 def test_a_base_is_signed(storage: Memory | Files, anchor: InMemoryAnchor | None) -> None:

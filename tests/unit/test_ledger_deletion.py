@@ -28,19 +28,6 @@ from tests.unit.tampered import (
 )
 
 
-@pytest.fixture(params=["memory", "files"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Memory | Files:
-    return Memory() if request.param == "memory" else Files(tmp_path / "store")
-
-
-@pytest.fixture(params=[False, True], ids=["no anchor", "anchored"])
-def anchor(request: pytest.FixtureRequest) -> InMemoryAnchor | None:
-    return InMemoryAnchor() if request.param else None
-
-
-# Deleting
-
-
 def test_a_deleted_thread_says_so(storage: Memory | Files, anchor: InMemoryAnchor | None) -> None:
     ledger = opened(storage, anchor)
     fill(ledger, 3)

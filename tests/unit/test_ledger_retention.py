@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,19 +33,6 @@ from tests.unit.tampered import (
     opened,
     states,
 )
-
-
-@pytest.fixture(params=["memory", "files"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Memory | Files:
-    return Memory() if request.param == "memory" else Files(tmp_path / "store")
-
-
-@pytest.fixture(params=[False, True], ids=["no anchor", "anchored"])
-def anchor(request: pytest.FixtureRequest) -> InMemoryAnchor | None:
-    return InMemoryAnchor() if request.param else None
-
-
-# Pruning
 
 
 def test_pruning_keeps_the_newest(storage: Memory | Files, anchor: InMemoryAnchor | None) -> None:

@@ -31,19 +31,6 @@ from tests.unit.tampered import (
 )
 
 
-@pytest.fixture(params=["memory", "files"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Memory | Files:
-    return Memory() if request.param == "memory" else Files(tmp_path / "store")
-
-
-@pytest.fixture(params=[False, True], ids=["no anchor", "anchored"])
-def anchor(request: pytest.FixtureRequest) -> InMemoryAnchor | None:
-    return InMemoryAnchor() if request.param else None
-
-
-# Others at the same time
-
-
 def test_a_prune_that_loses_the_race_has_nothing_to_do(
     storage: Memory | Files, anchor: InMemoryAnchor | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ LAYERS = (
         "codec",
         "keys",
         "header",
+        "heads",
         "seal",
         "chain",
         "progress",

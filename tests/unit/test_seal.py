@@ -25,8 +25,8 @@ from safepoint import (
     UnknownKey,
     WrongPlace,
 )
-from safepoint.chain import Head
 from safepoint.header import Kind, Place, digest_of
+from safepoint.heads import Head
 from safepoint.keys import Revoked
 from safepoint.seal import Opened, open_sealed, seal
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from safepoint._ledger.guards import anchor_errors, storage_errors
 from safepoint.anchor import Anchor
-from safepoint.chain import ANCHOR, PROCESS, Head, check_follows, check_is, check_reaches
+from safepoint.chain import ANCHOR, PROCESS, check_follows, check_is, check_reaches
 from safepoint.errors import (
     AnchorUnavailable,
     KeyRevoked,
@@ -18,6 +18,7 @@ from safepoint.errors import (
     ThreadDeleted,
 )
 from safepoint.header import Place
+from safepoint.heads import Head
 from safepoint.keys import Keyring
 from safepoint.limits import Limits
 from safepoint.seal import Opened, open_sealed

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from safepoint._ledger.guards import storage_errors
 from safepoint._ledger.view import View, pruned_beyond
-from safepoint.chain import ANCHOR, Head, check_follows, check_is
+from safepoint.chain import ANCHOR, check_follows, check_is
 from safepoint.errors import NotFound, RecordsMissing, WrongPlace
 from safepoint.header import Place
+from safepoint.heads import Head
 from safepoint.seal import Opened, open_sealed
 
 Progress = Callable[[int, int], object]

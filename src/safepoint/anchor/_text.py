@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 
-from safepoint.chain import Head
 from safepoint.errors import AnchorMismatch, AnchorUnavailable, shell
+from safepoint.heads import Head
 
 FORMAT = "safepoint-anchor/1"
 LIMIT = 256

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from safepoint.chain import Head
 from safepoint.errors import ConfigurationError, Forked
+from safepoint.heads import Head
 
 
 class Anchor(Protocol):
@@ -19,7 +19,7 @@ class Anchor(Protocol):
 
     ```python
     from safepoint.anchor import is_further
-    from safepoint.chain import Head
+    from safepoint.heads import Head
 
 
     class DictAnchor:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from safepoint.anchor import _folder, _text
 from safepoint.anchor.base import checked, is_further
-from safepoint.chain import Head
 from safepoint.errors import AnchorUnavailable, UnsafeLocation, shell
+from safepoint.heads import Head
 from safepoint.ids import check_name
 from safepoint.location import enforce, location_refusals
 from safepoint.storage import _posix
@@ -33,7 +33,7 @@ class FileAnchor:
 
     ```python
     from safepoint.anchor import FileAnchor
-    from safepoint.chain import Head
+    from safepoint.heads import Head
 
     anchor = FileAnchor("anchor", create=True)
     anchor.advance("invoices", "order-7", Head(57, "sha256:" + "0" * 64))

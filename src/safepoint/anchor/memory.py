@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Lock
 
 from safepoint.anchor.base import checked, is_further
-from safepoint.chain import Head
+from safepoint.heads import Head
 from safepoint.ids import check_name
 
 

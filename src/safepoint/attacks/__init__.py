@@ -8,9 +8,10 @@ and if your store executes payloads, theirs run there. They make an empty folder
 from __future__ import annotations
 
 from safepoint.attacks.catalogue import ATTACKS, RESIDUE
-from safepoint.attacks.kit import MARKER, Attack, Miss, Outcome
+from safepoint.attacks.kit import Attack
 from safepoint.attacks.ladder import defeats, matrix
 from safepoint.attacks.medium import Disk, Medium, Memory
+from safepoint.attacks.outcome import MARKER, Miss, Outcome
 from safepoint.attacks.rungs import TARGETS, NaiveTarget, SealedTarget
 from safepoint.attacks.target import Target
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from safepoint.attacks.catalogue import ATTACKS, RESIDUE
 from safepoint.attacks.isolation import isolated_outcome_of
-from safepoint.attacks.kit import Outcome
 from safepoint.attacks.medium import Disk, Memory
+from safepoint.attacks.outcome import Outcome
 from safepoint.attacks.rungs import TARGETS, TOP
 
 _EVERY = ATTACKS | RESIDUE

@@ -7,7 +7,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
-from safepoint.attacks.kit import WANTED, Attack, Miss, Outcome, got, unnoticed, worst
+from safepoint.attacks.kit import Attack, got, unnoticed, worst
+from safepoint.attacks.outcome import WANTED, Miss, Outcome
 from safepoint.attacks.target import Target
 from safepoint.limits import DEFAULT_LIMITS
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 
-from safepoint.attacks.kit import HONEST, WANTED, Attack, Outcome, got, step, unnoticed, worst
+from safepoint.attacks.kit import Attack, got, unnoticed, worst
+from safepoint.attacks.outcome import HONEST, WANTED, Outcome, step
 from safepoint.attacks.target import Target, spellings
 
 

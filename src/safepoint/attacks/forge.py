@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import ClassVar
 
-from safepoint.attacks.kit import WANTED, Attack, Outcome, got
+from safepoint.attacks.kit import Attack, got
+from safepoint.attacks.outcome import WANTED, Outcome
 from safepoint.attacks.target import Target, Trick
 
 

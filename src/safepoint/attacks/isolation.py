@@ -7,8 +7,8 @@ import select
 import signal
 from typing import Final
 
-from safepoint.attacks.kit import Outcome
 from safepoint.attacks.ladder import run_in, scratch
+from safepoint.attacks.outcome import Outcome
 
 _PATIENCE: Final = 60.0
 _LONGEST: Final = 64

@@ -1,63 +1,14 @@
-"""What an attack is, and how it can end."""
+"""What an attack is, and how it runs."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import ClassVar
 
 from safepoint.attacks.medium import Medium
-
-if TYPE_CHECKING:
-    from safepoint.attacks.target import Target
-
-MARKER: Final = "marker"
-"""The one thing that a payload of this package does: it makes an empty folder of this name."""
-
-HONEST: Final[dict[str, Any]] = {"amount": 42, "payee": "alice"}
-"""The state that the victim saves."""
-
-WANTED: Final[dict[str, Any]] = {"amount": 42, "payee": "mally"}
-"""The state that the adversary wants to be resumed. It has the same length: no offset moves."""
-
-
-def step(number: int) -> dict[str, Any]:
-    """Return the state of the victim after so many steps."""
-    return {**HONEST, "step": number}
-
-
-class Outcome(StrEnum):
-    """How an attack ended."""
-
-    DETECTED = "detected"
-    """The store refused, with an error of its own. Only a refusal counts."""
-    ACCEPTED = "accepted"
-    """The store handed out what the attacker wanted."""
-    EXECUTED = "executed"
-    """Code of the attacker's ran."""
-    CRASHED = "crashed"
-    """The store raised something that it did not mean to raise."""
-    NOT_APPLICABLE = "not applicable"
-    """The attack found nothing to touch, or what it did had no effect."""
-
-    @property
-    def succeeded(self) -> bool:
-        """Whether the attacker got something: a state, a run of their code, or a dead worker."""
-        return self in (Outcome.ACCEPTED, Outcome.EXECUTED, Outcome.CRASHED)
-
-
-_FROM_BEST_TO_WORST = (
-    Outcome.NOT_APPLICABLE,
-    Outcome.DETECTED,
-    Outcome.CRASHED,
-    Outcome.ACCEPTED,
-    Outcome.EXECUTED,
-)
-
-
-class Miss(Exception):
-    """The attack found nothing to touch."""
+from safepoint.attacks.outcome import FROM_BEST_TO_WORST, HONEST, MARKER, Miss, Outcome, step
+from safepoint.attacks.target import Target
 
 
 class Bungled(Exception):
@@ -150,7 +101,7 @@ def worst(target: Target, tries: Iterator[Callable[[], Outcome]]) -> Outcome:
             return found
         except Exception as error:
             raise Bungled from error
-        found = max(found, attempt(target, look), key=_FROM_BEST_TO_WORST.index)
+        found = max(found, attempt(target, look), key=FROM_BEST_TO_WORST.index)
 
 
 def got(it: bool) -> Outcome:

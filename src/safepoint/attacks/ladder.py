@@ -9,8 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from safepoint.attacks.catalogue import ATTACKS, RESIDUE
-from safepoint.attacks.kit import Outcome
 from safepoint.attacks.medium import Memory
+from safepoint.attacks.outcome import Outcome
 from safepoint.attacks.rungs import TARGETS
 
 Matrix = dict[str, dict[str, Outcome]]

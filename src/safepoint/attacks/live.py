@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from safepoint.attacks.kit import HONEST, WANTED, Attack, Miss, Outcome, got
+from safepoint.attacks.kit import Attack, got
 from safepoint.attacks.medium import Memory
+from safepoint.attacks.outcome import HONEST, WANTED, Miss, Outcome
 from safepoint.attacks.target import Target
 
 

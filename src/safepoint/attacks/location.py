@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from safepoint.attacks.kit import Attack, Outcome, got, unnoticed, worst
+from safepoint.attacks.kit import Attack, got, unnoticed, worst
 from safepoint.attacks.medium import Disk
+from safepoint.attacks.outcome import Outcome
 from safepoint.attacks.target import Target
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import unicodedata
 from pathlib import PurePosixPath
 
-from safepoint.attacks.kit import WANTED, Attack, Outcome, got
+from safepoint.attacks.kit import Attack, got
 from safepoint.attacks.medium import Disk
+from safepoint.attacks.outcome import WANTED, Outcome
 from safepoint.attacks.target import Target
 
 

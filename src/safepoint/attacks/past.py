@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from safepoint.attacks.kit import WANTED, Attack, Miss, Outcome, step, unnoticed
+from safepoint.attacks.kit import Attack, unnoticed
+from safepoint.attacks.outcome import WANTED, Miss, Outcome, step
 from safepoint.attacks.target import Target
 
 

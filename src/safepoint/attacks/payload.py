@@ -16,7 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from safepoint.attacks.kit import MARKER, Attack, Miss, Outcome, got, unnoticed, worst
+from safepoint.attacks.kit import Attack, got, unnoticed, worst
+from safepoint.attacks.outcome import MARKER, Miss, Outcome
 from safepoint.attacks.target import Target
 
 _TYPE = "datetime:timedelta"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from safepoint.attacks.kit import WANTED, Attack, Outcome, got, step, worst
+from safepoint.attacks.kit import Attack, got, worst
+from safepoint.attacks.outcome import WANTED, Outcome, step
 from safepoint.attacks.target import Target
 from safepoint.ids import MAX_SEQUENCE
 

@@ -5,7 +5,8 @@ Each is a class with `residue = True`. The rule that it names is the one that he
 
 from __future__ import annotations
 
-from safepoint.attacks.kit import WANTED, Attack, Outcome, got, step
+from safepoint.attacks.kit import Attack, got
+from safepoint.attacks.outcome import WANTED, Outcome, step
 from safepoint.attacks.past import save_steps
 from safepoint.attacks.target import Target
 

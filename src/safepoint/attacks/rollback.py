@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from safepoint.attacks.kit import WANTED, Attack, Outcome, got, step
+from safepoint.attacks.kit import Attack, got
+from safepoint.attacks.outcome import WANTED, Outcome, step
 from safepoint.attacks.past import save_steps
 from safepoint.attacks.target import Target
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from safepoint.attacks.kit import HONEST, Miss
 from safepoint.attacks.medium import Disk, Medium, Memory
+from safepoint.attacks.outcome import HONEST, Miss
 from safepoint.errors import CheckpointError
 
 Trick = Literal["best", "own-key", "no-algorithm", "unsigned"]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from safepoint.errors import AnchorUnavailable, CheckpointError, KeyRefused
+from safepoint.heads import Head, Heads
 from safepoint.keys.base import Key
-
-if TYPE_CHECKING:
-    from safepoint.chain import Head, Heads
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -64,7 +61,7 @@ class Revoked:
         if self.until is None:
             return None
         try:
-            return self.until.read(store, thread)
+            head = self.until.read(store, thread)
         except CheckpointError:
             raise
         except Exception as error:
@@ -72,6 +69,12 @@ class Revoked:
                 f"How far revoked key {self.key.id} counts cannot be read: {type(error).__name__}.",
                 "Nothing is loaded without it. See the error that it came from.",
             ) from error
+        if head is not None and type(head) is not Head:
+            raise AnchorUnavailable(
+                f"How far key {self.key.id} counts was answered with {type(head).__name__}.",
+                "Return a safepoint.Head, or None for a thread in which it does not count at all.",
+            )
+        return head
 
     def __repr__(self) -> str:
         key_id = getattr(self.key, "id", None)  # None if it was refused while it was made

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from safepoint.errors import KeyRefused, UnknownKey, quoted
+from safepoint.heads import Heads
 from safepoint.keys.base import Key
 from safepoint.keys.revoked import Revoked
 from safepoint.keys.signing import SigningKey
-
-if TYPE_CHECKING:
-    from safepoint.chain import Heads
 
 _T = TypeVar("_T")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from safepoint.attacks.kit import HONEST, Miss
 from safepoint.attacks.medium import Medium
+from safepoint.attacks.outcome import HONEST, Miss
 from safepoint.attacks.rungs import plain
 from safepoint.attacks.rungs.numbered import Numbered, Refused
 from safepoint.attacks.target import Trick

@@ -9,8 +9,8 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from safepoint.attacks.kit import Miss
 from safepoint.attacks.medium import Medium
+from safepoint.attacks.outcome import Miss
 from safepoint.attacks.rungs import plain
 from safepoint.attacks.rungs.numbered import Numbered, Refused
 from safepoint.attacks.target import Trick

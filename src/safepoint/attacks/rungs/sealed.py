@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor
-from safepoint.attacks.kit import Miss
 from safepoint.attacks.medium import Disk, Medium
+from safepoint.attacks.outcome import Miss
 from safepoint.attacks.rungs.in_memory import load, store
 from safepoint.attacks.target import BOTH, Target, Trick
 from safepoint.header import Header, Place
