@@ -35,7 +35,7 @@ def pay(ledger, thread):
     return state["amount"]  # your bank's interface goes here
 
 
-set_up()
+set_up()  # leave this line out of the service itself
 try:
     ledger = open_ledger()
     ledger.save("order-7", {"amount": 42, "status": "approved"})

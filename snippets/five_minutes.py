@@ -2,6 +2,7 @@
 
 # --8<-- [start:enable]
 from safepoint import (
+    FileAnchor,
     FileCheckpointStorage,
     Keyring,
     Ledger,
@@ -15,6 +16,7 @@ ledger = Ledger(
     FileCheckpointStorage("state"),
     store="invoices",
     keys=Keyring(key),
+    anchor=FileAnchor("anchor", create=True),
 )
 # --8<-- [end:enable]
 
@@ -63,6 +65,7 @@ ledger = Ledger(
     FileCheckpointStorage("state"),
     store="invoices",
     keys=Keyring(SigningKey.from_file("keys/signing.key")),
+    anchor=FileAnchor("anchor"),
 )
 fresh = Workflow("invoice", [fetch, approve, pay])
 

@@ -1,11 +1,11 @@
 """Follow every link before you rely on the past."""
 
 from safepoint import (
+    CheckpointError,
     FileCheckpointStorage,
     Keyring,
     Ledger,
     NotFound,
-    SealError,
     SigningKey,
 )
 from safepoint.progress import Bar
@@ -44,5 +44,5 @@ try:
     #> verified: 3
     print(past(ledger, "order-7", 2).state)
     #> {'amount': 43}
-except SealError as refusal:
+except CheckpointError as refusal:
     raise SystemExit(f"the past was changed: {refusal}") from None

@@ -172,8 +172,8 @@ class Ledger:
     def load(self, thread: str, sequence: int) -> Checkpoint:
         """Return the checkpoint at `sequence`, verified.
 
-        An old one is verified by its own seal. That nobody who stole a key rewrote it, only
-        `verify` and `history` prove, which follow every link.
+        An old one is verified by its own seal. A thief of the key can rewrite it: `verify` and
+        `history` notice, because they follow every link.
 
         Raises:
             InvalidId: the thread or the sequence is outside its grammar.
@@ -197,7 +197,7 @@ class Ledger:
         return self._decoded(self._view.latest(check_name("thread", thread)))
 
     def history(self, thread: str) -> Iterator[Checkpoint]:
-        """Return each checkpoint, oldest first; each is verified, and that it follows the last.
+        """Return each checkpoint, oldest first, after its seal and its link were verified.
 
         Raises:
             SealError: one does not verify. Those before it were already handed out.

@@ -221,7 +221,8 @@ def _misplaced(header: Header, place: Place) -> WrongPlace:
         f" {found.store}.",
         "Somebody moved it: restore the record that belongs here, and find out who can write."
         if found.store == place.store
-        else "Open the ledger with the name of its own store, unless somebody moved it here.",
+        else "Somebody may have moved it here. Only if you mistyped the name of the store, open the"
+        " ledger with the right one.",
     )
 
 

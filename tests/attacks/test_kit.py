@@ -202,7 +202,7 @@ def test_the_command_prints_a_table() -> None:
     done = run("edit-state", "plant-record")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (
-        "attack             naive     sealed\n"
+        "attack             naive     anchored\n"
         "edit-state         accepted  detected\n"
         "plant-record       accepted  detected\n"
     )
@@ -234,8 +234,8 @@ def test_the_command_shows_the_ladder() -> None:
 
 
 def test_the_command_shows_the_targets_that_it_is_given() -> None:
-    done = run("fork", "--target", "mac", "--target", "sealed")
-    assert done.stdout.split() == ["attack", "mac", "sealed", "fork", "accepted", "detected"]
+    done = run("fork", "--target", "mac", "--target", "anchored")
+    assert done.stdout.split() == ["attack", "mac", "anchored", "fork", "accepted", "detected"]
 
 
 def test_the_command_attacks_memory() -> None:

@@ -42,6 +42,7 @@ console  `$ command`, `> more of it`, and the output below. `...` stands for a p
          for the last command.
 text     The output of the block before it. `...` may stand for a part, but never for most of it.
          `data-check="paths"`: a map of files; every name in it exists.
+         `data-check="record"`: the record of one of the vectors that open.
          `data-check="subclasses" data-module="safepoint.errors"`: a drawn tree of classes.
 sql      Runs in the page's SQLite database; rows come out as `a|b`.
 json, yaml, toml, ini, svg
@@ -50,7 +51,7 @@ json, yaml, toml, ini, svg
 `data-write="worker.py"` keeps a Python or data block as a file in the page's folder; a block below
 must use it, and a comment is no use. `.refused` labels a block that raises, `.fix` one to copy.
 `.alone` runs a Python block in a new module and an empty folder, which is what a whole file from
-`snippets/` wants.
+`snippets/` wants. `.wrap` breaks the long lines of a text or data block where the screen ends.
 
 An include stands alone on its line: `--8<-- "pay.py:section"`, from `snippets/`. Sections are
 marked by `# --8<-- [start:section]` and `# --8<-- [end:section]`. Outside a fence only an `.svg`

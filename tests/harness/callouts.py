@@ -52,24 +52,35 @@ def callout_markdown(rule: Rule, page: str) -> str:
 
 
 def index_markdown(rules: Mapping[str, Rule]) -> str:
-    """Return every rule under its theme, with what holds it up and what is planned."""
+    """Return a table of all rules, then each under its theme with what holds it up."""
     themes = dict.fromkeys(rule.theme for rule in rules.values())
-    parts = []
+    parts = [_table(rules)]
     for theme in themes:
         parts.append(f"## {theme}")
         parts += (_entry(rule) for rule in rules.values() if rule.theme == theme)
     return "\n\n".join(parts)
 
 
+def _table(rules: Mapping[str, Rule]) -> str:
+    lines = ["| rule | | stands on |", "|:---|:---|:---|"]
+    for rule in rules.values():
+        legs = [leg for leg in LEGS if rule.legs[leg]]
+        stands = "all four legs" if not rule.missing else ", ".join(legs) or "planned"
+        title = f"[{rule.title}]({rule.page})" if rule.page else rule.title
+        lines.append(f"| [{rule.id}](#{rule.id.lower()}) | {title} | {stands} |")
+    return "\n".join(lines)
+
+
 def _entry(rule: Rule) -> str:
     there = [f"- {leg.capitalize()}: {_shown(rule.legs[leg])}" for leg in LEGS if rule.legs[leg]]
     if rule.page:
         there.insert(0, f"- Page: [{rule.title}]({rule.page})")
-    if rule.missing:
+    if there and rule.missing:
         there.append(f"- Planned: {', '.join(rule.missing)}")
     return (
         f"### {rule.id} · {rule.title} {{ #{rule.id.lower()} }}\n\n"
-        f"{rule.callout} *{LABELS[rule.severity]}; from {rule.source}.*\n\n" + "\n".join(there)
+        f"{rule.callout} *{LABELS[rule.severity]}; from {rule.source}.*"
+        + ("\n\n" + "\n".join(there) if there else "")
     )
 
 

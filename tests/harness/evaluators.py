@@ -34,6 +34,7 @@ EVALUATORS: Final[dict[str, Evaluator]] = {
 CHECKERS: Final[dict[str, Evaluator]] = {
     "make": project.check_make,
     "paths": text.check_paths,
+    "record": text.check_record,
     "subclasses": text.check_subclasses,
 }
 

@@ -19,6 +19,19 @@ MARKS: Final[Mapping[Outcome, str]] = {
 }
 
 
+SHORT: Final[Mapping[str, str]] = {
+    "naive": "none",
+    "allow-list": "types",
+    "encrypted": "crypt",
+    "hash-chain": "hash",
+    "mac": "mac",
+    "mac-place": "place",
+    "signed-chain": "chain",
+    "anchored": "anchor",
+}
+"""What fits above a column on a phone."""
+
+
 @cache
 def computed() -> Matrix:
     """Run every attack on every rung: on disk, or in memory where it needs that."""
@@ -32,7 +45,7 @@ def computed() -> Matrix:
 def table_markdown() -> str:
     """Return the matrix, with the attacks that need the highest rung at the end."""
     outcomes = computed()
-    heads = [f"{number}" for number, _ in enumerate(TARGETS)]
+    heads = [f"{number}<br>{SHORT[name]}" for number, name in enumerate(TARGETS)]
     lines = [
         f"| attack | {' | '.join(heads)} |",
         f"|:---|{':---:|' * len(heads)}",
@@ -42,13 +55,18 @@ def table_markdown() -> str:
 
 
 def rungs_markdown() -> str:
-    """Return the legend: each rung, and how many attacks it falls to."""
+    """Return the legend: each rung, how many attacks it falls to, and how many it detects."""
     outcomes = computed()
-    lines = ["| rung | what it is | falls to |", "|:---:|:---|---:|"]
+    lines = ["| rung | what it is | falls to | detects |", "|:---:|:---|---:|---:|"]
     for number, (name, target) in enumerate(TARGETS.items()):
         falls = sum(row[name].succeeded for row in outcomes.values())
-        lines.append(f"| {number} | {target.title} (`{name}`) | {falls} of {len(outcomes)} |")
-    return "\n".join(lines)
+        detects = sum(row[name] is Outcome.DETECTED for row in outcomes.values())
+        lines.append(f"| {number} | {target.title} (`{name}`) | {falls} | {detects} |")
+    spared = "The rest finds nothing to strike"
+    return "\n".join(lines) + (
+        f"\n\nOf {len(outcomes)} attacks. {spared}. {len(RESIDUE)} more are not in these tables,"
+        " because no rung detects them: see [what remains](#what-remains-at-the-top)."
+    )
 
 
 def residue_markdown() -> str:

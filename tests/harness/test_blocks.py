@@ -148,6 +148,7 @@ REFUSED = [
     ("unknown class", "'''{ .python .safe }\nx\n'''", 1, "unknown class .safe; known: "),
     ("misplaced attribute", "'''{ .json data-exit=\"1\" }\n[]\n'''", 1, "means nothing on json"),
     ("misplaced class", "'''{ .bash .unsafe .no-copy }\nx\n'''", 1, "means nothing on bash"),
+    ("wrapped code", "'''{ .python .wrap }\nx\n'''", 1, ".wrap means nothing on python"),
     ("unreadable braces", "'''{ .python title=x }\nx\n'''", 1, "cannot read 'title=x'"),
     ("twice", "'''{ .python title=\"x\" title=\"y\" }\nx\n'''", 1, "title stands twice"),
     ("bad lines", "'''python hl_lines=\"a\"\nx\n'''", 1, "cannot read hl_lines='a'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -41,6 +42,10 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "Makefile").write_text(".PHONY: test\nhelp test:\n\t@echo $(ARGS)\n")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "page.md").touch()
+    (tmp_path / "docs" / "vectors").mkdir()
+    vectors = [{"record": "good\nrecord\n", "opens": {}}, {"record": "bad\n", "refused": "E"}]
+    file = tmp_path / "docs" / "vectors" / "records.json"
+    file.write_text(json.dumps({"vectors": vectors}))
     return tmp_path
 
 

@@ -308,7 +308,8 @@ def test_a_genuine_record_of_another_place_is_refused(place: Place, named: str) 
     do = (
         "Somebody moved it: restore the record that belongs here, and find out who can write."
         if place.store == PLACE.store
-        else "Open the ledger with the name of its own store, unless somebody moved it here."
+        else "Somebody may have moved it here. Only if you mistyped the name of the store, open the"
+        " ledger with the right one."
     )
     assert str(refusal.value) == (
         f"The record at order-7 #2 of store invoices is the one of {named}. {do}"

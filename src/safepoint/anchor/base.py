@@ -18,8 +18,8 @@ class Anchor(Protocol):
     Write your own in ten lines, for a database, a bucket or a service that you have:
 
     ```python
+    from safepoint import Head
     from safepoint.anchor import is_further
-    from safepoint.heads import Head
 
 
     class DictAnchor:

@@ -32,8 +32,7 @@ class FileAnchor:
     """Keeps the head of each thread in a file, for one store, in a folder that you name.
 
     ```python
-    from safepoint.anchor import FileAnchor
-    from safepoint.heads import Head
+    from safepoint import FileAnchor, Head
 
     anchor = FileAnchor("anchor", create=True)
     anchor.advance("invoices", "order-7", Head(57, "sha256:" + "0" * 64))

@@ -14,7 +14,7 @@ from safepoint.attacks.rungs import TARGETS, TOP
 
 _EVERY = ATTACKS | RESIDUE
 # The two that pages compare: what to leave, and what to come to.
-_SHORT = {"naive": "naive", "sealed": TOP}
+_SHORT = ("naive", TOP)
 
 
 def main() -> int:
@@ -28,7 +28,7 @@ def main() -> int:
         "--target",
         action="append",
         metavar="NAME",
-        choices=[*TARGETS, *_SHORT],
+        choices=list(TARGETS),
         help=f"show this rung, one of {', '.join(TARGETS)}; may be repeated",
     )
     parser.add_argument("--in-memory", action="store_true", help="keep the records in memory")
@@ -45,10 +45,7 @@ def main() -> int:
         for name in chosen:
             sys.stdout.write(f"{name} ({_EVERY[name].rule}): {_EVERY[name].story}\n")
         return 0
-    if options.ladder:
-        columns = {name: name for name in TARGETS}
-    else:
-        columns = {name: _SHORT.get(name, name) for name in options.target or _SHORT}
+    columns = list(TARGETS) if options.ladder else options.target or _SHORT
     return _show(chosen, columns, in_memory=options.in_memory)
 
 
@@ -58,17 +55,16 @@ def _applicable(in_memory: bool, residue: bool) -> list[str]:
     return [name for name, attack in which.items() if attack.needs in (None, medium)]
 
 
-def _show(attacks: Sequence[str], columns: dict[str, str], *, in_memory: bool) -> int:
+def _show(attacks: Sequence[str], columns: Sequence[str], *, in_memory: bool) -> int:
     width = max(19, *(len(name) + 2 for name in attacks))
     widths = [max(10, len(name) + 2) for name in columns]
     through = False
     _write(["attack", *columns], [width, *widths])
     for attack in attacks:
         outcomes = {
-            target: isolated_outcome_of(attack, target, in_memory=in_memory)
-            for target in dict.fromkeys(columns.values())
+            target: isolated_outcome_of(attack, target, in_memory=in_memory) for target in columns
         }
-        cells = [_cell(outcomes[target]) for target in columns.values()]
+        cells = [_cell(outcomes[target]) for target in columns]
         _write([attack, *cells], [width, *widths])
         through = through or (attack in ATTACKS and TOP in outcomes and outcomes[TOP].succeeded)
     return 1 if through else 0

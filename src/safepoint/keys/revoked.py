@@ -17,8 +17,7 @@ class Revoked:
     stood, as an anchor saw it before the theft.
 
     ```python
-    from safepoint import Keyring, SigningKey
-    from safepoint.keys import Revoked
+    from safepoint import Keyring, Revoked, SigningKey
 
     stolen, new = SigningKey.generate(), SigningKey.generate()
     keys = Keyring(new, revoked=Revoked(stolen, until=None))  # nothing that it sealed counts

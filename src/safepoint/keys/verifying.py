@@ -16,8 +16,7 @@ class VerifyingKey(Key):
     """The public half of an Ed25519 key. Who holds it can read and verify, and cannot forge.
 
     ```python
-    from safepoint import Keyring, SigningKey
-    from safepoint.keys import VerifyingKey
+    from safepoint import Keyring, SigningKey, VerifyingKey
 
     writer = SigningKey.generate("ed25519")
     writer.public.to_file("reader.key")

@@ -214,7 +214,8 @@ class FileCheckpointStorage:
 
         Raises:
             InvalidId: the thread or a sequence is outside the grammar.
-            As `read`: at the first record for which `read` would. Those before it were handed out.
+            CheckpointError: as read does, at the first record for which that would. Those before it
+                were handed out.
         """
         return self._scan(check_name("thread", thread), span(first, last))
 

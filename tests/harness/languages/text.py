@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import inspect
+import json
 import re
 
 from tests.harness.blocks import TAB, Block
@@ -39,6 +40,15 @@ def check_paths(page: Page, block: Block) -> str:
                 raise Failure(f"{name} is not there; correct the map")
         if names and names[-1].endswith("/"):
             folders.append((indent, names[-1]))
+    return ""
+
+
+def check_record(page: Page, block: Block) -> str:
+    """Check a record: it is one of the published vectors, and one that opens."""
+    file = page.root / "docs" / "vectors" / "records.json"
+    vectors = json.loads(file.read_text(encoding="ascii"))["vectors"]
+    if f"{block.text}\n" not in [v["record"] for v in vectors if "opens" in v]:
+        raise Failure("is no record that opens; make it again: python -m tests.vectors")
     return ""
 
 
