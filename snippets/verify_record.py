@@ -147,23 +147,31 @@ def verify_thread(
 
 
 # --8<-- [end:thread]
-# Seal with the package, and verify without it.
-from safepoint import (
-    InMemoryCheckpointStorage,
-    Keyring,
-    Ledger,
-    SigningKey,
-)
+# What the package sealed, by a published test key.
+records = {}
+records[1] = b"""\
+safepoint/1 21e1d2f0634272a3 \
+LPoUIF9FSMhX+f0/iO6eDrHyINdcpgdr4jGMMFAUEY0=
+{"app":"invoice/1.4","created":"2026-11-15T12:01:00.000000Z",\
+"digest":"sha256:\
+79648ffb98a05a67d00ee67f08503504bf51a632a8533a2dd6994cb6bd4e19a5",\
+"kind":"state","previous":null,\
+"sequence":1,"store":"invoices","thread":"order-7","tools":null}
+{"amount":42}
+"""
+records[2] = b"""\
+safepoint/1 21e1d2f0634272a3 \
+AX9Me+OJ+SmGv93qRIBV3XjVA5b9tEpytNcIhBUsi3g=
+{"app":"invoice/1.4","created":"2026-11-15T12:02:00.000000Z",\
+"digest":"sha256:\
+1284011b559fb0e572e846007695ba67b5af29ca7bfca29358746bd71b022e1b",\
+"kind":"state","previous":"sha256:\
+69335e2b276f90b7fbc292f341507d5da74ddf7f677469e013ef0e246eb8610c",\
+"sequence":2,"store":"invoices","thread":"order-7","tools":null}
+{"amount":43}
+"""
 
 secret = b"published test key: do not use!!"
-storage = InMemoryCheckpointStorage()
-ledger = Ledger(
-    storage, store="invoices", keys=Keyring(SigningKey(secret))
-)
-ledger.save("order-7", {"amount": 42})
-ledger.save("order-7", {"amount": 43})
-records = {n: storage.read("order-7", n) for n in (1, 2)}
-
 key_id = hmac.digest(secret, b"safepoint/1 key id", "sha256")[:8].hex()
 keys = {key_id: {"algorithm": "hmac-sha256", "secret": secret}}
 print(verify_thread(records, "invoices", "order-7", keys), "records")

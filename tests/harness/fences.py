@@ -156,7 +156,9 @@ def _check_values(language: str, classes: list[str], attributes: dict[str, str])
         raise BadFence("data-marker is a plain file name in the page's folder; correct it")
     check = attributes.get("data-check")
     if check is not None and check not in _CHECKS[language]:
-        raise BadFence(f"unknown data-check={check!r}; known: {', '.join(sorted(_CHECKS[language]))}")
+        raise BadFence(
+            f"unknown data-check={check!r}; known: {', '.join(sorted(_CHECKS[language]))}"
+        )
     if (check == "subclasses") != ("data-module" in attributes):
         raise BadFence('data-check="subclasses" and data-module go together; write both')
     if not re.fullmatch(r"[\w.-]+", attributes.get("data-write", "x")):

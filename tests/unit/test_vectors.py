@@ -69,7 +69,9 @@ def test_no_other_file_lies_among_them() -> None:
 def test_the_vector_on_the_page_is_the_published_one() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert shown(text) == text
-    assert shown(text.replace(f'"{RECORDS[0]["opens"]["digest"]}"', '""')) == text
+    for shown_once in (f'"{RECORDS[0]["opens"]["digest"]}"', f"\n{RECORDS[0]['record']}"):
+        assert text.count(shown_once) == 1
+        assert shown(text.replace(shown_once, "\n")) == text
 
 
 def test_one_command_makes_the_files_and_the_page_again(tmp_path: Path) -> None:
@@ -174,7 +176,7 @@ def lay_out(vector: Vector, folder: Path) -> None:
     (folder / vector["thread"]).mkdir(parents=True, mode=0o700)
     content = {f"{int(n):010d}.checkpoint": text for n, text in vector["records"].items()}
     if "base" in vector:
-        content["base"] = f"{vector['base']['first']:010d}\n{vector['base']['record']}"
+        content["base"] = f"{vector['base']['sequence']:010d}\n{vector['base']['record']}"
     for name, text in content.items():
         file = folder / vector["thread"] / name
         file.write_bytes(text.encode("latin-1"))
@@ -330,7 +332,7 @@ def judge_thread(vector: Vector, module: Vector) -> Any:
             vector["store"],
             vector["thread"],
             trusted(vector),
-            base and (base["first"], base["record"].encode("latin-1")),
+            base and (base["sequence"], base["record"].encode("latin-1")),
             pair(vector.get("anchor")),
             revoked(vector),
         )
@@ -349,13 +351,22 @@ def test_the_verifier_verifies_or_refuses_a_thread(vector: Vector) -> None:
 
 
 def test_the_verifier_shares_no_code_with_the_package() -> None:
+    """Not even in what the file does at its end, to show what it can."""
+    tree = ast.parse((ROOT / "snippets/verify_record.py").read_text(encoding="utf-8"))
     names = [
         node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
-        for node in ast.walk(ast.parse(CODE))
+        for node in ast.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
     ]
     packages = {(name or "").partition(".")[0] for name in names}
     assert packages == {"base64", "hashlib", "hmac", "re", "datetime", "cryptography"}
+
+
+def test_the_verifier_ends_with_two_of_the_vectors() -> None:
+    whole = (ROOT / "snippets/verify_record.py").read_text(encoding="utf-8")
+    its_own = whole.split("# --8<-- [end:thread]\n")[1].split("\nsecret = ")[0]
+    published = {n: RECORDS[n - 1]["record"].encode() for n in (1, 2)}
+    assert verifier(its_own)["records"] == published
 
 
 CHECKS: Final = [

@@ -23,7 +23,8 @@ FOLDER: Final = DOCS / "vectors"
 PAGE: Final = DOCS / "format.md"
 WARNING: Final = "Test keys, published. They protect nothing: never seal anything of yours by them."
 
-_SHOWN = re.compile(r'(```\{ \.json [^\n]*data-write="vector\.json" \}\n).*?(```\n)', re.DOTALL)
+_RECORD = re.compile(r'(```\{ \.text [^\n]*data-check="record" \}\n).*?(```\n)', re.DOTALL)
+_VECTOR = re.compile(r'(```\{ \.json [^\n]*data-write="vector\.json" \}\n).*?(```\n)', re.DOTALL)
 
 
 def files() -> dict[str, str]:
@@ -38,9 +39,10 @@ def files() -> dict[str, str]:
 
 
 def shown(page: str) -> str:
-    """Return the text of the page, with the vector that it shows as it is made today."""
-    vector = _dumped(records.vectors()[0])
-    return _SHOWN.sub(lambda found: found[1] + vector + found[2], page)
+    """Return the text of the page, with the record and vector that it shows as made today."""
+    vector = records.vectors()[0]
+    page = _RECORD.sub(lambda found: found[1] + vector["record"] + found[2], page)
+    return _VECTOR.sub(lambda found: found[1] + _dumped(vector) + found[2], page)
 
 
 def write(folder: Path = FOLDER, page: Path = PAGE) -> None:

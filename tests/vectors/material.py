@@ -38,9 +38,10 @@ def sealed(
     previous: str | None = None,
     app: str = "invoice/1.4",
     tools: str | None = None,
+    created: datetime | None = None,
 ) -> tuple[bytes, Opened]:
     """Return a record as the implementation writes it, a minute later at each sequence."""
-    created = datetime(2026, 11, 15, 12, place.sequence, tzinfo=UTC)
+    created = created or datetime(2026, 11, 15, 12, place.sequence, tzinfo=UTC)
     return seal(
         payload, place, key, created=created, kind=kind, previous=previous, app=app, tools=tools
     )
@@ -114,10 +115,10 @@ def refused_keys() -> list[Vector]:
         *(
             (
                 f"public-small-order-{number}",
-                "A point of small order, with either top bit: anybody can sign for it.",
-                f"safepoint-public-key/1 ed25519 {_text(y.to_bytes(32, 'little'))}\n",
+                "A point of small order: anybody can sign for it.",
+                f"safepoint-public-key/1 ed25519 {_text(point.to_bytes(32, 'little'))}\n",
             )
-            for number, y in enumerate(_SMALL_ORDER, 1)
+            for number, point in enumerate(_SMALL_ORDER, 1)
         ),
     ]
     return [
@@ -132,4 +133,7 @@ def _text(data: bytes) -> str:
 
 _P: Final = 2**255 - 19
 _Y: Final = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
-_SMALL_ORDER: Final = (0, 1, _P - 1, _Y, _P - _Y, _P, _P + 1)
+# Seven spellings of y, the last two of them not reduced, and each with either top bit.
+_SMALL_ORDER: Final = [
+    y | sign for sign in (0, 1 << 255) for y in (0, 1, _P - 1, _Y, _P - _Y, _P, _P + 1)
+]

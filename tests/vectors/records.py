@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 from safepoint.header import Place, digest_of
@@ -37,6 +38,13 @@ from tests.vectors.material import (
 
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _ORDER = 2**252 + 27742317777372353535851937790883648493
+
+
+_MOMENTS = [
+    ("earliest", "The first moment there is.", datetime(1, 1, 1, tzinfo=UTC)),
+    ("latest", "The last.", datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)),
+    ("leap-day", "February 29 of a leap year.", datetime(2000, 2, 29, tzinfo=UTC)),
+]
 
 
 def vectors() -> list[Vector]:
@@ -113,6 +121,7 @@ def _accepted() -> list[Vector]:
         _opens("deleted", "The tombstone of a thread.", DELETED, OPENED_DELETED),
         _opens("two-keys", "A reader who trusts two keys.", ONE, OPENED_ONE, "ed25519 hmac"),
         _opens("unread", "A verifier does not look at the state.", unread, opened_unread),
+        *(_opens(name, about, *sealed(FIRST, created=at)) for name, about, at in _MOMENTS),
         _opens("revoked-later", "Revoked when #2 was the head.", ONE, OPENED_ONE, revoked=at_two),
         _opens("revoked-here", "Revoked when this was the head.", TWO, OPENED_TWO, revoked=at_two),
         _opens(
@@ -185,7 +194,15 @@ def _no_headers() -> list[Vector]:
         ("header-offset", "An offset in place of Z.", at(b"2026-11-15T12:01:00.000000+00:00")),
         ("header-seconds", "Six digits after the second.", at(b"2026-11-15T12:01:00.000Z")),
         ("header-day", "No such day.", at(b"2026-02-30T12:01:00.000000Z")),
+        ("header-leap-day", "2026 is no leap year.", at(b"2026-02-29T12:01:00.000000Z")),
+        ("header-century", "1900 was none either.", at(b"1900-02-29T12:01:00.000000Z")),
+        ("header-day-0", "Days begin at 01.", at(b"2026-11-00T12:01:00.000000Z")),
+        ("header-month", "Months end at 12.", at(b"2026-13-15T12:01:00.000000Z")),
+        ("header-month-0", "Months begin at 01.", at(b"2026-00-15T12:01:00.000000Z")),
+        ("header-year", "Years begin at 0001.", at(b"0000-11-15T12:01:00.000000Z")),
         ("header-hour", "Hours end at 23.", at(b"2026-11-15T24:00:00.000000Z")),
+        ("header-minute", "Minutes end at 59.", at(b"2026-11-15T12:60:00.000000Z")),
+        ("header-leap-second", "So do seconds.", at(b"2026-12-31T23:59:60.000000Z")),
         ("header-first", "#1 has no previous.", line_2.replace(
             b'"previous":null', f'"previous":"{ELSEWHERE}"'.encode())),
     ]  # fmt: skip

@@ -48,8 +48,8 @@ def _thread(
     }
 
 
-def _base(first: int, record: bytes = BASE) -> Vector:
-    return {"first": first, "record": record.decode()}
+def _base(sequence: int, record: bytes = BASE) -> Vector:
+    return {"sequence": sequence, "record": record.decode()}
 
 
 def _accepted() -> list[Vector]:
