@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import statistics
 import sys
 import time
@@ -19,8 +20,10 @@ def medians(contenders: dict[str, Act], rounds: int) -> dict[str, float]:
     for act in contenders.values():
         act()  # once for free: imports, caches, folders
     gc.collect()
+    order = list(contenders.items())
     for _ in range(rounds):
-        for name, act in contenders.items():
+        random.shuffle(order)  # whoever follows a slow one finds cold caches
+        for name, act in order:
             start = time.perf_counter()
             act()
             times[name].append(time.perf_counter() - start)

@@ -1,4 +1,7 @@
-"""Restore a backup, and let the anchor say what is missing."""
+"""Restore a backup, and let the anchor say what is missing.
+
+Run it in an empty folder: it makes the key, the store and the loss.
+"""
 
 import shutil
 

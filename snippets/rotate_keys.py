@@ -1,4 +1,7 @@
-"""Replace a signing key: all can verify it, then all sign with it."""
+"""Replace a signing key: all can verify it, then all sign with it.
+
+Run it in an empty folder: it makes the keys and the store.
+"""
 
 from safepoint import (
     FileAnchor,
@@ -28,13 +31,14 @@ FileAnchor("anchor", create=True)
 first, second = worker(signs=OLD), worker(signs=OLD)
 first.save("order-7", {"step": 1})
 
-# 1. Make the new key. Restart the workers one after another, so that
-#    each of them can verify it. All still sign with the old one.
+# 1. Make the new key. Restart the workers, one at a time, so that each
+#    of them can verify it. All still sign with the old one.
 SigningKey.from_file(NEW, create=True)
 first = worker(signs=OLD, verifies=[NEW])
 second = worker(signs=OLD, verifies=[NEW])
 
-# 2. Restart them again, one after another. Now they sign with it.
+# 2. Restart them again, one at a time. Now they sign with it. Between
+#    the two, none stops: here the second reads what the first saved.
 first = worker(signs=NEW, verifies=[OLD])
 first.save("order-7", {"step": 2})
 print(second.latest("order-7").state)
@@ -42,7 +46,8 @@ print(second.latest("order-7").state)
 second = worker(signs=NEW, verifies=[OLD])
 second.save("order-7", {"step": 3})
 
-# 3. Stop them. Verify all there is, and seal it with the new key.
+# 3. When a stop suits you: stop them all, and seal all there is with
+#    the new key, in a new folder. Each record is verified first.
 fresh = worker(signs=NEW, state="state-2027")
 print(second.copy_to(fresh), "records sealed anew")
 #> 3 records sealed anew

@@ -70,9 +70,9 @@ def parse(line_2):
 
 
 def counts(until, sequence, digest, base):
-    if until is None or sequence > until[0]:
+    if base or until is None or sequence > until[0]:
         return False
-    return sequence < until[0] or base or digest == until[1]
+    return sequence < until[0] or digest == until[1]
 
 
 def open_record(
@@ -119,17 +119,17 @@ def verify_thread(
         base: a sequence and a record, or None.
         anchor: a sequence and a digest, or None.
     """
-    head = max(records, default=0)
-    check(not anchor or head >= anchor[0], "RolledBack")
-
     first, previous = 1, None
     if base:
         first, record = base
         place = (store, thread, first)
         header, _, _ = open_record(record, place, keys, True, revoked)
         previous = header["previous"]
-        check(head >= first, "RecordsMissing")
-        check(not anchor or anchor[0] >= first, "RecordsMissing")
+
+    head = max(records, default=0)
+    check(not anchor or head >= anchor[0], "RolledBack")
+    check(not base or head >= first, "RecordsMissing")
+    check(not anchor or anchor[0] >= first, "RecordsMissing")
 
     for sequence in range(first, head + 1):
         check(sequence in records, "RecordsMissing")
@@ -140,6 +140,8 @@ def verify_thread(
             revoked=revoked,
         )
         check(header["previous"] == previous, "WrongPlace")
+        is_last = sequence == head
+        check(header["kind"] != "deleted" or is_last, "WrongPlace")
         if anchor and sequence == anchor[0]:
             check(digest == anchor[1], "Forked")
         previous = digest

@@ -21,7 +21,7 @@ from safepoint.errors import (
     quoted,
 )
 from safepoint.header import Place
-from safepoint.heads import Head
+from safepoint.heads import Head, Heads
 from safepoint.ids import check_name, check_sequence
 from safepoint.keys import Keyring
 from safepoint.seal import Opened, seal
@@ -81,6 +81,7 @@ class Ledger:
         if anchor is not None:
             guards.check_methods("an anchor", anchor, guards.ANCHOR, "FileAnchor(anchor_path)")
         guards.check_apart(storage, keys, anchor)
+        guards.check_frozen(keys, anchor)
         self.codec: Final = codec if codec is not None else Codec()
         self.anchor_every: Final = anchor_every
         limits = self.codec.limits
@@ -149,12 +150,17 @@ class Ledger:
                 raise ConfigurationError(
                     f"A save was given {quoted(anchor)} as anchor.", 'Write anchor="now".'
                 )
+        if after is not None and type(after) is not int:
+            raise ConfigurationError(
+                f"A save was given {type(after).__name__} as after.",
+                "Write after=checkpoint.sequence, or after=0 for a new thread.",
+            )
         payload = self.codec.encode(state)
         head, anchored = self._view.tip(thread)
         number = head.sequence if head else 0
         if after is not None and after != number:
             raise Conflict(
-                f"{thread} is at #{number}, and this save builds on #{after}.",
+                f"{thread} is at #{number}, and this save builds on #{quoted(after)}.",
                 "Nothing was overwritten. Load the latest, and decide again.",
             )
         record, opened = seal(
@@ -204,24 +210,33 @@ class Ledger:
             NotFound: the next one was pruned while you looked at the last.
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
         """
-        for opened in walk(self._view, check_name("thread", thread)):
+        check_name("thread", thread)
+        self._view.refuse_ended(thread)  # a tombstone comes last, and must be heard first
+        for opened in walk(self._view, thread):
             yield self._decoded(opened)
 
-    def verify(self, thread: str, *, progress: Progress | None = None) -> int:
+    def verify(
+        self, thread: str, *, progress: Progress | None = None, every_signature: bool = False
+    ) -> int:
         """Verify each checkpoint of a thread and each link, without decoding any state.
+
+        Up to the anchored head, the digests prove that header and state are the ones that were
+        sealed, and the signatures above them are not looked at.
 
         Args:
             thread: the thread.
             progress: called with how many are done and how many there are, as `Bar` takes it.
+            every_signature: check those, too.
 
         Returns:
-            How many there are.
+            How many there are; 0 for a thread that nobody has seen.
 
         Raises:
             SealError: one does not verify, or does not follow the one before it.
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
         """
-        return verify(self._view, check_name("thread", thread), progress)
+        check_name("thread", thread)
+        return verify(self._view, thread, progress, every_signature=every_signature)
 
     def threads(self) -> list[str]:
         """Return the names of the threads that the storage has or the anchor knows, sorted.
@@ -229,10 +244,10 @@ class Ledger:
         Names are not verified; a thread that somebody removed is listed if it was anchored.
         """
         with guards.storage_errors("list", "the threads"):
-            names = set(self.storage.threads())
+            names = guards.texts(self.storage.threads())
         if self.anchor is not None:
             with guards.anchor_errors("list", "the threads"):
-                names.update(self.anchor.threads(self.store))
+                names |= guards.texts(self.anchor.threads(self.store))
         return sorted(names)
 
     def anchor_now(self, thread: str) -> Head:
@@ -303,41 +318,59 @@ class Ledger:
         target: Ledger,
         *,
         threads: Iterable[str] | None = None,
+        up_to: Heads | None = None,
         progress: Progress | None = None,
     ) -> int:
         """Verify each thread, and copy it into the target's storage, sealed by the target's key.
 
-        The links do not depend on the key, so the anchor stays right. What is there already is
-        compared and left alone, so an interrupted copy goes on where it was.
+        The links do not depend on the key, so the anchor stays right; a target with an anchor of
+        its own moves that. What is there already is compared and left alone, so an interrupted
+        copy goes on where it was. Stop the writers first.
+
+        Args:
+            target: where to.
+            threads: which; all, if you leave it out.
+            up_to: an anchor as it stood before a key was stolen. Each thread is copied up to the
+                head that it knows, and a thread that it does not know is left out.
+            progress: called with how many are done and how many there are, as `Bar` takes it.
 
         Returns:
-            How many records the threads have.
+            How many records there were to copy.
 
         Raises:
-            ConfigurationError: the target is another store, or the same storage.
+            ConfigurationError: the target is another store, or the same storage, or an argument
+                is of the wrong kind.
             Conflict: the target has another record at some place.
-            CheckpointError: a thread does not verify. Nothing of that thread was copied.
+            CheckpointError: a thread does not verify. Unless somebody changed it meanwhile, nothing
+                of it was copied.
         """
+        guards.check_kind("target", target, Ledger, "Ledger(FileCheckpointStorage(path), ...)")
         if target.store != self.store:
             raise ConfigurationError(
                 f"A record of store {self.store} means nothing in store {target.store}.",
                 f"Open the target with store={self.store!r}.",
             )
         guards.check_other(self.storage, target.storage)
-        if isinstance(threads, str):
+        if isinstance(threads, str) or not isinstance(threads, (Iterable, type(None))):
             raise ConfigurationError(
-                "copy_to was given a single name as threads.", f"Write threads=[{quoted(threads)}]."
+                f"copy_to was given {type(threads).__name__} as threads.",
+                'Write threads=["order-7"].',
             )
+        if up_to is not None:
+            guards.check_methods("an anchor as up_to", up_to, ("read",), "FileAnchor(anchor_path)")
         names = self.threads() if threads is None else [check_name("thread", t) for t in threads]
         return sum(
-            transfer.copy_thread(self._view, target._view, thread, progress) for thread in names
+            transfer.copy_thread(self._view, target._view, thread, progress, up_to)
+            for thread in names
         )
 
     def accept_loss(self, thread: str) -> tuple[Head | None, Head | None]:
         """Verify what the storage has of a thread, and set the anchor back to that.
 
         For an operator who restored a backup and knows what is missing: from now on nobody will
-        notice that there ever was more.
+        notice that there ever was more, not even that the thread had been deleted. Stop the
+        writers first, and save once afterwards: until then, what was lost still fits, if somebody
+        kept it. A base that a revoked key sealed is sealed anew.
 
         Returns:
             What the anchor had seen, and what it says now.
@@ -354,6 +387,7 @@ class Ledger:
             )
         before = self._view.anchored(check_name("thread", thread))
         bare = View(self.storage, self.store, self.keys, None, self.codec.limits)
+        retention.seal_base_anew(bare, thread)
         after = None
         for opened in walk(bare, thread):
             after = Head(opened.header.sequence, opened.digest)

@@ -128,40 +128,47 @@ def open_sealed(
     # 1. size
     if len(record) > limits.record_bytes:
         raise LimitExceeded(
-            f"{place} is {len(record)} bytes, over the limit of {limits.record_bytes}.",
+            f"{_shown(place, base)} is {len(record)} bytes, over the limit of"
+            f" {limits.record_bytes}.",
             "If you meant to store that much, raise Limits.state_bytes for readers and writers.",
         )
 
     # 2. the grammar of line 1
     line_1 = _LINE_1.match(record)
     if line_1 is None:
-        raise _not_sealed(record, place)
+        raise _not_sealed(record, _shown(place, base))
     key_id, signature = line_1.groups()
 
     # 3. the signature, by a key that the caller trusts
     end = record.find(b"\n", line_1.end(), line_1.end() + _MAX_HEADER + 1)
     if end < 0:
-        raise RecordMalformed(f"{place} is cut short: its second line does not end.", _DISTRUST)
+        raise RecordMalformed(
+            f"{_shown(place, base)} is cut short: its second line does not end.", _DISTRUST
+        )
     line_2 = record[line_1.end() : end]
     try:
         key = keys.find(key_id.decode())
     except UnknownKey as unknown:
-        raise UnknownKey(f"{place} cannot be verified. {unknown.what}", unknown.do) from None
+        raise UnknownKey(
+            f"{_shown(place, base)} cannot be verified. {unknown.what}", unknown.do
+        ) from None
     own_digest = digest_of(line_2)
     if digest is None and not key.verify(_signed(line_2), base64.b64decode(signature)):
         raise SealBroken(
-            f"{place} was changed after it was sealed, or was never sealed.", _DISTRUST
+            f"{_shown(place, base)} was changed after it was sealed, or was never sealed.",
+            _DISTRUST,
         )
     if digest is not None and digest != own_digest:
         raise SealBroken(
-            f"{place} is not the one that #{place.sequence + 1} was sealed upon.", _DISTRUST
+            f"{_shown(place, base)} is not the one that #{place.sequence + 1} was sealed upon.",
+            _DISTRUST,
         )
 
     # 4. line 2: from here on, written by a holder of the key
     header = Header.parse(line_2)
     if header is None:
         raise RecordMalformed(
-            f"{place} has a header that this release did not write.",
+            f"{_shown(place, base)} has a header that this release did not write.",
             "Check that its writer runs a released version of safepoint with the same format.",
         )
 
@@ -177,7 +184,9 @@ def open_sealed(
     # 6. the state's digest
     rest = record[end + 1 :]
     if digest_of(rest) != header.digest or not rest.endswith(b"\n"):
-        raise SealBroken(f"The state of {place} is not the one that was sealed.", _DISTRUST)
+        raise SealBroken(
+            f"The state of {_shown(place, base)} is not the one that was sealed.", _DISTRUST
+        )
     opened = Opened(header, own_digest, key.id, rest[:-1])
 
     # 7. whether its key still counted here
@@ -193,20 +202,27 @@ _DISTRUST: Final = (
 )
 
 
+def _shown(place: Place, base: bool) -> str:
+    return f"{place.thread} base #{place.sequence}" if base else str(place)
+
+
 def _signed(line_2: bytes) -> bytes:
     return FORMAT.encode() + b"\n" + line_2
 
 
-def _not_sealed(record: bytes, place: Place) -> RecordMalformed:
+def _not_sealed(record: bytes, shown: str) -> RecordMalformed:
     other = _OTHER_FORMAT.match(record)
     if other is not None and int(other.group(1)) > 1:
         return RecordMalformed(
-            f"{place} says that it is of format safepoint/{int(other.group(1))}, not {FORMAT}.",
+            f"{shown} says that it is of format safepoint/{int(other.group(1))}, not {FORMAT}.",
             "Nothing was decoded. If a newer safepoint wrote it, upgrade here too.",
         )
     if not record:
-        return RecordMalformed(f"{place} is empty.", _DISTRUST)
-    return RecordMalformed(f"{place} is not a sealed record.", _DISTRUST)
+        return RecordMalformed(f"{shown} is empty.", _DISTRUST)
+    return RecordMalformed(
+        f"{shown} is not a sealed record.",
+        f"{_DISTRUST} If it is yours, from before there were seals, see safepoint.migrate.",
+    )
 
 
 def _misplaced(header: Header, place: Place) -> WrongPlace:
@@ -228,14 +244,18 @@ def _misplaced(header: Header, place: Place) -> WrongPlace:
 
 def _check_revoked(opened: Opened, revoked: Revoked) -> None:
     header = opened.header
+    if header.kind == "base":
+        # The record behind it cannot show whether it was the thief who removed those before.
+        raise KeyRevoked(
+            f"The base of {header.thread} at #{header.sequence} is sealed by key {opened.key},"
+            " which was revoked.",
+            "Whoever stole that key may have removed what was before. Restore that; or if it was"
+            " you who pruned, seal the base anew with Ledger.accept_loss.",
+        )
     until = revoked.head(header.store, header.thread)
     counts = until is not None and (
         header.sequence < until.sequence
-        or (
-            header.sequence == until.sequence
-            # A base stands before the record of its number, which shows whether it is the one.
-            and (header.kind == "base" or opened.digest == until.digest)
-        )
+        or (header.sequence == until.sequence and opened.digest == until.digest)
     )
     if not counts:
         last = "here" if until is None else f"after {until}"

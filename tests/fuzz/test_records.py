@@ -115,7 +115,7 @@ def test_a_holder_of_the_key_can_write_nothing_that_breaks_a_reader(
     payload: bytes, key: SigningKey
 ) -> None:
     record, _ = sealed(key, "state", payload)
-    codec = Codec(CODEC.types if hasattr(CODEC, "types") else [], limits=LIMITS)
+    codec = Codec(CODEC.types, limits=LIMITS)
     tracemalloc.start()
     try:
         opened = open_sealed(record, PLACE, KEYS, limits=LIMITS)

@@ -95,8 +95,9 @@ def test_a_record_removed_from_the_middle_is_noticed(
     with pytest.raises(RecordsMissing) as refusal:
         FileCheckpointStorage(root).head("a")
     assert re.fullmatch(
-        rf"Thread 'a' has checkpoint \d but not {removed[0]}\. Somebody removed it\. "
-        r"Put it back from a backup; until then nothing is loaded or saved\.",
+        rf"Thread 'a' has checkpoint \d but not {removed[0]}\. Somebody removed it, or put a later"
+        r" one there\. Restore it from a backup, or move the later one away; until then nothing is"
+        r" loaded or saved\.",
         str(refusal.value),
     )
 
@@ -191,7 +192,8 @@ def test_a_pruned_thread_without_its_first_record_is_refused(first: int, kept: r
         find_head("a", Thread(numbers, first), 0)
     assert str(refusal.value) == (
         f"Thread 'a' was pruned to begin at checkpoint {first}, and that one is gone. Somebody"
-        " removed it. Put it back from a backup; until then nothing is loaded or saved."
+        " removed it, or put a later one there. Restore it from a backup, or move the later one"
+        " away; until then nothing is loaded or saved."
     )
 
 

@@ -455,3 +455,81 @@ def test_files_and_a_file_anchor_work_together(tmp_path: Path) -> None:
     (tmp_path / "store" / "order-7" / "0000000005.checkpoint").unlink()
     with pytest.raises(RolledBack):
         opened().latest("order-7")
+
+
+def test_a_splice_in_the_middle_of_what_is_newer_is_refused() -> None:
+    """The break is neither at the anchored record nor at the head."""
+    storage, anchor = filled(7, every=100)
+    branch = Storage()
+    other = Ledger(branch, store=STORE, keys=KEYS)
+    for number in range(1, 8):
+        other.save("order-7", {"n": -number})
+    storage.put("order-7", 4, branch.read("order-7", 4))
+    storage.put("order-7", 5, branch.read("order-7", 5))
+    with pytest.raises(WrongPlace, match="order-7 #4 does not follow the #3"):
+        ledger_on(storage, anchor, every=100).latest("order-7")
+
+
+def test_a_record_that_is_replaced_while_the_process_runs_is_refused() -> None:
+    storage = Storage()
+    ledger = Ledger(storage, store=STORE, keys=KEYS)
+    ledger.save("order-7", {"denied": True})
+    other = Storage()
+    Ledger(other, store=STORE, keys=KEYS).save("order-7", {"approved": True})
+    storage.put("order-7", 1, other.read("order-7", 1))
+    with pytest.raises(Forked) as refusal:
+        ledger.latest("order-7")
+    assert refusal.value.what == ("order-7 #1 is not the record that this process has seen there.")
+    assert "open the ledger anew" in refusal.value.do
+
+
+def test_what_the_anchor_says_counts_for_a_save_of_the_process_that_made_the_head() -> None:
+    storage, anchor = filled(3)
+    ledger = ledger_on(storage, anchor)
+    ledger.save("order-7", {"n": 4})
+    anchor.rewind(STORE, "order-7", Head(4, "sha256:" + "0" * 64))
+    with pytest.raises(Forked):
+        ledger.save("order-7", {"n": 5})
+
+
+def test_what_the_anchor_says_counts_for_a_head_that_was_looked_at_before() -> None:
+    storage, anchor = filled(5, every=100)
+    ledger = ledger_on(storage, anchor, every=100)
+    ledger.latest("order-7")
+    anchor.rewind(STORE, "order-7", Head(3, "sha256:" + "0" * 64))
+    with pytest.raises(Forked):
+        ledger.latest("order-7")
+
+
+def test_a_loss_is_accepted_in_the_process_that_had_seen_more() -> None:
+    storage, anchor = filled(5)
+    ledger = ledger_on(storage, anchor)
+    ledger.latest("order-7")
+    storage.cut("order-7", 3)
+    ledger.accept_loss("order-7")
+    assert ledger.latest("order-7").state == {"n": 3}
+
+
+def test_a_fork_that_the_anchor_finds_while_it_moves_is_told_as_one() -> None:
+    class Racing(InMemoryAnchor):
+        def advance(self, store: str, thread: str, head: Head) -> None:
+            super().advance(store, thread, Head(head.sequence, "sha256:" + "0" * 64))
+            super().advance(store, thread, head)
+
+    with pytest.raises(Forked):
+        ledger_on(Storage(), Racing()).save("order-7", {})
+
+
+def test_progress_counts_what_is_newer_than_the_anchor() -> None:
+    storage, anchor = filled(7, every=5)
+    told: list[tuple[int, int]] = []
+    ledger_on(storage, anchor).verify("order-7", progress=lambda *given: told.append(given))
+    assert told == [(2, 7), (3, 7), (4, 7), (5, 7), (6, 7), (7, 7)]
+
+
+def test_a_point_of_revocation_inside_the_storage_is_refused(tmp_path: Path) -> None:
+    storage = FileCheckpointStorage(tmp_path / "store")
+    until = FileAnchor(tmp_path / "store" / "until", create=True)
+    keys = Keyring(SigningKey.generate()).revoking(KEYS.signing, until=until)
+    with pytest.raises(ConfigurationError, match="in one place with the storage"):
+        Ledger(storage, store=STORE, keys=keys)

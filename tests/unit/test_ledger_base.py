@@ -240,13 +240,21 @@ def test_a_base_whose_key_is_revoked_does_not_count(storage: Memory | Files) -> 
 
 
 @pytest.mark.parametrize("keep", [1, 2])
-def test_a_base_that_was_anchored_before_its_key_was_revoked_counts(
+def test_a_base_of_a_revoked_key_counts_when_an_operator_seals_it_anew(
     storage: Memory | Files, keep: int
 ) -> None:
+    """A thief could have pruned as well, so somebody must say that it was not the thief."""
     frozen = InMemoryAnchor()
     ledger = opened(storage, frozen)
     fill(ledger, 3)
     ledger.prune(THREAD, keep=keep)
+    anchor = InMemoryAnchor()
+    opened(storage, anchor).anchor_now(THREAD)
     keys = Keyring(KEY).rotated(SigningKey.generate()).revoking(KEY, until=frozen)
-    assert opened(storage, keys=keys).verify(THREAD) == keep
-    assert len(states(opened(storage, keys=keys))) == keep
+    for use in (Ledger.verify, states):
+        with pytest.raises(KeyRevoked) as refusal:
+            use(opened(storage, anchor, keys=keys), THREAD)
+        assert refusal.value.what.startswith(f"The base of order-7 at #{4 - keep} is sealed by")
+    opened(storage, anchor, keys=keys).accept_loss(THREAD)
+    assert opened(storage, anchor, keys=keys).verify(THREAD) == keep
+    assert len(states(opened(storage, anchor, keys=keys))) == keep

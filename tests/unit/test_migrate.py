@@ -8,6 +8,7 @@ import os
 import pickle
 import stat
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -177,7 +178,9 @@ def test_an_existing_thread_is_not_added_to(report: Path) -> None:
     states = [Unsigned("order-6", 1), Unsigned("order-7", {"amount": 99}), Unsigned("order-8", 1)]
     with pytest.raises(Conflict) as refusal:
         migrate(states, ledger, report=report, allow_unsigned_migration=True)
-    assert refusal.value.what == ("order-7 exists in store invoices, with another state at #1.")
+    assert refusal.value.what == (
+        "order-7 exists in store invoices at #1, and this report did not begin it."
+    )
     assert [each.state for each in ledger.history("order-7")] == [{"amount": 42}]
     assert ledger.threads() == ["order-6", "order-7"]
     assert outcomes(report) == [
@@ -409,7 +412,7 @@ def test_a_second_folder_does_not_reach_into_a_run_that_goes_on(report: Path) ->
     migrate([Unsigned("order-7", 1)], ledger, report=report, allow_unsigned_migration=True)
     ledger.save("order-7", "the run")
     states = [Unsigned("order-7", 1), Unsigned("order-7", "not the run")]
-    with pytest.raises(Conflict, match="another state at #2"):
+    with pytest.raises(Conflict, match="at #2, with another state"):
         migrate(states, ledger, report=report, allow_unsigned_migration=True)
 
 
@@ -546,18 +549,113 @@ def test_a_file_is_not_read_beyond_the_limit(old: Path) -> None:
         list(json_files(old, limits=Limits(state_bytes=1000)))
 
 
-@pytest.mark.parametrize("kind", ["folder", "pipe", "link", "link to nowhere"])
+@pytest.mark.parametrize("kind", ["pipe", "link", "link to nowhere"])
 def test_an_odd_file_is_refused_and_not_waited_for(old: Path, tmp_path: Path, kind: str) -> None:
     file, secret = old / "order-7.json", tmp_path / "elsewhere.json"
     secret.write_text("1")
-    if kind == "folder":
-        file.mkdir()
-    elif kind == "pipe":
+    if kind == "pipe":
         os.mkfifo(file)
     else:
         file.symlink_to(secret if kind == "link" else "nowhere")
     with pytest.raises(StorageUnavailable, match=r"order-7\.json cannot be read"):
         list(json_files(old))
+
+
+@pytest.mark.parametrize("name", ["order-8", "order-8.json", ".hidden"])
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_folder_in_the_folder_is_refused_and_not_left_out(
+    old: Path, report: Path, tmp_path: Path, name: str, linked: bool
+) -> None:
+    """Whoever keeps a folder for each thread would believe that all of them moved in."""
+    (old / "order-7.json").write_text("1")
+    inner = tmp_path / "inner" if linked else old / name
+    inner.mkdir()
+    (inner / "0001.json").write_text("1")
+    if linked:
+        (old / name).symlink_to(inner)
+    ledger = new_ledger()
+    with pytest.raises(ConfigurationError) as refusal:
+        migrate(json_files(old), ledger, report=report, allow_unsigned_migration=True)
+    assert refusal.value.what == f"{old}/{name} is a folder, and json_files reads files alone."
+    assert "Read each folder by itself" in refusal.value.do
+    assert ledger.threads() == []
+
+
+# A file's name, and a thread's
+
+
+def test_a_folder_for_each_thread_is_read_folder_by_folder(old: Path, report: Path) -> None:
+    for thread in ("order-7", "order-8"):
+        (old / thread).mkdir()
+        for number in (1, 2, 10):
+            (old / thread / f"{number:04}.json").write_text(f"{number}")
+    states = (
+        replace(each, thread=folder.name, source=f"{folder.name}/{each.source}")
+        for folder in sorted(old.iterdir())
+        for each in json_files(folder)
+    )
+    ledger = new_ledger()
+    assert migrate(states, ledger, report=report, allow_unsigned_migration=True) == 6
+    assert [each.state for each in ledger.history("order-8")] == [1, 2, 10]
+    assert entries(report)[-1]["source"] == "order-8/0010.json"
+
+
+def test_a_file_whose_name_is_no_threads_is_named_before_any_is_read(
+    old: Path, report: Path
+) -> None:
+    (old / "a.json").write_text("1")
+    (old / "Order 7.json").write_text("not even JSON")
+    ledger = new_ledger()
+    with pytest.raises(InvalidId) as refusal:
+        migrate(json_files(old), ledger, report=report, allow_unsigned_migration=True)
+    assert refusal.value.what == (
+        f"'{old}/Order 7.json' becomes a thread, and 'Order 7' is not a thread name."
+    )
+    assert refusal.value.do.endswith(
+        "Map old names to new ones: json_files(path, thread=function), or"
+        " Unsigned(new_name, state)."
+    )
+    assert ledger.threads() == []
+
+
+def test_names_are_mapped(old: Path, report: Path) -> None:
+    (old / "Order 7.json").write_text("7")
+    (old / "order-8.JSON").write_text("8")
+    ledger = new_ledger()
+    files = json_files(old, thread=lambda name: name.lower().replace(" ", "-"))
+    assert migrate(files, ledger, report=report, allow_unsigned_migration=True) == 2
+    assert [ledger.latest(thread).state for thread in ledger.threads()] == [7, 8]
+    assert entries(report)[0]["source"] == "Order 7.json"
+
+
+def test_two_files_do_not_become_one_thread(old: Path) -> None:
+    """The second would look like the next step of the first."""
+    (old / "Order-7.json").write_text("1")
+    (old / "order-7.json").write_text("2")
+    with pytest.raises(Conflict) as refusal:
+        list(json_files(old, thread=str.lower))
+    assert refusal.value.what == (
+        f"{old}/Order-7.json and {old}/order-7.json would both become order-7."
+    )
+
+
+@pytest.mark.parametrize("made", ["../up", "", None, 7])
+def test_a_map_to_no_name_is_refused(old: Path, made: Any) -> None:
+    (old / "order-7.json").write_text("1")
+    with pytest.raises(InvalidId, match=r"order-7\.json becomes a thread"):
+        list(json_files(old, thread=lambda _: made))
+
+
+def test_a_map_that_is_no_function_is_refused(old: Path) -> None:
+    wrong: Any = "order-7"
+    with pytest.raises(ConfigurationError, match=r"given str as thread.*thread=str\.lower"):
+        list(json_files(old, thread=wrong))
+
+
+def test_a_name_of_your_own_is_refused_with_its_source(report: Path) -> None:
+    states = [Unsigned("Order 7", 1, source="row 12")]
+    with pytest.raises(InvalidId, match=r"^'row 12' becomes a thread, and 'Order 7' is not"):
+        migrate(states, new_ledger(), report=report, allow_unsigned_migration=True)
 
 
 @pytest.mark.parametrize("kind", ["missing", "a file"])
@@ -594,3 +692,14 @@ def test_the_first_bad_file_stops_the_migration_after_those_before_it(
     (old / "b.json").write_text("2")
     assert migrate(json_files(old), ledger, report=report, allow_unsigned_migration=True) == 2
     assert ledger.threads() == ["a", "b", "c"]
+
+
+def test_a_thread_that_no_migration_began_is_not_added_to_even_if_its_states_agree(
+    report: Path,
+) -> None:
+    ledger = new_ledger()
+    ledger.save("order-7", {"amount": 42})
+    states = [Unsigned("order-7", {"amount": 42}), Unsigned("order-7", {"amount": 5_000_000})]
+    with pytest.raises(Conflict, match="this report did not begin it"):
+        migrate(states, ledger, report=report, allow_unsigned_migration=True)
+    assert ledger.verify("order-7") == 1

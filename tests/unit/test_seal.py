@@ -46,6 +46,8 @@ DISTRUST = (
     "then restore a copy that verifies."
 )
 
+MOVE_IN = "If it is yours, from before there were seals, see safepoint.migrate."
+
 
 def make(place: Place = PLACE, key: SigningKey = KEY, payload: bytes = PAYLOAD) -> bytes:
     previous = PREVIOUS if place.sequence > 1 else None
@@ -348,7 +350,7 @@ def test_an_edited_state_is_refused() -> None:
     ("record", "message"),
     [
         (b"", f"order-7 #2 is empty. {DISTRUST}"),
-        (b'{"amount":42}\n', f"order-7 #2 is not a sealed record. {DISTRUST}"),
+        (b'{"amount":42}\n', f"order-7 #2 is not a sealed record. {DISTRUST} {MOVE_IN}"),
         (
             b"safepoint/2 " + b"0" * 16,
             (
@@ -401,3 +403,9 @@ def test_a_tools_digest_outside_the_grammar_is_refused_on_writing(tools: Any) ->
 def test_the_first_checkpoint_has_no_previous_one() -> None:
     with pytest.raises(InvalidId, match="The first checkpoint has no previous one"):
         seal(PAYLOAD, PLACE, KEY, created=CREATED, previous=None)
+
+
+def test_a_damaged_base_is_not_taken_for_the_record_of_its_number() -> None:
+    record, _ = seal(PAYLOAD, PLACE, KEY, created=CREATED, previous=PREVIOUS, kind="base")
+    with pytest.raises(SealBroken, match="The state of order-7 base #2 is not the one"):
+        open_sealed(record.replace(b"42", b"43"), PLACE, KEYS, base=True)

@@ -124,14 +124,6 @@ def _accepted() -> list[Vector]:
         *(_opens(name, about, *sealed(FIRST, created=at)) for name, about, at in _MOMENTS),
         _opens("revoked-later", "Revoked when #2 was the head.", ONE, OPENED_ONE, revoked=at_two),
         _opens("revoked-here", "Revoked when this was the head.", TWO, OPENED_TWO, revoked=at_two),
-        _opens(
-            "revoked-base",
-            "Revoked when the record beside this base was the head.",
-            BASE,
-            OPENED_BASE,
-            base=True,
-            revoked=at_two,
-        ),
     ]
 
 
@@ -301,12 +293,12 @@ def _other() -> list[Vector]:
         ),
         _refused(
             "KeyRevoked",
-            "revoked-base-before",
-            "A base, of a key that was revoked when #1 was the head.",
+            "revoked-base",
+            "A base of a revoked key never counts, whatever its point.",
             BASE,
             SECOND,
             base=True,
-            revoked={"hmac": head(OPENED_ONE)},
+            revoked={"hmac": head(OPENED_TWO)},
         ),
         _refused(
             "KeyRevoked",

@@ -18,6 +18,7 @@ from tests.vectors.material import (
     OPENED_TWO,
     OTHER_TWO,
     SECOND,
+    THIRD,
     THREE,
     TWO,
     Vector,
@@ -104,21 +105,27 @@ def _accepted() -> list[Vector]:
             anchor=head(OPENED_DELETED),
             verifies=1,
         ),
-        _thread(
-            "deleted-then-revoked",
-            "Its key was revoked after the thread was deleted.",
-            {2: DELETED},
-            base=_base(2),
-            anchor=head(OPENED_DELETED),
-            revoked={"hmac": head(OPENED_DELETED)},
-            verifies=1,
-        ),
         _thread("empty", "No record, and nobody has seen one.", {}, verifies=0),
     ]
 
 
 def _broken() -> list[Vector]:
+    afterwards, _ = sealed(THIRD, previous=OPENED_DELETED.digest)
     return [
+        _thread(
+            "after-a-tombstone",
+            "Somebody who holds the key went on after the thread was deleted.",
+            {1: ONE, 2: DELETED, 3: afterwards},
+            refused="WrongPlace",
+        ),
+        _thread(
+            "base-of-a-thief",
+            "The key was revoked, so nobody vouches for what was pruned.",
+            {2: TWO, 3: THREE},
+            base=_base(2),
+            revoked={"hmac": head(OPENED_THREE)},
+            refused="KeyRevoked",
+        ),
         _thread(
             "broken-link",
             "#2 was replaced, by somebody who holds the key.",

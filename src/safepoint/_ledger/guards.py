@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,20 @@ def anchor_errors(doing: str, what: str) -> Iterator[None]:
         ) from error
 
 
+def texts(names: Iterable[object]) -> set[str]:
+    """Return names as a set, if each is one.
+
+    Raises:
+        TypeError: one is something else.
+    """
+    found = set()
+    for name in names:
+        if type(name) is not str:
+            raise TypeError
+        found.add(name)
+    return found
+
+
 def check_kind(name: str, value: object, kind: type | tuple[type, ...], example: str) -> None:
     """Refuse an argument that is of another type.
 
@@ -77,13 +91,21 @@ def check_count(name: str, value: object) -> None:
         )
 
 
+def has_methods(value: object, methods: tuple[str, ...]) -> bool:
+    """Tell whether an object has all of the methods."""
+    try:
+        return all(callable(getattr(value, method, None)) for method in methods)
+    except Exception:  # noqa: BLE001  a proxy whose other end is away
+        return False
+
+
 def check_methods(name: str, value: object, methods: tuple[str, ...], example: str) -> None:
     """Refuse an object that lacks one of the methods.
 
     Raises:
         ConfigurationError: it does.
     """
-    if not all(callable(getattr(value, method, None)) for method in methods):
+    if not has_methods(value, methods):
         raise ConfigurationError(
             f"Ledger takes {name}, and was given {type(value).__name__}.",
             f"Give it an object with the methods {', '.join(methods)}: {example}.",
@@ -107,14 +129,15 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any) -> None:
                 "Whoever reads the storage would hold the key. Move it to a folder of its own, and"
                 " replace it if anyone may have read it.",
             )
-    apart = _folder(anchor)
-    if apart is not None and (apart.is_relative_to(folder) or folder.is_relative_to(apart)):
-        raise ConfigurationError(
-            f"The anchor {shell(str(apart))} is in one place with the storage"
-            f" {shell(str(folder))}.",
-            "Whoever rolls back one would roll back the other. Give the anchor a folder elsewhere,"
-            " best of another user or machine.",
-        )
+    points = [revoked.until for revoked in map(keys.revoked, (key.id for key in keys)) if revoked]
+    for apart in filter(None, map(_folder, [anchor, *points])):
+        if apart.is_relative_to(folder) or folder.is_relative_to(apart):
+            raise ConfigurationError(
+                f"The anchor {shell(str(apart))} is in one place with the storage"
+                f" {shell(str(folder))}.",
+                "Whoever rolls back one would roll back the other. Give the anchor a folder"
+                " elsewhere, best of another user or machine.",
+            )
 
 
 def check_other(storage: object, target: object) -> None:
@@ -131,6 +154,30 @@ def check_other(storage: object, target: object) -> None:
         )
 
 
+def check_frozen(keys: Keyring, anchor: Any) -> None:
+    """Refuse an anchor that moves as the point up to which a revoked key counts.
+
+    Raises:
+        ConfigurationError: a key is revoked until the ledger's own anchor.
+    """
+    for key in keys:
+        revoked = keys.revoked(key.id)
+        until = None if revoked is None else revoked.until
+        if until is None or anchor is None:
+            continue
+        folder = _folder(anchor)
+        if until is anchor or (folder is not None and folder == _folder(until)):
+            raise ConfigurationError(
+                f"Key {key.id} is revoked until the anchor that this ledger moves.",
+                "Each save would move the point, too. Give a copy that nobody writes any more:"
+                ' until=FileAnchor("anchor-before").',
+            )
+
+
 def _folder(value: object) -> Path | None:
-    path = getattr(value, "path", None)
-    return Path(path).resolve() if isinstance(path, (str, os.PathLike)) else None
+    """Return the folder that a storage or an anchor of ours is in; others keep theirs to them."""
+    try:
+        path = getattr(value, "path", None)
+        return Path(path).resolve() if isinstance(path, (str, os.PathLike)) else None
+    except Exception:  # noqa: BLE001  a proxy, an odd path: then there is nothing to compare
+        return None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final, cast
 
-from safepoint._ledger.guards import RETENTION, storage_errors
+from safepoint._ledger.guards import RETENTION, has_methods, storage_errors
 from safepoint._ledger.view import View
-from safepoint.errors import ConfigurationError, NotFound
+from safepoint.errors import ConfigurationError, KeyRevoked, NotFound
 from safepoint.header import Kind, Place
 from safepoint.seal import Opened, seal
 from safepoint.storage.base import RetentionStorage
@@ -22,7 +22,7 @@ def retaining(view: View) -> RetentionStorage:
     Raises:
         ConfigurationError: it cannot.
     """
-    if not all(callable(getattr(view.storage, method, None)) for method in RETENTION):
+    if not has_methods(view.storage, RETENTION):
         raise ConfigurationError(
             f"{type(view.storage).__name__} cannot remove records.",
             f"Add the methods {', '.join(RETENTION)} of RetentionStorage to it.",
@@ -35,6 +35,18 @@ def statement(view: View, place: Place, kind: Kind, previous: str | None) -> tup
     return seal(
         NOTHING, place, view.keys.signing, created=datetime.now(UTC), kind=kind, previous=previous
     )
+
+
+def seal_base_anew(view: View, thread: str) -> None:
+    """Put a base of our own key in the place of one whose key was revoked.
+
+    Raises:
+        CheckpointError: the record that it stands before does not verify.
+    """
+    try:
+        view.base(thread)
+    except KeyRevoked:
+        cut(view, thread, view.first(thread))
 
 
 def cut(view: View, thread: str, first: int) -> int:

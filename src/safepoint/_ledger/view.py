@@ -15,17 +15,18 @@ from safepoint.errors import (
     KeyRevoked,
     NotFound,
     RecordsMissing,
+    SealError,
     ThreadDeleted,
 )
 from safepoint.header import Place
-from safepoint.heads import Head
+from safepoint.heads import Head, Heads
 from safepoint.keys import Keyring
 from safepoint.limits import Limits
 from safepoint.seal import Opened, open_sealed
 from safepoint.storage.base import CheckpointStorage
 
 _REMEMBERED = 1024
-_ATTEMPTS = 5
+ATTEMPTS = 5
 _T = TypeVar("_T")
 
 
@@ -68,15 +69,14 @@ class View:
             AnchorError: it cannot be asked, or is the anchor of another store.
         """
         if self.anchor is None:
-            return None
-        with anchor_errors("be asked about", thread):
-            head = self.anchor.read(self.store, thread)
-        if head is not None and type(head) is not Head:
-            raise AnchorUnavailable(
-                f"The anchor answered with {type(head).__name__} about {thread}.",
-                "Return a safepoint.Head, or None for a thread that was never anchored.",
-            )
-        return head
+            return self._frozen(thread)
+        return head_in(self.anchor, self.store, thread)
+
+    def _frozen(self, thread: str) -> Head | None:
+        """Return how far the thread had come when a key was revoked, for want of an anchor."""
+        revoked = filter(None, (self.keys.revoked(key.id) for key in self.keys))
+        heads = (each.head(self.store, thread) for each in revoked)
+        return max(filter(None, heads), default=None)
 
     def settled(self, thread: str, look: Callable[[Head | None], _T]) -> _T:
         """Ask the anchor, then look at the storage; again if a prune came between the two.
@@ -84,13 +84,14 @@ class View:
         Raises:
             CheckpointError: the anchor cannot be asked, or `look` refused.
         """
-        anchored = self.anchored(thread)
-        for _ in range(_ATTEMPTS):
+        anchored, first = self.anchored(thread), 1
+        for _ in range(ATTEMPTS):
             try:
                 return look(anchored)
             except (NotFound, RecordsMissing):
-                before, anchored = anchored, self.anchored(thread)
-                if before == anchored:
+                before = anchored, first
+                anchored, first = self.anchored(thread), self.first(thread)
+                if before == (anchored, first):
                     raise
         return look(anchored)
 
@@ -165,21 +166,62 @@ class View:
     def _at(self, thread: str, sequence: int, anchored: Head | None) -> Opened:
         number = self.reach(thread, anchored)
         if number > sequence:
-            # However genuine an old record is: whether its thread was deleted, the end says. What
-            # a thief wrote there after the key was revoked deletes nothing.
-            with suppress(KeyRevoked):
-                refuse_deleted(self.open(thread, number))
-        opened = self.open(thread, sequence)
+            self._refuse_ended(thread, number, anchored)
+        opened = self._kept(thread, sequence, number)
         if anchored is not None and anchored.sequence <= sequence:
             self._check_extends(opened, anchored)
         return opened
+
+    def refuse_ended(self, thread: str) -> None:
+        """Refuse a thread that was deleted, before anything older of it is handed out.
+
+        Raises:
+            ThreadDeleted: it was.
+            CheckpointError: the record that the anchor has seen does not verify.
+        """
+        self.settled(
+            thread,
+            lambda anchored: self._refuse_ended(thread, self.reach(thread, anchored), anchored),
+        )
+
+    def _refuse_ended(self, thread: str, number: int, anchored: Head | None) -> None:
+        """However genuine an old record is: whether its thread was deleted, the end says."""
+        if anchored is not None:
+            with suppress(KeyRevoked):  # what a thief wrote deletes nothing
+                self._check_anchored(thread, anchored)
+        if number and (anchored is None or number > anchored.sequence):
+            try:
+                end = self.open(thread, number)
+            except (SealError, NotFound):
+                return  # it deletes nothing, and is refused where it is asked for
+            refuse_deleted(end)
+
+    def _check_anchored(self, thread: str, anchored: Head) -> Opened:
+        """Open the record that the anchor has seen, which is there and no tombstone."""
+        try:
+            opened = self.open(thread, anchored.sequence)
+        except NotFound:
+            raise pruned_beyond(thread, anchored) from None
+        check_is(opened, anchored, ANCHOR)
+        refuse_deleted(opened)
+        return opened
+
+    def _kept(self, thread: str, sequence: int, number: int) -> Opened:
+        """Open a record that must be there unless a signed base, or the end, says otherwise."""
+        try:
+            return self.open(thread, sequence)
+        except NotFound:
+            base = self.base(thread)
+            if sequence > number or (base is not None and sequence < base.header.sequence):
+                raise
+            raise gone(thread, sequence) from None
 
     def open(self, thread: str, sequence: int) -> Opened:
         """Return one record, verified by its seal alone."""
         place = Place(self.store, thread, sequence)
         with storage_errors("read", str(place)):
             record = self.storage.read(thread, sequence)
-            if not isinstance(record, bytes):
+            if type(record) is not bytes:
                 raise TypeError
         return open_sealed(record, place, self.keys, limits=self.limits)
 
@@ -189,18 +231,24 @@ class View:
         Raises:
             CheckpointError: it does not verify.
         """
-        read_base = getattr(self.storage, "base", None)
-        if read_base is None:
-            return None
         with storage_errors("read the base of", thread):
+            read_base = getattr(self.storage, "base", None)
+            if read_base is None:
+                return None
             found = read_base(thread)
             if found is None:
                 return None
             first, record = found
-            if type(first) is not int or not isinstance(record, bytes):
+            if type(first) is not int or type(record) is not bytes:
                 raise TypeError
         place = Place(self.store, thread, first)
         return open_sealed(record, place, self.keys, base=True, limits=self.limits)
+
+    def first(self, thread: str) -> int:
+        """Return where the storage says that a thread begins, 1 if nothing was pruned."""
+        with storage_errors("read the base of", thread):
+            found = getattr(self.storage, "base", lambda _: None)(thread)
+            return int(found[0]) if found else 1
 
     def no_thread(self, thread: str) -> NotFound:
         """Say that there is no such thread."""
@@ -223,7 +271,7 @@ class View:
         self, thread: str, number: int, anchored: Head | None, *, anew: bool = False
     ) -> Opened:
         """Open the record at the end, and check that it extends what is known."""
-        opened = self.open(thread, number)
+        opened = self._kept(thread, number, number)
         seen = self._seen.get(thread)
         if seen is not None and seen.head.sequence == number:
             check_is(opened, seen.head, PROCESS)
@@ -240,16 +288,30 @@ class View:
         if anchored.sequence == opened.header.sequence:
             check_is(opened, anchored, ANCHOR)
             return
-        try:
-            link = self.open(thread, anchored.sequence)
-        except NotFound:
-            raise pruned_beyond(thread, anchored) from None
-        check_is(link, anchored, ANCHOR)
+        link = self._check_anchored(thread, anchored)
         for sequence in range(anchored.sequence + 1, opened.header.sequence):
-            following = self.open(thread, sequence)
+            following = self._kept(thread, sequence, opened.header.sequence)
             check_follows(following, link.digest)
+            refuse_deleted(following)
             link = following
         check_follows(opened, link.digest)
+
+
+def head_in(heads: Heads, store: str, thread: str) -> Head | None:
+    """Return what an anchor, or a copy of one, has seen of a thread.
+
+    Raises:
+        AnchorError: it cannot be asked, or is the anchor of another store.
+    """
+    with anchor_errors("be asked about", thread):
+        head = heads.read(store, thread)
+    if head is not None and type(head) is not Head:
+        raise AnchorUnavailable(
+            f"The anchor answered with {type(head).__name__} about {thread}.",
+            "Return a safepoint.Head, or None for a thread that was never anchored.",
+        )
+    with anchor_errors("be asked about", thread):
+        return None if head is None else Head(head.sequence, head.digest)
 
 
 def refuse_deleted(opened: Opened) -> None:
@@ -265,6 +327,14 @@ def refuse_deleted(opened: Opened) -> None:
             "Its name stays taken, so that nobody can pass another thread off as this one. Start a"
             " thread of another name.",
         )
+
+
+def gone(thread: str, sequence: int) -> RecordsMissing:
+    """Say that a record is missing that nothing signed says was pruned."""
+    return RecordsMissing(
+        f"{thread} #{sequence} is gone, and nothing signed says that it was pruned.",
+        "Somebody removed it. Restore it from a copy that verifies.",
+    )
 
 
 def pruned_beyond(thread: str, anchored: Head) -> RecordsMissing:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from safepoint._ledger.guards import storage_errors
-from safepoint._ledger.view import View, pruned_beyond
-from safepoint.chain import ANCHOR, check_follows, check_is
-from safepoint.errors import NotFound, RecordsMissing, WrongPlace
+from safepoint._ledger.view import ATTEMPTS, View, pruned_beyond
+from safepoint.chain import ANCHOR, check_follows, check_is, check_reaches
+from safepoint.errors import NotFound, RecordsMissing, ThreadDeleted, WrongPlace
 from safepoint.header import Place
 from safepoint.heads import Head
 from safepoint.seal import Opened, open_sealed
@@ -63,39 +64,61 @@ def _span(view: View, thread: str, anchored: Head | None) -> Span:
     return span
 
 
-def walk(view: View, thread: str, progress: Progress | None = None) -> Iterator[Opened]:
+def walk(
+    view: View, thread: str, progress: Progress | None = None, *, end: Head | None = None
+) -> Iterator[Opened]:
     """Return each record, oldest first, after its seal and its link were checked.
+
+    Args:
+        view: what there is.
+        thread: the thread.
+        progress: called after each record.
+        end: the record to end with. What follows it is not looked at.
 
     Raises:
         CheckpointError: one does not verify. Those before it were already handed out.
     """
-    yield from _walk(view, thread, span_of(view, thread), progress)
+    span = span_of(view, thread)
+    if end is not None:
+        check_reaches(thread, span.head, end, ANCHOR)
+        if end.sequence < span.first:
+            raise pruned_beyond(thread, end)
+        span = replace(span, head=end.sequence)
+    for opened in _walk(view, thread, span, progress):
+        if end is not None and opened.header.sequence == end.sequence:
+            check_is(opened, end, ANCHOR)
+        yield opened
 
 
-def verify(view: View, thread: str, progress: Progress | None = None) -> int:
+def verify(
+    view: View, thread: str, progress: Progress | None = None, *, every_signature: bool = False
+) -> int:
     """Check each record and each link of a thread, and return how many records there are.
 
     Where the head is anchored, the links carry the proof: the anchor vouches for one digest, that
     record names the one before it, and so on back to the first. Signatures are checked at the
-    head and on what is newer than the anchor; and on all, if a key of the ring is revoked, since
-    a link does not say by which key the record before it was sealed.
+    head and on what is newer than the anchor.
 
     Raises:
         CheckpointError: one does not verify.
     """
+    attempts = iter(range(ATTEMPTS))
     while True:
         span = span_of(view, thread)
         try:
-            return _verify(view, thread, span, progress)
+            return _verify(view, thread, span, progress, every_signature=every_signature)
         except NotFound:
-            if span_of(view, thread).first == span.first:
+            if next(attempts, None) is None or span_of(view, thread).first == span.first:
                 raise  # and otherwise it was pruned meanwhile
 
 
-def _verify(view: View, thread: str, span: Span, progress: Progress | None) -> int:
-    if span.anchored is None or any(view.keys.revoked(key.id) for key in view.keys):
+def _verify(
+    view: View, thread: str, span: Span, progress: Progress | None, *, every_signature: bool
+) -> int:
+    if every_signature or span.anchored is None:
         return sum(1 for _ in _walk(view, thread, span, progress))
-    view.latest(thread, anew=True)
+    with suppress(ThreadDeleted):  # what follows a tombstone is found below
+        view.latest(thread, anew=True)
     digest = _walk_back(view, thread, span, span.anchored, progress)
     if digest != span.previous:
         raise WrongPlace(
@@ -156,9 +179,9 @@ def records(view: View, thread: str, sequences: range) -> Iterator[tuple[Place, 
         NotFound: one was pruned meanwhile.
     """
     store, sequence = view.store, 0
-    scan = getattr(view.storage, "scan", None)
     try:
         with storage_errors("read", thread):
+            scan = getattr(view.storage, "scan", None)
             found = (
                 scan(thread, sequences[0], sequences[-1])
                 if sequences and callable(scan)
@@ -167,7 +190,7 @@ def records(view: View, thread: str, sequences: range) -> Iterator[tuple[Place, 
             following = iter(found)
             for sequence in sequences:
                 record = next(following)
-                if not isinstance(record, bytes):
+                if type(record) is not bytes:
                     raise TypeError
                 yield Place(store, thread, sequence), record
     except NotFound as error:

@@ -60,7 +60,8 @@ def gap(thread: str, sequence: int, behind: int) -> RecordsMissing:
     """Say that a record is gone from the middle of a thread."""
     return RecordsMissing(
         f"Thread '{thread}' has checkpoint {behind} but not {sequence}.",
-        "Somebody removed it. Put it back from a backup; until then nothing is loaded or saved.",
+        "Somebody removed it, or put a later one there. Restore it from a backup, or move the later"
+        " one away; until then nothing is loaded or saved.",
     )
 
 
@@ -68,7 +69,8 @@ def beheaded(thread: str, first: int) -> RecordsMissing:
     """Say that the record with which a pruned thread begins is gone."""
     return RecordsMissing(
         f"Thread '{thread}' was pruned to begin at checkpoint {first}, and that one is gone.",
-        "Somebody removed it. Put it back from a backup; until then nothing is loaded or saved.",
+        "Somebody removed it, or put a later one there. Restore it from a backup, or move the later"
+        " one away; until then nothing is loaded or saved.",
     )
 
 

@@ -1,0 +1,96 @@
+"""The file that says what a migration did."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from typing import Any, Self
+
+from safepoint.errors import ConfigurationError, StorageUnavailable, shell
+from safepoint.migrate.reading import PLAIN
+
+
+class Report:
+    """Lines of JSON, added to a file that only its owner can read.
+
+    Raises:
+        ConfigurationError: the path is no path.
+        StorageUnavailable: the file cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, (str, os.PathLike)):
+            raise ConfigurationError(
+                f"A report was asked for at {type(path).__name__}, which is not a path.",
+                'Write report="migration.jsonl".',
+            )
+        self._path = os.fspath(path)
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | PLAIN
+            self._descriptor = os.open(path, flags, 0o600)
+            self._begun = _earlier(self._descriptor)
+        except (OSError, ValueError) as error:
+            raise self._refusal(error) from error
+
+    def has_begun(self, store: str, thread: str) -> bool:
+        """Tell whether an earlier run that wrote this report began the thread."""
+        return (store, thread) in self._begun
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Write one line.
+
+        Raises:
+            StorageUnavailable: it cannot be written.
+        """
+        try:
+            text = memoryview(json.dumps(entry).encode() + b"\n")
+        except (TypeError, ValueError):
+            raise ConfigurationError(
+                "The source and the digest of an Unsigned state are texts.",
+                'Write Unsigned(thread, state, source="order-7.json").',
+            ) from None
+        try:
+            while text:
+                text = text[os.write(self._descriptor, text) :]
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def sync(self) -> None:
+        """Put on disk what was written.
+
+        Raises:
+            StorageUnavailable: the disk refused.
+        """
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: OSError | ValueError) -> StorageUnavailable:
+        reason = error.strerror if isinstance(error, OSError) else "not a path"
+        return StorageUnavailable(
+            f"The report {shell(str(self._path))} cannot be written ({reason}).",
+            "Nothing more was sealed. Name a file in a folder that this user can write.",
+        )
+
+
+def _earlier(descriptor: int) -> set[tuple[str, str]]:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return set()
+    with os.fdopen(os.dup(descriptor), "rb") as lines:
+        return {key for line in lines if (key := _begun(line)) is not None}
+
+
+def _begun(line: bytes) -> tuple[str, str] | None:
+    try:
+        entry = json.loads(line)
+        return (entry["store"], entry["thread"]) if entry["outcome"] == "begun" else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None  # cut short by a crash, or not of ours

@@ -1,0 +1,91 @@
+"""Files that somebody else may have written: keys, heads and bases are whole, or refused."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safepoint import (
+    CheckpointError,
+    FileAnchor,
+    FileCheckpointStorage,
+    Head,
+    Keyring,
+    Ledger,
+    SigningKey,
+    VerifyingKey,
+)
+
+KEY = SigningKey.generate()
+PAIR = SigningKey.generate("ed25519")
+DIGEST = "sha256:" + "0" * 64
+WORDS = st.sampled_from(
+    [
+        b"safepoint-key/1 ",
+        b"safepoint-public-key/1 ",
+        b"safepoint-anchor/1 ",
+        b"hmac-sha256 ",
+        b"ed25519 ",
+        b"invoices ",
+        b"order-7 ",
+        b"57 ",
+        DIGEST.encode(),
+        b"0000000002\n",
+        b"\n",
+        b"=",
+        b"A" * 43,
+    ]
+)
+TEXTS = st.lists(WORDS | st.binary(max_size=12), max_size=8).map(b"".join)
+
+
+@given(TEXTS)
+def test_a_key_file_holds_a_key_or_is_refused(text: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "a.key")
+        file.write_bytes(text)
+        file.chmod(0o600)
+        for kind in (SigningKey, VerifyingKey):
+            try:
+                key = kind.from_file(file)
+            except CheckpointError:
+                continue
+            again = Path(folder, f"{kind.__name__}.key")
+            key.to_file(again)
+            assert kind.from_file(again).id == key.id
+
+
+@given(TEXTS)
+def test_a_head_file_holds_a_head_or_is_refused(text: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        anchor = FileAnchor(Path(folder, "anchor"), create=True)
+        anchor.advance("invoices", "order-7", Head(1, DIGEST))
+        file = Path(folder, "anchor", "order-7.head")
+        genuine = file.read_bytes()
+        file.write_bytes(text)
+        try:
+            head = anchor.read("invoices", "order-7")
+        except CheckpointError:
+            return
+        assert head is not None, "a head that is there is never taken for none"
+        assert text.split(b" ")[:3] == genuine.split(b" ")[:3]
+
+
+@given(TEXTS)
+def test_a_base_is_signed_or_refused(text: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        storage = FileCheckpointStorage(Path(folder, "store"))
+        ledger = Ledger(storage, store="invoices", keys=Keyring(KEY))
+        for number in range(3):
+            ledger.save("order-7", number)
+        base = Path(folder, "store", "order-7", "base")
+        base.write_bytes(text)
+        base.chmod(0o600)
+        try:
+            ledger.verify("order-7")
+        except CheckpointError:
+            return
+        raise AssertionError("a base that nobody signed was taken for one")
