@@ -75,6 +75,12 @@ def test_a_refusal_counts_as_detected(tmp_path: Path) -> None:
     assert Raises(REFUSAL).run(SealedTarget(tmp_path)) is Outcome.DETECTED
 
 
+def test_a_target_tells_what_it_refused(tmp_path: Path) -> None:
+    target = SealedTarget(tmp_path)
+    Raises(REFUSAL).run(target)
+    assert target.refused == ["RecordMalformed: It is refused. Always."]
+
+
 def test_a_raw_exception_counts_as_a_crash(tmp_path: Path) -> None:
     assert Raises(KeyError("x")).run(SealedTarget(tmp_path)) is Outcome.CRASHED
 

@@ -101,8 +101,8 @@ def test_swap_of_stores_is_refused(store: Path, key: SigningKey, tmp_path: Path)
     assert type(refusal) is WrongPlace
     assert str(refusal) == (
         "The record at order-7 #2 of store invoices is the one of order-7 #2 of store"
-        " test-invoices. Open the ledger with the name of its own store, unless somebody moved it"
-        " here."
+        " test-invoices. Somebody may have moved it here. Only if you mistyped the name of the"
+        " store, open the ledger with the right one."
     )
 
 

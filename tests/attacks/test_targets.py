@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from safepoint import RolledBack
+from safepoint import Keyring, RolledBack, SigningKey, UnknownKey
 from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Disk, Medium, Memory, Miss, Outcome, Target
 from safepoint.attacks.kit import works
 from safepoint.attacks.outcome import HONEST, WANTED, step
@@ -92,6 +92,42 @@ def test_a_twin_is_another_place_with_the_same_key(name: str, make: Make) -> Non
     assert twin.latest("victim") == HONEST
     assert target.twin(target.medium.beside(), "other-store").store == "other-store"
     assert target.store == "victim-store"
+
+
+@each_target
+def test_what_is_smuggled_in_is_as_good_as_saved(name: str, make: Make) -> None:
+    """Or a refusal would say something about the key, and nothing about the decoder."""
+    target = make(name)
+    target.save("victim", HONEST)
+    target.smuggle("victim", b'{"amount":42,"payee":"mally"}')
+    assert target.latest("victim") == WANTED
+    assert target.history("victim")[-1] == WANTED
+
+
+@pytest.mark.parametrize("name", ["signed-chain", "anchored"])
+def test_a_cut_with_a_forged_base_lacks_the_key_alone(
+    name: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sealed by a key that the victim trusts, the same base is believed."""
+    target = make(name)
+    assert isinstance(target, SignedChainTarget)
+    for number in (1, 2, 3):
+        target.save("victim", step(number))
+    own = SigningKey.generate()
+    monkeypatch.setattr(SigningKey, "generate", lambda: own)
+    target.cut("victim", 2)
+    with pytest.raises(UnknownKey, match="base #2"):
+        target.history("victim")
+    target.keys = Keyring(target.keys.signing, verify=[own])
+    assert target.history("victim") == [step(2), step(3)]
+
+
+@each_target
+def test_the_oldest_is_the_first_of_the_history(name: str, make: Make) -> None:
+    target = make(name)
+    for number in (1, 2, 3):
+        target.save("victim", step(number))
+    assert target.oldest("victim") == step(1)
 
 
 def test_a_twin_does_not_have_the_anchor(make: Make) -> None:
@@ -250,7 +286,7 @@ def test_three_methods_aim_every_attack_at_a_store_of_your_own(attack: str, tmp_
     """Whatever it misses, it misses for a reason that the target can mend."""
     missing = {
         "place": {"plant-temp", "fast-forward"},
-        "rotate": {"retired-key"},
+        "rotate": {"retired-key", "thief-prunes"},
         "a signature": {"strip-signature", "algorithm-downgrade", "key-substitution"},
         "a date": {"backdate-clock"},
         "reads through the medium": {"time-of-check"},

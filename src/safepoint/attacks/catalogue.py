@@ -33,7 +33,13 @@ from safepoint.attacks.location import (
     TraverseId,
 )
 from safepoint.attacks.names import CaseFoldId, DeviceNameId, NewlineId, UnicodeId
-from safepoint.attacks.past import CutOldest, DeleteMiddle, Reorder, SpliceBranches
+from safepoint.attacks.past import (
+    CutOldest,
+    DeleteMiddle,
+    ForgedBase,
+    Reorder,
+    SpliceBranches,
+)
 from safepoint.attacks.payload import PicklePayload, PickleRightType, RowChoosesDecoder, UnknownType
 from safepoint.attacks.place import (
     BackdateClock,
@@ -55,10 +61,14 @@ from safepoint.attacks.rollback import (
     Fork,
     Freeze,
     RestoreSnapshot,
-    RetiredKey,
-    StolenKeyRewrite,
     UndeleteByNumber,
     UndeleteThread,
+)
+from safepoint.attacks.thief import (
+    RetiredKey,
+    StolenKeyRewrite,
+    StolenKeyUndelete,
+    ThiefPrunes,
 )
 
 _ALL: tuple[type[Attack], ...] = (
@@ -78,6 +88,7 @@ _ALL: tuple[type[Attack], ...] = (
     DeviceNameId,
     NewlineId,
     RetiredKey,
+    ThiefPrunes,
     UnknownType,
     DuplicateKeys,
     NotANumber,
@@ -98,6 +109,7 @@ _ALL: tuple[type[Attack], ...] = (
     FastForward,
     BackdateClock,
     Aliasing,
+    ForgedBase,
     Reorder,
     DeleteMiddle,
     CutOldest,
@@ -109,6 +121,7 @@ _ALL: tuple[type[Attack], ...] = (
     DeleteThread,
     UndeleteThread,
     UndeleteByNumber,
+    StolenKeyUndelete,
     Fork,
     StolenKeyRewrite,
     CutUnanchored,

@@ -5,32 +5,36 @@ from __future__ import annotations
 import secrets
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import ClassVar
 
 from safepoint.attacks.kit import Attack, got, unnoticed, worst
-from safepoint.attacks.outcome import WANTED, Miss, Outcome
+from safepoint.attacks.outcome import HONEST, WANTED, Miss, Outcome
 from safepoint.attacks.target import Target
 from safepoint.limits import DEFAULT_LIMITS
 
 
-class _Planted(Attack):
-    """Put other encoded bytes in place of the state."""
+class _Smuggled(Attack):
+    """Put other encoded bytes in place of the state, under the genuine key where there is one.
+
+    A seal says who wrote a record. What a decoder must not swallow, it must not swallow from the
+    right hands either: a writer with a bug, or one that somebody else controls.
+    """
 
     payload: ClassVar[bytes]
 
     def prepare(self, target: Target) -> None:
-        """Forge as well as possible."""
+        """Write it past the encoder."""
         super().prepare(target)
-        name = target.records("victim")[-1]
-        target.medium.write(name, target.forge(target.medium.read(name), self.payload))
-        target.relink("victim")
+        target.smuggle("victim", self.payload)
 
     def strike(self, target: Target) -> Outcome:
         """Load."""
         return unnoticed(target.latest("victim"))
 
 
-class DuplicateKeys(_Planted):
+class DuplicateKeys(_Smuggled):
     """Say the same thing twice, differently."""
 
     id = "duplicate-keys"
@@ -44,7 +48,7 @@ class DuplicateKeys(_Planted):
         return got(target.latest("victim") == WANTED)
 
 
-class NotANumber(_Planted):
+class NotANumber(_Smuggled):
     """Use a number that is equal to nothing and smaller than nothing."""
 
     id = "not-a-number"
@@ -59,7 +63,7 @@ class NotANumber(_Planted):
         return got(amount != amount)
 
 
-class DeepNesting(_Planted):
+class DeepNesting(_Smuggled):
     """Nest deeper than the parser's stack."""
 
     id = "deep-nesting"
@@ -69,7 +73,7 @@ class DeepNesting(_Planted):
     payload = b"[" * 100_000 + b"]" * 100_000
 
 
-class OversizedRecord(_Planted):
+class OversizedRecord(_Smuggled):
     """Send more than anybody wants to read."""
 
     id = "oversized-record"
@@ -93,7 +97,7 @@ class SecretInError(Attack):
         target.save("victim", {"amount": 42, "payee": self._secret})
 
     def strike(self, target: Target) -> Outcome:
-        """Break the record in many ways, and load."""
+        """Break the record in many ways, then write what cannot be decoded, and load."""
         return worst(target, self._looks(target))
 
     def _looks(self, target: Target) -> Iterator[Callable[[], Outcome]]:
@@ -101,7 +105,13 @@ class SecretInError(Attack):
         record = target.medium.read(name)
         for broken in self._broken(record):
             target.medium.write(name, broken)
-            yield lambda: self._look(target)
+            yield lambda: self._look(target, "victim")
+        for number, payload in enumerate(self._undecodable()):
+            thread = f"victim-{number}"
+            target.save(thread, HONEST)
+            with suppress(Miss):
+                target.smuggle(thread, payload)
+                yield partial(self._look, target, thread)
 
     def _broken(self, record: bytes) -> Iterator[bytes]:
         quoted = b'"%b"' % self._secret.encode()
@@ -110,12 +120,21 @@ class SecretInError(Attack):
         yield record.replace(quoted, quoted[:-1])
         yield record.replace(quoted, b'%b,"payee":%b' % (quoted, quoted))
         yield record.replace(b"amount", b"__type")
-        for index in range(0, len(record), 5):
+        for index in range(0, len(record), 2):
             yield record[:index] + bytes([record[index] ^ 1]) + record[index + 1 :]
 
-    def _look(self, target: Target) -> Outcome:
+    def _undecodable(self) -> Iterator[bytes]:
+        secret = b'"%b"' % self._secret.encode()
+        yield b'{"amount":42,"payee":%b' % secret
+        yield b'{"amount":42,"payee":%b,"payee":%b}' % (secret, secret)
+        yield b'{"amount":NaN,"payee":%b}' % secret
+        yield b'{"payee":%b,"amount":42}' % secret
+        for tag in (b"__type__", b"$nobody", b"$date", b"$decimal", b"$uuid", b"$bytes", b"$int"):
+            yield b'{"%b":%b}' % (tag, secret)
+
+    def _look(self, target: Target, thread: str) -> Outcome:
         try:
-            target.latest("victim")
+            target.latest(thread)
         except Exception as error:
             told = "".join(traceback.format_exception(error)) + repr(error)
             if self._secret in told:

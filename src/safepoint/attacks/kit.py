@@ -76,7 +76,8 @@ def attempt(target: Target, look: Callable[[], Outcome]) -> Outcome:
         return look()
     except Miss:
         return Outcome.NOT_APPLICABLE
-    except target.refusals:
+    except target.refusals as error:
+        target.refused.append(f"{type(error).__name__}: {error}")
         return Outcome.DETECTED
     except Exception:  # noqa: BLE001  whatever else escapes is a crash
         return Outcome.CRASHED

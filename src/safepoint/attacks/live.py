@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from safepoint.attacks.kit import Attack, got
+from collections.abc import Callable, Iterator
+
+from safepoint.attacks.kit import Attack, got, worst
 from safepoint.attacks.medium import Memory
-from safepoint.attacks.outcome import HONEST, WANTED, Miss, Outcome
+from safepoint.attacks.outcome import HONEST, WANTED, Outcome
 from safepoint.attacks.target import Target
 
 
@@ -34,28 +36,34 @@ class TimeOfCheck(Attack):
     id = "time-of-check"
     rule = "SP02"
     threat = 16
-    story = "The record is genuine when it is checked, and another one when it is loaded."
+    story = "A store that reads twice checks the genuine record, and then uses another one."
 
     def prepare(self, target: Target) -> None:
-        """Get another record ready, and serve the genuine one exactly once."""
+        """Get another record ready."""
         super().prepare(target)
-        name = target.records("victim")[-1]
-        genuine = target.medium.read(name)
-        other = target.edit(genuine, b"alice", b"mally")
-        self._served = 0
-
-        def serve(asked: str, record: bytes) -> bytes:
-            if asked != name:
-                return record
-            self._served += 1
-            return genuine if self._served == 1 else other
-
-        target.medium.tap = serve
+        self._name = target.records("victim")[-1]
+        self._other = target.edit(target.medium.read(self._name), b"alice", b"mally")
 
     def strike(self, target: Target) -> Outcome:
-        """Load twice: a store that reads once is shown the other record at its second load."""
-        if target.latest("victim") == WANTED:
-            return Outcome.ACCEPTED
-        if not self._served:
-            raise Miss  # this store does not read through the medium
-        return got(target.latest("victim") == WANTED)
+        """Load, with the other record there from the second read on, from the third, and so on.
+
+        A store that reads once leaves no gap to step into.
+        """
+        return worst(target, self._loads(target))
+
+    def _loads(self, target: Target) -> Iterator[Callable[[], Outcome]]:
+        reads: list[str] = []
+
+        def serve(asked: str, record: bytes) -> bytes:
+            if asked != self._name:
+                return record
+            reads.append(asked)
+            return self._other if len(reads) > genuine else record
+
+        target.medium.tap = serve
+        genuine = 1_000
+        target.latest("victim")
+        for genuine in range(1, len(reads)):  # noqa: B007  serve looks at it
+            reads.clear()
+            yield lambda: got(target.latest("victim") == WANTED)
+        target.medium.tap = None

@@ -13,11 +13,12 @@ import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from safepoint.attacks.kit import Attack, got, unnoticed, worst
-from safepoint.attacks.outcome import MARKER, Miss, Outcome
+from safepoint.attacks.outcome import HONEST, MARKER, Miss, Outcome
 from safepoint.attacks.target import Target
 
 _TYPE = "datetime:timedelta"
@@ -115,43 +116,44 @@ class RowChoosesDecoder(Attack):
     story = "What a user typed into a form looks like the store's own mark for a pickle, and runs."
 
     def strike(self, target: Target) -> Outcome:
-        """Save it as a user's input; then put it into the record."""
+        """Save it as a user's input, which must come back as it was; then put it in a record."""
         return worst(target, self._looks(target))
 
     def _looks(self, target: Target) -> Iterator[Callable[[], Outcome]]:
         pickle = base64.b64encode(marker_pickle_of_type(target.folder / MARKER)).decode()
-        typed = {"__pickled__": pickle, "__type__": _TYPE}
-
-        def as_input() -> Outcome:
-            target.save("user", {"note": typed})
-            return _nothing_ran(target.latest("user"))
-
-        yield as_input
-        states = (typed, {"$pickle": pickle})
+        states = ({"__pickled__": pickle, "__type__": _TYPE}, {"$pickle": pickle})
+        for state in states:
+            yield partial(self._as_input, target, {"note": state})
         payloads = [json.dumps(state, separators=(",", ":")).encode() for state in states]
         yield from _each(target, payloads)
 
+    def _as_input(self, target: Target, typed: dict[str, Any]) -> Outcome:
+        target.save("user", typed)
+        return got(target.latest("user") != typed)
+
 
 def plant_pickle(target: Target, pickle: bytes) -> None:
-    """Put a pickle in place of the victim's state, where the format has room for one."""
-    name = target.records("victim")[-1]
+    """Put a pickle where the format has room for one; else in place of a state, key and all."""
     record = target.pickled(pickle, _TYPE)
     if record is None:
-        record = target.forge(target.medium.read(name), pickle)
-    target.medium.write(name, record)
-    target.relink("victim")
+        target.smuggle("victim", pickle)
+    else:
+        target.medium.write(target.records("victim")[-1], record)
+        target.relink("victim")
 
 
 def _each(target: Target, payloads: Iterable[bytes]) -> Iterator[Callable[[], Outcome]]:
-    """Put each payload in place of the victim's state, let the victim load, and put it back."""
-    name = target.records("victim")[-1]
-    record = target.medium.read(name)
-    for payload in payloads:
+    """Put each payload in place of a state, in a thread of its own, and let the victim load."""
+    for number, payload in enumerate(payloads):
+        thread = f"victim-{number}"
+        target.save(thread, HONEST)
         with suppress(Miss):
-            target.medium.write(name, target.forge(record, payload))
-            target.relink("victim")
-            yield lambda: _nothing_ran(target.latest("victim"))
-        target.medium.write(name, record)
+            target.smuggle(thread, payload)
+            yield partial(_load, target, thread)
+
+
+def _load(target: Target, thread: str) -> Outcome:
+    return _nothing_ran(target.latest(thread))
 
 
 def _nothing_ran(seen: object) -> Outcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from safepoint.attacks.kit import Attack, got, worst
 from safepoint.attacks.outcome import WANTED, Outcome, step
@@ -83,25 +84,27 @@ class FastForward(Attack):
     id = "fast-forward"
     rule = "SP13"
     threat = 29
-    story = "An old record is copied to number 9999999999, and every later save comes before it."
-
-    def prepare(self, target: Target) -> None:
-        """Save twice."""
-        target.save("victim", step(1))
-        target.save("victim", step(2))
+    story = "An old record is copied far ahead, and is the newest, or hides what is saved later."
 
     def strike(self, target: Target) -> Outcome:
-        """Try one number too high, a thousand too high, and the highest."""
+        """Try the next number, one and a thousand too high, and the highest."""
         return worst(target, self._jumps(target))
 
     def _jumps(self, target: Target) -> Iterator[Callable[[], Outcome]]:
-        snapshot = target.medium.copy()
-        old = target.medium.read(target.records("victim")[0])
-        for number in (4, 1_000, MAX_SEQUENCE):
-            target.medium.write(target.place("victim", number), old)
-            target.relink("victim")
-            yield lambda: got(target.latest("victim") == step(1))
-            target.medium.restore(snapshot)
+        for number in (3, 4, 1_000, MAX_SEQUENCE):
+            thread = f"victim-{number}"
+            target.save(thread, step(1))
+            target.save(thread, step(2))
+            old = target.medium.read(target.records(thread)[0])
+            target.medium.write(target.place(thread, number), old)
+            target.relink(thread)
+            yield partial(self._look, target, thread)
+
+    def _look(self, target: Target, thread: str) -> Outcome:
+        if target.latest(thread) == step(1):
+            return Outcome.ACCEPTED
+        target.save(thread, step(3))
+        return got(target.latest(thread) != step(3))
 
 
 class BackdateClock(Attack):

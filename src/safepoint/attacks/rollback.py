@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from safepoint.attacks.kit import Attack, got
+from collections.abc import Callable, Iterator
+
+from safepoint.attacks.kit import Attack, got, worst
 from safepoint.attacks.outcome import WANTED, Outcome, step
 from safepoint.attacks.past import save_steps
 from safepoint.attacks.target import Target
@@ -124,8 +126,12 @@ class UndeleteByNumber(Attack):
             target.medium.write(name, record)
 
     def strike(self, target: Target) -> Outcome:
-        """Load by number."""
-        return got(target.load("victim", 1) == step(1))
+        """Load by number, and as the first of what a history hands out."""
+        return worst(target, self._looks(target))
+
+    def _looks(self, target: Target) -> Iterator[Callable[[], Outcome]]:
+        yield lambda: got(target.oldest("victim") == step(1))
+        yield lambda: got(target.load("victim", 1) == step(1))
 
 
 class Freeze(Attack):
@@ -163,48 +169,6 @@ class Fork(Attack):
         other.save("victim", step(33))
         other.save("victim", WANTED)
         target.medium.restore(other.medium)
-
-    def strike(self, target: Target) -> Outcome:
-        """Load."""
-        return got(target.latest("victim") == WANTED)
-
-
-class StolenKeyRewrite(Attack):
-    """Write the whole thread again, with the genuine key."""
-
-    id = "stolen-key-rewrite"
-    rule = "SP15"
-    threat = 10
-    story = "A thief of the key writes another past, complete and correctly sealed."
-
-    def prepare(self, target: Target) -> None:
-        """Write another thread of the same name elsewhere, and copy it over."""
-        save_steps(target, 2)
-        thief = target.twin(target.medium.beside())
-        for state in (step(1), step(2), WANTED):
-            thief.save("victim", state)
-        for name in thief.medium.names():
-            target.medium.write(name, thief.medium.read(name))
-
-    def strike(self, target: Target) -> Outcome:
-        """Load."""
-        return got(target.latest("victim") == WANTED)
-
-
-class RetiredKey(Attack):
-    """Append with a key that was replaced because it was lost."""
-
-    id = "retired-key"
-    rule = "SP08"
-    threat = 10
-    story = "The key was replaced after a theft, and what the thief seals with the old one counts."
-
-    def prepare(self, target: Target) -> None:
-        """Copy the key, let the operator rotate, and append with the copy."""
-        save_steps(target, 2)
-        thief = target.twin(target.medium)
-        target.rotate()
-        thief.save("victim", WANTED)
 
     def strike(self, target: Target) -> Outcome:
         """Load."""

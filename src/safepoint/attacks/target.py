@@ -69,6 +69,8 @@ class Target(ABC):
         folder: a temporary folder. Nothing of the store may lie outside it.
         medium: the records, in the adversary's hands; on disk, the files below `folder / "store"`.
         store: the name of the store, if yours has names.
+        refused: what the store said each time that it refused. Look whether it saw the attack, or
+            something else.
     """
 
     name: ClassVar[str]
@@ -79,6 +81,7 @@ class Target(ABC):
     def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
         self.folder = Path(folder)
         self.store = "victim-store"
+        self.refused: list[str] = []
         self.medium = Disk(self.folder / "store") if medium is None else medium
         if isinstance(self.medium, Disk):
             self.medium.folder.mkdir(mode=0o700, exist_ok=True)
@@ -113,6 +116,10 @@ class Target(ABC):
     def history(self, thread: str) -> list[Any]:
         """The victim loads and checks everything there is, oldest first."""
         return [self.latest(thread)]
+
+    def oldest(self, thread: str) -> Any:
+        """The victim begins to look at everything, and stops after the first."""
+        return self.history(thread)[0]
 
     def load(self, thread: str, sequence: int) -> Any:
         """The victim loads an older state, by its number.
@@ -188,6 +195,18 @@ class Target(ABC):
                 return record.replace(text, payload)
         raise Miss
 
+    def cut(self, thread: str, keep: int, trick: Trick = "best") -> None:
+        """Drop all but the newest records, and forge what a prune would leave.
+
+        Raises:
+            Miss: the format has no room for the trick.
+        """
+        if trick != "best":
+            raise Miss
+        for name in self.records(thread)[:-keep]:
+            self.medium.delete(name)
+        self.relink(thread)
+
     def relink(self, thread: str) -> None:
         """Mend, after tampering, whatever of a thread can be mended without a key."""
         del thread
@@ -196,6 +215,22 @@ class Target(ABC):
         """Return a record that carries a pickle, or None if the format has no room for one."""
         del pickle, type_name
         return None
+
+    # What a thief of the key does, or a writer inside who holds it. Without a key, anybody can.
+
+    def smuggle(self, thread: str, payload: bytes) -> None:
+        """Write a thread's next record around these encoded bytes, genuine in all else.
+
+        The store's own code, which might refuse to encode them, is not asked. Override this where
+        a record takes a key, or your decoder is never reached, and nothing is said about it.
+
+        Raises:
+            Miss: the format has no room for them.
+        """
+        self.save(thread, HONEST)
+        name = self.records(thread)[-1]
+        self.medium.write(name, self.forge(self.medium.read(name), payload))
+        self.relink(thread)
 
     def on(self, medium: Medium) -> Self:
         """Return this very store, reading and writing another medium: a replica."""

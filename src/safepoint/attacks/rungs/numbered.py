@@ -36,10 +36,14 @@ class Numbered(Target):
 
     def save(self, thread: str, state: dict[str, Any]) -> None:
         """Write the record under a temporary name, then rename it."""
-        number = max(self.numbers(thread), default=0) + 1
+        number = self.following(thread)
         name = self.place(thread, number)
         self.medium.write(f"{name}.tmp", self.pack(thread, number, state))
         self.medium.rename(f"{name}.tmp", name)
+
+    def following(self, thread: str) -> int:
+        """Return the number of the next record."""
+        return max(self.numbers(thread), default=0) + 1
 
     def latest(self, thread: str) -> Any:
         """Open the record with the highest number."""

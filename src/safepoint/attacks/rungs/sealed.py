@@ -14,7 +14,7 @@ from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.outcome import Miss
 from safepoint.attacks.rungs.in_memory import load, store
 from safepoint.attacks.target import BOTH, Target, Trick
-from safepoint.header import Header, Place
+from safepoint.header import Header, Kind, Place, digest_of
 from safepoint.keys import Keyring, SigningKey
 from safepoint.ledger import Ledger
 from safepoint.seal import seal
@@ -49,6 +49,10 @@ class SignedChainTarget(Target):
         """Load everything, and follow each link."""
         return self._use(lambda ledger: [each.state for each in ledger.history(thread)])
 
+    def oldest(self, thread: str) -> Any:
+        """Take the first that a history hands out, before it has seen the rest."""
+        return self._use(lambda ledger: next(ledger.history(thread)).state)
+
     def load(self, thread: str, sequence: int) -> Any:
         """Load by number."""
         return self._use(lambda ledger: ledger.load(thread, sequence).state)
@@ -82,20 +86,51 @@ class SignedChainTarget(Target):
         """Write a perfect record for the same place, sealed by a key of one's own or by none."""
         if trick == "unsigned":
             return payload + b"\n"
-        line_1, line_2, _ = record.split(b"\n", 2)
-        header = Header.parse(line_2)
-        if header is None:
-            raise Miss
+        return self._forged(record, payload, trick, "state")
+
+    def cut(self, thread: str, keep: int, trick: Trick = "best") -> None:
+        """Leave a base that is perfect but for its seal, or none."""
+        names = self.records(thread)
+        record = self.medium.read(names[-keep])
+        for name in names[:-keep]:
+            self.medium.delete(name)
+        if trick != "unsigned":
+            base = self._forged(record, b"null", trick, "base")
+            self.medium.write(f"{thread}/base", b"%010d\n%b" % (_parsed(record)[0].sequence, base))
+
+    def relink(self, thread: str) -> None:
+        """Mend the digest of a state that was changed. What it takes a key to mend stays broken."""
+        for name in self.records(thread):
+            record = self.medium.read(name)
+            line_1, line_2, rest = (*record.split(b"\n", 2), b"", b"")[:3]
+            header = Header.parse(line_2)
+            if header is not None and header.digest != digest_of(rest):
+                mended = line_2.replace(header.digest.encode(), digest_of(rest).encode())
+                self.medium.write(name, b"\n".join((line_1, mended, rest)))
+
+    def smuggle(self, thread: str, payload: bytes) -> None:
+        """Seal it with the genuine key, as the record that follows."""
+        header, digest = _parsed(self.medium.read(self.records(thread)[-1]))
+        place = Place(self.store, thread, header.sequence + 1)
+        record, _ = seal(
+            payload, place, self.keys.signing, created=datetime.now(UTC), previous=digest
+        )
+        self.medium.write(self.place(thread, place.sequence), record)
+
+    def _forged(self, record: bytes, payload: bytes, trick: Trick, kind: Kind) -> bytes:
+        header, _ = _parsed(record)
         forged, _ = seal(
             payload,
             Place(header.store, header.thread, header.sequence),
             SigningKey.generate(),
             created=datetime.now(UTC),
+            kind=kind,
             previous=header.previous,
         )
         if trick != "no-algorithm":
             return forged
         # The id of the genuine key, and a hash that needs none where its signature belongs.
+        line_1 = record.partition(b"\n")[0]
         _, line_2, rest = forged.split(b"\n", 2)
         digest = base64.b64encode(hashlib.sha256(b"safepoint/1\n" + line_2).digest())
         return b"\n".join((b" ".join((*line_1.split(b" ")[:2], digest)), line_2, rest))
@@ -161,6 +196,19 @@ class SealedTarget(SignedChainTarget):
         other = super().twin(medium, store)
         other.anchor = InMemoryAnchor()
         return other
+
+
+def _parsed(record: bytes) -> tuple[Header, str]:
+    """Return what anybody can read in a record, and its digest.
+
+    Raises:
+        Miss: it has no header.
+    """
+    line_2 = record.split(b"\n", 2)[1]
+    header = Header.parse(line_2)
+    if header is None:
+        raise Miss
+    return header, digest_of(line_2)
 
 
 class _Tapped:

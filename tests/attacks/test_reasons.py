@@ -1,0 +1,256 @@
+"""Why the top refuses: each attack for its own reason, and no longer once that reason is gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+from safepoint._ledger.view import View
+from safepoint.attacks import ATTACKS, TARGETS, Memory, Outcome
+from safepoint.attacks.ladder import outcome_of, scratch
+from safepoint.attacks.rungs import TOP
+from safepoint.codec import Codec
+from safepoint.header import Header, Place
+from safepoint.seal import Opened, open_sealed
+
+_EDITED = "SealBroken: was changed after it was sealed"
+_STATE = "SealBroken: is not the one that was sealed"
+_STRANGER = "UnknownKey: cannot be verified"
+_UNSEALED = "RecordMalformed: is not a sealed record"
+_MOVED = "WrongPlace: is the one of"
+_LINK = "WrongPlace: does not follow"
+_TAG = "DecodeError: which this codec does not know"
+_JUNK = "DecodeError: holds a token"
+_SHORTER = "RolledBack: and the anchor has seen"
+_OTHER = "Forked: is not the record that the anchor has seen"
+_DELETED = "ThreadDeleted: was deleted on"
+_NAME = "InvalidId: is not a thread name"
+_LINKED = "UnsafeLocation: is a symbolic link"
+_TWICE = "DecodeError: has a key"
+_NAN = "DecodeError: holds a number"
+_SPELLING = "DecodeError: is not in canonical form"
+
+# Each refusal is one of these, and each of these occurs. Where there are several, the attack tries
+# several things.
+WHY: dict[str, list[str]] = {
+    "edit-state": [_STATE],
+    "plant-record": [_STRANGER],
+    "swap-threads": [_MOVED],
+    "time-of-check": [],  # the ledger reads once
+    "pickle-payload": [_JUNK],
+    "pickle-right-type": [_JUNK],
+    "traverse-id": [_NAME],
+    "plant-symlink": [_LINKED],
+    "plant-hard-link": ["UnsafeLocation: has a second name"],
+    "plant-temp": [_LINKED],
+    "open-folder": ["UnsafeLocation: can be written by others"],
+    "case-fold-id": [_NAME],
+    "unicode-id": [_NAME],
+    "device-name-id": ["InvalidId: is the name of a device"],
+    "newline-id": [_NAME],
+    "retired-key": ["KeyRevoked: is sealed by key"],
+    "thief-prunes": ["KeyRevoked: The base of"],
+    "unknown-type": [_TAG, _JUNK, _SPELLING],
+    "duplicate-keys": [_TWICE],
+    "not-a-number": [_NAN],
+    "secret-in-error": [
+        _EDITED,
+        _STATE,
+        _STRANGER,
+        _UNSEALED,
+        _TAG,
+        _TWICE,
+        _NAN,
+        _SPELLING,
+        "DecodeError: is not JSON",
+        "DecodeError: holds a malformed",
+    ],
+    "row-chooses-decoder": [_TAG],
+    "oversized-record": ["LimitExceeded: bytes"],
+    "deep-nesting": ["LimitExceeded: is nested deeper"],
+    "flip-byte": [_EDITED, _STATE, _STRANGER, _UNSEALED],
+    "edit-and-rehash": [_EDITED],
+    "other-bytes": [_EDITED],
+    "trailing-bytes": [_EDITED],
+    "strip-signature": [_UNSEALED],
+    "algorithm-downgrade": [_EDITED],
+    "key-substitution": [_STRANGER],
+    "swap-stores": [_MOVED],
+    "replay-old-on-top": [_MOVED],
+    "torn-record": ["RecordMalformed: is cut short"],
+    "fast-forward": [_MOVED, "RecordsMissing: Thread 'victim-4' has checkpoint"],
+    "backdate-clock": [_EDITED],
+    "aliasing": [],  # bytes have no alias
+    "forged-base": [
+        "UnknownKey: base #2 cannot be verified",
+        "SealBroken: base #2 was changed after it was sealed",
+        "RecordsMissing: Thread 'victim-unsigned' has checkpoint",
+    ],
+    "reorder": [_LINK],
+    "delete-middle": [_LINK],
+    "cut-oldest": [_LINK],
+    "splice-branches": [_LINK],
+    "cut-newest": [_SHORTER],
+    "cut-all-but-first": [_SHORTER],
+    "restore-snapshot": [_SHORTER],
+    "freeze": [_SHORTER],
+    "delete-thread": [_SHORTER],
+    "undelete-thread": [_SHORTER],
+    "undelete-by-number": [_DELETED],
+    "stolen-key-undelete": [_DELETED],
+    "fork": [_OTHER],
+    "stolen-key-rewrite": [_OTHER],
+}
+
+
+def is_why(reason: str, refusal: str) -> bool:
+    """Tell whether a refusal is of that class, and says that."""
+    kind, _, words = reason.partition(": ")
+    found, _, message = refusal.partition(": ")
+    return found == kind and words in message
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_the_top_refuses_each_attack_for_its_own_reason(attack: str) -> None:
+    """Or a store that has lost that defence would still seem to have it."""
+    in_memory = ATTACKS[attack].needs is Memory
+    with scratch() as folder:
+        target = TARGETS[TOP](folder, Memory() if in_memory else None)
+        ATTACKS[attack]().run(target)
+    refused = target.refused
+    assert [text for text in refused if not any(is_why(why, text) for why in WHY[attack])] == []
+    assert [why for why in WHY[attack] if not any(is_why(why, text) for text in refused)] == []
+
+
+def test_every_attack_has_its_reason() -> None:
+    assert WHY.keys() == ATTACKS.keys()
+
+
+def nothing(*_: object, **__: object) -> None:
+    """Check nothing."""
+
+
+def plain_json(codec: Codec, data: bytes) -> Any:
+    """Decode as people do."""
+    del codec
+    return json.loads(data)
+
+
+def anywhere(record: bytes, place: Place, *arguments: Any, **options: Any) -> Opened:
+    """Open a record wherever it says that it belongs."""
+    header = Header.parse(record.split(b"\n", 2)[1])
+    if header is not None:
+        place = Place(header.store, header.thread, header.sequence)
+    return open_sealed(record, place, *arguments, **options)
+
+
+def any_base(view: View, thread: str) -> Opened | None:
+    """Believe whatever base is there."""
+    found = view.storage.base(thread)  # type: ignore[attr-defined]
+    if found is None:
+        return None
+    header = Header.parse(found[1].split(b"\n", 2)[1])
+    assert header is not None
+    return Opened(header, "", "", b"null")
+
+
+def genuine(*_: object) -> bool:
+    """Call every signature right."""
+    return True
+
+
+DEFENCES: dict[str, tuple[dict[str, Callable[..., Any]], str, set[str]]] = {
+    "the strict decoder": (
+        {"safepoint.codec.Codec.decode": plain_json},
+        TOP,
+        {
+            "pickle-payload",
+            "pickle-right-type",
+            "unknown-type",
+            "duplicate-keys",
+            "not-a-number",
+            "row-chooses-decoder",
+            "deep-nesting",
+            "secret-in-error",
+        },
+    ),
+    "the signature": (
+        {"safepoint.keys.SigningKey.verify": genuine},
+        "signed-chain",
+        {
+            "edit-and-rehash",
+            "flip-byte",
+            "algorithm-downgrade",
+            "forged-base",
+        },
+    ),
+    "the place": (
+        {
+            "safepoint._ledger.view.open_sealed": anywhere,
+            "safepoint._ledger.walk.open_sealed": anywhere,
+        },
+        "signed-chain",
+        {"swap-threads", "swap-stores", "replay-old-on-top", "fast-forward"},
+    ),
+    "the links": (
+        {
+            "safepoint._ledger.view.check_follows": nothing,
+            "safepoint._ledger.walk.check_follows": nothing,
+        },
+        "signed-chain",
+        {"reorder", "delete-middle", "cut-oldest", "splice-branches"},
+    ),
+    "the links, with an anchor": (
+        {
+            "safepoint._ledger.view.check_follows": nothing,
+            "safepoint._ledger.walk.check_follows": nothing,
+        },
+        TOP,
+        {"reorder", "delete-middle", "cut-oldest", "splice-branches"},
+    ),
+    "the seal of a base": (
+        {"safepoint._ledger.view.View.base": any_base},
+        TOP,
+        {"forged-base", "thief-prunes"},
+    ),
+    "the last word of a tombstone": (
+        {"safepoint._ledger.view.refuse_deleted": nothing},
+        TOP,
+        {"stolen-key-undelete", "undelete-by-number"},
+    ),
+    "the revocation": (
+        {"safepoint.seal._check_revoked": nothing},
+        TOP,
+        {"retired-key", "thief-prunes"},
+    ),
+    "what the anchor has seen": (
+        {
+            "safepoint._ledger.view.check_is": nothing,
+            "safepoint._ledger.walk.check_is": nothing,
+        },
+        TOP,
+        {"fork", "stolen-key-rewrite"},
+    ),
+}
+
+
+@cache
+def whole(target: str) -> set[str]:
+    """Return what is detected while every defence is there."""
+    return {attack for attack in ATTACKS if outcome_of(attack, target) is Outcome.DETECTED}
+
+
+@pytest.mark.parametrize("defence", DEFENCES)
+def test_without_a_defence_the_attacks_on_it_succeed(
+    defence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And those alone: nothing else leaned on it without saying so."""
+    patches, target, fall = DEFENCES[defence]
+    held = whole(target)
+    for name, instead in patches.items():
+        monkeypatch.setattr(name, instead)
+    assert {attack for attack in held if outcome_of(attack, target).succeeded} == fall
