@@ -33,6 +33,7 @@ from safepoint._codec.writer import Refusal, Revive, Write, Writer, out_of_resou
 from safepoint.errors import (
     CheckpointError,
     CodecError,
+    ConfigurationError,
     DecodeError,
     EncodeError,
 )
@@ -106,6 +107,7 @@ class Codec:
         limits: what is too large, too deep or too many, on save and on load.
 
     Raises:
+        ConfigurationError: `limits` are no limits.
         CodecError: a type could not be restored faithfully, or two have one name.
     """
 
@@ -117,6 +119,11 @@ class Codec:
         *,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
+        if not isinstance(limits, Limits):
+            raise ConfigurationError(
+                f"Codec takes limits, and was given {type(limits).__name__}.",
+                "Write limits=Limits(state_bytes=...), or leave it out.",
+            )
         revivers: dict[str, Revive] = {**SCALAR_REVIVERS, **CONTAINER_REVIVERS}
         writers: dict[type, Write] = {**SCALAR_WRITERS, **CONTAINER_WRITERS}
         entries = register(types, revivers)
@@ -143,7 +150,8 @@ class Codec:
 
         Raises:
             EncodeError: a value in it could not be restored faithfully. The message says where it
-                is and of which type, and not what it is.
+                is and of which type, and not what it is. A key on the way to it is shown if it is
+                a short word of letters alone: another may be a token or an address.
             LimitExceeded: it is too large, too deep or has too many values.
         """
         text, rebuilt = self._write(value, EncodeError)

@@ -1,4 +1,4 @@
-"""Is a path a safe place for checkpoints? Asked by the file storage and by the audit alike.
+"""Is a path a safe place? Asked by the file storage, the anchor, the keys and the audit alike.
 
 Each function looks at what `stat` says and yields the refusals that follow from it. Nothing here
 creates, opens or changes a file.
@@ -23,39 +23,51 @@ def enforce(refusals: Iterable[StorageError]) -> None:
         raise refusal
 
 
-def absolute(storage_path: object) -> str:
+def absolute(path: object, what: str = "storage_path") -> str:
     """Return the path of the folder: absolute, links resolved in its parent but not in itself.
+
+    Args:
+        path: the folder, as somebody named it.
+        what: what the path is called, at the start of a message.
 
     Raises:
         StorageUnavailable: it is not a path, or its parent does not exist or cannot be reached.
         UnsafeLocation: its parent is not a folder.
     """
-    text = os.fspath(storage_path) if isinstance(storage_path, (str, os.PathLike)) else None
+    named = as_named(path, what)
+    # "x/.." has no last name of its own that could be a link; all of it is parent.
+    parent, name = (named, "") if named.name in ("", "..") else (named.parent, named.name)
+    resolved = _resolved(parent)
+    return str(Path(resolved, name))
+
+
+def as_named(path: object, what: str) -> Path:
+    """Return the path from the root on, with whatever links are in it.
+
+    Raises:
+        StorageUnavailable: it is not a path, or is relative to a folder that is gone.
+    """
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(text, str):
         raise StorageUnavailable(
-            f"storage_path is {type(storage_path).__name__}, not a path.",
+            f"{what} is {type(path).__name__}, not a path.",
             "Pass a str or a pathlib.Path that names a folder.",
         )
     if not text:
-        raise StorageUnavailable(
-            "storage_path is empty.", "Name the folder that should hold the checkpoints."
-        )
+        raise StorageUnavailable(f"{what} is empty.", "Name a folder: there is no default.")
     if not _nameable(text):
         raise StorageUnavailable(
             f"{quoted(text)} cannot be the path of a folder.",
             f"Use at most {_LONGEST} bytes, no NUL character and no lone surrogate.",
         )
+    if Path(text).is_absolute():
+        return Path(text)
     try:
-        path = Path.cwd() / text
+        return Path.cwd() / text
     except OSError as error:
         raise StorageUnavailable(
-            "The current folder is gone, so a relative storage_path leads nowhere.",
-            "Pass an absolute path.",
+            f"{what} is relative, and the current folder is gone.", "Pass an absolute path."
         ) from error
-    # "x/.." has no last name of its own that could be a link; all of it is parent.
-    parent, name = (path, "") if path.name in ("", "..") else (path.parent, path.name)
-    resolved = _resolved(parent)
-    return str(Path(resolved, name))
 
 
 def _nameable(text: str) -> bool:
@@ -106,11 +118,37 @@ def location_refusals(path: str) -> Iterator[StorageError]:
 
 
 def replaceable_refusals(path: str) -> Iterator[StorageError]:
-    """Yield each reason why others could replace what lies in this absolute folder."""
+    """Yield each reason why others could replace what lies in this absolute folder.
+
+    A link among the names counts as what it is, since its owner decides where it leads; so does
+    each folder on the way that it leads.
+    """
     for folder in (Path(path), *Path(path).parents):
         info = folder.lstat()
         yield from stranger_refusals(str(folder), info)
-        yield from ancestor_refusals(str(folder), info)
+        if not stat.S_ISLNK(info.st_mode):
+            yield from ancestor_refusals(str(folder), info)
+    resolved = os.path.realpath(path)
+    if resolved != path:
+        yield from replaceable_refusals(resolved)
+
+
+def group_refusals(path: str) -> Iterator[StorageError]:
+    """Yield each folder from this absolute one up in which another group can replace things.
+
+    The group of this process is let pass: where each user has a group of their own, new folders
+    can be written by it.
+    """
+    for folder in (Path(path), *Path(path).parents):
+        info = folder.lstat()
+        shared = info.st_mode & stat.S_IWGRP and not info.st_mode & stat.S_ISVTX
+        if stat.S_ISDIR(info.st_mode) and shared and info.st_gid not in (0, os.getegid()):
+            shown = shell(str(folder))
+            yield UnsafeLocation(
+                f"The group {info.st_gid} can replace what is inside {shown}"
+                f" (mode {stat.S_IMODE(info.st_mode):04o}).",
+                f"Run: chmod g-w {shown}",
+            )
 
 
 def stranger_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:

@@ -71,14 +71,15 @@ class Workflow:
         self, name: str, steps: Iterable[Step], *, anchor_before: Iterable[Step] = ()
     ) -> None:
         self.name = check_name("workflow", name)
-        named = [(_step_name(step), step) for step in steps]
+        named = [(_step_name(step), step) for step in _listed(steps, "steps")]
         self.steps = dict(named)
         if not named or len(self.steps) != len(named):
             raise WorkflowError(
                 f"The workflow {name} needs one or more steps with different names.",
                 "Give each step a function of its own.",
             )
-        self.anchor_before = frozenset(_step_name(step) for step in anchor_before)
+        irrevocable = _listed(anchor_before, "anchor_before")
+        self.anchor_before = frozenset(_step_name(step) for step in irrevocable)
         if not self.anchor_before <= set(self.steps):
             raise WorkflowError(
                 f"The workflow {name} has no step to anchor before.",
@@ -242,9 +243,18 @@ class Run:
         )
 
 
+def _listed(steps: Iterable[Step], name: str) -> list[Step]:
+    if not isinstance(steps, Iterable):
+        raise WorkflowError(
+            f"The {name} of a workflow are a list of functions, not {type(steps).__name__}.",
+            f"Write {'[first, second]' if name == 'steps' else 'anchor_before=[pay]'}.",
+        )
+    return list(steps)
+
+
 def _step_name(step: Step) -> str:
     name = getattr(step, "__name__", "")
-    if not name.isidentifier():
+    if not isinstance(name, str) or not name.isidentifier():
         raise WorkflowError(
             f"{quoted(name)} cannot name a step.", "Use functions that were defined with def."
         )

@@ -231,7 +231,7 @@ def test_no_anchor_is_begun_in_the_folder_of_a_storage(path: Path) -> None:
         (7, "The path of the anchor is int, not a path. Pass a str or a pathlib.Path"),
         (None, "The path of the anchor is NoneType, not a path."),
         (b"/tmp", "The path of the anchor is bytes, not a path."),
-        ("", "The path of the anchor is empty. Name a folder apart from the storage's."),
+        ("", "The path of the anchor is empty. Name a folder: there is no default."),
         ("a\0b", r"'a\x00b' cannot be the path of a folder."),
         ("x" * 5000, "cannot be the path of a folder."),
     ],
@@ -270,6 +270,102 @@ def test_an_unsafe_place_is_refused(anchor: FileAnchor, path: Path, create: bool
     with pytest.raises(UnsafeLocation, match="Every user can rename and replace what is inside"):
         FileAnchor(path, create=create)
     path.parent.chmod(0o700)
+
+
+def to_a_stranger(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a folder or a link to somebody else; who is not root becomes somebody else."""
+    if os.geteuid() == 0:
+        os.lchown(path, 12345, -1)
+    else:
+        user = os.geteuid() + 1
+        monkeypatch.setattr(os, "geteuid", lambda: user)
+
+
+def test_a_place_below_the_folder_of_a_stranger_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They could rename the anchor away and last night's copy of it in."""
+    shared = tmp_path / "shared"
+    (shared / "ours").mkdir(parents=True, mode=0o755)
+    to_a_stranger(shared, monkeypatch)
+    owner = shared.stat().st_uid
+    for place in (shared / "anchor", shared / "ours/anchor"):
+        with pytest.raises(UnsafeLocation) as caught:
+            FileAnchor(place, create=True)
+        assert not place.exists()
+        if owner == 12345:
+            assert str(caught.value) == (
+                f"The anchor {place} could be replaced by an older copy. {shared} belongs to user"
+                " 12345, who can replace what is inside it. Name a folder that has only root and"
+                " your own user above it."
+            )
+
+
+def test_a_place_behind_the_link_of_a_stranger_is_refused(
+    anchor: FileAnchor, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They could let it lead to last night's copy."""
+    link = path.parent / "link"
+    link.symlink_to(path.parent)
+    assert FileAnchor(link / "anchor").path == anchor.path
+    to_a_stranger(link, monkeypatch)
+    with pytest.raises(UnsafeLocation, match="belongs to user"):
+        FileAnchor(link / "anchor")
+
+
+@pytest.mark.parametrize("named", ["shared/anchor", "link/anchor", "shared/link/anchor"])
+def test_a_place_that_another_group_could_replace_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (tmp_path / "link").symlink_to("shared")
+    (shared / "link").symlink_to("..")
+    FileAnchor(tmp_path / named, create=True)
+    group = shared.stat().st_gid
+    if group == 0:
+        group = 12345
+        os.chown(shared, -1, group)
+    else:
+        monkeypatch.setattr(os, "getegid", lambda: group + 1)
+    shared.chmod(0o775)
+    with pytest.raises(UnsafeLocation) as caught:
+        FileAnchor(tmp_path / named)
+    assert caught.value.what.endswith(
+        f"older copy. The group {group} can replace what is inside {shared} (mode 0775)."
+    )
+    assert caught.value.do == f"Run: chmod g-w {shared}"
+
+
+def test_a_place_that_the_umask_opened_to_our_own_group_is_no_alarm(
+    path: Path, umask: Callable[[int], int]
+) -> None:
+    umask(0o002)
+    path.mkdir()
+    FileAnchor(path / "deep", create=True).advance("invoices", "order-7", head(57))
+    assert FileAnchor(path / "deep").read("invoices", "order-7") == head(57)
+
+
+def test_a_place_in_a_folder_with_the_sticky_bit_is_no_alarm(path: Path) -> None:
+    """As in /tmp: there nobody else can rename what is ours."""
+    path.mkdir()
+    path.chmod(0o1777)
+    FileAnchor(path / "deep", create=True)
+
+
+def test_an_absolute_path_does_not_need_the_current_folder(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = path.parent / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    FileAnchor(path, create=True)
+    with pytest.raises(AnchorUnavailable) as caught:
+        FileAnchor("anchor")
+    assert str(caught.value) == (
+        "The path of the anchor is relative, and the current folder is gone. Pass an absolute path."
+    )
 
 
 def test_a_folder_that_may_not_be_made_is_refused(

@@ -18,8 +18,10 @@ from safepoint import (
     InMemoryCheckpointStorage,
     Keyring,
     Ledger,
+    NotFound,
     SigningKey,
 )
+from safepoint._ledger.view import View
 from safepoint.audit import anchor as anchors
 from safepoint.audit import check_anchor
 from safepoint.header import Place
@@ -147,6 +149,53 @@ def test_a_gap_that_holds_the_anchored_record_is_an_error_and_another_is_not(
     (tmp_path / "state/a/0000000003.checkpoint").unlink()
     fresh = ledger_of(FileCheckpointStorage(tmp_path / "state"), ledger.anchor)
     assert [finding.severity for finding in check_anchor(fresh)] == ["error"]
+
+
+def test_an_anchored_record_that_goes_while_it_is_looked_for_is_an_error(ledger: Ledger) -> None:
+    """The storage says that it is there, and then does not have it."""
+
+    class Vanishing(InMemoryCheckpointStorage):
+        def read(self, thread: str, sequence: int) -> bytes:
+            raise NotFound("It is not there.", "Look elsewhere.")
+
+    storage = Vanishing()
+    storage.append("a", 1, ledger.storage.read("a", 1))
+    anchor = InMemoryAnchor()
+    anchor.advance("invoices", "a", Head(1, "sha256:" + "0" * 64))
+    (finding,) = check_anchor(ledger_of(storage, anchor))
+    assert (finding.severity, finding.where) == ("error", "a")
+
+
+def test_not_found_says_nothing_about_a_thread_that_is_anchored(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def latest(view: View, thread: str) -> None:
+        raise view.no_thread(thread)
+
+    monkeypatch.setattr(View, "latest", latest)
+    assert lines(ledger) == [
+        (
+            "SP15 error: The newest record of a is gone, and the anchor has seen #3. Somebody"
+            " removed it. Restore it from a backup that verifies."
+        )
+    ]
+    assert lines(ledger_of(ledger.storage, InMemoryAnchor())) == []
+
+
+def test_an_anchor_that_is_lost_after_a_refusal_is_an_error(ledger: Ledger, tmp_path: Path) -> None:
+    class Failing(InMemoryAnchor):
+        calls = 0
+
+        def read(self, store: str, thread: str) -> Head | None:
+            self.calls += 1
+            if self.calls > 1:
+                raise ConnectionError
+            return None
+
+    (tmp_path / "state/a/0000000003.checkpoint").write_bytes(b"plain")
+    (finding,) = check_anchor(ledger_of(ledger.storage, Failing()))
+    assert finding.severity == "error"
+    assert finding.what == "The anchor could not be asked about a: it raised ConnectionError."
 
 
 def test_what_does_not_verify_is_a_note_here(ledger: Ledger, tmp_path: Path) -> None:

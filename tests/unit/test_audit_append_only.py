@@ -20,6 +20,7 @@ from safepoint import (
 )
 from safepoint.audit import check_append_only
 from safepoint.audit.threads import Thread
+from safepoint.storage._record import gap
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def test_an_empty_folder_has_no_finding(tmp_path: Path) -> None:
     assert lines(tmp_path) == []
 
 
-REMOVED = "Somebody removed it. Put it back from a backup; until then nothing is loaded or saved."
+REMOVED = gap("a", 1, 2).do
 
 
 @pytest.mark.parametrize(
@@ -314,17 +315,68 @@ def test_a_prune_during_the_listing_is_no_gap(
     assert (thread.first, thread.missing, thread.below) == (6, [], [])
 
 
-def test_what_cannot_be_listed_is_a_note(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def closed(_: Any) -> None:
-        raise PermissionError(13, "Permission denied")
+def unseen(path: Path) -> str:
+    return (
+        f"SP13 warning: {path} could not be looked at as a whole (Permission denied). Look at it"
+        " yourself, as a user who can read it."
+    )
 
-    monkeypatch.setattr(os, "listdir", closed)
-    assert lines(root) == [
-        (
-            f"SP13 note: What is inside {root} could not be looked at (Permission denied)."
-            " Run the audit as the user who owns the folder."
-        )
+
+def close(monkeypatch: pytest.MonkeyPatch, name: str, *closed: Path) -> None:
+    """Let a function of `os` fail for some paths, as it would for a user who is not root."""
+    real = getattr(os, name)
+
+    def refuse(path: Any = ".", *rest: Any) -> Any:
+        if Path(path) in closed:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *rest)
+
+    monkeypatch.setattr(os, name, refuse)
+
+
+def test_one_closed_folder_hides_nothing_of_the_others(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes first in the listing, as an attacker would name it."""
+    (root / "0").mkdir(mode=0o700)
+    (root / "stray").touch()
+    record(root, 3).unlink()
+    record(root, 4).chmod(0o666)
+    before = lines(root)
+    close(monkeypatch, "listdir", root / "0")
+    assert sorted(lines(root)) == sorted([*before, unseen(root / "0")])
+    assert [line.split(":")[0] for line in before] == ["SP13 error", "SP13 error", "SP13 warning"]
+
+
+def test_a_closed_folder_of_temporary_files_hides_nothing_else(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is also asked when a record has a second name."""
+    (tmp_path / "second").hardlink_to(record(root, 2))
+    record(root, 5).chmod(0o666)
+    (root / "stray").touch()
+    close(monkeypatch, "scandir", root / ".tmp")
+    close(monkeypatch, "listdir", root / ".tmp")
+    found = lines(root)
+    assert [line.split(" ")[2] for line in found] == [
+        str(path) for path in (record(root, 5), record(root, 2), root / ".tmp", root / "stray")
     ]
+    assert found[1:3] == [unseen(record(root, 2)), unseen(root / ".tmp")]
+
+
+def test_a_folder_that_cannot_be_listed_at_all_is_one_warning(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close(monkeypatch, "scandir", root)
+    assert lines(root) == [unseen(root)]
+
+
+def test_a_closed_folder_beside_files_of_something_else_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub").mkdir()
+    close(monkeypatch, "listdir", tmp_path / "sub")
+    assert [line.split(":")[0] for line in lines(tmp_path)] == ["SP13 warning", "SP13 note"]
 
 
 def test_a_folder_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:

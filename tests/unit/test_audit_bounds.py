@@ -128,6 +128,12 @@ def test_a_deep_file_costs_no_recursion(tmp_path: Path) -> None:
     ]
 
 
+def test_space_in_front_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b" \n" * 50 + b"[" * 90)
+    (line,) = lines(tmp_path)
+    assert "deeper than 8 levels" in line
+
+
 def test_what_is_neither_a_record_nor_json_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(b"\1[" * 5000)
     (tmp_path / "0000000001.checkpoint").write_bytes(b"\1[" * 900)
@@ -136,7 +142,7 @@ def test_what_is_neither_a_record_nor_json_is_left_alone(tmp_path: Path) -> None
     assert lines(tmp_path) == []
 
 
-def test_what_cannot_be_read_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(*_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -144,7 +150,7 @@ def test_what_cannot_be_read_is_a_note(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(bounds, "content", closed)
     assert lines(tmp_path) == [
         (
-            f"SP11 note: {tmp_path}/a cannot be looked at as a whole (Permission denied)."
+            f"SP11 warning: {tmp_path}/a could not be looked at as a whole (Permission denied)."
             " Look at it yourself, as a user who can read it."
         )
     ]

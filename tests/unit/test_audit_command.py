@@ -210,6 +210,7 @@ def test_how_far_the_anchor_may_lag_can_be_said(deployed: Deployed, out: Any) ->
     [
         (["--key", "x"], "--key and --store belong together"),
         (["--store", "x"], "--key and --store belong together"),
+        (["--revoked", "x"], "--revoked needs --store"),
         (["--anchor", "x"], "--anchor needs --key and --store"),
         (["--anchor-every", "0"], "--anchor-every must be 1 or more"),
         (["--anchor-every", "x"], "argument --anchor-every: invalid int value: 'x'"),
@@ -261,16 +262,152 @@ def test_a_wrong_value_is_one_line_and_no_traceback(
 def test_a_folder_that_others_can_write_is_said_and_its_records_are_not_verified(
     deployed: Deployed, out: Any
 ) -> None:
-    for folder in (deployed.state, deployed.state / "order-7"):
-        folder.chmod(0o777)
+    deployed.state.chmod(0o777)
+    code, lines, err = out(deployed.anchored)
+    assert (code, err) == (1, [])
+    assert lines[0].startswith(f"SP04 error: {deployed.state} can be written by others")
+    assert lines[-1] == (
+        f"SP02 warning: The records in {deployed.state} were not verified. Mend the errors above,"
+        " and run the audit again."
+    )
+
+
+def edit(deployed: Deployed) -> str:
+    record = deployed.record(2)
+    record.write_bytes(record.read_bytes().replace(b":1}", b":9}"))
+    return "SP12 error: The state of order-7 #2 is not the one that was sealed."
+
+
+def test_a_thread_that_others_can_write_does_not_keep_the_others_from_being_verified(
+    deployed: Deployed, out: Any
+) -> None:
+    said = edit(deployed)
+    (deployed.state / "a").mkdir()
+    (deployed.state / "a").chmod(0o777)
+    code, lines, err = out(deployed.anchored)
+    assert (code, err) == (1, [])
+    assert lines[0].startswith(f"SP04 error: {deployed.state}/a can be written by others")
+    assert any(line.startswith(said) for line in lines)
+
+
+def test_a_closed_thread_does_not_keep_the_others_from_being_verified(
+    deployed: Deployed, out: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a user who is not root: the folder opens for nobody, and is one warning."""
+    said = edit(deployed)
+    closed = deployed.state / "a"
+    closed.mkdir(mode=0)
+    names: dict[str, Any] = {"scandir": os.scandir, "listdir": os.listdir, "open": os.open}
+
+    def refusing(name: str) -> Any:
+        def refuse(path: Any = ".", *rest: Any, **options: Any) -> Any:
+            if path in ("a", str(closed), closed):
+                raise PermissionError(13, "Permission denied", str(path))
+            return names[name](path, *rest, **options)
+
+        return refuse
+
+    for name in names:
+        monkeypatch.setattr(os, name, refusing(name))
+    code, lines, err = out(deployed.anchored)
+    assert (code, err) == (1, [])
+    assert lines[0].startswith(f"SP04 warning: {closed} could not be looked at as a whole")
+    assert any(line.startswith("SP13 error: This process may not read from ") for line in lines)
+    assert any(line.startswith(said) for line in lines)
+
+
+def test_folders_without_end_are_a_warning(deployed: Deployed, out: Any) -> None:
+    """And what lies beside them is still found."""
+    deployed.record(2).unlink()
+    here = os.open(deployed.state / "order-7", os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", 0o700, dir_fd=here)
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+    try:
         code, lines, err = out(deployed.anchored)
         assert (code, err) == (1, [])
-        assert lines[0].startswith(f"SP04 error: {folder} can be written by others")
-        assert lines[-1] == (
-            f"SP02 note: The records in {deployed.state} were not verified. Mend the errors above,"
-            " and run the audit again."
-        )
-        folder.chmod(0o700)
+        deep = [line for line in lines if "(it lies 65 folders deep)" in line]
+        assert (len(deep), rules(deep)) == (1, ["SP03 warning:"])
+        assert any("has checkpoint 3 but not 2" in line for line in lines)
+    finally:
+        subprocess.run(["rm", "-rf", deployed.state / "order-7/d"], check=True)
+
+
+def test_a_folder_in_which_nothing_is_sealed_is_told_so(tmp_path: Path, out: Any) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    (state / "empty.json").touch()
+    assert out([str(state)])[1][0].startswith("SP13 note: ")
+    (state / "order-7.json").write_text('{"amount": 42}')
+    code, lines, err = out([str(state)])
+    assert (code, err) == (0, [])
+    assert lines[0] == (
+        f"SP02 note: Nothing in {state} is sealed, so an edit of what is there would not show. If"
+        " these are checkpoints, read them once as data and seal them, with safepoint.migrate."
+    )
+    (state / "record").write_bytes(b"safepoint/1 x")
+    assert not any("sealed, so" in line for line in out([str(state)])[1])
+
+
+class Stolen(Deployed):
+    """A key that a thief has, a copy of the anchor from before, and a new key."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.before, self.new = root / "before", root / "keys/new"
+        shutil.copytree(self.apart, self.before)
+        SigningKey.from_file(self.new, create=True)
+        self.options = [str(self.state), "--store", "invoices", "--key", str(self.new)]
+
+    def rob(self) -> None:
+        thief = Ledger(FileCheckpointStorage(self.state), store="invoices", keys=self.ledger.keys)
+        thief.save("order-7", {"payee": "mally"})
+
+
+def test_what_a_thief_sealed_shows(tmp_path: Path, out: Any) -> None:
+    stolen = Stolen(tmp_path)
+    trusting = [*stolen.options, "--key", str(stolen.key)]
+    revoking = [*stolen.options, "--revoked", f"{stolen.key}={stolen.before}"]
+    code, lines, _ = out(revoking)
+    assert (code, rules(lines)) == (1, ["SP08 warning:"])  # which says to seal them anew
+    stolen.rob()
+    assert out(trusting)[0] == 0
+    code, lines, err = out(revoking)
+    assert (code, err, rules(lines)) == (1, [], ["SP08 warning:", "SP08 error:"])
+    assert lines[1].startswith("SP08 error: order-7 #4 is sealed by key ")
+    assert "does not count after #3" in lines[1]
+
+
+def test_without_a_copy_of_the_anchor_nothing_that_the_key_sealed_counts(
+    tmp_path: Path, out: Any
+) -> None:
+    stolen = Stolen(tmp_path)
+    alone = [str(stolen.state), "--store", "invoices", "--revoked", str(stolen.key)]
+    for options in (alone, [*stolen.options, "--revoked", str(stolen.key)]):
+        code, lines, _ = out(options)
+        assert code == 1
+        assert lines[-1].startswith("SP08 error: order-7 #1 is sealed by key ")
+
+
+def test_the_point_up_to_which_a_key_counts_is_no_anchor_that_moves(
+    tmp_path: Path, out: Any
+) -> None:
+    stolen = Stolen(tmp_path)
+    revoked = ["--anchor", str(stolen.apart), "--revoked", f"{stolen.key}={stolen.apart}"]
+    code, lines, _ = out([*stolen.options, *revoked])
+    assert code == 1
+    assert "is revoked until the anchor that this ledger moves" in lines[-2]
+
+
+@pytest.mark.parametrize("named", ["none", "{key}=none", "{key}=", "{new}", "=", ""])
+def test_a_wrong_revoked_key_is_one_line(tmp_path: Path, out: Any, named: str) -> None:
+    stolen = Stolen(tmp_path)
+    value = named.format(key=stolen.key, new=stolen.new)
+    code, lines, err = out([*stolen.options, "--revoked", value])
+    assert (code, lines, len(err)) == (2, [], 1)
 
 
 def test_a_file_in_place_of_the_folder_is_said(deployed: Deployed, out: Any) -> None:
@@ -288,7 +425,7 @@ def test_a_key_in_the_storage_folder_is_said(deployed: Deployed, out: Any) -> No
     assert (code, err) == (1, [])
     said = f"SP08 error: The key {deployed.key} is inside the storage folder."
     assert [line.startswith(said) for line in lines].count(True) == 1
-    assert lines[-1].startswith("SP02 note: The records in ")
+    assert lines[-1].startswith("SP02 warning: The records in ")
 
 
 def test_an_anchor_in_the_storage_folder_is_said(deployed: Deployed, out: Any) -> None:
@@ -299,7 +436,7 @@ def test_an_anchor_in_the_storage_folder_is_said(deployed: Deployed, out: Any) -
     assert lines[-2].startswith(
         f"SP15 error: The anchor {deployed.apart} is in one place with the storage"
     )
-    assert lines[-1].startswith("SP02 note: The records in ")
+    assert lines[-1].startswith("SP02 warning: The records in ")
 
 
 def test_what_stops_it_half_way_comes_after_what_it_found(

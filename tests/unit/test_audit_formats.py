@@ -71,6 +71,7 @@ CHOOSES = {
     "jsonpickle": (b' {"py/object": "a.B"}', '("py/object")'),
     "escaped": (rb'{"\u005f_pi\u0063kled__": 1}', '("__pickled__")'),
     "bom": (b'\xef\xbb\xbf{"@class": "a.B"}', '("@class")'),
+    "spaces": (b" " * 100 + b'{"@class": "a.B"}', '("@class")'),
     "utf-16": ('{"$type": "a"}'.encode("utf-16"), '("$type")'),
     "utf-16-be": ('{"$type": "a"}'.encode("utf-16-be"), '("$type")'),
 }
@@ -154,12 +155,12 @@ def test_only_the_beginning_is_read_and_that_is_said(
     (tmp_path / "a").write_bytes(b"[" + b" " * 40 + b'{"__type__": 1}]')
     (finding,) = check_formats(tmp_path)
     assert str(finding) == (
-        f"SP10 note: {tmp_path}/a cannot be looked at as a whole (57 bytes of JSON)."
+        f"SP10 warning: {tmp_path}/a could not be looked at as a whole (57 bytes of JSON)."
         " Look at it yourself, as a user who can read it."
     )
 
 
-def test_what_cannot_be_read_or_listed_is_a_note(
+def test_what_cannot_be_read_or_listed_is_a_warning(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.scandir
@@ -176,11 +177,11 @@ def test_what_cannot_be_read_or_listed_is_a_note(
     monkeypatch.setattr(os, "scandir", scandir)
     assert [str(finding).split(". ")[0] for finding in check_formats(store)] == [
         (
-            f"SP10 note: {store}/a/0000000003.checkpoint cannot be looked at as a whole"
+            f"SP10 warning: {store}/a/0000000003.checkpoint could not be looked at as a whole"
             " (Permission denied)"
         ),
-        f"SP10 note: {store}/a/base cannot be looked at as a whole (Permission denied)",
-        f"SP10 note: {store}/b cannot be listed (Permission denied)",
+        f"SP10 warning: {store}/a/base could not be looked at as a whole (Permission denied)",
+        f"SP10 warning: {store}/b could not be looked at as a whole (Permission denied)",
     ]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from safepoint import (
     ConfigurationError,
+    FileAnchor,
     FileCheckpointStorage,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
@@ -118,14 +119,14 @@ def test_a_key_of_the_ring_is_found_by_its_path_once(tmp_path: Path) -> None:
     assert len(check_keys(ring, tmp_path / "state")) == 2
 
 
-def test_what_cannot_be_read_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(*_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
     (tmp_path / "a").touch()
     monkeypatch.setattr(audited, "content", closed)
     (line,) = lines(Keyring(NEW), tmp_path)
-    assert line.startswith(f"SP08 note: {tmp_path}/a cannot be looked at as a whole")
+    assert line.startswith(f"SP08 warning: {tmp_path}/a could not be looked at as a whole")
 
 
 def test_records_of_a_retired_key_are_counted_in_a_note() -> None:
@@ -204,12 +205,53 @@ def test_nothing_is_called_unused_while_a_thread_cannot_be_read(tmp_path: Path) 
     assert lines(ledger.keys, ledger=ledger) == []
 
 
+def forged(record: bytes, key: SigningKey) -> bytes:
+    """The record, with another key's name and no signature of it."""
+    _, rest = record.split(b"\n", 1)
+    return b"safepoint/1 " + key.id.encode() + b" " + b"A" * 43 + b"=\n" + rest
+
+
+def test_a_key_is_not_called_unused_because_records_name_another(tmp_path: Path) -> None:
+    """Whoever can write the storage would talk you into taking a key off that you need."""
+    anchor = InMemoryAnchor()
+    storage = FileCheckpointStorage(tmp_path / "state")
+    ledger_with(Keyring(OLD), storage, anchor=anchor).save("a", 1)
+    ledger = ledger_with(Keyring(NEW, verify=[OLD]), storage, anchor=anchor)
+    ledger.save("a", 2)
+    (genuine,) = lines(ledger.keys, ledger=ledger)
+    assert f"1 record of store invoices still names key {OLD.id}" in genuine
+    file = tmp_path / "state/a/0000000001.checkpoint"
+    file.write_bytes(forged(file.read_bytes(), NEW))
+    assert lines(ledger.keys, ledger=ledger) == []
+
+
+def test_a_record_that_names_a_key_and_is_not_of_it_does_not_count() -> None:
+    ledger = ledger_with(Keyring(NEW, verify=[OLD]))
+    ledger.save("a", 1)
+    ledger.storage.append("b", 1, forged(ledger.storage.read("a", 1), OLD))
+    ledger_with(Keyring(OLD), ledger.storage).save("c", 1)
+    (line,) = lines(ledger.keys, ledger=ledger)
+    assert line.startswith(f"SP08 note: 1 record of store invoices still names key {OLD.id}")
+
+
+def test_nothing_is_called_unused_while_the_anchor_has_seen_more(tmp_path: Path) -> None:
+    """Nor while it cannot be asked: what is gone may come back from a backup."""
+    anchor = FileAnchor(tmp_path / "anchor", create=True)
+    ledger_with(Keyring(OLD), anchor=anchor).save("a", 1)
+    emptied = ledger_with(Keyring(NEW, verify=[OLD]), anchor=anchor)
+    assert lines(emptied.keys, ledger=emptied) == []
+    (tmp_path / "anchor/store").unlink()
+    assert lines(emptied.keys, ledger=emptied) == []
+    alone = ledger_with(emptied.keys, emptied.storage)
+    assert len(lines(emptied.keys, ledger=alone)) == 1
+
+
 def test_a_storage_that_fails_is_one_clear_error() -> None:
     class Broken(InMemoryCheckpointStorage):
         def threads(self) -> list[str]:
             raise ValueError
 
-    ledger = ledger_with(Keyring(NEW), Broken())
+    ledger = ledger_with(Keyring(NEW, verify=[OLD]), Broken())
     with pytest.raises(StorageUnavailable):
         check_keys(ledger.keys, ledger=ledger)
 

@@ -260,7 +260,7 @@ def test_a_network_file_system_is_a_note(
         " Prefer a local disk, or test both with two machines that write at once."
     )
     assert main([str(root)]) == 0
-    assert capsys.readouterr().out == f"{finding}\n"
+    assert capsys.readouterr().out.splitlines()[0] == str(finding)
 
 
 def test_without_a_list_of_mounts_nothing_is_said(
@@ -344,19 +344,58 @@ def test_of_many_bad_records_twenty_are_shown_and_the_rest_counted(root: Path) -
     )
 
 
-def test_a_folder_that_cannot_be_listed_is_a_note(
+def unseen(path: Path) -> str:
+    return (
+        f"SP04 warning: {path} could not be looked at as a whole (Permission denied). Look at it"
+        " yourself, as a user who can read it."
+    )
+
+
+def close(monkeypatch: pytest.MonkeyPatch, *closed: Path) -> None:
+    """Let folders be closed, as they would be for a user who is not root."""
+
+    def closing(real: Any) -> Any:
+        def refuse(path: Any = ".") -> Any:
+            if Path(path) in closed:
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path)
+
+        return refuse
+
+    for name in ("scandir", "listdir"):
+        monkeypatch.setattr(os, name, closing(getattr(os, name)))
+
+
+def test_a_folder_that_cannot_be_listed_is_a_warning(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def closed(_: Any) -> None:
-        raise PermissionError(13, "Permission denied")
+    close(monkeypatch, root)
+    assert lines(root) == [unseen(root)]
 
-    monkeypatch.setattr(os, "scandir", closed)
-    assert lines(root) == [
-        (
-            f"SP04 note: What is inside {root} could not be looked at (Permission denied)."
-            " Run the audit as the user who owns the folder."
-        )
-    ]
+
+def test_one_closed_folder_hides_nothing_of_the_others(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "0").mkdir(mode=0o700)
+    (root / "c").mkdir()
+    (root / "c").chmod(0o777)
+    (root / "a/0000000002.checkpoint").chmod(0o666)
+    before = lines(root)
+    assert len(before) == 2
+    close(monkeypatch, root / "0")
+    assert sorted(lines(root)) == sorted([*before, unseen(root / "0")])
+
+
+def test_a_closed_folder_of_temporary_files_hides_nothing_else(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (root / f"a/000000000{n}.checkpoint" for n in (1, 2))
+    (tmp_path / "second").hardlink_to(first)
+    second.chmod(0o666)
+    close(monkeypatch, root / ".tmp")
+    found = lines(root)
+    assert found[0].startswith(f"SP04 error: {second} can be written by others")
+    assert found[1:] == [unseen(first)]
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -372,6 +411,8 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 
 def test_the_command_says_that_all_is_well(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for record in root.glob("a/*"):
+        record.write_bytes(b"safepoint/1 x\n")
     assert main([str(root)]) == 0
     assert capsys.readouterr() == (
         f"No findings: {root} (records not verified: give --key and --store)\n",

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def test_an_archive_behind_other_bytes_is_found(tmp_path: Path) -> None:
     assert [finding.severity for finding in check_pickles(tmp_path)] == ["warning"]
 
 
-def test_what_cannot_be_looked_at_is_noted_and_the_rest_is_looked_at(
+def test_what_cannot_be_looked_at_is_a_warning_and_the_rest_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A damaged archive, one that is too large unpacked, a closed file and folder."""
@@ -112,13 +113,13 @@ def test_what_cannot_be_looked_at_is_noted_and_the_rest_is_looked_at(
     monkeypatch.setattr(os, "open", refuse)
     notes = [(f.severity, f.what.split(" ", 1)[1]) for f in check_pickles(tmp_path)]
     assert notes == [
-        ("note", "cannot be looked at as a whole (a damaged archive)."),
-        ("note", "cannot be looked at as a whole (Permission denied)."),
         ("warning", "is a pickle."),
+        ("warning", "could not be looked at as a whole (a damaged archive)."),
+        ("warning", "could not be looked at as a whole (Permission denied)."),
     ]
     monkeypatch.setattr("safepoint.audit.pickles.LOOKED_AT", 900)
-    (tmp_path / "a-damaged").write_bytes(archive(a=b"x" * 400, b=b"x" * 400)[:])
-    assert "(too large" in check_pickles(tmp_path)[0].what
+    (tmp_path / "a-damaged").write_bytes(archive(a=b"x" * 400, b=b"x" * 400))
+    assert "(too large" in check_pickles(tmp_path)[1].what
 
 
 def test_what_is_not_a_pickle_is_left_alone(tmp_path: Path) -> None:
@@ -147,14 +148,115 @@ def test_what_goes_on_for_ever_counts_as_a_pickle() -> None:
     assert not is_pickle(b"N" * 100)
 
 
-def test_a_file_too_large_to_look_at_is_noted(
+def test_a_file_too_large_to_look_at_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("safepoint.audit.pickles.LOOKED_AT", 10)
     (tmp_path / "large").write_bytes(b"x" * 11)
     (finding,) = check_pickles(tmp_path)
-    assert finding.severity == "note"
-    assert finding.what == f"{tmp_path}/large cannot be looked at as a whole (too large)."
+    assert finding.severity == "warning"
+    assert finding.what == (
+        f"{tmp_path}/large could not be looked at as a whole (too large to look at)."
+    )
+
+
+def reasons(path: Path) -> list[str]:
+    findings = check_pickles(path)
+    assert {(finding.rule, finding.severity) for finding in findings} <= {("SP03", "warning")}
+    return [finding.what.partition(" as a whole ")[2] for finding in findings]
+
+
+@pytest.mark.parametrize(
+    ("bound", "content", "reason"),
+    [
+        ("OPCODES", [base64.b64encode(b"(0" * 30).decode()], "50 opcodes of a pickle"),
+        ("OPCODES", ["abcd efgh"] * 51, "50 opcodes of a pickle"),
+        ("STRINGS", [""] * 51, "50 strings"),
+        ("STRINGS", ["\u0001" * 51], "50 escapes"),
+    ],
+    ids=["opcodes", "many", "strings", "escapes"],
+)
+def test_what_is_too_much_to_look_at_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, content: list[str], reason: str
+) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    (tmp_path / "b.json").write_text(json.dumps(content[:49] if len(content) > 1 else ["x" * 40]))
+    assert reasons(tmp_path) == []
+    monkeypatch.setattr(f"safepoint.audit.pickles.{bound}", 50)
+    assert reasons(tmp_path) == [f"(too large to look at: more than {reason})."]
+
+
+def test_an_archive_of_too_many_members_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("safepoint.audit.pickles.MEMBERS", 3)
+    (tmp_path / "three").write_bytes(archive(a=b"", b=b"", c=b""))
+    assert reasons(tmp_path) == []
+    (tmp_path / "four").write_bytes(archive(a=b"", b=b"", c=b"", d=b""))
+    opened: list[Any] = []
+    real = zipfile.ZipFile
+
+    def counted(file: Any) -> Any:
+        opened.append(file)
+        return real(file)
+
+    monkeypatch.setattr(zipfile, "ZipFile", counted)
+    (reason,) = reasons(tmp_path)
+    assert reason == "(too large to look at: an archive of more than 3 members)."
+    assert len(opened) == 1
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_member_that_would_be_unpacked_whole_is_not(tmp_path: Path, method: int) -> None:
+    """A few bytes of it can stand for gigabytes. What else is in the archive is looked at."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as made:
+        made.writestr("a", bytes(1000), method)
+    assert reasons(tmp_path) == ["(an archive that is compressed in a rare way)."]
+    with zipfile.ZipFile(tmp_path / "a.zip", "a") as made:
+        made.writestr("b", pickle.dumps([1]))
+    (finding,) = check_pickles(tmp_path)
+    assert finding.what.endswith(" is an archive that carries a pickle.")
+
+
+def test_a_file_that_would_be_costly_to_parse_is_not_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million lists would take eighty megabytes."""
+    content = b"[" + b"[]," * 1_000_000 + b"[]]"
+    monkeypatch.setattr("safepoint.audit.pickles.LOOKED_AT", len(content))
+    (tmp_path / "a.json").write_bytes(content)
+    tracemalloc.start()
+    try:
+        assert check_pickles(tmp_path) == []
+        assert tracemalloc.get_traced_memory()[1] < 10 * len(content)
+    finally:
+        tracemalloc.stop()
+
+
+GLOBAL = base64.b64encode(b"cos\nmkdir\n(V?>?\ntR.").decode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps([GLOBAL]),
+        json.dumps([GLOBAL]).replace("/", "\\/"),
+        json.dumps([GLOBAL]).replace("b", "\\u0062"),
+        json.dumps([GLOBAL[:6] + "\n" + GLOBAL[6:]]),
+        json.dumps([GLOBAL[:6] + '\\" \x01' + GLOBAL[6:]]),
+        json.dumps([GLOBAL[:6] + "?" + GLOBAL[6:]]).replace("?", "\\u0022"),
+        json.dumps({"a b": ["short", 12345678, "é", GLOBAL[:6] + " " + GLOBAL[6:]]}),
+        " " * 100 + json.dumps(GLOBAL[:6] + "-" + GLOBAL[6:]),
+        json.dumps(GLOBAL[:6] + "-" + GLOBAL[6:]),
+    ],
+    ids=["plain", "slash", "escape", "lines", "dropped", "quote", "spaces", "far", "alone"],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
+def test_base64_is_found_however_json_spells_it(tmp_path: Path, text: str, encoding: str) -> None:
+    assert "/" in GLOBAL
+    (tmp_path / "a").write_bytes(text.encode(encoding))
+    (finding,) = check_pickles(tmp_path)
+    assert finding.what.endswith(" carries a pickle in base64.")
 
 
 def test_a_folder_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from safepoint import (
     Ledger,
     Limits,
     SigningKey,
+    StorageUnavailable,
 )
 from safepoint.audit import check_records
 from safepoint.codec import Codec
@@ -120,6 +121,30 @@ def test_a_broken_link_is_sp14_before_the_anchored_record_too(tmp_path: Path) ->
     assert found(ledger) == [("a", "SP14")]
     edited.write_bytes(genuine.replace(b":1}", b":9}"))
     assert found(ledger) == [("a", "SP12")]
+
+
+def test_a_destroyed_signature_is_sp12_before_the_anchored_record_too(tmp_path: Path) -> None:
+    """The links hold, and still nobody could load that record."""
+    ledger = ledger_in(tmp_path / "state", anchor=InMemoryAnchor())
+    for n in range(3):
+        ledger.save("a", {"amount": n})
+    line_1, rest = record(tmp_path, 2).read_bytes().split(b"\n", 1)
+    record(tmp_path, 2).write_bytes(line_1[:29] + b"A" * 43 + b"=\n" + rest)
+    assert ledger.verify("a") == 3
+    assert found(ledger) == [("a", "SP12")]
+
+
+def test_a_thread_that_cannot_be_read_is_sp13_and_the_others_are_verified() -> None:
+    class Closed(InMemoryCheckpointStorage):
+        def head(self, thread: str) -> int:
+            if thread == "a":
+                raise StorageUnavailable("It is closed.", "Open it.")
+            return super().head(thread)
+
+    ledger = Ledger(Closed(), store="invoices", keys=KEYS)
+    for thread in ("a", "b"):
+        ledger.storage.append(thread, 1, b"plain")
+    assert found(ledger) == [("a", "SP13"), ("b", "SP02")]
 
 
 def test_a_base_that_does_not_fit_is_sp14(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from safepoint.codec import Codec
-from safepoint.errors import DecodeError, LimitExceeded
+from safepoint.errors import ConfigurationError, DecodeError, LimitExceeded
 from safepoint.limits import DEFAULT_LIMITS, Limits
 from tests.unit.codec_types import CODEC, VALUES, Point, assert_carries_nothing, same
 
@@ -248,3 +248,13 @@ def test_a_string_full_of_structure_is_one_value(filler: str) -> None:
     for length in (1, 2, 1000, 64 * 1024 - 3, 64 * 1024 - 2, 64 * 1024 - 1, 200_001):
         state = [filler * length, "[", filler]
         assert codec.decode(codec.encode(state)) == state
+
+
+@pytest.mark.parametrize("limits", [None, 7, {"depth": 3}, Limits])
+def test_what_are_no_limits_is_refused(limits: Any) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        Codec(limits=limits)
+    assert str(refusal.value) == (
+        f"Codec takes limits, and was given {type(limits).__name__}. "
+        "Write limits=Limits(state_bytes=...), or leave it out."
+    )

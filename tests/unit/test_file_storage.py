@@ -12,6 +12,7 @@ import pytest
 
 from safepoint.errors import (
     CheckpointError,
+    ConfigurationError,
     Conflict,
     EncodeError,
     InvalidId,
@@ -295,3 +296,14 @@ def test_elsewhere_it_says_so_in_one_sentence(tmp_path: Path) -> None:
         " and InMemoryCheckpointStorage until then."
     )
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("limits", [None, 7, Limits])
+def test_what_are_no_limits_is_refused_before_a_folder_is_made(root: Path, limits: Any) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        FileCheckpointStorage(root, limits=limits)
+    assert str(refusal.value) == (
+        f"FileCheckpointStorage takes limits, and was given {type(limits).__name__}. "
+        "Write limits=Limits(state_bytes=...), or leave it out."
+    )
+    assert not root.exists()

@@ -137,11 +137,30 @@ def test_a_base_is_written_again_before_left_overs_go(
         assert not seen
         plant(root, 2)
         with pytest.raises(StorageUnavailable):
-            storage.prune("a", 3, b"other")
+            storage.prune("a", 3, b"base")
         assert (root / "a/0000000002.checkpoint").exists()
-    assert storage.prune("a", 3, b"other") == 1
+    assert storage.prune("a", 3, b"base") == 1
     assert storage.base("a") == (3, b"base")
     assert (root / "a/base").stat().st_ino != before
+
+
+def test_a_base_that_takes_the_place_of_another_is_on_disk_or_not_there(
+    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old one or the new one, whole; and none before a record that is gone."""
+    fill(storage, root, 4)
+    storage.prune("a", 3, b"base")
+    with monkeypatch.context() as patch:
+        fail(patch, "fsync", errno.EIO)
+        with pytest.raises(StorageUnavailable):
+            storage.prune("a", 3, b"other")
+    assert storage.base("a") == (3, b"base")
+    assert storage.prune("a", 3, b"other") == 0
+    assert FileCheckpointStorage(root).base("a") == (3, b"other")
+    (root / "a/0000000003.checkpoint").unlink()
+    with pytest.raises(NotFound):
+        storage.prune("a", 3, b"third")
+    assert storage.base("a") == (3, b"other")
 
 
 STEPS = ["open", "stat", "fstat", "fchmod", "write", "fsync", "rename", "unlink", "scandir"]

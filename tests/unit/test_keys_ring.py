@@ -165,7 +165,8 @@ def test_until_is_something_that_can_be_read(until: Any) -> None:
         Revoked(OLD, until)
     assert str(refusal.value) == (
         f"Key {OLD.id} is revoked until {type(until).__name__}, which has no method read. "
-        "Give an anchor as it stood before the key was lost, or None to let nothing count."
+        'Give a copy of the anchor from before the theft, FileAnchor("anchor-before"), or None'
+        " to let nothing count."
     )
 
 
@@ -268,8 +269,10 @@ def test_only_keys_verify(verify: Any, named: str) -> None:
 
 @pytest.mark.parametrize("revoked", [5, None, OLD, [OLD], "key", Keyring(OLD)])
 def test_only_revoked_entries_are_revoked(revoked: Any) -> None:
-    with pytest.raises(KeyRefused, match=r"among its keys\. Write revoked=\[Revoked\(key, until="):
+    with pytest.raises(KeyRefused) as refusal:
         Keyring(NEW, revoked=revoked)
+    assert refusal.value.what.endswith("among its keys.")
+    assert refusal.value.do == 'Write revoked=[Revoked(key, until=FileAnchor("anchor-before"))].'
 
 
 def test_a_whole_ring_is_not_trusted_by_its_keys() -> None:
@@ -281,6 +284,46 @@ def test_a_whole_ring_is_not_trusted_by_its_keys() -> None:
         "A keyring was given Keyring among its keys. "
         "Write verify=[key], or keyring.rotated(key) to keep a whole ring."
     )
+
+
+def test_the_keys_of_a_ring_do_not_count_again_on_another() -> None:
+    """Whichever way they are taken off it, unless they are revoked there too."""
+    entry = Revoked(OLD, Frozen())
+    ring = Keyring(PAIR, verify=MID, revoked=entry)
+    for taken in (ring.all, list(ring), [*ring, NEW], iter(ring), ring.all[0]):
+        with pytest.raises(KeyRefused) as refusal:
+            Keyring(NEW, verify=taken)
+        assert str(refusal.value) == (
+            f"Key {OLD.id} is revoked on the keyring that it was taken from. Keep that with"
+            " keyring.rotated(key), or revoke it here too:"
+            " revoked=[old_keyring.revoked(key.id)]."
+        )
+    again = Keyring(NEW, verify=ring.all, revoked=[entry])
+    assert ids(again) == [OLD.id, MID.id, PAIR.id, NEW.id]
+    assert again.revoked(OLD.id) is entry
+    assert Keyring(NEW, revoked=Revoked(ring.all[0], None)).revoked(OLD.id) is not None
+    with pytest.raises(KeyRefused, match="signs with a signing key, not RevokedKey"):
+        Keyring(ring.all[0])  # type: ignore[arg-type]
+
+
+def test_a_revoked_key_is_shown_for_what_it_is() -> None:
+    """With the same id, path and algorithm, and able to verify, as the audit asks for them."""
+    ring = Keyring(NEW, revoked=Revoked(PAIR, None))
+    shown = ring.all[0]
+    assert repr(shown) == f"RevokedKey(id='{PAIR.id}', algorithm='ed25519')"
+    assert (shown.id, shown.algorithm, shown.path) == (PAIR.id, PAIR.algorithm, PAIR.path)
+    assert shown.is_same_as(PAIR)
+    assert shown.verify(b"message", PAIR.sign(b"message"))
+    assert not hasattr(shown, "sign")
+    assert ring.find(PAIR.id) is PAIR
+
+
+@pytest.mark.parametrize("odd", [[], {}, None, 7, b"x"])
+def test_what_is_no_id_is_on_no_ring(odd: Any) -> None:
+    ring = Keyring(NEW, revoked=Revoked(OLD, None))
+    with pytest.raises(UnknownKey, match="which is not on this keyring"):
+        ring.find(odd)
+    assert ring.revoked(odd) is None
 
 
 # --- the next ring
@@ -399,3 +442,24 @@ def test_an_answer_about_a_revoked_key_that_is_no_head_is_refused() -> None:
 
     with pytest.raises(AnchorUnavailable, match="was answered with tuple"):
         Revoked(SigningKey.generate(), until=Careless()).head("invoices", "order-7")
+
+
+@pytest.mark.parametrize(
+    "fields", [{"sequence": "9", "digest": None}, {"sequence": 9, "digest": "x"}, {"sequence": 0}]
+)
+def test_a_head_that_was_never_looked_at_is_refused(fields: dict[str, Any]) -> None:
+    """One that was unpickled skips its own checks."""
+    head = object.__new__(Head)
+    for name, value in fields.items():
+        object.__setattr__(head, name, value)
+    with pytest.raises(AnchorUnavailable, match="was answered with a Head that is none"):
+        Revoked(OLD, until=Frozen(head)).head("invoices", "order-7")
+
+
+@pytest.mark.parametrize("wrong", [lambda: Revoked("key", None), lambda: Revoked(OLD, "anchor")])  # type: ignore[arg-type]
+def test_the_hints_name_a_copy_and_not_the_anchor_in_use(wrong: Any) -> None:
+    """With the one in use, the point would move with each save."""
+    with pytest.raises(KeyRefused) as refusal:
+        wrong()
+    assert 'FileAnchor("anchor-before")' in refusal.value.do
+    assert "until=anchor" not in str(refusal.value)

@@ -422,6 +422,14 @@ def test_a_key_inside_the_storage_folder_is_refused(tmp_path: Path) -> None:
             Ledger(storage, store=STORE, keys=keys)
 
 
+def test_a_key_that_was_written_into_the_storage_folder_is_refused(tmp_path: Path) -> None:
+    storage = FileCheckpointStorage(tmp_path / "store")
+    key = SigningKey.generate()
+    key.to_file(tmp_path / "store" / "signing.key")
+    with pytest.raises(KeyRefused, match="is inside the storage folder"):
+        Ledger(storage, store=STORE, keys=Keyring(key))
+
+
 def test_a_key_beside_the_storage_folder_is_fine(tmp_path: Path) -> None:
     storage = FileCheckpointStorage(tmp_path / "store")
     key = SigningKey.from_file(tmp_path / "store-keys" / "signing.key", create=True)

@@ -18,9 +18,11 @@ from safepoint.location import (
     absolute,
     ancestor_refusals,
     folder_refusals,
+    group_refusals,
     hard_link_refusals,
     location_refusals,
     record_refusals,
+    replaceable_refusals,
 )
 from safepoint.storage._posix import translate
 
@@ -167,7 +169,7 @@ def test_a_publish_that_ends_meanwhile_raises_no_alarm(tmp_path: Path) -> None:
         (None, "storage_path is NoneType, not a path. Pass a str or a pathlib.Path"),
         (b"/x", "storage_path is bytes, not a path. Pass a str or a pathlib.Path"),
         (7, "storage_path is int, not a path. Pass a str or a pathlib.Path"),
-        ("", "storage_path is empty. Name the folder that should hold the checkpoints."),
+        ("", "storage_path is empty. Name a folder: there is no default."),
         ("a\0b", "'a\\x00b' cannot be the path of a folder. Use at most 4095 bytes, no NUL"),
         ("a\ud800", "'a\\ud800' cannot be the path of a folder. Use at most 4095 bytes, no NUL"),
         ("a" * 4096, f"'{'a' * 56}... cannot be the path of a folder. Use at most 4095 bytes"),
@@ -240,9 +242,68 @@ def test_a_relative_path_in_a_folder_that_is_gone_is_refused(
     with pytest.raises(StorageUnavailable) as caught:
         absolute("store")
     assert str(caught.value) == (
-        "The current folder is gone, so a relative storage_path leads nowhere."
-        " Pass an absolute path."
+        "storage_path is relative, and the current folder is gone. Pass an absolute path."
     )
+    with pytest.raises(StorageUnavailable, match=r"The path of it is relative, and the current"):
+        absolute("store", "The path of it")
+
+
+def test_an_absolute_path_does_not_need_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert absolute(tmp_path / "store") == f"{tmp_path}/store"
+
+
+@pytest.mark.parametrize("way", ["deep/deeper", "link/deeper"])
+def test_whoever_can_replace_a_folder_or_a_link_on_the_way_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Above the path as it is named, and above the one that it leads to."""
+    (tmp_path / "deep/deeper").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("deep")
+    assert list(replaceable_refusals(str(tmp_path / way))) == []
+    (tmp_path / "deep").chmod(0o777)
+    [refusal, *_] = replaceable_refusals(str(tmp_path / way))
+    assert refusal.do == f"Run: chmod o-w {tmp_path}/deep"
+    (tmp_path / "deep").chmod(0o1777)
+    assert list(replaceable_refusals(str(tmp_path / way))) == []
+    theirs = (tmp_path / way).parent
+    if os.geteuid() == 0:
+        os.lchown(theirs, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    said = [refusal.what for refusal in replaceable_refusals(str(tmp_path / way))]
+    owner = theirs.lstat().st_uid
+    assert f"{theirs} belongs to user {owner}, who can replace what is inside it." in said
+
+
+@pytest.mark.parametrize(
+    ("mode", "refused"), [(0o775, True), (0o755, False), (0o1775, False), (0o1777, False)]
+)
+def test_a_folder_that_another_group_can_write_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, refused: bool
+) -> None:
+    """Of a group that is not this user's own: under umask 002 each new folder has that bit."""
+    folder = tmp_path / "shared"
+    (folder / "inner").mkdir(parents=True)
+    folder.chmod(mode)
+    (folder / "inner").chmod(0o755)
+    assert list(group_refusals(str(folder / "inner"))) == []
+    group = folder.stat().st_gid
+    if group == 0:
+        group = 12345
+        os.chown(folder, -1, group)
+    else:
+        monkeypatch.setattr(os, "getegid", lambda: group + 1)
+    sentence = f"The group {group} can replace what is inside {folder} (mode {mode:04o})."
+    expected = [f"{sentence} Run: chmod g-w {folder}"]
+    said = [str(refusal) for refusal in group_refusals(str(folder / "inner"))]
+    assert said == (expected if refused else [])
+    monkeypatch.setattr(os, "getegid", lambda: group)
+    assert list(group_refusals(str(folder / "inner"))) == []
 
 
 def test_a_path_is_one_shell_word_on_one_line() -> None:

@@ -71,10 +71,22 @@ def test_what_is_below_the_base_is_gone_and_the_rest_goes_on(storage: Storage) -
 def test_a_thread_never_moves_backwards(storage: Storage) -> None:
     fill(storage, 30)
     storage.prune("a", 20, b"base")
-    for first in (20, 19, 1):
+    for first in (19, 1):
         assert storage.prune("a", first, b"older") == 0
         assert storage.base("a") == (20, b"base")
     assert storage.head("a") == 30
+
+
+def test_a_base_at_the_same_place_takes_the_place_of_the_old_one(storage: Storage) -> None:
+    """So an operator can seal it anew, under a key that counts."""
+    fill(storage, 30)
+    storage.prune("a", 20, b"base")
+    assert storage.prune("a", 20, b"sealed anew") == 0
+    assert storage.base("a") == (20, b"sealed anew")
+    assert storage.head("a") == 30
+    assert [storage.read("a", sequence) for sequence in (20, 30)] == [b"record 20", b"record 30"]
+    with pytest.raises(NotFound, match="begins at 20 now"):
+        storage.read("a", 19)
 
 
 def test_a_base_at_the_first_record_removes_nothing(storage: Storage) -> None:

@@ -340,3 +340,30 @@ def test_only_a_step_of_the_workflow_can_be_anchored_before() -> None:
 
 def nothing(state: dict[str, Any]) -> None:
     pass
+
+
+@pytest.mark.parametrize("steps", [None, 7, fetch])
+def test_what_is_no_list_of_steps_is_refused(steps: Any) -> None:
+    kind = type(steps).__name__
+    with pytest.raises(WorkflowError) as refusal:
+        Workflow("w", steps)
+    assert str(refusal.value) == (
+        f"The steps of a workflow are a list of functions, not {kind}. Write [first, second]."
+    )
+    with pytest.raises(WorkflowError) as refusal:
+        Workflow("w", [fetch], anchor_before=steps)
+    assert str(refusal.value) == (
+        f"The anchor_before of a workflow are a list of functions, not {kind}."
+        " Write anchor_before=[pay]."
+    )
+
+
+def test_a_step_whose_name_is_no_text_is_refused() -> None:
+    class Odd:
+        __name__ = 7
+
+        def __call__(self, state: State) -> State:
+            return {}
+
+    with pytest.raises(WorkflowError, match="7 cannot name a step"):
+        Workflow("w", [Odd()])

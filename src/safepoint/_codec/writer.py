@@ -11,7 +11,7 @@ from safepoint.errors import LimitExceeded
 from safepoint.limits import Limits
 
 _PLAIN: Final = (dict, list, tuple, set, frozenset, bytes, str, int, float)
-_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_]{1,32}\Z")
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_]{1,24}\Z")
 _REGISTRABLE: Final = ("__dataclass_fields__", "__members__", "model_validate")
 
 
@@ -149,7 +149,7 @@ def _encodes(value: str) -> bool:
 
 
 def is_plain(name: object) -> bool:
-    """Return whether a key looks like a name; another may hold what should not be in a log."""
+    """Return whether a key is a short word; a longer one, or one with digits, may be a secret."""
     return type(name) is str and _PLAIN_NAME.match(name) is not None
 
 

@@ -9,6 +9,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
+from pathlib import Path
 
 from safepoint import location
 from safepoint.errors import (
@@ -27,6 +29,7 @@ LOCK = ".lock"
 TEMP = ".next"
 # A lock for writing: on NFS, a file that is open for reading alone cannot be held.
 _HELD = _posix.READ | os.O_RDWR | os.O_CREAT
+_WHAT = "The path of the anchor"
 _PATIENCE = 30.0
 _PAUSE = 0.001
 
@@ -43,18 +46,34 @@ def absolute(path: object) -> str:
             "FileAnchor needs a POSIX system.",
             "Keep the heads in a database: an Anchor of your own takes ten lines.",
         )
-    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
-    if not isinstance(text, str):
-        raise AnchorUnavailable(
-            f"The path of the anchor is {type(path).__name__}, not a path.",
-            "Pass a str or a pathlib.Path that names a folder.",
+    with translated("open the anchor in", str(path)):
+        return location.absolute(path, _WHAT)
+
+
+def check_place(path: object, resolved: str) -> None:
+    """Refuse a folder that others could change, or put last night's copy of in its place.
+
+    No seal stands behind an anchor: an older one is as genuine as the present one. So nobody else
+    may own a folder above it, or a link on the way to it.
+
+    Args:
+        path: the folder as it was named.
+        resolved: what `absolute` made of that.
+
+    Raises:
+        UnsafeLocation: they could.
+    """
+    location.enforce(location.location_refusals(resolved))
+    named, above = str(location.as_named(path, _WHAT).parent), str(Path(resolved).parent)
+    for refusal in chain(
+        location.replaceable_refusals(named),
+        location.group_refusals(named),
+        location.group_refusals(above),
+    ):
+        raise UnsafeLocation(
+            f"The anchor {shell(resolved)} could be replaced by an older copy. {refusal.what}",
+            refusal.do,
         )
-    if not text:
-        raise AnchorUnavailable(
-            "The path of the anchor is empty.", "Name a folder apart from the storage's."
-        )
-    with translated("open the anchor in", text):
-        return location.absolute(text)
 
 
 def identity(fd: int) -> tuple[int, int]:

@@ -19,7 +19,6 @@ from safepoint.anchor.base import checked, is_further
 from safepoint.errors import AnchorUnavailable, UnsafeLocation, shell
 from safepoint.heads import Head
 from safepoint.ids import check_name
-from safepoint.location import enforce, location_refusals
 from safepoint.storage import _posix
 from safepoint.storage.file import is_thread
 
@@ -46,8 +45,9 @@ class FileAnchor:
     own user, or root, can do that; if you fear those, keep the heads under another credential
     with an `Anchor` of your own.
 
-    The folder has the rules of the file storage: yours, not writable by others, no links. Any
-    number of processes may share it; those that write take turns. No file stays open between
+    The folder has the rules of the file storage: yours, not writable by others, no links. Those
+    above it, and the links on the way, must be yours or root's, and writable by no other group.
+    Any number of processes may share it; those that write take turns. No file stays open between
     calls. Reading needs no right to write, so a frozen copy of the folder is an anchor too.
 
     Args:
@@ -65,7 +65,7 @@ class FileAnchor:
         self._path = _folder.absolute(path)
         self._store: str | None = None
         with _folder.translated("open the anchor in", self._path):
-            enforce(location_refusals(self._path))
+            _folder.check_place(path, self._path)
             if create:
                 _posix.create_root(self._path)
             elif not os.path.lexists(self._path):

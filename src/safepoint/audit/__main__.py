@@ -21,9 +21,10 @@ from safepoint.audit.location import check_location
 from safepoint.audit.pickles import check_pickles
 from safepoint.audit.records import check_records
 from safepoint.audit.stored import StoredFolder
+from safepoint.audit.unsealed import unsealed
 from safepoint.errors import CheckpointError, ConfigurationError, KeyRefused, UnsafeLocation, shell
 from safepoint.ids import check_name
-from safepoint.keys import Key, Keyring, SigningKey, VerifyingKey
+from safepoint.keys import Key, Keyring, Revoked, SigningKey, VerifyingKey
 from safepoint.keys.files import PUBLIC
 from safepoint.ledger import Ledger
 from safepoint.progress import Bar
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     findings: dict[str, Finding] = {}
     stopped = None
     try:
-        keys = None if options.key is None else _keyring(options.key)
+        keys = _keyring(options.key, options.revoked) if options.key or options.revoked else None
         anchor = None if options.anchor is None else FileAnchor(options.anchor)
         for finding in _look(options, keys, anchor):
             # Two rules may speak of one thing in the same words. The first is enough to mend it.
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lines = [str(finding) for finding in findings.values()]
     if not lines and stopped is None:
         rest = ""
-        if options.key is None:
+        if keys is None:
             rest = " (records not verified: give --key and --store)"
         elif options.anchor is None:
             rest = " (a rollback would not show: give --anchor)"
@@ -80,7 +81,16 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--key",
         metavar="FILE",
         action="append",
+        default=[],
         help="the key that sealed them, secret or public; again for each older one",
+    )
+    parser.add_argument(
+        "--revoked",
+        metavar="FILE=PATH",
+        action="append",
+        default=[],
+        help="a stolen key, and the folder of a copy of the anchor from before: what the key sealed"
+        " later shows; FILE alone if nothing that it sealed counts; again for each",
     )
     parser.add_argument(
         "--anchor", metavar="PATH", help="the folder of its anchor, to notice a rollback"
@@ -93,22 +103,29 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="after how many checkpoints your ledger moves the anchor (1)",
     )
     options = parser.parse_args(arguments)
-    if (options.key is None) != (options.store is None):
+    if options.revoked and options.store is None:
+        parser.error("--revoked needs --store")
+    if bool(options.key or options.revoked) != (options.store is not None):
         parser.error("--key and --store belong together")
-    if options.anchor is not None and options.key is None:
+    if options.anchor is not None and options.store is None:
         parser.error("--anchor needs --key and --store")
     if options.anchor_every < 1:
         parser.error("--anchor-every must be 1 or more")
     return options
 
 
-def _keyring(paths: Sequence[str]) -> Keyring:
+def _keyring(paths: Sequence[str], revoked: Sequence[str] = ()) -> Keyring:
     """Load the keys, newest first. The first signs if it can, and is one that verifies if not."""
-    newest, *older = (_key(path) for path in paths)
-    older.reverse()
-    if isinstance(newest, SigningKey):
-        return Keyring(newest, verify=older)
-    return Keyring(verify=[*older, newest])
+    keys = [_key(path) for path in reversed(paths)]
+    gone = [_revoked(named) for named in revoked]
+    if keys and isinstance(keys[-1], SigningKey):
+        return Keyring(keys[-1], verify=keys[:-1], revoked=gone)
+    return Keyring(verify=keys, revoked=gone)
+
+
+def _revoked(named: str) -> Revoked:
+    file, copied, until = named.partition("=")
+    return Revoked(_key(file), FileAnchor(until) if copied else None)
 
 
 def _key(path: str) -> Key:
@@ -130,6 +147,7 @@ def _look(
     yield from check_location(path)
     if not Path(path).is_dir():
         return
+    yield from unsealed(path)
     yield from check_pickles(path)
     yield from check_formats(path)
     yield from check_bounds(path)
@@ -160,7 +178,7 @@ def _look(
 def _not_verified(path: str) -> Finding:
     return Finding(
         "SP02",
-        "note",
+        "warning",
         f"The records in {shell(path)} were not verified.",
         "Mend the errors above, and run the audit again.",
         path,

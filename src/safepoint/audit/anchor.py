@@ -13,6 +13,7 @@ from safepoint._ledger.view import View
 from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.records import view_of
 from safepoint.errors import AnchorError, CheckpointError, NotFound, shell
+from safepoint.heads import Head
 from safepoint.ledger import Ledger
 from safepoint.storage._posix import SUPPORTED
 
@@ -83,12 +84,30 @@ def _compare(view: View, thread: str, heads: dict[str, int]) -> Iterator[Finding
     """Compare the end of a thread with what the anchor has seen, and keep where it ends."""
     try:
         heads[thread] = view.latest(thread).header.sequence
-    except NotFound:
-        return  # nothing was ever there: a folder without a record
+    except AnchorError as refusal:
+        yield _contradicts(refusal, thread)
     except CheckpointError as refusal:
-        if isinstance(refusal, AnchorError) or _lacks_anchored(view, thread):
-            yield _contradicts(refusal, thread)
-            return
+        yield from _refused(view, thread, refusal)
+
+
+def _refused(view: View, thread: str, refusal: CheckpointError) -> Iterator[Finding]:
+    try:
+        known = view.anchored(thread)
+        lacks = known is not None and _lacks(view, thread, known)
+    except AnchorError as lost:
+        yield _contradicts(lost, thread)
+        return
+    if known is not None and isinstance(refusal, NotFound):
+        yield Finding(
+            "SP15",
+            "error",
+            f"The newest record of {thread} is gone, and the anchor has seen {known}.",
+            "Somebody removed it. Restore it from a backup that verifies.",
+            thread,
+        )
+    elif lacks:
+        yield _contradicts(refusal, thread)
+    elif not isinstance(refusal, NotFound):  # which says that nothing was ever there
         yield Finding(
             "SP15",
             "note",
@@ -136,16 +155,14 @@ def _lag(ledger: Ledger, view: View, thread: str, head: int) -> Iterator[Finding
         )
 
 
-def _lacks_anchored(view: View, thread: str) -> bool:
+def _lacks(view: View, thread: str, known: Head) -> bool:
     """Tell whether the record that the anchor has seen is not in the storage."""
-    known = view.anchored(thread)
-    if known is not None:
-        try:
-            view.open(thread, known.sequence)
-        except NotFound:
-            return True
-        except CheckpointError:
-            return False
+    try:
+        view.open(thread, known.sequence)
+    except NotFound:
+        return True
+    except CheckpointError:
+        return False
     return False
 
 

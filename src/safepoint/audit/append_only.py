@@ -16,12 +16,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from safepoint.audit.files import existing_folder
+from safepoint.audit.files import existing_folder, guarded, unseen
 from safepoint.audit.finding import Finding, shortened
-from safepoint.audit.threads import Thread
+from safepoint.audit.threads import Record, Thread
 from safepoint.errors import CheckpointError, shell
 from safepoint.location import hard_link_refusals, record_refusals
-from safepoint.storage._record import beheaded
+from safepoint.storage._record import beheaded, gap
 from safepoint.storage.file import TEMPS, is_thread
 
 _TEMP: Final = re.compile(r"[0-9a-f]{32}\Z")
@@ -51,9 +51,9 @@ def check_append_only(path: str | os.PathLike[str]) -> list[Finding]:
 
     Returns:
         Under SP13, an error for each thread with a gap and each record that others can change; a
-        warning for a name outside the layout, for records left below the base, and for records
-        that were written after later ones, which a restore does, too; a note for what a crash
-        left behind. Of a folder that no file storage wrote, one note.
+        warning for a name outside the layout, for records left below the base, for records that
+        were written after later ones, which a restore does, too, and for what could not be looked
+        at; a note for what a crash left behind. Of a folder that no file storage wrote, one note.
 
     Raises:
         StorageUnavailable: there is no such folder.
@@ -62,31 +62,29 @@ def check_append_only(path: str | os.PathLike[str]) -> list[Finding]:
     try:
         with os.scandir(root) as entries:
             names = sorted(entry.name for entry in entries)
-        threads = [Thread(root, name) for name in names if _is_folder(root, name)]
-        if TEMPS not in names and not any(thread.records for thread in threads):
-            return [_foreign(root)] if names else []
-        findings = [finding for thread in threads for finding in _thread(thread, root)]
-        findings += _temps(root)
-        findings += (_strange(f"{root}/{name}") for name in names if not _belongs(root, name))
     except OSError as error:
-        return [
-            Finding(
-                "SP13",
-                "note",
-                f"What is inside {shell(root)} could not be looked at ({error.strerror}).",
-                "Run the audit as the user who owns the folder.",
-                root,
-            )
-        ]
-    return shortened(findings, "SP13", root)
-
-
-def _is_folder(root: str, name: str) -> bool:
-    return is_thread(name) and stat.S_ISDIR(Path(root, name).lstat().st_mode)
-
-
-def _belongs(root: str, name: str) -> bool:
-    return name == TEMPS or _is_folder(root, name)
+        return [unseen("SP13", root, error.strerror)]
+    threads: list[Thread] = []
+    closed: list[Finding] = []
+    strange: list[Finding] = []
+    for name in names:
+        child = f"{root}/{name}"
+        try:
+            if is_thread(name) and stat.S_ISDIR(Path(child).lstat().st_mode):
+                threads.append(Thread(root, name))
+            elif name != TEMPS:
+                strange.append(_strange(child))
+        except OSError as error:
+            closed.append(unseen("SP13", child, error.strerror))
+    if TEMPS not in names and not any(thread.records for thread in threads):
+        return shortened([*closed, _foreign(root)], "SP13", root) if names else []
+    findings = [
+        finding
+        for thread in threads
+        for finding in guarded("SP13", thread.path, _thread(thread, root))
+    ]
+    findings += guarded("SP13", f"{root}/{TEMPS}", _temps(root))
+    return shortened([*findings, *closed, *strange], "SP13", root)
 
 
 def _foreign(root: str) -> Finding:
@@ -115,11 +113,14 @@ def _thread(thread: Thread, root: str) -> Iterator[Finding]:
     yield from (_strange(f"{thread.path}/{name}") for name in thread.strange)
     temps = f"{root}/{TEMPS}" if Path(root, TEMPS).is_dir() else None
     for record in thread.records.values():
-        with suppress(FileNotFoundError):  # pruned a moment ago
-            refusals = [*record_refusals(record.path, record.info)]
-            refusals += hard_link_refusals(record.path, Path(record.path).lstat, temps)
-            yield from (_error(refusal, record.path) for refusal in refusals)
+        yield from guarded("SP13", record.path, _record(record, temps))
     yield from _times(thread)
+
+
+def _record(record: Record, temps: str | None) -> Iterator[Finding]:
+    yield from (_error(each, record.path) for each in record_refusals(record.path, record.info))
+    again = hard_link_refusals(record.path, Path(record.path).lstat, temps)
+    yield from (_error(each, record.path) for each in again)
 
 
 def _error(refusal: CheckpointError, where: str) -> Finding:
@@ -138,8 +139,7 @@ def _sequence(thread: Thread) -> Iterator[Finding]:
             "error",
             f"Thread '{thread.name}' has checkpoint {thread.last} but not"
             f" {', '.join(shown)}{more}.",
-            "Somebody removed it. Put it back from a backup; until then nothing is loaded or"
-            " saved.",
+            gap(thread.name, thread.missing[0][0], thread.last).do,
             thread.path,
         )
     if thread.first and thread.last < thread.first:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from safepoint._codec.shape import check_shape
-from safepoint.audit.files import content, existing_folder, files, unclear, unlisted
+from safepoint.audit.files import Closed, content, existing_folder, files
 from safepoint.audit.finding import Finding, shortened
-from safepoint.audit.formats import SEALED, is_json, narrow
+from safepoint.audit.formats import SEALED
+from safepoint.audit.text import is_json, narrow
 from safepoint.errors import LimitExceeded, shell
 from safepoint.limits import DEFAULT_LIMITS, Limits
 from safepoint.storage.file import RECORD_NAME
@@ -43,14 +44,14 @@ def check_bounds(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) 
         limits: those of your ledger's codec and storage.
 
     Returns:
-        An error under SP11 for each file over a limit, and a note for what could not be looked at.
+        An error under SP11 for each file over a limit, and a warning for what could not be looked
+        at.
 
     Raises:
         StorageUnavailable: there is no such folder.
     """
     root = existing_folder(path)
-    closed: list[OSError] = []
-    notes: list[Finding] = []
+    closed = Closed()
     over: list[Finding] = []
     for file in files(root, closed):
         try:
@@ -58,8 +59,8 @@ def check_bounds(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) 
         except LimitExceeded as refusal:
             over.append(Finding("SP11", "error", refusal.what, refusal.do, file))
         except OSError as error:
-            notes.append(unclear("SP11", file, error.strerror))
-    return [*shortened(over, "SP11", root), *notes, *unlisted("SP11", closed)]
+            closed.add(file, error)
+    return [*shortened(over, "SP11", root), *closed.findings("SP11", root)]
 
 
 def _look(file: str, limits: Limits) -> None:

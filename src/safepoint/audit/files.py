@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from safepoint.audit.finding import Finding
+from safepoint.audit.finding import Finding, shortened
 from safepoint.errors import StorageUnavailable, shell
 from safepoint.location import absolute
 
+DEEPEST: Final = 64
 # O_NONBLOCK: opening a FIFO that somebody planted must not wait for its other end.
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+class Closed(dict[str, str]):
+    """The files and folders that could not be looked at, each with the reason."""
+
+    def add(self, path: str, error: OSError) -> None:
+        """Keep what the system said of a path."""
+        self[path] = str(error.strerror)
+
+    def findings(self, rule: str, where: str) -> list[Finding]:
+        """Return a warning for each, or for the first of many."""
+        return shortened((unseen(rule, *each) for each in self.items()), rule, where)
 
 
 def existing_folder(path: str | os.PathLike[str]) -> str:
@@ -29,17 +42,33 @@ def existing_folder(path: str | os.PathLike[str]) -> str:
     return found
 
 
-def files(path: str, closed: list[OSError]) -> Iterator[str]:
+def files(path: str, closed: Closed) -> Iterator[str]:
     """Return the path of each file below a folder, sorted. Links are not followed.
 
     Args:
         path: the folder, absolute.
-        closed: where to keep the error of each folder that cannot be listed.
+        closed: where to keep each folder that cannot be listed, or lies deeper than this looks.
     """
-    for parent, folders, names in os.walk(path, onerror=closed.append):
-        folders.sort()
-        for name in sorted(names):
-            yield os.path.join(parent, name)  # noqa: PTH118  names may be any bytes
+    waiting = [(path, 0)]
+    while waiting:
+        folder, depth = waiting.pop()
+        if depth > DEEPEST:
+            closed[folder] = f"it lies {depth} folders deep"
+            continue
+        folders = []
+        try:
+            with os.scandir(folder) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
+            for entry in found:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append((entry.path, depth + 1))
+                else:
+                    yield entry.path
+        except FileNotFoundError:
+            pass  # gone by now, as folders of a busy store are
+        except OSError as error:
+            closed.add(folder, error)
+        waiting += reversed(folders)
 
 
 def content(file: str, most: int) -> tuple[bytes, int] | None:
@@ -64,26 +93,28 @@ def content(file: str, most: int) -> tuple[bytes, int] | None:
         return opened.read(most), info.st_size
 
 
-def unclear(rule: str, file: str, reason: object) -> Finding:
-    """Return the note that says why a file was not looked at as a whole."""
+def unseen(rule: str, path: str, reason: object) -> Finding:
+    """Return the warning that says why a file or a folder was not looked at.
+
+    It is no note: whoever closes a folder must not silence the audit by it.
+    """
     return Finding(
         rule,
-        "note",
-        f"{shell(file)} cannot be looked at as a whole ({reason}).",
+        "warning",
+        f"{shell(path)} could not be looked at as a whole ({reason}).",
         "Look at it yourself, as a user who can read it.",
-        file,
+        path,
     )
 
 
-def unlisted(rule: str, closed: list[OSError]) -> list[Finding]:
-    """Return a note for each folder that could not be listed."""
-    return [
-        Finding(
-            rule,
-            "note",
-            f"{shell(str(error.filename))} cannot be listed ({error.strerror}).",
-            "Look at it yourself, as a user who can read it.",
-            str(error.filename),
-        )
-        for error in closed
-    ]
+def guarded(rule: str, path: str, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Return what is found, and a warning at the point where the system refuses to go on.
+
+    What is gone by now is no warning: a prune may have removed it.
+    """
+    try:
+        yield from findings
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        yield unseen(rule, path, error.strerror)

@@ -11,9 +11,10 @@ import os
 import re
 from typing import Final
 
-from safepoint.audit.files import content, existing_folder, files, unclear, unlisted
+from safepoint.audit.files import Closed, content, existing_folder, files
 from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.pickles import is_pickle
+from safepoint.audit.text import is_json, narrow
 from safepoint.errors import shell
 from safepoint.seal import FORMAT
 
@@ -22,7 +23,6 @@ SEALED: Final = re.compile(rb"([0-9]{10}\n)?safepoint/([0-9]{1,9}) ")
 """How a record begins, or what `prune` left: a line with a sequence, and the format."""
 
 _PINNED: Final = FORMAT.removeprefix("safepoint/").encode()
-_JSON: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*[\[{]")
 _ESCAPED: Final = re.compile(rb"\\u00([2-7][0-9A-Fa-f])")
 _TAGS: Final = re.compile(
     rb'"(__(?:pickled?|type|class|module|reduce|cls)__|py/[a-z_]{2,20}|[$]type|@class)"[ \t\r\n]*:'
@@ -64,21 +64,20 @@ def check_formats(path: str | os.PathLike[str]) -> list[Finding]:
     ```
 
     Returns:
-        A warning under SP10 for each such file, and a note for what could not be looked at.
+        A warning under SP10 for each such file, and for what could not be looked at.
 
     Raises:
         StorageUnavailable: there is no such folder.
     """
     root = existing_folder(path)
-    closed: list[OSError] = []
-    notes: list[Finding] = []
+    closed = Closed()
     odd: list[tuple[str, str, bool]] = []
     sealed = False
     for file in files(root, closed):
         try:
             found = content(file, LOOKED_AT)
         except OSError as error:
-            notes.append(unclear("SP10", file, error.strerror))
+            closed.add(file, error)
             continue
         if found is None or not found[0]:
             continue  # an empty file chooses nothing
@@ -90,9 +89,9 @@ def check_formats(path: str | os.PathLike[str]) -> list[Finding]:
         kind, chooses = kind_of(data)
         odd.append((file, kind, chooses))
         if size > LOOKED_AT and not chooses and is_json(data):
-            notes.append(unclear("SP10", file, f"{size} bytes of JSON"))
+            closed[file] = f"{size} bytes of JSON"
     findings = (_odd(file, kind) for file, kind, chooses in odd if chooses or sealed)
-    return [*shortened(findings, "SP10", root), *notes, *unlisted("SP10", closed)]
+    return [*shortened(findings, "SP10", root), *closed.findings("SP10", root)]
 
 
 def _odd(file: str, kind: str) -> Finding:
@@ -122,18 +121,6 @@ def kind_of(data: bytes) -> tuple[str, bool]:
     if _YAML in data:
         return "YAML that names Python objects", True
     return "in no format that this check knows", False
-
-
-def is_json(data: bytes) -> bool:
-    """Tell whether a file that begins like this holds an object or an array."""
-    return _JSON.match(narrow(data[:64])) is not None
-
-
-def narrow(data: bytes) -> bytes:
-    """Return JSON with one byte for each ASCII letter: a parser reads UTF-16 and UTF-32, too."""
-    if b"\0" in data[:4]:
-        return data.removeprefix(b"\xff\xfe").removeprefix(b"\xfe\xff").replace(b"\0", b"")
-    return data
 
 
 def _tags(data: bytes) -> str:

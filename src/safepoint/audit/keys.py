@@ -13,19 +13,18 @@ from typing import Final
 
 from safepoint._ledger.guards import storage_errors
 from safepoint._ledger.walk import records
-from safepoint.audit.files import content, existing_folder, files, unclear, unlisted
+from safepoint.audit.files import Closed, content, existing_folder, files
 from safepoint.audit.finding import Finding
 from safepoint.audit.records import view_of
-from safepoint.errors import CheckpointError, ConfigurationError, KeyRefused, shell
+from safepoint.errors import AnchorError, CheckpointError, ConfigurationError, KeyRefused, shell
 from safepoint.keys import Key, Keyring
 from safepoint.keys.algorithms import HMAC
 from safepoint.ledger import Ledger
+from safepoint.seal import open_sealed
 
 _KEY_FILE: Final = re.compile(
     rb"\s*(?:safepoint-(public-)?key/[0-9]+ |-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)"
 )
-_SEALED_BY: Final = re.compile(rb"\Asafepoint/1 ([0-9a-f]{16}) ")
-_LINE_1: Final = 40
 _DAY: Final = 86_400
 
 
@@ -61,8 +60,8 @@ def check_keys(
         now: what to reckon the age from, with a time zone; the present if None.
         max_age_days: how old the file of the newest key may be. Older keys of a ring are there
             because it was rotated, so their age is no finding.
-        ledger: the store, to count what each key seals. Records are counted by the key that they
-            name; whether they verify is for `check_records`.
+        ledger: the store, to count what each key seals. A record counts if its seal verifies,
+            whether its key was revoked or not; what to say of the others is for `check_records`.
 
     Returns:
         Under SP08, an error for each key that lies in the storage folder; a warning if the newest
@@ -94,8 +93,7 @@ def check_keys(
 def keys_inside(path: str | os.PathLike[str], keys: Keyring | None = None) -> list[Finding]:
     """Look for key files in the folder of a storage, by what they hold and by the ring's paths."""
     root = existing_folder(path)
-    notes: list[Finding] = []
-    closed: list[OSError] = []
+    closed = Closed()
     real = Path(os.path.realpath(root))
     found = {
         str(key.path): False
@@ -106,13 +104,13 @@ def keys_inside(path: str | os.PathLike[str], keys: Keyring | None = None) -> li
         try:
             begins = content(file, 128)
         except OSError as error:
-            notes.append(unclear("SP08", file, error.strerror))
+            closed.add(file, error)
             continue
         match = None if begins is None else _KEY_FILE.match(begins[0])
         if match is not None:
             found[file] = match[1] is not None
     inside = [_inside(file, public=public) for file, public in sorted(found.items())]
-    return [*inside, *notes, *unlisted("SP08", closed)]
+    return [*inside, *closed.findings("SP08", root)]
 
 
 def _inside(file: str, *, public: bool) -> Finding:
@@ -174,8 +172,10 @@ def _readers(keys: Keyring) -> Iterator[Finding]:
 
 
 def _in_use(keys: Keyring, ledger: Ledger) -> Iterator[Finding]:
-    counts, complete = _counts(ledger)
     newest = _newest(keys)
+    if all(key is newest for key in keys):
+        return
+    counts, complete = _counts(keys, ledger)
     for key in keys:
         count = counts[key.id]
         name = "records of store {} still name" if count > 1 else "record of store {} still names"
@@ -207,21 +207,33 @@ def _in_use(keys: Keyring, ledger: Ledger) -> Iterator[Finding]:
             )
 
 
-def _counts(ledger: Ledger) -> tuple[Counter[str], bool]:
-    """Count records by the key that they name, and tell whether all could be read."""
-    counts: Counter[bytes] = Counter()
+def _counts(keys: Keyring, ledger: Ledger) -> tuple[Counter[str], bool]:
+    """Count records by the key that sealed them, and tell whether those are all.
+
+    What names a key and does not verify by it proves nothing: whoever can write the storage could
+    make it look as if a key that is needed were not.
+    """
+    counts: Counter[str] = Counter()
     complete = True
-    view = view_of(ledger)
-    with storage_errors("list", "the threads"):
-        threads = sorted(ledger.storage.threads())
+    view = view_of(ledger, Keyring(verify=[keys.find(key.id) for key in keys]))
+    try:
+        threads = ledger.threads()
+    except AnchorError:
+        complete = False
+        with storage_errors("list", "the threads"):
+            threads = sorted(ledger.storage.threads())
     for thread in threads:
         try:
-            with storage_errors("count", thread):
-                base = getattr(ledger.storage, "base", lambda _: None)(thread)
-                first, left = (1, b"") if base is None else base
-                counts.update(_SEALED_BY.findall(left[:_LINE_1]))
-                for _, record in records(view, thread, range(first, view.storage.head(thread) + 1)):
-                    counts.update(_SEALED_BY.findall(record[:_LINE_1]))
+            head = view.reach(thread, view.anchored(thread))
+            base = view.base(thread)
+            if base is not None:
+                counts[base.key] += 1
+            first = 1 if base is None else base.header.sequence
+            for place, record in records(view, thread, range(first, head + 1)):
+                try:
+                    counts[open_sealed(record, place, view.keys, limits=view.limits).key] += 1
+                except CheckpointError:
+                    complete = False
         except CheckpointError:
             complete = False
-    return Counter({key.decode("ascii"): count for key, count in counts.items()}), complete
+    return counts, complete

@@ -10,9 +10,9 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
+from safepoint.audit.files import guarded, unseen
 from safepoint.audit.finding import Finding, shortened
 from safepoint.errors import StorageError, StorageUnavailable, shell
 from safepoint.location import (
@@ -175,16 +175,14 @@ def _contents(path: str) -> Iterator[Finding]:
     if not stat.S_ISDIR(Path(path).lstat().st_mode):
         return
     try:
-        yield from _folders(path)
-        yield from shortened(_records(path), "SP04", path)
+        children = _children(path)
     except OSError as error:
-        yield Finding(
-            "SP04",
-            "note",
-            f"What is inside {shell(path)} could not be looked at ({error.strerror}).",
-            "Run the audit as the user who owns the folder.",
-            path,
-        )
+        yield unseen("SP04", path, error.strerror)
+        return
+    for child in children:
+        yield from guarded("SP04", child, _folder(child))
+    found = (f for child in children for f in guarded("SP04", child, _records(path, child)))
+    yield from shortened(found, "SP04", path)
 
 
 def _children(path: str) -> list[str]:
@@ -192,21 +190,19 @@ def _children(path: str) -> list[str]:
         return sorted(e.path for e in entries if e.name == TEMPS or is_thread(e.name))
 
 
-def _folders(path: str) -> Iterator[Finding]:
-    for child in _children(path):
-        for refusal in folder_refusals(child, Path(child).lstat()):
-            yield _refused(child, refusal)
+def _folder(child: str) -> Iterator[Finding]:
+    for refusal in folder_refusals(child, Path(child).lstat()):
+        yield _refused(child, refusal)
 
 
-def _records(path: str) -> Iterator[Finding]:
-    temps = Path(path, TEMPS)
-    for child in map(Path, _children(path)):
-        if child == temps or not stat.S_ISDIR(child.lstat().st_mode):
-            continue
-        for record in child.iterdir():
-            if RECORD_NAME.match(record.name):
-                with suppress(FileNotFoundError):  # pruned a moment ago
-                    yield from _record(record, str(temps) if temps.is_dir() else None)
+def _records(path: str, child: str) -> Iterator[Finding]:
+    temps, thread = Path(path, TEMPS), Path(child)
+    if thread == temps or not stat.S_ISDIR(thread.lstat().st_mode):
+        return
+    for record in thread.iterdir():
+        if RECORD_NAME.match(record.name):
+            found = _record(record, str(temps) if temps.is_dir() else None)
+            yield from guarded("SP04", str(record), found)
 
 
 def _record(record: Path, temps: str | None) -> Iterator[Finding]:

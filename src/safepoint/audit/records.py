@@ -17,9 +17,11 @@ from safepoint.errors import (
     NotFound,
     RecordsMissing,
     SealBroken,
+    StorageUnavailable,
     UnsafeLocation,
     WrongPlace,
 )
+from safepoint.keys import Keyring
 from safepoint.ledger import Ledger
 
 _RULES: Final[tuple[tuple[type[CheckpointError], str], ...]] = (
@@ -30,13 +32,14 @@ _RULES: Final[tuple[tuple[type[CheckpointError], str], ...]] = (
     (WrongPlace, "SP12"),
     (RecordsMissing, "SP13"),
     (NotFound, "SP13"),
+    (StorageUnavailable, "SP13"),
     (AnchorError, "SP15"),
 )
 _SEQUENCE: Final = re.compile(r"#([1-9][0-9]{0,9})\b")
 
 
 def check_records(ledger: Ledger, *, progress: Progress | None = None) -> list[Finding]:
-    """Verify each thread of a store from its first checkpoint to its last.
+    """Verify each thread of a store from its first checkpoint to its last, each by its own seal.
 
     Nothing is changed, and no state is decoded: the ledger needs the keys, but not your types.
 
@@ -61,8 +64,8 @@ def check_records(ledger: Ledger, *, progress: Progress | None = None) -> list[F
         The first refusal of each thread that has one, as an error under the rule that it breaks:
         SP02 if nobody you trust sealed the record, SP08 if a key did that is revoked, SP11 if it
         is over a limit, SP12 if the seal is broken or of another place, SP13 if records are
-        missing, SP14 if a genuine record does not follow the one before it, SP15 if the anchor
-        knows better or cannot be asked, and SP04 if others could change the file.
+        missing or cannot be read, SP14 if a genuine record does not follow the one before it, SP15
+        if the anchor knows better or cannot be asked, and SP04 if others could change the file.
 
     Raises:
         StorageError: the storage cannot be listed.
@@ -79,7 +82,9 @@ def check_records(ledger: Ledger, *, progress: Progress | None = None) -> list[F
     done, total = 0, sum(heads.values())
     for thread, head in heads.items():
         try:
-            ledger.verify(thread, progress=_from(progress, done + head, total))
+            ledger.verify(
+                thread, progress=_from(progress, done + head, total), every_signature=True
+            )
         except CheckpointError as refusal:
             rule = _rule(ledger, thread, refusal)
             findings.append(Finding(rule, "error", refusal.what, refusal.do, thread))
@@ -87,9 +92,10 @@ def check_records(ledger: Ledger, *, progress: Progress | None = None) -> list[F
     return findings
 
 
-def view_of(ledger: Ledger) -> View:
+def view_of(ledger: Ledger, keys: Keyring | None = None) -> View:
     """Return a view of the ledger's storage that remembers nothing of what it saw before."""
-    return View(ledger.storage, ledger.store, ledger.keys, ledger.anchor, ledger.codec.limits)
+    trusted = ledger.keys if keys is None else keys
+    return View(ledger.storage, ledger.store, trusted, ledger.anchor, ledger.codec.limits)
 
 
 def _from(progress: Progress | None, end: int, total: int) -> Progress | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import NoReturn
 
-from safepoint.errors import ConfigurationError
+from safepoint.errors import ConfigurationError, UnsafeLocation
 from safepoint.limits import DEFAULT_LIMITS, Limits
 from safepoint.location import absolute, enforce, location_refusals
 from safepoint.storage import _posix
-from safepoint.storage._store import Store
-from safepoint.storage.file import FileCheckpointStorage
+from safepoint.storage._store import Store, is_thread
+from safepoint.storage.file import RECORD_NAME, FileCheckpointStorage
 
 
 class StoredFolder(FileCheckpointStorage):
@@ -61,6 +61,27 @@ class _Found(Store):
         with _posix.opened(path, _posix.FOLDER) as root:
             info = os.fstat(root)
         self._identity = (info.st_dev, info.st_ino)
+
+    def threads(self) -> list[str]:
+        """Return the name of each thread, and of each folder of which nobody can tell.
+
+        One that is closed, or that others can write, must not keep the audit from the others: it
+        is refused by itself, as soon as it is read.
+        """
+        found = []
+        with self.root() as root:
+            with os.scandir(root) as entries:
+                names = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
+            for name in filter(is_thread, names):
+                try:
+                    with self._folder(root, name) as folder, os.scandir(folder) as files:
+                        if any(RECORD_NAME.match(file.name) for file in files):
+                            found.append(name)
+                except FileNotFoundError:
+                    pass  # gone by now
+                except (UnsafeLocation, OSError):
+                    found.append(name)
+        return found
 
 
 def _refusal() -> ConfigurationError:

@@ -17,7 +17,7 @@ class Key(Redacted):
     Attributes:
         id: 16 hex digits. Both halves of an Ed25519 key have the same.
         algorithm: `"hmac-sha256"` or `"ed25519"`.
-        path: the file that it was read from, absolute, or None.
+        path: the file that it was read from or first written to, absolute, or None.
     """
 
     __slots__ = ("_verifier", "algorithm", "id", "path")

@@ -9,15 +9,14 @@ import base64
 import os
 import re
 import stat
-import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from safepoint.errors import KeyRefused, shell
 from safepoint.keys.algorithms import ED25519, HMAC, Algorithm
-from safepoint.keys.folders import check_folder, make_folder, real, reason, sync_folder
+from safepoint.keys.folders import check_folder, make_folder, real, reason
+from safepoint.keys.publish import clean, names, publish
 from safepoint.keys.redacted import Hidden
 
 _TEXT = re.compile(rb"([a-z/1-]+) ([a-z0-9-]+) ([A-Za-z0-9+/]{43}=)\r?\n?")
@@ -107,6 +106,11 @@ def read(path: str | os.PathLike[str], kind: Kind) -> KeyFile:
             raise KeyRefused(f"The file {shown} {what}", do)
         _check_file(status, shown, kind)
         check_folder(path)
+        if status.st_nlink > 1:
+            ours = names(path, status)
+            # Read after the names: a writer may have removed its own meanwhile.
+            if os.fstat(descriptor).st_nlink > ours:
+                raise KeyRefused(f"The key {shown} has a second name (hard link).", kind.if_linked)
     except OSError as error:
         raise KeyRefused(
             f"The key file {shown} cannot be read ({error.strerror}).", "Name a key file."
@@ -137,29 +141,23 @@ def write(
             written, or others could replace it there.
     """
     shown = shell(_text(path))
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    line = Hidden(
+        kind.magic + b" " + algorithm.encode() + b" " + base64.b64encode(content.reveal()) + b"\n"
+    )
     try:
         check_folder(path)
-        descriptor = os.open(path, flags, kind.mode)
-    except (OSError, ValueError) as error:
-        there = isinstance(error, FileExistsError)
-        if there and keep_existing:
-            return
+        publish(path, kind.mode, line)
+    except FileExistsError as error:
+        if not keep_existing:
+            raise KeyRefused(
+                f"The key file {shown} cannot be made ({reason(error)}).", kind.if_there
+            ) from None
+    except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError) as error:
         raise KeyRefused(
             f"The key file {shown} cannot be made ({reason(error)}).",
-            kind.if_there if there else "Name a file in a folder that you can write.",
+            "Name a file in a folder that you can write, on a file system with hard links.",
         ) from None
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, kind.mode)  # whatever the umask
-            file.write(kind.magic + b" " + algorithm.encode() + b" ")
-            file.write(base64.b64encode(content.reveal()) + b"\n")
-            file.flush()
-            os.fsync(descriptor)
-        sync_folder(path)
     except OSError as error:
-        with suppress(OSError):
-            Path(path).unlink()
         raise KeyRefused(
             f"The key file {shown} cannot be written ({error.strerror}).",
             "Nothing was kept. Make room or choose another folder, and try again.",
@@ -169,21 +167,17 @@ def write(
 def create(path: str | os.PathLike[str], algorithm: Algorithm, secret: Hidden) -> None:
     """Write a new secret key, and its folder, unless something is at `path` already.
 
-    Of several processes that start at once, one makes the key and all of them read it.
+    Of several processes that start at once, one makes the key and all of them read it. One that
+    dies on the way leaves no key, or a whole one.
 
     Raises:
         KeyRefused: the file or the folder cannot be made.
     """
-    if not os.path.lexists(_text(path)):
+    if os.path.lexists(_text(path)):
+        clean(path)
+    else:
         make_folder(path)
         write(path, SECRET, algorithm, secret, keep_existing=True)
-    for _ in range(20):  # the one that makes it may have got as far as an empty file
-        try:
-            if Path(path).lstat().st_size:
-                return
-        except (OSError, ValueError):
-            return
-        time.sleep(0.01)
 
 
 def _parse(text: bytes) -> tuple[bytes, bytes, Hidden]:
@@ -206,8 +200,6 @@ def _text(path: object) -> str:
 
 
 def _check_file(status: os.stat_result, shown: str, kind: Kind) -> None:
-    if status.st_nlink != 1:
-        raise KeyRefused(f"The key {shown} has a second name (hard link).", kind.if_linked)
     if status.st_uid not in (os.geteuid(), 0):
         raise KeyRefused(
             f"The key {shown} belongs to another user, who can replace it.",

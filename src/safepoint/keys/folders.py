@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from safepoint.errors import KeyRefused, StorageError, UnsafeLocation, shell
-from safepoint.location import ancestor_refusals, replaceable_refusals, stranger_refusals
+from safepoint.location import replaceable_refusals
 
 
 def reason(error: OSError | ValueError) -> str | None:
@@ -38,12 +37,7 @@ def _folder_refusals(folder: Path) -> Iterator[StorageError]:
         yield UnsafeLocation(
             f"{shown} is a symbolic link.", f"Name the folder that it leads to: readlink -f {shown}"
         )
-    for named in (folder, *folder.parents):  # a link among them counts as what it is
-        info = named.lstat()
-        yield from stranger_refusals(str(named), info)
-        if not stat.S_ISLNK(info.st_mode):
-            yield from ancestor_refusals(str(named), info)
-    yield from replaceable_refusals(os.path.realpath(folder))
+    yield from replaceable_refusals(str(folder))
 
 
 def make_folder(path: str | os.PathLike[str]) -> None:
@@ -61,12 +55,3 @@ def make_folder(path: str | os.PathLike[str]) -> None:
             f"The folder {shown} for the key cannot be made ({reason(error)}).",
             f"Run: mkdir -p -m 700 {shown}",
         ) from None
-
-
-def sync_folder(path: str | os.PathLike[str]) -> None:
-    """Make the file's name as durable as what is in it."""
-    descriptor = os.open(Path(path).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

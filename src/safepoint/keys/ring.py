@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from safepoint.errors import KeyRefused, UnknownKey, quoted
 from safepoint.heads import Heads
 from safepoint.keys.base import Key
-from safepoint.keys.revoked import Revoked
+from safepoint.keys.revoked import Revoked, RevokedKey
 from safepoint.keys.signing import SigningKey
 
 _T = TypeVar("_T")
@@ -43,7 +43,8 @@ class Keyring:
 
     Raises:
         KeyRefused: there is no key at all, something is no key, the signing key is revoked, a key
-            is revoked twice, or two keys have one id.
+            is revoked twice, a key of `verify` was taken off a ring on which it is revoked, or
+            two keys have one id.
     """
 
     __slots__ = ("_keys", "_revoked", "_signing")
@@ -56,11 +57,14 @@ class Keyring:
         revoked: Revoked | Iterable[Revoked] = (),
     ) -> None:
         older = _listed(verify, Key, "verify=[key], or keyring.rotated(key) to keep a whole ring")
-        gone = _listed(revoked, Revoked, "revoked=[Revoked(key, until=anchor)]")
+        gone = _listed(
+            revoked, Revoked, 'revoked=[Revoked(key, until=FileAnchor("anchor-before"))]'
+        )
         if signing is not None:
             _check_signs(signing)
         self._signing: Final = signing
         self._revoked: Final = _revoked(gone, signing)
+        _check_counts(older, self._revoked)
         self._keys: Final = _ordered(older, gone, signing)
 
     @property
@@ -79,8 +83,13 @@ class Keyring:
 
     @property
     def all(self) -> tuple[Key, ...]:
-        """Every key, revoked ones too: oldest to newest, the signing key last."""
-        return tuple(self._keys.values())
+        """Every key, oldest to newest, the signing key last.
+
+        A revoked one is a `RevokedKey`, which another ring takes only if it is revoked there too.
+        """
+        return tuple(
+            RevokedKey(key) if key.id in self._revoked else key for key in self._keys.values()
+        )
 
     def find(self, key_id: str) -> Key:
         """Return the key of that id. Ask `revoked` too: a revoked key is found as well.
@@ -88,7 +97,7 @@ class Keyring:
         Raises:
             UnknownKey: no key of this ring has that id.
         """
-        key = self._keys.get(key_id)
+        key = self._keys.get(key_id) if isinstance(key_id, str) else None
         if key is None:
             raise UnknownKey(
                 f"It names key {quoted(key_id)}, which is not on this keyring.",
@@ -99,7 +108,7 @@ class Keyring:
 
     def revoked(self, key_id: str) -> Revoked | None:
         """Return how far the key of that id counts, or None if it is not revoked."""
-        return self._revoked.get(key_id)
+        return self._revoked.get(key_id) if isinstance(key_id, str) else None
 
     def rotated(self, signing: SigningKey) -> Keyring:
         """Return a ring that signs with a new key and verifies with all that are on this one.
@@ -108,7 +117,7 @@ class Keyring:
             KeyRefused: it is no signing key, or is revoked.
         """
         _check_signs(signing)
-        return Keyring(signing, verify=self.all, revoked=self._revoked.values())
+        return Keyring(signing, verify=self._keys.values(), revoked=self._revoked.values())
 
     def revoking(self, key: Key | str, *, until: Heads | None) -> Keyring:
         """Return a ring on which a key counts up to a point alone. Rotate first, if it signs.
@@ -131,7 +140,7 @@ class Keyring:
         """
         gone = Revoked(self.find(key) if isinstance(key, str) else key, until)
         revoked = [*self._revoked.values(), gone]
-        return Keyring(self._signing, verify=self.all, revoked=revoked)
+        return Keyring(self._signing, verify=self._keys.values(), revoked=revoked)
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self.all)
@@ -163,6 +172,17 @@ def _listed(value: object, kind: type[_T], example: str) -> list[_T]:
                 f"A keyring was given {type(item).__name__} among its keys.", f"Write {example}."
             )
     return found
+
+
+def _check_counts(older: list[Key], gone: dict[str, Revoked]) -> None:
+    """Refuse keys that were taken off a ring on which they are revoked: they would count again."""
+    for key in older:
+        if isinstance(key, RevokedKey) and key.id not in gone:
+            raise KeyRefused(
+                f"Key {key.id} is revoked on the keyring that it was taken from.",
+                "Keep that with keyring.rotated(key), or revoke it here too:"
+                " revoked=[old_keyring.revoked(key.id)].",
+            )
 
 
 def _revoked(gone: list[Revoked], signing: SigningKey | None) -> dict[str, Revoked]:

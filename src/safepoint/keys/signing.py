@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from pathlib import Path
 from typing import ClassVar, Final
 
 from safepoint.errors import KeyRefused, shell
@@ -128,6 +129,7 @@ class SigningKey(Key):
             KeyRefused: the file exists, cannot be written, or others could replace it there.
         """
         files.write(path, files.SECRET, self.algorithm, self._signer.secret())
+        self.path = self.path or Path(path).absolute()
 
     @property
     def public(self) -> VerifyingKey:

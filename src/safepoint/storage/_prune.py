@@ -12,7 +12,7 @@ from safepoint.storage._thread import BASE, ThreadFolder, base_content
 
 
 def prune(thread: ThreadFolder, first: int, base: bytes, *, temps: int) -> int:
-    """Let the thread begin at `first`, or where it begins already if that is later.
+    """Let the thread begin at `first` with this base, or leave it if it begins later already.
 
     A crash leaves the old base with all records, or the new one with some records below it that
     nobody sees. So does an error; a second try removes them.
@@ -34,15 +34,14 @@ def prune(thread: ThreadFolder, first: int, base: bytes, *, temps: int) -> int:
     """
     with locked(thread.fd, thread.path):
         present = thread.base()
-        moves = present is None or present[0] < first
-        if present is not None and not moves:
+        if present is not None and present[0] > first:
             first, base = present
         elif not thread.exists(first):
             raise missing(thread.name, first, 0)
         below = thread.below(first)
         # Written again even if it stays: whoever wrote it may have died, or failed, before it was
         # on disk, and without it the records below are the thread.
-        if moves or below:
+        if present != (first, base) or below:
             _replace(thread, base_content(first, base), temps)
     removed = 0
     for sequence in below:

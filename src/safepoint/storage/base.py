@@ -47,8 +47,9 @@ class RetentionStorage(CheckpointStorage, Protocol):
     def prune(self, thread: str, first: int, base: bytes) -> int:
         """Keep `base`, durably, then remove every record below `first`.
 
-        A thread never moves backwards: if it begins at `first` or later already, its base stays,
-        and what an interrupted prune left below it is removed.
+        A thread never moves backwards: if it begins after `first` already, its base stays. If it
+        begins at `first`, the new base takes the place of the old one, which is how a base is
+        sealed anew. What an interrupted prune left below is removed in either case.
 
         Returns:
             How many records were removed.

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from safepoint.errors import ConfigurationError
 from safepoint.ids import check_name, check_sequence
 from safepoint.limits import DEFAULT_LIMITS, Limits
 from safepoint.location import absolute
@@ -45,6 +46,7 @@ class FileCheckpointStorage:
         limits: how large a record may be.
 
     Raises:
+        ConfigurationError: `limits` are no limits.
         UnsafeLocation: others could change what is stored there. The message says what to run.
         StorageUnavailable: the folder cannot be made or opened, or the system is not POSIX.
     """
@@ -53,6 +55,11 @@ class FileCheckpointStorage:
         self, storage_path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS
     ) -> None:
         _posix.require_posix()
+        if not isinstance(limits, Limits):
+            raise ConfigurationError(
+                f"FileCheckpointStorage takes limits, and was given {type(limits).__name__}.",
+                "Write limits=Limits(state_bytes=...), or leave it out.",
+            )
         path = absolute(storage_path)
         self._limit = limits.record_bytes
         self._heads: dict[str, int] = {}
@@ -174,8 +181,9 @@ class FileCheckpointStorage:
         """Keep `base`, on disk, then remove every record below `first`.
 
         From then on the thread begins at `first` for every reader, also if this is interrupted and
-        some files are left. It never moves backwards: if it begins there or later already, its
-        base stays, and what is left below that is removed.
+        some files are left. It never moves backwards: if it begins later already, its base stays,
+        and what is left below that is removed. If it begins there, the new base takes the place
+        of the one that is there, so that it can be sealed anew.
 
         Returns:
             How many records were removed.

@@ -84,6 +84,8 @@ class InMemoryCheckpointStorage:
     def prune(self, thread: str, first: int, base: bytes) -> int:
         """Keep `base`, then remove every record below `first`. A thread never moves backwards.
 
+        If it begins at `first` already, the new base takes the place of the old one.
+
         Returns:
             How many records were removed.
 
@@ -96,7 +98,7 @@ class InMemoryCheckpointStorage:
         check_sequence(first)
         copy = frozen(base)
         with self._lock:
-            if first <= self._first(thread):
+            if first < self._first(thread):
                 return 0
             records = self._records.get(thread, {})
             if first not in records:
