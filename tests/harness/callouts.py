@@ -62,7 +62,7 @@ def index_markdown(rules: Mapping[str, Rule]) -> str:
 
 
 def _table(rules: Mapping[str, Rule]) -> str:
-    lines = ["| rule | | stands on |", "|:---|:---|:---|"]
+    lines = ["| rule | what it says | stands on |", "|:---|:---|:---|"]
     for rule in rules.values():
         legs = [leg for leg in LEGS if rule.legs[leg]]
         stands = "all four legs" if not rule.missing else ", ".join(legs) or "planned"
