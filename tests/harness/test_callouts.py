@@ -93,7 +93,8 @@ def test_a_callout_keeps_the_indent_of_its_marker() -> None:
 def test_the_index_lists_every_rule_with_its_legs() -> None:
     """A leg that is missing is planned, visibly."""
     index = (
-        "| rule | what it says | stands on |\n|:---|:---|:---|\n| [SP01](#sp01) | A boundary | attack |\n\n"
+        "| rule | what it says | stands on |\n|:---|:---|:---|\n"
+        "| [SP01](#sp01) | A boundary | attack |\n\n"
         "## Storage\n\n### SP01 · A boundary { #sp01 }\n\nGuard it. *Danger; from own.*\n\n"
         "- Attack: `edit`\n- Planned: defence, test, check"
     )
