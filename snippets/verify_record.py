@@ -119,15 +119,15 @@ def verify_thread(
         base: a sequence and a record, or None.
         anchor: a sequence and a digest, or None.
     """
+    head = max(records, default=0)
+    check(not anchor or head >= anchor[0], "RolledBack")
+
     first, previous = 1, None
     if base:
         first, record = base
         place = (store, thread, first)
         header, _, _ = open_record(record, place, keys, True, revoked)
         previous = header["previous"]
-
-    head = max(records, default=0)
-    check(not anchor or head >= anchor[0], "RolledBack")
     check(not base or head >= first, "RecordsMissing")
     check(not anchor or anchor[0] >= first, "RecordsMissing")
 

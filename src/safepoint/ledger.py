@@ -137,8 +137,9 @@ class Ledger:
             LimitExceeded: the state is too large, too deep or has too many values.
             Conflict: another writer was first.
             ThreadDeleted: the thread was deleted.
-            SealError: the checkpoint to build on does not verify.
-            RolledBack: the storage ends before what the anchor has seen.
+            SealError: the checkpoint to build on does not verify. This process does not look again
+                at one that it saved itself.
+            AnchorError: the storage contradicts the anchor, or that cannot be asked.
             StorageError: the storage refused. Nothing was saved.
             AnchorUnavailable: the anchor cannot be read, and nothing was saved; or it cannot be
                 written, and the message says that the checkpoint is saved.

@@ -164,7 +164,12 @@ def test_replaced_last_record_before_the_point_is_refused(
     thief = steal(tmp_path)
     record = forged(3, thief.load(THREAD, 2).digest)
     (tmp_path / "state" / THREAD / "0000000003.checkpoint").write_bytes(record)
-    ledger = Ledger(FileCheckpointStorage(tmp_path / "state"), store=STORE, keys=revoking(frozen))
+    ledger = Ledger(
+        FileCheckpointStorage(tmp_path / "state"),
+        store=STORE,
+        keys=revoking(frozen),
+        anchor=FileAnchor(tmp_path / "new-anchor", create=True),
+    )
     with pytest.raises(KeyRevoked, match="does not count after #3"):
         ledger.latest(THREAD)
 

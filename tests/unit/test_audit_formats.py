@@ -10,6 +10,7 @@ import os
 import pickle
 import sqlite3
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,9 @@ def archive() -> bytes:
 
 
 def database() -> bytes:
-    connection = sqlite3.connect(":memory:")
-    connection.execute("create table checkpoints (type, checkpoint)")
-    return connection.serialize()
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("create table checkpoints (type, checkpoint)")
+        return connection.serialize()
 
 
 CHOOSES = {

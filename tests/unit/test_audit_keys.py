@@ -187,7 +187,7 @@ def test_records_of_a_revoked_key_are_a_warning() -> None:
         ledger.save("a", n)
     for until in (anchor, None):
         keys = Keyring(NEW, revoked=Revoked(OLD, until=until))
-        assert lines(keys, ledger=ledger_with(keys, ledger.storage)) == [
+        assert lines(keys, ledger=ledger_with(keys, ledger.storage, anchor=InMemoryAnchor())) == [
             (
                 f"SP08 warning: 3 records of store invoices still name key {OLD.id}, which is"
                 " revoked. Those from before the theft count. Seal them anew under your key, with"

@@ -236,7 +236,7 @@ def test_a_base_whose_key_is_revoked_does_not_count(storage: Memory | Files) -> 
     for until in (frozen, None):
         keys = Keyring(KEY).rotated(new).revoking(KEY, until=until)
         with pytest.raises(KeyRevoked):
-            opened(storage, keys=keys).verify(THREAD)
+            opened(storage, InMemoryAnchor(), keys=keys).verify(THREAD)
 
 
 @pytest.mark.parametrize("keep", [1, 2])

@@ -227,7 +227,7 @@ def test_what_a_thief_wrote_is_not_sealed_anew(
     opened(storage).save(THREAD, {"n": 1_000_000})
     keys = KEYS.rotated(NEW).revoking(KEY, until=frozen)
     with pytest.raises(KeyRevoked, match="order-7 #4 is sealed by key"):
-        opened(storage, keys=keys).copy_to(new(target))
+        opened(storage, InMemoryAnchor(), keys=keys).copy_to(new(target))
     assert list(target.threads()) == []
 
 

@@ -157,26 +157,65 @@ def test_the_moving_anchor_is_no_point_of_revocation(tmp_path: Path) -> None:
         assert 'until=FileAnchor("anchor-before")' in refusal.value.do
 
 
-def test_without_an_anchor_the_point_of_revocation_stands_in_for_it(
+def test_a_point_of_revocation_needs_an_anchor() -> None:
+    """Without one, a thief could rewrite what is before the point, and cut it off there."""
+    keys = Keyring(SigningKey.generate()).revoking(KEY, until=InMemoryAnchor())
+    with pytest.raises(ConfigurationError, match="is revoked from a point on, and this ledger has"):
+        opened(Memory(), keys=keys)
+    opened(Memory(), keys=Keyring(SigningKey.generate()).revoking(KEY, until=None))
+
+
+def test_a_thiefs_record_over_an_anchored_tombstone_revives_nothing(
     storage: Memory | Files,
 ) -> None:
-    """A thief rewrites the thread shorter than the point, where the key still counted."""
-    frozen = InMemoryAnchor()
-    fill(opened(storage, frozen), 3)
-    thief = Memory()
-    fill(opened(thief), 2)
+    anchor, frozen = InMemoryAnchor(), InMemoryAnchor()
+    new = SigningKey.generate()
+    fill(opened(storage, anchor), 3)
+    head = anchor.read(STORE, THREAD)
+    assert head is not None
+    frozen.advance(STORE, THREAD, head)
+    kept = {n: storage.read(THREAD, n) for n in (1, 2, 3)}
+    keys = Keyring(new).revoking(KEY, until=frozen)
+    opened(storage, anchor, keys=keys).delete(THREAD)
+    storage.remove_base(THREAD)
+    for number, record in kept.items():
+        storage.put(THREAD, number, record)
+    storage.put(THREAD, 4, sealed_after(storage, head))
+    for use in (lambda it: it.load(THREAD, 2), lambda it: list(it.history(THREAD))):
+        with pytest.raises(SealBroken):
+            use(opened(storage, anchor, keys=keys))
+
+
+def test_a_base_stays_as_it_is_while_what_follows_does_not_verify(
+    storage: Memory | Files,
+) -> None:
+    """Or a refusal would leave a thief's base under the new key."""
+    frozen, anchor = InMemoryAnchor(), InMemoryAnchor()
+    fill(opened(storage, frozen), 5)
+    opened(storage, anchor).anchor_now(THREAD)
+    opened(storage, anchor).prune(THREAD, keep=3)
+    genuine, before = storage.read(THREAD, 4), storage.base(THREAD)
+    storage.put(THREAD, 4, b"broken")
     keys = Keyring(SigningKey.generate()).revoking(KEY, until=frozen)
-    assert opened(storage, keys=keys).verify(THREAD) == 3
-    for number in (1, 2):
-        storage.put(THREAD, number, thief.read(THREAD, number))
     with pytest.raises(SealError):
-        opened(storage, keys=keys).verify(THREAD)
-    storage.remove(THREAD, 3)
-    for use in USES:
-        with pytest.raises(RolledBack):
-            use(opened(storage, keys=keys))
+        opened(storage, anchor, keys=keys).accept_loss(THREAD)
+    assert storage.base(THREAD) == before
+    storage.put(THREAD, 4, genuine)
+    opened(storage, anchor, keys=keys).accept_loss(THREAD)
+    assert opened(storage, anchor, keys=keys).verify(THREAD) == 3
+
+
+def test_a_cut_off_end_is_told_before_a_base_that_does_not_count(
+    storage: Memory | Files,
+) -> None:
+    frozen, anchor = InMemoryAnchor(), InMemoryAnchor()
+    fill(opened(storage, frozen), 5)
+    opened(storage, anchor).anchor_now(THREAD)
+    opened(storage, anchor).prune(THREAD, keep=3)
+    storage.remove(THREAD, 5)
+    keys = Keyring(SigningKey.generate()).revoking(KEY, until=frozen)
     with pytest.raises(RolledBack):
-        opened(storage, keys=keys).verify(THREAD)
+        opened(storage, anchor, keys=keys).verify(THREAD)
 
 
 def test_a_thief_cannot_prune_once_the_key_is_revoked(storage: Memory | Files) -> None:

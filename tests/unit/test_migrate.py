@@ -179,14 +179,13 @@ def test_an_existing_thread_is_not_added_to(report: Path) -> None:
     with pytest.raises(Conflict) as refusal:
         migrate(states, ledger, report=report, allow_unsigned_migration=True)
     assert refusal.value.what == (
-        "order-7 exists in store invoices at #1, and this report did not begin it."
+        "order-7 exists in store invoices, and this report did not begin it."
     )
     assert [each.state for each in ledger.history("order-7")] == [{"amount": 42}]
     assert ledger.threads() == ["order-6", "order-7"]
     assert outcomes(report) == [
         ("order-6", 1, "begun"),
         ("order-6", 1, "sealed"),
-        ("order-7", 1, "begun"),
     ]
 
 
@@ -412,7 +411,7 @@ def test_a_second_folder_does_not_reach_into_a_run_that_goes_on(report: Path) ->
     migrate([Unsigned("order-7", 1)], ledger, report=report, allow_unsigned_migration=True)
     ledger.save("order-7", "the run")
     states = [Unsigned("order-7", 1), Unsigned("order-7", "not the run")]
-    with pytest.raises(Conflict, match="at #2, with another state"):
+    with pytest.raises(Conflict, match="another state at #2"):
         migrate(states, ledger, report=report, allow_unsigned_migration=True)
 
 
@@ -701,5 +700,7 @@ def test_a_thread_that_no_migration_began_is_not_added_to_even_if_its_states_agr
     ledger.save("order-7", {"amount": 42})
     states = [Unsigned("order-7", {"amount": 42}), Unsigned("order-7", {"amount": 5_000_000})]
     with pytest.raises(Conflict, match="this report did not begin it"):
+        migrate(states, ledger, report=report, allow_unsigned_migration=True)
+    with pytest.raises(Conflict, match="this report did not begin it"):  # nor at the second try
         migrate(states, ledger, report=report, allow_unsigned_migration=True)
     assert ledger.verify("order-7") == 1

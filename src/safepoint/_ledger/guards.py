@@ -158,13 +158,19 @@ def check_frozen(keys: Keyring, anchor: Any) -> None:
     """Refuse an anchor that moves as the point up to which a revoked key counts.
 
     Raises:
-        ConfigurationError: a key is revoked until the ledger's own anchor.
+        ConfigurationError: a key is revoked until the ledger's own anchor, or there is none.
     """
     for key in keys:
         revoked = keys.revoked(key.id)
         until = None if revoked is None else revoked.until
-        if until is None or anchor is None:
+        if until is None:
             continue
+        if anchor is None:
+            raise ConfigurationError(
+                f"Key {key.id} is revoked from a point on, and this ledger has no anchor.",
+                "Without one, a thief could rewrite what is before the point. Write Ledger(...,"
+                " anchor=FileAnchor(path)).",
+            )
         folder = _folder(anchor)
         if until is anchor or (folder is not None and folder == _folder(until)):
             raise ConfigurationError(

@@ -7,6 +7,7 @@ from typing import Final, cast
 
 from safepoint._ledger.guards import RETENTION, has_methods, storage_errors
 from safepoint._ledger.view import View
+from safepoint._ledger.walk import Span, check_span
 from safepoint.errors import ConfigurationError, KeyRevoked, NotFound
 from safepoint.header import Kind, Place
 from safepoint.seal import Opened, seal
@@ -41,12 +42,15 @@ def seal_base_anew(view: View, thread: str) -> None:
     """Put a base of our own key in the place of one whose key was revoked.
 
     Raises:
-        CheckpointError: the record that it stands before does not verify.
+        CheckpointError: what it stands before does not verify. It is left as it is then.
     """
     try:
         view.base(thread)
     except KeyRevoked:
-        cut(view, thread, view.first(thread))
+        first = view.first(thread)
+        previous = view.open(thread, first).header.previous
+        check_span(view, thread, Span(first, view.reach(thread, None), previous, None))
+        cut(view, thread, first)
 
 
 def cut(view: View, thread: str, first: int) -> int:

@@ -68,15 +68,7 @@ class View:
         Raises:
             AnchorError: it cannot be asked, or is the anchor of another store.
         """
-        if self.anchor is None:
-            return self._frozen(thread)
-        return head_in(self.anchor, self.store, thread)
-
-    def _frozen(self, thread: str) -> Head | None:
-        """Return how far the thread had come when a key was revoked, for want of an anchor."""
-        revoked = filter(None, (self.keys.revoked(key.id) for key in self.keys))
-        heads = (each.head(self.store, thread) for each in revoked)
-        return max(filter(None, heads), default=None)
+        return None if self.anchor is None else head_in(self.anchor, self.store, thread)
 
     def settled(self, thread: str, look: Callable[[Head | None], _T]) -> _T:
         """Ask the anchor, then look at the storage; again if a prune came between the two.
@@ -187,8 +179,12 @@ class View:
     def _refuse_ended(self, thread: str, number: int, anchored: Head | None) -> None:
         """However genuine an old record is: whether its thread was deleted, the end says."""
         if anchored is not None:
-            with suppress(KeyRevoked):  # what a thief wrote deletes nothing
+            try:
                 self._check_anchored(thread, anchored)
+            except KeyRevoked:
+                # What a thief wrote deletes nothing, if it is what was anchored, and not over it.
+                with suppress(KeyRevoked):
+                    self.open(thread, anchored.sequence, digest=anchored.digest)
         if number and (anchored is None or number > anchored.sequence):
             try:
                 end = self.open(thread, number)
@@ -211,19 +207,21 @@ class View:
         try:
             return self.open(thread, sequence)
         except NotFound:
+            if sequence > number:
+                raise
             base = self.base(thread)
-            if sequence > number or (base is not None and sequence < base.header.sequence):
+            if base is not None and sequence < base.header.sequence:
                 raise
             raise gone(thread, sequence) from None
 
-    def open(self, thread: str, sequence: int) -> Opened:
-        """Return one record, verified by its seal alone."""
+    def open(self, thread: str, sequence: int, *, digest: str | None = None) -> Opened:
+        """Return one record, verified by its seal alone, or by a digest that is known."""
         place = Place(self.store, thread, sequence)
         with storage_errors("read", str(place)):
             record = self.storage.read(thread, sequence)
             if type(record) is not bytes:
                 raise TypeError
-        return open_sealed(record, place, self.keys, limits=self.limits)
+        return open_sealed(record, place, self.keys, digest=digest, limits=self.limits)
 
     def base(self, thread: str) -> Opened | None:
         """Return what `prune` left of a thread's beginning, verified, or None if all is there.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from safepoint._ledger.guards import storage_errors
 from safepoint._ledger.view import ATTEMPTS, View, pruned_beyond
 from safepoint.chain import ANCHOR, check_follows, check_is, check_reaches
-from safepoint.errors import NotFound, RecordsMissing, ThreadDeleted, WrongPlace
+from safepoint.errors import NotFound, RecordsMissing, SealError, ThreadDeleted, WrongPlace
 from safepoint.header import Place
 from safepoint.heads import Head
 from safepoint.seal import Opened, open_sealed
@@ -48,7 +48,11 @@ def span_of(view: View, thread: str) -> Span:
 
 
 def _span(view: View, thread: str, anchored: Head | None) -> Span:
-    base = view.base(thread)
+    try:
+        base = view.base(thread)
+    except SealError:
+        view.reach(thread, anchored)  # that something was cut off matters more
+        raise
     head = view.reach(thread, anchored)
     if base is None:
         return Span(1, head, None, anchored)
@@ -90,6 +94,15 @@ def walk(
         yield opened
 
 
+def check_span(view: View, thread: str, span: Span, progress: Progress | None = None) -> int:
+    """Check each seal and each link of a span, and return how many records it has.
+
+    Raises:
+        CheckpointError: one does not verify.
+    """
+    return sum(1 for _ in _walk(view, thread, span, progress))
+
+
 def verify(
     view: View, thread: str, progress: Progress | None = None, *, every_signature: bool = False
 ) -> int:
@@ -116,7 +129,7 @@ def _verify(
     view: View, thread: str, span: Span, progress: Progress | None, *, every_signature: bool
 ) -> int:
     if every_signature or span.anchored is None:
-        return sum(1 for _ in _walk(view, thread, span, progress))
+        return check_span(view, thread, span, progress)
     with suppress(ThreadDeleted):  # what follows a tombstone is found below
         view.latest(thread, anew=True)
     digest = _walk_back(view, thread, span, span.anchored, progress)

@@ -27,7 +27,9 @@ class Revoked:
     """A key that somebody else may hold by now. What it sealed counts up to a point alone.
 
     A thief can sign anything, with any date. So the point is not a time: it is where each thread
-    stood, as an anchor saw it before the theft.
+    stood, as an anchor saw it before the theft. What is below the point is vouched for by the
+    ledger's own anchor; where that knows less of a thread than the point does, keep what you trust
+    with `Ledger.copy_to(..., up_to=before)`, which follows every link from the point.
 
     ```python
     from safepoint import Keyring, Revoked, SigningKey

@@ -29,7 +29,9 @@ class Report:
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | PLAIN
             self._descriptor = os.open(path, flags, 0o600)
-            self._begun = _earlier(self._descriptor)
+            self._begun, whole = _earlier(self._descriptor)
+            if not whole:  # a crash cut its last line short
+                os.write(self._descriptor, b"\n")
         except (OSError, ValueError) as error:
             raise self._refusal(error) from error
 
@@ -81,16 +83,21 @@ class Report:
         )
 
 
-def _earlier(descriptor: int) -> set[tuple[str, str]]:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return set()
-    with os.fdopen(os.dup(descriptor), "rb") as lines:
-        return {key for line in lines if (key := _begun(line)) is not None}
+def _earlier(descriptor: int) -> tuple[set[tuple[str, str]], bool]:
+    """Return which threads earlier runs began, and whether their last line is whole."""
+    begun, line = set(), b"\n"
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        with os.fdopen(os.dup(descriptor), "rb") as lines:
+            for line in lines:
+                begun.add(_begun(line))
+    return {key for key in begun if key is not None}, line.endswith(b"\n")
 
 
 def _begun(line: bytes) -> tuple[str, str] | None:
     try:
         entry = json.loads(line)
-        return (entry["store"], entry["thread"]) if entry["outcome"] == "begun" else None
+        if entry["outcome"] != "begun":
+            return None
+        return str(entry["store"]), str(entry["thread"])
     except (ValueError, TypeError, KeyError, RecursionError):
         return None  # cut short by a crash, or not of ours

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from safepoint.errors import ConfigurationError, Conflict, NotFound
+from safepoint.errors import ConfigurationError, Conflict, NotFound, ThreadDeleted
 from safepoint.ledger import Ledger
 from safepoint.migrate.report import Report
 from safepoint.migrate.unsigned import Unsigned, check_thread
@@ -91,18 +91,33 @@ def migrate(
                 "thread": thread,
                 "sequence": sequence,
             }
+            again = lines.has_begun(ledger.store, thread)
+            if sequence == 1 and not again:
+                _check_new(ledger, thread)
             lines.add(entry)
             lines.sync()
-            outcome, digest = _seal(
-                unsigned, ledger, sequence, again=lines.has_begun(ledger.store, thread)
-            )
+            outcome, digest = _seal(unsigned, ledger, sequence)
             sealed += outcome == "sealed"
             lines.add({**entry, "outcome": outcome, "digest": digest})
         lines.sync()
     return sealed
 
 
-def _seal(unsigned: Unsigned, ledger: Ledger, sequence: int, *, again: bool) -> tuple[str, str]:
+def _check_new(ledger: Ledger, thread: str) -> None:
+    try:
+        ledger.latest(thread)
+    except ThreadDeleted:
+        raise
+    except NotFound:
+        return
+    raise Conflict(
+        f"{thread} exists in store {ledger.store}, and this report did not begin it.",
+        "Nothing was overwritten. A migration only makes new threads: choose another name. To"
+        " finish one that was interrupted, name its report.",
+    )
+
+
+def _seal(unsigned: Unsigned, ledger: Ledger, sequence: int) -> tuple[str, str]:
     thread = unsigned.thread
     try:
         there = ledger.load(thread, sequence)
@@ -111,12 +126,9 @@ def _seal(unsigned: Unsigned, ledger: Ledger, sequence: int, *, again: bool) -> 
         return "sealed", saved.digest
     # As bytes: in Python 1, 1.0 and True are equal.
     encode = ledger.codec.encode
-    same = encode(there.state) == encode(unsigned.state) and there.app == unsigned.app
-    if not again or not same:
-        why = "with another state" if again else "and this report did not begin it"
+    if encode(there.state) != encode(unsigned.state) or there.app != unsigned.app:
         raise Conflict(
-            f"{thread} exists in store {ledger.store} at #{sequence}, {why}.",
-            "Nothing was overwritten. A migration only makes new threads: choose another name. To"
-            " finish one that was interrupted, name its report.",
+            f"{thread} exists in store {ledger.store}, with another state at #{sequence}.",
+            "Nothing was overwritten. A migration only makes new threads: choose another name.",
         )
     return "there already", there.digest
