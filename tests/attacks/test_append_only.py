@@ -192,6 +192,7 @@ def test_base_of_another_key_or_thread_is_refused(store: Path, tmp_path: Path) -
     ours.prune("account-8", keep=2)
     base = store / "account-7" / "base"
     base.write_bytes((tmp_path / "forged/account-7/base").read_bytes())
+    base.chmod(0o600)
     with pytest.raises(UnknownKey):
         ledger_at(store).verify("account-7")
     base.write_bytes((store / "account-8/base").read_bytes())
@@ -235,6 +236,7 @@ def test_tombstone_of_another_thread_is_refused(store: Path) -> None:
     ledger_at(store).delete("account-8")
     tombstone = record(store, 2, "account-8").read_bytes()
     record(store, 6).write_bytes(tombstone)
+    record(store, 6).chmod(0o600)
     with pytest.raises(WrongPlace, match="is the one of account-8 #2"):
         ledger_at(store).latest("account-7")
 

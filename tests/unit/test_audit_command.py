@@ -501,9 +501,10 @@ def test_nothing_on_disk_changes(deployed: Deployed, tmp_path: Path, out: Any) -
     """Not even what a crash left: a storage of one's own would remove that."""
     temp = deployed.state / ".tmp" / ("a" * 32)
     temp.write_bytes(b"safepoint/1 half")
+    temp.chmod(0o600)
     os.utime(temp, (0, 0))
-    (deployed.state / "empty").mkdir()
-    (tmp_path / "elsewhere").mkdir()
+    (deployed.state / "empty").mkdir(mode=0o700)
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
     before = listing(tmp_path)
     missing = [deployed.state / "none", tmp_path / "none"]
     assert out(deployed.anchored)[0] == 0

@@ -173,7 +173,8 @@ def test_the_implementation_opens_or_refuses_a_record(vector: Vector) -> None:
 
 def lay_out(vector: Vector, folder: Path) -> None:
     """Write a thread as the page says that the file storage keeps it."""
-    (folder / vector["thread"]).mkdir(parents=True, mode=0o700)
+    folder.mkdir(mode=0o700)
+    (folder / vector["thread"]).mkdir(mode=0o700)
     content = {f"{int(n):010d}.checkpoint": text for n, text in vector["records"].items()}
     if "base" in vector:
         content["base"] = f"{vector['base']['sequence']:010d}\n{vector['base']['record']}"
