@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from safepoint._ledger import guards, retention, transfer
+from safepoint._ledger import anchoring, guards, retention, transfer
 from safepoint._ledger.view import View, refuse_deleted
 from safepoint._ledger.walk import Progress, span_of, verify, walk
 from safepoint.anchor import Anchor
@@ -146,7 +146,7 @@ class Ledger:
         """
         check_name("thread", thread)
         if anchor is not None:
-            self._require_anchor()
+            anchoring.required(self._view)
             if anchor != "now":
                 raise ConfigurationError(
                     f"A save was given {quoted(anchor)} as anchor.", 'Write anchor="now".'
@@ -259,13 +259,7 @@ class Ledger:
             NotFound: the thread has no checkpoint.
             CheckpointError: the thread does not verify, or the anchor cannot be written.
         """
-        anchor = self._require_anchor()
-        self.verify(thread)
-        opened = self._view.latest(thread)
-        head = Head(opened.header.sequence, opened.digest)
-        with guards.anchor_errors("be moved for", thread):
-            anchor.advance(self.store, thread, head)
-        return head
+        return anchoring.anchor_now(self._view, check_name("thread", thread))
 
     def prune(self, thread: str, *, keep: int) -> int:
         """Verify a thread, then remove all but the newest `keep` checkpoints.
@@ -312,7 +306,7 @@ class Ledger:
         elif self.anchor is not None:
             self.anchor_now(thread)  # whoever wrote it may have died before this
         retention.cut(self._view, thread, opened.header.sequence)
-        return Head(opened.header.sequence, opened.digest)
+        return opened.head
 
     def copy_to(
         self,
@@ -380,22 +374,7 @@ class Ledger:
             ConfigurationError: there is no anchor, or it cannot be set back.
             CheckpointError: what is there does not verify.
         """
-        anchor = self._require_anchor()
-        rewind = getattr(anchor, "rewind", None)
-        if not callable(rewind):
-            raise ConfigurationError(
-                f"{type(anchor).__name__} cannot be set back.", "Do it where the anchor is kept."
-            )
-        before = self._view.anchored(check_name("thread", thread))
-        bare = View(self.storage, self.store, self.keys, None, self.codec.limits)
-        retention.seal_base_anew(bare, thread)
-        after = None
-        for opened in walk(bare, thread):
-            after = Head(opened.header.sequence, opened.digest)
-        with guards.anchor_errors("be set back for", thread):
-            rewind(self.store, thread, after)
-        self._view.forget(thread)
-        return before, after
+        return anchoring.accept_loss(self._view, check_name("thread", thread))
 
     def __repr__(self) -> str:
         anchor = "" if self.anchor is None else f", anchor={type(self.anchor).__name__}"
@@ -406,24 +385,16 @@ class Ledger:
         refuse_deleted(opened)
         return _checkpoint(opened, self.codec.decode(opened.payload))
 
-    def _require_anchor(self) -> Anchor:
-        if self.anchor is None:
-            raise ConfigurationError(
-                "This ledger has no anchor.", "Write Ledger(..., anchor=FileAnchor(path))."
-            )
-        return self.anchor
-
     def _append(
         self, thread: str, record: bytes, opened: Opened, anchored: Head | None, *, now: bool
     ) -> None:
-        head = Head(opened.header.sequence, opened.digest)
+        head = opened.head
         with guards.storage_errors("keep", thread):
             self.storage.append(thread, head.sequence, record)
         due = anchored is None or head.sequence - anchored.sequence >= self.anchor_every
         if self.anchor is not None and (now or due):
             try:
-                with guards.anchor_errors("be moved for", thread):
-                    self.anchor.advance(self.store, thread, head)
+                anchoring.move(self._view, thread, head)
             except Forked:
                 raise
             except CheckpointError as error:

@@ -29,6 +29,7 @@ from safepoint.errors import (
     WrongPlace,
 )
 from safepoint.header import Header, Kind, Place, digest_of
+from safepoint.heads import Head
 from safepoint.keys import Keyring, Revoked, SigningKey
 from safepoint.limits import DEFAULT_LIMITS, Limits
 
@@ -58,6 +59,11 @@ class Opened:
     digest: str
     key: str
     payload: bytes = field(repr=False)
+
+    @property
+    def head(self) -> Head:
+        """This record, as the end of its thread."""
+        return Head(self.header.sequence, self.digest)
 
 
 def seal(

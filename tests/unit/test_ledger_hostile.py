@@ -120,8 +120,12 @@ def test_a_record_that_goes_while_it_is_looked_for_is_missed() -> None:
     plain = Memory()
     fill(opened(plain, anchor), 3)
     storage._records, storage._heads = plain._records, plain._heads
-    with pytest.raises(RecordsMissing):
+    with pytest.raises(RecordsMissing) as refusal:
         opened(storage, anchor).latest(THREAD)
+    assert str(refusal.value) == (
+        "order-7 #3 is gone, and nothing signed says that it was pruned. Somebody removed it."
+        " Restore it from a copy that verifies."
+    )
 
 
 class Sly(bytes):

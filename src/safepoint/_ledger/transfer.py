@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from safepoint._ledger.guards import anchor_errors, storage_errors
+from safepoint._ledger.anchoring import move
+from safepoint._ledger.guards import storage_errors
 from safepoint._ledger.retention import retaining, statement
 from safepoint._ledger.view import View, head_in
 from safepoint._ledger.walk import Progress, walk
 from safepoint.errors import Conflict, NotFound
 from safepoint.header import Place
-from safepoint.heads import Head, Heads
+from safepoint.heads import Heads
 from safepoint.seal import Opened, reseal
 
 
@@ -38,10 +39,9 @@ def copy_thread(
             _put_first(target, thread, opened)
         else:
             _put(target, thread, opened)
-        last = Head(opened.header.sequence, opened.digest)
+        last = opened.head
     if count and target.anchor is not None:
-        with anchor_errors("be moved for", thread):
-            target.anchor.advance(target.store, thread, last)
+        move(target, thread, last)
     return count
 
 

@@ -124,7 +124,7 @@ class View:
             return seen.head, anchored  # this process made or verified it
         opened = self._end(thread, number, anchored)
         refuse_deleted(opened)
-        return Head(number, opened.digest), anchored
+        return opened.head, anchored
 
     def latest(self, thread: str, *, anew: bool = False) -> Opened:
         """Return the newest record, verified, as one that extends what the anchor has seen.
@@ -229,24 +229,27 @@ class View:
         Raises:
             CheckpointError: it does not verify.
         """
-        with storage_errors("read the base of", thread):
-            read_base = getattr(self.storage, "base", None)
-            if read_base is None:
-                return None
-            found = read_base(thread)
-            if found is None:
-                return None
-            first, record = found
-            if type(first) is not int or type(record) is not bytes:
-                raise TypeError
+        found = self._stored_base(thread)
+        if found is None:
+            return None
+        first, record = found
         place = Place(self.store, thread, first)
         return open_sealed(record, place, self.keys, base=True, limits=self.limits)
 
     def first(self, thread: str) -> int:
         """Return where the storage says that a thread begins, 1 if nothing was pruned."""
+        found = self._stored_base(thread)
+        return 1 if found is None else found[0]
+
+    def _stored_base(self, thread: str) -> tuple[int, bytes] | None:
         with storage_errors("read the base of", thread):
             found = getattr(self.storage, "base", lambda _: None)(thread)
-            return int(found[0]) if found else 1
+            if found is None:
+                return None
+            first, record = found
+            if type(first) is not int or type(record) is not bytes:
+                raise TypeError
+            return first, record
 
     def no_thread(self, thread: str) -> NotFound:
         """Say that there is no such thread."""
@@ -273,11 +276,10 @@ class View:
         seen = self._seen.get(thread)
         if seen is not None and seen.head.sequence == number:
             check_is(opened, seen.head, PROCESS)
-        head = Head(number, opened.digest)
-        if anchored is not None and (anew or seen != Seen(head, anchored)):
+        if anchored is not None and (anew or seen != Seen(opened.head, anchored)):
             self._check_extends(opened, anchored)
         if opened.header.kind == "state":
-            self.remember(thread, head, anchored)
+            self.remember(thread, opened.head, anchored)
         return opened
 
     def _check_extends(self, opened: Opened, anchored: Head) -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from safepoint._ledger.guards import storage_errors
-from safepoint._ledger.view import ATTEMPTS, View, pruned_beyond
+from safepoint._ledger.view import ATTEMPTS, View, gone, pruned_beyond
 from safepoint.chain import ANCHOR, check_follows, check_is, check_reaches
 from safepoint.errors import NotFound, RecordsMissing, SealError, ThreadDeleted, WrongPlace
 from safepoint.header import Place
@@ -212,7 +212,4 @@ def records(view: View, thread: str, sequences: range) -> Iterator[tuple[Place, 
             raise NotFound(
                 f"{thread} was pruned while it was read.", "Nothing is wrong: read it again."
             ) from error
-        raise RecordsMissing(
-            f"{thread} #{sequence} is gone, and later ones are there.",
-            "Somebody removed it. Restore it from a copy that verifies.",
-        ) from error
+        raise gone(thread, sequence) from error

@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
@@ -23,7 +22,7 @@ from safepoint.errors import (
 from safepoint.storage import _posix
 
 if sys.platform != "win32":
-    import fcntl
+    pass
 
 LOCK = ".lock"
 TEMP = ".next"
@@ -31,7 +30,6 @@ TEMP = ".next"
 _HELD = _posix.READ | os.O_RDWR | os.O_CREAT
 _WHAT = "The path of the anchor"
 _PATIENCE = 30.0
-_PAUSE = 0.001
 
 
 def absolute(path: object) -> str:
@@ -92,21 +90,16 @@ def locked(root: int, path: str) -> Iterator[None]:
     with _posix.opened(LOCK, _HELD, root) as fd:
         if stat.S_IMODE(os.fstat(fd).st_mode) != 0o600:
             os.fchmod(fd, 0o600)  # it is new, and the umask took bits that the next one needs
-        deadline = time.monotonic() + _PATIENCE
-        while not _posix.try_lock(fd):
-            if time.monotonic() > deadline:
-                raise AnchorUnavailable(
-                    f"Another process has held the lock of {shell(path)} for {_PATIENCE:g} s.",
-                    f"Find it, let it end, and try again: fuser -v {shell(f'{path}/{LOCK}')}",
-                )
-            time.sleep(_PAUSE)
+        if not _posix.wait_for_lock(fd, _PATIENCE):
+            raise AnchorUnavailable(
+                f"Another process has held the lock of {shell(path)} for {_PATIENCE:g} s.",
+                f"Find it, let it end, and try again: fuser -v {shell(f'{path}/{LOCK}')}",
+            )
         try:
             yield
         finally:
-            # Closing would not be enough if another thread has forked meanwhile: the child has
-            # the file open too, and would hold the lock for as long as it lives.
             with suppress(OSError):
-                fcntl.flock(fd, fcntl.LOCK_UN)
+                _posix.unlock(fd)
 
 
 def read(root: int, name: str, path: str, limit: int) -> bytes | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,7 +9,6 @@ from safepoint.errors import StorageUnavailable, shell
 from safepoint.storage import _posix
 
 _PATIENCE = 10.0
-_PAUSE = 0.002
 
 
 @contextmanager
@@ -26,14 +24,11 @@ def locked(fd: int, path: str) -> Iterator[None]:
     Raises:
         StorageUnavailable: somebody else has held it for too long.
     """
-    deadline = time.monotonic() + _PATIENCE
-    while not _posix.try_lock(fd):
-        if time.monotonic() > deadline:
-            raise StorageUnavailable(
-                f"Another process has held the lock on {shell(path)} for {_PATIENCE:g} s.",
-                f"Find it, let it end, and try again: fuser -v {shell(path)}",
-            )
-        time.sleep(_PAUSE)
+    if not _posix.wait_for_lock(fd, _PATIENCE):
+        raise StorageUnavailable(
+            f"Another process has held the lock on {shell(path)} for {_PATIENCE:g} s.",
+            f"Find it, let it end, and try again: fuser -v {shell(path)}",
+        )
     try:
         yield
     finally:

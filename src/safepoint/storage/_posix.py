@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -30,6 +31,7 @@ READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) |
 
 _KIND_AND_OTHERS = 0o170000 | stat.S_IWGRP | stat.S_IWOTH
 
+_PAUSE = 0.001
 _FULL = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 
 
@@ -191,6 +193,16 @@ def try_lock(fd: int) -> bool:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    return True
+
+
+def wait_for_lock(fd: int, patience: float) -> bool:
+    """Hold the file as soon as nobody else does. Return whether that was within so many seconds."""
+    deadline = time.monotonic() + patience
+    while not try_lock(fd):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_PAUSE)
     return True
 
 
