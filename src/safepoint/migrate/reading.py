@@ -78,7 +78,7 @@ def json_files(
 
 def _files(folder: str | os.PathLike[str]) -> list[Path]:
     try:
-        with os.scandir(folder) as entries:
+        with os.scandir(os.fspath(folder)) as entries:  # None would be the current folder
             found = sorted((e.name, e.is_dir()) for e in entries)
     except OSError as error:
         raise _unreadable(folder, error.strerror) from error
