@@ -6,6 +6,7 @@ CheckpointError
 ├── NotFound             no such checkpoint
 │   └── ThreadDeleted    deleted on purpose, by a signed record
 ├── Conflict             another writer took that sequence first
+├── NotOwner             another worker owns the thread
 ├── CodecError
 │   ├── EncodeError      the state holds what cannot be restored
 │   └── DecodeError      the bytes are not what this codec writes
@@ -28,7 +29,20 @@ CheckpointError
 │   ├── StorageFull      no room; nothing was saved
 │   └── StorageUnavailable
 ├── WorkflowError
-│   └── WorkflowMismatch the checkpoint belongs to a different workflow
+│   ├── WorkflowMismatch the checkpoint belongs to a different workflow
+│   └── MigrationFailed  the state could not be carried to this version
+├── ResumeError
+│   ├── ResumeRefused    the gate says no, and nobody can approve it
+│   ├── ApprovalNeeded   the gate wants a person's yes first
+│   └── ApprovalError
+│       ├── ApprovalMalformed
+│       ├── ApprovalUntrusted  unsigned, self-made, of an unknown or revoked key
+│       ├── ApprovalExpired    too late, or too early
+│       ├── ApprovalMismatch   genuine, but of something else
+│       └── ApprovalSpent      used before
+├── JournalError
+│   ├── JournalBroken    edited, reordered or cut
+│   └── JournalUnavailable
 └── ConfigurationError   an argument of the wrong kind
 ```
 
@@ -39,6 +53,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from typing import Any
 
 
 class CheckpointError(Exception):
@@ -72,6 +87,10 @@ class ThreadDeleted(NotFound):
 
 class Conflict(CheckpointError):
     """Another writer saved that sequence first. Nothing was overwritten."""
+
+
+class NotOwner(CheckpointError):
+    """Another worker owns the thread by now, or has owned it since. Nothing was saved."""
 
 
 class CodecError(CheckpointError):
@@ -164,6 +183,66 @@ class WorkflowError(CheckpointError):
 
 class WorkflowMismatch(WorkflowError):
     """The checkpoint was written by a different workflow, or by other steps."""
+
+
+class MigrationFailed(WorkflowError):
+    """A migration raised, or did not return a state. The checkpoint is as it was."""
+
+
+class ResumeError(CheckpointError):
+    """A run was not resumed. No step ran."""
+
+
+class ResumeRefused(ResumeError):
+    """The gate refused the resume for a reason that nobody can approve."""
+
+
+class ApprovalNeeded(ResumeError):
+    """The gate wants a person's approval first.
+
+    Attributes:
+        question: what to approve or deny, exactly: a `safepoint.approval.Question`.
+    """
+
+    def __init__(self, what: str, do: str, question: Any = None) -> None:
+        super().__init__(what, do)
+        self.question = question
+
+
+class ApprovalError(ResumeError):
+    """An approval does not count. Nothing was resumed."""
+
+
+class ApprovalMalformed(ApprovalError):
+    """The text is not an approval."""
+
+
+class ApprovalUntrusted(ApprovalError):
+    """The approval is not signed by an approver: unknown, revoked, forged, or the writer itself."""
+
+
+class ApprovalExpired(ApprovalError):
+    """The approval is not valid at this time: too late, or too early."""
+
+
+class ApprovalMismatch(ApprovalError):
+    """The approval is genuine, and of another thread, checkpoint, reason or argument."""
+
+
+class ApprovalSpent(ApprovalError):
+    """The approval was used before, or the thread moved on since it was given."""
+
+
+class JournalError(CheckpointError):
+    """The journal cannot vouch for what happened, so nothing goes on without it."""
+
+
+class JournalBroken(JournalError):
+    """A line of the journal was edited, moved or removed."""
+
+
+class JournalUnavailable(JournalError):
+    """The journal cannot be written or read right now. Nothing was done without it."""
 
 
 class ConfigurationError(CheckpointError, TypeError):

@@ -30,7 +30,7 @@ def check_name(kind: str, name: object) -> str:
     """
     if not isinstance(name, str) or not _NAME.match(name):
         raise InvalidId(
-            f"{quoted(name)} is not a {kind} name.",
+            f"{quoted(name)} is not {'an' if kind[0] in 'aeiou' else 'a'} {kind} name.",
             "Use 1 to 64 of a-z, 0-9, '-' and '_', and start with a letter or digit.",
         )
     if name in _DEVICES:
