@@ -23,7 +23,7 @@ def python(code: str, *arguments: str) -> str:
         check=False,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -238,9 +238,65 @@ def test_nobody_waits_for_ever_for_the_lock(
             f" Find it, let it end, and try again: fuser -v {root}/a"
         )
         assert tree(root) == before
-        storage.append("a", 10, b"a save needs no lock")
-        assert (storage.head("a"), storage.read("a", 1)) == (10, b"record 1")
+        with pytest.raises(StorageUnavailable) as refusal:
+            storage.append("a", 10, b"ten")
+        assert str(refusal.value) == (
+            f"Another process has held the lock on {root}/a for 0.02 s."
+            f" Find it, let it end, and try again: fuser -v {root}/a"
+        )
+        assert tree(root) == before
+        assert (storage.head("a"), storage.read("a", 1)) == (9, b"record 1"), "a read needs none"
+    storage.append("a", 10, b"ten")
     assert storage.prune("a", 5, b"base") == 4
+
+
+def test_saves_share_the_lock(storage: FileCheckpointStorage, root: Path) -> None:
+    """Several at once do not wait for each other; the link decides between them."""
+    fill(storage, root, 9)
+    with folder(root / "a") as held:
+        assert _posix.try_lock(held, shared=True)
+        storage.append("a", 10, b"ten")
+    assert storage.head("a") == 10
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_refused(
+    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    fill(storage, root, 9)
+    before = tree(root)
+
+    def refuse(fd: int, patience: float, *, shared: bool = False) -> bool:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(_posix, "wait_for_lock", refuse)
+    for change in (
+        lambda: storage.append("a", 10, b"ten"),
+        lambda: storage.prune("a", 5, b"base"),
+        lambda: storage.acquire("a", "worker-a", 60),
+    ):
+        with pytest.raises(StorageUnavailable) as refusal:
+            change()
+        assert str(refusal.value) == (
+            f"The file system of {root}/a cannot lock a folder."
+            " Name a folder on a local file system such as ext4, XFS or APFS."
+        )
+    assert tree(root) == before
+
+
+def test_a_lock_that_fails_for_another_reason_is_no_question_of_the_file_system(
+    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int, patience: float, *, shared: bool = False) -> bool:
+        raise OSError(errno.EIO, "failed")
+
+    monkeypatch.setattr(_posix, "wait_for_lock", refuse)
+    with pytest.raises(StorageUnavailable) as refusal:
+        storage.append("a", 1, b"one")
+    assert str(refusal.value) == (
+        f"The system could not save to {root} (EIO), so nothing was saved."
+        " Look at the system's log for the cause before you try again."
+    )
 
 
 def test_a_forked_child_does_not_keep_the_lock(storage: FileCheckpointStorage, root: Path) -> None:
@@ -271,19 +327,19 @@ def test_a_forked_child_does_not_keep_the_lock(storage: FileCheckpointStorage, r
 def test_a_save_that_is_overtaken_by_a_prune_is_told(
     storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its place is taken, and pruned, and free again, all before it links: it must not count."""
+    """Its place is taken, and pruned, and free again, all while it writes: it must not count."""
     storage.append("a", 1, b"one")
     other = FileCheckpointStorage(root)
-    real = os.link
+    real = os.write
 
-    def link(*args: Any, **options: Any) -> None:
+    def write(*args: Any) -> int:
         monkeypatch.undo()
         other.append("a", 2, b"theirs")
         other.append("a", 3, b"three")
         other.prune("a", 3, b"base")
-        real(*args, **options)
+        return real(*args)
 
-    monkeypatch.setattr(os, "link", link)
+    monkeypatch.setattr(os, "write", write)
     with pytest.raises(Conflict, match="had a checkpoint 2, and begins at 3 by now"):
         storage.append("a", 2, b"ours")
     assert tree(root) == [".tmp", "a", "a/0000000003.checkpoint", "a/base"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safepoint.storage.base import CheckpointStorage, RetentionStorage
+from safepoint.storage.base import CheckpointStorage, LeasingStorage, RetentionStorage
 from safepoint.storage.file import FileCheckpointStorage
 from safepoint.storage.memory import InMemoryCheckpointStorage
 
@@ -10,5 +10,6 @@ __all__ = [
     "CheckpointStorage",
     "FileCheckpointStorage",
     "InMemoryCheckpointStorage",
+    "LeasingStorage",
     "RetentionStorage",
 ]

@@ -187,19 +187,21 @@ def write_all(fd: int, record: bytes) -> None:
         rest = rest[written:]
 
 
-def try_lock(fd: int) -> bool:
-    """Hold the file if nobody does."""
+def try_lock(fd: int, *, shared: bool = False) -> bool:
+    """Hold the file if nobody does, or if all who do share it."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
-def wait_for_lock(fd: int, patience: float) -> bool:
+def wait_for_lock(fd: int, patience: float, *, shared: bool = False) -> bool:
     """Hold the file as soon as nobody else does. Return whether that was within so many seconds."""
+    if try_lock(fd, shared=shared):
+        return True
     deadline = time.monotonic() + patience
-    while not try_lock(fd):
+    while not try_lock(fd, shared=shared):
         if time.monotonic() > deadline:
             return False
         time.sleep(_PAUSE)

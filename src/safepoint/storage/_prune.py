@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from safepoint.storage._lock import locked
 from safepoint.storage._record import missing
-from safepoint.storage._temps import Lost, written
+from safepoint.storage._temps import replace
 from safepoint.storage._thread import BASE, ThreadFolder, base_content
 
 
@@ -42,7 +42,7 @@ def prune(thread: ThreadFolder, first: int, base: bytes, *, temps: int) -> int:
         # Written again even if it stays: whoever wrote it may have died, or failed, before it was
         # on disk, and without it the records below are the thread.
         if present != (first, base) or below:
-            _replace(thread, base_content(first, base), temps)
+            replace(base_content(first, base), BASE, thread.fd, temps)
     removed = 0
     for sequence in below:
         with suppress(FileNotFoundError):
@@ -51,12 +51,3 @@ def prune(thread: ThreadFolder, first: int, base: bytes, *, temps: int) -> int:
     if removed:
         os.fsync(thread.fd)
     return removed
-
-
-def _replace(thread: ThreadFolder, content: bytes, temps: int) -> None:
-    with written(content, temps) as temp:
-        try:
-            os.rename(temp, BASE, src_dir_fd=temps, dst_dir_fd=thread.fd)
-        except FileNotFoundError:
-            raise Lost from None
-        os.fsync(thread.fd)

@@ -15,7 +15,15 @@ from safepoint.storage._thread import ThreadFolder, file_name
 _NO_LINKS = frozenset([errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS])
 
 
-def publish(thread: ThreadFolder, sequence: int, record: bytes, *, temps: int, seen: int) -> None:
+def publish(
+    thread: ThreadFolder,
+    sequence: int,
+    record: bytes,
+    *,
+    temps: int,
+    seen: int,
+    fence: int | None = None,
+) -> None:
     """Make `record` appear at `sequence`, whole, on disk, and never over another.
 
     Args:
@@ -24,48 +32,49 @@ def publish(thread: ThreadFolder, sequence: int, record: bytes, *, temps: int, s
         record: the bytes.
         temps: the folder for files on their way in; on the same file system.
         seen: the head of the thread as this process last saw it.
+        fence: the token of the lease under which this is saved, or None.
 
     Raises:
         Lost: another process took the temporary file for a left-over. Nothing happened.
         Conflict: the place is taken, or the thread begins behind it by now.
+        NotOwner: the thread has an owner with another token, or the token is of no owner.
         RecordsMissing: a record next to it is gone.
         RecordMalformed: the base of the thread does not say where it begins.
-        StorageUnavailable: the file system has no hard links, or fails half-way.
+        StorageUnavailable: the lease is malformed, another process holds the lock, or the file
+            system has no hard links or fails half-way.
         OSError: any other step failed. Nothing is left behind.
     """
-    _check_free(thread, sequence)
     if sequence == 1 or not thread.exists(sequence - 1):
         # Not only if the folder is new: whoever made it may have died before this line.
         os.fsync(thread.root)
     with written(record, temps) as temp:
-        _link(thread, sequence, temp, temps)
+        linked = False
         try:
-            _check_follows(thread, sequence, seen)
+            # Whoever changes the lease, moves the base or takes a record back holds this lock
+            # alone, so what was looked at is still so when the record appears.
+            with locked(thread.fd, thread.path, shared=True):
+                thread.ownership().check_fence(fence)
+                _check_place(thread, sequence, seen)
+                _link(thread, sequence, temp, temps)
+                linked = True
             os.fsync(thread.fd)
         except BaseException:
-            _withdraw(thread, sequence, temp, temps)
+            if linked:
+                _withdraw(thread, sequence)
             raise
 
 
-def _check_free(thread: ThreadFolder, sequence: int) -> None:
-    """Refuse a place that must not be filled: below the base, or in a gap."""
-    hollow = thread.exists(sequence + 1) and not thread.exists(sequence)
-    # Asked last: a base moves before the records below it go, so what prune removed shows here.
+def _check_place(thread: ThreadFolder, sequence: int, seen: int) -> None:
+    """Refuse a place that must not be filled: below the base, in a gap, or after one that went."""
     first = thread.first()
     if sequence < first:
         raise taken(thread.name, sequence, first)
-    if hollow:
+    if thread.exists(sequence + 1) and not thread.exists(sequence):
         raise gap(thread.name, sequence, sequence + 1)
-
-
-def _check_follows(thread: ThreadFolder, sequence: int, seen: int) -> None:
-    """Refuse a record that was linked after one that is gone, or after the thread moved on."""
     before = sequence - 1
-    gone = seen >= before > 0 and not thread.exists(before)
-    first = thread.first()
-    if sequence < first:
-        raise taken(thread.name, sequence, first)
-    if gone and before >= first:
+    expected = seen >= before >= max(first, 1)
+    # If the place is taken, the link says so, which matters more.
+    if expected and not thread.exists(before) and not thread.exists(sequence):
         raise withdrawn(thread.name, before)
 
 
@@ -87,13 +96,11 @@ def _link(thread: ThreadFolder, sequence: int, temp: str, temps: int) -> None:
         ) from error
 
 
-def _withdraw(thread: ThreadFolder, sequence: int, temp: str, temps: int) -> None:
+def _withdraw(thread: ThreadFolder, sequence: int) -> None:
     """Take back a record that was not acknowledged, unless somebody has built on it already.
 
-    Another writer may link the next one between the question and the removal. Then one of the two
-    notices: that writer, who looks for its predecessor after the link, or this one, who asks again
-    after the removal and puts the record back. The lock keeps `prune` from beginning the thread
-    with it meanwhile.
+    The lock keeps others from building on it meanwhile: from linking the next one, and from
+    beginning the thread with it.
     """
     name = file_name(sequence)
     cause: Exception | None = None
@@ -102,9 +109,7 @@ def _withdraw(thread: ThreadFolder, sequence: int, temp: str, temps: int) -> Non
             if not _built_on(thread, sequence):
                 with suppress(FileNotFoundError):
                     thread.remove(sequence)
-                if not _built_on(thread, sequence):
-                    return
-                os.link(temp, name, src_dir_fd=temps, dst_dir_fd=thread.fd)
+                return
     except (OSError, CheckpointError) as error:
         cause = error
     raise StorageUnavailable(

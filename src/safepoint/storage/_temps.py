@@ -47,6 +47,21 @@ def written(content: bytes, temps: int) -> Iterator[str]:
                 os.unlink(temp, dir_fd=temps)
 
 
+def replace(content: bytes, name: str, folder: int, temps: int) -> None:
+    """Put a file in the place of another, whole and on disk.
+
+    Raises:
+        Lost: as `written`. Nothing happened.
+        OSError: a step failed. If it was the last, the sync of the folder, the new file is there.
+    """
+    with written(content, temps) as temp:
+        try:
+            os.rename(temp, name, src_dir_fd=temps, dst_dir_fd=folder)
+        except FileNotFoundError:
+            raise Lost from None
+        os.fsync(folder)
+
+
 def clean(temps: int) -> None:
     """Remove what crashed writers left in `temps`. A living writer holds a lock on its own."""
     with os.scandir(temps) as entries:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Self
 
 from safepoint.errors import LimitExceeded, shell
+from safepoint.lease import Ownership
 from safepoint.location import enforce, hard_link_refusals
 from safepoint.storage import _posix
+from safepoint.storage._lease import LEASE, LIMIT, read_lease
 from safepoint.storage._record import malformed_base
 
 BASE = "base"
@@ -106,6 +109,19 @@ class ThreadFolder:
         except FileNotFoundError:
             return None
         return self._first_of(content[:_FIRST_BYTES]), content[_FIRST_BYTES:]
+
+    def ownership(self) -> Ownership:
+        """Return what the thread's folder says of its leases.
+
+        Raises:
+            StorageUnavailable: what lies there says nothing of the kind.
+            UnsafeLocation: it is not a file that only this user can write.
+        """
+        try:
+            text = self._read(LEASE, sys.maxsize, LIMIT)
+        except FileNotFoundError:
+            return Ownership(self.name)
+        return read_lease(f"{self.path}/{LEASE}", self.name, text)
 
     def _first_of(self, line: bytes) -> int:
         found = _FIRST.match(line)

@@ -1,9 +1,12 @@
-"""What a storage is: four methods over bytes, and three more if it can forget."""
+"""What a storage is: four methods over bytes, three more if it can forget, six if it can lease."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Protocol
+
+from safepoint.lease import Lease
 
 
 class CheckpointStorage(Protocol):
@@ -64,3 +67,53 @@ class RetentionStorage(CheckpointStorage, Protocol):
         Raises:
             NotFound: one of them is not there. Those before it were already handed out.
         """
+
+
+class LeasingStorage(CheckpointStorage, Protocol):
+    """A storage that knows which worker owns a thread, and takes records of that one alone.
+
+    A token is one higher than the one before it, whatever became of that lease: expired, released,
+    or lost in a crash. Hand it out once it is durable. Compare it and keep the record in one step:
+    if a new token goes out between the two, a worker that slept overwrites the work of another.
+    """
+
+    def append(
+        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
+    ) -> None:
+        """Keep `record` at `(thread, sequence)`, durably, and never over another one.
+
+        Raises:
+            Conflict: there is a record already.
+            NotOwner: the thread has an owner whose token is not `fence`, be the lease expired or
+                not; or it has none, and `fence` is not None.
+        """
+
+    def acquire(self, thread: str, owner: str, seconds: float) -> Lease:
+        """Let a worker own a thread, with a new token, also if it owned the thread before.
+
+        Raises:
+            NotOwner: another worker owns it, and its lease has not expired.
+        """
+
+    def acquire_at_time(self, thread: str, owner: str, seconds: float, now: datetime) -> Lease:
+        """Do as `acquire` does, with the time that you give."""
+
+    def renew(self, lease: Lease, seconds: float) -> Lease:
+        """Let a lease end so many seconds from now. Its token stays.
+
+        Raises:
+            NotOwner: it was released, or another one took its place.
+        """
+
+    def renew_at_time(self, lease: Lease, seconds: float, now: datetime) -> Lease:
+        """Do as `renew` does, with the time that you give."""
+
+    def release(self, lease: Lease) -> None:
+        """Let a thread be free.
+
+        Raises:
+            NotOwner: another one took its place.
+        """
+
+    def lease(self, thread: str) -> Lease | None:
+        """Return the lease that counts for a thread, also if it has expired; None if it is free."""

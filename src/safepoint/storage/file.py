@@ -5,24 +5,30 @@
         <thread>/
             0000000001.checkpoint  published by link(2), never changed afterwards
             base                   what `prune` left: the first sequence that is kept, and a record
+            lease                  who owns the thread, until when, and the highest token so far
 
 A record is written under a random name, synced, and then linked to its own name, which fails if
-that name exists. So a record is absent or whole, and one writer wins.
+that name exists. So a record is absent or whole, and one writer wins. The link is made under a lock
+on the thread's folder, and so is a change of its lease, so that none comes between the look at the
+token and the link.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from safepoint.errors import ConfigurationError
 from safepoint.ids import check_name, check_sequence
+from safepoint.lease import Ownership, check_token
 from safepoint.limits import DEFAULT_LIMITS, Limits
 from safepoint.location import absolute
 from safepoint.storage import _posix
 from safepoint.storage._head import find_head
+from safepoint.storage._leasing import Leasing
+from safepoint.storage._own import change_ownership
 from safepoint.storage._prune import prune
 from safepoint.storage._publish import publish
 from safepoint.storage._record import frozen, missing, span, too_large
@@ -34,12 +40,15 @@ __all__ = ["RECORD_NAME", "TEMPS", "FileCheckpointStorage", "is_thread"]
 _REMEMBERED = 10_000
 
 
-class FileCheckpointStorage:
+class FileCheckpointStorage(Leasing):
     """Keeps each record in a file of its own, below a folder that you name.
 
     The folder is created with mode 0700 if it is missing; its parents are not. A place where
     somebody else could change the files is refused; the folder itself is looked at again at each
     later call. Any number of processes may share it. No file stays open between calls.
+
+    A lease keeps honest workers out of each other's way. Whoever can write the folder can edit the
+    file in which it is kept.
 
     Args:
         storage_path: the folder. There is no default: where state lives is your decision.
@@ -74,21 +83,34 @@ class FileCheckpointStorage:
         """The folder: absolute, with the links above it resolved."""
         return Path(self._store.path)
 
-    def append(self, thread: str, sequence: int, record: bytes) -> None:
+    def append(
+        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
+    ) -> None:
         """Keep `record` at `(thread, sequence)`: on disk when this returns, never over another.
+
+        Args:
+            thread: the thread.
+            sequence: the place of the record in it.
+            record: the bytes.
+            fence: the token of the lease under which you save; None if the thread is not leased.
 
         Raises:
             InvalidId: the thread or the sequence is outside the grammar.
             EncodeError: the record is not bytes.
             LimitExceeded: the record is too large.
+            ConfigurationError: the fence is not a token.
             Conflict: there is a record already, or there was one before the thread was pruned.
+            NotOwner: the thread has an owner with another token, or the fence is of no owner.
             RecordsMissing: a record next to it is gone.
             StorageFull: there is no room. Nothing was saved.
             UnsafeLocation: others could change what is stored there.
-            StorageUnavailable: the folder is gone, closed, or the disk fails.
+            StorageUnavailable: the folder is gone, closed or locked, the file of its lease is
+                malformed, or the disk fails.
         """
         check_name("thread", thread)
         check_sequence(sequence)
+        if fence is not None:
+            check_token(fence)
         data = self._sized(record)
         seen = self._heads.get(thread, 0)
 
@@ -97,7 +119,7 @@ class FileCheckpointStorage:
                 self._store.thread(thread, create=True) as folder,
                 self._store.temps(folder.root) as temps,
             ):
-                publish(folder, sequence, data, temps=temps, seen=seen)
+                publish(folder, sequence, data, temps=temps, seen=seen, fence=fence)
 
         with _posix.translated("save to", self._store.path):
             self._store.persist("saved", save)
@@ -226,6 +248,28 @@ class FileCheckpointStorage:
                 were handed out.
         """
         return self._scan(check_name("thread", thread), span(first, last))
+
+    def _ownership(self, thread: str) -> Ownership:
+        with (
+            _posix.translated("read from", self._store.path),
+            suppress(Absent),
+            self._store.thread(thread) as folder,
+        ):
+            return folder.ownership()
+        return Ownership(thread)
+
+    def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
+        def change() -> Ownership:
+            try:
+                opened = self._store.thread(thread)
+            except Absent:
+                step(Ownership(thread))  # what is refused makes no folder
+                opened = self._store.thread(thread, create=True)
+            with opened as folder, self._store.temps(folder.root) as temps:
+                return change_ownership(folder, step, temps=temps)
+
+        with _posix.translated("save to", self._store.path):
+            return self._store.persist("saved", change)
 
     def _scan(self, thread: str, sequences: range) -> Iterator[bytes]:
         with _posix.translated("read from", self._store.path):

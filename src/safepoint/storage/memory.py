@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import Lock
 
 from safepoint.ids import check_name, check_sequence
+from safepoint.lease import Ownership, check_token
+from safepoint.storage._leasing import Leasing
 from safepoint.storage._record import frozen, missing, span, taken
 
 
-class InMemoryCheckpointStorage:
+class InMemoryCheckpointStorage(Leasing):
     """Keeps records in this process, as bytes, until it ends.
 
     It holds copies, so that changing a buffer after `append` changes nothing stored. Several
@@ -24,22 +26,36 @@ class InMemoryCheckpointStorage:
         self._records: dict[str, dict[int, bytes]] = {}
         self._heads: dict[str, int] = {}
         self._bases: dict[str, tuple[int, bytes]] = {}
+        self._owners: dict[str, Ownership] = {}
 
     def __repr__(self) -> str:
         return f"InMemoryCheckpointStorage(<{len(self._heads)} threads>)"
 
-    def append(self, thread: str, sequence: int, record: bytes) -> None:
+    def append(
+        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
+    ) -> None:
         """Keep a copy of `record` at `(thread, sequence)`, never over another one.
+
+        Args:
+            thread: the thread.
+            sequence: the place of the record in it.
+            record: the bytes.
+            fence: the token of the lease under which you save; None if the thread is not leased.
 
         Raises:
             InvalidId: the thread or the sequence is outside the grammar.
             EncodeError: the record is not bytes.
+            ConfigurationError: the fence is not a token.
             Conflict: there is a record already, or there was one before the thread was pruned.
+            NotOwner: the thread has an owner with another token, or the fence is of no owner.
         """
         check_name("thread", thread)
         check_sequence(sequence)
+        if fence is not None:
+            check_token(fence)
         copy = frozen(record)
         with self._lock:
+            self._owners.get(thread, Ownership(thread)).check_fence(fence)
             first = self._first(thread)
             if sequence < first or sequence in self._records.get(thread, ()):
                 raise taken(thread, sequence, first)
@@ -118,6 +134,16 @@ class InMemoryCheckpointStorage:
         """
         check_name("thread", thread)
         return (self.read(thread, sequence) for sequence in span(first, last))
+
+    def _ownership(self, thread: str) -> Ownership:
+        with self._lock:
+            return self._owners.get(thread, Ownership(thread))
+
+    def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
+        with self._lock:
+            after = step(self._owners.get(thread, Ownership(thread)))
+            self._owners[thread] = after
+            return after
 
     def _first(self, thread: str) -> int:
         return self._bases[thread][0] if thread in self._bases else 0
