@@ -7,8 +7,11 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from safepoint._ledger import anchoring, guards, retention, transfer
+from safepoint._ledger.noting import READING, Notes
+from safepoint._ledger.owning import Owned, Owner
 from safepoint._ledger.view import View, refuse_deleted
 from safepoint._ledger.walk import Progress, span_of, verify, walk
+from safepoint._ledger.walk import linked as walk_back
 from safepoint.anchor import Anchor
 from safepoint.checkpoint import Checkpoint
 from safepoint.codec import Codec
@@ -18,11 +21,13 @@ from safepoint.errors import (
     ConfigurationError,
     Conflict,
     Forked,
+    KeyRefused,
     quoted,
 )
 from safepoint.header import Place
 from safepoint.heads import Head, Heads
 from safepoint.ids import check_name, check_sequence
+from safepoint.journal import Actor, Journal
 from safepoint.keys import Keyring
 from safepoint.seal import Opened, seal
 from safepoint.storage.base import CheckpointStorage
@@ -55,9 +60,13 @@ class Ledger:
             one, nobody notices that the newest checkpoints were cut off.
         anchor_every: after how many checkpoints a save moves the anchor. What is newer than the
             anchor could be cut off unnoticed.
+        journal: where each save and each refusal is written down. If it cannot be written, nothing
+            is saved.
+        actor: who acts, for the journal; the user of this process if you leave it out.
 
     Raises:
-        ConfigurationError: an argument is of the wrong kind, or storage and anchor are one place.
+        ConfigurationError: an argument is of the wrong kind, or the anchor or the journal is in one
+            place with the storage.
         InvalidId: `store` is outside the grammar.
         KeyRefused: a key lies inside the storage folder.
     """
@@ -71,6 +80,8 @@ class Ledger:
         codec: Codec | None = None,
         anchor: Anchor | None = None,
         anchor_every: int = 1,
+        journal: Journal | None = None,
+        actor: Actor | None = None,
     ) -> None:
         guards.check_kind("keys", keys, Keyring, "Keyring(SigningKey.from_file(path))")
         guards.check_kind("codec", codec, (Codec, type(None)), "Codec([Invoice])")
@@ -80,12 +91,19 @@ class Ledger:
         )
         if anchor is not None:
             guards.check_methods("an anchor", anchor, guards.ANCHOR, "FileAnchor(anchor_path)")
-        guards.check_apart(storage, keys, anchor)
+        if journal is not None:
+            guards.check_methods(
+                "a journal", journal, guards.JOURNAL, "FileJournal(path, keys=...)"
+            )
+        guards.check_kind("actor", actor, (Actor, type(None)), 'Actor("worker-1", "its login")')
+        guards.check_apart(storage, keys, anchor, journal)
         guards.check_frozen(keys, anchor)
         self.codec: Final = codec if codec is not None else Codec()
         self.anchor_every: Final = anchor_every
         limits = self.codec.limits
         self._view = View(storage, check_name("store", store), keys, anchor, limits)
+        self._notes = Notes(journal, actor, store)
+        self._owner = Owner(storage, self._notes)
 
     @property
     def storage(self) -> CheckpointStorage:
@@ -106,6 +124,16 @@ class Ledger:
     def anchor(self) -> Anchor | None:
         """What remembers the head of each thread."""
         return self._view.anchor
+
+    @property
+    def journal(self) -> Journal | None:
+        """Where it is written down what this ledger does."""
+        return self._notes.journal
+
+    @property
+    def actor(self) -> Actor | None:
+        """Who acts, for the journal."""
+        return self._notes.actor
 
     def save(
         self,
@@ -141,6 +169,8 @@ class Ledger:
                 at one that it saved itself.
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
             StorageError: the storage refused. Nothing was saved.
+            NotOwner: another worker owns the thread.
+            JournalError: the journal cannot be written. Nothing was saved.
             AnchorUnavailable: the anchor cannot be read, and nothing was saved; or it cannot be
                 written, and the message says that the checkpoint is saved.
         """
@@ -156,31 +186,39 @@ class Ledger:
                 f"A save was given {type(after).__name__} as after.",
                 "Write after=checkpoint.sequence, or after=0 for a new thread.",
             )
-        payload = self.codec.encode(state)
-        head, anchored = self._view.tip(thread)
-        number = head.sequence if head else 0
-        if after is not None and after != number:
-            raise Conflict(
-                f"{thread} is at #{number}, and this save builds on #{quoted(after)}.",
-                "Nothing was overwritten. Load the latest, and decide again.",
+        with self._notes.watching("save", thread):
+            payload = self.codec.encode(state)
+            head, anchored = self._view.tip(thread)
+            number = head.sequence if head else 0
+            if after is not None and after != number:
+                raise Conflict(
+                    f"{thread} is at #{number}, and this save builds on #{quoted(after)}.",
+                    "Nothing was overwritten. Load the latest, and decide again.",
+                )
+            record, opened = seal(
+                payload,
+                Place(self.store, thread, number + 1),
+                self.keys.signing,
+                created=datetime.now(UTC),
+                previous=head.digest if head else None,
+                app=app,
+                tools=tools,
             )
-        record, opened = seal(
-            payload,
-            Place(self.store, thread, number + 1),
-            self.keys.signing,
-            created=datetime.now(UTC),
-            previous=head.digest if head else None,
-            app=app,
-            tools=tools,
-        )
-        self._append(thread, record, opened, anchored, now=anchor == "now")
+            self._notes.write("save", "intended", thread, opened.head)
+            self._append(thread, record, opened, anchored, now=anchor == "now")
         return _checkpoint(opened, state)
 
-    def load(self, thread: str, sequence: int) -> Checkpoint:
+    def load(self, thread: str, sequence: int, *, linked: bool = False) -> Checkpoint:
         """Return the checkpoint at `sequence`, verified.
 
         An old one is verified by its own seal. A thief of the key can rewrite it: `verify` and
         `history` notice, because they follow every link.
+
+        Args:
+            thread: the thread.
+            sequence: which of its checkpoints.
+            linked: follow the links from the newest checkpoint back to this one, too. It costs a
+                read of each one between.
 
         Raises:
             InvalidId: the thread or the sequence is outside its grammar.
@@ -190,8 +228,11 @@ class Ledger:
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
             DecodeError: it holds a type that this ledger's codec does not know.
         """
-        opened = self._view.at(check_name("thread", thread), check_sequence(sequence))
-        return self._decoded(opened)
+        check_name("thread", thread)
+        check_sequence(sequence)
+        with self._notes.watching("verify", thread, quiet=READING):
+            found = walk_back(self._view, thread, sequence) if linked else None
+            return self._decoded(found or self._view.at(thread, sequence))
 
     def latest(self, thread: str) -> Checkpoint:
         """Return the newest checkpoint, verified. It never falls back to an older one.
@@ -201,7 +242,9 @@ class Ledger:
             SealError: the newest one does not verify.
             AnchorError: it does not extend what the anchor has seen, or that cannot be asked.
         """
-        return self._decoded(self._view.latest(check_name("thread", thread)))
+        check_name("thread", thread)
+        with self._notes.watching("verify", thread, quiet=READING):
+            return self._decoded(self._view.latest(thread))
 
     def history(self, thread: str) -> Iterator[Checkpoint]:
         """Return each checkpoint, oldest first, after its seal and its link were verified.
@@ -212,9 +255,10 @@ class Ledger:
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
         """
         check_name("thread", thread)
-        self._view.refuse_ended(thread)  # a tombstone comes last, and must be heard first
-        for opened in walk(self._view, thread):
-            yield self._decoded(opened)
+        with self._notes.watching("verify", thread, quiet=READING):
+            self._view.refuse_ended(thread)  # a tombstone comes last, and must be heard first
+            for opened in walk(self._view, thread):
+                yield self._decoded(opened)
 
     def verify(
         self, thread: str, *, progress: Progress | None = None, every_signature: bool = False
@@ -237,7 +281,8 @@ class Ledger:
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
         """
         check_name("thread", thread)
-        return verify(self._view, thread, progress, every_signature=every_signature)
+        with self._notes.watching("verify", thread):
+            return verify(self._view, thread, progress, every_signature=every_signature)
 
     def threads(self) -> list[str]:
         """Return the names of the threads that the storage has or the anchor knows, sorted.
@@ -259,7 +304,21 @@ class Ledger:
             NotFound: the thread has no checkpoint.
             CheckpointError: the thread does not verify, or the anchor cannot be written.
         """
-        return anchoring.anchor_now(self._view, check_name("thread", thread))
+        check_name("thread", thread)
+        with self._notes.watching("verify", thread):
+            return anchoring.anchor_now(self._view, thread)
+
+    def settle(self, thread: str) -> None:
+        """Let the anchor see the newest checkpoint, if there is an anchor and it has not yet.
+
+        A workflow does this before it goes on: what a step acts upon cannot be cut off unnoticed.
+
+        Raises:
+            CheckpointError: the newest checkpoint does not verify, or the anchor cannot move.
+        """
+        check_name("thread", thread)
+        with self._notes.watching("verify", thread, quiet=READING):
+            anchoring.settle(self._view, thread)
 
     def prune(self, thread: str, *, keep: int) -> int:
         """Verify a thread, then remove all but the newest `keep` checkpoints.
@@ -283,7 +342,10 @@ class Ledger:
             head = self.anchor_now(thread).sequence  # so that the anchored record stays
         begins = span_of(self._view, thread).first
         first = max(head - keep + 1, begins)  # an interrupted prune to the same place is finished
-        return retention.cut(self._view, thread, first) if first > 1 else 0
+        if first == 1:
+            return 0
+        with self._notes.doing("prune", thread, detail=f"keep from #{first} on"):
+            return retention.cut(self._view, thread, first)
 
     def delete(self, thread: str) -> Head:
         """Delete a thread, and leave a signed record that says so. Its name stays taken.
@@ -302,10 +364,14 @@ class Ledger:
             anchored = self._view.anchored(thread)
             place = Place(self.store, thread, opened.header.sequence + 1)
             record, opened = retention.statement(self._view, place, "deleted", opened.digest)
-            self._append(thread, record, opened, anchored, now=self.anchor is not None)
+            self._notes.write("delete", "intended", thread, opened.head)
+            with self._notes.watching("delete", thread, opened.head):
+                self._append(thread, record, opened, anchored, now=self.anchor is not None)
         elif self.anchor is not None:
             self.anchor_now(thread)  # whoever wrote it may have died before this
-        retention.cut(self._view, thread, opened.header.sequence)
+        with self._notes.watching("delete", thread, opened.head):
+            retention.cut(self._view, thread, opened.header.sequence)
+        self._notes.write("delete", "done", thread, opened.head)
         return opened.head
 
     def copy_to(
@@ -354,10 +420,11 @@ class Ledger:
         if up_to is not None:
             guards.check_methods("an anchor as up_to", up_to, ("read",), "FileAnchor(anchor_path)")
         names = self.threads() if threads is None else [check_name("thread", t) for t in threads]
-        return sum(
-            transfer.copy_thread(self._view, target._view, thread, progress, up_to)
-            for thread in names
-        )
+        done = 0
+        for thread in names:
+            with self._notes.doing("copy", thread, detail=f"to {target!r}"):
+                done += transfer.copy_thread(self._view, target._view, thread, progress, up_to)
+        return done
 
     def accept_loss(self, thread: str) -> tuple[Head | None, Head | None]:
         """Verify what the storage has of a thread, and set the anchor back to that.
@@ -374,7 +441,72 @@ class Ledger:
             ConfigurationError: there is no anchor, or it cannot be set back.
             CheckpointError: what is there does not verify.
         """
-        return anchoring.accept_loss(self._view, check_name("thread", thread))
+        check_name("thread", thread)
+        with self._notes.doing("accept-loss", thread):
+            return anchoring.accept_loss(self._view, thread)
+
+    def own(self, thread: str, worker: str, *, seconds: float = 60.0) -> Owned:
+        """Own a thread: from now on the storage refuses what anybody else saves to it.
+
+        Use it in a `with`. The storage counts the owners, and knows a former one, who was paused
+        or cut off, by the number that comes with each of its saves. A step of a workflow renews
+        the lease before it runs.
+
+        Args:
+            thread: the thread, which may be new.
+            worker: the name of this worker. It is for messages: the same name in two processes
+                does not make them one owner.
+            seconds: after how long without renewal another worker may take the thread.
+
+        Raises:
+            NotOwner: another worker owns it.
+            ConfigurationError: the storage knows no owners, or `seconds` is no time.
+            JournalError: it cannot be written down.
+        """
+        return self._owner.acquire(check_name("thread", thread), worker, seconds)
+
+    def owner(self, thread: str) -> str | None:
+        """Return the name of the worker that owns a thread now, or None if it is free."""
+        return self.owner_at_time(thread, datetime.now(UTC))
+
+    def owner_at_time(self, thread: str, now: datetime) -> str | None:
+        """Return the name of the worker that owns a thread at that time, or None."""
+        return self._owner.holder_at_time(check_name("thread", thread), now)
+
+    def worker(self, thread: str) -> str | None:
+        """Return under which name this ledger owns a thread, or None if it never did."""
+        lease = self._owner.held(thread)
+        return None if lease is None else lease.owner
+
+    def keep(self, thread: str) -> None:
+        """Renew the lease on a thread, if this ledger has one.
+
+        Raises:
+            NotOwner: another worker owns it by now.
+        """
+        self._owner.keep(thread)
+
+    def rotated(self, keys: Keyring) -> Ledger:
+        """Return a ledger of the same store with another keyring, and write that down.
+
+        Raises:
+            KeyRefused: a key lies inside the storage folder.
+            JournalError: it cannot be written down.
+        """
+        following = Ledger(
+            self.storage,
+            store=self.store,
+            keys=keys,
+            codec=self.codec,
+            anchor=self.anchor,
+            anchor_every=self.anchor_every,
+            journal=self.journal,
+            actor=self.actor,
+        )
+        gone = ", ".join(key.id for key in keys if keys.revoked(key.id) is not None)
+        detail = f"from {_signing(self.keys)} to {_signing(keys)}, revoked: {gone or 'none'}"
+        self._notes.write("rotate", "done", detail=detail)
+        return following
 
     def __repr__(self) -> str:
         anchor = "" if self.anchor is None else f", anchor={type(self.anchor).__name__}"
@@ -389,8 +521,10 @@ class Ledger:
         self, thread: str, record: bytes, opened: Opened, anchored: Head | None, *, now: bool
     ) -> None:
         head = opened.head
+        fence = self._owner.fence(thread)
+        owned: dict[str, Any] = {} if fence is None else {"fence": fence}
         with guards.storage_errors("keep", thread):
-            self.storage.append(thread, head.sequence, record)
+            self.storage.append(thread, head.sequence, record, **owned)
         due = anchored is None or head.sequence - anchored.sequence >= self.anchor_every
         if self.anchor is not None and (now or due):
             try:
@@ -406,6 +540,13 @@ class Ledger:
             anchored = head
         if opened.header.kind == "state":
             self._view.remember(thread, head, anchored)
+
+
+def _signing(keys: Keyring) -> str:
+    try:
+        return keys.signing.id
+    except KeyRefused:
+        return "none"
 
 
 def _checkpoint(opened: Opened, state: Any) -> Checkpoint:

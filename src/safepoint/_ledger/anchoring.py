@@ -48,6 +48,23 @@ def anchor_now(view: View, thread: str) -> Head:
     return head
 
 
+def settle(view: View, thread: str) -> None:
+    """Let the anchor see the newest record, if there is an anchor and it has not yet.
+
+    Raises:
+        CheckpointError: the newest record does not verify, or the anchor cannot move.
+    """
+    if view.anchor is None:
+        return
+    anchored = view.anchored(thread)
+    if anchored is None:
+        anchor_now(view, thread)  # nothing vouches for the past yet, so all of it is looked at
+        return
+    head = view.latest(thread).head
+    if head != anchored:
+        move(view, thread, head)
+
+
 def accept_loss(view: View, thread: str) -> tuple[Head | None, Head | None]:
     """Verify what there is of a thread, and set the anchor back to that.
 

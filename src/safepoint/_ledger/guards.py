@@ -22,6 +22,7 @@ from safepoint.keys import Keyring
 STORAGE = ("append", "read", "head", "threads")
 RETENTION = ("base", "prune")
 ANCHOR = ("read", "advance", "threads")
+JOURNAL = ("record",)
 
 
 @contextmanager
@@ -112,12 +113,12 @@ def check_methods(name: str, value: object, methods: tuple[str, ...], example: s
         )
 
 
-def check_apart(storage: Any, keys: Keyring, anchor: Any) -> None:
-    """Refuse a key or an anchor that whoever can write the storage could write or read too.
+def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -> None:
+    """Refuse a key, an anchor or a journal that whoever can write the storage could write too.
 
     Raises:
         KeyRefused: a key's file is inside the storage folder.
-        ConfigurationError: the anchor is inside the storage folder, or around it.
+        ConfigurationError: the anchor or the journal is inside the storage folder, or around it.
     """
     folder = _folder(storage)
     if folder is None:
@@ -138,6 +139,13 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any) -> None:
                 "Whoever rolls back one would roll back the other. Give the anchor a folder"
                 " elsewhere, best of another user or machine.",
             )
+    notes = _folder(journal)
+    if notes is not None and (notes.is_relative_to(folder) or folder.is_relative_to(notes)):
+        raise ConfigurationError(
+            f"The journal {shell(str(notes))} is in one place with the storage"
+            f" {shell(str(folder))}.",
+            "Whoever changes one could change the other. Give the journal a folder of its own.",
+        )
 
 
 def check_other(storage: object, target: object) -> None:

@@ -141,6 +141,21 @@ def _verify(
     return len(span)
 
 
+def linked(view: View, thread: str, sequence: int) -> Opened:
+    """Return one record after following every link from the thread's end back to it.
+
+    Raises:
+        CheckpointError: it is not there, or a record or a link on the way does not verify.
+    """
+    view.at(thread, sequence)  # whether there is such a record, in the words of a plain load
+    opened = view.latest(thread, anew=True)
+    places = range(opened.header.sequence - 1, sequence - 1, -1)
+    for place, record in records(view, thread, places):
+        digest = opened.header.previous
+        opened = open_sealed(record, place, view.keys, digest=digest, limits=view.limits)
+    return opened
+
+
 def _walk(view: View, thread: str, span: Span, progress: Progress | None) -> Iterator[Opened]:
     previous = span.previous
     for done, (place, record) in enumerate(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from safepoint._ledger.noting import Notes
 from safepoint.errors import ConfigurationError, Conflict, NotFound, ThreadDeleted
 from safepoint.ledger import Ledger
 from safepoint.migrate.report import Report
@@ -122,6 +123,8 @@ def _seal(unsigned: Unsigned, ledger: Ledger, sequence: int) -> tuple[str, str]:
     try:
         there = ledger.load(thread, sequence)
     except NotFound:
+        detail = f"unsigned state {unsigned.digest} as #{sequence}"
+        Notes.of(ledger).write("migrate", "intended", thread, detail=detail)
         saved = ledger.save(thread, unsigned.state, app=unsigned.app, after=sequence - 1)
         return "sealed", saved.digest
     # As bytes: in Python 1, 1.0 and True are equal.

@@ -1,0 +1,274 @@
+"""What a ledger writes down, and what it does not do where that is impossible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safepoint import (
+    Actor,
+    CheckpointError,
+    ConfigurationError,
+    Conflict,
+    FileCheckpointStorage,
+    FileJournal,
+    InMemoryAnchor,
+    InMemoryCheckpointStorage,
+    InMemoryJournal,
+    JournalUnavailable,
+    Keyring,
+    Ledger,
+    NotFound,
+    RolledBack,
+    SealBroken,
+    SigningKey,
+)
+from safepoint.journal import Entry, Event
+from safepoint.migrate import Unsigned, migrate
+
+
+class Book:
+    """A ledger with everything in memory."""
+
+    def __init__(self) -> None:
+        self.storage = InMemoryCheckpointStorage()
+        self.anchor = InMemoryAnchor()
+        self.journal = InMemoryJournal()
+        self.keys = Keyring(SigningKey.generate())
+
+    def ledger(self, **options: Any) -> Ledger:
+        given = {
+            "store": "invoices",
+            "keys": self.keys,
+            "anchor": self.anchor,
+            "journal": self.journal,
+            "actor": Actor("worker-1", "its certificate"),
+            **options,
+        }
+        return Ledger(self.storage, **given)
+
+    def told(self) -> list[tuple[str, str, str | None, int | None]]:
+        return [(e.what, e.outcome, e.thread, e.sequence) for e in self.journal.show()]
+
+    def last(self) -> Entry:
+        return list(self.journal.show())[-1]
+
+    def edit(self, sequence: int, old: bytes, new: bytes) -> None:
+        """Change a record behind the ledger's back."""
+        records = self.storage._records["order-7"]
+        assert old in records[sequence]
+        records[sequence] = records[sequence].replace(old, new)
+
+
+@pytest.fixture
+def book() -> Book:
+    return Book()
+
+
+class Refuses:
+    """A journal whose disk is full."""
+
+    def record(self, event: Event) -> Entry:
+        raise JournalUnavailable("There is no room.", "Make some.")
+
+
+class Explodes:
+    """A journal of somebody else's that raises what it likes."""
+
+    def record(self, event: Event) -> Entry:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_save_is_written_down_with_its_digest_before_it_happens(book: Book) -> None:
+    saved = book.ledger().save("order-7", {"amount": 42})
+    entry = book.last()
+    assert (entry.what, entry.outcome, entry.sequence) == ("save", "intended", 1)
+    assert entry.digest == saved.digest
+    assert (entry.actor.name, entry.actor.how) == ("worker-1", "its certificate")
+    assert "42" not in book.journal.lines[0].decode().replace(saved.digest, "")[:200]
+
+
+def test_without_a_journal_nothing_is_saved(book: Book) -> None:
+    with pytest.raises(JournalUnavailable):
+        book.ledger(journal=Refuses()).save("order-7", {})
+    assert book.storage.head("order-7") == 0
+
+
+def test_whatever_a_journal_raises_nothing_is_saved(book: Book) -> None:
+    with pytest.raises(JournalUnavailable) as refusal:
+        book.ledger(journal=Explodes()).save("order-7", {})
+    assert str(refusal.value) == (
+        "The journal could not be written: it raised OSError. Nothing is done without it. See the"
+        " error it came from, and mend the journal."
+    )
+    assert book.storage.head("order-7") == 0
+
+
+def test_a_refused_save_is_written_down(book: Book) -> None:
+    ledger = book.ledger()
+    ledger.save("order-7", {})
+    with pytest.raises(Conflict):
+        ledger.save("order-7", {}, after=0)
+    assert book.last().detail == ("Conflict: order-7 is at #1, and this save builds on #0.")
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda ledger: ledger.latest("order-7"),
+        lambda ledger: ledger.load("order-7", 2),
+        lambda ledger: ledger.load("order-7", 1, linked=True),
+        lambda ledger: list(ledger.history("order-7")),
+        lambda ledger: ledger.verify("order-7"),
+        lambda ledger: ledger.anchor_now("order-7"),
+        lambda ledger: ledger.prune("order-7", keep=1),
+        lambda ledger: ledger.delete("order-7"),
+    ],
+)
+def test_each_failure_to_verify_is_written_down(
+    book: Book, look: Callable[[Ledger], object]
+) -> None:
+    for amount in (41, 42):
+        book.ledger().save("order-7", {"amount": amount})
+    book.edit(2, b'{"amount":42}', b'{"amount":43}')
+    with pytest.raises(SealBroken):
+        look(book.ledger())
+    entry = book.last()
+    assert (entry.what, entry.outcome, entry.thread) == ("verify", "refused", "order-7")
+    assert entry.detail == ("SealBroken: The state of order-7 #2 is not the one that was sealed.")
+
+
+def test_a_rollback_is_written_down(book: Book) -> None:
+    book.ledger().save("order-7", {})
+    book.storage._heads["order-7"] = 0
+    book.storage._records["order-7"].clear()
+    with pytest.raises(RolledBack):
+        book.ledger().latest("order-7")
+    assert book.last().detail.startswith("RolledBack: ")
+
+
+def test_a_refusal_stands_when_it_cannot_be_written_down(book: Book) -> None:
+    book.ledger().save("order-7", {"amount": 42})
+    book.edit(1, b'{"amount":42}', b'{"amount":43}')
+    with pytest.raises(SealBroken):
+        book.ledger(journal=Refuses()).latest("order-7")
+
+
+def test_what_is_not_there_is_no_news(book: Book) -> None:
+    with pytest.raises(NotFound):
+        book.ledger().latest("order-7")
+    assert book.told() == []
+
+
+def test_pruning_deleting_copying_and_accepting_a_loss_are_written_down(book: Book) -> None:
+    ledger = book.ledger()
+    for _ in range(3):
+        ledger.save("order-7", {})
+    ledger.prune("order-7", keep=2)
+    ledger.accept_loss("order-7")
+    other = Book()
+    ledger.copy_to(other.ledger(keys=book.keys))
+    ledger.delete("order-7")
+    assert [line[:2] for line in book.told()][3:] == [
+        ("prune", "intended"),
+        ("prune", "done"),
+        ("accept-loss", "intended"),
+        ("accept-loss", "done"),
+        ("copy", "intended"),
+        ("copy", "done"),
+        ("delete", "intended"),
+        ("delete", "done"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda ledger: ledger.prune("order-7", keep=1),
+        lambda ledger: ledger.delete("order-7"),
+        lambda ledger: ledger.accept_loss("order-7"),
+        lambda ledger: ledger.rotated(Keyring(SigningKey.generate())),
+        lambda ledger: ledger.own("order-7", "worker-1"),
+        lambda ledger: ledger.copy_to(Book().ledger(keys=ledger.keys)),
+    ],
+)
+def test_none_of_it_happens_without_the_journal(
+    book: Book, act: Callable[[Ledger], object]
+) -> None:
+    for _ in range(3):
+        book.ledger().save("order-7", {})
+    before = dict(book.storage._records["order-7"])
+    with pytest.raises(JournalUnavailable):
+        act(book.ledger(journal=Refuses()))
+    assert book.storage._records["order-7"] == before
+    assert book.storage.base("order-7") is None
+    assert book.ledger().owner("order-7") is None
+    assert book.ledger().verify("order-7") == 3
+
+
+def test_a_rotation_is_written_down_with_both_keys(book: Book) -> None:
+    new = SigningKey.generate()
+    old = book.keys.signing
+    ledger = book.ledger().rotated(book.keys.rotated(new).revoking(old, until=None))
+    entry = book.last()
+    assert (entry.what, entry.outcome) == ("rotate", "done")
+    assert entry.detail == f"from {old.id} to {new.id}, revoked: {old.id}"
+    assert ledger.keys.signing == new
+    assert ledger.journal is book.journal
+    assert ledger.actor == Actor("worker-1", "its certificate")
+
+
+def test_a_migration_of_unsigned_state_is_written_down(book: Book, tmp_path: Path) -> None:
+    migrate(
+        [Unsigned("order-7", {"amount": 42})],
+        book.ledger(),
+        report=tmp_path / "report",
+        allow_unsigned_migration=True,
+    )
+    assert ("migrate", "intended", "order-7", None) in book.told()
+
+
+def test_the_actor_is_the_user_of_the_process_unless_you_say_who(book: Book) -> None:
+    book.ledger(actor=None).save("order-7", {})
+    assert book.last().actor == Actor.process()
+    assert book.ledger(journal=None, actor=None).actor is None
+
+
+def test_a_journal_and_an_actor_of_the_wrong_kind_are_refused(book: Book) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        book.ledger(journal="journal")
+    assert str(refusal.value) == (
+        "Ledger takes a journal, and was given str. Give it an object with the methods record:"
+        " FileJournal(path, keys=...)."
+    )
+    with pytest.raises(ConfigurationError, match=r"given str as actor\. Write actor=Actor\("):
+        book.ledger(actor="dana")
+
+
+@pytest.mark.parametrize(("storage", "journal"), [("state", "state/journal"), ("a/b", "a")])
+def test_a_journal_in_one_place_with_the_storage_is_refused(
+    tmp_path: Path, storage: str, journal: str
+) -> None:
+    keys = Keyring(SigningKey.generate())
+    tmp_path.chmod(0o700)
+    for path in {tmp_path / "a", (tmp_path / journal).parent}:
+        path.mkdir(mode=0o700, exist_ok=True)
+    notes = FileJournal(tmp_path / journal, keys=keys, create=True)
+    store = FileCheckpointStorage(tmp_path / storage)
+    with pytest.raises(ConfigurationError) as refusal:
+        Ledger(store, store="invoices", keys=keys, journal=notes)
+    assert refusal.value.what.startswith("The journal ")
+    assert refusal.value.do == (
+        "Whoever changes one could change the other. Give the journal a folder of its own."
+    )
+
+
+def test_no_state_is_in_the_journal(book: Book) -> None:
+    ledger = book.ledger()
+    ledger.save("order-7", {"password": "hunter2-canary"})
+    with pytest.raises(CheckpointError):
+        ledger.save("order-7", {"password": object(), "hunter2-canary": 1})
+    assert b"canary" not in b"".join(book.journal.lines)

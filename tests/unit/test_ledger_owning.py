@@ -1,0 +1,163 @@
+"""Owning a thread: one worker writes, and a former one is refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from safepoint import (
+    ConfigurationError,
+    InMemoryCheckpointStorage,
+    InMemoryJournal,
+    Keyring,
+    Ledger,
+    NotOwner,
+    ResumeRefused,
+    SigningKey,
+    Workflow,
+)
+
+KEYS = Keyring(SigningKey.generate())
+State = dict[str, Any]
+
+
+class Farm:
+    """One store and many workers."""
+
+    def __init__(self) -> None:
+        self.storage = InMemoryCheckpointStorage()
+        self.journal = InMemoryJournal()
+        self.ran: list[str] = []
+
+    def ledger(self) -> Ledger:
+        return Ledger(self.storage, store="invoices", keys=KEYS, journal=self.journal)
+
+    def workflow(self) -> Workflow:
+        def first(state: State) -> State:
+            self.ran.append("first")
+            return {}
+
+        def second(state: State) -> State:
+            self.ran.append("second")
+            return {}
+
+        return Workflow("invoice", [first, second])
+
+
+@pytest.fixture
+def farm() -> Farm:
+    return Farm()
+
+
+def test_only_the_owner_writes(farm: Farm) -> None:
+    owner, other = farm.ledger(), farm.ledger()
+    with owner.own("order-7", "worker-1"):
+        owner.save("order-7", {})
+        with pytest.raises(NotOwner) as refusal:
+            other.save("order-7", {})
+    assert str(refusal.value) == (
+        "Thread 'order-7' is owned by worker 'worker-1', and this save carries no token. Nothing"
+        " was saved. Acquire the thread before you write to it."
+    )
+    assert other.save("order-7", {}).sequence == 2  # free again
+
+
+def test_a_former_owner_is_refused_and_its_step_does_not_run(farm: Farm) -> None:
+    old, new = farm.ledger(), farm.ledger()
+    old.own("order-7", "worker-1", seconds=60)
+    run = farm.workflow().begin(old, thread="order-7")
+    hour = datetime.now(UTC) + timedelta(hours=1)
+    farm.storage.acquire_at_time("order-7", "worker-2", 60, hour)  # it took over
+    with pytest.raises(NotOwner) as refusal:
+        run.step()
+    assert farm.ran == []
+    assert "Stop this run: another one took it over." in str(refusal.value)
+    with pytest.raises(NotOwner):
+        old.save("order-7", {})
+    assert new.latest("order-7").sequence == 1
+    told = [(e.what, e.outcome) for e in farm.journal.show()]
+    assert told == [
+        ("own", "done"),
+        ("save", "intended"),
+        ("own", "refused"),
+        ("save", "intended"),
+        ("save", "refused"),
+    ]
+
+
+def test_a_thread_of_another_worker_is_not_resumed(farm: Farm) -> None:
+    owner = farm.ledger()
+    owner.own("order-7", "worker-1")
+    farm.workflow().begin(owner, thread="order-7")
+    with pytest.raises(ResumeRefused) as refusal:
+        farm.workflow().resume(farm.ledger(), thread="order-7")
+    assert str(refusal.value) == (
+        "order-7 #1 cannot be resumed. Worker 'worker-1' owns the thread, and a worker without a"
+        " name wants to resume it. Let that worker go on with it, or own it once the lease has"
+        " ended."
+    )
+    assert farm.workflow().resume(owner, thread="order-7").next is None
+
+
+def test_the_same_name_in_two_processes_is_not_one_owner(farm: Farm) -> None:
+    old, new = farm.ledger(), farm.ledger()
+    old.own("order-7", "worker-1")
+    new.own("order-7", "worker-1")  # it was restarted
+    new.save("order-7", {})
+    with pytest.raises(NotOwner):
+        old.save("order-7", {})
+
+
+def test_an_owner_is_asked_for_at_a_time(farm: Farm) -> None:
+    ledger = farm.ledger()
+    with ledger.own("order-7", "worker-1", seconds=60) as owned:
+        assert owned.lease.owner == "worker-1"
+        assert farm.ledger().owner("order-7") == "worker-1"
+        later = datetime.now(UTC) + timedelta(seconds=61)
+        assert farm.ledger().owner_at_time("order-7", later) is None
+        assert ledger.owner_at_time("order-7", later) == "worker-1"  # nobody took it
+    assert ledger.owner("order-7") is None
+    with pytest.raises(NotOwner, match=r"order-7 was released\. Own it again\."):
+        _ = owned.lease
+
+
+def test_a_step_renews_the_lease(farm: Farm) -> None:
+    ledger = farm.ledger()
+    owned = ledger.own("order-7", "worker-1", seconds=60)
+    before = owned.lease.expires
+    farm.workflow().start(ledger, thread="order-7")
+    assert owned.lease.expires > before
+    assert owned.renew().token == owned.lease.token == 1
+
+
+def test_letting_go_of_a_thread_that_another_has_by_now_changes_nothing(farm: Farm) -> None:
+    ledger, other = farm.ledger(), farm.ledger()
+    owned = ledger.own("order-7", "worker-1")
+    hour = datetime.now(UTC) + timedelta(hours=1)
+    farm.storage.acquire_at_time("order-7", "worker-2", 9999, hour)
+    owned.release()
+    owned.release()
+    assert other.owner("order-7") == "worker-2"
+
+
+class FourMethods:
+    """A storage that knows no leases."""
+
+    def __init__(self) -> None:
+        inner = InMemoryCheckpointStorage()
+        self.append, self.read = inner.append, inner.read
+        self.head, self.threads = inner.head, inner.threads
+
+
+def test_a_storage_without_leases_says_so() -> None:
+    ledger = Ledger(FourMethods(), store="invoices", keys=KEYS)
+    with pytest.raises(ConfigurationError) as refusal:
+        ledger.own("order-7", "worker-1")
+    assert str(refusal.value) == (
+        "FourMethods knows no owners. Add the methods acquire, renew, release, lease of"
+        " LeasingStorage to it."
+    )
+    assert ledger.owner("order-7") is None
+    assert ledger.save("order-7", {}).sequence == 1
