@@ -7,36 +7,35 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
 
-from safepoint.checkpoint import Checkpoint
-from safepoint.errors import Conflict, WorkflowError, WorkflowMismatch, quoted
+from safepoint._workflow import resumption
+from safepoint._workflow.asking import Approved, Ask, Call
+from safepoint._workflow.ledgers import SavesAndLoads
+from safepoint._workflow.looking import look
+from safepoint._workflow.migration import Migration, Migrations
+from safepoint._workflow.payload import Payload
+from safepoint._workflow.run import Run
+from safepoint.approval import Question
+from safepoint.errors import ConfigurationError, Conflict, WorkflowError, quoted
+from safepoint.gate import Gate
 from safepoint.ids import check_name
+from safepoint.tools import Tool, ToolSet
 
-Step = Callable[[dict[str, Any]], Mapping[str, Any] | None]
+__all__ = ["Approved", "Ask", "Call", "Migration", "Run", "SavesAndLoads", "Step", "Workflow"]
 
-
-class SavesAndLoads(Protocol):
-    """What a workflow needs of a ledger."""
-
-    def save(
-        self, thread: str, state: Any, *, app: str = ..., after: int | None = ...
-    ) -> Checkpoint:
-        """Keep `state` as the thread's next checkpoint."""
-
-    def load(self, thread: str, sequence: int) -> Checkpoint:
-        """Return the checkpoint at `sequence`."""
-
-    def latest(self, thread: str) -> Checkpoint:
-        """Return the newest checkpoint."""
+Step = Callable[..., Mapping[str, Any] | Ask | None]
+"""A function of the state, or of the state and a `Call`."""
 
 
 class Workflow:
     """A name and a list of steps. A step takes the state and returns what changes in it.
 
     A step is a plain function. If it was interrupted, or another worker took the thread at the
-    same time, it runs again: what it does outside of the state must bear that.
+    same time, it runs again: what it does outside of the state must bear that. A step with a second
+    argument gets a `Call`, which has a key for that.
 
     ```python
     from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey, Workflow
@@ -60,15 +59,28 @@ class Workflow:
     Args:
         name: the workflow's name; a checkpoint of another workflow is refused.
         steps: functions, in order. Their names are what a checkpoint remembers.
+        version: of the steps. A checkpoint of another version goes through the gate.
+        tools: what the run can use. A wider set than a checkpoint's goes through the gate.
+        migrations: how the state of an older version becomes one of this version.
+        gate: who may resume into what. The default is strict, and knows nobody who approves.
         anchor_before: the steps that cannot be undone. The checkpoint before each of them is
             anchored at once, whatever the ledger's interval.
 
     Raises:
         WorkflowError: the steps are none, not plain functions, or two of one name.
+        ConfigurationError: an argument is of the wrong kind, or the migrations lead elsewhere.
     """
 
     def __init__(
-        self, name: str, steps: Iterable[Step], *, anchor_before: Iterable[Step] = ()
+        self,
+        name: str,
+        steps: Iterable[Step],
+        *,
+        version: str = "",
+        tools: ToolSet | Iterable[Tool] = (),
+        migrations: Iterable[Migration] = (),
+        gate: Gate | None = None,
+        anchor_before: Iterable[Step] = (),
     ) -> None:
         self.name = check_name("workflow", name)
         named = [(_step_name(step), step) for step in _listed(steps, "steps")]
@@ -78,6 +90,7 @@ class Workflow:
                 f"The workflow {name} needs one or more steps with different names.",
                 "Give each step a function of its own.",
             )
+        self._told = frozenset(name for name, step in named if _is_told(name, step))
         irrevocable = _listed(anchor_before, "anchor_before")
         self.anchor_before = frozenset(_step_name(step) for step in irrevocable)
         if not self.anchor_before <= set(self.steps):
@@ -85,9 +98,27 @@ class Workflow:
                 f"The workflow {name} has no step to anchor before.",
                 "Name steps of this workflow in anchor_before.",
             )
+        self.tools = tools if isinstance(tools, ToolSet) else ToolSet(tools)
+        self.migrations = Migrations(migrations, version)
+        if not isinstance(gate, (Gate, type(None))):
+            raise ConfigurationError(
+                f"The workflow {name} was given {type(gate).__name__} as gate.",
+                'Write gate=Gate(approvers=Approvers({"dana": key})).',
+            )
+        self.gate = gate or Gate()
+
+    @property
+    def version(self) -> str:
+        """The version of the steps."""
+        return self.migrations.version
+
+    @property
+    def app(self) -> str:
+        """What its checkpoints say wrote them: the name, and the version if there is one."""
+        return f"{self.name}@{self.version}" if self.version else self.name
 
     def start(self, ledger: SavesAndLoads, /, thread: str, **state: Any) -> Run:
-        """Begin a new thread with `state` and run every step.
+        """Begin a new thread with `state`, and run every step up to the end or a pause.
 
         Raises:
             Conflict: the thread exists. Resume it, or choose another name.
@@ -102,7 +133,7 @@ class Workflow:
             Conflict: the thread exists. Resume it, or choose another name.
             CheckpointError: the checkpoint was refused.
         """
-        run = Run(self, ledger, thread, copy.deepcopy(state), done=(), head=0)
+        run = Run(self, ledger, thread, Payload(copy.deepcopy(state), tools=self.tools))
         try:
             run.capture()
         except Conflict:
@@ -112,135 +143,78 @@ class Workflow:
             ) from None
         return run
 
-    def resume(self, ledger: SavesAndLoads, /, thread: str, sequence: int | None = None) -> Run:
+    def resume(
+        self,
+        ledger: SavesAndLoads,
+        /,
+        thread: str,
+        sequence: int | None = None,
+        *,
+        approvals: Iterable[str] = (),
+    ) -> Run:
         """Go on from the latest checkpoint, or from the one that you name, and run what is left.
 
+        Args:
+            ledger: where the thread is.
+            thread: the thread.
+            sequence: an older checkpoint to go back to. The gate asks for a person's approval.
+            approvals: what people signed, if the gate asks for them.
+
         Raises:
+            ApprovalNeeded: the gate wants people to approve it. The error has the question.
+            ResumeRefused: the gate says no.
+            ApprovalError: an approval does not count.
             CheckpointError: the checkpoint was refused, or belongs to another workflow.
         """
-        return self.rehydrate(ledger, thread, sequence).finish()
+        return self.rehydrate(ledger, thread, sequence, approvals=approvals).finish()
 
-    def rehydrate(self, ledger: SavesAndLoads, /, thread: str, sequence: int | None = None) -> Run:
+    def rehydrate(
+        self,
+        ledger: SavesAndLoads,
+        /,
+        thread: str,
+        sequence: int | None = None,
+        *,
+        approvals: Iterable[str] = (),
+    ) -> Run:
         """Rebuild a run from a checkpoint, in any process, without running anything yet.
 
+        It passes the same gate as `resume`, and takes and raises the same.
+        """
+        now = datetime.now(UTC)
+        return self.rehydrate_at_time(ledger, thread, sequence, approvals=approvals, now=now)
+
+    def rehydrate_at_time(
+        self,
+        ledger: SavesAndLoads,
+        /,
+        thread: str,
+        sequence: int | None = None,
+        *,
+        approvals: Iterable[str] = (),
+        now: datetime,
+    ) -> Run:
+        """Rebuild a run as if it were `now`, an aware time. Approvals and leases end by it."""
+        return resumption.resume(self, ledger, thread, sequence, approvals, now)
+
+    def question(
+        self, ledger: SavesAndLoads, /, thread: str, sequence: int | None = None
+    ) -> Question | None:
+        """Return what people must approve before such a resume, or None if nothing.
+
+        It is for the approver's own process: it reads the verified store, and needs no word of the
+        worker.
+
         Raises:
             CheckpointError: the checkpoint was refused, or belongs to another workflow.
         """
-        latest = ledger.latest(thread)
-        checkpoint = latest if sequence is None else ledger.load(thread, sequence)
-        state, done = self._unpack(checkpoint)
-        return Run(self, ledger, thread, state, done=done, head=latest.sequence)
+        now = datetime.now(UTC)
+        return look(self, ledger, thread, sequence, now).question
 
-    def _unpack(self, checkpoint: Checkpoint) -> tuple[dict[str, Any], tuple[str, ...]]:
-        saved = checkpoint.state
-        if checkpoint.app != self.name or not isinstance(saved, dict):
-            raise WorkflowMismatch(
-                f"{checkpoint.thread} #{checkpoint.sequence} was not written by the workflow "
-                f"{self.name} but by {quoted(checkpoint.app)}.",
-                "Resume it with the workflow that wrote it.",
-            )
-        state, done = saved.get("state"), saved.get("done")
-        if not isinstance(state, dict) or not isinstance(done, list):
-            raise WorkflowMismatch(
-                f"{checkpoint.thread} #{checkpoint.sequence} does not hold a workflow's state.",
-                "Load it with Ledger.load, if you wrote it with Ledger.save.",
-            )
-        if done != list(self.steps)[: len(done)]:
-            raise WorkflowMismatch(
-                f"{checkpoint.thread} #{checkpoint.sequence} was written by other steps than "
-                f"those of {self.name} today.",
-                "Resume it with the code that wrote it, or start the thread anew.",
-            )
-        return state, tuple(done)
-
-
-class Run:
-    """One run of a workflow: its state, what is done, and what comes next.
-
-    Iterating over it runs one step at a time and yields the checkpoint after each.
-
-    Attributes:
-        thread: the name of the thread.
-        state: the state after the last step that finished.
-        done: the names of the steps that finished.
-        head: the sequence of the thread's latest checkpoint.
-    """
-
-    def __init__(
-        self,
-        workflow: Workflow,
-        ledger: SavesAndLoads,
-        thread: str,
-        state: dict[str, Any],
-        *,
-        done: tuple[str, ...],
-        head: int,
-    ) -> None:
-        self.workflow = workflow
-        self.thread = thread
-        self.state = state
-        self.done = done
-        self.head = head
-        self._ledger = ledger
-
-    @property
-    def next(self) -> str | None:
-        """The name of the step that runs next, or None at the end."""
-        names = list(self.workflow.steps)
-        return names[len(self.done)] if len(self.done) < len(names) else None
-
-    def step(self) -> Checkpoint:
-        """Run the next step and capture its result.
-
-        A step that raises changes nothing: the state and the last checkpoint stay.
-
-        Raises:
-            WorkflowError: there is no step left, or the step did not return what changes.
-            CheckpointError: the checkpoint was refused.
-        """
-        name = self.next
-        if name is None:
-            raise WorkflowError(
-                f"{self.thread} has run every step.", "Start a new thread to run it again."
-            )
-        before = self.state, self.done
-        given = copy.deepcopy(self.state)
-        returned = self.workflow.steps[name](given)
-        changes = _changes(name, returned, given, self.state)
-        self.state = {**self.state, **copy.deepcopy(dict(changes))}
-        self.done = (*self.done, name)
-        try:
-            return self.capture()
-        except BaseException:
-            self.state, self.done = before
-            raise
-
-    def capture(self) -> Checkpoint:
-        """Save the run as it is now, as the thread's next checkpoint."""
-        saved = {"done": list(self.done), "state": copy.deepcopy(self.state)}
-        anchor: dict[str, Any] = (
-            {"anchor": "now"} if self.next in self.workflow.anchor_before else {}
-        )
-        checkpoint = self._ledger.save(
-            self.thread, saved, app=self.workflow.name, after=self.head, **anchor
-        )
-        self.head = checkpoint.sequence
-        return checkpoint
-
-    def finish(self) -> Run:
-        """Run every step that is left, and return the run itself."""
-        for _ in self:
-            pass
-        return self
-
-    def __iter__(self) -> Iterator[Checkpoint]:
-        while self.next is not None:
-            yield self.step()
-
-    def __repr__(self) -> str:
-        return (
-            f"Run({self.workflow.name!r}, {self.thread!r}, done={self.done!r}, next={self.next!r})"
-        )
+    def call(self, name: str, state: dict[str, Any], call: Call) -> Mapping[str, Any] | Ask | None:
+        """Run one step, and return what it returned."""
+        step = self.steps[name]
+        return step(state, call) if name in self._told else step(state)
 
 
 def _listed(steps: Iterable[Step], name: str) -> list[Step]:
@@ -265,27 +239,24 @@ def _step_name(step: Step) -> str:
     return str(name)
 
 
-def _changes(
-    name: str, returned: object, given: dict[str, Any], before: dict[str, Any]
-) -> Mapping[str, Any]:
-    """Return what a step changed, unless it changed what it was given and did not say so."""
-    changes = {} if returned is None else returned
-    if not isinstance(changes, Mapping):
-        raise WorkflowError(
-            f"The step {name} returned {type(returned).__name__}.",
-            "Return a dict of what changes in the state, or nothing.",
-        )
-    unsaid = {key for key in {*given, *before} - set(changes) if _differs(key, given, before)}
-    if unsaid:
-        raise WorkflowError(
-            f"The step {name} changed the state in place, which is not kept.",
-            'Return what changes instead: return {"amount": 42}',
-        )
-    return changes
-
-
-def _differs(key: str, given: dict[str, Any], before: dict[str, Any]) -> bool:
-    if key not in given or key not in before:
-        return True
-    # A class without a comparison of its own differs from any copy, changed or not.
-    return bool(given[key] != before[key] and copy.deepcopy(before[key]) == before[key])
+def _is_told(name: str, step: Step) -> bool:
+    """Tell whether a step takes a `Call` besides the state."""
+    try:
+        signature = inspect.signature(step)
+    except (TypeError, ValueError):
+        return False  # some built-in functions do not say
+    for arguments in ((None, None), (None,)):
+        try:
+            signature.bind(*arguments)
+        except TypeError:
+            continue
+        required = [
+            parameter
+            for parameter in signature.parameters.values()
+            if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+        ]
+        return len(arguments) == 2 and len(required) > 1
+    raise WorkflowError(
+        f"The step {name} takes other arguments than a step does.",
+        "Define it as def step(state), or def step(state, call).",
+    )

@@ -1,0 +1,3 @@
+"""The parts of a workflow."""
+
+from __future__ import annotations

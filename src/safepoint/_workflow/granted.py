@@ -1,0 +1,52 @@
+"""What people approved, read out of what they signed and of nothing else."""
+
+from __future__ import annotations
+
+from safepoint._workflow.asking import Approved
+from safepoint._workflow.payload import Payload
+from safepoint.checkpoint import Checkpoint
+from safepoint.errors import ApprovalMismatch, ApprovalUntrusted
+from safepoint.gate import Gate
+from safepoint.reasons import Reason
+
+
+def granted(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> Approved | None:
+    """Return what people approved, out of what they signed, or None if there is nothing.
+
+    The record that carries it is sealed by the writer. That is not enough: whoever has the writer's
+    key must not be able to say what a person approved.
+
+    Raises:
+        ApprovalError: the statements do not bear it out.
+    """
+    if not payload.approved:
+        return None
+    approvers, shown = gate.approvers, f"{checkpoint.thread} #{checkpoint.sequence}"
+    if approvers is None:
+        raise ApprovalUntrusted(
+            f"{shown} goes on from an approval, and this workflow has no approvers to check it.",
+            'Write Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).',
+        )
+    approvals = [approvers.open(text) for text in payload.approved]
+    question = approvals[0].question
+    for approval in approvals:
+        approvers.check_bound(approval, question)
+    resumed_here = payload.resumed is not None and payload.resumed.statements == payload.approved
+    if (
+        (question.store, question.thread) != (checkpoint.store, checkpoint.thread)
+        or question.head.sequence >= checkpoint.sequence
+        or Reason.ASKED not in question.reasons
+        or any(approval.verdict != "approved" for approval in approvals)
+        or (resumed_here and question.head.digest != checkpoint.previous)
+    ):
+        raise ApprovalMismatch(
+            f"{shown} goes on from an approval of something else.",
+            "Whoever wrote it had the writer's key. Do not use it; replace that key.",
+        )
+    if approvers.count(approvals) < (gate.policy.needs(Reason.ASKED) or 1):
+        raise ApprovalUntrusted(
+            f"{shown} goes on from an approval by fewer people than the policy asks for.",
+            "Go back to the checkpoint that asked, and let them approve it.",
+        )
+    names = tuple(dict.fromkeys(approval.approver for approval in approvals))
+    return Approved(question.action, dict(question.arguments), names)

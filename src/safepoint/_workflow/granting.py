@@ -1,0 +1,123 @@
+"""Granting: which of the approvals that were given count, and what people approved with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from safepoint._workflow.ledgers import SavesAndLoads
+from safepoint._workflow.looking import Resumption
+from safepoint._workflow.payload import Payload
+from safepoint.approval import Approval, Question
+from safepoint.errors import (
+    ApprovalMismatch,
+    ApprovalNeeded,
+    ApprovalSpent,
+    CheckpointError,
+    ConfigurationError,
+    ResumeRefused,
+)
+from safepoint.gate import Verdict
+from safepoint.reasons import Reason
+
+_INSTEAD = {
+    Reason.NO_MIGRATION: "Register a migration from the version that wrote it, or resume it with"
+    " that version.",
+    Reason.OWNED_BY_ANOTHER: "Let that worker go on with it, or own it once the lease has ended.",
+    Reason.UNVERIFIED: "Find out who can write the store, and restore a copy that verifies.",
+}
+
+
+def decided(
+    wanted: Resumption, ledger: SavesAndLoads, given: Sequence[str], now: datetime
+) -> tuple[Approval, ...]:
+    """Return the approvals that let it through, or the one denial.
+
+    Raises:
+        ResumeRefused: the gate says no.
+        ApprovalError: one of them does not count.
+        ApprovalNeeded: there are too few.
+    """
+    decision, gate = wanted.decision, wanted.workflow.gate
+    if decision.verdict is Verdict.REFUSED:
+        never = [reason for reason in decision.reasons if gate.policy.needs(reason) is None]
+        raise ResumeRefused(
+            f"{wanted} cannot be resumed. {' '.join(decision.details)}",
+            _INSTEAD.get(
+                never[-1], "The policy lets nobody approve that. Start a new thread instead."
+            ),
+        )
+    accepted = _accepted(wanted, ledger, given, now) if given else ()
+    denials = [approval for approval in accepted if approval.verdict == "denied"]
+    if denials:
+        return (denials[0],)
+    if wanted.question is not None:
+        _check_enough(wanted, wanted.question, accepted)
+    return accepted
+
+
+def _accepted(
+    wanted: Resumption, ledger: SavesAndLoads, given: Sequence[str], now: datetime
+) -> tuple[Approval, ...]:
+    gate, question = wanted.workflow.gate, wanted.question
+    if gate.approvers is None:
+        raise ConfigurationError(
+            f"{wanted} was given an approval, and its workflow has no approvers.",
+            'Write Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).',
+        )
+    accepted = []
+    for text in given:
+        approval = gate.approvers.open(text)
+        _check_unspent(wanted, ledger, approval)
+        if question is None:
+            raise ApprovalMismatch(
+                f"{wanted} needs no approval, and was given one of {approval.approver}.",
+                "Somebody may have answered another question. Resume it without.",
+            )
+        gate.approvers.check_at_time(approval, question, now, lifetime=gate.policy.lifetime)
+        accepted.append(approval)
+    return tuple(accepted)
+
+
+def _check_enough(wanted: Resumption, question: Question, accepted: Sequence[Approval]) -> None:
+    needed, approvers = wanted.decision.approvers, wanted.workflow.gate.approvers
+    found = 0 if approvers is None else approvers.count(accepted)
+    if found >= needed:
+        return
+    people = "one person" if needed == 1 else f"{needed} people"
+    have = f" {found} of them approved so far." if found else ""
+    raise ApprovalNeeded(
+        f"{wanted} needs the approval of {people}. {' '.join(wanted.decision.details)}{have}",
+        "Show them this error's question, and pass what they sign: resume(..., approvals=[text]).",
+        question,
+    )
+
+
+def _check_unspent(wanted: Resumption, ledger: SavesAndLoads, approval: Approval) -> None:
+    """Refuse an approval that was given for an earlier end of this thread.
+
+    Raises:
+        ApprovalSpent: it was.
+    """
+    question, thread = approval.question, wanted.checkpoint.thread
+    place = wanted.checkpoint.store, thread
+    if (question.store, question.thread) != place or question.head == wanted.head:
+        return
+    after = question.head.sequence + 1
+    if after > wanted.latest.sequence:
+        return  # of another history, which the comparison with the question tells
+    try:
+        following = Payload.unpack(ledger.load(thread, after))
+    except CheckpointError:
+        following = None  # pruned, or not of a workflow
+    resumed = None if following is None else following.resumed
+    if resumed is not None and approval.text in resumed.statements:
+        raise ApprovalSpent(
+            f"This approval of {approval.approver} was used for {thread} #{after}.",
+            "An approval counts once. If that run was interrupted, resume it without approvals.",
+        )
+    raise ApprovalSpent(
+        f"{approval.approver} answered about {thread} {question.head}, and it is at {wanted.head}"
+        " by now.",
+        "Look at what happened since, and ask again.",
+    )

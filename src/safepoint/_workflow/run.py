@@ -1,0 +1,218 @@
+"""Run: one run of a workflow, step by step."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from safepoint._ledger.noting import Notes
+from safepoint._workflow.asking import Approved, Ask, Call
+from safepoint._workflow.ledgers import SavesAndLoads
+from safepoint._workflow.looking import judge
+from safepoint._workflow.payload import Payload
+from safepoint.approval import Question
+from safepoint.checkpoint import Checkpoint
+from safepoint.errors import ApprovalNeeded, WorkflowError
+from safepoint.heads import Head
+
+if TYPE_CHECKING:
+    from safepoint.workflow import Workflow
+
+
+class Run:
+    """One run of a workflow: its state, what is done, and what comes next.
+
+    Iterating over it runs one step at a time and yields the checkpoint after each. It stops at the
+    end, and where a step asks people.
+
+    Attributes:
+        workflow: the workflow.
+        thread: the name of the thread.
+        head: the sequence of the thread's latest checkpoint.
+        approved: what people approved last, for the steps that follow, or None.
+        notes: what the run can do less than before, as the gate says it.
+    """
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        ledger: SavesAndLoads,
+        thread: str,
+        payload: Payload,
+        *,
+        at: Checkpoint | None = None,
+        approved: Approved | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        self.workflow = workflow
+        self.thread = thread
+        self.head = 0 if at is None else at.sequence
+        self.approved = approved
+        self.notes = notes
+        self._ledger = ledger
+        self._payload = payload
+        self._at = at
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state after the last step that finished."""
+        return self._payload.state
+
+    @property
+    def done(self) -> tuple[str, ...]:
+        """The names of the steps that finished."""
+        return self._payload.done
+
+    @property
+    def next(self) -> str | None:
+        """The name of the step that runs next, or None at the end and after a denial."""
+        names = list(self.workflow.steps)
+        return names[len(self.done)] if len(self.done) < len(names) and not self.denied else None
+
+    @property
+    def paused(self) -> bool:
+        """Whether the run waits for people."""
+        return self._payload.asked is not None
+
+    @property
+    def denied(self) -> bool:
+        """Whether somebody denied what the run asked for, which ended it."""
+        return self._payload.denied is not None
+
+    @property
+    def question(self) -> Question | None:
+        """What people are asked to approve or deny, exactly, or None if the run does not wait."""
+        if self._payload.asked is None or self._at is None:
+            return None
+        now = datetime.now(UTC)
+        return judge(self.workflow, self._ledger, self._at, self._at, now).question
+
+    def step(self) -> Checkpoint:
+        """Run the next step and capture its result.
+
+        A step that raises changes nothing: the state and the last checkpoint stay.
+
+        Raises:
+            WorkflowError: there is no step left, or the step did not return what changes.
+            ApprovalNeeded: the run waits for people.
+            NotOwner: another worker owns the thread by now. The step did not run.
+            CheckpointError: the checkpoint was refused.
+        """
+        name = self.next
+        if self.paused:
+            raise ApprovalNeeded(
+                f"{self.thread} waits for people at #{self.head}.",
+                "Show them run.question, and pass what they sign: resume(..., approvals=[text]).",
+                self.question,
+            )
+        if name is None:
+            how = "was denied" if self.denied else "has run every step"
+            raise WorkflowError(f"{self.thread} {how}.", "Start a new thread to run it again.")
+        self._ledger.keep(self.thread)
+        before = self._payload
+        given = copy.deepcopy(self.state)
+        returned = self.workflow.call(name, given, self._call(name))
+        asked = returned if isinstance(returned, Ask) else None
+        changes = _changes(name, asked.changes if asked else returned, given, self.state)
+        self._payload = replace(
+            before,
+            state={**self.state, **copy.deepcopy(dict(changes))},
+            done=(*self.done, name),
+            asked=asked,
+            approved=() if asked or self._is_last(name) else before.approved,
+            resumed=None,
+            origin=None,
+        )
+        try:
+            if asked is not None:
+                notes = Notes.of(self._ledger)
+                notes.write("pause", "intended", self.thread, self._head, asked.action)
+            checkpoint = self.capture()
+        except BaseException:
+            self._payload = before
+            raise
+        if asked is not None:
+            self.approved = None
+        return checkpoint
+
+    def capture(self) -> Checkpoint:
+        """Save the run as it is now, as the thread's next checkpoint."""
+        tools, anchored = self.workflow.tools, self._ledger.anchor is not None
+        now = self.next in self.workflow.anchor_before or (anchored and self._is_turning_point())
+        checkpoint = self._ledger.save(
+            self.thread,
+            self._payload.pack(),
+            app=self.workflow.app,
+            tools=tools.digest if tools else None,
+            after=self.head,
+            anchor="now" if now else None,
+        )
+        self.head = checkpoint.sequence
+        self._at = checkpoint
+        return checkpoint
+
+    def finish(self) -> Run:
+        """Run every step that is left, up to the end or a pause, and return the run itself."""
+        for _ in self:
+            pass
+        return self
+
+    def __iter__(self) -> Iterator[Checkpoint]:
+        while self.next is not None and not self.paused:
+            yield self.step()
+
+    def __repr__(self) -> str:
+        how = ", paused" if self.paused else ", denied" if self.denied else ""
+        return (
+            f"Run({self.workflow.name!r}, {self.thread!r}, done={self.done!r},"
+            f" next={self.next!r}{how})"
+        )
+
+    def _is_last(self, name: str) -> bool:
+        return name == list(self.workflow.steps)[-1]
+
+    def _is_turning_point(self) -> bool:
+        payload = self._payload
+        return payload.asked is not None or payload.resumed is not None or self.denied
+
+    @property
+    def _head(self) -> Head | None:
+        return None if self._at is None else Head(self._at.sequence, self._at.digest)
+
+    def _call(self, name: str) -> Call:
+        origin = self._payload.origin or self.head
+        store = "" if self._at is None else self._at.store
+        key = f"{store}/{self.thread}/{origin}/{name}"
+        approved = self.approved
+        if approved is not None:
+            approved = approved._replace(arguments=copy.deepcopy(approved.arguments))
+        return Call(self.thread, self.head, key, approved)
+
+
+def _changes(
+    name: str, returned: object, given: dict[str, Any], before: dict[str, Any]
+) -> Mapping[str, Any]:
+    """Return what a step changed, unless it changed what it was given and did not say so."""
+    changes = {} if returned is None else returned
+    if not isinstance(changes, Mapping):
+        raise WorkflowError(
+            f"The step {name} returned {type(returned).__name__}.",
+            "Return a dict of what changes in the state, nothing, or an Ask.",
+        )
+    unsaid = {key for key in {*given, *before} - set(changes) if _differs(key, given, before)}
+    if unsaid:
+        raise WorkflowError(
+            f"The step {name} changed the state in place, which is not kept.",
+            'Return what changes instead: return {"amount": 42}',
+        )
+    return changes
+
+
+def _differs(key: str, given: dict[str, Any], before: dict[str, Any]) -> bool:
+    if key not in given or key not in before:
+        return True
+    # A class without a comparison of its own differs from any copy, changed or not.
+    return bool(given[key] != before[key] and copy.deepcopy(before[key]) == before[key])
