@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor
+from safepoint.approval import Approver, Approvers, Question
 from safepoint.checkpoint import Checkpoint
 from safepoint.codec import Codec
+from safepoint.defaults import Locations, default_locations
 from safepoint.errors import (
     AnchorError,
     AnchorMismatch,
     AnchorUnavailable,
+    ApprovalError,
+    ApprovalExpired,
+    ApprovalMalformed,
+    ApprovalMismatch,
+    ApprovalNeeded,
+    ApprovalSpent,
+    ApprovalUntrusted,
     CheckpointError,
     CodecError,
     ConfigurationError,
@@ -17,12 +26,19 @@ from safepoint.errors import (
     EncodeError,
     Forked,
     InvalidId,
+    JournalBroken,
+    JournalError,
+    JournalUnavailable,
     KeyRefused,
     KeyRevoked,
     LimitExceeded,
+    MigrationFailed,
     NotFound,
+    NotOwner,
     RecordMalformed,
     RecordsMissing,
+    ResumeError,
+    ResumeRefused,
     RolledBack,
     SealBroken,
     SealError,
@@ -36,23 +52,41 @@ from safepoint.errors import (
     WorkflowMismatch,
     WrongPlace,
 )
+from safepoint.gate import Gate, Policy
 from safepoint.heads import Head
+from safepoint.journal import Actor, FileJournal, InMemoryJournal
 from safepoint.keys import Keyring, Revoked, SigningKey, VerifyingKey
+from safepoint.lease import Lease
 from safepoint.ledger import Ledger
 from safepoint.limits import Limits
+from safepoint.reasons import Reason
 from safepoint.storage import (
     CheckpointStorage,
     FileCheckpointStorage,
     InMemoryCheckpointStorage,
+    LeasingStorage,
     RetentionStorage,
 )
-from safepoint.workflow import Run, Workflow
+from safepoint.tools import Tool, ToolSet
+from safepoint.workflow import Ask, Call, Migration, Run, Workflow
 
 __all__ = [
+    "Actor",
     "Anchor",
     "AnchorError",
     "AnchorMismatch",
     "AnchorUnavailable",
+    "ApprovalError",
+    "ApprovalExpired",
+    "ApprovalMalformed",
+    "ApprovalMismatch",
+    "ApprovalNeeded",
+    "ApprovalSpent",
+    "ApprovalUntrusted",
+    "Approver",
+    "Approvers",
+    "Ask",
+    "Call",
     "Checkpoint",
     "CheckpointError",
     "CheckpointStorage",
@@ -64,20 +98,37 @@ __all__ = [
     "EncodeError",
     "FileAnchor",
     "FileCheckpointStorage",
+    "FileJournal",
     "Forked",
+    "Gate",
     "Head",
     "InMemoryAnchor",
     "InMemoryCheckpointStorage",
+    "InMemoryJournal",
     "InvalidId",
+    "JournalBroken",
+    "JournalError",
+    "JournalUnavailable",
     "KeyRefused",
     "KeyRevoked",
     "Keyring",
+    "Lease",
+    "LeasingStorage",
     "Ledger",
     "LimitExceeded",
     "Limits",
+    "Locations",
+    "Migration",
+    "MigrationFailed",
     "NotFound",
+    "NotOwner",
+    "Policy",
+    "Question",
+    "Reason",
     "RecordMalformed",
     "RecordsMissing",
+    "ResumeError",
+    "ResumeRefused",
     "RetentionStorage",
     "Revoked",
     "RolledBack",
@@ -89,6 +140,8 @@ __all__ = [
     "StorageFull",
     "StorageUnavailable",
     "ThreadDeleted",
+    "Tool",
+    "ToolSet",
     "UnknownKey",
     "UnsafeLocation",
     "VerifyingKey",
@@ -96,4 +149,5 @@ __all__ = [
     "WorkflowError",
     "WorkflowMismatch",
     "WrongPlace",
+    "default_locations",
 ]

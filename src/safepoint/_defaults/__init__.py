@@ -1,0 +1,3 @@
+"""The parts of the defaults."""
+
+from __future__ import annotations
