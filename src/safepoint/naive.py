@@ -3,6 +3,8 @@
 It keeps checkpoints the way that many frameworks do in principle: JSON, with a pickle embedded for
 every value that JSON cannot hold, and a type check after decoding. It has the interface of
 `Ledger`, so that the same workflow runs on both and you can compare what happens.
+
+Its approvals are what they often are as well: two fields of the state, `pending` and `approved`.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ import base64
 import json
 import os
 import pickle
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from safepoint.checkpoint import Checkpoint
+from safepoint.header import digest_of
 
 _PLAIN = (str, int, float, bool, type(None))
 
@@ -27,34 +31,82 @@ class NaiveLedger:
         storage_path: a folder, made if it is missing, with whatever mode the umask gives.
     """
 
+    store = "naive"
+    keys = anchor = journal = actor = None  # it has none of these
+
     def __init__(self, storage_path: str | os.PathLike[str]) -> None:
         self.path = Path(storage_path)
         self.path.mkdir(parents=True, exist_ok=True)
 
+    def owner_at_time(self, thread: str, now: datetime) -> None:
+        """UNSAFE: every thread is everybody's."""
+
+    def worker(self, thread: str) -> None:
+        """UNSAFE: no worker owns anything."""
+
+    def keep(self, thread: str) -> None:
+        """UNSAFE: there is no lease to keep."""
+
+    def settle(self, thread: str) -> None:
+        """UNSAFE: there is no anchor to move."""
+
     def save(
-        self, thread: str, state: Any, *, app: str = "", after: int | None = None
+        self,
+        thread: str,
+        state: Any,
+        *,
+        app: str = "",
+        tools: str | None = None,
+        after: int | None = None,
+        anchor: str | None = None,
     ) -> Checkpoint:
         """UNSAFE: write the state as JSON with embedded pickles, over whatever is there."""
+        del anchor  # there is none
         sequence = (self._head(thread) if after is None else after) + 1
-        created = datetime.now(UTC)
-        record = {
+        record: dict[str, Any] = {
             "thread": thread,
             "sequence": sequence,
             "app": app,
-            "created": created.isoformat(),
+            "created": datetime.now(UTC).isoformat(),
             "state": encode(state),
         }
-        self._file(thread, sequence).write_text(json.dumps(record), encoding="utf-8")
-        return _checkpoint(record, state)
+        if tools is not None:
+            record["tools"] = tools
+        text = json.dumps(record)
+        self._file(thread, sequence).write_text(text, encoding="utf-8")
+        return _checkpoint(text, record, state)
 
-    def load(self, thread: str, sequence: int) -> Checkpoint:
+    def load(self, thread: str, sequence: int, *, linked: bool = False) -> Checkpoint:
         """UNSAFE: decode whatever the file holds."""
-        record = json.loads(self._file(thread, sequence).read_text(encoding="utf-8"))
-        return _checkpoint(record, decode(record["state"]))
+        del linked  # nothing links one record to the next
+        text = self._file(thread, sequence).read_text(encoding="utf-8")
+        record = json.loads(text)
+        return _checkpoint(text, record, decode(record["state"]))
 
     def latest(self, thread: str) -> Checkpoint:
         """UNSAFE: return the newest file's state, whoever wrote it."""
         return self.load(thread, self._head(thread))
+
+    def ask(self, thread: str, arguments: Mapping[str, Any]) -> None:
+        """UNSAFE: let a run wait for a person's yes to `arguments`, as a field of its state."""
+        state = self.latest(thread).state if self._head(thread) else {}
+        self.save(thread, asked(state, arguments))
+
+    def approve(self, thread: str, who: str) -> None:
+        """UNSAFE: set the field `approved`, as anybody could."""
+        self.save(thread, answered(self.latest(thread).state, who, yes=True))
+
+    def deny(self, thread: str, who: str) -> None:
+        """UNSAFE: clear the field `approved`."""
+        self.save(thread, answered(self.latest(thread).state, who, yes=False))
+
+    def resume(self, thread: str) -> Any:
+        """UNSAFE: return what the state says is approved, which is then paid, or None."""
+        state = self.latest(thread).state
+        arguments = due(state)
+        if arguments is not None:
+            self.save(thread, acted(state))
+        return arguments
 
     def _head(self, thread: str) -> int:
         found = [int(file.name.split(".")[-2]) for file in self.path.glob(f"{thread}.*.json")]
@@ -90,12 +142,32 @@ def decode(value: Any) -> Any:
     return value
 
 
+def asked(state: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """UNSAFE: ask for something. An earlier yes stays where it is."""
+    return {"approved": False, **state, "pending": dict(arguments)}
+
+
+def answered(state: Mapping[str, Any], who: str, *, yes: bool) -> dict[str, Any]:
+    """UNSAFE: say yes or no to whatever is pending when this is read."""
+    return {**state, "approved": yes, "by": who}
+
+
+def due(state: Mapping[str, Any]) -> Any:
+    """UNSAFE: return what is pending, unless a yes is wanted and the state has none."""
+    return state.get("pending") if state.get("approved", True) else None
+
+
+def acted(state: Mapping[str, Any]) -> dict[str, Any]:
+    """UNSAFE: note that what was pending is done."""
+    return {**state, "pending": None, "paid": state["pending"]}
+
+
 def type_name(value: Any) -> str:
     """Return the name under which a pickled value is labelled."""
     return f"{type(value).__module__}:{type(value).__qualname__}"
 
 
-def _checkpoint(record: dict[str, Any], state: Any) -> Checkpoint:
+def _checkpoint(text: str, record: dict[str, Any], state: Any) -> Checkpoint:
     return Checkpoint(
         store="naive",
         thread=record["thread"],
@@ -103,7 +175,7 @@ def _checkpoint(record: dict[str, Any], state: Any) -> Checkpoint:
         app=record["app"],
         created=datetime.fromisoformat(record["created"]),
         previous=None,
-        digest="",
-        tools=None,
+        digest=digest_of(text.encode()),
+        tools=record.get("tools"),
         state=state,
     )

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from safepoint import RecordMalformed
+from safepoint import JournalUnavailable, RecordMalformed
 from safepoint.attacks import (
     ATTACKS,
     MARKER,
     RESIDUE,
     Attack,
+    GatedTarget,
     Memory,
     Miss,
     NaiveTarget,
@@ -31,8 +32,8 @@ from safepoint.attacks import (
 from safepoint.attacks import __main__ as command_line
 from safepoint.attacks.edit import EditState
 from safepoint.attacks.isolation import isolated_outcome_of
-from safepoint.attacks.kit import Bungled, attempt, worst
-from safepoint.attacks.outcome import HONEST
+from safepoint.attacks.kit import Bungled, RunAttack, attempt, worst
+from safepoint.attacks.outcome import HONEST, WANTED
 from safepoint.attacks.payload import PicklePayload, marker_pickle
 
 REFUSAL = RecordMalformed("It is refused.", "Always.")
@@ -194,6 +195,47 @@ def test_a_store_that_does_not_work_has_not_detected_an_attack(
     assert strike().run(broken(tmp_path, medium)) is Outcome.CRASHED
 
 
+class Refuses(GatedTarget):
+    """A store that lets no run go on, attacked or not."""
+
+    def resume(self, thread: str, approval: bytes = b"", **_: Any) -> Any:
+        raise REFUSAL
+
+
+class Idle(GatedTarget):
+    """A store on which no run ever acts."""
+
+    def resume(self, thread: str, approval: bytes = b"", **_: Any) -> Any:
+        return None
+
+
+class Careless(GatedTarget):
+    """A store whose runs act on anything but what was approved."""
+
+    def resume(self, thread: str, approval: bytes = b"", **_: Any) -> Any:
+        return WANTED
+
+
+RUN_ATTACKS = [name for name, attack in ATTACKS.items() if issubclass(attack, RunAttack)]
+
+
+@pytest.mark.parametrize("broken", [Refuses, Idle, Careless])
+@pytest.mark.parametrize("attack", RUN_ATTACKS)
+def test_runs_that_do_not_go_on_unharmed_have_not_detected_an_attack(
+    tmp_path: Path, attack: str, broken: type[Target]
+) -> None:
+    assert ATTACKS[attack]().run(broken(tmp_path)) is Outcome.CRASHED
+
+
+def test_a_refusal_after_the_deed_is_not_a_detection(tmp_path: Path) -> None:
+    """The journal is lost between the gate and the save, and the payment in between was made."""
+    target = GatedTarget(tmp_path)
+    target.begin("victim", HONEST)
+    assert target.resume("victim", meanwhile=target.journal.lose) == HONEST
+    with pytest.raises(JournalUnavailable):
+        target.resume("victim")
+
+
 def test_an_attack_without_effect_was_not_detected(tmp_path: Path) -> None:
     assert EditState().run(Encoded(tmp_path)) is Outcome.NOT_APPLICABLE
 
@@ -211,6 +253,24 @@ def test_the_command_prints_a_table() -> None:
         "attack             naive     anchored\n"
         "edit-state         accepted  detected\n"
         "plant-record       accepted  detected\n"
+    )
+
+
+def test_the_command_compares_with_the_rung_that_stops_the_attack() -> None:
+    """The pages on resuming show the first of these, to the letter."""
+    done = run("wider-tools", "swap-request")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "attack             naive     gated\n"
+        "wider-tools        accepted  detected\n"
+        "swap-request       accepted  detected\n"
+    )
+    both = run("wider-tools", "edit-state")
+    assert both.returncode == 0
+    assert both.stdout == (
+        "attack             naive     anchored  gated\n"
+        "wider-tools        accepted  accepted  detected\n"
+        "edit-state         accepted  detected  detected\n"
     )
 
 
@@ -233,10 +293,12 @@ def test_the_command_shows_the_ladder() -> None:
         "mac-place",
         "signed-chain",
         "anchored",
+        "gated",
     ]
-    assert downgrade.split()[1:] == ["-"] * 4 + ["accepted"] + ["detected"] * 3
-    assert cut.split()[1:] == ["accepted"] * 7 + ["detected"]
-    assert head.index("anchored") == cut.index("detected") == downgrade.rindex("detected")
+    assert downgrade.split()[1:] == ["-"] * 4 + ["accepted"] + ["detected"] * 4
+    assert cut.split()[1:] == ["accepted"] * 7 + ["detected"] * 2
+    assert head.index("anchored") == cut.index("detected")
+    assert head.index("gated") == cut.rindex("detected") == downgrade.rindex("detected")
 
 
 def test_the_command_shows_the_targets_that_it_is_given() -> None:
@@ -279,6 +341,12 @@ def test_the_command_fails_if_the_sealed_store_lets_an_attack_through(
     assert command_line.main() == 1
     assert capsys.readouterr().out.endswith(f"edit-state         {outcome:<10}{outcome}\n")
     monkeypatch.setattr(sys, "argv", ["attacks", "edit-state", "--target", "naive"])
+    assert command_line.main() == 0
+    monkeypatch.setattr(sys, "argv", ["attacks", "edit-state", "--target", "gated"])
+    assert command_line.main() == 1
+    monkeypatch.setattr(sys, "argv", ["attacks", "wider-tools"])
+    assert command_line.main() == 1
+    monkeypatch.setattr(sys, "argv", ["attacks", "wider-tools", "--target", "anchored"])
     assert command_line.main() == 0
 
 

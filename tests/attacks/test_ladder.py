@@ -104,6 +104,27 @@ def test_a_rung_falls_to_an_attack_that_the_next_one_detects(rung: str, medium: 
         ("signed-chain", "retired-key", "accepted"),
         ("signed-chain", "thief-prunes", "accepted"),
         ("signed-chain", "stolen-key-undelete", "accepted"),
+        ("signed-chain", "rollback-denial", "accepted"),
+        ("anchored", "former-owner", "accepted"),
+        ("anchored", "second-writer", "accepted"),
+        ("anchored", "old-checkpoint", "accepted"),
+        ("anchored", "other-version", "accepted"),
+        ("anchored", "wider-tools", "accepted"),
+        ("anchored", "changed-tool", "accepted"),
+        ("anchored", "wider-permissions", "accepted"),
+        ("anchored", "ride-along", "accepted"),
+        ("anchored", "stranger-approval", "accepted"),
+        ("anchored", "self-approval", "accepted"),
+        ("anchored", "swap-request", "accepted"),
+        ("anchored", "change-request", "accepted"),
+        ("anchored", "reuse-approval", "accepted"),
+        ("anchored", "race-approval", "accepted"),
+        ("anchored", "expired-approval", "accepted"),
+        ("anchored", "journal-down", "accepted"),
+        ("anchored", "journal-edit", "accepted"),
+        ("anchored", "journal-cut", "accepted"),
+        ("anchored", "journal-inject", "accepted"),
+        ("anchored", "journal-plant", "accepted"),
     ],
 )
 @each_medium
@@ -191,10 +212,10 @@ def test_defeats_counts_what_falls_and_is_detected_one_rung_up() -> None:
     rungs = list(TARGETS)
     found = defeats(
         {
-            "a": dict(zip(rungs, [got, seen, *[none] * 6], strict=True)),
-            "b": dict(zip(rungs, [Outcome.CRASHED, seen, *[none] * 6], strict=True)),
-            "c": dict(zip(rungs, [none, seen, *[none] * 6], strict=True)),
-            "d": dict(zip(rungs, [got, none, *[none] * 6], strict=True)),
+            "a": dict(zip(rungs, [got, seen, *[none] * 7], strict=True)),
+            "b": dict(zip(rungs, [Outcome.CRASHED, seen, *[none] * 7], strict=True)),
+            "c": dict(zip(rungs, [none, seen, *[none] * 7], strict=True)),
+            "d": dict(zip(rungs, [got, none, *[none] * 7], strict=True)),
         }
     )
     assert found == {"naive": ["a", "b"], **{rung: [] for rung in rungs[1:-1]}}
@@ -208,7 +229,7 @@ def test_defeats_computes_the_matrix_if_it_is_not_given_one(
 
 
 class Ed25519Target(SealedTarget):
-    """The top rung, with the other kind of key."""
+    """The rung below the top, with the other kind of key."""
 
     name = "ed25519"
 
@@ -218,9 +239,31 @@ class Ed25519Target(SealedTarget):
 
 
 @each_attack
-def test_the_top_detects_with_an_ed25519_key_too(
-    attack: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_kind_of_key_makes_no_difference(attack: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The top itself seals with Ed25519, so that its writer could sign an approval."""
     monkeypatch.setitem(TARGETS, "ed25519", Ed25519Target)
-    expected = computed("memory")[0][attack][TOP]
+    expected = computed("memory")[0][attack]["anchored"]
     assert outcome_of(attack, "ed25519", in_memory=True) is expected
+
+
+@each_medium
+@each_attack
+def test_the_rung_that_pages_show_stops_the_attack(attack: str, medium: str) -> None:
+    row = computed(medium)[0][attack]
+    assert row[ATTACKS[attack].stopped_by] is row[TOP]
+
+
+@each_medium
+def test_the_gate_changes_nothing_about_the_store(medium: str) -> None:
+    """The page shows one column for both."""
+    for attack, row in computed(medium)[0].items():
+        if (ATTACKS | RESIDUE)[attack].stopped_by == "anchored":
+            assert row["gated"] is row["anchored"]
+
+
+@each_medium
+@pytest.mark.parametrize(
+    "attack", [name for name, attack in ATTACKS.items() if attack.stopped_by == TOP]
+)
+def test_what_the_gate_stops_hurts_the_naive_twin(attack: str, medium: str) -> None:
+    assert computed(medium)[0][attack]["naive"] is Outcome.ACCEPTED

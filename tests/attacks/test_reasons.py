@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import pytest
 
+from safepoint import JournalError
+from safepoint._ledger.noting import Notes
 from safepoint._ledger.view import View
+from safepoint._workflow.payload import Payload
+from safepoint.approval import Approval, Approvers, Question
+from safepoint.approval.statement import read, split
 from safepoint.attacks import ATTACKS, TARGETS, Memory, Outcome
 from safepoint.attacks.ladder import outcome_of, scratch
 from safepoint.attacks.rungs import TOP
+from safepoint.checkpoint import Checkpoint
 from safepoint.codec import Codec
+from safepoint.gate import Decision, Gate, Situation, Verdict
 from safepoint.header import Header, Place
+from safepoint.heads import Head
+from safepoint.journal import Entry
+from safepoint.journal import _text as journal_text
+from safepoint.journal._chain import Chain
+from safepoint.reasons import Reason
 from safepoint.seal import Opened, open_sealed
+from safepoint.workflow import Approved
 
 _EDITED = "SealBroken: was changed after it was sealed"
 _STATE = "SealBroken: is not the one that was sealed"
@@ -33,6 +47,10 @@ _LINKED = "UnsafeLocation: is a symbolic link"
 _TWICE = "DecodeError: has a key"
 _NAN = "DecodeError: holds a number"
 _SPELLING = "DecodeError: is not in canonical form"
+_ASKS = "ApprovalNeeded: needs the approval of one person. "
+_NOBODY = "ApprovalUntrusted: which is no approver's"
+_SPENT = "ApprovalSpent: This approval of dana was used for victim #3"
+_LINE = "JournalBroken: was changed after it was written"
 
 # Each refusal is one of these, and each of these occurs. Where there are several, the attack tries
 # several things.
@@ -104,6 +122,42 @@ WHY: dict[str, list[str]] = {
     "stolen-key-undelete": [_DELETED],
     "fork": [_OTHER],
     "stolen-key-rewrite": [_OTHER],
+    "former-owner": ["NotOwner: is owned by worker 'worker-2' with token 2"],
+    "second-writer": ["NotOwner: is owned by worker 'worker-1', and this save carries no token"],
+    "old-checkpoint": [_ASKS + "The run would go back from #2 to #1."],
+    "rollback-denial": [_SHORTER],
+    "other-version": ["ResumeRefused: No migration leads from version '1' to version '2'."],
+    "wider-tools": [_ASKS + "The tool bank is new."],
+    "changed-tool": [_ASKS + "The tool mail has version '2-of-somebody-else'"],
+    "wider-permissions": [_ASKS + "The tool mail gains the permission send."],
+    "ride-along": ["ApprovalMismatch: The approval by dana has the tools"],
+    "forge-approval": [
+        _NOBODY,
+        "ApprovalUntrusted: was changed after dana signed it, or dana never did",
+        "ApprovalMalformed: The text is not an approval.",
+    ],
+    "stranger-approval": [_NOBODY],
+    "self-approval": [_NOBODY],
+    "swap-request": [
+        "ApprovalMismatch: has the argument 'amount': 42, and the question has 5000000"
+    ],
+    "change-request": [_SPENT],
+    "replay-approval": ["ApprovalMismatch: the thread 'victim', and the question has 'attacker'"],
+    "reuse-approval": [_SPENT],
+    "race-approval": [
+        "ApprovalSpent: This approval of dana was used for victim-1 #3",
+        "Conflict: victim-2 is at #4, and this save builds on #3",
+    ],
+    "expired-approval": ["ApprovalExpired: The approval by dana expired at"],
+    "journal-down": ["JournalUnavailable: is not a folder"],
+    "journal-edit": [_LINE],
+    "journal-cut": [
+        "JournalBroken: and the anchor has seen entry",
+        "JournalUnavailable: holds no journal",
+    ],
+    "journal-inject": ["InvalidId: approver name"],
+    "journal-plant": [_LINE],
+    "everything-in-one-folder": [_SHORTER, _STRANGER],
 }
 
 
@@ -163,6 +217,56 @@ def genuine(*_: object) -> bool:
     return True
 
 
+def only_asks(gate: Gate, situation: Situation) -> Decision:
+    """Let a run go on as whatever it is, unless it waits for people."""
+    del gate
+    if situation.asked:
+        return Decision(Verdict.NEEDS_APPROVAL, (Reason.ASKED,), 1, (), ())
+    return Decision(Verdict.ALLOWED, (), 0, (), ())
+
+
+def anybody(approvers: Approvers, text: str) -> Approval:
+    """Believe whoever signed."""
+    del approvers
+    key, _, body = split(text)
+    return read(body, key, text)
+
+
+def at_any_time(
+    approvers: Approvers, approval: Approval, question: Question, *_: Any, **__: Any
+) -> None:
+    """Do not look at the clock."""
+    approvers.check_bound(approval, question)
+
+
+def believed(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> Approved | None:
+    """Take whatever statement a record holds for one about this run."""
+    del checkpoint
+    if not payload.approved or gate.approvers is None:
+        return None
+    approval = gate.approvers.open(payload.approved[0])
+    return Approved(approval.question.action, approval.question.arguments, (approval.approver,))
+
+
+def if_possible(notes: Notes, *arguments: Any, **options: Any) -> None:
+    """Write it down, or do not."""
+    with suppress(JournalError):
+        WRITE(notes, *arguments, **options)
+
+
+def any_line(chain: Chain, line: bytes, where: str) -> Entry:
+    """Believe each line."""
+    del where
+    frame = journal_text.frame(line[:-1])
+    parsed = None if frame is None else journal_text.parse(frame.entry, frame.key)
+    assert parsed is not None
+    chain.head = Head(parsed.entry.number, parsed.entry.digest_of_entry)
+    return parsed.entry
+
+
+WRITE = Notes.write
+BOUND: dict[str, Callable[..., Any]] = {"safepoint.approval.Approvers.check_bound": nothing}
+
 DEFENCES: dict[str, tuple[dict[str, Callable[..., Any]], str, set[str]]] = {
     "the strict decoder": (
         {"safepoint.codec.Codec.decode": plain_json},
@@ -194,7 +298,7 @@ DEFENCES: dict[str, tuple[dict[str, Callable[..., Any]], str, set[str]]] = {
             "safepoint._ledger.walk.open_sealed": anywhere,
         },
         "signed-chain",
-        {"swap-threads", "swap-stores", "replay-old-on-top", "fast-forward"},
+        {"swap-threads", "swap-stores", "replay-old-on-top", "fast-forward", "replay-approval"},
     ),
     "the links": (
         {
@@ -235,6 +339,72 @@ DEFENCES: dict[str, tuple[dict[str, Callable[..., Any]], str, set[str]]] = {
         TOP,
         {"fork", "stolen-key-rewrite"},
     ),
+    "the gate": (
+        {"safepoint.gate.Gate.decide": only_asks},
+        TOP,
+        {
+            "old-checkpoint",
+            "other-version",
+            "wider-tools",
+            "changed-tool",
+            "wider-permissions",
+        },
+    ),
+    "the signature of an approval": (
+        {"safepoint.keys.VerifyingKey.verify": genuine},
+        TOP,
+        {"forge-approval"},
+    ),
+    "the list of those who may approve": (
+        {"safepoint.approval.Approvers.open": anybody},
+        TOP,
+        {"forge-approval", "stranger-approval", "self-approval"},
+    ),
+    "the end of an approval": (
+        {"safepoint.approval.Approvers.check_at_time": at_any_time},
+        TOP,
+        {"expired-approval"},
+    ),
+    # The run that was resumed is looked at again: 42 stays 42, and in the thread where it was said.
+    "the question of an approval": (BOUND, TOP, {"ride-along"}),
+    "the question of an approval, also in the record": (
+        {
+            **BOUND,
+            "safepoint._workflow.granting._check_unspent": nothing,
+            "safepoint._workflow.looking.granted": believed,
+            "safepoint._workflow.resumption.granted": believed,
+        },
+        TOP,
+        {"ride-along", "replay-approval", "reuse-approval"},
+    ),
+    "the key of a payment": (
+        {"safepoint.attacks.rungs.application.Payments.is_new": genuine},
+        TOP,
+        {"race-approval"},
+    ),
+    "the fence": (
+        {"safepoint.lease.Ownership.check_fence": nothing},
+        TOP,
+        {"former-owner", "second-writer"},
+    ),
+    "the journal's last word": (
+        {"safepoint._ledger.noting.Notes.write": if_possible},
+        TOP,
+        {"journal-down"},
+    ),
+    "the journal's anchor": (
+        {"safepoint.journal._chain.Chain.check_end": nothing},
+        TOP,
+        {"journal-cut"},
+    ),
+    "the journal's chain and anchor": (
+        {
+            "safepoint.journal._chain.Chain.follow": any_line,
+            "safepoint.journal._chain.Chain.check_end": nothing,
+        },
+        TOP,
+        {"journal-edit", "journal-cut", "journal-plant"},
+    ),
 }
 
 
@@ -244,13 +414,20 @@ def whole(target: str) -> set[str]:
     return {attack for attack in ATTACKS if outcome_of(attack, target) is Outcome.DETECTED}
 
 
+def concerned(defence: str) -> set[str]:
+    """Return the attacks on the runs for a defence of the runs, and every attack for others."""
+    fall = DEFENCES[defence][2]
+    runs = {attack for attack, kind in ATTACKS.items() if kind.stopped_by == TOP}
+    return runs if fall <= runs else set(ATTACKS)
+
+
 @pytest.mark.parametrize("defence", DEFENCES)
 def test_without_a_defence_the_attacks_on_it_succeed(
     defence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And those alone: nothing else leaned on it without saying so."""
     patches, target, fall = DEFENCES[defence]
-    held = whole(target)
+    held = whole(target) & concerned(defence)
     for name, instead in patches.items():
         monkeypatch.setattr(name, instead)
     assert {attack for attack in held if outcome_of(attack, target).succeeded} == fall

@@ -11,12 +11,12 @@ import pytest
 
 from safepoint import Keyring, RolledBack, SigningKey, UnknownKey
 from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Disk, Medium, Memory, Miss, Outcome, Target
-from safepoint.attacks.kit import works
-from safepoint.attacks.outcome import HONEST, WANTED, step
-from safepoint.attacks.rungs import SealedTarget, SignedChainTarget
+from safepoint.attacks.kit import runs, works
+from safepoint.attacks.outcome import FORTUNE, HONEST, WANTED, step
+from safepoint.attacks.rungs import GatedTarget, SealedTarget, SignedChainTarget
 from safepoint.attacks.rungs.numbered import Numbered, Refused
 
-WITH_KEYS = ["mac", "mac-place", "signed-chain", "anchored"]
+WITH_KEYS = ["mac", "mac-place", "signed-chain", "anchored", "gated"]
 Make = Callable[[str], Target]
 
 
@@ -291,7 +291,7 @@ def test_three_methods_aim_every_attack_at_a_store_of_your_own(attack: str, tmp_
         "a date": {"backdate-clock"},
         "reads through the medium": {"time-of-check"},
         "memory": {"aliasing"},
-        "load": {"undelete-by-number"},
+        "load": {"undelete-by-number", "old-checkpoint"},
         "history": {"unprune-thread"},
         "decoders": {"row-chooses-decoder"},
     }
@@ -311,6 +311,136 @@ def test_three_methods_aim_every_attack_at_a_store_of_your_own(attack: str, tmp_
         assert outcome.succeeded
 
 
+def went_on(target: Target, thread: str, yes: bytes = b"", **options: Any) -> Any:
+    """What a worker did, or None where it was refused."""
+    try:
+        return target.resume(thread, yes, **options)
+    except target.refusals:
+        return None
+
+
+@each_target
+def test_a_run_that_was_interrupted_goes_on_once(name: str, make: Make) -> None:
+    target = make(name)
+    assert runs(target)
+    target.begin("victim", HONEST)
+    assert target.resume("victim") == HONEST
+    assert went_on(target, "victim") is None
+
+
+@each_target
+def test_a_run_that_asks_acts_after_a_yes_alone(name: str, make: Make) -> None:
+    """With nobody attacking, every rung does as it is told."""
+    target = make(name)
+    for thread in ("yes", "no", "silence"):
+        target.ask(thread, FORTUNE)
+        assert went_on(target, thread) is None
+    target.deny("no")
+    assert went_on(target, "yes", target.approve("yes")) == FORTUNE
+    assert went_on(target, "no") is None
+    assert went_on(target, "silence") is None
+    for thread, said in (("yes", "dana"), ("no", "erin")):
+        lines = target.journalled(thread)
+        assert [line for line in lines if said in line]
+        assert all(line.isprintable() for line in lines)
+    assert not [line for line in target.journalled("silence") if "dana" in line]
+
+
+@each_target
+def test_a_run_asks_again_on_its_way(name: str, make: Make) -> None:
+    target = make(name)
+    target.ask("victim", HONEST)
+    assert target.resume("victim", target.approve("victim")) == HONEST
+    target.ask("victim", FORTUNE)
+    assert target.resume("victim", target.approve("victim")) == FORTUNE
+
+
+@each_target
+def test_what_another_worker_does_meanwhile_is_done_in_between(name: str, make: Make) -> None:
+    target = make(name)
+    target.begin("victim", HONEST)
+    target.begin("other", FORTUNE)
+    seen: list[Any] = []
+    done = target.resume("victim", meanwhile=lambda: seen.append(target.resume("other")))
+    assert (done, seen) == (HONEST, [FORTUNE])
+
+
+@each_target
+def test_whoever_owns_a_thread_can_save(name: str, make: Make) -> None:
+    target = make(name)
+    worker = target.own("victim", "worker-1")
+    worker.save("victim", step(1))
+    worker.save("victim", step(2))
+    assert target.own("victim", "worker-2").latest("victim") == target.latest("victim") == step(2)
+
+
+@each_target
+def test_by_default_it_is_the_same_application(name: str, make: Make) -> None:
+    target = make(name)
+    target.by_default().save("victim", HONEST)
+    assert target.latest("victim") == HONEST
+    thief = target.by_default(target.medium.copy())
+    assert thief.medium is not target.medium
+
+
+def test_the_folders_of_the_top_and_of_its_thief_are_apart(make: Make) -> None:
+    """The thief of the records has neither the key, nor the anchor, nor the journal."""
+    target = make("gated")
+    assert isinstance(target, GatedTarget)
+    thief = target.by_default(target.medium.copy())
+    assert thief.keys.signing.id != target.keys.signing.id
+    assert thief.anchor is not target.anchor
+    assert thief.written is None
+
+
+def test_a_counterfeit_yes_on_the_top_lacks_the_key_alone(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made with a key that counts, the same statement is believed."""
+    target = make("gated")
+    assert isinstance(target, GatedTarget)
+    target.ask("victim", FORTUNE)
+    monkeypatch.setattr(SigningKey, "generate", lambda _="": target.people["dana"])
+    assert target.resume("victim", target.counterfeit("victim", FORTUNE)) == FORTUNE
+
+
+def test_a_self_made_yes_on_the_top_lacks_the_key_alone(make: Make) -> None:
+    """In the record, too: signed by dana, what the worker writes there is believed."""
+    target = make("gated")
+    assert isinstance(target, GatedTarget)
+    for thread, way in (("victim-1", 0), ("victim-2", 1)):
+        target.ask(thread, FORTUNE)
+        keys, target.keys = target.keys, Keyring(target.people["dana"], verify=[*target.keys])
+        said = target.self_approve(thread, FORTUNE)
+        yes = next(said)
+        target.keys = keys
+        for _ in range(way):
+            yes = next(said)
+        assert target.resume(thread, yes) == FORTUNE
+
+
+def test_a_journal_that_is_lost_cannot_be_written(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "journal")
+    disk.lose()
+    with pytest.raises(OSError):
+        disk.write("a", b"1")
+    other = Disk(tmp_path / "other")
+    other.write("a", b"1")
+    other.lose()
+    with pytest.raises(OSError):
+        other.write("a", b"2")
+    assert other.names() == []
+
+
+def test_the_default_journal_fails_without_a_word(tmp_path: Path) -> None:
+    """Which is the flaw that the attack is about."""
+    target = PlainJson(tmp_path)
+    target.begin("victim", HONEST)
+    target.journal.lose()
+    assert target.resume("victim") == HONEST
+    assert target.journalled("victim") == []
+
+
 def test_a_target_in_memory_has_no_folder(tmp_path: Path) -> None:
     with pytest.raises(Miss):
         _ = TARGETS["mac"](tmp_path, Memory()).path
@@ -327,6 +457,8 @@ def test_the_names_of_the_ladder() -> None:
         "mac-place",
         "signed-chain",
         "anchored",
+        "gated",
     ]
     assert all(kind.media == (Disk, Memory) for kind in TARGETS.values())
     assert issubclass(SealedTarget, SignedChainTarget)
+    assert issubclass(GatedTarget, SealedTarget)

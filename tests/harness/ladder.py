@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Final
 
 from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Outcome, matrix
 from safepoint.attacks.ladder import Matrix
+from safepoint.attacks.rungs import TOP
 from safepoint.rules import RULES
 
 MARKS: Final[Mapping[Outcome, str]] = {
@@ -28,8 +29,15 @@ SHORT: Final[Mapping[str, str]] = {
     "mac-place": "place",
     "signed-chain": "chain",
     "anchored": "anchor",
+    "gated": "gate",
 }
 """What fits above a column on a phone."""
+
+STORE: Final = [name for name in TARGETS if name != TOP]
+"""The rungs on which attacks on a store end in different ways. At the top they end as below it."""
+
+RUNS: Final = ["naive", "mac-place", "anchored", "gated"]
+"""The rungs of the smaller table: from nothing to the top, and where a place and an anchor help."""
 
 
 @cache
@@ -43,15 +51,28 @@ def computed() -> Matrix:
 
 
 def table_markdown() -> str:
-    """Return the matrix, with the attacks that need the highest rung at the end."""
-    outcomes = computed()
-    heads = [f"{number}<br>{SHORT[name]}" for number, name in enumerate(TARGETS)]
+    """Return the attacks on a store, with those that need the highest rung at the end."""
+    return _table([name for name, kind in ATTACKS.items() if kind.stopped_by != TOP], STORE)
+
+
+def runs_markdown() -> str:
+    """Return the attacks on a run that is resumed, in the same order."""
+    return _table([name for name, kind in ATTACKS.items() if kind.stopped_by == TOP], RUNS)
+
+
+def _table(attacks: Iterable[str], rungs: Sequence[str]) -> str:
+    outcomes, numbers = computed(), list(TARGETS)
+    heads = [f"{numbers.index(name)}<br>{SHORT[name]}" for name in rungs]
     lines = [
         f"| attack | {' | '.join(heads)} |",
         f"|:---|{':---:|' * len(heads)}",
-        *(_row(attack, outcomes[attack]) for attack in sorted(outcomes, key=_climb)),
+        *(
+            _row(name, [outcomes[name][rung] for rung in rungs])
+            for name in sorted(attacks, key=_climb)
+        ),
     ]
-    return '<div class="ladder" markdown>\n\n' + "\n".join(lines) + "\n\n</div>"
+    kind = "ladder" if len(rungs) == len(STORE) else "ladder ladder--short"
+    return f'<div class="{kind}" markdown>\n\n' + "\n".join(lines) + "\n\n</div>"
 
 
 def rungs_markdown() -> str:
@@ -71,16 +92,16 @@ def rungs_markdown() -> str:
 
 def residue_markdown() -> str:
     """Return what the top does not detect, each as it ended there."""
-    top = list(TARGETS)[-1]
-    outcomes = matrix(RESIDUE, [top])
+    outcomes = matrix(RESIDUE, [TOP])
     return "\n".join(
-        f"- `{name}`, *{outcomes[name][top]}*. {attack.story} ({_rule(attack.rule)})"
+        f"- `{name}`, *{outcomes[name][TOP]}*. {attack.story} ({_rule(attack.rule)})"
         for name, attack in RESIDUE.items()
     )
 
 
 CONTENTS: Final = {
     "ladder": table_markdown,
+    "ladder runs": runs_markdown,
     "ladder rungs": rungs_markdown,
     "ladder residue": residue_markdown,
 }
@@ -93,9 +114,9 @@ def _climb(attack: str) -> tuple[int, int, int]:
     return max(falls, default=-1), len(falls), list(ATTACKS).index(attack)
 
 
-def _row(attack: str, row: Mapping[str, Outcome]) -> str:
+def _row(attack: str, row: Iterable[Outcome]) -> str:
     kind = ATTACKS[attack]
-    cells = " | ".join(f"**{MARKS[outcome]}**{{ .{_class(outcome)} }}" for outcome in row.values())
+    cells = " | ".join(f"**{MARKS[outcome]}**{{ .{_class(outcome)} }}" for outcome in row)
     return f"| `{attack}` {_rule(kind.rule)}<br>{kind.story} | {cells} |"
 
 

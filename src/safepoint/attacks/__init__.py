@@ -12,7 +12,8 @@ from safepoint.attacks.kit import Attack
 from safepoint.attacks.ladder import defeats, matrix
 from safepoint.attacks.medium import Disk, Medium, Memory
 from safepoint.attacks.outcome import MARKER, Miss, Outcome
-from safepoint.attacks.rungs import TARGETS, NaiveTarget, SealedTarget
+from safepoint.attacks.rungs import TARGETS, GatedTarget, NaiveTarget, SealedTarget
+from safepoint.attacks.runs import Runs
 from safepoint.attacks.target import Target
 
 __all__ = [
@@ -22,11 +23,13 @@ __all__ = [
     "TARGETS",
     "Attack",
     "Disk",
+    "GatedTarget",
     "Medium",
     "Memory",
     "Miss",
     "NaiveTarget",
     "Outcome",
+    "Runs",
     "SealedTarget",
     "Target",
     "defeats",

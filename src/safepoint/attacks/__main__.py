@@ -13,17 +13,15 @@ from safepoint.attacks.outcome import Outcome
 from safepoint.attacks.rungs import TARGETS, TOP
 
 _EVERY = ATTACKS | RESIDUE
-# The two that pages compare: what to leave, and what to come to.
-_SHORT = ("naive", TOP)
 
 
 def main() -> int:
-    """Print a table of attacks and outcomes; exit 1 if the top rung lets one through."""
+    """Print a table of attacks and outcomes; exit 1 if one passes the rung that should stop it."""
     parser = argparse.ArgumentParser(prog="python -m safepoint.attacks", description=__doc__)
     parser.add_argument(
         "attacks", nargs="*", metavar="ATTACK", help=f"of {', '.join(_EVERY)} (default: all)"
     )
-    parser.add_argument("--ladder", action="store_true", help="show every rung, not two of them")
+    parser.add_argument("--ladder", action="store_true", help="show every rung, not only two")
     parser.add_argument(
         "--target",
         action="append",
@@ -45,7 +43,7 @@ def main() -> int:
         for name in chosen:
             sys.stdout.write(f"{name} ({_EVERY[name].rule}): {_EVERY[name].story}\n")
         return 0
-    columns = list(TARGETS) if options.ladder else options.target or _SHORT
+    columns = list(TARGETS) if options.ladder else options.target or _compared(chosen)
     return _show(chosen, columns, in_memory=options.in_memory)
 
 
@@ -53,6 +51,12 @@ def _applicable(in_memory: bool, residue: bool) -> list[str]:
     medium = Memory if in_memory else Disk
     which = RESIDUE if residue else ATTACKS
     return [name for name, attack in which.items() if attack.needs in (None, medium)]
+
+
+def _compared(attacks: Sequence[str]) -> list[str]:
+    """Return what pages compare: what to leave, and what to come to for these attacks."""
+    shown = {"naive"} | {_EVERY[attack].stopped_by for attack in attacks}
+    return [rung for rung in TARGETS if rung in shown]
 
 
 def _show(attacks: Sequence[str], columns: Sequence[str], *, in_memory: bool) -> int:
@@ -66,7 +70,9 @@ def _show(attacks: Sequence[str], columns: Sequence[str], *, in_memory: bool) ->
         }
         cells = [_cell(outcomes[target]) for target in columns]
         _write([attack, *cells], [width, *widths])
-        through = through or (attack in ATTACKS and TOP in outcomes and outcomes[TOP].succeeded)
+        should_stop = outcomes.keys() & {_EVERY[attack].stopped_by, TOP}
+        passed = any(outcomes[rung].succeeded for rung in should_stop)
+        through = through or (attack in ATTACKS and passed)
     return 1 if through else 0
 
 

@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+from safepoint.attacks.approval import (
+    ChangeRequest,
+    ExpiredApproval,
+    ForgeApproval,
+    RaceApproval,
+    ReplayApproval,
+    ReuseApproval,
+    RollbackDenial,
+    SelfApproval,
+    StrangerApproval,
+    SwapRequest,
+)
 from safepoint.attacks.decoding import (
     DeepNesting,
     DuplicateKeys,
@@ -9,6 +21,7 @@ from safepoint.attacks.decoding import (
     OversizedRecord,
     SecretInError,
 )
+from safepoint.attacks.defaults import EverythingInOneFolder
 from safepoint.attacks.edit import (
     EditAndRehash,
     EditState,
@@ -23,6 +36,13 @@ from safepoint.attacks.forge import (
     PlantRecord,
     StripSignature,
 )
+from safepoint.attacks.journals import (
+    JournalCut,
+    JournalDown,
+    JournalEdit,
+    JournalInject,
+    JournalPlant,
+)
 from safepoint.attacks.kit import Attack
 from safepoint.attacks.live import Aliasing, TimeOfCheck
 from safepoint.attacks.location import (
@@ -33,6 +53,7 @@ from safepoint.attacks.location import (
     TraverseId,
 )
 from safepoint.attacks.names import CaseFoldId, DeviceNameId, NewlineId, UnicodeId
+from safepoint.attacks.ownership import FormerOwner, SecondWriter
 from safepoint.attacks.past import (
     CutOldest,
     DeleteMiddle,
@@ -53,6 +74,14 @@ from safepoint.attacks.residue import (
     CutUnanchored,
     StolenKeyAppend,
     UnpruneThread,
+)
+from safepoint.attacks.resume import (
+    ChangedTool,
+    OldCheckpoint,
+    OtherVersion,
+    RideAlong,
+    WiderPermissions,
+    WiderTools,
 )
 from safepoint.attacks.rollback import (
     CutAllButFirst,
@@ -124,6 +153,30 @@ _ALL: tuple[type[Attack], ...] = (
     StolenKeyUndelete,
     Fork,
     StolenKeyRewrite,
+    FormerOwner,
+    SecondWriter,
+    OldCheckpoint,
+    RollbackDenial,
+    OtherVersion,
+    WiderTools,
+    ChangedTool,
+    WiderPermissions,
+    RideAlong,
+    ForgeApproval,
+    StrangerApproval,
+    SelfApproval,
+    SwapRequest,
+    ChangeRequest,
+    ReplayApproval,
+    ReuseApproval,
+    RaceApproval,
+    ExpiredApproval,
+    JournalDown,
+    JournalEdit,
+    JournalCut,
+    JournalInject,
+    JournalPlant,
+    EverythingInOneFolder,
     CutUnanchored,
     StolenKeyAppend,
     CompromisedWorker,

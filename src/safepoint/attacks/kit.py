@@ -25,6 +25,7 @@ class Attack(ABC):
         story: what happens, in one line.
         needs: the kind of medium without which there is no such attack, or None.
         residue: whether nothing that a store can do detects it. The pages say so.
+        stopped_by: the rung that pages show next to the naive one.
     """
 
     id: ClassVar[str]
@@ -33,6 +34,11 @@ class Attack(ABC):
     story: ClassVar[str]
     needs: ClassVar[type[Medium] | None] = None
     residue: ClassVar[bool] = False
+    stopped_by: ClassVar[str] = "anchored"
+
+    def control(self, target: Target) -> bool:
+        """Let the victim do, with nobody attacking, what is attacked next; tell if that works."""
+        return works(target)
 
     def prepare(self, target: Target) -> None:
         """Let the victim work, and tamper. What is raised here is never taken for a refusal."""
@@ -50,7 +56,7 @@ class Attack(ABC):
         if self.needs is not None and not isinstance(target.medium, self.needs):
             return Outcome.NOT_APPLICABLE
         try:
-            if not works(target):
+            if not self.control(target):
                 return Outcome.CRASHED
             self.prepare(target)
         except Miss:
@@ -61,6 +67,19 @@ class Attack(ABC):
         return Outcome.EXECUTED if (target.folder / MARKER).exists() else outcome
 
 
+class RunAttack(Attack):
+    """One thing that somebody might do to a run while it is interrupted, or waits for people."""
+
+    stopped_by = "gated"
+
+    def control(self, target: Target) -> bool:
+        """Use the store, then let one run go on after a crash and another after a yes."""
+        return works(target) and runs(target)
+
+    def prepare(self, target: Target) -> None:
+        """Leave everything to the strike."""
+
+
 def works(target: Target) -> bool:
     """Use the store as a victim does, with nobody attacking, and tell whether it does its job."""
     for state in (HONEST, step(2)):
@@ -68,6 +87,15 @@ def works(target: Target) -> bool:
         if target.latest("control") != state or target.history("control")[-1] != state:
             return False
     return True
+
+
+def runs(target: Target) -> bool:
+    """Interrupt a run and let it go on, with nobody attacking, and tell whether it acts."""
+    target.begin("control-begun", HONEST)
+    target.ask("control-asked", HONEST)
+    yes = target.approve("control-asked")
+    acted = [target.resume("control-begun"), target.resume("control-asked", yes)]
+    return acted == [HONEST, HONEST]
 
 
 def attempt(target: Target, look: Callable[[], Outcome]) -> Outcome:

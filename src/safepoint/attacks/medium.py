@@ -149,6 +149,12 @@ class Disk(Medium):
             number += 1
         return Disk(path)
 
+    def lose(self) -> None:
+        """Let nothing be written here any more, as on a disk that is full or gone."""
+        if self.folder.exists():
+            self.folder.rename(self.beside().folder)
+        self.folder.touch(mode=0o600)
+
     def copy(self) -> Disk:
         """Copy the folder."""
         copy = self.beside()

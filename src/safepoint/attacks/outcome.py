@@ -14,6 +14,9 @@ HONEST: Final[dict[str, Any]] = {"amount": 42, "payee": "alice"}
 WANTED: Final[dict[str, Any]] = {"amount": 42, "payee": "mally"}
 """The state that the adversary wants to be resumed. It has the same length: no offset moves."""
 
+FORTUNE: Final[dict[str, Any]] = {"amount": 5_000_000, "payee": "alice"}
+"""What nobody would say yes to."""
+
 
 def step(number: int) -> dict[str, Any]:
     """Return the state of the victim after so many steps."""

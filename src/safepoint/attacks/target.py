@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from safepoint.attacks.medium import Disk, Medium, Memory
 from safepoint.attacks.outcome import HONEST, Miss
+from safepoint.attacks.runs import Runs
 from safepoint.errors import CheckpointError
 
 Trick = Literal["best", "own-key", "no-algorithm", "unsigned"]
@@ -18,7 +19,7 @@ Trick = Literal["best", "own-key", "no-algorithm", "unsigned"]
 algorithm that protects nothing; or as if it were older than signatures."""
 
 
-class Target(ABC):
+class Target(Runs):
     """A store under attack: how a victim uses it, and what an adversary who can write it sees.
 
     Three methods aim the attacks at a store of your own. Let `save` and `latest` open the store
@@ -58,8 +59,8 @@ class Target(ABC):
     ```
 
     The other methods have defaults that fit a store without keys that keeps its state as JSON
-    text. Override those that do not fit yours. An attack that needs one that you leave out is
-    "not applicable", which proves nothing.
+    text, and an application that keeps approvals as fields of it. Override those that do not fit
+    yours. An attack that needs one that you leave out is "not applicable", which proves nothing.
 
     Attributes:
         name: what the target is called in tables.
@@ -79,7 +80,7 @@ class Target(ABC):
     media: ClassVar[tuple[type[Medium], ...]] = (Disk,)
 
     def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
-        self.folder = Path(folder)
+        super().__init__(folder)
         self.store = "victim-store"
         self.refused: list[str] = []
         self.medium = Disk(self.folder / "store") if medium is None else medium
@@ -195,6 +196,19 @@ class Target(ABC):
                 return record.replace(text, payload)
         raise Miss
 
+    def counterfeit(self, thread: str, arguments: dict[str, Any], trick: Trick = "best") -> bytes:
+        """Make up a yes to what a thread asks, and return what travels to the worker.
+
+        Raises:
+            Miss: there is no room for the trick.
+        """
+        self.save("attacker", HONEST)
+        state = json.dumps({"approved": True, "pending": arguments}, separators=(",", ":"))
+        record = self.medium.read(self.records("attacker")[-1])
+        self.medium.write(self.records(thread)[-1], self.forge(record, state.encode(), trick))
+        self.relink(thread)
+        return b""
+
     def cut(self, thread: str, keep: int, trick: Trick = "best") -> None:
         """Drop all but the newest records, and forge what a prune would leave.
 
@@ -239,6 +253,15 @@ class Target(ABC):
         if isinstance(medium, Disk):
             medium.folder.mkdir(mode=0o700, exist_ok=True)
         return other
+
+    def by_default(self, medium: Medium | None = None) -> Self:
+        """Return this application as it is where nobody said where its parts should lie.
+
+        Args:
+            medium: a copy of the folder with the records, in a thief's hands. By default all that
+                the application needs lies in it, and then it works there.
+        """
+        return self if medium is None else self.twin(medium)
 
     def twin(self, medium: Medium, store: str | None = None) -> Self:
         """Return the same application with the same key: a second store, or a thief's copy.

@@ -1,4 +1,4 @@
-"""The ladder: eight ways to keep a checkpoint, each as short as people really write it.
+"""The ladder: nine ways to keep a checkpoint, each as short as people really write it.
 
 Every rung but the top falls to an attack that the next one refuses.
 """
@@ -6,6 +6,7 @@ Every rung but the top falls to an attack that the next one refuses.
 from __future__ import annotations
 
 from safepoint.attacks.rungs.encrypted import EncryptedTarget
+from safepoint.attacks.rungs.gated import GatedTarget
 from safepoint.attacks.rungs.hash_chain import HashChainTarget
 from safepoint.attacks.rungs.mac import MacPlaceTarget, MacTarget
 from safepoint.attacks.rungs.plain import AllowListTarget
@@ -24,11 +25,12 @@ TARGETS: dict[str, type[Target]] = {
         MacPlaceTarget,
         SignedChainTarget,
         SealedTarget,
+        GatedTarget,
     )
 }
 """The built-in targets by name, from the bottom of the ladder to its top."""
 
-TOP = SealedTarget.name
+TOP = GatedTarget.name
 """The name of the top rung."""
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "TOP",
     "AllowListTarget",
     "EncryptedTarget",
+    "GatedTarget",
     "HashChainTarget",
     "MacPlaceTarget",
     "MacTarget",

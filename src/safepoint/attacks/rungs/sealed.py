@@ -12,9 +12,10 @@ from typing import Any, Self, TypeVar
 from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor
 from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.outcome import Miss
-from safepoint.attacks.rungs.in_memory import load, store
+from safepoint.attacks.rungs.in_memory import Kept
 from safepoint.attacks.target import BOTH, Target, Trick
 from safepoint.header import Header, Kind, Place, digest_of
+from safepoint.journal import Journal
 from safepoint.keys import Keyring, SigningKey
 from safepoint.ledger import Ledger
 from safepoint.seal import seal
@@ -36,34 +37,35 @@ class SignedChainTarget(Target):
         self.keys = Keyring(SigningKey.generate())
         self.anchor: Anchor | None = None
         self.anchor_every = 1
+        self._kept = Kept()
 
     def save(self, thread: str, state: dict[str, Any]) -> None:
         """Save through the ledger."""
-        self._use(lambda ledger: ledger.save(thread, state))
+        self.use(lambda ledger: ledger.save(thread, state))
 
     def latest(self, thread: str) -> Any:
         """Load through a ledger that was opened anew."""
-        return self._use(lambda ledger: ledger.latest(thread).state)
+        return self.use(lambda ledger: ledger.latest(thread).state)
 
     def history(self, thread: str) -> list[Any]:
         """Load everything, and follow each link."""
-        return self._use(lambda ledger: [each.state for each in ledger.history(thread)])
+        return self.use(lambda ledger: [each.state for each in ledger.history(thread)])
 
     def oldest(self, thread: str) -> Any:
         """Take the first that a history hands out, before it has seen the rest."""
-        return self._use(lambda ledger: next(ledger.history(thread)).state)
+        return self.use(lambda ledger: next(ledger.history(thread)).state)
 
     def load(self, thread: str, sequence: int) -> Any:
         """Load by number."""
-        return self._use(lambda ledger: ledger.load(thread, sequence).state)
+        return self.use(lambda ledger: ledger.load(thread, sequence).state)
 
     def prune(self, thread: str, keep: int) -> None:
         """Leave a signed base."""
-        self._use(lambda ledger: ledger.prune(thread, keep=keep))
+        self.use(lambda ledger: ledger.prune(thread, keep=keep))
 
     def delete(self, thread: str) -> None:
         """Leave a tombstone."""
-        self._use(lambda ledger: ledger.delete(thread))
+        self.use(lambda ledger: ledger.delete(thread))
 
     def rotate(self) -> None:
         """Seal with a new key. The old one still verifies: nobody can say since when it is lost."""
@@ -117,6 +119,13 @@ class SignedChainTarget(Target):
         )
         self.medium.write(self.place(thread, place.sequence), record)
 
+    def by_default(self, medium: Medium | None = None) -> Self:
+        """Leave the thief without the key: it is in a folder of its own."""
+        other = super().by_default(medium)
+        if medium is not None:
+            other.keys = Keyring(SigningKey.generate())
+        return other
+
     def _forged(self, record: bytes, payload: bytes, trick: Trick, kind: Kind) -> bytes:
         header, _ = _parsed(record)
         forged, _ = seal(
@@ -135,17 +144,17 @@ class SignedChainTarget(Target):
         digest = base64.b64encode(hashlib.sha256(b"safepoint/1\n" + line_2).digest())
         return b"\n".join((b" ".join((*line_1.split(b" ")[:2], digest)), line_2, rest))
 
-    def _use(self, act: Callable[[Ledger], _Result]) -> _Result:
+    def use(self, act: Callable[[Ledger], _Result]) -> _Result:
         """Open the ledger as a new process does, and use it once."""
         if isinstance(self.medium, Disk):
             return act(self._ledger(FileCheckpointStorage(self.medium.folder)))
-        kept = load(self.medium)
+        self._kept.load(self.medium)
         try:
-            return act(self._ledger(kept))
+            return act(self._ledger(self._kept))
         finally:
-            store(self.medium, kept)
+            self._kept.store(self.medium)
 
-    def _ledger(self, storage: CheckpointStorage) -> Ledger:
+    def _ledger(self, storage: CheckpointStorage, journal: Journal | None = None) -> Ledger:
         tapped = storage if self.medium.tap is None else _Tapped(storage, self)
         return Ledger(
             tapped,
@@ -153,6 +162,7 @@ class SignedChainTarget(Target):
             keys=self.keys,
             anchor=self.anchor,
             anchor_every=self.anchor_every,
+            journal=journal,
         )
 
 
@@ -172,7 +182,7 @@ class SealedTarget(SignedChainTarget):
     def go_back(self, thread: str, sequence: int) -> None:
         """Drop the records, and accept the loss by name."""
         super().go_back(thread, sequence)
-        self._use(lambda ledger: ledger.accept_loss(thread))
+        self.use(lambda ledger: ledger.accept_loss(thread))
 
     def rotate(self) -> None:
         """Seal with a new key. What the old one sealed counts as far as the anchor saw it."""

@@ -1,0 +1,357 @@
+"""SP18, SP19: what the two pages claim, with files, with processes, and with the writer's key."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safepoint import (
+    ApprovalExpired,
+    ApprovalMismatch,
+    ApprovalNeeded,
+    ApprovalSpent,
+    ApprovalUntrusted,
+    Approver,
+    Approvers,
+    Ask,
+    Call,
+    CheckpointError,
+    FileAnchor,
+    FileCheckpointStorage,
+    FileJournal,
+    Gate,
+    KeyRefused,
+    Keyring,
+    Ledger,
+    Question,
+    RolledBack,
+    SealBroken,
+    SigningKey,
+    Tool,
+    ToolSet,
+    Workflow,
+)
+from safepoint.audit.approvals import check_approvals
+from safepoint.audit.tools import check_tools
+
+SNIPPETS = Path(__file__).parents[2] / "snippets"
+State = dict[str, Any]
+WRITER, DANA, ERIN, MALLY = (SigningKey.generate("ed25519") for _ in range(4))
+PEOPLE = Approvers({"dana": DANA.public, "erin": ERIN.public})
+GATE = Gate(approvers=PEOPLE)
+BANK = Tool("bank", version="1", permissions=["pay"], schema={"to": "text"})
+HONEST, FORTUNE = {"amount": 42, "payee": "alice"}, {"amount": 5_000_000, "payee": "alice"}
+REPLACE = "Do not use it; replace that key."
+
+
+@dataclass
+class Desk:
+    """A store in files, and what its runs paid."""
+
+    path: Path
+    paid: list[State]
+
+    def ledger(self) -> Ledger:
+        """As a new process would."""
+        return Ledger(
+            FileCheckpointStorage(self.path / "state"),
+            store="invoices",
+            keys=Keyring(WRITER),
+            anchor=FileAnchor(self.path / "anchor"),
+            journal=FileJournal(self.path / "journal", keys=Keyring(WRITER)),
+        )
+
+    def payment(self, *tools: Tool) -> Workflow:
+        """Ask for what the state says, pay what was approved, and once more."""
+
+        def ask(state: State) -> Ask:
+            return Ask("pay", dict(state))
+
+        def pay(state: State, call: Call) -> State:
+            assert call.approved is not None
+            self.paid.append(call.approved.arguments)
+            return {}
+
+        def ask_again(state: State) -> Ask:
+            return Ask("pay", dict(state))
+
+        def pay_again(state: State, call: Call) -> State:
+            return pay(state, call)
+
+        steps: list[Any] = [ask, pay, ask_again, pay_again]
+        return Workflow("payment", steps, tools=tools or [BANK], gate=GATE)
+
+    def asked(self, thread: str, order: State) -> Question:
+        """Let a run pause at #2, and return what it asks."""
+        question = self.payment().start(self.ledger(), thread=thread, **order).question
+        assert question is not None
+        return question
+
+    def resume(self, thread: str, *answers: str, tools: tuple[Tool, ...] = ()) -> None:
+        self.payment(*tools).resume(self.ledger(), thread, approvals=answers)
+
+    def record(self, thread: str, number: int) -> Path:
+        return self.path / f"state/{thread}/{number:010}.checkpoint"
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    FileAnchor(tmp_path / "anchor", create=True)
+    FileJournal(tmp_path / "journal", keys=Keyring(WRITER), create=True)
+    return Desk(tmp_path, [])
+
+
+def yes(question: Question, key: SigningKey = DANA) -> str:
+    return Approver("dana", key).approve(question)
+
+
+def refusal_of(error: type[CheckpointError], act: Callable[[], object]) -> str:
+    with pytest.raises(error) as refusal:
+        act()
+    assert type(refusal.value) is error
+    return str(refusal.value)
+
+
+def test_yes_to_42_does_not_pay_5_000_000(desk: Desk) -> None:
+    """Somebody showed dana 42 where the run asks for 5,000,000."""
+    question = desk.asked("order-7", FORTUNE)
+    shown = yes(replace(question, arguments=HONEST))
+    assert refusal_of(ApprovalMismatch, partial(desk.resume, "order-7", shown)) == (
+        "The approval by dana has the argument 'amount': 42, and the question has 5000000. It does"
+        " not count here. Ask dana this question."
+    )
+    assert desk.paid == []
+
+
+def test_request_edited_after_the_yes_is_refused(desk: Desk) -> None:
+    answer = yes(desk.asked("order-7", HONEST))
+    record = desk.record("order-7", 2)
+    record.write_text(record.read_text().replace('"amount":42', '"amount":5000000'))
+    assert refusal_of(SealBroken, partial(desk.resume, "order-7", answer)).startswith(
+        "The state of order-7 #2 is not the one that was sealed. Nothing was decoded."
+    )
+    assert desk.paid == []
+
+
+def test_request_written_anew_with_the_writers_key_needs_a_new_yes(desk: Desk) -> None:
+    answer = yes(desk.asked("order-7", HONEST))
+    last = desk.ledger().latest("order-7")
+    more = {**last.state, "asked": {"action": "pay", "arguments": FORTUNE}}
+    desk.ledger().save("order-7", more, app=last.app, tools=last.tools)
+    assert refusal_of(ApprovalSpent, partial(desk.resume, "order-7", answer)) == (
+        "dana answered about order-7 #2, and it is at #3 by now. Look at what happened since, and"
+        " ask again."
+    )
+    assert desk.paid == []
+
+
+def test_genuine_yes_of_one_user_replayed_for_another_is_refused(desk: Desk) -> None:
+    answer = yes(desk.asked("order-7", HONEST))
+    desk.asked("order-8", HONEST)
+    assert refusal_of(ApprovalMismatch, partial(desk.resume, "order-8", answer)) == (
+        "The approval by dana has the thread 'order-7', and the question has 'order-8'. It does"
+        " not count here. Ask dana this question."
+    )
+    assert desk.paid == []
+
+
+def test_yes_used_twice_is_refused(desk: Desk) -> None:
+    """Also where the run asks for the same once more."""
+    answer = yes(desk.asked("order-7", HONEST))
+    desk.resume("order-7", answer)
+    assert desk.ledger().latest("order-7").state["asked"]["arguments"] == HONEST
+    assert refusal_of(ApprovalSpent, partial(desk.resume, "order-7", answer)) == (
+        "This approval of dana was used for order-7 #3. An approval counts once. If that run was"
+        " interrupted, resume it without approvals."
+    )
+    assert desk.paid == [HONEST]
+
+
+def test_expired_yes_is_refused_from_its_last_moment_on(desk: Desk) -> None:
+    question = desk.asked("order-7", HONEST)
+    now = datetime(2026, 11, 15, 9, tzinfo=UTC)
+    answer = Approver("dana", DANA).approve_at_time(question, now, lifetime=timedelta(minutes=10))
+    late = partial(
+        desk.payment().rehydrate_at_time,
+        desk.ledger(),
+        "order-7",
+        approvals=[answer],
+        now=now + timedelta(minutes=10),
+    )
+    assert refusal_of(ApprovalExpired, late) == (
+        "The approval by dana expired at 2026-11-15T09:10:00.000000Z, and it is"
+        " 2026-11-15T09:10:00.000000Z. Ask dana again."
+    )
+    assert desk.paid == []
+
+
+def test_self_made_yes_is_refused(desk: Desk) -> None:
+    """The worker signs with the one key that it has, and is not made an approver either."""
+    question = desk.asked("order-7", HONEST)
+    assert f"key {WRITER.id}, which is no approver's." in refusal_of(
+        ApprovalUntrusted, partial(desk.resume, "order-7", yes(question, WRITER))
+    )
+    own = Gate(approvers=Approvers({"dana": DANA.public, "worker": WRITER.public}))
+    lenient = Workflow("payment", desk.payment().steps.values(), tools=[BANK], gate=own)
+    said = Approver("worker", WRITER).approve(question)
+    assert refusal_of(
+        KeyRefused, lambda: lenient.resume(desk.ledger(), "order-7", approvals=[said])
+    ) == (
+        f"Key {WRITER.id} of the approver worker is on the keyring of the ledger, so a writer"
+        " could approve its own work. Give the approver a key of their own:"
+        " SigningKey.generate('ed25519')."
+    )
+    assert desk.paid == []
+
+
+def test_yes_written_into_the_record_by_the_writer_is_refused(desk: Desk) -> None:
+    """What a step is told comes out of what a person signed, whatever the sealed record says."""
+    question = desk.asked("order-7", FORTUNE)
+    last = desk.ledger().latest("order-7")
+    kept = {k: v for k, v in last.state.items() if k != "asked"}
+    for text in (yes(question, WRITER), yes(question, MALLY)):
+        forged = {**kept, "approved": [text]}
+        desk.ledger().save("order-7", forged, app=last.app, tools=last.tools)
+        assert "which is no approver's." in refusal_of(
+            ApprovalUntrusted, partial(desk.resume, "order-7")
+        )
+    other = yes(desk.asked("order-8", FORTUNE))
+    desk.ledger().save("order-7", {**kept, "approved": [other]}, app=last.app, tools=last.tools)
+    assert refusal_of(ApprovalMismatch, partial(desk.resume, "order-7")).endswith(REPLACE)
+    assert desk.paid == []
+
+
+def test_old_yes_of_the_same_run_reused_by_the_writer_shows_in_the_audit(desk: Desk) -> None:
+    """A limit: with the writer's key, an old yes can be carried on. The audit finds it."""
+    answer = yes(desk.asked("order-7", HONEST))
+    desk.resume("order-7", answer)
+    last = desk.ledger().latest("order-7")
+    kept = {k: v for k, v in last.state.items() if k not in ("asked", "resumed", "origin")}
+    carried = {**kept, "approved": [answer]}
+    desk.ledger().save("order-7", carried, app=last.app, tools=last.tools)
+    assert [finding.what for finding in check_approvals(desk.ledger(), GATE)] == [
+        "order-7 #6 goes on without an answer to what #5 asked."
+    ]
+
+
+def test_rollback_to_before_the_denial_is_refused(desk: Desk) -> None:
+    """Dana's yes fits the record before erin's no, and was never used."""
+    question = desk.asked("order-7", HONEST)
+    answer, no = yes(question), Approver("erin", ERIN).deny(question)
+    desk.resume("order-7", no)
+    desk.record("order-7", 3).unlink()
+    assert refusal_of(RolledBack, partial(desk.resume, "order-7", answer)).startswith(
+        "order-7 ends at #2, and the anchor has seen #3."
+    )
+    assert desk.paid == []
+
+
+@pytest.mark.parametrize(
+    ("tools", "detail"),
+    [
+        (
+            (BANK, Tool("shell", permissions=["run"])),
+            "The tool shell is new. The tool shell comes with the permission run.",
+        ),
+        ((Tool("shell"),), "The tool shell is new."),
+        (
+            (Tool("bank", version="1", permissions=["pay", "all"], schema={"to": "text"}),),
+            "The tool bank gains the permission all.",
+        ),
+        (
+            (Tool("bank", version="2", permissions=["pay"], schema={"to": "text"}),),
+            "The tool bank has version '2', and had version '1'.",
+        ),
+        (
+            (Tool("bank", version="1", permissions=["pay"], schema={"to": "any"}),),
+            "The tool bank has another schema.",
+        ),
+    ],
+)
+def test_resume_into_a_tool_set_that_nobody_approved_is_refused(
+    desk: Desk, tools: tuple[Tool, ...], detail: str
+) -> None:
+    desk.payment().begin(desk.ledger(), thread="order-7", **HONEST)
+    assert refusal_of(ApprovalNeeded, lambda: desk.resume("order-7", tools=tools)) == (
+        f"order-7 #1 needs the approval of one person. {detail} Show them this error's question,"
+        " and pass what they sign: resume(..., approvals=[text])."
+    )
+    assert desk.ledger().latest("order-7").sequence == 1
+    question = desk.payment(*tools).question(desk.ledger(), "order-7")
+    assert question is not None
+    desk.resume("order-7", yes(question), tools=tools)
+    assert desk.ledger().latest("order-7").tools == ToolSet(tools).digest
+    assert check_tools(desk.ledger(), GATE) == []
+
+
+def test_yes_to_a_payment_lets_no_tool_ride_along(desk: Desk) -> None:
+    answer = yes(desk.asked("order-7", HONEST))
+    shell = Tool("shell")
+    assert refusal_of(
+        ApprovalMismatch, lambda: desk.resume("order-7", answer, tools=(BANK, shell))
+    ) == (
+        f"The approval by dana has the tools {ToolSet([BANK]).digest}, and the question has"
+        f" {ToolSet([BANK, shell]).digest}. It does not count here. Ask dana this question."
+    )
+    assert desk.paid == []
+
+
+def test_tool_set_in_a_record_that_is_not_the_sealed_one_is_refused(desk: Desk) -> None:
+    """Who has the key and describes other tools than the header names gets no further."""
+    desk.payment().begin(desk.ledger(), thread="order-7", **HONEST)
+    last = desk.ledger().latest("order-7")
+    wide = {**last.state, "tools": ToolSet([BANK, Tool("shell")]).described}
+    desk.ledger().save("order-7", wide, app=last.app, tools=last.tools)
+    with pytest.raises(CheckpointError, match="does not hold a workflow's state"):
+        desk.resume("order-7")
+
+
+def part_of(name: str) -> str:
+    """Return a section of the snippet, as the page includes it."""
+    lines = (SNIPPETS / "approvals.py").read_text(encoding="utf-8").splitlines()
+    start = lines.index(f"# --8<-- [start:{name}]")
+    end = next(n for n, line in enumerate(lines) if line.strip() == f"# --8<-- [end:{name}]")
+    return "\n".join(lines[start + 1 : end])
+
+
+@pytest.mark.parametrize("verdict", [True, False])
+def test_worker_and_approver_are_processes_that_share_no_secret(
+    tmp_path: Path, verdict: bool
+) -> None:
+    """Each runs where the other's secret is not, and the run goes on with what was signed."""
+    shared = part_of("payment")
+
+    def run(code: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", f"{shared}\n{code}"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    run(f"{part_of('set-up')}\nset_up()")
+    (tmp_path / "dana").rename(tmp_path / "dana-elsewhere")
+    start = f"{part_of('worker')}\n{{}}"
+    run(start.format("start('order-7', payee='alice', amount=42)"))
+    (tmp_path / "dana-elsewhere").rename(tmp_path / "dana")
+    (tmp_path / "worker").rename(tmp_path / "worker-elsewhere")
+    text = run(
+        f"{part_of('approver')}\nprint(answer(question_about('order-7'), {verdict}), end='')"
+    )
+    (tmp_path / "worker-elsewhere").rename(tmp_path / "worker")
+    (tmp_path / "dana").rename(tmp_path / "dana-elsewhere")
+    ended = run(
+        start.format(f"r = go_on('order-7', {text!r}); print(r.denied, r.state.get('paid'))")
+    )
+    assert ended == ("False 42\n" if verdict else "True None\n")

@@ -1,0 +1,304 @@
+"""SP16: a resume that goes back is asked for by name, approved by a person, and kept."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safepoint import (
+    ApprovalNeeded,
+    ApprovalSpent,
+    Approver,
+    Approvers,
+    Ask,
+    Call,
+    CheckpointError,
+    FileAnchor,
+    FileCheckpointStorage,
+    FileJournal,
+    Gate,
+    Keyring,
+    Ledger,
+    Policy,
+    Reason,
+    ResumeRefused,
+    RolledBack,
+    Run,
+    SigningKey,
+    Workflow,
+)
+from safepoint._workflow.payload import Payload
+from safepoint.audit.resumptions import check_resumptions
+from safepoint.naive import NaiveLedger, acted, due
+
+State = dict[str, Any]
+THREAD = "order-7"
+WRITER, CLERK = SigningKey.generate(), Keyring(SigningKey.generate())
+PEOPLE = {name: SigningKey.generate("ed25519") for name in ("dana", "erin")}
+APPROVERS = Approvers({name: key.public for name, key in PEOPLE.items()})
+GATE = Gate(approvers=APPROVERS)
+SHOW = "Show them this error's question, and pass what they sign: resume(..., approvals=[text])."
+
+
+class Office:
+    """A store on disk, the processes that work on it, and what they paid."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.paid: list[tuple[str, int]] = []
+        FileAnchor(path / "anchor", create=True)
+        self.journal = FileJournal(path / "journal", keys=CLERK, create=True)
+
+    def ledger(self, **options: Any) -> Ledger:
+        """Open the store as a new process would."""
+        given = {"anchor": FileAnchor(self.path / "anchor"), "journal": self.journal, **options}
+        storage = FileCheckpointStorage(self.path / "state")
+        return Ledger(storage, store="invoices", keys=Keyring(WRITER), **given)
+
+    def invoice(self, *, asks: bool = False, gate: Gate = GATE) -> Workflow:
+        """Return fetch and pay, or fetch, ask and pay."""
+
+        def fetch(state: State) -> State:
+            return {"amount": 42}
+
+        def ask(state: State) -> Ask:
+            return Ask("pay", {"amount": state["amount"]})
+
+        def pay(state: State, call: Call) -> State:
+            amount = call.approved.arguments["amount"] if call.approved else state["amount"]
+            self.paid.append((call.key, amount))
+            return {"paid": amount}
+
+        return Workflow("invoice", [fetch, ask, pay] if asks else [fetch, pay], gate=gate)
+
+    def answer(self, sequence: int | None, who: str, *, yes: bool = True, asks: bool = True) -> str:
+        """Let somebody look at the store, and sign."""
+        question = self.invoice(asks=asks).question(self.ledger(), THREAD, sequence)
+        assert question is not None
+        person = Approver(who, PEOPLE[who])
+        return person.approve(question) if yes else person.deny(question)
+
+    def denied(self) -> None:
+        """Let a run ask at #3, and erin deny it at #4."""
+        self.invoice(asks=True).start(self.ledger(), thread=THREAD)
+        no = self.answer(None, "erin", yes=False)
+        run = self.invoice(asks=True).resume(self.ledger(), THREAD, approvals=[no])
+        assert (run.denied, run.head) == (True, 4)
+
+    def file(self, sequence: int) -> Path:
+        return self.path / "state" / THREAD / f"{sequence:010}.checkpoint"
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    return Office(tmp_path)
+
+
+def refused(error: type[CheckpointError], act: Callable[[], object]) -> str:
+    with pytest.raises(error) as refusal:
+        act()
+    assert type(refusal.value) is error
+    return str(refusal.value)
+
+
+# A resume goes back, and pays again
+
+
+def test_twin_goes_back_and_pays_again(tmp_path: Path) -> None:
+    """The attack: a number is left over in a command, and nobody asks."""
+    ledger = NaiveLedger(tmp_path)
+    ledger.save(THREAD, {"pending": {"amount": 42}})
+    paid = []
+    for sequence in (None, 1):
+        state = (ledger.latest(THREAD) if sequence is None else ledger.load(THREAD, 1)).state
+        paid.append(due(state))
+        ledger.save(THREAD, acted(state))
+    assert paid == [{"amount": 42}] * 2
+
+
+def test_way_back_that_nobody_asked_for_is_refused_and_pays_nobody(office: Office) -> None:
+    office.invoice().start(office.ledger(), thread=THREAD)
+    for use in (office.invoice().resume, office.invoice().rehydrate):
+        assert refused(ApprovalNeeded, partial(use, office.ledger(), THREAD, 2)) == (
+            "order-7 #2 needs the approval of one person. The run would go back from #3 to #2."
+            f" {SHOW}"
+        )
+    assert len(office.paid) == 1
+    assert office.ledger().latest(THREAD).sequence == 3
+    lines = [entry for entry in office.journal.show(what="resume") if entry.outcome == "refused"]
+    assert [line.detail.split(".")[0] for line in lines] == [
+        "ApprovalNeeded: order-7 #2 needs the approval of one person"
+    ] * 2
+
+
+def test_retry_with_the_number_of_the_end_goes_on_and_pays_once(office: Office) -> None:
+    run = office.invoice().begin(office.ledger(), thread=THREAD)
+    run.step()
+    office.invoice().resume(office.ledger(), THREAD, 2)
+    office.invoice().resume(office.ledger(), THREAD, 3)
+    assert len(office.paid) == 1
+
+
+def test_way_back_that_somebody_approved_pays_again_under_a_key_of_its_own(office: Office) -> None:
+    """Going back is meant to repeat: the bank must not drop it as a retry."""
+    office.invoice().start(office.ledger(), thread=THREAD)
+    yes = office.answer(2, "dana", asks=False)
+    office.invoice().rehydrate(office.ledger(), THREAD, 2, approvals=[yes])  # and dies
+    run = office.invoice().resume(office.ledger(), THREAD)
+    assert office.paid == [("invoices/order-7/2/pay", 42), ("invoices/order-7/4/pay", 42)]
+    kept = office.ledger().load(THREAD, 4).state["resumed"]
+    assert (kept["sequence"], kept["reasons"], kept["statements"]) == (2, ["old-checkpoint"], [yes])
+    assert run.head == 5
+
+
+def test_way_back_is_written_down_with_who_approved_it(office: Office) -> None:
+    office.invoice().start(office.ledger(), thread=THREAD)
+    yes = office.answer(2, "dana", asks=False)
+    office.invoice().resume(office.ledger(), THREAD, 2, approvals=[yes])
+    approve, intended, done = [
+        entry for entry in office.journal.show(thread=THREAD) if entry.what in ("approve", "resume")
+    ]
+    assert approve.actor.name == "dana"
+    assert (intended.outcome, intended.sequence) == ("intended", 2)
+    assert (done.outcome, done.sequence) == ("done", 4)
+    assert done.detail == "invoice to invoice: old-checkpoint."
+    (finding,) = check_resumptions(office.ledger(), GATE)
+    assert finding.what == "order-7 #4 went back from #3 to #2, approved by dana."
+
+
+def test_yes_to_go_back_counts_once(office: Office) -> None:
+    office.invoice().start(office.ledger(), thread=THREAD)
+    yes = office.answer(2, "dana", asks=False)
+    office.invoice().resume(office.ledger(), THREAD, 2, approvals=[yes])
+    again = partial(office.invoice().resume, office.ledger(), THREAD, 2, approvals=[yes])
+    assert refused(ApprovalSpent, again) == (
+        "This approval of dana was used for order-7 #4. An approval counts once. If that run was"
+        " interrupted, resume it without approvals."
+    )
+    assert len(office.paid) == 2
+
+
+def test_way_back_needs_as_many_people_as_the_policy_says(office: Office) -> None:
+    two = Gate(Policy({Reason.OLD_CHECKPOINT: 2}), APPROVERS)
+    office.invoice().start(office.ledger(), thread=THREAD)
+    said = [office.answer(2, "dana", asks=False)]
+    workflow = office.invoice(gate=two)
+    assert "needs the approval of 2 people" in refused(
+        ApprovalNeeded, lambda: workflow.resume(office.ledger(), THREAD, 2, approvals=said)
+    )
+    never = office.invoice(gate=Gate(Policy({Reason.OLD_CHECKPOINT: None}), APPROVERS))
+    assert refused(
+        ResumeRefused, lambda: never.resume(office.ledger(), THREAD, 2, approvals=said)
+    ) == (
+        "order-7 #2 cannot be resumed. The run would go back from #3 to #2. The policy lets nobody"
+        " approve that. Start a new thread instead."
+    )
+    assert len(office.paid) == 1
+    said.append(office.answer(2, "erin", asks=False))
+    workflow.resume(office.ledger(), THREAD, 2, approvals=said)
+    assert len(office.paid) == 2
+
+
+# The denial is cut off, and the run goes on
+
+
+def test_twin_whose_denial_is_cut_off_pays(tmp_path: Path) -> None:
+    """The attack: the newest file says no. It is deleted, and the one before it says yes."""
+    ledger = NaiveLedger(tmp_path)
+    ledger.ask(THREAD, {"amount": 5_000_000})
+    ledger.approve(THREAD, "dana")
+    ledger.deny(THREAD, "erin")
+    assert ledger.resume(THREAD) is None
+    (tmp_path / f"{THREAD}.3.json").unlink()
+    assert ledger.resume(THREAD) == {"amount": 5_000_000}
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_denial_that_is_cut_off_is_missed(office: Office, every: int) -> None:
+    """With a yes in hand that dana gave before erin said no, and an anchor that moves rarely."""
+    workflow, ledger = office.invoice(asks=True), partial(office.ledger, anchor_every=every)
+    workflow.start(ledger(), thread=THREAD)
+    yes, no = office.answer(None, "dana"), office.answer(None, "erin", yes=False)
+    workflow.resume(ledger(), THREAD, approvals=[no])
+    office.file(4).unlink()
+    assert refused(RolledBack, lambda: workflow.resume(ledger(), THREAD, approvals=[yes])) == (
+        "order-7 ends at #3, and the anchor has seen #4. Checkpoints were cut off, or an older copy"
+        " was restored. Nothing was loaded: put back what is missing, or accept the loss by name"
+        " with Ledger.accept_loss."
+    )
+    assert office.paid == []
+
+
+def test_copy_from_before_the_denial_is_refused(office: Office) -> None:
+    office.invoice(asks=True).start(office.ledger(), thread=THREAD)
+    shutil.copytree(office.path / "state", office.path / "copy")
+    yes, no = office.answer(None, "dana"), office.answer(None, "erin", yes=False)
+    office.invoice(asks=True).resume(office.ledger(), THREAD, approvals=[no])
+    shutil.rmtree(office.path / "state")
+    shutil.copytree(office.path / "copy", office.path / "state")
+    act = partial(office.invoice(asks=True).resume, office.ledger(), THREAD, approvals=[yes])
+    refused(RolledBack, act)
+    assert office.paid == []
+
+
+def test_denial_that_is_cut_off_goes_unnoticed_without_an_anchor(office: Office) -> None:
+    """What the page says about the limit."""
+    office.invoice(asks=True).start(office.ledger(anchor=None), thread=THREAD)
+    yes, no = office.answer(None, "dana"), office.answer(None, "erin", yes=False)
+    workflow = office.invoice(asks=True)
+    workflow.resume(office.ledger(anchor=None), THREAD, approvals=[no])
+    office.file(4).unlink()
+    workflow.resume(office.ledger(anchor=None), THREAD, approvals=[yes])
+    assert [amount for _, amount in office.paid] == [42]
+
+
+def test_denial_is_not_undone_by_going_back_to_what_was_asked(office: Office) -> None:
+    office.denied()
+    workflow = office.invoice(asks=True)
+    act = partial(workflow.resume, office.ledger(), THREAD, 3)
+    assert refused(ApprovalNeeded, act) == (
+        "order-7 #3 needs the approval of one person. The run would go back from #4 to #3. The run"
+        f" paused at #3 for a person's answer. {SHOW}"
+    )
+    assert office.paid == []
+    yes = office.answer(3, "dana")
+    workflow.resume(office.ledger(), THREAD, 3, approvals=[yes])
+    (finding,) = check_resumptions(office.ledger(), GATE)
+    assert finding.what == "order-7 #5 went back from #4 to #3, approved by dana."
+
+
+def test_yes_from_before_the_denial_does_not_go_back_past_it(office: Office) -> None:
+    office.invoice(asks=True).start(office.ledger(), thread=THREAD)
+    yes, no = office.answer(None, "dana"), office.answer(None, "erin", yes=False)
+    workflow = office.invoice(asks=True)
+    workflow.resume(office.ledger(), THREAD, approvals=[no])
+    for sequence in (None, 3):
+        act = partial(workflow.resume, office.ledger(), THREAD, sequence, approvals=[yes])
+        assert refused(ApprovalSpent, act) == (
+            "dana answered about order-7 #3, and it is at #4 by now. Look at what happened since,"
+            " and ask again."
+        )
+    assert office.paid == []
+
+
+def test_writer_that_goes_on_after_a_denial_is_found_by_the_check(office: Office) -> None:
+    """A holder of the writer's key saves what it likes. That cannot be refused, but it shows."""
+    office.denied()
+    ledger = office.ledger()
+    Run(
+        office.invoice(asks=True),
+        ledger,
+        THREAD,
+        Payload.unpack(ledger.load(THREAD, 3)),
+        at=ledger.latest(THREAD),
+    ).capture()
+    (finding,) = check_resumptions(office.ledger(), GATE)
+    assert (finding.severity, finding.what) == (
+        "error",
+        "order-7 #5 goes on, and somebody denied that at #4.",
+    )

@@ -1,0 +1,308 @@
+"""SP17: what one version wrote means something else to the next, until a migration says what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safepoint import (
+    ApprovalMismatch,
+    ApprovalNeeded,
+    Approver,
+    Approvers,
+    Ask,
+    Call,
+    CheckpointError,
+    FileAnchor,
+    FileCheckpointStorage,
+    Gate,
+    InMemoryJournal,
+    Keyring,
+    Ledger,
+    Migration,
+    MigrationFailed,
+    Policy,
+    Reason,
+    ResumeRefused,
+    SealBroken,
+    SealError,
+    SigningKey,
+    Workflow,
+    WorkflowMismatch,
+)
+from safepoint.audit.versions import check_versions
+from safepoint.naive import NaiveLedger
+
+State = dict[str, Any]
+THREAD = "order-7"
+WRITER, DANA = SigningKey.generate(), SigningKey.generate("ed25519")
+GATE = Gate(approvers=Approvers({"dana": DANA.public}))
+
+
+class Bank:
+    """A store, and two releases that pay from it: in cents, and in euros."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.paid: list[tuple[str, object]] = []
+        self.migrated: list[int] = []
+        self.journal = InMemoryJournal()
+        FileAnchor(path / "anchor", create=True)
+
+    def ledger(self) -> Ledger:
+        """Open the store as a new process would."""
+        return Ledger(
+            FileCheckpointStorage(self.path / "state"),
+            store="invoices",
+            keys=Keyring(WRITER),
+            anchor=FileAnchor(self.path / "anchor"),
+            journal=self.journal,
+        )
+
+    def release(self, version: str, **options: Any) -> Workflow:
+        """Return a release. What `amount` means depends on it; the steps look the same."""
+
+        def fetch(state: State) -> State:
+            return {"amount": 4200 if version == "1" else Decimal(42)}
+
+        def pay(state: State, call: Call) -> State:
+            amount = state["amount"]
+            self.paid.append((call.key, Decimal(amount) / 100 if version == "1" else amount))
+            return {"paid": amount}
+
+        given = {"version": version, "gate": GATE, **options}
+        return Workflow("invoice", [fetch, pay], **given)
+
+    def to_euros(self, state: State) -> State:
+        self.migrated.append(state["amount"])
+        return {**state, "amount": Decimal(state["amount"]) / 100}
+
+    def second(self, **options: Any) -> Workflow:
+        """Return version 2, which knows what version 1 meant."""
+        return self.release("2", migrations=[Migration("1", "2", self.to_euros)], **options)
+
+    @property
+    def euros(self) -> list[object]:
+        return [amount for _, amount in self.paid]
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Bank:
+    """Version 1 has fetched 4200 cents, and the release comes before it pays."""
+    made = Bank(tmp_path)
+    made.release("1").begin(made.ledger(), thread=THREAD).step()
+    return made
+
+
+def refused(error: type[CheckpointError], act: Callable[[], object]) -> str:
+    with pytest.raises(error) as refusal:
+        act()
+    assert type(refusal.value) is error
+    return str(refusal.value)
+
+
+def test_cents_read_as_euros_pay_a_hundred_times_too_much_on_the_twin(tmp_path: Path) -> None:
+    """The attack: nobody touched a byte."""
+    ledger = NaiveLedger(tmp_path)
+    ledger.ask(THREAD, {"amount": 4200})  # by version 1, in cents
+    ledger.approve(THREAD, "dana")
+    assert ledger.resume(THREAD) == {"amount": 4200}  # by version 2, in euros
+
+
+def test_cents_read_as_euros_are_refused_without_a_migration(bank: Bank) -> None:
+    newer = bank.release("2")
+    for use in (newer.resume, newer.rehydrate):
+        assert refused(ResumeRefused, partial(use, bank.ledger(), THREAD)) == (
+            "order-7 #2 cannot be resumed. The checkpoint was written by version '1', and would be"
+            " resumed by version '2'. No migration leads from version '1' to version '2'. Register"
+            " a migration from the version that wrote it, or resume it with that version."
+        )
+    assert bank.paid == []
+    assert bank.ledger().latest(THREAD).sequence == 2
+    [first, _] = bank.journal.show(what="resume")
+    assert (first.outcome, first.detail.split(":")[0]) == ("refused", "ResumeRefused")
+
+
+def test_release_without_a_version_does_not_read_what_one_with_a_version_wrote(bank: Bank) -> None:
+    assert "would be resumed by an unnamed version" in refused(
+        ResumeRefused, lambda: bank.release("").resume(bank.ledger(), THREAD)
+    )
+    assert bank.paid == []
+
+
+def test_nobody_can_approve_a_resume_that_no_migration_leads_to(bank: Bank) -> None:
+    assert bank.release("2").question(bank.ledger(), THREAD) is None
+
+
+def test_cents_become_euros_by_a_migration_and_the_record_says_so(bank: Bank) -> None:
+    before = bank.ledger().latest(THREAD)
+    bank.second().resume(bank.ledger(), THREAD)
+    assert bank.euros == [Decimal(42)]
+    after = bank.ledger().load(THREAD, 3)
+    assert (before.app, after.app) == ("invoice@1", "invoice@2")
+    assert after.state["resumed"] == {
+        "app": "invoice@1",
+        "digest": before.digest,
+        "reasons": ["version-changed"],
+        "sequence": 2,
+        "statements": [],
+    }
+    assert bank.ledger().load(THREAD, 2).state == before.state
+    [migrated] = bank.journal.show(what="migrate")
+    assert (migrated.outcome, migrated.sequence) == ("done", 3)
+    assert check_versions(bank.ledger(), "invoice@2") == []
+
+
+def test_migration_that_is_interrupted_does_not_run_twice(bank: Bank) -> None:
+    """Or 42 euros would become 42 cents. The payment keeps its key as well."""
+    bank.second().rehydrate(bank.ledger(), THREAD)  # and dies
+    bank.second().resume(bank.ledger(), THREAD)
+    assert bank.migrated == [4200]
+    assert bank.paid == [("invoices/order-7/2/pay", Decimal(42))]
+
+
+def test_worker_of_the_old_version_does_not_go_on_with_a_migrated_run(bank: Bank) -> None:
+    """In the minutes in which both are deployed."""
+    bank.second().rehydrate(bank.ledger(), THREAD)
+    assert "No migration leads from version '2' to version '1'." in refused(
+        ResumeRefused, lambda: bank.release("1").resume(bank.ledger(), THREAD)
+    )
+    assert bank.paid == []
+
+
+def test_worker_of_the_old_version_that_is_slow_saves_nothing_after_the_migration(
+    bank: Bank,
+) -> None:
+    """It has the run in its memory. Its key makes the bank drop one of the two."""
+    slow = bank.release("1").rehydrate(bank.ledger(), THREAD)
+    bank.second().resume(bank.ledger(), THREAD)
+    with pytest.raises(CheckpointError):
+        slow.step()
+    assert [key for key, _ in bank.paid] == ["invoices/order-7/2/pay"] * 2
+    assert bank.ledger().latest(THREAD).app == "invoice@2"
+
+
+def test_record_that_is_relabelled_as_the_new_version_is_refused(bank: Bank) -> None:
+    file = bank.path / "state" / THREAD / "0000000002.checkpoint"
+    file.write_bytes(file.read_bytes().replace(b"invoice@1", b"invoice@2"))
+    with pytest.raises(SealError):
+        bank.release("2").resume(bank.ledger(), THREAD)
+    assert bank.paid == []
+
+
+def test_edited_state_does_not_reach_a_migration(bank: Bank) -> None:
+    file = bank.path / "state" / THREAD / "0000000002.checkpoint"
+    file.write_bytes(file.read_bytes().replace(b"4200", b"9999"))
+    refused(SealBroken, lambda: bank.second().resume(bank.ledger(), THREAD))
+    assert bank.migrated == []
+
+
+def test_version_that_was_left_out_is_not_guessed(bank: Bank) -> None:
+    third = bank.release("3", migrations=[Migration("2", "3", dict)])
+    assert "No migration leads from version '1' to version '3'." in refused(
+        ResumeRefused, lambda: third.resume(bank.ledger(), THREAD)
+    )
+
+
+def test_migration_that_fails_leaves_the_run_where_it_was(bank: Bank) -> None:
+    def broken(state: State) -> State:
+        return {"amount": state["price"]}
+
+    newer = bank.release("2", migrations=[Migration("1", "2", broken)])
+    assert refused(MigrationFailed, lambda: newer.resume(bank.ledger(), THREAD)) == (
+        "The migration from '1' to '2' raised KeyError. The checkpoint is as it was. Mend the"
+        " migration, and resume again."
+    )
+    assert bank.ledger().latest(THREAD).sequence == 2
+    bank.second().resume(bank.ledger(), THREAD)
+    assert bank.euros == [Decimal(42)]
+
+
+def test_steps_that_changed_under_one_version_are_refused(bank: Bank) -> None:
+    """A release that forgot to raise its version, and did other steps."""
+
+    def load(state: State) -> State:
+        return {}
+
+    pay = bank.release("1").steps["pay"]
+    forgot = Workflow("invoice", [load, pay], version="1")
+    assert refused(WorkflowMismatch, lambda: forgot.resume(bank.ledger(), THREAD)) == (
+        "order-7 #2 was written by other steps than those of invoice today. Resume it with the"
+        " code that wrote it, or give the workflow a new version and a migration that says which"
+        " steps are done."
+    )
+
+
+def test_meaning_that_changed_under_one_version_goes_unnoticed(bank: Bank) -> None:
+    """What the page says about the limit: the gate compares versions, not meanings."""
+
+    def fetch(state: State) -> State:
+        return {"amount": Decimal(42)}
+
+    def pay(state: State) -> State:
+        return {"euros": state["amount"]}
+
+    forgot = Workflow("invoice", [fetch, pay], version="1")
+    assert forgot.resume(bank.ledger(), THREAD).state["euros"] == 4200
+
+
+def test_policy_can_ask_a_person_before_a_migration(bank: Bank) -> None:
+    gate = Gate(Policy({Reason.VERSION_CHANGED: 1}), GATE.approvers)
+    newer = bank.second(gate=gate)
+    assert "needs the approval of one person. The checkpoint was written by version '1'" in refused(
+        ApprovalNeeded, lambda: newer.resume(bank.ledger(), THREAD)
+    )
+    assert bank.migrated == []
+    question = newer.question(bank.ledger(), THREAD)
+    assert question is not None
+    yes = Approver("dana", DANA).approve(question)
+    newer.resume(bank.ledger(), THREAD, approvals=[yes])
+    assert bank.euros == [Decimal(42)]
+
+
+def test_yes_to_one_version_is_none_to_the_next(bank: Bank) -> None:
+    """42 was approved when it meant cents."""
+
+    def ask(state: State) -> Ask:
+        return Ask("pay", {"amount": 42})
+
+    def pay(state: State, call: Call) -> State:
+        bank.paid.append((call.key, call.approved))
+        return {}
+
+    old = Workflow("refund", [ask, pay], version="1", gate=GATE)
+    run = old.start(bank.ledger(), thread="order-8")
+    assert run.question is not None
+    yes = Approver("dana", DANA).approve(run.question)
+    migrations = [Migration("1", "2", dict)]
+    new = Workflow("refund", [ask, pay], version="2", gate=GATE, migrations=migrations)
+    act = partial(new.resume, bank.ledger(), "order-8", approvals=[yes])
+    assert "the app 'refund@1', and the question has 'refund@2'" in refused(ApprovalMismatch, act)
+    assert bank.paid == []
+
+
+def test_numbers_that_were_signed_for_one_version_are_asked_again_by_the_next(bank: Bank) -> None:
+    """A migration changes the state, and no signature: 4200 was cents when dana read it."""
+
+    def ask(state: State) -> Ask:
+        return Ask("pay", {"amount": 4200})
+
+    def pay(state: State, call: Call) -> State:
+        assert call.approved is not None
+        return {"euros": call.approved.arguments["amount"]}
+
+    old = Workflow("refund", [ask, pay], version="1", gate=GATE)
+    run = old.start(bank.ledger(), thread="order-8", amount=4200)
+    assert run.question is not None
+    yes = Approver("dana", DANA).approve(run.question)
+    old.rehydrate(bank.ledger(), "order-8", approvals=[yes])  # and dies
+    migrations = [Migration("1", "2", bank.to_euros)]
+    new = Workflow("refund", [ask, pay], version="2", gate=GATE, migrations=migrations)
+    with pytest.raises(ApprovalNeeded, match="written by version '1'"):
+        new.resume(bank.ledger(), "order-8")
+    assert "euros" not in bank.ledger().latest("order-8").state["state"]
