@@ -14,19 +14,30 @@ from typing import Any
 import pytest
 
 from safepoint import (
+    Actor,
+    Approver,
+    Approvers,
+    Ask,
+    Call,
     Codec,
     ConfigurationError,
     FileAnchor,
     FileCheckpointStorage,
+    FileJournal,
+    Gate,
+    InMemoryJournal,
     Keyring,
     Ledger,
     SigningKey,
     UnsafeLocation,
+    Workflow,
 )
 from safepoint import progress as bars
 from safepoint.audit import check_anchor, check_keys, check_records
-from safepoint.audit.__main__ import _keyring, main
+from safepoint.audit.__main__ import main
+from safepoint.audit.command import keyring_of
 from safepoint.audit.stored import StoredFolder
+from safepoint.journal import Event
 
 
 @dataclass
@@ -181,8 +192,8 @@ def test_several_keys_the_newest_first(deployed: Deployed, out: Any, tmp_path: P
 def test_the_ring_is_ordered_from_the_oldest_to_the_newest(tmp_path: Path) -> None:
     paths = [str(tmp_path / f"keys/{n}") for n in range(3)]
     newest_first = [SigningKey.from_file(path, create=True).id for path in paths]
-    assert [key.id for key in _keyring(paths)] == newest_first[::-1]
-    assert _keyring(paths).signing.id == newest_first[0]
+    assert [key.id for key in keyring_of(paths)] == newest_first[::-1]
+    assert keyring_of(paths).signing.id == newest_first[0]
 
 
 def test_a_public_key_is_enough(deployed: Deployed, out: Any, tmp_path: Path) -> None:
@@ -547,3 +558,89 @@ def test_the_storage_of_the_audit_refuses_what_any_file_storage_refuses(
     deployed.state.chmod(0o777)
     with pytest.raises(UnsafeLocation, match="can be written by others"):
         StoredFolder(deployed.state)
+
+
+def test_a_journal_is_verified_with_its_key_and_its_anchor(deployed: Deployed, out: Any) -> None:
+    apart = deployed.key.parent
+    keys = Keyring(SigningKey.from_file(apart / "journal.key", create=True))
+    ends = FileAnchor(apart.parent / "journal-anchor", create=True)
+    journal = FileJournal(apart.parent / "journal", keys=keys, anchor=ends, create=True)
+    for sequence in (1, 2):
+        event = Event("save", "intended", Actor("ana", "login"), "invoices", "order-7", sequence)
+        journal.record(event)
+    options = ["--journal", str(journal.path), "--journal-key", str(apart / "journal.key")]
+    code, lines, err = out([*deployed.sealed, *options, "--journal-anchor", str(ends.path)])
+    assert (code, err, [line for line in lines if "SP20" in line]) == (0, [], [])
+    code, lines, err = out([*deployed.sealed, *options])
+    assert code == 1
+    assert any(line.startswith("SP20 warning: The journal ") for line in lines)
+    file = journal.path / "journal.000001.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"ana", b"bob", 1))
+    code, lines, err = out([*deployed.sealed, *options, "--journal-anchor", str(ends.path)])
+    assert code == 1
+    assert any(line.startswith("SP20 error: The first line in ") for line in lines)
+
+
+def test_an_approval_that_nobody_signed_is_found(deployed: Deployed, out: Any) -> None:
+    dana, stranger = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")
+    dana.public.to_file(deployed.key.parent / "dana.key")
+
+    def ask(state: dict[str, Any]) -> Ask:
+        return Ask("pay", {"amount": 42})
+
+    def pay(state: dict[str, Any], call: Call) -> dict[str, Any]:
+        return {"paid": 42}
+
+    def after(state: dict[str, Any]) -> None:
+        pass
+
+    ledger = Ledger(
+        FileCheckpointStorage(deployed.state),
+        store="invoices",
+        keys=Keyring(SigningKey.from_file(deployed.key)),
+        anchor=FileAnchor(deployed.apart),
+        journal=InMemoryJournal(),
+    )
+    for thread, key in (("order-8", dana), ("order-9", stranger)):
+        gate = Gate(approvers=Approvers({"dana": key.public}))
+        workflow = Workflow("pay", [ask, pay, after], gate=gate)
+        question = workflow.start(ledger, thread=thread).question
+        assert question is not None
+        workflow.resume(ledger, thread, approvals=[Approver("dana", key).approve(question)])
+    code, lines, _ = out([*deployed.anchored, "--approver", f"dana={deployed.key.parent}/dana.key"])
+    assert code == 1
+    assert {line[:11] for line in lines if "order-9" in line} == {"SP19 error:"}
+    assert not [line for line in lines if "order-8" in line and "error" in line]
+
+
+def test_a_thread_of_another_version_is_told(deployed: Deployed, out: Any) -> None:
+    deployed.ledger.save("order-8", {}, app="invoice@1")
+    assert "SP17 note:" not in rules(out([*deployed.anchored, "--app", "invoice@1"])[1])
+    code, lines, _ = out([*deployed.anchored, "--app", "invoice@2"])
+    assert code == 0
+    assert "SP17 note:" in rules(lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--approver", "dana=x"], "--approver and --app need --key and --store"),
+        (["--journal", "x"], "--journal and --journal-key belong together"),
+        (["--journal-anchor", "x"], "--journal-anchor needs --journal"),
+    ],
+)
+def test_options_that_belong_together(
+    deployed: Deployed, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([str(deployed.state), *options])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_approver_without_a_file_is_told(deployed: Deployed, out: Any) -> None:
+    code, _, err = out([*deployed.sealed, "--approver", "dana"])
+    assert (code, err) == (
+        2,
+        ["'dana' does not say whose key it is. Write --approver dana=dana.key"],
+    )

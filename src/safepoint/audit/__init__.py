@@ -4,22 +4,36 @@ from __future__ import annotations
 
 from safepoint.audit.anchor import check_anchor
 from safepoint.audit.append_only import check_append_only
+from safepoint.audit.approvals import check_approvals
 from safepoint.audit.bounds import check_bounds
+from safepoint.audit.defaults import check_places
 from safepoint.audit.finding import Finding
 from safepoint.audit.formats import check_formats
+from safepoint.audit.journal import check_journal
 from safepoint.audit.keys import check_keys
 from safepoint.audit.location import check_location
+from safepoint.audit.ownership import check_ownership
 from safepoint.audit.pickles import check_pickles
 from safepoint.audit.records import check_records
+from safepoint.audit.resumptions import check_resumptions
+from safepoint.audit.tools import check_tools
+from safepoint.audit.versions import check_versions
 
 __all__ = [
     "Finding",
     "check_anchor",
     "check_append_only",
+    "check_approvals",
     "check_bounds",
     "check_formats",
+    "check_journal",
     "check_keys",
     "check_location",
+    "check_ownership",
     "check_pickles",
+    "check_places",
     "check_records",
+    "check_resumptions",
+    "check_tools",
+    "check_versions",
 ]

@@ -7,33 +7,33 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from safepoint.anchor import FileAnchor
 from safepoint.audit.anchor import check_anchor
 from safepoint.audit.append_only import check_append_only
+from safepoint.audit.approvals import check_approvals
 from safepoint.audit.bounds import check_bounds
-from safepoint.audit.files import content
+from safepoint.audit.command import gate_of, keyring_of, options_of
+from safepoint.audit.defaults import check_places
 from safepoint.audit.finding import Finding
 from safepoint.audit.formats import check_formats
+from safepoint.audit.journal import check_journal
 from safepoint.audit.keys import check_keys, keys_inside
 from safepoint.audit.location import check_location
+from safepoint.audit.ownership import check_ownership
 from safepoint.audit.pickles import check_pickles
 from safepoint.audit.records import check_records
+from safepoint.audit.resumptions import check_resumptions
 from safepoint.audit.stored import StoredFolder
+from safepoint.audit.tools import check_tools
 from safepoint.audit.unsealed import unsealed
+from safepoint.audit.versions import check_versions
+from safepoint.audit.workflows import SEE_RECORDS
 from safepoint.errors import CheckpointError, ConfigurationError, KeyRefused, UnsafeLocation, shell
 from safepoint.ids import check_name
-from safepoint.keys import Key, Keyring, Revoked, SigningKey, VerifyingKey
-from safepoint.keys.files import PUBLIC
+from safepoint.keys import Keyring
 from safepoint.ledger import Ledger
 from safepoint.progress import Bar
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        line = ascii(message)[1:-1]
-        self.exit(2, f"{self.prog}: {line}. Try: {self.prog} --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,12 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 if there is nothing to mend, 1 if there is an error or a warning, 2 if the path cannot
         be looked at.
     """
-    options = _options(arguments)
+    options = options_of(arguments)
     findings: dict[str, Finding] = {}
     stopped = None
     try:
-        keys = _keyring(options.key, options.revoked) if options.key or options.revoked else None
+        keys = keyring_of(options.key, options.revoked) if options.key or options.revoked else None
         anchor = None if options.anchor is None else FileAnchor(options.anchor)
+        options.gate = gate_of(options.approver) if options.approver else None
         for finding in _look(options, keys, anchor):
             # Two rules may speak of one thing in the same words. The first is enough to mend it.
             findings.setdefault(finding.what, finding)
@@ -69,75 +70,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any(finding.severity != "note" for finding in findings.values()))
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = _Parser(
-        prog="python -m safepoint.audit",
-        description="Check the folder of a file storage, and what it holds. Nothing is changed.",
-        epilog="exit status: 0 nothing to mend, 1 an error or a warning, 2 it cannot be looked at",
-    )
-    parser.add_argument("path", metavar="PATH", help="the folder: the storage_path of your storage")
-    parser.add_argument("--store", metavar="NAME", help="the store's name, to verify its records")
-    parser.add_argument(
-        "--key",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="the key that sealed them, secret or public; again for each older one",
-    )
-    parser.add_argument(
-        "--revoked",
-        metavar="FILE=PATH",
-        action="append",
-        default=[],
-        help="a stolen key, and the folder of a copy of the anchor from before: what the key sealed"
-        " later shows; FILE alone if nothing that it sealed counts; again for each",
-    )
-    parser.add_argument(
-        "--anchor", metavar="PATH", help="the folder of its anchor, to notice a rollback"
-    )
-    parser.add_argument(
-        "--anchor-every",
-        metavar="N",
-        type=int,
-        default=1,
-        help="after how many checkpoints your ledger moves the anchor (1)",
-    )
-    options = parser.parse_args(arguments)
-    if options.revoked and options.store is None:
-        parser.error("--revoked needs --store")
-    if bool(options.key or options.revoked) != (options.store is not None):
-        parser.error("--key and --store belong together")
-    if options.anchor is not None and options.store is None:
-        parser.error("--anchor needs --key and --store")
-    if options.anchor_every < 1:
-        parser.error("--anchor-every must be 1 or more")
-    return options
-
-
-def _keyring(paths: Sequence[str], revoked: Sequence[str] = ()) -> Keyring:
-    """Load the keys, newest first. The first signs if it can, and is one that verifies if not."""
-    keys = [_key(path) for path in reversed(paths)]
-    gone = [_revoked(named) for named in revoked]
-    if keys and isinstance(keys[-1], SigningKey):
-        return Keyring(keys[-1], verify=keys[:-1], revoked=gone)
-    return Keyring(verify=keys, revoked=gone)
-
-
-def _revoked(named: str) -> Revoked:
-    file, copied, until = named.partition("=")
-    return Revoked(_key(file), FileAnchor(until) if copied else None)
-
-
-def _key(path: str) -> Key:
-    try:
-        begins = content(path, len(PUBLIC.magic))
-    except (OSError, ValueError):
-        begins = None  # which the key's own reading says better
-    if begins is not None and begins[0] == PUBLIC.magic:
-        return VerifyingKey.from_file(path)
-    return SigningKey.from_file(path)
-
-
 def _look(
     options: argparse.Namespace, keys: Keyring | None, anchor: FileAnchor | None
 ) -> Iterator[Finding]:
@@ -153,8 +85,18 @@ def _look(
     yield from check_bounds(path)
     yield from check_append_only(path)
     yield from keys_inside(path, keys)
-    if keys is None:
-        return
+    if keys is not None:
+        yield from _verified(options, keys, anchor)
+    # That no worker ever owned a thread is how it is for whoever runs one worker.
+    yield from (each for each in check_ownership(path) if each.severity != "note")
+    if options.journal is not None:
+        yield from _journal(options)
+
+
+def _verified(
+    options: argparse.Namespace, keys: Keyring, anchor: FileAnchor | None
+) -> Iterator[Finding]:
+    path = options.path
     try:
         ledger = Ledger(
             StoredFolder(path),
@@ -168,11 +110,41 @@ def _look(
             yield from check_records(ledger, progress=bar)
         if anchor is not None:
             yield from check_anchor(ledger)
+        # What does not verify was said above.
+        yield from (each for each in _resumed(ledger, options) if each.do != SEE_RECORDS)
     except ConfigurationError as refusal:
         yield Finding("SP15", "error", refusal.what, refusal.do, path)
         yield _not_verified(path)
     except (UnsafeLocation, KeyRefused):
         yield _not_verified(path)  # which of the checks above has said why
+
+
+def _resumed(ledger: Ledger, options: argparse.Namespace) -> Iterator[Finding]:
+    yield from check_versions(ledger, *options.app)
+    yield from check_resumptions(ledger, options.gate)
+    if options.gate is not None:
+        yield from check_tools(ledger, options.gate)
+        yield from check_approvals(ledger, options.gate)
+
+
+def _journal(options: argparse.Namespace) -> Iterator[Finding]:
+    ends = options.journal_anchor
+    with Bar("Verifying the journal") as bar:
+        yield from check_journal(
+            options.journal,
+            keyring_of(options.journal_key),
+            anchor=None if ends is None else FileAnchor(ends),
+            storage=options.path,
+            progress=bar,
+        )
+    keys = [Path(file).parent for file in options.key[:1]]
+    yield from check_places(
+        options.path,
+        keys=keys[0] if keys else None,
+        anchor=options.anchor,
+        journal=options.journal,
+        journal_anchor=ends,
+    )
 
 
 def _not_verified(path: str) -> Finding:

@@ -48,10 +48,10 @@ def check_location(storage_path: str | os.PathLike[str]) -> list[Finding]:
         )
     with translated("look at", path):
         findings = [_refused(path, refusal) for refusal in location_refusals(path)]
-        findings += _readable(path)
-        findings += _temporary(path)
-        findings += _work_tree(path)
-        findings += _ancestors(path)
+        findings += readable(path)
+        findings += temporary(path)
+        findings += work_tree(path)
+        findings += ancestors(path)
         findings += _links(os.fspath(storage_path))
         findings += _network(path)
         findings += _contents(path)
@@ -62,7 +62,8 @@ def _refused(where: str, refusal: StorageError) -> Finding:
     return Finding("SP04", "error", refusal.what, refusal.do, where)
 
 
-def _readable(path: str) -> Iterator[Finding]:
+def readable(path: str) -> Iterator[Finding]:
+    """Yield that others can read the folder."""
     info = Path(path).lstat()
     if stat.S_ISDIR(info.st_mode) and info.st_mode & _OTHERS_READ:
         yield Finding(
@@ -80,7 +81,8 @@ def temp_folders() -> list[str]:
     return [os.path.realpath(folder) for folder in ("/tmp", "/var/tmp", *named) if folder]  # noqa: S108
 
 
-def _temporary(path: str) -> Iterator[Finding]:
+def temporary(path: str) -> Iterator[Finding]:
+    """Yield that the system empties the folder, or one above it."""
     for folder in temp_folders():
         if Path(path).is_relative_to(folder):
             yield Finding(
@@ -94,7 +96,8 @@ def _temporary(path: str) -> Iterator[Finding]:
             return
 
 
-def _work_tree(path: str) -> Iterator[Finding]:
+def work_tree(path: str) -> Iterator[Finding]:
+    """Yield that the folder lies in a git work tree, from which it could be published."""
     for folder in (Path(path), *Path(path).parents):
         if os.path.lexists(folder / ".git"):
             yield Finding(
@@ -108,7 +111,8 @@ def _work_tree(path: str) -> Iterator[Finding]:
             return
 
 
-def _ancestors(path: str) -> Iterator[Finding]:
+def ancestors(path: str) -> Iterator[Finding]:
+    """Yield what is wrong with the folders above."""
     for folder in Path(path).parents:
         info, shown = folder.lstat(), shell(str(folder))
         for refusal in stranger_refusals(str(folder), info):

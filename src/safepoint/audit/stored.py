@@ -52,6 +52,13 @@ class StoredFolder(FileCheckpointStorage):
         """
         raise _refusal()
 
+    def token(self, thread: str) -> int:
+        """Return the highest token that was ever handed out for a thread, 0 if none was."""
+        return self._ownership(thread).token
+
+    def _change_ownership(self, *_: object, **__: object) -> NoReturn:
+        raise _refusal()
+
 
 class _Found(Store):
     def __init__(self, path: str, limit: int) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from safepoint.audit.files import content
 from safepoint.errors import RecordMalformed
+from safepoint.storage._lease import LEASE
 from safepoint.storage._record import malformed_base
 from safepoint.storage._thread import BASE
 
@@ -99,5 +100,5 @@ class Thread:
                 self.records[number] = Record(number, path, Path(path).lstat())
             except FileNotFoundError:
                 return  # pruned a moment ago
-        elif name != BASE:
+        elif name not in (BASE, LEASE):
             self.strange.append(name)

@@ -1,0 +1,205 @@
+"""Did people approve what the records of a store say that they approved?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from safepoint._workflow.granted import granted
+from safepoint.audit.approvers import approvers_apart
+from safepoint.audit.finding import Finding, Severity, shortened
+from safepoint.audit.replay import Link, links
+from safepoint.audit.statements import FORGED, Judges, Statement, outside
+from safepoint.errors import CheckpointError
+from safepoint.gate import Gate
+from safepoint.heads import Head
+from safepoint.ledger import Ledger
+from safepoint.reasons import Reason
+
+
+def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
+    """Work out again, for every run of a store, who had to be asked, and look at what they signed.
+
+    The writer's key seals the records, so a seal does not say that anybody approved. This trusts
+    the approvers' keys alone. Nothing is changed, and no state is decoded.
+
+    ```python
+    from safepoint import (
+        Approvers,
+        Ask,
+        Gate,
+        InMemoryCheckpointStorage,
+        Keyring,
+        Ledger,
+        SigningKey,
+        Workflow,
+    )
+    from safepoint.audit import check_approvals
+
+
+    def ask(state):
+        return Ask("pay", {"amount": 42})
+
+
+    gate = Gate(approvers=Approvers({"dana": SigningKey.generate("ed25519").public}))
+    keys = Keyring(SigningKey.generate())
+    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys)
+    Workflow("invoice", [ask], gate=gate).start(ledger, thread="order-7")
+    print(check_approvals(ledger, gate))
+    #> []
+    ledger.save("order-7", {"done": ["ask"], "state": {}}, app="invoice")
+    print(check_approvals(ledger, gate)[0].what)
+    #> order-7 #3 goes on without an answer to what #2 asked.
+    ```
+
+    Args:
+        ledger: the store, with its keys and its anchor.
+        gate: the gate of your workflow: the policy, and the people.
+
+    Returns:
+        Under SP19, an error for each record that goes on without an answer, that carries an
+        approval which nobody of these people signed, or for something else, or which was used
+        before; for an approver's key that is on the ring, in the storage, or here as a secret; a
+        warning for one by fewer people than the policy asks for, outside of its time by the
+        record's own, or by a key that was revoked since; a note for what was pruned.
+
+    Raises:
+        ConfigurationError: `gate` is no gate.
+        StorageError: the storage cannot be listed.
+    """
+    judges = Judges(gate)
+    found = list(approvers_apart(ledger, judges.keys))
+    spent: dict[str, str] = {}
+    for link in links(ledger, "SP19"):
+        if isinstance(link, Finding):
+            found.append(link)
+        elif link.resumed is None:
+            found += _stepped(link, judges)
+        elif link.is_pruned:
+            found += _pruned(link, judges)
+        else:
+            found += _resumed(link, judges, spent)
+    return shortened(found, "SP19", ledger.store)
+
+
+def _error(link: Link, what: str, do: str = FORGED, severity: Severity = "error") -> Finding:
+    return Finding("SP19", severity, what, do, link.entry.checkpoint.thread)
+
+
+def _stepped(link: Link, judges: Judges) -> Iterator[Finding]:
+    """Look at a record that a step left: it may carry what the one before it carries, or ask."""
+    entry, before, payload = link.entry, link.before, link.entry.payload
+    if before is None and link.first > 1:
+        try:
+            granted(judges.gate, entry.checkpoint, payload)
+        except CheckpointError as refusal:
+            yield _refused(link, refusal.what)
+        return
+    carried = () if before is None or payload.asked is not None else before.payload.approved
+    # To carry less is fine: who has acted needs no approval any more.
+    if before is not None and before.payload.asked is not None:
+        yield _error(link, f"{entry} goes on without an answer to what {before.head} asked.")
+    elif before is not None and before.payload.denied is not None:
+        yield _error(link, f"{entry} goes on, and the run was denied at {before.head}.")
+    elif payload.approved not in ((), carried):
+        yield _error(link, f"{entry} carries another approval than what it follows.")
+    elif payload.denied is not None:
+        yield _error(link, f"{entry} carries a denial that answers nothing.")
+
+
+def _pruned(link: Link, judges: Judges) -> Iterator[Finding]:
+    """Look at as much as can be seen when the checkpoint that was resumed is gone."""
+    entry, resumed = link.entry, link.resumed
+    place = entry.checkpoint
+    follows = None if place.previous is None else Head(place.sequence - 1, place.previous)
+    here = (place.store, place.thread, follows, place.app, entry.payload.tools.digest)
+    for statement in judges.statements(link, None):
+        approval = statement.approval
+        question = None if approval is None else approval.question
+        if question is None:
+            yield _refused(link, statement.why)
+        elif here != (
+            question.store,
+            question.thread,
+            question.head,
+            question.app,
+            question.tools,
+        ):
+            yield _error(link, f"{entry} goes on from an approval of something else.")
+    if resumed is not None:
+        yield _error(
+            link,
+            f"{entry} was resumed from #{resumed.sequence}, which was pruned, so nobody can tell"
+            " who had to approve it.",
+            "Look for it in a copy from before. Keep the checkpoints that people were asked about.",
+            "note",
+        )
+
+
+def _resumed(link: Link, judges: Judges, spent: dict[str, str]) -> Iterator[Finding]:
+    """Look at a record that spent approvals, or that went through the gate without."""
+    entry, resumed, source = link.entry, link.resumed, link.source
+    if resumed is None or source is None:
+        yield _error(link, f"{entry} says that it was resumed from a record that is not there.")
+        return
+    try:
+        wanted, question = link.judged(judges.gate)
+    except CheckpointError as refusal:
+        yield _error(link, f"{entry} could not have been resumed. {refusal.what}")
+        return
+    approvals = []
+    for statement in judges.statements(link, question):
+        yield from _statement(link, judges, statement, spent)
+        approvals += [statement.approval] if statement.approval is not None else []
+    denial = next((each.text for each in approvals if each.verdict == "denied"), None)
+    carried = resumed.statements if wanted.asked is not None else source.payload.approved
+    if source is link.before and source.payload.denied is not None:
+        yield _error(link, f"{entry} goes on, and the run was denied at {source.head}.")
+    elif entry.payload.denied != (source.payload.denied if denial is None else denial):
+        yield _error(link, f"{entry} carries another denial than the one that was signed.")
+    elif entry.payload.approved != (carried if denial is None else ()):
+        yield _error(link, f"{entry} carries another approval than what it follows.")
+    elif resumed.reasons != wanted.decision.reasons:
+        yield _error(
+            link,
+            f"{entry} says that it was resumed for {_listed(resumed.reasons)}, and that was for"
+            f" {_listed(wanted.decision.reasons)}.",
+        )
+    elif denial is None and Reason.ASKED in resumed.reasons:
+        yield from judges.missing(link, wanted, approvals, "SP19")
+
+
+def _statement(
+    link: Link, judges: Judges, statement: Statement, spent: dict[str, str]
+) -> Iterator[Finding]:
+    """Look at one statement of a resumption: whether it counts, for the first time, and then."""
+    entry, approval = link.entry, statement.approval
+    if approval is None:
+        used = spent.get(statement.text)
+        again = f"{entry} goes on from an approval that was used for {used}."
+        yield _refused(link, statement.why) if used is None else _error(link, again)
+        return
+    spent[statement.text] = str(entry)
+    if approval.key in judges.revoked:
+        yield _error(
+            link,
+            f"{entry} goes on from an approval by key {approval.key} of {approval.approver}, which"
+            " was revoked.",
+            "If it was stolen after that, nothing is wrong. If not, look at what the run did.",
+            "warning",
+        )
+    why = outside(approval, entry.checkpoint.created, judges.gate.policy.lifetime)
+    if why is not None:
+        yield _error(
+            link,
+            f"{entry} goes on from an approval outside of its time. {why}",
+            "Set the clocks of workers and approvers right, or find out who wrote it.",
+            "warning",
+        )
+
+
+def _refused(link: Link, why: str) -> Finding:
+    return _error(link, f"{link.entry} goes on from an approval that does not count. {why}")
+
+
+def _listed(reasons: tuple[str, ...]) -> str:
+    return ", ".join(reasons) or "nothing"

@@ -1,0 +1,140 @@
+"""The command line of the audit: its options, and the keys that they name."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import NoReturn
+
+from safepoint.anchor import FileAnchor
+from safepoint.approval import Approvers
+from safepoint.audit.files import content
+from safepoint.errors import ConfigurationError, quoted
+from safepoint.gate import Gate
+from safepoint.keys import Key, Keyring, Revoked, SigningKey, VerifyingKey
+from safepoint.keys.files import PUBLIC
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        line = ascii(message)[1:-1]
+        self.exit(2, f"{self.prog}: {line}. Try: {self.prog} --help\n")
+
+
+def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options, or end the process with a line that says what is wrong."""
+    parser = _Parser(
+        prog="python -m safepoint.audit",
+        description="Check the folder of a file storage, and what it holds. Nothing is changed.",
+        epilog="exit status: 0 nothing to mend, 1 an error or a warning, 2 it cannot be looked at",
+    )
+    parser.add_argument("path", metavar="PATH", help="the folder: the storage_path of your storage")
+    parser.add_argument("--store", metavar="NAME", help="the store's name, to verify its records")
+    parser.add_argument(
+        "--key",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="the key that sealed them, secret or public; again for each older one",
+    )
+    parser.add_argument(
+        "--revoked",
+        metavar="FILE=PATH",
+        action="append",
+        default=[],
+        help="a stolen key, and the folder of a copy of the anchor from before: what the key sealed"
+        " later shows; FILE alone if nothing that it sealed counts; again for each",
+    )
+    parser.add_argument(
+        "--anchor", metavar="PATH", help="the folder of its anchor, to notice a rollback"
+    )
+    parser.add_argument(
+        "--anchor-every",
+        metavar="N",
+        type=int,
+        default=1,
+        help="after how many checkpoints your ledger moves the anchor (1)",
+    )
+    parser.add_argument(
+        "--approver",
+        metavar="NAME=FILE",
+        action="append",
+        default=[],
+        help="who may approve a resume, and the file of their public key; again for each key",
+    )
+    parser.add_argument(
+        "--app",
+        metavar="NAME@VERSION",
+        action="append",
+        default=[],
+        help="what runs today: threads that another version of it wrote show; again for each",
+    )
+    parser.add_argument("--journal", metavar="PATH", help="the folder of the journal, to verify it")
+    parser.add_argument(
+        "--journal-key",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="the key that signs the journal, secret or public; again for each older one",
+    )
+    parser.add_argument(
+        "--journal-anchor", metavar="PATH", help="the folder of the journal's own anchor"
+    )
+    options = parser.parse_args(arguments)
+    if options.revoked and options.store is None:
+        parser.error("--revoked needs --store")
+    if bool(options.key or options.revoked) != (options.store is not None):
+        parser.error("--key and --store belong together")
+    if options.anchor is not None and options.store is None:
+        parser.error("--anchor needs --key and --store")
+    if (options.approver or options.app) and options.store is None:
+        parser.error("--approver and --app need --key and --store")
+    if bool(options.journal_key) != (options.journal is not None):
+        parser.error("--journal and --journal-key belong together")
+    if options.journal_anchor is not None and options.journal is None:
+        parser.error("--journal-anchor needs --journal")
+    if options.anchor_every < 1:
+        parser.error("--anchor-every must be 1 or more")
+    return options
+
+
+def keyring_of(paths: Sequence[str], revoked: Sequence[str] = ()) -> Keyring:
+    """Load the keys, newest first. The first signs if it can, and is one that verifies if not."""
+    keys = [_key(path) for path in reversed(paths)]
+    gone = [_revoked(named) for named in revoked]
+    if keys and isinstance(keys[-1], SigningKey):
+        return Keyring(keys[-1], verify=keys[:-1], revoked=gone)
+    return Keyring(verify=keys, revoked=gone)
+
+
+def _revoked(named: str) -> Revoked:
+    file, copied, until = named.partition("=")
+    return Revoked(_key(file), FileAnchor(until) if copied else None)
+
+
+def _key(path: str) -> Key:
+    try:
+        begins = content(path, len(PUBLIC.magic))
+    except (OSError, ValueError):
+        begins = None  # which the key's own reading says better
+    if begins is not None and begins[0] == PUBLIC.magic:
+        return VerifyingKey.from_file(path)
+    return SigningKey.from_file(path)
+
+
+def gate_of(named: Sequence[str]) -> Gate:
+    """Load the public keys of those who may approve.
+
+    Raises:
+        KeyRefused: one is no public key.
+        ConfigurationError: a name has no file.
+    """
+    people: dict[str, list[VerifyingKey]] = {}
+    for each in named:
+        name, equals, file = each.partition("=")
+        if not equals:
+            raise ConfigurationError(
+                f"{quoted(each)} does not say whose key it is.", "Write --approver dana=dana.key"
+            )
+        people.setdefault(name, []).append(VerifyingKey.from_file(file))
+    return Gate(approvers=Approvers(people) if people else None)

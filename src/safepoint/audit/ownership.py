@@ -1,0 +1,84 @@
+"""Is each thread written by the worker that owns it?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from safepoint.audit.files import existing_folder, unseen
+from safepoint.audit.finding import Finding, shortened
+from safepoint.audit.stored import StoredFolder
+from safepoint.errors import CheckpointError
+from safepoint.lease import Lease, shown
+
+
+def check_ownership(path: str | os.PathLike[str]) -> list[Finding]:
+    """Look for threads that no worker owns or ever owned, in the folder of a file storage.
+
+    ```python
+    from safepoint import FileCheckpointStorage, Keyring, Ledger, SigningKey
+    from safepoint.audit import check_ownership
+
+    storage, keys = FileCheckpointStorage("state"), Keyring(SigningKey.generate())
+    ledger = Ledger(storage, store="invoices", keys=keys)
+    ledger.save("order-7", {"amount": 42})
+    with ledger.own("order-8", "worker-1"):
+        ledger.save("order-8", {"amount": 42})
+    for finding in check_ownership("state"):
+        print(finding.rule, finding.severity, finding.what)
+        #> SP07 note No worker ever owned thread 'order-7', so any worker may write it.
+    ```
+
+    Returns:
+        Under SP07, an error for a lease that does not say who owns its thread; a warning for one
+        that ended, and was never released; a note for a thread that was never owned.
+
+    Raises:
+        StorageUnavailable: there is no such folder.
+    """
+    return check_ownership_at_time(path, datetime.now(UTC))
+
+
+def check_ownership_at_time(path: str | os.PathLike[str], now: datetime) -> list[Finding]:
+    """Do as `check_ownership` does, with the time that you give."""
+    root = existing_folder(path)
+    try:
+        storage = StoredFolder(root)
+        findings = [each for name in storage.threads() for each in _thread(storage, name, now)]
+    except CheckpointError as refusal:
+        return [Finding("SP07", "error", refusal.what, refusal.do, root)]
+    except OSError as error:
+        return [unseen("SP07", root, error.strerror)]
+    return shortened(findings, "SP07", root)
+
+
+def _thread(storage: StoredFolder, name: str, now: datetime) -> Iterator[Finding]:
+    where = str(storage.path / name)
+    try:
+        lease, token = storage.lease(name), storage.token(name)
+    except CheckpointError as refusal:
+        yield Finding("SP07", "error", refusal.what, refusal.do, where)
+        return
+    if lease is not None and lease.expires <= now:
+        yield _ended(lease, where)
+    elif not token:
+        yield Finding(
+            "SP07",
+            "note",
+            f"No worker ever owned thread '{name}', so any worker may write it.",
+            "Let workers own what they work on: with ledger.own(thread, worker).",
+            where,
+        )
+
+
+def _ended(lease: Lease, where: str) -> Finding:
+    return Finding(
+        "SP07",
+        "warning",
+        f"Worker '{lease.owner}' owned thread '{lease.thread}' until {shown(lease.expires)}, and"
+        " never released it.",
+        "It may have died in the middle of its work. Find out, then let another worker own the"
+        " thread and resume it.",
+        where,
+    )

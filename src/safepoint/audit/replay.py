@@ -1,0 +1,232 @@
+"""Link: a record of a run, and what it goes on from, so that its resumption can be judged again.
+
+The writer's key seals every record, so a seal does not prove that anybody was asked. This goes by
+what the records hold, and never by what they say of themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final, cast
+
+from safepoint._codec.shape import check_shape
+from safepoint._ledger.view import View
+from safepoint._ledger.walk import walk
+from safepoint._workflow.ledgers import SavesAndLoads
+from safepoint._workflow.looking import Resumption, judge
+from safepoint._workflow.payload import Payload, Resumed
+from safepoint.approval import Question
+from safepoint.audit.finding import Finding
+from safepoint.audit.records import view_of
+from safepoint.audit.workflows import unverified
+from safepoint.checkpoint import Checkpoint
+from safepoint.codec import Codec
+from safepoint.errors import AnchorError, CheckpointError, LimitExceeded, WorkflowMismatch
+from safepoint.gate import Gate, Verdict
+from safepoint.heads import Head
+from safepoint.ledger import Ledger
+from safepoint.seal import Opened
+from safepoint.workflow import Migration, Workflow
+
+_CODEC: Final = Codec()
+_THEN: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record of a run, without the state.
+
+    Attributes:
+        checkpoint: the record; the state is left out.
+        payload: how far the run came, and what people said.
+    """
+
+    checkpoint: Checkpoint
+    payload: Payload
+
+    @property
+    def head(self) -> Head:
+        """The record, as the end that it once was."""
+        return Head(self.checkpoint.sequence, self.checkpoint.digest)
+
+    def __str__(self) -> str:
+        return f"{self.checkpoint.thread} #{self.checkpoint.sequence}"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An entry, and what it follows.
+
+    Attributes:
+        entry: the entry.
+        before: the last one before it that a workflow wrote; None if it is the first that is kept.
+        source: what it says that it was resumed from; None if it does not, or if there is no such
+            record.
+        last: the end of the thread before it, whoever wrote that; None if it is not kept.
+        first: the first sequence that is kept.
+    """
+
+    entry: Entry
+    before: Entry | None
+    source: Entry | None
+    last: Checkpoint | None
+    first: int
+
+    @property
+    def resumed(self) -> Resumed | None:
+        """Where the entry says that it came from."""
+        return self.entry.payload.resumed
+
+    @property
+    def is_pruned(self) -> bool:
+        """Whether what it was resumed from was pruned, so that nobody can tell any more."""
+        resumed = self.resumed
+        return resumed is not None and self.source is None and 0 < resumed.sequence < self.first
+
+    def judged(self, gate: Gate) -> tuple[Resumption, Question | None]:
+        """Return what the gate says of the resumption, and what people had to be asked.
+
+        Raises:
+            CheckpointError: no workflow could have resumed it.
+        """
+        app, source = self.entry.checkpoint.app, self.source
+        if source is None or self.last is None:
+            raise WorkflowMismatch(f"{self.entry} was not resumed.", "Judge one that was.")
+        name, _, version = app.partition("@")
+        old = source.checkpoint.app.partition("@")[2]
+        as_it_was = Workflow(
+            name,
+            [_nothing],
+            version=version,
+            tools=self.entry.payload.tools,
+            migrations=[] if old == version else [Migration(old, version, dict)],
+            gate=gate,
+        )
+        nobodys = cast(SavesAndLoads, _Unowned())
+        wanted = judge(as_it_was, nobodys, source.checkpoint, self.last, _THEN)
+        if not wanted.decision.reasons:
+            return wanted, None
+        # Whatever the policy is today: if people were asked, this is what they were asked.
+        asked = replace(wanted.decision, verdict=Verdict.NEEDS_APPROVAL)
+        return wanted, replace(wanted, decision=asked).question
+
+
+def links(ledger: Ledger, rule: str) -> Iterator[Link | Finding]:
+    """Return each record that a workflow wrote, after its seal and its link were verified.
+
+    A thread that no workflow began gives nothing. A record that none wrote, among others that one
+    did, gives a finding under the rule, and so does a thread that does not verify.
+
+    Raises:
+        StorageError: the storage cannot be listed.
+    """
+    try:
+        threads = ledger.threads()
+    except AnchorError as refusal:
+        yield Finding("SP15", "error", refusal.what, refusal.do, ledger.store)
+        return
+    for thread in threads:
+        try:
+            yield from _links(view_of(ledger), thread, rule)
+        except CheckpointError:
+            yield unverified(rule, thread, "tools" if rule == "SP18" else "approvals")
+
+
+def _links(view: View, thread: str, rule: str) -> Iterator[Link | Finding]:
+    digests: dict[int, str] = {}
+    before: Entry | None = None
+    last: Checkpoint | None = None
+    for opened in walk(view, thread):
+        checkpoint = _checkpoint(view, opened)
+        entry = _entry(checkpoint)
+        if opened.header.kind != "state":
+            return  # a tombstone
+        if entry is not None:
+            first = next(iter(digests), checkpoint.sequence)
+            yield Link(entry, before, _source(view, entry, before, digests), last, first)
+            before = entry
+        elif before is None:
+            return  # nobody's run
+        else:
+            yield Finding(
+                rule,
+                "warning",
+                f"{thread} {opened.head} does not hold a workflow's state, and {before.head} does.",
+                "Find out what saved it: in the thread of a workflow, nothing else saves.",
+                thread,
+            )
+        last = checkpoint
+        digests[last.sequence] = last.digest
+
+
+def _checkpoint(view: View, opened: Opened) -> Checkpoint:
+    header = opened.header
+    return Checkpoint(
+        store=header.store,
+        thread=header.thread,
+        sequence=header.sequence,
+        app=header.app,
+        created=datetime.fromisoformat(header.created),
+        previous=header.previous,
+        digest=opened.digest,
+        tools=header.tools,
+        state=_without_state(view, opened.payload),
+    )
+
+
+def _entry(checkpoint: Checkpoint) -> Entry | None:
+    try:
+        return Entry(checkpoint, Payload.unpack(checkpoint))
+    except WorkflowMismatch:
+        return None
+
+
+def _without_state(view: View, payload: bytes) -> Any:
+    """Return what a workflow keeps besides the state, whose types only the application knows.
+
+    Raises:
+        LimitExceeded: it is too deep, or too much.
+    """
+    try:
+        check_shape(payload, view.limits)
+        found = json.loads(payload)
+        if type(found) is not dict or type(found.get("state")) is not dict:
+            return None
+        text = json.dumps({**found, "state": {}}, sort_keys=True, separators=(",", ":"))
+        return _CODEC.decode(text.encode("ascii"))
+    except LimitExceeded:
+        raise
+    except (CheckpointError, ValueError):
+        return None
+
+
+def _source(
+    view: View, entry: Entry, before: Entry | None, digests: dict[int, str]
+) -> Entry | None:
+    """Return the entry that one was resumed from, if it is the record that it names."""
+    resumed = entry.payload.resumed
+    if resumed is None or digests.get(resumed.sequence) != resumed.digest:
+        return None
+    source = before
+    if before is None or before.checkpoint.sequence != resumed.sequence:
+        thread = entry.checkpoint.thread
+        opened = view.open(thread, resumed.sequence, digest=resumed.digest)
+        source = _entry(_checkpoint(view, opened))
+    return source if source is not None and source.checkpoint.app == resumed.app else None
+
+
+class _Unowned:
+    """A ledger for `judge`: who owned the thread at the time, nobody knows any more."""
+
+    def owner_at_time(self, thread: str, now: datetime) -> None:
+        """Return nobody."""
+
+    def worker(self, thread: str) -> None:
+        """Return nobody."""
+
+
+def _nothing(state: dict[str, Any]) -> None:
+    """Stand in for the steps, which nobody runs."""

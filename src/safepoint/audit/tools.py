@@ -1,0 +1,117 @@
+"""Did a run ever wake up with more tools than somebody approved?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from safepoint.audit.finding import Finding, shortened
+from safepoint.audit.replay import Link, links
+from safepoint.audit.statements import FORGED, WIDER, Judges
+from safepoint.errors import CheckpointError
+from safepoint.gate import Gate
+from safepoint.ledger import Ledger
+
+
+def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:
+    """Compare the tool set of every record with the one before it, and look for the approvals.
+
+    Nothing is changed, and no state is decoded. The approvals count if these people signed them;
+    what else may be wrong with them is for `check_approvals`.
+
+    ```python
+    from safepoint import (
+        Gate,
+        InMemoryCheckpointStorage,
+        InMemoryJournal,
+        Keyring,
+        Ledger,
+        Policy,
+        Reason,
+        SigningKey,
+        Tool,
+        Workflow,
+    )
+    from safepoint.audit import check_tools
+
+
+    def read(state):
+        return {}
+
+
+    keys, journal = Keyring(SigningKey.generate()), InMemoryJournal()
+    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, journal=journal)
+    mail = Tool("mail", permissions=["read"])
+    Workflow("inbox", [read], tools=[mail]).begin(ledger, thread="run-1")
+
+    careless = Gate(Policy({Reason.TOOLS_ADDED: 0}))
+    wider = Workflow("inbox", [read], tools=[mail, Tool("bank")], gate=careless)
+    wider.resume(ledger, thread="run-1")
+    print(check_tools(ledger, Gate())[0].what)
+    #> run-1 #2 was resumed from #1. The tool bank is new. It needed 1 to approve it, and 0 did.
+    ```
+
+    Args:
+        ledger: the store, with its keys and its anchor.
+        gate: the gate of your workflow: the policy, and the people.
+
+    Returns:
+        Under SP18, an error for each record with more tools, other tools or more permissions than
+        what it goes on from, that nobody approved; a warning if fewer approved it than the policy
+        asks for; a note if no run of the store says which tools it has.
+
+    Raises:
+        ConfigurationError: `gate` is no gate.
+        StorageError: the storage cannot be listed.
+    """
+    judges = Judges(gate)
+    found: list[Finding] = []
+    runs, described = False, False
+    for link in links(ledger, "SP18"):
+        if isinstance(link, Finding):
+            found.append(link)
+            continue
+        runs, described = True, described or bool(link.entry.payload.tools)
+        found += _stepped(link) if link.source is None else _resumed(link, judges)
+    if runs and not described:
+        found.append(
+            Finding(
+                "SP18",
+                "note",
+                f"No run of store {ledger.store} says which tools it has, so a wider set would not"
+                " show.",
+                'Describe them: Workflow(..., tools=[Tool("mail", permissions=["read"])]).',
+                ledger.store,
+            )
+        )
+    return shortened(found, "SP18", ledger.store)
+
+
+def _stepped(link: Link) -> Iterator[Finding]:
+    """Look at a record that did not go through the gate: it has what the one before it has."""
+    entry, before = link.entry, link.before
+    if before is None:
+        return
+    changes = entry.payload.tools.changes_from(before.payload.tools)
+    wider = {*changes.added, *changes.changed, *(name for name, _ in changes.widened)}
+    if wider:
+        names = ", ".join(sorted(wider))
+        yield Finding(
+            "SP18",
+            "error",
+            f"{entry} has more than {before.head} had, and did not go through the gate: {names}.",
+            FORGED,
+            entry.checkpoint.thread,
+        )
+
+
+def _resumed(link: Link, judges: Judges) -> Iterator[Finding]:
+    try:
+        wanted, question = link.judged(judges.gate)
+    except CheckpointError:
+        return  # which check_approvals says
+    if not WIDER & set(wanted.decision.reasons):
+        return
+    statements = judges.statements(link, question)
+    approvals = [each.approval for each in statements if each.approval is not None]
+    if all(approval.verdict == "approved" for approval in approvals):
+        yield from judges.missing(link, wanted, approvals, "SP18")
