@@ -474,6 +474,28 @@ def test_a_narrower_tool_set_is_allowed_and_said(desk: Desk) -> None:
     assert desk.ledger().latest("order-7").tools is None
 
 
+def test_a_tool_that_was_left_out_for_a_while_is_new_again(desk: Desk) -> None:
+    text = yes(desk.paused().question)
+    more = Workflow(
+        "invoice",
+        [*desk.workflow().steps.values(), _last],
+        version="1",
+        tools=[],
+        gate=desk.workflow().gate,
+    )
+    desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[text])
+    more.rehydrate(desk.ledger(), "order-7").step()
+    assert more.rehydrate(desk.ledger(), "order-7").next == "_last"
+    back = Workflow("invoice", more.steps.values(), version="1", tools=[BANK], gate=more.gate)
+    assert "The tool bank is new." in refused(
+        ApprovalNeeded, lambda: back.resume(desk.ledger(), "order-7")
+    )
+
+
+def _last(state: State) -> None:
+    pass
+
+
 def test_another_version_needs_a_migration(desk: Desk) -> None:
     desk.workflow().begin(desk.ledger(), thread="order-7")
     newer = desk.workflow(version="2")

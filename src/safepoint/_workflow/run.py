@@ -144,7 +144,7 @@ class Run:
         now = self.next in self.workflow.anchor_before or (anchored and self._is_turning_point())
         checkpoint = self._ledger.save(
             self.thread,
-            self._payload.pack(),
+            replace(self._payload, tools=tools).pack(),
             app=self.workflow.app,
             tools=tools.digest if tools else None,
             after=self.head,
