@@ -1,0 +1,96 @@
+"""The drawings that the build makes: as good as those that are kept, and part of the site."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+from mkdocs.config import load_config
+from mkdocs.structure.files import Files
+
+from overrides.drawings import RESUME, WIDTH, Drawing, Lane, Signed, Step, draw
+from tests.harness.blocks import ROOT
+from tests.harness.svg import svg_problems
+
+HOOK = ROOT / "overrides" / "drawings.py"
+SMALLEST_TEXT = 13
+LETTER = 0.52  # of the font's size, on average over a line: more than the fonts of the list need
+
+
+def texts(svg: str) -> list[ET.Element]:
+    """List the lines of text."""
+    return [e for e in ET.fromstring(svg).iter() if e.tag.endswith("}text")]  # noqa: S314
+
+
+def said(element: ET.Element) -> str:
+    return "".join(element.itertext())
+
+
+def test_it_is_as_every_drawing_should_be() -> None:
+    assert svg_problems(draw(RESUME)) == []
+
+
+def test_it_is_the_same_each_time() -> None:
+    assert draw(RESUME) == draw(RESUME)
+
+
+def test_text_is_large_enough_on_a_phone_and_stays_inside() -> None:
+    """The drawing is as wide as a phone's column, so its sizes are pixels there."""
+    svg = draw(RESUME)
+    (height,) = re.findall(rf'viewBox="0 0 {WIDTH} (\d+)"', svg)
+    (default,) = re.findall(r'^<svg [^>]*font-size="(\d+)"', svg)
+    assert len(texts(svg)) > 20
+    for element in texts(svg):
+        size = int(element.get("font-size", default))
+        wide = len(said(element)) * size * LETTER
+        left = float(element.get("x", "0"))
+        if element.get("text-anchor") == "end":
+            left -= wide
+        assert size >= SMALLEST_TEXT, said(element)
+        assert left >= 0, said(element)
+        assert left + wide <= WIDTH, said(element)
+        assert 0 < float(element.get("y", "0")) < int(height), said(element)
+
+
+def test_whoever_cannot_see_it_is_told_each_signature_and_the_order() -> None:
+    """The description names what the drawing shows, from top to bottom."""
+    order = (
+        ("Pause:", "journal", "record 4", "writer's key"),
+        ("Approve:", "approver's key", "digest of record 4", "arguments", "expiry"),
+        ("Resume:", "gate", "journal", "record 5", "writer's key", "anchored", "spend", "pays"),
+    )
+    at = 0
+    for words in (word for phase in order for word in phase):
+        at = RESUME.about.index(words, at) + len(words)
+
+
+def test_a_text_cannot_add_markup() -> None:
+    lanes = (Lane("a<b", "&c"),)
+    story = (Step("<script>", "a<b"), Signed("<x>", "<y>", "a<b", "a<b", "<z>"))
+    svg = draw(Drawing("d", "<t>", "<d>", lanes, story))
+    assert svg_problems(svg) == []
+    assert [said(e) for e in texts(svg)] == ["a<b &c", "<script>", "<x>", "<y>", "<z>"]
+
+
+def test_a_step_in_no_lane_is_refused() -> None:
+    with pytest.raises(KeyError):
+        draw(Drawing("d", "t", "d", (Lane("a", ""),), (Step("x", "b"),)))
+
+
+def test_the_build_adds_it_to_the_site(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    config = yaml.safe_dump({"site_name": "x", "hooks": [str(HOOK)], "plugins": []})
+    (tmp_path / "mkdocs.yml").write_text(config, encoding="utf-8")
+    loaded = load_config(str(tmp_path / "mkdocs.yml"))
+    files = loaded.plugins.on_files(Files([]), config=loaded)
+    assert [(file.src_uri, file.content_string) for file in files] == [
+        ("assets/resume.svg", draw(RESUME))
+    ]
+    assert list((tmp_path / "docs").iterdir()) == []
+
+
+def test_this_site_runs_it() -> None:
+    assert "\nhooks: [overrides/drawings.py]\n" in (ROOT / "mkdocs.yml").read_text("utf-8")
