@@ -22,23 +22,25 @@ ledger = Ledger(
 
 # --8<-- [start:capture]
 bank = {"open": False}
+requests: dict[str, int] = {}  # what the bank has seen
 
 
 def fetch(state):
     return {"amount": 42}
 
 
-def approve(state):
-    return {"approved": state["amount"] < 100}
+def check(state):
+    return {"checked": state["amount"] < 100}
 
 
-def pay(state):
+def pay(state, call):
     if not bank["open"]:
         raise ConnectionError("the bank does not answer")
-    return {"paid": state["amount"]}
+    requests.setdefault(call.key, state["amount"])
+    return {"paid": requests[call.key]}
 
 
-invoice = Workflow("invoice", [fetch, approve, pay])
+invoice = Workflow("invoice", [fetch, check, pay])
 try:
     invoice.start(ledger, thread="order-7", order=7)
 except ConnectionError as error:
@@ -49,7 +51,7 @@ for checkpoint in ledger.history("order-7"):
     print(checkpoint.sequence, checkpoint.state["done"])
     #> 1 []
     #> 2 ['fetch']
-    #> 3 ['fetch', 'approve']
+    #> 3 ['fetch', 'check']
 # --8<-- [end:capture]
 
 # --8<-- [start:resume]
@@ -57,19 +59,24 @@ bank["open"] = True
 
 run = invoice.resume(ledger, thread="order-7")
 print(run.done, run.state["paid"])
-#> ('fetch', 'approve', 'pay') 42
+#> ('fetch', 'check', 'pay') 42
+print(requests)
+#> {'invoices/order-7/3/pay': 42}
 # --8<-- [end:resume]
 
 # --8<-- [start:rehydrate]
+invoice.begin(ledger, thread="order-8", order=8).step()
+
+# Another process, another day:
 ledger = Ledger(
     FileCheckpointStorage("state"),
     store="invoices",
     keys=Keyring(SigningKey.from_file("keys/signing.key")),
     anchor=FileAnchor("anchor"),
 )
-fresh = Workflow("invoice", [fetch, approve, pay])
+fresh = Workflow("invoice", [fetch, check, pay])
 
-run = fresh.rehydrate(ledger, thread="order-7", sequence=2)
+run = fresh.rehydrate(ledger, thread="order-8")
 print(run.done, run.next, run.state["amount"])
-#> ('fetch',) approve 42
+#> ('fetch',) check 42
 # --8<-- [end:rehydrate]

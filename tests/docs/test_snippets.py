@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from pytest_examples import CodeExample, EvalExample, run_code
 
 from tests.harness.languages.python import stated_output
+from tests.harness.page import without_places
 
 COLUMNS: Final = 72
 """Few enough for a phone on its side."""
@@ -45,6 +47,8 @@ def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for name in set(os.environ) - set(without_places(os.environ)):
+        monkeypatch.delenv(name)
     # pytest-examples makes the example __main__ and leaves it there.
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     if sys.version_info < (3, 12):

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -54,7 +54,7 @@ class Page:
         for new in (self.folder, base / "home"):
             new.mkdir(mode=0o700)
         self._own = {"HOME": str(base / "home"), "TMPDIR": str(self._temp)}
-        self._environ = {**os.environ, **self._own}
+        self._environ = {**without_places(os.environ), **self._own}
         self._cwd = self.folder
         self._umask = 0o022
         self._database: sqlite3.Connection | None = None
@@ -110,6 +110,18 @@ class Page:
         if self._database is not None:
             self._database.close()
         self._folder.cleanup()
+
+
+_PLACES = ("STATE_DIRECTORY", "LOGS_DIRECTORY", "CONFIGURATION_DIRECTORY")
+
+
+def without_places(environ: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what says where a user's or a service's files belong: home is the temp folder."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith("XDG_") and name not in _PLACES
+    }
 
 
 def _replace_environ(environ: dict[str, str]) -> None:

@@ -12,17 +12,17 @@ from safepoint.attacks import ATTACKS
 from safepoint.rules import LEGS, RULES, Rule
 
 ROOT = Path(__file__).parents[2]
-HELD = [f"SP{n:02d}" for n in (1, 2, 3, 4, 8, 10, 11, 12, 13, 14, 15)]
+HELD = [f"SP{n:02d}" for n in (1, 2, 3, 4, 7, 8, *range(10, 21), 22)]
 
 
 def test_there_are_27_rules_in_order() -> None:
     assert list(RULES) == [f"SP{n:02d}" for n in range(1, 28)]
 
 
-def test_eleven_rules_stand_on_all_legs_and_16_are_planned() -> None:
+def test_18_rules_stand_on_all_legs_and_nine_are_planned() -> None:
     """Change these numbers together with rules.toml: they are published."""
     assert [rule.id for rule in RULES.values() if not rule.missing] == HELD
-    assert sum(bool(rule.missing) for rule in RULES.values()) == 16
+    assert sum(bool(rule.missing) for rule in RULES.values()) == 9
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.id)

@@ -1,0 +1,74 @@
+"""Go back to an older checkpoint: one asks, another one signs."""
+
+from safepoint import (
+    Approver,
+    Approvers,
+    FileAnchor,
+    FileCheckpointStorage,
+    FileJournal,
+    Gate,
+    Keyring,
+    Ledger,
+    SigningKey,
+    Workflow,
+)
+from safepoint.audit.resumptions import check_resumptions
+
+
+def make_key(path):
+    return SigningKey.from_file(path, create=True, algorithm="ed25519")
+
+
+# Dana makes her key where she works, and keeps it there.
+writer, dana = make_key("keys/writer.key"), make_key("dana/dana.key")
+gate = Gate(approvers=Approvers({"dana": dana.public}))
+journal = FileJournal(
+    "journal", keys=Keyring(make_key("keys/journal.key")), create=True
+)
+anchor = FileAnchor("anchor", create=True)
+bank: list[str] = []  # the keys of the payments that it has seen
+
+
+def open_ledger(keys, **options):
+    storage = FileCheckpointStorage("state")
+    return Ledger(
+        storage, store="invoices", keys=keys, anchor=anchor, **options
+    )
+
+
+def fetch(state):
+    return {"amount": 42, "payee": "alice"}
+
+
+def pay(state, call):
+    bank.append(call.key)
+    return {"paid": state["amount"]}
+
+
+invoice = Workflow("invoice", [fetch, pay], gate=gate)
+ledger = open_ledger(Keyring(writer), journal=journal)
+invoice.start(ledger, thread="order-7")  # and the payment bounces
+
+
+def approve(thread, sequence):
+    """Dana, with no key of the store: look for yourself, then sign."""
+    reader = open_ledger(Keyring(verify=writer.public))
+    question = invoice.question(reader, thread, sequence)
+    if question is None:
+        raise SystemExit("there is nothing to approve")
+    for line in question.described:
+        if line.startswith(("thread", "reasons")):
+            print(line)
+            #> thread: order-7
+            #> reasons: old-checkpoint
+    return Approver("dana", dana).approve(question)
+
+
+yes = approve("order-7", 2)
+invoice.resume(ledger, "order-7", sequence=2, approvals=[yes])
+print(bank)
+#> ['invoices/order-7/2/pay', 'invoices/order-7/4/pay']
+
+for finding in check_resumptions(ledger, gate):
+    print(finding.what)
+    #> order-7 #4 went back from #3 to #2, approved by dana.

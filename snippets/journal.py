@@ -1,0 +1,41 @@
+"""Write down who does what, before it is done, and ask afterwards."""
+
+from safepoint import (
+    Actor,
+    CheckpointError,
+    FileAnchor,
+    FileCheckpointStorage,
+    FileJournal,
+    Keyring,
+    Ledger,
+    SigningKey,
+)
+
+# Its own key, its own folder, and an anchor for its own end.
+journal = FileJournal(
+    "journal",
+    keys=Keyring(SigningKey.from_file("keys/journal.key", create=True)),
+    anchor=FileAnchor("journal-anchor", create=True),
+    create=True,
+)
+ledger = Ledger(
+    FileCheckpointStorage("state"),
+    store="invoices",
+    keys=Keyring(SigningKey.from_file("keys/writer.key", create=True)),
+    anchor=FileAnchor("anchor", create=True),
+    journal=journal,
+    actor=Actor("worker-1", how="client certificate"),
+)
+
+ledger.save("order-7", {"amount": 42})
+try:
+    ledger.save("order-7", {"amount": 43}, after=0)
+except CheckpointError:
+    pass  # the journal has a line about it
+
+for entry in journal.show(thread="order-7"):
+    print(entry.number, entry.what, entry.outcome, entry.actor.name)
+    #> 1 save intended worker-1
+    #> 2 save refused worker-1
+print("verified", journal.verify())
+#> verified 2

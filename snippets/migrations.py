@@ -1,0 +1,78 @@
+"""Version 2 goes on with what version 1 began, by a migration."""
+
+from decimal import Decimal
+
+from safepoint import (
+    FileAnchor,
+    FileCheckpointStorage,
+    FileJournal,
+    Keyring,
+    Ledger,
+    Migration,
+    SigningKey,
+    Workflow,
+)
+
+writer = SigningKey.from_file("keys/writer.key", create=True)
+clerk = SigningKey.from_file("keys/journal.key", create=True)
+ledger = Ledger(
+    FileCheckpointStorage("state"),
+    store="invoices",
+    keys=Keyring(writer),
+    anchor=FileAnchor("anchor", create=True),
+    journal=FileJournal("journal", keys=Keyring(clerk), create=True),
+)
+
+
+# Version 1, in last month's release: amounts are in cents.
+def fetch(state):
+    return {"amount": 4200, "payee": "alice"}
+
+
+def pay_cents(state):
+    return {"paid": state["amount"]}
+
+
+old = Workflow("invoice", [fetch, pay_cents], version="1")
+old.begin(ledger, thread="order-7").step()  # and the release comes
+
+
+# Version 2: amounts are in euros, and the first step has a new name.
+def to_euros(state):
+    """Take a state of version 1, return the whole state of 2."""
+    return {**state, "amount": Decimal(state["amount"]) / 100}
+
+
+def load(state):
+    return {"amount": Decimal(42), "payee": "alice"}
+
+
+def pay(state):
+    return {"paid": state["amount"]}
+
+
+new = Workflow(
+    "invoice",
+    [load, pay],
+    version="2",
+    migrations=[Migration("1", "2", to_euros, steps={"fetch": "load"})],
+)
+
+# In the tests of version 2: by example, before it meets real money.
+assert to_euros({"amount": 4200})["amount"] == Decimal("42.00")
+
+run = new.resume(ledger, thread="order-7")
+print(run.done, "paid:", run.state["paid"])
+#> ('load', 'pay') paid: 42
+
+for checkpoint in ledger.history("order-7"):
+    amount = checkpoint.state["state"].get("amount")
+    print(checkpoint.sequence, checkpoint.app, amount)
+    #> 1 invoice@1 None
+    #> 2 invoice@1 4200
+    #> 3 invoice@2 42
+    #> 4 invoice@2 42
+
+resumed = ledger.load("order-7", 3).state["resumed"]
+print(resumed["app"], resumed["sequence"], resumed["reasons"])
+#> invoice@1 2 ['version-changed']
