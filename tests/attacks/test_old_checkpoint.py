@@ -263,7 +263,7 @@ def test_denial_is_not_undone_by_going_back_to_what_was_asked(office: Office) ->
     act = partial(workflow.resume, office.ledger(), THREAD, 3)
     assert refused(ApprovalNeeded, act) == (
         "order-7 #3 needs the approval of one person. The run would go back from #4 to #3. The run"
-        f" paused at #3 for a person's answer. {SHOW}"
+        f" paused at #3 for a person's answer. erin denied it at #4. {SHOW}"
     )
     assert office.paid == []
     yes = office.answer(3, "dana")
