@@ -141,7 +141,7 @@ def _verify(
     return len(span)
 
 
-def linked(view: View, thread: str, sequence: int) -> Opened:
+def linked_record(view: View, thread: str, sequence: int) -> Opened:
     """Return one record after following every link from the thread's end back to it.
 
     Raises:
