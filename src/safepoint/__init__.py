@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor
-from safepoint.approval import Approver, Approvers, Question
+from safepoint.approval import Approval, Approver, Approvers, Question
 from safepoint.checkpoint import Checkpoint
 from safepoint.codec import Codec
 from safepoint.defaults import Locations, default_locations
@@ -68,7 +68,7 @@ from safepoint.storage import (
     RetentionStorage,
 )
 from safepoint.tools import Tool, ToolSet
-from safepoint.workflow import Ask, Call, Migration, Run, Workflow
+from safepoint.workflow import Approved, Ask, Call, Migration, Run, Workflow
 
 __all__ = [
     "Actor",
@@ -76,6 +76,7 @@ __all__ = [
     "AnchorError",
     "AnchorMismatch",
     "AnchorUnavailable",
+    "Approval",
     "ApprovalError",
     "ApprovalExpired",
     "ApprovalMalformed",
@@ -83,6 +84,7 @@ __all__ = [
     "ApprovalNeeded",
     "ApprovalSpent",
     "ApprovalUntrusted",
+    "Approved",
     "Approver",
     "Approvers",
     "Ask",

@@ -198,8 +198,10 @@ def default_locations(
     A user's state is below `XDG_STATE_HOME`, and the keys are below `XDG_DATA_HOME`: many people
     publish what is in `XDG_CONFIG_HOME`. On macOS all is below `~/Library/Application Support`.
     A service has what systemd hands it in `STATE_DIRECTORY`, `LOGS_DIRECTORY` and
-    `CONFIGURATION_DIRECTORY` (the first, of several), or `/var/lib`, `/var/log` and `/etc`. A
-    value that is empty or relative counts as not set.
+    `CONFIGURATION_DIRECTORY` (the first, of several), or `/var/lib`, `/var/log` and `/etc`. Of
+    `STATE_DIRECTORY` the second folder is for the anchors, so that no restore of the first takes
+    them back: `StateDirectory=invoices invoices-anchor`. A value that is empty or relative counts
+    as not set.
 
     Nothing is created, and nothing is looked at but the environment.
 
@@ -213,7 +215,8 @@ def default_locations(
         InvalidId: the name of the store is outside the grammar.
         ConfigurationError: `service` is not a bool, or the environment puts one folder inside
             another.
-        StorageUnavailable: the user has no home, or the system is not POSIX.
+        StorageUnavailable: the user has no home, systemd made one folder for the storage and its
+            anchor, or the system is not POSIX.
     """
     require_posix()
     check_name("store", store)
@@ -227,7 +230,7 @@ def default_locations(
     else:
         bases = of_a_user(given)
     stored, logged = bases.state / "safepoint", bases.logs / "safepoint"
-    anchored, secret = bases.state / "safepoint-anchor", bases.keys / "safepoint-keys"
+    anchored, secret = bases.anchors / "safepoint-anchor", bases.keys / "safepoint-keys"
     return Locations(
         store=store,
         storage=stored / store / "storage",

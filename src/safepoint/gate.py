@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from safepoint._gate.findings import find, find_narrower
 from safepoint._gate.policy import MAX_APPROVERS, MAX_LIFETIME, Policy
 from safepoint._gate.situation import Runtime, Situation, check_kind
+from safepoint.approval import Approvers
 from safepoint.errors import ConfigurationError
 from safepoint.reasons import Reason
-
-if TYPE_CHECKING:
-    from safepoint.approval import Approvers
 
 __all__ = [
     "DEFAULT_POLICY",
@@ -129,7 +126,7 @@ class Gate:
     def __init__(self, policy: Policy = DEFAULT_POLICY, approvers: Approvers | None = None) -> None:
         check_kind("Gate", "policy", policy, Policy)
         if approvers is not None:
-            if not callable(getattr(approvers, "open", None)):
+            if not isinstance(approvers, Approvers):
                 raise ConfigurationError(
                     f"Gate was given {type(approvers).__name__} as approvers.",
                     'Write approvers=Approvers({"anna": key}).',
@@ -137,6 +134,10 @@ class Gate:
             _check_enough(policy, len(approvers))
         self._policy = policy
         self._approvers = approvers
+
+    def __repr__(self) -> str:
+        names = [] if self._approvers is None else sorted(self._approvers.names)
+        return f"Gate({self._policy!r}, approvers={names})"
 
     @property
     def policy(self) -> Policy:

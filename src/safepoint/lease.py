@@ -101,8 +101,8 @@ class Ownership:
             raise NotOwner(
                 f"Thread '{self.thread}' is owned by worker '{holder.owner}' until"
                 f" {shown(holder.expires)}.",
-                "Wait until then, or let that worker release it. If it is dead for certain, acquire"
-                " under its name, which fences it off.",
+                "Wait until then, or let that worker release it. If it is dead for certain, own the"
+                " thread under its name: what it saves is refused from then on.",
             )
         if self.token >= MAX_TOKEN:
             raise StorageUnavailable(

@@ -240,10 +240,11 @@ class Ledger(Upkeep, Ownership):
             journal=self.journal,
             actor=self.actor,
         )
+        following._owner = self._owner  # what this ledger owns, it goes on owning
         gone = ", ".join(key.id for key in keys if keys.revoked(key.id) is not None)
         detail = f"from {_signing(self.keys)} to {_signing(keys)}, revoked: {gone or 'none'}"
-        self._notes.write("rotate", "done", detail=detail)
-        return following
+        with self._notes.doing("rotate", detail=detail):
+            return following
 
     def __repr__(self) -> str:
         anchor = "" if self.anchor is None else f", anchor={type(self.anchor).__name__}"

@@ -38,7 +38,7 @@ class NaiveLedger:
         self.path = Path(storage_path)
         self.path.mkdir(parents=True, exist_ok=True)
 
-    def owner_at_time(self, thread: str, now: datetime) -> None:
+    def holder(self, thread: str) -> None:
         """UNSAFE: every thread is everybody's."""
 
     def worker(self, thread: str) -> None:
@@ -46,6 +46,10 @@ class NaiveLedger:
 
     def keep(self, thread: str) -> None:
         """UNSAFE: there is no lease to keep."""
+
+    def threads(self) -> list[str]:
+        """UNSAFE: the names of whatever files are there."""
+        return sorted({file.name.rsplit(".", 2)[0] for file in self.path.glob("*.*.json")})
 
     def settle(self, thread: str) -> None:
         """UNSAFE: there is no anchor to move."""

@@ -7,19 +7,27 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from safepoint._workflow import resumption
 from safepoint._workflow.asking import Approved, Ask, Call
+from safepoint._workflow.granting import check_not_refused
 from safepoint._workflow.ledgers import SavesAndLoads
 from safepoint._workflow.looking import look
 from safepoint._workflow.migration import Migration, Migrations
 from safepoint._workflow.payload import Payload
 from safepoint._workflow.run import Run
 from safepoint.approval import Question
-from safepoint.errors import ConfigurationError, Conflict, WorkflowError, quoted
+from safepoint.errors import (
+    CheckpointError,
+    ConfigurationError,
+    Conflict,
+    WorkflowError,
+    quoted,
+)
 from safepoint.gate import Gate
 from safepoint.ids import check_name
 from safepoint.tools import Tool, ToolSet
@@ -98,19 +106,29 @@ class Workflow:
                 f"The workflow {name} has no step to anchor before.",
                 "Name steps of this workflow in anchor_before.",
             )
-        self.tools = tools if isinstance(tools, ToolSet) else ToolSet(tools)
+        self._tools = tools if isinstance(tools, ToolSet) else ToolSet(tools)
         self.migrations = Migrations(migrations, version)
         if not isinstance(gate, (Gate, type(None))):
             raise ConfigurationError(
                 f"The workflow {name} was given {type(gate).__name__} as gate.",
                 'Write gate=Gate(approvers=Approvers({"dana": key})).',
             )
-        self.gate = gate or Gate()
+        self._gate = gate or Gate()
 
     @property
     def version(self) -> str:
         """The version of the steps."""
         return self.migrations.version
+
+    @property
+    def tools(self) -> ToolSet:
+        """What the run can use."""
+        return self._tools
+
+    @property
+    def gate(self) -> Gate:
+        """Who may resume into what."""
+        return self._gate
 
     @property
     def app(self) -> str:
@@ -135,7 +153,7 @@ class Workflow:
         """
         run = Run(self, ledger, thread, Payload(copy.deepcopy(state), tools=self.tools))
         try:
-            run.capture()
+            run.record()
         except Conflict:
             raise Conflict(
                 f"{thread} has started already.",
@@ -197,19 +215,49 @@ class Workflow:
         """Rebuild a run as if it were `now`, an aware time. Approvals and leases end by it."""
         return resumption.resume(self, ledger, thread, sequence, approvals, now)
 
+    def resume_at_time(
+        self,
+        ledger: SavesAndLoads,
+        /,
+        thread: str,
+        sequence: int | None = None,
+        *,
+        approvals: Iterable[str] = (),
+        now: datetime,
+    ) -> Run:
+        """Go on as if it were `now` when the gate is passed."""
+        run = self.rehydrate_at_time(ledger, thread, sequence, approvals=approvals, now=now)
+        return run.finish()
+
     def question(
         self, ledger: SavesAndLoads, /, thread: str, sequence: int | None = None
     ) -> Question | None:
         """Return what people must approve before such a resume, or None if nothing.
 
         It is for the approver's own process: it reads the verified store, and needs no word of the
-        worker.
+        worker, who may still own the thread.
 
         Raises:
+            ResumeRefused: nobody can approve it.
             CheckpointError: the checkpoint was refused, or belongs to another workflow.
         """
-        now = datetime.now(UTC)
-        return look(self, ledger, thread, sequence, now).question
+        wanted = look(self, ledger, thread, sequence, to_ask=True)
+        if wanted.is_over:
+            return None
+        check_not_refused(wanted)
+        return wanted.question
+
+    def waiting(self, ledger: SavesAndLoads) -> Iterator[Question]:
+        """Return the question of each thread of this workflow that waits for people.
+
+        A thread that does not verify, or is of another workflow, is left out: `Ledger.verify` tells
+        about the first.
+        """
+        for thread in ledger.threads():
+            with suppress(CheckpointError):
+                found = look(self, ledger, thread, None, to_ask=True)
+                if found.payload.asked is not None and found.question is not None:
+                    yield found.question
 
     def call(self, name: str, state: dict[str, Any], call: Call) -> Mapping[str, Any] | Ask | None:
         """Run one step, and return what it returned."""

@@ -136,7 +136,9 @@ def test_release_without_a_version_does_not_read_what_one_with_a_version_wrote(b
 
 
 def test_nobody_can_approve_a_resume_that_no_migration_leads_to(bank: Bank) -> None:
-    assert bank.release("2").question(bank.ledger(), THREAD) is None
+    assert "No migration leads from version '1' to version '2'." in refused(
+        ResumeRefused, lambda: bank.release("2").question(bank.ledger(), THREAD)
+    )
 
 
 def test_cents_become_euros_by_a_migration_and_the_record_says_so(bank: Bank) -> None:
@@ -153,7 +155,8 @@ def test_cents_become_euros_by_a_migration_and_the_record_says_so(bank: Bank) ->
         "statements": [],
     }
     assert bank.ledger().load(THREAD, 2).state == before.state
-    [migrated] = bank.journal.show(what="migrate")
+    intended, migrated = bank.journal.show(what="migrate")
+    assert (intended.outcome, intended.sequence) == ("intended", 2)
     assert (migrated.outcome, migrated.sequence) == ("done", 3)
     assert check_versions(bank.ledger(), "invoice@2") == []
 

@@ -680,3 +680,10 @@ def test_a_worker_has_a_name_that_a_lease_can_hold() -> None:
         "'Worker 1' is not a worker name."
         " Use 1 to 64 of a-z, 0-9, '-' and '_', and start with a letter or digit."
     )
+
+
+def test_a_gate_shows_what_it_asks_for_and_of_whom() -> None:
+    key = SigningKey.generate("ed25519")
+    gate = Gate(Policy({Reason.ASKED: 1}), Approvers({"dana": key.public}))
+    assert repr(gate).startswith("Gate(Policy({'old-checkpoint': 1, 'version-changed': 0, ")
+    assert repr(gate).endswith("approvers=['dana'])")

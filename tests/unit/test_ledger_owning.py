@@ -161,3 +161,32 @@ def test_a_storage_without_leases_says_so() -> None:
     )
     assert ledger.owner("order-7") is None
     assert ledger.save("order-7", {}).sequence == 1
+
+
+def test_where_a_lease_has_ended_no_step_runs_until_somebody_owns_the_thread(farm: Farm) -> None:
+    """The storage refuses the save of anybody but the last holder, so nobody else acts first."""
+    farm.workflow().begin(farm.ledger(), thread="order-7")
+    past = datetime.now(UTC) - timedelta(hours=1)
+    farm.storage.acquire_at_time("order-7", "worker-1", 60, past)  # and it died
+    other = farm.ledger()
+    assert other.owner("order-7") is None
+    assert other.holder("order-7") == "worker-1"
+    with pytest.raises(ResumeRefused, match="Worker 'worker-1' owns the thread"):
+        farm.workflow().resume(other, thread="order-7")
+    assert farm.ran == []
+    with other.own("order-7", "worker-2"):
+        assert other.holder("order-7") is None
+        farm.workflow().resume(other, thread="order-7")
+    assert farm.ran == ["first", "second"]
+
+
+def test_a_run_whose_thread_was_taken_meanwhile_takes_no_step(farm: Farm) -> None:
+    run = farm.workflow().begin(farm.ledger(), thread="order-7")
+    farm.ledger().own("order-7", "worker-2")
+    with pytest.raises(NotOwner) as refusal:
+        run.step()
+    assert str(refusal.value) == (
+        "Thread 'order-7' is held by worker 'worker-2', and this ledger does not own it. Own it"
+        " first: what you save would be refused."
+    )
+    assert farm.ran == []

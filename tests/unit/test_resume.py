@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from safepoint import (
+    AnchorUnavailable,
     ApprovalExpired,
+    ApprovalMalformed,
     ApprovalMismatch,
     ApprovalNeeded,
     ApprovalSpent,
@@ -24,9 +26,11 @@ from safepoint import (
     CheckpointError,
     ConfigurationError,
     Gate,
+    Head,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
     InMemoryJournal,
+    InvalidId,
     JournalUnavailable,
     KeyRefused,
     Keyring,
@@ -40,6 +44,7 @@ from safepoint import (
     SealBroken,
     SigningKey,
     Tool,
+    ToolSet,
     Workflow,
     WorkflowError,
     WorkflowMismatch,
@@ -76,7 +81,6 @@ class Desk:
             return Ask("pay", {"amount": state["amount"], "payee": state["payee"]})
 
         def pay(state: State, call: Call) -> State:
-            assert call.approved is not None
             self.paid.append((call.key, call.approved.arguments))
             return {"paid": call.approved.arguments["amount"]}
 
@@ -145,12 +149,13 @@ def test_the_question_is_the_same_for_the_run_the_error_and_another_process(desk
 
 def test_an_approved_run_goes_on_with_what_was_signed(desk: Desk) -> None:
     question = desk.paused().question
-    run = desk.workflow().resume(desk.ledger(), "order-7", approvals=[yes(question)])
-    assert run.next is None
-    assert desk.paid == [("invoices/order-7/3/pay", {"amount": Decimal("42.00"), "payee": "alice"})]
+    run = desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[yes(question)])
     assert run.approved is not None
     assert run.approved.by == ("dana",)
     assert "42" not in repr(run.approved)
+    run = run.finish()
+    assert (run.next, run.approved) == (None, None)
+    assert desk.paid == [("invoices/order-7/3/pay", {"amount": Decimal("42.00"), "payee": "alice"})]
 
 
 def test_a_denied_run_ends_and_stays_ended(desk: Desk) -> None:
@@ -292,7 +297,7 @@ def test_a_quorum_is_of_different_people(desk: Desk) -> None:
         " 1 of them approved so far. Show them this error's question, and pass what they sign:"
         " resume(..., approvals=[text])."
     )
-    run = workflow.resume(desk.ledger(), "order-7", approvals=[dana, erin])
+    run = workflow.rehydrate(desk.ledger(), "order-7", approvals=[dana, erin])
     assert run.approved is not None
     assert run.approved.by == ("dana", "erin")
 
@@ -359,17 +364,33 @@ def test_approvals_without_approvers_are_a_mistake(desk: Desk) -> None:
     assert refused(
         ConfigurationError, lambda: lonely.resume(desk.ledger(), "order-7", approvals=[text])
     ) == (
-        "order-7 #3 was given an approval, and its workflow has no approvers. Write Workflow(...,"
-        ' gate=Gate(approvers=Approvers({"dana": key}))).'
+        "order-7 #3 was given an approval, and its workflow has no approvers. Say who may approve:"
+        ' Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).'
     )
     with pytest.raises(ConfigurationError, match=r"given as str\. Give a list"):
         desk.workflow().resume(desk.ledger(), "order-7", approvals=text)
 
 
 def test_the_writers_key_is_no_approvers_key(desk: Desk) -> None:
-    desk.workflow().start(desk.ledger(DANA), thread="order-7")
-    with pytest.raises(KeyRefused, match="dana"):
+    with pytest.raises(KeyRefused, match="of the approver dana is on the keyring of the ledger"):
+        desk.workflow().start(desk.ledger(DANA), thread="order-7")
+    assert desk.ledger(DANA).latest("order-7").sequence == 2  # it did not pause
+    with pytest.raises(KeyRefused):
         desk.workflow().resume(desk.ledger(DANA), "order-7")
+    assert desk.told()[-1] == "resume refused #-"
+
+
+def test_a_step_that_asks_where_nobody_could_answer_is_refused_at_once(desk: Desk) -> None:
+    lonely = desk.workflow(gate=None)
+    assert refused(ConfigurationError, lambda: lonely.start(desk.ledger(), thread="order-7")) == (
+        "The step ask asks people, and the workflow invoice has no approvers. Write Workflow(...,"
+        ' gate=Gate(approvers=Approvers({"dana": key}))).'
+    )
+    bare = desk.ledger(journal=None)
+    assert refused(ConfigurationError, lambda: desk.workflow().start(bare, thread="order-8")) == (
+        "The step ask asks people, and the ledger has no journal to write the answer down. Write"
+        " Ledger(..., journal=FileJournal(path, keys=...))."
+    )
 
 
 def test_a_thief_of_the_writers_key_cannot_say_what_a_person_approved(desk: Desk) -> None:
@@ -395,12 +416,392 @@ def test_a_thief_of_the_writers_key_cannot_say_what_a_person_approved(desk: Desk
     assert desk.paid == []
 
 
+@pytest.mark.parametrize("keep", [(), ("resumed",), ("resumed", "origin")])
+def test_a_thief_of_the_writers_key_cannot_use_a_spent_approval_again(
+    desk: Desk, keep: tuple[str, ...]
+) -> None:
+    """A copy of the record that spent it follows another record than the one it is about."""
+    text = yes(desk.paused().question)
+    desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[text])
+    thief = desk.ledger()
+    spent = thief.latest("order-7")
+    copied = {k: v for k, v in spent.state.items() if k not in {"resumed", "origin"} - set(keep)}
+    thief.save("order-7", copied, app=spent.app, tools=spent.tools)
+    assert refused(ApprovalMismatch, lambda: desk.workflow().resume(desk.ledger(), "order-7")) == (
+        "order-7 #5 goes on from an approval of something else. Whoever wrote it had the writer's"
+        " key. Do not use it; replace that key."
+    )
+    assert desk.paid == []
+
+
+def test_a_step_that_nobody_was_asked_about_gets_no_approval(desk: Desk) -> None:
+    thief = desk.ledger()
+    desk.paused()
+    saved = thief.latest("order-7")
+    del saved.state["asked"]  # the pause is left out
+    thief.save("order-7", saved.state, app=saved.app, tools=saved.tools)
+    with pytest.raises(WorkflowError) as refusal:
+        desk.workflow().resume(desk.ledger(), "order-7")
+    assert str(refusal.value) == (
+        "Nobody was asked to approve the step pay. Let the step right before it return an Ask."
+    )
+    assert desk.paid == []
+
+
+def test_an_approval_is_for_the_next_step_alone(desk: Desk) -> None:
+    steps = [*desk.workflow().steps.values(), _fee]
+    workflow = Workflow("invoice", steps, gate=desk.workflow().gate)
+    question = workflow.start(desk.ledger(), thread="order-7").question
+    assert question is not None
+    with pytest.raises(WorkflowError, match="Nobody was asked to approve the step _fee"):
+        workflow.resume(desk.ledger(), "order-7", approvals=[yes(question)])
+    assert len(desk.paid) == 1
+    assert "approved" not in desk.ledger().latest("order-7").state
+
+
+def _fee(state: State, call: Call) -> State:
+    assert not call.was_approved
+    return {"fee": call.approved.arguments["amount"]}
+
+
+@pytest.mark.parametrize("more", [{"tools": [BANK, Tool("mail")]}, {"tools": [Tool("bank")]}])
+def test_a_changed_run_asks_again_before_it_acts_on_an_approval(desk: Desk, more: State) -> None:
+    text = yes(desk.paused().question)
+    desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[text])  # and dies here
+    other = desk.workflow(**more)
+    question = other.question(desk.ledger(), "order-7")
+    assert question is not None
+    assert question.reasons[-1] == "asked"
+    other.resume(desk.ledger(), "order-7", approvals=[yes(question)])
+    assert [key for key, _ in desk.paid] == ["invoices/order-7/3/pay"]
+
+
+def test_a_no_to_something_else_leaves_the_run_as_it_is(desk: Desk) -> None:
+    text = yes(desk.paused().question)
+    workflow = desk.workflow()
+    workflow.resume(desk.ledger(), "order-7", approvals=[text])
+    before = desk.ledger().latest("order-7")
+    wider = desk.workflow(tools=[BANK, Tool("mail")])
+    for resumed, sequence in ((workflow, 1), (workflow, 3), (wider, 4)):
+        question = resumed.question(desk.ledger(), "order-7", sequence)
+        assert question is not None
+        no = Approver("erin", ERIN).deny(question)
+        shown = f"order-7 #{sequence}"
+        act = partial(resumed.resume, desk.ledger(), "order-7", sequence, approvals=[no])
+        assert refused(ResumeRefused, act) == (
+            f"erin denied it: {shown} is not resumed. The run stays as it was. Ask again only if"
+            " something has changed."
+        )
+        assert desk.told()[-2].startswith("deny done")
+    assert desk.ledger().latest("order-7") == before
+
+
+def test_a_no_to_wider_tools_of_a_run_that_goes_on_leaves_it_alone(desk: Desk) -> None:
+    desk.workflow().begin(desk.ledger(), thread="order-7").step()
+    wider = desk.workflow(tools=[BANK, Tool("mail")])
+    question = wider.question(desk.ledger(), "order-7")
+    assert question is not None
+    no = Approver("erin", ERIN).deny(question)
+    refused(ResumeRefused, partial(wider.resume, desk.ledger(), "order-7", approvals=[no]))
+    assert desk.workflow().resume(desk.ledger(), "order-7").paused
+
+
+def test_a_no_keeps_the_state_and_the_tools_of_the_run(desk: Desk) -> None:
+    paused = desk.paused()
+    wider = desk.workflow(tools=[BANK, Tool("mail")])
+    question = wider.question(desk.ledger(), "order-7")
+    assert question is not None
+    run = wider.resume(desk.ledger(), "order-7", approvals=[Approver("erin", ERIN).deny(question)])
+    assert run.denied
+    ended = desk.ledger().latest("order-7")
+    assert ended.state["state"] == paused.state
+    assert (ended.app, ended.tools) == ("invoice@1", desk.workflow().tools.digest)
+    assert desk.told()[-2:] == ["deny done #3", "resume refused #4"]
+    assert not [line for line in desk.told() if line.startswith("migrate")]
+
+
+def test_a_denial_that_nobody_signed_ends_nothing(desk: Desk) -> None:
+    question = desk.paused().question
+    assert question is not None
+    thief = desk.ledger()
+    saved = thief.latest("order-7").state
+    asked = saved.pop("asked")
+    other = desk.paused("order-8").question
+    assert other is not None
+    for text, error in (
+        ("nobody signed this", ApprovalMalformed),
+        (Approver("erin", ERIN).deny(other), ApprovalMismatch),
+        (yes(question), ApprovalMismatch),
+    ):
+        thief.save(
+            "order-7",
+            {**saved, "denied": text},
+            app="invoice@1",
+            tools=thief.latest("order-7").tools,
+        )
+        refused(error, lambda: desk.workflow().resume(desk.ledger(), "order-7"))
+    assert asked["action"] == "pay"
+
+
+def test_an_ended_run_is_over_for_every_version_and_tool_set(desk: Desk) -> None:
+    question = desk.paused().question
+    assert question is not None
+    no = Approver("erin", ERIN).deny(question)
+    desk.workflow().resume(desk.ledger(), "order-7", approvals=[no])
+    lines = len(desk.journal.lines)
+    for other in (desk.workflow(tools=[Tool("mail")]), desk.workflow(version="2")):
+        assert other.resume(desk.ledger(), "order-7").denied
+        assert other.question(desk.ledger(), "order-7") is None
+    assert len(desk.journal.lines) == lines
+
+
+def test_the_question_is_there_while_a_worker_owns_the_thread(desk: Desk) -> None:
+    worker = desk.ledger()
+    with worker.own("order-7", "worker-1"):
+        run = desk.workflow().start(worker, thread="order-7")
+        assert run.question == desk.workflow().question(desk.ledger(), "order-7")
+        assert [*desk.workflow().waiting(desk.ledger())] == [run.question]
+
+
+def test_a_question_about_what_nobody_can_approve_is_refused(desk: Desk) -> None:
+    desk.workflow().begin(desk.ledger(), thread="order-7")
+    refused(ResumeRefused, lambda: desk.workflow(version="2").question(desk.ledger(), "order-7"))
+
+
+@pytest.mark.parametrize("now", [datetime(2026, 1, 1), "today", None])  # noqa: DTZ001
+def test_a_time_without_a_time_zone_is_refused(desk: Desk, now: Any) -> None:
+    desk.paused()
+    with pytest.raises(ConfigurationError):
+        desk.workflow().rehydrate_at_time(desk.ledger(), "order-7", now=now)
+
+
+@pytest.mark.parametrize("sequence", [True, 0, -1, "3", 1.0])
+def test_a_sequence_that_is_none_is_refused(desk: Desk, sequence: Any) -> None:
+    desk.workflow().begin(desk.ledger(), thread="order-7")
+    with pytest.raises(InvalidId):
+        desk.workflow().resume(desk.ledger(), "order-7", sequence)
+
+
+def test_resuming_at_a_time_runs_what_is_left(desk: Desk) -> None:
+    question = desk.paused().question
+    now = datetime.now(UTC) + timedelta(minutes=1)
+    run = desk.workflow().resume_at_time(
+        desk.ledger(), "order-7", approvals=[yes(question)], now=now
+    )
+    assert run.next is None
+    assert len(desk.paid) == 1
+
+
+def test_a_step_cannot_change_what_was_signed(desk: Desk) -> None:
+    seen: list[Any] = []
+
+    def pay(state: State, call: Call) -> None:
+        call.approved.arguments["payee"] = "mally"
+        seen.append(call.approved.arguments["payee"])
+
+    def ask(state: State) -> Ask:
+        return Ask("pay", {"payee": "alice"})
+
+    workflow = Workflow("invoice", [ask, pay], gate=desk.workflow().gate)
+    question = workflow.start(desk.ledger(), thread="order-7").question
+    workflow.resume(desk.ledger(), "order-7", approvals=[yes(question)])
+    assert seen == ["alice"]
+
+
+def test_a_migration_cannot_change_the_checkpoint_that_it_came_from(desk: Desk) -> None:
+    def change(state: State) -> State:
+        state["amounts"].append(5_000_000)
+        raise ConnectionError
+
+    plain = Workflow("plain", [_last], version="1")
+    plain.begin(desk.ledger(), thread="plain", amounts=[42])
+    newer = Workflow("plain", [_last], version="2", migrations=[Migration("1", "2", change)])
+    refused(MigrationFailed, lambda: newer.resume(desk.ledger(), "plain"))
+    assert desk.ledger().latest("plain").state["state"] == {"amounts": [42]}
+
+
+@pytest.mark.parametrize("which", ["fewer people", "two questions", "not asked"])
+def test_what_a_thief_puts_together_from_genuine_approvals_is_refused(
+    desk: Desk, which: str
+) -> None:
+    """Each text is genuine, and about the very record before: only together they are not enough."""
+    workflow = desk.workflow(people=2)
+    question = workflow.start(desk.ledger(), thread="order-7").question
+    assert question is not None
+    other = replace(question, arguments={"amount": 1})
+    back = replace(question, reasons=("old-checkpoint",), action="", arguments={})
+    texts, error = {
+        "fewer people": ([yes(question)], ApprovalUntrusted),
+        "two questions": ([yes(question), yes(other, ERIN, "erin")], ApprovalMismatch),
+        "not asked": ([yes(back), yes(back, ERIN, "erin")], ApprovalMismatch),
+    }[which]
+    thief = desk.ledger()
+    latest = thief.latest("order-7")
+    del latest.state["asked"]
+    forged = {**latest.state, "approved": texts}
+    thief.save("order-7", forged, app=latest.app, tools=latest.tools)
+    refused(error, lambda: workflow.resume(desk.ledger(), "order-7"))
+    assert desk.paid == []
+
+
+def test_many_copies_of_one_approval_are_one(desk: Desk) -> None:
+    question = desk.paused().question
+    text = yes(question)
+    desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[text] * 1000)
+    assert desk.ledger().latest("order-7").state["approved"] == [text]
+    assert [e.what for e in desk.journal.show()].count("approve") == 1
+
+
+def test_one_approval_of_each_person_is_kept(desk: Desk) -> None:
+    question = desk.paused().question
+    texts = [yes(question) for _ in range(3)]
+    desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=texts)
+    assert desk.ledger().latest("order-7").state["approved"] == texts[:1]
+
+
+def test_more_approvals_than_people_is_a_mistake(desk: Desk) -> None:
+    question = desk.paused().question
+    texts = [yes(question) for _ in range(17)]
+    act = partial(desk.workflow().resume, desk.ledger(), "order-7", approvals=texts)
+    assert refused(ConfigurationError, act) == (
+        "More than 16 approvals were given. Give one of each person whom the policy asks for."
+    )
+
+
+def test_a_worker_whose_clock_is_behind_cannot_tell_what_has_expired(desk: Desk) -> None:
+    question = desk.paused().question
+    assert question is not None
+    past = datetime.now(UTC) - timedelta(days=30)
+    old = Approver("dana", DANA).approve_at_time(question, past, lifetime=timedelta(hours=1))
+    act = partial(
+        desk.workflow().rehydrate_at_time, desk.ledger(), "order-7", approvals=[old], now=past
+    )
+    message = refused(ApprovalExpired, act)
+    assert message.startswith(f"It is {past:%Y-%m-%d %H:%M} by this worker's clock, and #3 was")
+    assert message.endswith(
+        "Whether an approval has expired cannot be told. Set the clock, and try again."
+    )
+
+
+def test_any_number_of_new_tools_can_be_asked_about(desk: Desk) -> None:
+    desk.paused()
+    scopes = [f"scope-{number:03}-{'x' * 100}" for number in range(12)]
+    tools = [Tool(f"tool-{number}", permissions=scopes) for number in range(40)]
+    question = desk.workflow(tools=tools).question(desk.ledger(), "order-7")
+    assert question is not None
+    assert len(question.details) == 24
+    assert question.details[-1].startswith("And ")
+    assert all(len(detail) < 300 for detail in question.details)
+
+
+def test_what_differs_between_two_questions_is_not_in_the_journal(desk: Desk) -> None:
+    question = desk.paused().question
+    assert question is not None
+    secret = replace(question, arguments={**question.arguments, "payee": "canary-7"})
+    with pytest.raises(ApprovalMismatch, match="canary-7"):
+        desk.workflow().resume(desk.ledger(), "order-7", approvals=[yes(secret)])
+    assert b"canary" not in b"".join(desk.journal.lines)
+    assert [e.detail for e in desk.journal.show()][-1] == (
+        "ApprovalMismatch: it answers another question."
+    )
+
+
+def test_a_capture_does_not_take_an_approval_from_its_step(desk: Desk) -> None:
+    text = yes(desk.paused().question)
+    run = desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[text])
+    assert refused(WorkflowError, run.capture) == (
+        "order-7 goes on from an approval, which is for the step pay alone. Run that step: it is"
+        " captured by itself."
+    )
+    run.finish()
+    run.capture()
+    assert desk.workflow().resume(desk.ledger(), "order-7").head == 6
+
+
+def test_a_capture_keeps_the_key_of_the_next_step(desk: Desk) -> None:
+    keys: list[str] = []
+
+    def act(state: State, call: Call) -> None:
+        keys.append(call.key)
+        raise ConnectionError
+
+    workflow = Workflow("plain", [act])
+    run = workflow.begin(desk.ledger(), thread="plain")
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            run.step()
+        run.capture()
+    assert keys == ["invoices/plain/1/act"] * 2
+
+
+@pytest.mark.parametrize("irrevocable", [False, True])
+def test_what_was_done_with_an_approval_is_anchored_at_once(desk: Desk, irrevocable: bool) -> None:
+    """Whatever the interval, or cutting off the record of a payment would repeat it."""
+    slow = desk.ledger(anchor_every=100)
+    if irrevocable:
+        plain = desk.workflow().steps["fetch"]
+        Workflow("plain", [plain], anchor_before=[plain]).start(slow, thread="order-7")
+    else:
+        question = desk.workflow().start(slow, thread="order-7").question
+        desk.workflow().resume(slow, "order-7", approvals=[yes(question)])
+    anchored = desk.anchor.read("invoices", "order-7")
+    assert anchored is not None
+    assert anchored.sequence == slow.latest("order-7").sequence
+
+
+class Stuck(InMemoryAnchor):
+    """An anchor that cannot be written any more."""
+
+    stuck = False
+
+    def advance(self, store: str, thread: str, head: Head) -> None:
+        if self.stuck:
+            raise OSError
+        super().advance(store, thread, head)
+
+
+def test_a_run_that_does_not_know_whether_it_was_captured_takes_no_step(desk: Desk) -> None:
+    desk.anchor = anchor = Stuck()
+    ran: list[str] = []
+
+    def act(state: State) -> None:
+        ran.append("act")
+
+    run = Workflow("plain", [act]).begin(desk.ledger(), thread="plain")
+    anchor.stuck = True
+    with pytest.raises(AnchorUnavailable, match="is saved, but not anchored"):
+        run.step()
+    assert refused(WorkflowError, run.step) == (
+        "plain may or may not be captured after act. Resume it: what is saved tells how far it"
+        " came."
+    )
+    anchor.stuck = False
+    assert Workflow("plain", [act]).resume(desk.ledger(), "plain").next is None
+    assert ran == ["act"]
+
+
+def test_what_waits_for_people_is_listed(desk: Desk) -> None:
+    first, second = desk.paused("order-7").question, desk.paused("order-8").question
+    desk.workflow().begin(desk.ledger(), thread="order-9")
+    desk.ledger().save("strange", {"amount": 42})
+    assert list(desk.workflow().waiting(desk.ledger())) == [first, second]
+    desk.workflow().resume(desk.ledger(), "order-7", approvals=[yes(first)])
+    assert list(desk.workflow().waiting(desk.ledger())) == [second]
+
+
+def test_the_gate_of_a_workflow_cannot_be_changed_afterwards(desk: Desk) -> None:
+    workflow = desk.workflow()
+    for name, value in (("gate", Gate()), ("tools", ToolSet())):
+        with pytest.raises(AttributeError):
+            setattr(workflow, name, value)
+
+
 def test_a_field_of_the_state_is_no_approval(desk: Desk) -> None:
     def ask(state: State) -> Ask:
         return Ask("pay", {"amount": 42}, changes={"approved": True})
 
     def pay(state: State, call: Call) -> State:
-        return {"paid": call.approved is not None and state["approved"]}
+        return {"paid": call.was_approved and state["approved"]}
 
     workflow = Workflow("invoice", [ask, pay], gate=desk.workflow().gate)
     workflow.start(desk.ledger(), thread="order-7")
@@ -586,7 +987,7 @@ def test_a_migration_that_fails_changes_nothing(
         message
     )
     assert desk.ledger().latest("order-7").sequence == 3
-    assert desk.told()[-2:] == ["migrate refused #3", "resume refused #-"]
+    assert desk.told()[-2:] == ["migrate refused #3", "resume refused #3"]
 
 
 @pytest.mark.parametrize(
@@ -684,7 +1085,7 @@ def test_without_a_journal_nothing_is_resumed_wherever_it_fails(desk: Desk) -> N
         if desk.ledger().latest("order-7").sequence > 3:
             break
     # The record that spends the approval was written, and then the journal failed: no step ran.
-    assert room == 3
+    assert room == 2
     desk.workflow().resume(desk.ledger(), "order-7")
     assert len(desk.paid) == 1
 
@@ -713,10 +1114,10 @@ def test_the_journal_tells_who_did_what(desk: Desk) -> None:
         "save intended #2",
         "pause intended #2",
         "save intended #3",
-        "resume refused #-",
-        "approve done #3",
+        "resume refused #3",
         "resume intended #3",
         "save intended #4",
+        "approve done #3",
         "resume done #4",
         "save intended #5",
     ]
@@ -729,7 +1130,7 @@ def test_the_journal_tells_who_did_what(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [
-        (lambda text: text[:-10], "ApprovalMalformed"),
+        (lambda text: text[:-10], "ApprovalUntrusted"),
         (lambda text: text.replace("alice", "mally"), "ApprovalUntrusted"),
         (lambda text: text.split("\n")[1], "ApprovalMalformed"),
         (lambda _: "approved", "ApprovalMalformed"),

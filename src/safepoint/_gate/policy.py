@@ -69,6 +69,10 @@ class Policy:
             )
         self._lifetime = lifetime
 
+    def __repr__(self) -> str:
+        needs = {str(reason): people for reason, people in self._needs.items()}
+        return f"Policy({needs}, lifetime={self._lifetime})"
+
     @property
     def lifetime(self) -> timedelta:
         """The longest that an approval may be valid."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from safepoint.errors import (
+    ApprovalMismatch,
     CheckpointError,
     ConfigurationError,
     InvalidId,
@@ -17,8 +18,14 @@ from safepoint.errors import (
 from safepoint.heads import Head
 from safepoint.journal import Actor, Event, Journal, Outcome, What
 
-# What a caller got wrong, or what the journal itself says: neither is about the store.
-_NO_NEWS = (InvalidId, ConfigurationError, JournalError)
+NO_NEWS = (InvalidId, ConfigurationError, JournalError)
+"""What a caller got wrong, or what the journal itself says: neither is about the store."""
+
+READING = (*NO_NEWS, NotFound)
+"""What is no news where somebody only reads."""
+
+RESUMING = (InvalidId, JournalError)
+"""What is no news about a resume, of which every refusal counts."""
 
 
 class Journalled(Protocol):
@@ -90,8 +97,10 @@ class Notes:
         self, what: What, error: CheckpointError, thread: str | None = None, at: Head | None = None
     ) -> None:
         """Write that something was refused. The refusal stands, whether or not this succeeds."""
-        with suppress(JournalError):
-            self.write(what, "refused", thread, at, f"{type(error).__name__}: {error.what}")
+        # What differs between two questions is for whoever asked: it may be an argument's value.
+        why = "it answers another question." if isinstance(error, ApprovalMismatch) else error.what
+        with suppress(CheckpointError):
+            self.write(what, "refused", thread, at, f"{type(error).__name__}: {why}")
 
     @contextmanager
     def watching(
@@ -99,13 +108,13 @@ class Notes:
         what: What,
         thread: str | None = None,
         at: Head | None = None,
-        quiet: tuple[type[CheckpointError], ...] = (),
+        quiet: tuple[type[CheckpointError], ...] = NO_NEWS,
     ) -> Iterator[None]:
         """Write down each refusal of what is done in this block, but for the `quiet` ones."""
         try:
             yield
         except CheckpointError as error:
-            if not isinstance(error, _NO_NEWS + quiet):
+            if not isinstance(error, quiet):
                 self.refused(what, error, thread, at)
             raise
 
@@ -123,7 +132,3 @@ class Notes:
         with self.watching(what, thread, at):
             yield
         self.write(what, "done", thread, at, detail)
-
-
-READING = (NotFound,)
-"""What is no news where somebody only reads."""

@@ -40,15 +40,22 @@ class Ownership(Parts):
         """Return the name of the worker that owns a thread at that time, or None."""
         return self._owner.holder_at_time(check_name("thread", thread), now)
 
+    def holder(self, thread: str) -> str | None:
+        """Return the name of another worker whose lease on a thread counts, also if it has ended.
+
+        Until somebody owns the thread after it, the storage refuses what anybody else saves.
+        """
+        return self._owner.other(check_name("thread", thread))
+
     def worker(self, thread: str) -> str | None:
-        """Return under which name this ledger owns a thread, or None if it never did."""
+        """Return under which name this ledger owns a thread, or None if it does not."""
         lease = self._owner.held(thread)
         return None if lease is None else lease.owner
 
     def keep(self, thread: str) -> None:
-        """Renew the lease on a thread, if this ledger has one.
+        """Renew the lease on a thread, if this ledger has one, before a step acts.
 
         Raises:
-            NotOwner: another worker owns it by now.
+            NotOwner: another worker holds it.
         """
         self._owner.keep(thread)

@@ -39,10 +39,7 @@ class Owner:
 
     def holder_at_time(self, thread: str, now: datetime) -> str | None:
         """Return who owns the thread: this ledger's worker, another one, or None."""
-        if not has_methods(self._storage, LEASING):
-            return None
-        with storage_errors("find the owner of", thread):
-            lease = cast("LeasingStorage", self._storage).lease(thread)
+        lease = self._holder(thread)
         own = self._held.get(thread)
         if lease is None:
             return None
@@ -50,9 +47,31 @@ class Owner:
             return own.owner
         return lease.owner if lease.expires > now else None
 
+    def other(self, thread: str) -> str | None:
+        """Return who else holds a thread, also if their lease has ended; None if nobody does.
+
+        The storage refuses what anybody but the holder saves, until another one takes the thread.
+        """
+        lease = self._holder(thread)
+        own = self._held.get(thread)
+        if lease is None or (own is not None and own.token == lease.token):
+            return None
+        return lease.owner
+
+    def _holder(self, thread: str) -> Lease | None:
+        if not has_methods(self._storage, LEASING):
+            return None
+        with storage_errors("find the owner of", thread):
+            return cast("LeasingStorage", self._storage).lease(thread)
+
     def acquire(self, thread: str, worker: str, seconds: float) -> Owned:
         """Take a thread that is free, expired or the worker's own."""
         storage = self._leasing()
+        if thread in self._held:
+            raise ConfigurationError(
+                f"This ledger owns {thread} already.",
+                "Use what own returned, or release it first.",
+            )
         with self._notes.watching("own", thread), storage_errors("lease", thread):
             lease = storage.acquire(thread, worker, seconds)
         try:
@@ -68,10 +87,17 @@ class Owner:
         """Renew the lease on a thread, if this ledger holds one.
 
         Raises:
-            NotOwner: another worker has it by now.
+            NotOwner: another worker holds it.
         """
         if thread in self._held:
             self.renew(thread)
+            return
+        other = self.other(thread)
+        if other is not None:
+            raise NotOwner(
+                f"Thread '{thread}' is held by worker '{other}', and this ledger does not own it.",
+                "Own it first: what you save would be refused.",
+            )
 
     def renew(self, thread: str) -> Lease:
         """Keep a thread for as long again, unless another worker has it by now.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,8 @@ class Ask:
     """What a step returns to let the run wait for people.
 
     The step counts as done. The run is captured and pauses; it goes on with the next step when
-    enough people have approved exactly this action with exactly these arguments.
+    enough people have approved exactly this action with exactly these arguments. That next step,
+    and no other, is told what they approved.
 
     ```python
     from safepoint import Ask
@@ -79,19 +81,41 @@ class Approved(NamedTuple):
         return f"Approved({self.action!r}, by={self.by!r})"
 
 
-class Call(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Call:
     """What a step that takes a second argument is told.
 
     Attributes:
         thread: the name of the thread.
+        step: the name of the step.
         sequence: the checkpoint that the step builds on.
-        key: a name for what this step does now. It is the same if the step runs again after a
-            crash, in another process or in the next version. Give it to whatever acts, and let that
-            drop what it has seen.
-        approved: what people approved, or None if the run was not asked to wait.
+        key: a name for what this step does now, an idempotency key: store, thread, sequence and
+            step. It is the same if the step runs again after a crash, in another process, after an
+            approval, or in a next version in which it has the same name and still comes next.
+            Give it to whatever acts, and let that drop what it has seen.
     """
 
     thread: str
+    step: str
     sequence: int
     key: str
-    approved: Approved | None
+    _approved: Approved | None = field(default=None, repr=False)
+
+    @property
+    def was_approved(self) -> bool:
+        """Whether people approved what the step before this one asked for."""
+        return self._approved is not None
+
+    @property
+    def approved(self) -> Approved:
+        """What people approved, out of what they signed. It is for this step alone.
+
+        Raises:
+            WorkflowError: nobody was asked.
+        """
+        if self._approved is None:
+            raise WorkflowError(
+                f"Nobody was asked to approve the step {self.step}.",
+                "Let the step right before it return an Ask.",
+            )
+        return self._approved._replace(arguments=copy.deepcopy(self._approved.arguments))

@@ -14,7 +14,8 @@ def granted(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> Approved | 
     """Return what people approved, out of what they signed, or None if there is nothing.
 
     The record that carries it is sealed by the writer. That is not enough: whoever has the writer's
-    key must not be able to say what a person approved.
+    key must not be able to say what a person approved, nor to say it twice. So what they signed
+    must be about the very record that this one follows.
 
     Raises:
         ApprovalError: the statements do not bear it out.
@@ -31,13 +32,12 @@ def granted(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> Approved | 
     question = approvals[0].question
     for approval in approvals:
         approvers.check_bound(approval, question)
-    resumed_here = payload.resumed is not None and payload.resumed.statements == payload.approved
+    end = checkpoint.sequence - 1, checkpoint.previous
     if (
         (question.store, question.thread) != (checkpoint.store, checkpoint.thread)
-        or question.head.sequence >= checkpoint.sequence
+        or (question.head.sequence, question.head.digest) != end
         or Reason.ASKED not in question.reasons
         or any(approval.verdict != "approved" for approval in approvals)
-        or (resumed_here and question.head.digest != checkpoint.previous)
     ):
         raise ApprovalMismatch(
             f"{shown} goes on from an approval of something else.",
@@ -50,3 +50,25 @@ def granted(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> Approved | 
         )
     names = tuple(dict.fromkeys(approval.approver for approval in approvals))
     return Approved(question.action, dict(question.arguments), names)
+
+
+def check_denial(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> None:
+    """Refuse a denial that nobody signed, or that was signed for something else.
+
+    Raises:
+        ApprovalError: it is one.
+    """
+    if payload.denied is None or gate.approvers is None:
+        return
+    denial = gate.approvers.open(payload.denied)
+    question = denial.question
+    if (
+        denial.verdict != "denied"
+        or (question.store, question.thread) != (checkpoint.store, checkpoint.thread)
+        or (question.head.sequence, question.head.digest)
+        != (checkpoint.sequence - 1, checkpoint.previous)
+    ):
+        raise ApprovalMismatch(
+            f"{checkpoint.thread} #{checkpoint.sequence} ends with a denial of something else.",
+            "Whoever wrote it had the writer's key. Do not use it; replace that key.",
+        )

@@ -8,8 +8,9 @@ from datetime import datetime
 from safepoint._workflow.ledgers import SavesAndLoads
 from safepoint._workflow.looking import Resumption
 from safepoint._workflow.payload import Payload
-from safepoint.approval import Approval, Question
+from safepoint.approval import SKEW, Approval, Question
 from safepoint.errors import (
+    ApprovalExpired,
     ApprovalMismatch,
     ApprovalNeeded,
     ApprovalSpent,
@@ -24,8 +25,27 @@ _INSTEAD = {
     Reason.NO_MIGRATION: "Register a migration from the version that wrote it, or resume it with"
     " that version.",
     Reason.OWNED_BY_ANOTHER: "Let that worker go on with it, or own it once the lease has ended.",
-    Reason.UNVERIFIED: "Find out who can write the store, and restore a copy that verifies.",
 }
+
+
+_NOBODY = 'Say who may approve: Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).'
+
+
+def check_not_refused(wanted: Resumption) -> None:
+    """Refuse what nobody can approve.
+
+    Raises:
+        ResumeRefused: the gate says no.
+    """
+    decision, policy = wanted.decision, wanted.workflow.gate.policy
+    if decision.verdict is Verdict.REFUSED:
+        never = [reason for reason in decision.reasons if policy.needs(reason) is None]
+        raise ResumeRefused(
+            f"{wanted} cannot be resumed. {' '.join(decision.details)}",
+            _INSTEAD.get(
+                never[-1], "The policy lets nobody approve that. Start a new thread instead."
+            ),
+        )
 
 
 def decided(
@@ -38,16 +58,8 @@ def decided(
         ApprovalError: one of them does not count.
         ApprovalNeeded: there are too few.
     """
-    decision, gate = wanted.decision, wanted.workflow.gate
-    if decision.verdict is Verdict.REFUSED:
-        never = [reason for reason in decision.reasons if gate.policy.needs(reason) is None]
-        raise ResumeRefused(
-            f"{wanted} cannot be resumed. {' '.join(decision.details)}",
-            _INSTEAD.get(
-                never[-1], "The policy lets nobody approve that. Start a new thread instead."
-            ),
-        )
-    accepted = _accepted(wanted, ledger, given, now) if given else ()
+    check_not_refused(wanted)
+    accepted = accept(wanted, ledger, given, now)
     denials = [approval for approval in accepted if approval.verdict == "denied"]
     if denials:
         return (denials[0],)
@@ -56,16 +68,31 @@ def decided(
     return accepted
 
 
-def _accepted(
+def accept(
     wanted: Resumption, ledger: SavesAndLoads, given: Sequence[str], now: datetime
 ) -> tuple[Approval, ...]:
-    gate, question = wanted.workflow.gate, wanted.question
+    """Return the approvals that count, one of each person.
+
+    Raises:
+        ApprovalError: one does not count.
+        ConfigurationError: the workflow has no approvers.
+    """
+    if not given:
+        return ()
+    gate = wanted.workflow.gate
+    question = None if wanted.is_over else wanted.question
     if gate.approvers is None:
         raise ConfigurationError(
             f"{wanted} was given an approval, and its workflow has no approvers.",
-            'Write Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).',
+            _NOBODY,
         )
-    accepted = []
+    if now < wanted.latest.created - SKEW:
+        raise ApprovalExpired(
+            f"It is {now:%Y-%m-%d %H:%M} by this worker's clock, and {wanted.head} was written"
+            f" {wanted.latest.created:%Y-%m-%d %H:%M}.",
+            "Whether an approval has expired cannot be told. Set the clock, and try again.",
+        )
+    accepted: dict[tuple[str, str], Approval] = {}
     for text in given:
         approval = gate.approvers.open(text)
         _check_unspent(wanted, ledger, approval)
@@ -75,8 +102,8 @@ def _accepted(
                 "Somebody may have answered another question. Resume it without.",
             )
         gate.approvers.check_at_time(approval, question, now, lifetime=gate.policy.lifetime)
-        accepted.append(approval)
-    return tuple(accepted)
+        accepted.setdefault((approval.approver, approval.verdict), approval)
+    return tuple(accepted.values())
 
 
 def _check_enough(wanted: Resumption, question: Question, accepted: Sequence[Approval]) -> None:
@@ -88,7 +115,10 @@ def _check_enough(wanted: Resumption, question: Question, accepted: Sequence[App
     have = f" {found} of them approved so far." if found else ""
     raise ApprovalNeeded(
         f"{wanted} needs the approval of {people}. {' '.join(wanted.decision.details)}{have}",
-        "Show them this error's question, and pass what they sign: resume(..., approvals=[text]).",
+        _NOBODY
+        if approvers is None
+        else "Show them this error's question, and pass what they sign: resume(...,"
+        " approvals=[text]).",
         question,
     )
 

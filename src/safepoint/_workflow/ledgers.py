@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from safepoint.anchor import Anchor
@@ -52,11 +51,14 @@ class SavesAndLoads(Protocol):
     def latest(self, thread: str) -> Checkpoint:
         """Return the newest checkpoint."""
 
+    def threads(self) -> list[str]:
+        """Return the names of the threads."""
+
     def settle(self, thread: str) -> None:
         """Let the anchor see the newest checkpoint."""
 
-    def owner_at_time(self, thread: str, now: datetime) -> str | None:
-        """Return who owns the thread."""
+    def holder(self, thread: str) -> str | None:
+        """Return who else holds the thread."""
 
     def worker(self, thread: str) -> str | None:
         """Return under which name this ledger owns the thread."""

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from safepoint._workflow.asking import Approved, Ask
-from safepoint._workflow.granted import granted
+from safepoint._workflow.granted import check_denial, granted
 from safepoint._workflow.ledgers import SavesAndLoads
 from safepoint._workflow.payload import Payload
 from safepoint.approval import Question
 from safepoint.checkpoint import Checkpoint
 from safepoint.errors import CheckpointError, WorkflowMismatch, quoted
 from safepoint.gate import Decision, Runtime, Situation, Verdict
+from safepoint.header import digest_of
 from safepoint.heads import Head
+from safepoint.ids import check_sequence
 
 if TYPE_CHECKING:
     from safepoint.workflow import Workflow
+
+_LONG: Final = 200
+_MANY: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,16 @@ class Resumption:
         return self.checkpoint.app.partition("@")[2]
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do: the thread ends with a denial, or with its last step."""
+        if self.checkpoint is not self.latest:
+            return False
+        finished = self.payload.done == tuple(self.workflow.steps) and self.asked is None
+        return self.payload.denied is not None or (
+            finished and self.checkpoint.app == self.workflow.app
+        )
+
+    @property
     def question(self) -> Question | None:
         """What people are asked to approve, or None if the gate lets it through, or never will."""
         if self.decision.verdict is not Verdict.NEEDS_APPROVAL:
@@ -70,7 +84,7 @@ class Resumption:
             app=self.workflow.app,
             tools=self.workflow.tools.digest,
             reasons=self.decision.reasons,
-            details=self.decision.details,
+            details=_folded(self.decision.details),
             action="" if self.asked is None else self.asked.action,
             arguments={} if self.asked is None else dict(self.asked.arguments),
         )
@@ -80,27 +94,41 @@ class Resumption:
 
 
 def look(
-    workflow: Workflow, ledger: SavesAndLoads, thread: str, sequence: int | None, now: datetime
+    workflow: Workflow,
+    ledger: SavesAndLoads,
+    thread: str,
+    sequence: int | None,
+    *,
+    to_ask: bool = False,
 ) -> Resumption:
     """Verify what is to be resumed, and let the gate decide.
+
+    Args:
+        workflow: what wants to resume.
+        ledger: where the thread is.
+        thread: the thread.
+        sequence: an older checkpoint, or None for the latest.
+        to_ask: whether somebody only wants to know what to ask, whoever owns the thread now.
 
     Raises:
         CheckpointError: it does not verify, or belongs to another workflow.
     """
     latest = checkpoint = ledger.latest(thread)
-    if sequence is not None and sequence != latest.sequence:
+    if sequence is not None and check_sequence(sequence) != latest.sequence:
         checkpoint = ledger.load(thread, sequence, linked=True)
-    return judge(workflow, ledger, checkpoint, latest, now)
+    return judge(workflow, None if to_ask else ledger, checkpoint, latest)
 
 
 def judge(
-    workflow: Workflow,
-    ledger: SavesAndLoads,
-    checkpoint: Checkpoint,
-    latest: Checkpoint,
-    now: datetime,
+    workflow: Workflow, ledger: SavesAndLoads | None, checkpoint: Checkpoint, latest: Checkpoint
 ) -> Resumption:
     """Let the gate decide on a resume of what was verified already.
+
+    Args:
+        workflow: what wants to resume.
+        ledger: who owns the thread; None if that does not matter.
+        checkpoint: from where.
+        latest: the end of the thread.
 
     Raises:
         WorkflowMismatch: it belongs to another workflow.
@@ -114,27 +142,28 @@ def judge(
             "Resume it with the workflow that wrote it.",
         )
     payload = Payload.unpack(checkpoint)
+    check_denial(workflow.gate, checkpoint, payload)
     approved, asked = granted(workflow.gate, checkpoint, payload), payload.asked
-    goes_back = checkpoint.sequence < latest.sequence
-    if approved is not None and asked is None and (goes_back or checkpoint.app != workflow.app):
-        # An approval counts once, and for what it meant to the version that asked. Who goes back
-        # to before it was acted upon, or on with another version, has to ask again.
-        asked = Ask(approved.action, approved.arguments)
     situation = Situation(
         checkpoint=checkpoint,
         head=Head(latest.sequence, latest.digest),
         tools=payload.tools,
         asked=asked is not None,
-        owner=ledger.owner_at_time(thread, now),
+        owner=None if ledger is None else ledger.holder(thread),
         runtime=Runtime(
             app=workflow.app,
             tools=workflow.tools,
-            worker=ledger.worker(thread),
+            worker=None if ledger is None else ledger.worker(thread),
             migrates_from=workflow.migrations.sources,
         ),
     )
     decision = workflow.gate.decide(situation)
-    if goes_back:
+    if approved is not None and decision.reasons:
+        # An approval counts once, and for what was to be resumed then. Who goes back to before it
+        # was acted upon, or on with something else, has to ask again.
+        asked = Ask(approved.action, approved.arguments)
+        decision = workflow.gate.decide(replace(situation, asked=True))
+    if checkpoint.sequence < latest.sequence:
         decision = replace(decision, details=(*decision.details, *_denials(workflow, latest)))
     return Resumption(workflow, checkpoint, latest, payload, approved, asked, decision)
 
@@ -152,3 +181,15 @@ def _denials(workflow: Workflow, latest: Checkpoint) -> list[str]:
     except CheckpointError:
         name = ""
     return [f"{name or 'Somebody'} denied it at #{latest.sequence}."]
+
+
+def _folded(details: tuple[str, ...]) -> tuple[str, ...]:
+    """Return no more than a person reads. What is left out is bound by the digest of the tools."""
+    short = tuple(
+        each if len(each) <= _LONG else f"{each[:_LONG]}... ({len(each)} characters)"
+        for each in details
+    )
+    if len(short) <= _MANY:
+        return short
+    rest = digest_of("\n".join(details[_MANY - 1 :]).encode())
+    return (*short[: _MANY - 1], f"And {len(details) - _MANY + 1} more like these: {rest}.")

@@ -62,7 +62,11 @@ class Migration:
                 f"A migration leads from version {quoted(self.before)} to itself.",
                 'Name two versions: Migration("1", "2", change).',
             )
-        if not callable(self.change) or not isinstance(self.steps, Mapping):
+        if (
+            not callable(self.change)
+            or not isinstance(self.steps, Mapping)
+            or not all(isinstance(name, (str, type(None))) for name in self.steps.values())
+        ):
             raise ConfigurationError(
                 f"The migration from {quoted(self.before)} to {quoted(self.after)} needs a function"
                 " and, if steps were renamed, a dict.",

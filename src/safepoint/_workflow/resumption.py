@@ -9,17 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from safepoint._ledger.noting import Notes
+from safepoint._ledger.noting import RESUMING, Notes
 from safepoint._workflow.granted import granted
-from safepoint._workflow.granting import decided
+from safepoint._workflow.granting import accept, decided
 from safepoint._workflow.ledgers import SavesAndLoads
 from safepoint._workflow.looking import Resumption, look
 from safepoint._workflow.payload import Payload, Resumed
 from safepoint._workflow.run import Run
 from safepoint.approval import Approval
-from safepoint.errors import ApprovalSpent, ConfigurationError, Conflict, WorkflowMismatch
+from safepoint.errors import (
+    ApprovalSpent,
+    ConfigurationError,
+    Conflict,
+    ResumeRefused,
+    WorkflowMismatch,
+)
+from safepoint.gate import MAX_APPROVERS
 from safepoint.heads import Head
 from safepoint.journal import Actor
 from safepoint.reasons import Reason
@@ -41,33 +48,70 @@ def resume(
     Raises:
         CheckpointError: it was refused. No step ran.
     """
-    given = _listed(approvals)
-    if workflow.gate.approvers is not None and ledger.keys is not None:
-        workflow.gate.approvers.check_apart(ledger.keys)
     notes = Notes.of(ledger)
-    with notes.watching("resume", thread):
-        wanted = look(workflow, ledger, thread, sequence, now)
-        accepted = decided(wanted, ledger, given, now)
-        if wanted.decision.reasons and not _is_over(wanted):
+    with notes.watching("resume", thread, quiet=RESUMING):
+        given, moment = _listed(approvals), _aware(now)
+        if workflow.gate.approvers is not None and ledger.keys is not None:
+            workflow.gate.approvers.check_apart(ledger.keys)
+        wanted = look(workflow, ledger, thread, sequence)
+    with notes.watching("resume", thread, wanted.at, quiet=RESUMING):
+        if wanted.is_over:
+            accept(wanted, ledger, given, moment)
+            return _run(wanted, ledger)
+        accepted = decided(wanted, ledger, given, moment)
+        if _is_no(accepted) and not _ends(wanted):
+            return _denied(wanted, accepted[0], notes)
+        if wanted.decision.reasons:
             return _through(wanted, ledger, accepted, notes)
-        if not _is_over(wanted):
-            _check_steps(wanted, wanted.payload.done)
+        _check_steps(wanted, wanted.payload.done)
         ledger.settle(thread)  # a crash may have come between the last save and its anchor
         notes.write("resume", "done", thread, wanted.head, " ".join(wanted.decision.notes))
-        return Run(
-            workflow,
-            ledger,
-            thread,
-            wanted.payload,
-            at=wanted.latest,
-            approved=wanted.approved,
-            notes=wanted.decision.notes,
+        return _run(wanted, ledger)
+
+
+def _run(wanted: Resumption, ledger: SavesAndLoads) -> Run:
+    return Run(
+        wanted.workflow,
+        ledger,
+        wanted.checkpoint.thread,
+        wanted.payload,
+        at=wanted.latest,
+        approved=wanted.approved,
+        notes=wanted.decision.notes,
+    )
+
+
+def _is_no(accepted: tuple[Approval, ...]) -> bool:
+    return any(approval.verdict == "denied" for approval in accepted)
+
+
+def _ends(wanted: Resumption) -> bool:
+    """Tell whether a no ends the run: if it waits at its end for an answer to what a step asked.
+
+    A no to anything else, such as a wider tool set or a way back, leaves the run as it is.
+    """
+    return wanted.payload.asked is not None and wanted.checkpoint is wanted.latest
+
+
+def _denied(wanted: Resumption, denial: Approval, notes: Notes) -> NoReturn:
+    _note_answers(wanted, (denial,), notes)
+    raise ResumeRefused(
+        f"{denial.approver} denied it: {wanted} is not resumed.",
+        "The run stays as it was. Ask again only if something has changed.",
+    )
+
+
+def _note_answers(wanted: Resumption, accepted: tuple[Approval, ...], notes: Notes) -> None:
+    """Write down who said yes or no."""
+    for approval in accepted:
+        notes.write(
+            "deny" if approval.verdict == "denied" else "approve",
+            "done",
+            wanted.checkpoint.thread,
+            wanted.at,
+            approval.question.action,
+            actor=Actor(approval.approver, f"signature of key {approval.key}"),
         )
-
-
-def _is_over(wanted: Resumption) -> bool:
-    """Tell whether the thread ended with a denial, so that there is nothing to go on with."""
-    return wanted.payload.denied is not None and wanted.checkpoint is wanted.latest
 
 
 def _through(
@@ -82,33 +126,28 @@ def _through(
             "Write Ledger(..., journal=FileJournal(path, keys=...)).",
         )
     payload = _following(wanted, accepted, notes)
-    for approval in accepted:
-        who = Actor(approval.approver, f"signature of key {approval.key}")
-        notes.write(
-            "deny" if approval.verdict == "denied" else "approve",
-            "done",
-            thread,
-            wanted.at,
-            approval.question.action,
-            actor=who,
-        )
-    into = f"{wanted.checkpoint.app} to {workflow.app}"
-    detail = " ".join((f"{into}: {', '.join(decision.reasons)}.", *decision.notes))
+    denied, into = _is_no(accepted), f"{wanted.checkpoint.app} to {workflow.app}"
+    migrates = not denied and wanted.version in workflow.migrations.sources
+    said = [f"{each.verdict} by {each.approver}, nonce {each.nonce}." for each in accepted]
+    detail = " ".join((f"{into}: {', '.join(decision.reasons)}.", *said, *decision.notes))
     notes.write("resume", "intended", thread, wanted.at, detail)
+    if migrates:
+        notes.write("migrate", "intended", thread, wanted.at, into)
     run = Run(workflow, ledger, thread, payload, at=wanted.latest, notes=decision.notes)
     try:
-        written = run.capture()
+        written = run.record(app=wanted.checkpoint.app if denied else workflow.app)
     except Conflict as conflict:
         if not accepted:
             raise
         raise ApprovalSpent(
-            f"Another worker resumed {thread} first, so this approval is spent.",
+            f"Another worker saved to {thread} first, so this approval is spent.",
             "Let that worker go on. If it died, resume without approvals.",
         ) from conflict
     head = Head(written.sequence, written.digest)
-    if Reason.VERSION_CHANGED in decision.reasons:
+    _note_answers(wanted, accepted, notes)
+    if migrates:
         notes.write("migrate", "done", thread, head, into)
-    notes.write("resume", "done", thread, head, detail)
+    notes.write("resume", "refused" if denied else "done", thread, head, detail)
     run.approved = granted(workflow.gate, written, payload)
     return run
 
@@ -120,7 +159,7 @@ def _following(wanted: Resumption, accepted: tuple[Approval, ...], notes: Notes)
         WorkflowError: the state cannot be carried to the workflow of today.
     """
     workflow, checkpoint, payload = wanted.workflow, wanted.checkpoint, wanted.payload
-    denial = next((each.text for each in accepted if each.verdict == "denied"), None)
+    denial = accepted[0].text if _is_no(accepted) else None
     reasons, texts = wanted.decision.reasons, tuple(approval.text for approval in accepted)
     state, done = payload.state, payload.done
     if denial is None:
@@ -128,14 +167,13 @@ def _following(wanted: Resumption, accepted: tuple[Approval, ...], notes: Notes)
             if wanted.version in workflow.migrations.sources:
                 state, done = workflow.migrations.carry(wanted.version, state, done)
             _check_steps(wanted, done)
-    approved = texts if wanted.asked is not None else payload.approved
     # Going back is meant to repeat what was done. Anything else must not.
     again = Reason.OLD_CHECKPOINT in reasons
     return Payload(
         state=state,
         done=done,
-        tools=workflow.tools,
-        approved=approved if denial is None else (),
+        tools=payload.tools if denial is not None else workflow.tools,
+        approved=texts if wanted.asked is not None and denial is None else (),
         denied=payload.denied if denial is None else denial,
         resumed=Resumed(
             app=checkpoint.app,
@@ -162,10 +200,32 @@ def _check_steps(wanted: Resumption, done: tuple[str, ...]) -> None:
         )
 
 
+def _aware(now: object) -> datetime:
+    if not isinstance(now, datetime) or now.utcoffset() is None:
+        raise ConfigurationError(
+            "The time of a resume has no time zone, or is no time.", "Write now=datetime.now(UTC)."
+        )
+    return now
+
+
 def _listed(approvals: Iterable[str]) -> list[str]:
+    """Return what was given, each once.
+
+    Raises:
+        ConfigurationError: it is no list, or too long for one.
+    """
     if isinstance(approvals, (str, bytes)) or not isinstance(approvals, Iterable):
         raise ConfigurationError(
             f"The approvals were given as {type(approvals).__name__}.",
             "Give a list of what the approvers signed: approvals=[text].",
         )
-    return list(approvals)
+    given: list[str] = []
+    for text in approvals:
+        if text not in given:
+            given.append(text)
+        if len(given) > MAX_APPROVERS:
+            raise ConfigurationError(
+                f"More than {MAX_APPROVERS} approvals were given.",
+                "Give one of each person whom the policy asks for.",
+            )
+    return given

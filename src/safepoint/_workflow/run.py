@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from safepoint._ledger.noting import Notes
@@ -15,7 +14,12 @@ from safepoint._workflow.looking import judge
 from safepoint._workflow.payload import Payload
 from safepoint.approval import Question
 from safepoint.checkpoint import Checkpoint
-from safepoint.errors import ApprovalNeeded, WorkflowError
+from safepoint.errors import (
+    AnchorUnavailable,
+    ApprovalNeeded,
+    ConfigurationError,
+    WorkflowError,
+)
 from safepoint.heads import Head
 
 if TYPE_CHECKING:
@@ -32,7 +36,7 @@ class Run:
         workflow: the workflow.
         thread: the name of the thread.
         head: the sequence of the thread's latest checkpoint.
-        approved: what people approved last, for the steps that follow, or None.
+        approved: what people approved, for the step that comes next, or None.
         notes: what the run can do less than before, as the gate says it.
     """
 
@@ -55,6 +59,7 @@ class Run:
         self._ledger = ledger
         self._payload = payload
         self._at = at
+        self._at_odds: str | None = None
 
     @property
     def state(self) -> dict[str, Any]:
@@ -87,8 +92,7 @@ class Run:
         """What people are asked to approve or deny, exactly, or None if the run does not wait."""
         if self._payload.asked is None or self._at is None:
             return None
-        now = datetime.now(UTC)
-        return judge(self.workflow, self._ledger, self._at, self._at, now).question
+        return judge(self.workflow, None, self._at, self._at).question
 
     def step(self) -> Checkpoint:
         """Run the next step and capture its result.
@@ -102,6 +106,11 @@ class Run:
             CheckpointError: the checkpoint was refused.
         """
         name = self.next
+        if self._at_odds is not None:
+            raise WorkflowError(
+                f"{self.thread} may or may not be captured after {self._at_odds}.",
+                "Resume it: what is saved tells how far it came.",
+            )
         if self.paused:
             raise ApprovalNeeded(
                 f"{self.thread} waits for people at #{self.head}.",
@@ -116,36 +125,65 @@ class Run:
         given = copy.deepcopy(self.state)
         returned = self.workflow.call(name, given, self._call(name))
         asked = returned if isinstance(returned, Ask) else None
+        if asked is not None:
+            self._check_answerable(name)
         changes = _changes(name, asked.changes if asked else returned, given, self.state)
         self._payload = replace(
             before,
             state={**self.state, **copy.deepcopy(dict(changes))},
             done=(*self.done, name),
+            tools=self.workflow.tools,
             asked=asked,
-            approved=() if asked or self._is_last(name) else before.approved,
+            approved=(),
             resumed=None,
             origin=None,
         )
+        acted = self.approved is not None or name in self.workflow.anchor_before
         try:
             if asked is not None:
                 notes = Notes.of(self._ledger)
                 notes.write("pause", "intended", self.thread, self._head, asked.action)
-            checkpoint = self.capture()
+            checkpoint = self.record(turning=acted)
+        except AnchorUnavailable:
+            self._at_odds = name  # it may be saved by now, so this run does not know where it is
+            raise
         except BaseException:
             self._payload = before
             raise
-        if asked is not None:
-            self.approved = None
+        self.approved = None
         return checkpoint
 
     def capture(self) -> Checkpoint:
-        """Save the run as it is now, as the thread's next checkpoint."""
-        tools, anchored = self.workflow.tools, self._ledger.anchor is not None
-        now = self.next in self.workflow.anchor_before or (anchored and self._is_turning_point())
+        """Save the run as it is now, as the thread's next checkpoint.
+
+        Raises:
+            WorkflowError: the run goes on from an approval, which is for its next step alone.
+            CheckpointError: the checkpoint was refused.
+        """
+        if self.approved is not None:
+            raise WorkflowError(
+                f"{self.thread} goes on from an approval, which is for the step {self.next} alone.",
+                "Run that step: it is captured by itself.",
+            )
+        # No step ran, so the next one has the key that it had.
+        origin = self._payload.origin or self.head
+        self._payload = replace(self._payload, resumed=None, origin=origin)
+        return self.record()
+
+    def record(self, *, turning: bool = False, app: str | None = None) -> Checkpoint:
+        """Save the run with all that it carries; it is for the workflow's own use.
+
+        Args:
+            turning: whether the anchor must see it at once.
+            app: what wrote it, if not this workflow.
+        """
+        tools, anchored = self._payload.tools, self._ledger.anchor is not None
+        turning = turning or self._is_turning_point()
+        now = self.next in self.workflow.anchor_before or (anchored and turning)
         checkpoint = self._ledger.save(
             self.thread,
-            replace(self._payload, tools=tools).pack(),
-            app=self.workflow.app,
+            self._payload.pack(),
+            app=self.workflow.app if app is None else app,
             tools=tools.digest if tools else None,
             after=self.head,
             anchor="now" if now else None,
@@ -171,9 +209,6 @@ class Run:
             f" next={self.next!r}{how})"
         )
 
-    def _is_last(self, name: str) -> bool:
-        return name == list(self.workflow.steps)[-1]
-
     def _is_turning_point(self) -> bool:
         payload = self._payload
         return payload.asked is not None or payload.resumed is not None or self.denied
@@ -186,10 +221,31 @@ class Run:
         origin = self._payload.origin or self.head
         store = "" if self._at is None else self._at.store
         key = f"{store}/{self.thread}/{origin}/{name}"
-        approved = self.approved
-        if approved is not None:
-            approved = approved._replace(arguments=copy.deepcopy(approved.arguments))
-        return Call(self.thread, self.head, key, approved)
+        return Call(self.thread, name, self.head, key, self.approved)
+
+    def _check_answerable(self, name: str) -> None:
+        """Refuse to wait for people whose answer could not be used.
+
+        Raises:
+            ConfigurationError: the workflow knows no approvers, or the ledger has no journal.
+            KeyRefused: an approver has the writer's key.
+        """
+        approvers, keys = self.workflow.gate.approvers, self._ledger.keys
+        if approvers is None:
+            raise ConfigurationError(
+                f"The step {name} asks people, and the workflow {self.workflow.name} has no"
+                " approvers.",
+                'Write Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).',
+            )
+        if keys is None:
+            return
+        approvers.check_apart(keys)
+        if self._ledger.journal is None:
+            raise ConfigurationError(
+                f"The step {name} asks people, and the ledger has no journal to write the answer"
+                " down.",
+                "Write Ledger(..., journal=FileJournal(path, keys=...)).",
+            )
 
 
 def _changes(

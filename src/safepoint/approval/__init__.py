@@ -14,5 +14,6 @@ from safepoint.approval.approvers import Approvers
 from safepoint.approval.arguments import checked_arguments
 from safepoint.approval.question import Question
 from safepoint.approval.statement import Approval, Verdict
+from safepoint.approval.validity import SKEW
 
-__all__ = ["Approval", "Approver", "Approvers", "Question", "Verdict", "checked_arguments"]
+__all__ = ["SKEW", "Approval", "Approver", "Approvers", "Question", "Verdict", "checked_arguments"]

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from safepoint.approval.binding import difference
-from safepoint.approval.question import Question
+from safepoint.approval.fields import unwrapped
+from safepoint.approval.question import MAX_BYTES, Question
 from safepoint.approval.statement import Approval, noun, read, signed, split
 from safepoint.approval.times import check_lifetime, utc
 from safepoint.approval.validity import check_valid
@@ -138,6 +139,7 @@ class Approvers:
                 speaks for somebody else.
         """
         # 1. the size, and the grammar of the two lines
+        text = unwrapped(text) if isinstance(text, str) and len(text) <= MAX_BYTES else text
         key_id, signature, body = split(text)
 
         # 2. the key
@@ -163,7 +165,7 @@ class Approvers:
             )
 
         # 4. the body: from here on, written by a holder of the key
-        approval = read(body, key_id, str.__str__(text))
+        approval = read(body, key_id, text)
         if approval.approver != name:
             raise ApprovalUntrusted(
                 f"The approval says that it is by {quoted(approval.approver)}, and key {key_id} is"

@@ -22,6 +22,14 @@ def plain(text: str) -> str:
     return str.__str__(text)
 
 
+def unwrapped(text: str) -> str:
+    """Return a text as it was sent: on its way, mail and forms change the line ends, and add some.
+
+    What is inside of a line stays as it is, and the signature covers that.
+    """
+    return text.replace("\r\n", "\n").strip(" \t\r\n") + "\n"
+
+
 def check_app(app: object) -> str:
     """Return the name of an app, as a record's header has it.
 

@@ -16,6 +16,7 @@ from safepoint.approval.fields import (
     check_reasons,
     head_of,
     plain,
+    unwrapped,
 )
 from safepoint.codec import Codec
 from safepoint.errors import (
@@ -57,10 +58,12 @@ class Question:
         action="pay",
         arguments={"amount": 42, "to": "ACME\u202e"},
     )
-    print(question.described[-2])
-    #> argument 'amount': 42
-    print(question.described[-1])
-    #> argument 'to': 'ACME\u202e'
+    for line in question.described[:4]:
+        print(line)
+        #> action: 'pay'
+        #> arguments: 2
+        #> argument 'amount': 42
+        #> argument 'to': 'ACME\u202e'
     ```
 
     Two questions are equal if every field is, types included: an approval of 1 is not one of True.
@@ -175,7 +178,7 @@ class Question:
             raise ApprovalMalformed(
                 f"The question is {len(text)} characters, over the limit of {MAX_BYTES}.", _SEND
             )
-        found = _TEXT.fullmatch(text)
+        found = _TEXT.fullmatch(unwrapped(text))
         if found is None:
             raise ApprovalMalformed("The text is not a question.", _SEND)
         try:
@@ -194,17 +197,17 @@ class Question:
         """
         arguments = self.arguments
         return [
-            f"store: {self.store}",
-            f"thread: {self.thread}",
-            f"checkpoint: {self.checkpoint} {self.checkpoint.digest}",
-            f"head: {self.head} {self.head.digest}",
-            f"app: {self.app or '(none)'}",
-            f"tools: {self.tools}",
-            f"reasons: {', '.join(self.reasons)}",
-            *(f"detail: {detail}" for detail in self.details),
             f"action: {shown(self.action) if self.action else '(none)'}",
             f"arguments: {len(arguments) or '(none)'}",
             *(line_of(name, value) for name, value in arguments.items()),
+            f"thread: {self.thread}",
+            f"store: {self.store}",
+            f"app: {self.app or '(none)'}",
+            f"reasons: {', '.join(self.reasons)}",
+            *(f"detail: {detail}" for detail in self.details),
+            f"checkpoint: {self.checkpoint} {self.checkpoint.digest}",
+            f"head: {self.head} {self.head.digest}",
+            f"tools: {self.tools}",
         ]
 
     def __eq__(self, other: object) -> bool:

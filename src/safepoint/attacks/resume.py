@@ -71,7 +71,7 @@ class OtherVersion(RunAttack):
     id = "other-version"
     rule = "SP17"
     threat = 34
-    story = "The new version counts in cents. A run of the old one resumes, and pays a hundredth."
+    story = "The new version counts in euros. A run with cents resumes, and pays a hundredfold."
 
     def prepare(self, target: Target) -> None:
         """Let a run begin."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, cast
 
 from safepoint._codec.shape import check_shape
@@ -32,7 +32,6 @@ from safepoint.seal import Opened
 from safepoint.workflow import Migration, Workflow
 
 _CODEC: Final = Codec()
-_THEN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ class Link:
             gate=gate,
         )
         nobodys = cast(SavesAndLoads, _Unowned())
-        wanted = judge(as_it_was, nobodys, source.checkpoint, self.last, _THEN)
+        wanted = judge(as_it_was, nobodys, source.checkpoint, self.last)
         if not wanted.decision.reasons:
             return wanted, None
         # Whatever the policy is today: if people were asked, this is what they were asked.
@@ -221,7 +220,7 @@ def _source(
 class _Unowned:
     """A ledger for `judge`: who owned the thread at the time, nobody knows any more."""
 
-    def owner_at_time(self, thread: str, now: datetime) -> None:
+    def holder(self, thread: str) -> None:
         """Return nobody."""
 
     def worker(self, thread: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from threading import Lock
 
+from safepoint.errors import ConfigurationError
 from safepoint.ids import check_name
 from safepoint.journal import _text
 from safepoint.journal._asked import check_count, matches
@@ -40,9 +41,15 @@ class InMemoryJournal:
 
     Raises:
         InvalidId: the name is outside the grammar.
+        ConfigurationError: `keys` are no keyring.
     """
 
     def __init__(self, keys: Keyring | None = None, *, name: str = "journal") -> None:
+        if not isinstance(keys, (Keyring, type(None))):
+            raise ConfigurationError(
+                f"A journal was given {type(keys).__name__} as keys.",
+                "Write keys=Keyring(SigningKey.from_file(path)).",
+            )
         self._keys = Keyring(SigningKey.generate()) if keys is None else keys
         self._name = check_name("journal", name)
         self._lock = Lock()

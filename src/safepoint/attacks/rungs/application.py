@@ -80,7 +80,7 @@ class Payments:
 
         def pay(state: dict[str, Any], call: Call) -> None:
             del state  # what to pay is what a person signed
-            if call.approved is not None and self.is_new(call.key):
+            if call.was_approved and self.is_new(call.key):
                 self.paid.append(call.approved.arguments)
 
         def ask_again(state: dict[str, Any]) -> Ask | None:
