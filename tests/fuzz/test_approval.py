@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from safepoint import ApprovalError, ApprovalMalformed
 from safepoint.approval import Question
-from tests.unit.approval_helpers import APPROVERS, DANA, ERIN, NOW, QUESTION, TEXT, body_of, sign
+from tests.unit.approval_helpers import (
+    APPROVERS,
+    DANA,
+    ERIN,
+    NO_BLANKS,
+    NOW,
+    QUESTION,
+    TEXT,
+    body_of,
+    sign,
+)
 
 GENUINE = [TEXT, DANA.deny_at_time(QUESTION, NOW), ERIN.approve_at_time(QUESTION, NOW)]
 PIECES = st.one_of(
     st.text(max_size=20),
     st.sampled_from(["\n", " ", "\0", "=", "null", '"', "{}", "safepoint-approval/1 ", "\ud800"]),
+    st.sampled_from(["\r\n", "\r", "\t", "> ", *NO_BLANKS]),
     st.sampled_from(GENUINE).flatmap(lambda text: st.sampled_from(text.splitlines(keepends=True))),
 )
 
@@ -31,13 +44,40 @@ def mutated(draw: st.DrawFn, whole: list[str]) -> str:
     return text
 
 
+BLANKS = st.text(" \t\r\n", max_size=12)
+LINE_ENDS = st.sampled_from(["\n", "\r\n"])
+
+
+def lines(text: str) -> list[str]:
+    """The lines that were sent, whatever line ends and blanks around them they arrived with."""
+    return re.split(r"\r?\n", re.sub(r"\A[ \t\r\n]+|[ \t\r\n]+\Z", "", text))
+
+
 @given(mutated(GENUINE))
 def test_a_changed_approval_is_refused_or_is_the_same(text: str) -> None:
     try:
-        APPROVERS.open(text)
+        approval = APPROVERS.open(text)
     except ApprovalError:
         return
-    assert text in GENUINE
+    assert approval.text in GENUINE
+    assert lines(text) == approval.text.removesuffix("\n").split("\n")
+
+
+@given(st.sampled_from(GENUINE), BLANKS, LINE_ENDS, BLANKS)
+def test_blanks_around_an_approval_change_nothing(
+    text: str, before: str, end: str, after: str
+) -> None:
+    arrived = before + text.removesuffix("\n").replace("\n", end) + after
+    assert APPROVERS.open(arrived) == APPROVERS.open(text)
+
+
+@given(BLANKS, st.text(min_size=1, max_size=9).filter(lambda text: text.strip(" \t\r\n")), BLANKS)
+def test_anything_but_blanks_around_an_approval_is_refused(
+    before: str, more: str, after: str
+) -> None:
+    for text in (before + more + after + TEXT, TEXT + before + more + after):
+        with pytest.raises(ApprovalMalformed):
+            APPROVERS.open(text)
 
 
 @given(mutated([body_of().decode()]))
@@ -76,5 +116,6 @@ def test_a_question_from_outside_is_refused_or_has_one_spelling(text: str) -> No
         question = Question.from_text(text)
     except ApprovalMalformed:
         return
-    assert question.text == text
+    assert lines(text) == question.text.removesuffix("\n").split("\n")
+    assert Question.from_text(question.text) == question
     assert all(line.isascii() and line.isprintable() for line in question.described)

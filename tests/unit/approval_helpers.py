@@ -29,6 +29,12 @@ FIELDS: dict[str, Any] = {
     "action": "pay",
     "arguments": {"amount": 42, "to": "ACME"},
 }
+CAP = 65536
+# What `str.strip` and `str.splitlines` would take for blanks or line ends, and what looks like one.
+NO_BLANKS = [
+    *("\0", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x1f", "\x7f", "\x85", "\xa0", "\xad"),
+    *("\u1680", "\u2003", "\u200b", "\u2028", "\u2029", "\u202e", "\u2060", "\u3000", "\ufeff"),
+]
 
 
 def ask(**changes: Any) -> Question:
@@ -37,6 +43,37 @@ def ask(**changes: Any) -> Question:
 
 QUESTION = ask()
 TEXT = DANA.approve_at_time(QUESTION, NOW)
+
+
+class Untouched(str):
+    """A text that says when somebody works on it."""
+
+    __slots__ = ()
+
+    def _touched(self, *_: object) -> Any:
+        raise AssertionError("the text was looked at")
+
+    __str__ = replace = strip = _touched
+
+
+def as_it_arrives(text: str) -> dict[str, str]:
+    """The text as mail, forms and shells deliver it: nothing inside of a line is different."""
+    line_1, line_2, _ = text.split("\n")
+    return {
+        "unchanged": text,
+        "the last line end stripped": f"{line_1}\n{line_2}",
+        "CRLF": f"{line_1}\r\n{line_2}\r\n",
+        "CRLF, and the last one stripped": f"{line_1}\r\n{line_2}",
+        "CRLF, and half of the last one": f"{line_1}\r\n{line_2}\r",
+        "CRLF, then LF": f"{line_1}\r\n{line_2}\n",
+        "LF, then CRLF": f"{line_1}\n{line_2}\r\n",
+        "blanks before": f" \t {text}",
+        "blanks after": f"{line_1}\n{line_2} \t ",
+        "blanks after the last line end": f"{text} \t ",
+        "blank lines before": f"\n\r\n \n\r{text}",
+        "blank lines after": f"{text}\n\r\n \n\r",
+        "everything at once": f"\r\n\t {line_1}\r\n{line_2} \t\r\n\n",
+    }
 
 
 def sign(body: bytes, key: SigningKey = DANA_KEY, label: bytes = b"safepoint-approval/1\n") -> str:

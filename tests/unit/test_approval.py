@@ -40,6 +40,7 @@ from tests.unit.approval_helpers import (
     QUESTION,
     TEXT,
     WRITER,
+    as_it_arrives,
     ask,
     resign,
 )
@@ -51,8 +52,9 @@ MAC = SigningKey(bytes(32))
 
 
 def test_the_package_offers_what_it_says() -> None:
-    assert safepoint.approval.__all__ == sorted(safepoint.approval.__all__)
-    for name in safepoint.approval.__all__:
+    names = safepoint.approval.__all__
+    assert names == sorted(names, key=lambda name: (not name.isupper(), name))
+    for name in names:
         assert hasattr(safepoint.approval, name)
 
 
@@ -340,6 +342,10 @@ def test_times_are_kept_to_the_microsecond_in_every_year() -> None:
                 " 'old-checkpoint')"
             ),
         ),
+        (
+            {"details": ("The tool mail is new.",)},
+            "the details (), and the question has ('The tool mail is new.',)",
+        ),
         ({"action": "pay\n"}, r"the action 'pay', and the question has 'pay\n'"),
         (
             {"arguments": {"amount": 5_000_000, "to": "ACME"}},
@@ -456,6 +462,9 @@ def test_an_approval_does_not_change_and_shows_no_arguments() -> None:
         {"nonce": "0" * 32},
         {"key": ERIN_KEY.id},
         {"text": resign(nonce="1" * 32)},
+        {"text": TEXT.rstrip("\n")},
+        {"text": TEXT.replace("\n", "\r\n")},
+        {"text": f" {TEXT}"},
     ],
     ids=lambda changes: next(iter(changes)),
 )
@@ -504,9 +513,10 @@ class Text(str):
 
 
 def test_the_text_of_an_approval_is_plain() -> None:
-    approval = APPROVERS.open(Text(TEXT))
-    assert type(approval.text) is str
-    assert approval == APPROVAL
+    for arrived in as_it_arrives(TEXT).values():
+        approval = APPROVERS.open(Text(arrived))
+        assert type(approval.text) is str
+        assert approval == APPROVAL
 
 
 # How many
@@ -522,6 +532,15 @@ def test_people_are_counted_once() -> None:
     assert APPROVERS.count(opened(TEXT)) == 1
     assert APPROVERS.count(opened(TEXT, TEXT, again)) == 1
     assert APPROVERS.count(opened(TEXT, again, erins)) == 2
+
+
+def test_one_answer_that_arrived_in_many_ways_is_one_answer() -> None:
+    found = list(opened(*as_it_arrives(TEXT).values()))
+    assert {approval.nonce for approval in found} == {APPROVAL.nonce}
+    assert {approval.text for approval in found} == {TEXT}
+    assert APPROVERS.count(found) == 1
+    for approval in found:
+        APPROVERS.check_at_time(approval, QUESTION, NOW, lifetime=HOUR)
 
 
 def test_a_person_with_two_keys_counts_once() -> None:

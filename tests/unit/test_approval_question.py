@@ -29,19 +29,25 @@ from safepoint import (
 )
 from safepoint.approval import Question, checked_arguments
 from safepoint.approval.binding import difference
+from safepoint.errors import quoted
 from safepoint.header import digest_of
 from tests.unit.approval_helpers import (
     APPROVERS,
+    CAP,
     DANA,
     DIGEST,
     FIELDS,
+    NO_BLANKS,
     NOW,
     QUESTION,
     TEXT,
+    Untouched,
+    as_it_arrives,
     ask,
 )
 
 SEND = "Send what Question.text gave, unchanged."
+NOT_ONE = f"The text is not a question. {SEND}"
 JSON = "Its second line is not JSON as the codec writes it."
 EVERY_TYPE: dict[str, Any] = {
     "none": None,
@@ -329,23 +335,29 @@ def test_the_end_of_a_thread_can_be_asked_about() -> None:
     assert ask(checkpoint=head, head=head, action="", arguments={}).checkpoint == head
 
 
-def test_described_says_every_field() -> None:
-    assert QUESTION.described == [
-        "store: invoices",
-        "thread: order-7",
-        f"checkpoint: #3 sha256:{'a' * 64}",
-        f"head: #4 sha256:{'b' * 64}",
-        "app: invoice@2",
-        f"tools: sha256:{'c' * 64}",
-        "reasons: old-checkpoint, asked",
+def test_described_says_every_field_and_begins_with_what_is_asked_for() -> None:
+    details = ("The tool mail is new.", "The tool pay is gone.")
+    assert ask(details=details).described == [
         "action: 'pay'",
         "arguments: 2",
         "argument 'amount': 42",
         "argument 'to': 'ACME'",
+        "thread: order-7",
+        "store: invoices",
+        "app: invoice@2",
+        "reasons: old-checkpoint, asked",
+        "detail: The tool mail is new.",
+        "detail: The tool pay is gone.",
+        f"checkpoint: #3 sha256:{'a' * 64}",
+        f"head: #4 sha256:{'b' * 64}",
+        f"tools: sha256:{'c' * 64}",
     ]
     empty = ask(app="", action="", arguments={}).described
-    assert [empty[4], *empty[7:]] == ["app: (none)", "action: (none)", "arguments: (none)"]
-    assert ask(app="none", action="(none)").described[4:8:3] == ["app: none", "action: '(none)'"]
+    assert empty[:5] == [
+        *("action: (none)", "arguments: (none)", "thread: order-7", "store: invoices"),
+        "app: (none)",
+    ]
+    assert ask(app="none", action="(none)").described[0:7:6] == ["action: '(none)'", "app: none"]
 
 
 @pytest.mark.parametrize(
@@ -368,33 +380,33 @@ def test_described_says_every_field() -> None:
     ],
 )
 def test_nothing_hides_in_a_value(value: object, line: str) -> None:
-    assert ask(arguments={"v": value}).described[9:] == [line]
+    assert ask(arguments={"v": value}).described[2:3] == [line]
 
 
 def test_nothing_hides_in_a_name_or_an_action() -> None:
     lines = ask(action="pay\nstore: x", arguments={"a\n\u202e  'b": 1}).described
-    assert lines[7] == r"action: 'pay\nstore: x'"
-    assert lines[9:] == [r"""argument "a\n\u202e\x20\x20'b": 1"""]
+    assert lines[0] == r"action: 'pay\nstore: x'"
+    assert lines[2:3] == [r"""argument "a\n\u202e\x20\x20'b": 1"""]
 
 
 def test_a_value_that_is_cut_says_so_before_it_begins() -> None:
     """At the end, a value could say of itself that it is whole."""
     value = "a" * 1990 + "\u202e" * 10
-    (line,) = ask(arguments={"memo": value}).described[9:]
+    (line,) = ask(arguments={"memo": value}).described[2:3]
     digest = digest_of(Codec().encode(value))
     shown = "'" + "a" * 1990 + r"\u202e\u2"
     assert line == (
         f"argument 'memo', of which these are 2000 of 2052 characters, in full {digest}: {shown}"
     )
     assert len(shown) == 2000
-    (whole,) = ask(arguments={"memo": "a" * 1998}).described[9:]
+    (whole,) = ask(arguments={"memo": "a" * 1998}).described[2:3]
     assert whole == f"argument 'memo': '{'a' * 1998}'"
 
 
 def test_a_number_that_python_does_not_print_is_shown_as_it_is_signed() -> None:
     number = 10**5000
     text = f'JSON [{{"$int":"{number:#x}"}}]'
-    (line,) = ask(arguments={"n": [number]}).described[9:]
+    (line,) = ask(arguments={"n": [number]}).described[2:3]
     assert line == (
         f"argument 'n', of which these are 2000 of {len(text)} characters, in full"
         f" {digest_of(Codec().encode([number]))}: {text[:2000]}"
@@ -424,8 +436,13 @@ ARGUMENTS = st.dictionaries(st.text(min_size=1, max_size=20), VALUES, max_size=4
 def test_every_line_for_a_person_is_one_line_of_printable_ascii(
     arguments: dict[str, Any], action: str
 ) -> None:
-    lines = ask(arguments=arguments, action=action).described
-    assert len(lines) == 9 + len(arguments)
+    lines = ask(arguments=arguments, action=action, details=("a", "b")).described
+    assert len(lines) == 11 + len(arguments)
+    kinds = [line.split(" ")[0].rstrip(":") for line in lines]
+    assert kinds == [
+        *("action", "arguments", *["argument"] * len(arguments), "thread", "store", "app"),
+        *("reasons", "detail", "detail", "checkpoint", "head", "tools"),
+    ]
     for line in lines:
         assert line.isascii()
         assert line.isprintable()
@@ -486,10 +503,12 @@ def test_a_copy_is_equal_and_is_looked_at_again() -> None:
 def test_every_cut_or_changed_question_is_refused_or_another() -> None:
     """Nobody vouches for a question. It may be another one, and never two at once."""
     text = QUESTION.text
-    for position in range(len(text)):
-        with pytest.raises(ApprovalMalformed):
-            Question.from_text(text[:position])
-        for new in {"\0", "\n", " ", "1", "a", "~", "\x7f", "\x80", "\ud800"} - {text[position]}:
+    others = {"\0", "\n", "\r", "\t", " ", "1", "a", "~", "\x7f", "\x80", "\xa0", "\ud800"}
+    for position in range(len(text) - 1):
+        for cut in (text[:position], text[:position] + "\n", text[position + 1 :]):
+            with pytest.raises(ApprovalMalformed):
+                Question.from_text(cut)
+        for new in others - {text[position]}:
             changed = text[:position] + new + text[position + 1 :]
             try:
                 question = Question.from_text(changed)
@@ -499,14 +518,75 @@ def test_every_cut_or_changed_question_is_refused_or_another() -> None:
             assert question != QUESTION
 
 
+def not_one(text: str) -> str:
+    with pytest.raises(ApprovalMalformed) as error:
+        Question.from_text(text)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("arrived", as_it_arrives(QUESTION.text).values(), ids=as_it_arrives(TEXT))
+def test_other_line_ends_and_blanks_around_it_are_the_same_question(arrived: str) -> None:
+    question = Question.from_text(arrived)
+    assert question == QUESTION
+    assert question.text == QUESTION.text
+    approval = APPROVERS.open(DANA.approve_at_time(question, NOW))
+    APPROVERS.check_bound(approval, QUESTION)
+
+
+@pytest.mark.parametrize("more", [*NO_BLANKS, "x", ">", "> ", "{}", "-- \n", QUESTION.text])
+def test_anything_else_before_or_after_a_question_is_refused(more: str) -> None:
+    text = QUESTION.text
+    for arrived in (more + text, more + "\n" + text, "\n" + more + text):
+        assert not_one(arrived) == NOT_ONE
+    for arrived in (text + more, text + more + "\n"):
+        assert not_one(arrived) == NOT_ONE
+    for arrived in (text[:-1] + more, text[:-1] + more + "\n"):
+        assert not_one(arrived) in (NOT_ONE, f"The question is malformed. {JSON} {SEND}")
+
+
+@pytest.mark.parametrize("blank", ["\t", "\r", "\n", "\r\n", "\n ", "\n> "])
+def test_every_line_break_inside_of_a_question_is_refused(blank: str) -> None:
+    text, end = QUESTION.text, QUESTION.text.index("\n")
+    for position in range(1, len(text) - 1):
+        if (position, blank) == (end, "\r"):
+            continue  # that is CRLF
+        with pytest.raises(ApprovalMalformed):
+            Question.from_text(text[:position] + blank + text[position:])
+
+
+def test_lines_of_a_question_in_another_order_quoted_or_apart_are_refused() -> None:
+    line_1, line_2, _ = QUESTION.text.split("\n")
+    assert not_one(f"{line_2}\n{line_1}\n") == NOT_ONE
+    assert not_one(f"> {line_1}\n> {line_2}\n") == NOT_ONE
+    for between in ("\n\n", "\r\n\r\n", "\r\r\n", "\n\r", "\r", " \n", " ", "", *NO_BLANKS):
+        assert not_one(f"{line_1}{between}{line_2}\n") == NOT_ONE
+    for before in (" ", "> "):
+        assert not_one(f"{line_1}\n{before}{line_2}\n") == (
+            f"The question is malformed. {JSON} {SEND}"
+        )
+
+
+def test_a_question_over_the_cap_is_refused_before_anything_else() -> None:
+    assert Question.from_text(QUESTION.text.ljust(CAP)) == QUESTION
+    assert Question.from_text(QUESTION.text.rjust(CAP, "\n")) == QUESTION
+    message = f"The question is {CAP + 1} characters, over the limit of {CAP}. {SEND}"
+    for sent in (QUESTION.text, TEXT, ""):
+        for fill in (" ", "\n", "\xa0"):
+            assert not_one(Untouched(sent.ljust(CAP + 1, fill))) == message
+            assert not_one(Untouched(sent.rjust(CAP + 1, fill))) == message
+    with pytest.raises(AssertionError, match="looked at"):
+        Question.from_text(Untouched(QUESTION.text.ljust(CAP)))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (None, f"A question is text, and not NoneType. {SEND}"),
         (QUESTION.text.encode(), f"A question is text, and not bytes. {SEND}"),
-        ("", f"The text is not a question. {SEND}"),
-        (TEXT, f"The text is not a question. {SEND}"),
-        (QUESTION.text + "\n", f"The text is not a question. {SEND}"),
+        ("", NOT_ONE),
+        (" \t\r\n" * 9, NOT_ONE),
+        (TEXT, NOT_ONE),
+        (QUESTION.text + QUESTION.text, NOT_ONE),
         ("x" * 70_000, f"The question is 70000 characters, over the limit of 65536. {SEND}"),
         (
             "safepoint-question/1\n" + "[" * 60_000 + "\n",
@@ -535,7 +615,7 @@ def test_every_cut_or_changed_question_is_refused_or_another() -> None:
             ),
         ),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_what_is_not_a_question_is_refused(text: Any, message: str) -> None:
     with pytest.raises(ApprovalMalformed) as error:
@@ -545,7 +625,8 @@ def test_what_is_not_a_question_is_refused(text: Any, message: str) -> None:
 
 def test_the_details_are_shown_signed_and_one_line_each() -> None:
     question = replace(QUESTION, details=("The tool mail is new.",))
-    assert "detail: The tool mail is new." in question.described
+    assert question.described[8] == "detail: The tool mail is new."
+    assert QUESTION.described == [each for each in question.described if "detail: " not in each]
     assert question != QUESTION
     assert Question.from_text(question.text) == question
     assert difference(question, QUESTION) == (
@@ -555,9 +636,28 @@ def test_the_details_are_shown_signed_and_one_line_each() -> None:
 
 @pytest.mark.parametrize(
     "details",
-    ["The tool", ("a\nb",), ("\u202e",), (7,), ("x" * 1001,), ("x",) * 65, None, {"a": 1}],
+    [
+        *("The tool", ("a\nb",), ("\u202e",), ("\x1b[2K",), ("\xa0",), (7,), ("x" * 1001,)),
+        *(("x",) * 65, ("x" * 1000,) * 9, None, {"a": 1}),
+    ],
 )
 def test_details_that_could_hide_something_are_refused(details: Any) -> None:
     with pytest.raises(ConfigurationError) as refusal:
         replace(QUESTION, details=details)
-    assert refusal.value.do == ("Give a tuple of up to 64 sentences, each on one line, in ASCII.")
+    assert str(refusal.value) == (
+        f"{quoted(details)} are not the details of a question."
+        " Give a tuple of up to 64 sentences, each on one line, in ASCII, and 8192 characters together."
+    )
+    assert str(refusal.value).isascii()
+
+
+def test_as_many_and_as_long_details_as_there_may_be() -> None:
+    details = ("x" * 1000,) * 50 + ("",) * 14
+    assert Question.from_text(ask(details=details).text).details == details
+
+
+def test_details_are_copied_in() -> None:
+    details = ["The tool mail is new."]
+    question = ask(details=details)
+    details.append("The tool pay is gone.")
+    assert question.details == ("The tool mail is new.",)

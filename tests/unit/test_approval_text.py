@@ -24,14 +24,18 @@ from safepoint.header import Place
 from safepoint.seal import open_sealed, seal
 from tests.unit.approval_helpers import (
     APPROVERS,
+    CAP,
     DANA,
     DANA_KEY,
     ERIN_KEY,
     HOUR,
+    NO_BLANKS,
     NOW,
     QUESTION,
     TEXT,
     WRITER,
+    Untouched,
+    as_it_arrives,
     ask,
     body_of,
     resign,
@@ -111,36 +115,104 @@ def test_no_two_approvals_have_one_nonce() -> None:
 
 
 def test_every_changed_character_is_refused() -> None:
-    others = ["\0", "\n", " ", "0", "a", "A", "=", "~", "\x7f", "\x80", "\ud800", "\uff11"]
-    for position, old in enumerate(TEXT):
+    """All but the last line end, for which there are other spellings: see below."""
+    others = ["\0", "\n", "\r", "\r\n", "\t", " ", "0", "a", "A", "=", "~", "\x7f", "\x80"]
+    others += ["\ud800", "\uff11", "\xa0", "\u2028"]
+    same = {(TEXT.index("\n"), "\r\n")}
+    for position, old in enumerate(TEXT[:-1]):
         for new in {*others, chr(ord(old) ^ 1)} - {old}:
-            with pytest.raises(ApprovalError):
-                APPROVERS.open(TEXT[:position] + new + TEXT[position + 1 :])
+            if (position, new) not in same:
+                with pytest.raises(ApprovalError):
+                    APPROVERS.open(TEXT[:position] + new + TEXT[position + 1 :])
+    for new in {*others, *NO_BLANKS} - {"\n", "\r", "\r\n", "\t", " "}:
+        with pytest.raises(ApprovalError):
+            APPROVERS.open(TEXT[:-1] + new)
 
 
 def test_every_text_that_is_cut_is_refused() -> None:
-    for length in range(len(TEXT)):
-        with pytest.raises(ApprovalMalformed):
-            APPROVERS.open(TEXT[:length])
+    """All but one that lacks its last line end and nothing else."""
+    for length in range(len(TEXT) - 1):
+        # A signature that lost its first letters, or a body that lost its last, is not the signed.
+        for cut in (TEXT[:length], TEXT[:length] + "\n", TEXT[:length] + TEXT[length + 1 :]):
+            with pytest.raises(ApprovalError):
+                APPROVERS.open(cut)
         with pytest.raises(ApprovalMalformed):
             APPROVERS.open(TEXT[length + 1 :])
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\r", "\n", "\r\n", "\n ", "=\r\n", "\n> "])
+def test_every_blank_or_line_break_inside_is_refused(blank: str) -> None:
+    """A mail client that wraps long lines changes what was signed."""
+    end = TEXT.index("\n")
+    for position in range(1, len(TEXT) - 1):
+        if (position, blank) == (end, "\r"):
+            continue  # that is CRLF
         with pytest.raises(ApprovalError):
-            APPROVERS.open(TEXT[:length] + TEXT[length + 1 :])
+            APPROVERS.open(TEXT[:position] + blank + TEXT[position:])
 
 
-@pytest.mark.parametrize("more", ["\n", " ", "\0", "x", "\r\n", "{}", TEXT])
-def test_what_stands_before_or_after_is_refused(more: str) -> None:
-    assert refused(TEXT + more) == NOT_ONE
-    assert refused(more + TEXT) == NOT_ONE
+@pytest.mark.parametrize("arrived", as_it_arrives(TEXT).values(), ids=as_it_arrives(TEXT))
+def test_other_line_ends_and_blanks_around_it_open_as_the_same_approval(arrived: str) -> None:
+    """One answer has one text and one nonce, so that another spelling is no second answer."""
+    approval = APPROVERS.open(arrived)
+    assert approval.text == TEXT
+    assert approval.nonce == APPROVERS.open(TEXT).nonce
+    assert approval == APPROVERS.open(TEXT)
 
 
-def test_lines_in_another_order_or_with_other_ends_are_refused() -> None:
+@pytest.mark.parametrize("more", [*NO_BLANKS, "x", ">", "> ", "{}", "-- \n", "\ud800", TEXT])
+def test_anything_else_before_or_after_is_refused(more: str) -> None:
+    for given in (more + TEXT, more + "\n" + TEXT, "\n" + more + TEXT):
+        assert refused(given) == NOT_ONE
+    for given in (TEXT + more, TEXT + more + "\n"):
+        assert refused(given) == NOT_ONE
+    for given in (TEXT[:-1] + more, TEXT[:-1] + more + "\n"):
+        with pytest.raises(ApprovalError) as error:
+            APPROVERS.open(given)
+        printable = more.isascii() and more.strip("\n").isprintable()
+        assert str(error.value) == (CHANGED if printable else NOT_ONE)
+
+
+def test_an_approval_that_was_quoted_in_a_mail_is_refused() -> None:
+    line_1, line_2, _ = TEXT.split("\n")
+    assert refused(f"> {line_1}\n> {line_2}\n") == NOT_ONE
+    assert refused(f"> {line_1}\n{line_2}\n") == NOT_ONE
+    assert refused(f"On Sunday, Dana wrote:\n\n{TEXT}") == NOT_ONE
+    assert refused(f"{TEXT}\n-- \nDana\n") == NOT_ONE
+    assert untrusted(f"{line_1}\n> {line_2}\n") == CHANGED
+
+
+def test_lines_in_another_order_or_apart_are_refused() -> None:
     line_1, line_2, _ = TEXT.split("\n")
     assert refused(f"{line_2}\n{line_1}\n") == NOT_ONE
-    assert refused(f"{line_1}\r\n{line_2}\r\n") == NOT_ONE
-    assert refused(f"{line_1}\n\n{line_2}\n") == NOT_ONE
-    assert refused(f"{line_1}\n{line_2}") == NOT_ONE
-    assert refused(f"{line_1}\u2028{line_2}\u2028") == NOT_ONE
+    assert refused(f"{line_2}\r\n{line_1}\r\n") == NOT_ONE
+    for between in ("\n\n", "\r\n\r\n", "\n\r\n", "\r\r\n", "\n\r", "\r", " \n", "\t\r\n", " ", ""):
+        assert refused(f"{line_1}{between}{line_2}\n") == NOT_ONE
+    for between in NO_BLANKS:
+        assert refused(f"{line_1}{between}{line_2}{between}") == NOT_ONE
+        assert refused(f"{line_1}{between}\n{line_2}\n") == NOT_ONE
+    assert untrusted(f"{line_1}\n {line_2}\n") == CHANGED
+
+
+def test_a_text_over_the_cap_is_refused_before_anything_else() -> None:
+    """Blanks count, and neither the format nor the key is looked at."""
+    assert APPROVERS.open(TEXT.ljust(CAP)) == APPROVERS.open(TEXT)
+    assert APPROVERS.open(TEXT.rjust(CAP, "\n")) == APPROVERS.open(TEXT)
+    message = f"The approval is {CAP + 1} characters, over the limit of {CAP}. {SEND}"
+    for given in (TEXT, resign(WRITER), TEXT.replace("approval/1", "approval/2", 1), ""):
+        for fill in (" ", "\n", "\xa0"):
+            assert refused(Untouched(given.ljust(CAP + 1, fill))) == message
+            assert refused(Untouched(given.rjust(CAP + 1, fill))) == message
+    with pytest.raises(AssertionError, match="looked at"):
+        APPROVERS.open(Untouched(TEXT.ljust(CAP)))
+
+
+def test_a_text_over_the_cap_without_its_last_line_end_is_refused() -> None:
+    """What is kept is the text with it, and that has to open again."""
+    assert refused("x" * CAP) == (
+        f"The approval is {CAP + 1} characters, over the limit of {CAP}. {SEND}"
+    )
+    assert refused("x" * (CAP - 1)) == NOT_ONE
 
 
 @pytest.mark.parametrize(
@@ -159,15 +231,16 @@ def test_lines_in_another_order_or_with_other_ends_are_refused() -> None:
         (QUESTION.text, NOT_ONE),
         (TEXT.upper(), NOT_ONE),
         (TEXT.replace("approval/1", "approval/0", 1), NOT_ONE),
+        (" \t\r\n" * 9, NOT_ONE),
         (
-            TEXT.replace("approval/1", "approval/2", 1),
+            "\r\n " + TEXT.replace("approval/1", "approval/2", 1),
             (
                 "The approval says that it is of format safepoint-approval/2, not"
                 " safepoint-approval/1. If a newer safepoint wrote it, upgrade here too."
             ),
         ),
     ],
-    ids=range(14),
+    ids=range(15),
 )
 def test_what_is_not_an_approval_is_refused(given: object, message: str) -> None:
     assert refused(given) == message
@@ -189,6 +262,14 @@ def test_one_signature_has_one_spelling() -> None:
 
 def test_an_edited_amount_is_refused() -> None:
     assert untrusted(TEXT.replace('"amount":42', '"amount":5000000')) == CHANGED
+
+
+def test_an_edited_detail_is_refused() -> None:
+    """What a person was told is as fixed as what they were asked."""
+    text = DANA.approve_at_time(ask(details=("The tool mail is new.",)), NOW)
+    assert APPROVERS.open(text).question.details == ("The tool mail is new.",)
+    for old, new in (("new", "old"), ('"The tool mail is new."', ""), ("mail is", "mail  is")):
+        assert untrusted(text.replace(old, new)) == CHANGED
 
 
 def test_an_approval_of_nobody_known_is_refused() -> None:
@@ -281,7 +362,6 @@ FIELDS_DIFFER = "A question has fields of its own, and these are others."
     [
         body_of().replace(b',"app"', b', "app"'),
         body_of().replace(b"{", b"{ ", 1),
-        body_of() + b" ",
         body_of().replace(b'"pay"', b'"\\u0070ay"'),
         body_of().replace(b'"amount":42', b'"amount":4.2e1'),
         body_of().replace(b'"amount":42', b'"amount":42,"amount":42'),
@@ -295,11 +375,23 @@ FIELDS_DIFFER = "A question has fields of its own, and these are others."
         b"{",
         b"null and void",
     ],
-    ids=range(15),
+    ids=range(14),
 )
 def test_another_spelling_is_refused_even_if_it_is_signed(body: bytes) -> None:
     assert body != body_of()
     assert signed_malformed(sign(body)) == JSON
+
+
+@pytest.mark.parametrize("blank", [b" ", b"\t", b"\r", b"\n", b"\r\n"])
+def test_a_blank_at_the_end_of_what_was_signed_is_refused(blank: bytes) -> None:
+    """It is taken off on the way, so that the signature is for something else."""
+    assert untrusted(sign(body_of() + blank)) == CHANGED
+
+
+def test_a_blank_at_the_beginning_of_what_was_signed_is_refused() -> None:
+    assert signed_malformed(sign(b" " + body_of())) == JSON
+    for blank in (b"\t", b"\r", b"\n", b"\r\n"):
+        assert refused(sign(blank + body_of())) == NOT_ONE
 
 
 @pytest.mark.parametrize("body", [b"null", b"[]", b"{}", b'"approved"', b"1", b'{"$tuple":[]}'])
@@ -314,6 +406,7 @@ def test_something_else_than_fields_is_refused_even_if_it_is_signed(body: bytes)
         ({"verdict": ...}, "It lacks fields that every approval has."),
         ({"thread": ...}, FIELDS_DIFFER),
         ({"arguments": ...}, FIELDS_DIFFER),
+        ({"details": ...}, FIELDS_DIFFER),
         ({"scope": "everything"}, FIELDS_DIFFER),
         ({"approver": 1}, "It does not say who answered what."),
         ({"approver": None}, "It does not say who answered what."),
@@ -343,6 +436,10 @@ def test_something_else_than_fields_is_refused_even_if_it_is_signed(body: bytes)
         ({"reasons": []}, "[] are not the reasons of a question."),
         ({"reasons": ["asked", "asked"]}, "['asked', 'asked'] are not the reasons of a question."),
         ({"reasons": [True]}, "[True] are not the reasons of a question."),
+        ({"details": ("asked",)}, "The details are not a list."),
+        ({"details": "asked"}, "The details are not a list."),
+        ({"details": ["a\nb"]}, r"['a\nb'] are not the details of a question."),
+        ({"details": [True]}, "[True] are not the details of a question."),
         ({"head": 4}, "The head is not a sequence and a digest."),
         ({"checkpoint": {"sequence": 3}}, "The checkpoint is not a sequence and a digest."),
         (
@@ -405,7 +502,7 @@ def test_the_deepest_and_the_most_arguments_still_open() -> None:
 def test_a_refusal_shows_nothing_of_what_was_signed() -> None:
     secret = ask(arguments={"token": "hunter2"})
     text = DANA.approve_at_time(secret, NOW)
-    for broken in (text[:-1], text.replace("pay", "pax"), text + " "):
+    for broken in (text[:-2], text.replace("pay", "pax"), text + "x", "> " + text):
         with pytest.raises(ApprovalError) as error:
             APPROVERS.open(broken)
         assert "hunter2" not in str(error.value)

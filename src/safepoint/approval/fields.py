@@ -13,6 +13,7 @@ MAX_REASONS: Final = 16
 MAX_ACTION: Final = 256
 MAX_DETAILS: Final = 64
 MAX_DETAIL: Final = 1000
+MAX_DETAILS_TOGETHER: Final = 8192
 _APP = re.compile(r"[A-Za-z0-9._@/+:-]{0,128}")
 _REASON = re.compile(r"[a-z][a-z-]{0,63}")
 
@@ -141,9 +142,11 @@ def check_details(values: object) -> tuple[str, ...]:
         or len(found) > MAX_DETAILS
         or not all(each.isascii() and each.isprintable() for each in found)
         or any(len(each) > MAX_DETAIL for each in found)
+        or sum(map(len, found)) > MAX_DETAILS_TOGETHER
     ):
         raise ConfigurationError(
             f"{quoted(values)} are not the details of a question.",
-            f"Give a tuple of up to {MAX_DETAILS} sentences, each on one line, in ASCII.",
+            f"Give a tuple of up to {MAX_DETAILS} sentences, each on one line, in ASCII, and"
+            f" {MAX_DETAILS_TOGETHER} characters together.",
         )
     return found

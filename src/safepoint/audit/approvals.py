@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from safepoint._workflow.granted import granted
+from safepoint._workflow.payload import Payload
 from safepoint.audit.approvers import approvers_apart
 from safepoint.audit.finding import Finding, Severity, shortened
 from safepoint.audit.replay import Link, links
-from safepoint.audit.statements import FORGED, Judges, Statement, outside
+from safepoint.audit.statements import FORGED, Judges, Statement, impossible, outside
+from safepoint.audit.steps import is_same
 from safepoint.errors import CheckpointError
 from safepoint.gate import Gate
 from safepoint.heads import Head
@@ -73,7 +75,7 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
         if isinstance(link, Finding):
             found.append(link)
         elif link.resumed is None:
-            found += _stepped(link, judges)
+            found += _stepped(link)
         elif link.is_pruned:
             found += _pruned(link, judges)
         else:
@@ -81,29 +83,46 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
     return shortened(found, "SP19", ledger.store)
 
 
+_OTHER: Final = "{} carries another approval than the one that it was resumed with."
+_COPY: Final = (
+    "Look for it in a copy from before. Keep the checkpoints that people were asked about."
+)
+
+
 def _error(link: Link, what: str, do: str = FORGED, severity: Severity = "error") -> Finding:
     return Finding("SP19", severity, what, do, link.entry.checkpoint.thread)
 
 
-def _stepped(link: Link, judges: Judges) -> Iterator[Finding]:
-    """Look at a record that a step left: it may carry what the one before it carries, or ask."""
+def _stepped(link: Link) -> Iterator[Finding]:
+    """Look at a record that a step left. It may ask; what was answered, a resumption alone keeps."""
     entry, before, payload = link.entry, link.before, link.entry.payload
-    if before is None and link.first > 1:
-        try:
-            granted(judges.gate, entry.checkpoint, payload)
-        except CheckpointError as refusal:
-            yield _refused(link, refusal.what)
-        return
-    carried = () if before is None or payload.asked is not None else before.payload.approved
-    # To carry less is fine: who has acted needs no approval any more.
+    if before is not None and is_same(payload, before.payload):
+        before = None  # Run.capture saved what the run waits for, or how it ended, once more
+    elif before is None and payload.denied is not None and link.first == 1:
+        yield _error(link, f"{entry} carries a denial that answers nothing.")
     if before is not None and before.payload.asked is not None:
         yield _error(link, f"{entry} goes on without an answer to what {before.head} asked.")
     elif before is not None and before.payload.denied is not None:
         yield _error(link, f"{entry} goes on, and the run was denied at {before.head}.")
-    elif payload.approved not in ((), carried):
-        yield _error(link, f"{entry} carries another approval than what it follows.")
-    elif payload.denied is not None:
+    elif payload.approved:
+        yield _error(link, f"{entry} carries an approval, and was not resumed with it.")
+    elif before is not None and payload.denied is not None:
         yield _error(link, f"{entry} carries a denial that answers nothing.")
+    elif link.before is not None and link.last is not link.before.checkpoint:
+        yield _error(link, f"{entry} goes on from what no workflow wrote.")
+    elif link.before is None and link.first > 1 and _passed(payload):
+        yield _error(
+            link,
+            f"{entry} is the first that is kept, so nobody can tell whether people answered what"
+            " the run asked before it.",
+            _COPY,
+            "note",
+        )
+
+
+def _passed(payload: Payload) -> tuple[str, ...]:
+    """Return the steps that may have asked, and that the run went on from."""
+    return payload.done if payload.asked is None else payload.done[:-1]
 
 
 def _pruned(link: Link, judges: Judges) -> Iterator[Finding]:
@@ -112,6 +131,7 @@ def _pruned(link: Link, judges: Judges) -> Iterator[Finding]:
     place = entry.checkpoint
     follows = None if place.previous is None else Head(place.sequence - 1, place.previous)
     here = (place.store, place.thread, follows, place.app, entry.payload.tools.digest)
+    asked = False
     for statement in judges.statements(link, None):
         approval = statement.approval
         question = None if approval is None else approval.question
@@ -125,12 +145,16 @@ def _pruned(link: Link, judges: Judges) -> Iterator[Finding]:
             question.tools,
         ):
             yield _error(link, f"{entry} goes on from an approval of something else.")
+        elif Reason.ASKED in question.reasons:
+            asked = asked or (approval is not None and approval.verdict == "approved")
     if resumed is not None:
+        if entry.payload.approved != (resumed.statements if asked else ()):
+            yield _error(link, _OTHER.format(entry))
         yield _error(
             link,
             f"{entry} was resumed from #{resumed.sequence}, which was pruned, so nobody can tell"
             " who had to approve it.",
-            "Look for it in a copy from before. Keep the checkpoints that people were asked about.",
+            _COPY,
             "note",
         )
 
@@ -144,20 +168,23 @@ def _resumed(link: Link, judges: Judges, spent: dict[str, str]) -> Iterator[Find
     try:
         wanted, question = link.judged(judges.gate)
     except CheckpointError as refusal:
-        yield _error(link, f"{entry} could not have been resumed. {refusal.what}")
+        yield impossible(link, refusal, "SP19")
         return
     approvals = []
     for statement in judges.statements(link, question):
         yield from _statement(link, judges, statement, spent)
         approvals += [statement.approval] if statement.approval is not None else []
     denial = next((each.text for each in approvals if each.verdict == "denied"), None)
-    carried = resumed.statements if wanted.asked is not None else source.payload.approved
+    ends = source.payload.asked is not None and link.last is source.checkpoint
+    carried = resumed.statements if wanted.asked is not None and denial is None else ()
     if source is link.before and source.payload.denied is not None:
         yield _error(link, f"{entry} goes on, and the run was denied at {source.head}.")
     elif entry.payload.denied != (source.payload.denied if denial is None else denial):
         yield _error(link, f"{entry} carries another denial than the one that was signed.")
-    elif entry.payload.approved != (carried if denial is None else ()):
-        yield _error(link, f"{entry} carries another approval than what it follows.")
+    elif denial is not None and not (ends and resumed.statements == (denial,)):
+        yield _error(link, f"{entry} ends the run with a denial that answers no step at its end.")
+    elif entry.payload.approved != carried:
+        yield _error(link, _OTHER.format(entry))
     elif resumed.reasons != wanted.decision.reasons:
         yield _error(
             link,

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from safepoint.audit.files import existing_folder, unseen
 from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.stored import StoredFolder
 from safepoint.errors import CheckpointError
-from safepoint.lease import Lease, shown
+from safepoint.lease import MAX_SECONDS, MAX_TOKEN, Lease, shown
+
+# Clocks may differ, though not by more than this.
+_LONGEST: Final = timedelta(seconds=MAX_SECONDS, hours=1)
 
 
 def check_ownership(path: str | os.PathLike[str]) -> list[Finding]:
@@ -31,8 +35,9 @@ def check_ownership(path: str | os.PathLike[str]) -> list[Finding]:
     ```
 
     Returns:
-        Under SP07, an error for a lease that does not say who owns its thread; a warning for one
-        that ended, and was never released; a note for a thread that was never owned.
+        Under SP07, an error for a lease that does not say who owns its thread, that ends later
+        than any can, or that is the last there can be; a warning for one that ended, and was never
+        released; a note for a thread that was never owned.
 
     Raises:
         StorageUnavailable: there is no such folder.
@@ -60,7 +65,17 @@ def _thread(storage: StoredFolder, name: str, now: datetime) -> Iterator[Finding
     except CheckpointError as refusal:
         yield Finding("SP07", "error", refusal.what, refusal.do, where)
         return
-    if lease is not None and lease.expires <= now:
+    if token >= MAX_TOKEN:
+        yield Finding(
+            "SP07",
+            "error",
+            f"Thread '{name}' has handed out its last token, so no worker can own it any more.",
+            "Somebody edited its lease. Go on in a new thread.",
+            where,
+        )
+    if lease is not None and lease.expires - now > _LONGEST:
+        yield _endless(lease, where)
+    elif lease is not None and lease.expires <= now:
         yield _ended(lease, where)
     elif not token:
         yield Finding(
@@ -70,6 +85,18 @@ def _thread(storage: StoredFolder, name: str, now: datetime) -> Iterator[Finding
             "Let workers own what they work on: with ledger.own(thread, worker).",
             where,
         )
+
+
+def _endless(lease: Lease, where: str) -> Finding:
+    return Finding(
+        "SP07",
+        "error",
+        f"Worker '{lease.owner}' owns thread '{lease.thread}' until {shown(lease.expires)}, and no"
+        f" lease lasts longer than {MAX_SECONDS // 3600} hours.",
+        "Somebody edited it, or the clock of that worker is wrong. Find out, then own the thread"
+        " under that worker's name and release it.",
+        where,
+    )
 
 
 def _ended(lease: Lease, where: str) -> Finding:

@@ -21,6 +21,7 @@ from safepoint._workflow.payload import Payload, Resumed
 from safepoint.approval import Question
 from safepoint.audit.finding import Finding
 from safepoint.audit.records import view_of
+from safepoint.audit.steps import begins, unbegun
 from safepoint.audit.workflows import unverified
 from safepoint.checkpoint import Checkpoint
 from safepoint.codec import Codec
@@ -116,8 +117,9 @@ class Link:
 def links(ledger: Ledger, rule: str) -> Iterator[Link | Finding]:
     """Return each record that a workflow wrote, after its seal and its link were verified.
 
-    A thread that no workflow began gives nothing. A record that none wrote, among others that one
-    did, gives a finding under the rule, and so does a thread that does not verify.
+    A thread that no workflow wrote to gives nothing. A record that none wrote, after one that one
+    did, gives a finding under the rule, and so do a run that nothing began and a thread that does
+    not verify.
 
     Raises:
         StorageError: the storage cannot be listed.
@@ -145,11 +147,12 @@ def _links(view: View, thread: str, rule: str) -> Iterator[Link | Finding]:
             return  # a tombstone
         if entry is not None:
             first = next(iter(digests), checkpoint.sequence)
+            comes_from = before or entry.payload.resumed
+            if comes_from is None and not begins(entry.payload, checkpoint.sequence, first):
+                yield unbegun(rule, entry, thread)
             yield Link(entry, before, _source(view, entry, before, digests), last, first)
             before = entry
-        elif before is None:
-            return  # nobody's run
-        else:
+        elif before is not None:
             yield Finding(
                 rule,
                 "warning",

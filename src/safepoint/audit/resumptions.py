@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from safepoint._workflow.payload import Resumed
+from safepoint._workflow.payload import Payload, Resumed
 from safepoint.approval import Approval, Approvers
 from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.records import view_of
-from safepoint.audit.workflows import Record, records_of, unverified
+from safepoint.audit.steps import begins, goes_on, is_carried, unbegun
+from safepoint.audit.workflows import Record, payload_of, records_of, unverified
 from safepoint.errors import AnchorError, ApprovalMismatch, CheckpointError
 from safepoint.gate import Gate
 from safepoint.heads import Head
@@ -37,7 +38,7 @@ def check_resumptions(ledger: Ledger, gate: Gate | None = None) -> list[Finding]
     #> []
     ledger.save("order-7", ledger.load("order-7", 1).state, app="invoice")
     print(check_resumptions(ledger)[0].what)
-    #> order-7 #3 does not go on from #2, and no record says who resumed it.
+    #> order-7 #3 does not go on from #2 by one step, and no record says who resumed it.
     ```
 
     Args:
@@ -47,8 +48,8 @@ def check_resumptions(ledger: Ledger, gate: Gate | None = None) -> list[Finding]
 
     Returns:
         Under SP16, an error for each way back that too few people approved, that carries an
-        approval which does not count, or that no record of a resumption explains, and for a run
-        that goes on after a denial; a note for each other way back, which says who approved it.
+        approval which does not count, or that no record of a resumption explains, for a run that
+        nothing began, that goes on after a denial, or by more than a step at a time; a note for each other way back, which says who approved it.
 
     Raises:
         StorageError: the storage cannot be listed.
@@ -60,37 +61,58 @@ def check_resumptions(ledger: Ledger, gate: Gate | None = None) -> list[Finding]
     view, found = view_of(ledger), list[Finding]()
     for thread in threads:
         before: Record | None = None
+        first: int | None = None
         try:
             for record in records_of(view, thread, ledger.codec.limits):
-                found += _look(record, before, gate)
-                before = record
+                first = record.sequence if first is None else first
+                found += _look(record, before, first, gate)
+                # What is not a workflow's is not what the next record goes on from.
+                before = before if record.payload is None else record
         except CheckpointError:
             found.append(unverified("SP16", thread, "resumptions"))
     return shortened(found, "SP16", ledger.store)
 
 
-def _look(record: Record, before: Record | None, gate: Gate | None) -> Iterator[Finding]:
+def _look(
+    record: Record, before: Record | None, first: int, gate: Gate | None
+) -> Iterator[Finding]:
     payload, resumed = record.payload, record.resumed
     if payload is None:
         return
     last = None if before is None else before.payload
     at = record.sequence - 1
-    if resumed is not None and not _is_there(record, resumed):
+    if resumed is None and last is None and not begins(payload, record.sequence, first):
+        yield unbegun("SP16", record, record.thread)
+    elif resumed is not None and not _is_there(record, resumed):
         yield _error(
             record,
             f"{record} says that it was resumed from #{resumed.sequence}, and that is not the"
             " record there.",
             _WRITER,
         )
-    elif resumed is not None and resumed.sequence < at:
-        if payload.denied is None:
-            yield _back(record, resumed, gate)
-    elif last is not None and last.denied is not None and payload.denied is None:
-        yield _error(record, f"{record} goes on, and somebody denied that at #{at}.", _WRITER)
-    elif last is not None and resumed is None and payload.done[: len(last.done)] != last.done:
+    elif resumed is not None and not _is_carried(record, resumed):
         yield _error(
             record,
-            f"{record} does not go on from #{at}, and no record says who resumed it.",
+            f"{record} says that it was resumed from #{resumed.sequence}, and other steps are done"
+            " there.",
+            _WRITER,
+        )
+    elif resumed is not None and resumed.sequence < at:
+        yield _back(record, resumed, gate)
+    elif before is not None and last is not None:
+        yield from _on(record, payload, before, last)
+
+
+def _on(record: Record, payload: Payload, before: Record, last: Payload) -> Iterator[Finding]:
+    """Look at a record that goes on from the end, as its thread had it."""
+    at = record.sequence - 1
+    if last.denied is not None and payload.denied is None:
+        where = f"#{before.sequence}"
+        yield _error(record, f"{record} goes on, and somebody denied that at {where}.", _WRITER)
+    elif record.resumed is None and (before.sequence != at or not goes_on(payload, last)):
+        yield _error(
+            record,
+            f"{record} does not go on from #{at} by one step, and no record says who resumed it.",
             "Find out what wrote it: a workflow of this package would have said so.",
         )
 
@@ -103,7 +125,16 @@ def _is_there(record: Record, resumed: Resumed) -> bool:
     source = record.source()
     if source is None:  # pruned, or no record before this one
         return 0 < resumed.sequence < record.sequence
-    return source.digest == resumed.digest
+    return source.digest == resumed.digest and source.header.kind == "state"
+
+
+def _is_carried(record: Record, resumed: Resumed) -> bool:
+    source = record.source()
+    if source is None or record.payload is None:
+        return True  # nobody can tell any more
+    payload = payload_of(source, record.view.limits)
+    migrated = source.header.app != record.app
+    return payload is not None and is_carried(record.payload, payload, migrated=migrated)
 
 
 def _back(record: Record, resumed: Resumed, gate: Gate | None) -> Finding:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -12,7 +11,7 @@ from safepoint.approval import Approval, Approvers, Question
 from safepoint.approval.validity import SKEW, check_valid
 from safepoint.audit.finding import Finding
 from safepoint.audit.replay import Link
-from safepoint.errors import ApprovalError, ApprovalExpired, ConfigurationError
+from safepoint.errors import ApprovalError, ApprovalExpired, CheckpointError, ConfigurationError
 from safepoint.gate import Gate, Verdict
 from safepoint.keys import VerifyingKey
 from safepoint.reasons import Reason
@@ -96,13 +95,18 @@ class Judges:
         yield Finding(rule, "warning" if people else "error", what, do, thread)
 
 
+def impossible(link: Link, refusal: CheckpointError, rule: str) -> Finding:
+    """Say that no workflow could have written a resumption."""
+    what = f"{link.entry} could not have been resumed. {refusal.what}"
+    return Finding(rule, "error", what, FORGED, link.entry.checkpoint.thread)
+
+
 def outside(approval: Approval, created: datetime, lifetime: timedelta) -> str | None:
     """Return why an approval was not valid when the record was written, give or take a minute."""
-    with suppress(ApprovalExpired):
-        check_valid(approval, created - SKEW, lifetime)
-        return None
+    # Nothing is taken off `created`: whoever wrote it may have put the first day there is.
+    just_late = timedelta() <= created - approval.expires < SKEW
     try:
-        check_valid(approval, created, lifetime)
+        check_valid(approval, approval.issued if just_late else created, lifetime)
     except ApprovalExpired as refusal:
         return refusal.what
     return None

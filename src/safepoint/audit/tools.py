@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.replay import Link, links
-from safepoint.audit.statements import FORGED, WIDER, Judges
+from safepoint.audit.statements import FORGED, WIDER, Judges, impossible
 from safepoint.errors import CheckpointError
 from safepoint.gate import Gate
 from safepoint.ledger import Ledger
@@ -56,8 +56,8 @@ def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:
 
     Returns:
         Under SP18, an error for each record with more tools, other tools or more permissions than
-        what it goes on from, that nobody approved; a warning if fewer approved it than the policy
-        asks for; a note if no run of the store says which tools it has.
+        what it goes on from, that nobody approved, or that could not have been resumed at all; a
+        warning if fewer approved it than the policy asks for; a note if no run of the store says which tools it has.
 
     Raises:
         ConfigurationError: `gate` is no gate.
@@ -107,8 +107,9 @@ def _stepped(link: Link) -> Iterator[Finding]:
 def _resumed(link: Link, judges: Judges) -> Iterator[Finding]:
     try:
         wanted, question = link.judged(judges.gate)
-    except CheckpointError:
-        return  # which check_approvals says
+    except CheckpointError as refusal:
+        yield impossible(link, refusal, "SP18")
+        return
     if not WIDER & set(wanted.decision.reasons):
         return
     statements = judges.statements(link, question)

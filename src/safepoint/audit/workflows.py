@@ -81,7 +81,7 @@ def records_of(view: View, thread: str, limits: Limits) -> Iterator[Record]:
     """
     for opened in walk(view, check_name("thread", thread)):
         if opened.header.kind == "state":
-            yield Record(view, opened, _payload(opened, limits))
+            yield Record(view, opened, payload_of(opened, limits))
 
 
 def unverified(rule: str, thread: str, what: str) -> Finding:
@@ -95,7 +95,12 @@ def unverified(rule: str, thread: str, what: str) -> Finding:
     )
 
 
-def _payload(opened: Opened, limits: Limits) -> Payload | None:
+def payload_of(opened: Opened, limits: Limits) -> Payload | None:
+    """Return what a workflow kept in a record, or None if none wrote it.
+
+    Raises:
+        LimitExceeded: it is too deep, or too much.
+    """
     header = opened.header
     try:
         check_shape(opened.payload, limits)
