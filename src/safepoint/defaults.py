@@ -25,7 +25,7 @@ from safepoint.anchor import FileAnchor
 from safepoint.codec import Codec
 from safepoint.errors import ConfigurationError, quoted, shell
 from safepoint.ids import check_name
-from safepoint.journal import FileJournal
+from safepoint.journal import Actor, FileJournal
 from safepoint.keys import Keyring, SigningKey
 from safepoint.ledger import Ledger
 from safepoint.location import as_named
@@ -33,6 +33,7 @@ from safepoint.storage import FileCheckpointStorage
 from safepoint.storage._posix import require_posix
 
 KEY: Final = "signing.key"
+JOURNAL_KEY: Final = "journal.key"
 _PARTS: Final = ("storage", "keys", "anchor", "journal")
 
 
@@ -105,6 +106,11 @@ class Locations:
         return self.keys / KEY
 
     @property
+    def journal_key(self) -> Path:
+        """The file of the key that signs the journal: whoever writes records cannot rewrite it."""
+        return self.keys / JOURNAL_KEY
+
+    @property
     def journal_anchor(self) -> Path:
         """For the `FileAnchor` of the journal, beside the other. No store can have its name."""
         return self.anchor.with_name(f"{self.anchor.name}.journal")
@@ -128,16 +134,19 @@ class Locations:
         for path in folders.values():
             self._create(path)
 
-    def ledger(self, *, create: bool = False, codec: Codec | None = None) -> Ledger:
-        """Open the store: files in the storage, one key, an anchor, and a journal with its own.
+    def ledger(
+        self, *, create: bool = False, codec: Codec | None = None, actor: Actor | None = None
+    ) -> Ledger:
+        """Open the store: files, a key and an anchor for them, and a journal with its own.
 
         For a ring of several keys, or parts of your own, construct the `Ledger` yourself.
 
         Args:
-            create: make the folders, the key, the anchors and the journal that are missing. Pass
+            create: make the folders, the keys, the anchors and the journal that are missing. Pass
                 it once, when you set the store up: what is gone later is then refused, and not
                 begun anew.
             codec: turns state into bytes and back, with your own types.
+            actor: who acts, for the journal; the user of this process if you leave it out.
 
         Raises:
             CheckpointError: what `create`, `SigningKey.from_file`, `FileAnchor`, `FileJournal`,
@@ -148,7 +157,7 @@ class Locations:
         keys = Keyring(SigningKey.from_file(self.key_file, create=create))
         journal = FileJournal(
             self.journal,
-            keys=keys,
+            keys=Keyring(SigningKey.from_file(self.journal_key, create=create)),
             name=self.store,
             anchor=FileAnchor(self.journal_anchor, create=create),
             create=create,
@@ -161,6 +170,7 @@ class Locations:
             codec=codec,
             anchor=anchor,
             journal=journal,
+            actor=actor,
         )
 
     def _folders(self) -> dict[str, Path]:

@@ -207,10 +207,10 @@ def test_a_repository_is_a_warning_and_a_key_in_it_an_error(
     assert lines(found, anchor=None, journal=None, journal_anchor=None) == [
         f"SP22 warning: {found.storage} is inside the git work tree {tmp_path}, {COMMITTED}",
         f"SP22 warning: {found.keys} is inside the git work tree {tmp_path}, {COMMITTED}",
-        (
-            f"SP22 error: The key {found.key_file} is inside a git work tree, so it could be"
-            " committed. Move it to a folder outside of it, and replace it if it was ever"
-            " committed."
+        *(
+            f"SP22 error: The key {key} is inside a git work tree, so it could be committed. Move"
+            " it to a folder outside of it, and replace it if it was ever committed."
+            for key in (found.journal_key, found.key_file)
         ),
     ]
 

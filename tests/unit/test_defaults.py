@@ -47,7 +47,7 @@ from tests.unit.storage_helpers import descriptors, fail, tree
 
 USER = os.geteuid()
 SYSTEMD = {
-    "STATE_DIRECTORY": "/var/lib/app",
+    "STATE_DIRECTORY": "/var/lib/app:/var/lib/app-anchor",
     "LOGS_DIRECTORY": "/var/log/app",
     "CONFIGURATION_DIRECTORY": "/etc/app",
 }
@@ -115,7 +115,7 @@ def test_a_relative_or_empty_variable_counts_as_not_set(value: str) -> None:
 def test_a_user_of_macos_has_all_below_application_support() -> None:
     library = Path("/h/Library/Application Support")
     found = platform.of_a_user({"HOME": "/h", "XDG_STATE_HOME": "/s"}, "darwin")
-    assert found == platform.Bases(library, library, library, Path("/h"))
+    assert found == platform.Bases(library, library, library, library, Path("/h"))
 
 
 def test_a_service_has_what_every_system_has() -> None:
@@ -131,14 +131,50 @@ def test_a_service_of_systemd_has_what_that_made_for_it() -> None:
     assert places(default_locations("invoices", environ=SYSTEMD)) == [
         "/var/lib/app/safepoint/invoices/storage",
         "/etc/app/safepoint-keys/invoices",
-        "/var/lib/app/safepoint-anchor/invoices",
+        "/var/lib/app-anchor/safepoint-anchor/invoices",
         "/var/log/app/safepoint/invoices/journal",
     ]
 
 
 def test_of_several_folders_of_systemd_the_first_counts() -> None:
+    """And of those for state the second, for the anchors."""
     environ = {name: f"{value}:/var/lib/other" for name, value in SYSTEMD.items()}
     assert default_locations("a", environ=environ) == default_locations("a", environ=SYSTEMD)
+
+
+@pytest.mark.parametrize(
+    "second", ["", ":", ":anchor", ":/var/lib/app", ":/var/lib/app/anchor", ":/var/lib", "::/x"]
+)
+def test_a_service_of_systemd_whose_anchor_would_be_restored_with_its_storage_is_refused(
+    second: str,
+) -> None:
+    environ = {**SYSTEMD, "STATE_DIRECTORY": f"/var/lib/app{second}"}
+    for service in (None, True):
+        with pytest.raises(StorageUnavailable) as caught:
+            default_locations("a", service=service, environ=environ)
+        assert str(caught.value) == (
+            "systemd gave one folder for state, /var/lib/app, so that the storage and its anchor"
+            " would be restored together. Name two in the unit:"
+            " StateDirectory=invoices invoices-anchor"
+        )
+    assert default_locations("a", service=False, environ={"HOME": "/h", **environ}).home
+
+
+def test_the_folders_of_systemd_are_restored_one_by_one(tmp_path: Path) -> None:
+    """What happened: the backup of the state folder took the anchor back as well."""
+    environ = {name: str(tmp_path / name) for name in SYSTEMD}
+    environ["STATE_DIRECTORY"] = f"{tmp_path}/state:{tmp_path}/anchor"
+    for path in ":".join(environ.values()).split(":"):
+        Path(path).mkdir(mode=0o700)
+    found = default_locations("a", environ=environ)
+    ledger = found.ledger(create=True)
+    ledger.save("order-7", "approved")
+    shutil.copytree(tmp_path / "state", tmp_path / "backup")
+    ledger.save("order-7", "cancelled")
+    shutil.rmtree(tmp_path / "state")
+    shutil.copytree(tmp_path / "backup", tmp_path / "state")
+    with pytest.raises(RolledBack):
+        found.ledger().latest("order-7")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +183,7 @@ def test_of_several_folders_of_systemd_the_first_counts() -> None:
         (1000, {"HOME": "/h"}, False),
         (1000, {"HOME": "/h", "STATE_DIRECTORY": ""}, False),
         (1000, {"HOME": "/h", "LOGS_DIRECTORY": "/var/log/app"}, False),
-        (1000, {"HOME": "/h", "STATE_DIRECTORY": "/var/lib/app"}, True),
+        (1000, {"HOME": "/h", "STATE_DIRECTORY": "/var/lib/app:/var/lib/b"}, True),
         (0, {"HOME": "/h"}, True),
     ],
 )
@@ -196,16 +232,17 @@ def test_a_user_without_any_home_is_told(known: Any, monkeypatch: pytest.MonkeyP
 FOLDERS = st.sampled_from(
     ["", "x", "/", "/a", "/a/safepoint", "/a/safepoint/s/storage", "/a/safepoint-anchor/s", "/a/.."]
 )
+LISTS = st.lists(FOLDERS, max_size=3).map(":".join)
 VARIABLES = ["HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", *SYSTEMD]
 
 
-@given(st.dictionaries(st.sampled_from(VARIABLES), FOLDERS), st.booleans())
+@given(st.dictionaries(st.sampled_from(VARIABLES), FOLDERS | LISTS), st.booleans())
 def test_no_environment_puts_one_folder_into_another(
     environ: dict[str, str], service: bool
 ) -> None:
     try:
         found = default_locations("s", service=service, environ=environ)
-    except ConfigurationError:
+    except (ConfigurationError, StorageUnavailable):
         return
     folders = [*map(Path, places(found)), found.journal_anchor]
     assert all(path.is_absolute() for path in folders)
@@ -552,14 +589,15 @@ def test_a_folder_that_a_variable_names_outside_of_home_is_not_made(
 
 
 def test_the_folder_of_a_service_is_not_made(tmp_path: Path) -> None:
-    environ = {"STATE_DIRECTORY": str(tmp_path / "lib")}
+    environ = {"STATE_DIRECTORY": f"{tmp_path}/lib:{tmp_path}/anchor"}
     with pytest.raises(StorageUnavailable, match="lib does not exist"):
         default_locations("a", environ=environ).create()
 
 
 def test_a_service_has_its_folders_made_in_those_of_systemd(tmp_path: Path) -> None:
     environ = {name: str(tmp_path / name) for name in SYSTEMD}
-    for path in environ.values():
+    environ["STATE_DIRECTORY"] += f":{tmp_path}/SECOND"
+    for path in ":".join(environ.values()).split(":"):
         Path(path).mkdir()
         Path(path).chmod(0o755)
     default_locations("a", environ=environ).create()
@@ -571,11 +609,12 @@ def test_a_service_has_its_folders_made_in_those_of_systemd(tmp_path: Path) -> N
         "LOGS_DIRECTORY/safepoint",
         "LOGS_DIRECTORY/safepoint/a",
         "LOGS_DIRECTORY/safepoint/a/journal",
+        "SECOND",
+        "SECOND/safepoint-anchor",
+        "SECOND/safepoint-anchor/a",
+        "SECOND/safepoint-anchor/a.journal",
         "STATE_DIRECTORY",
         "STATE_DIRECTORY/safepoint",
-        "STATE_DIRECTORY/safepoint-anchor",
-        "STATE_DIRECTORY/safepoint-anchor/a",
-        "STATE_DIRECTORY/safepoint-anchor/a.journal",
         "STATE_DIRECTORY/safepoint/a",
         "STATE_DIRECTORY/safepoint/a/storage",
     ]

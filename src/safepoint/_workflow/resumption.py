@@ -57,6 +57,7 @@ def resume(
     with notes.watching("resume", thread, wanted.at, quiet=RESUMING):
         if wanted.is_over:
             accept(wanted, ledger, given, moment)
+            ledger.settle(thread)  # as below: a denial that is cut off would be undone
             return _run(wanted, ledger)
         accepted = decided(wanted, ledger, given, moment)
         if _is_no(accepted) and not _ends(wanted):
@@ -140,7 +141,7 @@ def _through(
         if not accepted:
             raise
         raise ApprovalSpent(
-            f"Another worker saved to {thread} first, so this approval is spent.",
+            f"Another worker resumed {thread} first, so this approval is spent.",
             "Let that worker go on. If it died, resume without approvals.",
         ) from conflict
     head = Head(written.sequence, written.digest)

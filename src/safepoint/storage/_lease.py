@@ -57,3 +57,8 @@ def read_lease(path: str, thread: str, text: bytes) -> Ownership:
         "Somebody else wrote it, or the disk failed. Stop every worker of the thread, then remove"
         f" the file: rm {shell(path)}",
     )
+
+
+def is_lease(text: bytes) -> bool:
+    """Tell whether this is the whole text of such a file."""
+    return _LINE.match(text) is not None
