@@ -43,7 +43,7 @@ try:
     ledger = places.ledger()
     ledger.save("order-7", {"amount": 42})
 except CheckpointError as refusal:
-    raise SystemExit(f"stop, and call somebody: {refusal}") from None
+    raise SystemExit(f"stop, and call for help: {refusal}") from None
 
 for path in (places.storage, places.key_file, places.anchor):
     mode = path.stat().st_mode & 0o777

@@ -1,4 +1,7 @@
-"""Go back to an older checkpoint: one asks, another one signs."""
+"""Go back to an older checkpoint: one asks, another one signs.
+
+Run it in an empty folder.
+"""
 
 from safepoint import (
     Approver,

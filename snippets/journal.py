@@ -1,4 +1,7 @@
-"""Write down who does what, before it is done, and ask afterwards."""
+"""Write down who does what, before it is done, and ask afterwards.
+
+Run it in an empty folder.
+"""
 
 from safepoint import (
     Actor,

@@ -1,4 +1,7 @@
-"""Version 2 goes on with what version 1 began, by a migration."""
+"""Version 2 goes on with what version 1 began, by a migration.
+
+Run it in an empty folder.
+"""
 
 from decimal import Decimal
 
@@ -14,13 +17,15 @@ from safepoint import (
 )
 
 writer = SigningKey.from_file("keys/writer.key", create=True)
-clerk = SigningKey.from_file("keys/journal.key", create=True)
+journal_key = SigningKey.from_file("keys/journal.key", create=True)
 ledger = Ledger(
     FileCheckpointStorage("state"),
     store="invoices",
     keys=Keyring(writer),
     anchor=FileAnchor("anchor", create=True),
-    journal=FileJournal("journal", keys=Keyring(clerk), create=True),
+    journal=FileJournal(
+        "journal", keys=Keyring(journal_key), create=True
+    ),
 )
 
 

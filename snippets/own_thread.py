@@ -1,4 +1,11 @@
-"""Own a thread while you work on it, and let nobody else write it."""
+"""Own a thread while you work on it, so that no other worker writes it.
+
+Run it in an empty folder.
+"""
+
+import os
+import re
+import socket
 
 from safepoint import (
     FileCheckpointStorage,
@@ -25,18 +32,24 @@ invoice = Workflow("invoice", [fetch, pay])
 def open_ledger():
     key = SigningKey.from_file("keys/writer.key", create=True)
     return Ledger(
-        FileCheckpointStorage("state"),
+        FileCheckpointStorage("orders"),
         store="invoices",
         keys=Keyring(key),
     )
 
 
-def work(thread, worker):
+def my_name():
+    """No two live workers have one name: the host and the process."""
+    host = re.sub("[^a-z0-9]", "-", socket.gethostname().lower())
+    return f"worker-{host[:40]}-{os.getpid()}"
+
+
+def work(thread):
     """Run one thread, unless another worker has it."""
     ledger = open_ledger()
     try:
         # Each step renews the lease. Make it longer than a step takes.
-        with ledger.own(thread, worker, seconds=60):
+        with ledger.own(thread, my_name(), seconds=60):
             if thread in ledger.threads():
                 return invoice.resume(ledger, thread)
             return invoice.start(ledger, thread)
@@ -45,6 +58,7 @@ def work(thread, worker):
         return None
 
 
-run = work("order-7", "worker-1")
-print(run.state["request"])
-#> invoices/order-7/2/pay
+run = work("order-8")
+if run is not None:
+    print(run.state["request"])
+    #> invoices/order-8/2/pay
