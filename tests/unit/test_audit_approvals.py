@@ -36,13 +36,17 @@ from safepoint import (
     Workflow,
 )
 from safepoint.audit.approvals import check_approvals
+from safepoint.audit.resumptions import check_resumptions
 from safepoint.audit.tools import check_tools
+from safepoint.header import Place
+from safepoint.seal import seal
 
 State = dict[str, Any]
 DANA, ERIN = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")
 WRITER = SigningKey.generate()
 BANK, MAIL = Tool("bank", permissions=["pay"]), Tool("mail", permissions=["read"])
 NOT_THERE = "says that it was resumed from a record that is not there."
+OTHER = "error: order-7 #4 carries another approval than the one that it was resumed with."
 REPLACE = "Whoever wrote it had the writer's key. Do not resume it; replace that key."
 
 
@@ -165,6 +169,33 @@ def test_a_store_of_every_honest_kind_of_run_has_no_finding(desk: Desk) -> None:
     ledger.save("notes", {"text": "no workflow wrote this"})
     assert said(desk) == []
     assert tools_said(desk) == []
+    assert errors_of_resumptions(desk) == []
+
+
+def errors_of_resumptions(desk: Desk) -> list[str]:
+    found = check_resumptions(desk.ledger(), GATE)
+    return [finding.what for finding in found if finding.severity == "error"]
+
+
+def test_a_run_that_is_captured_where_it_is_has_no_finding(desk: Desk) -> None:
+    """At its beginning, while it waits, and after a no that a newer version went back to."""
+    workflow, ledger = desk.workflow(), desk.ledger()
+    run = workflow.begin(ledger, thread="order-7")
+    run.capture()
+    run.finish()
+    run.capture()
+    question = workflow.question(ledger, "order-7")
+    assert question is not None
+    no = Approver("erin", ERIN).deny(question)
+    denied = workflow.resume(ledger, "order-7", approvals=[no])
+    denied.capture()
+    assert denied.head == 7
+    fewer = Migration("1", "2", lambda s: s, steps={"ask": None})
+    newer = desk.workflow(version="2", migrations=[fewer])
+    back = newer.question(ledger, "order-7", 6)
+    assert newer.resume(ledger, "order-7", 6, approvals=[yes(back)]).denied
+    assert said(desk) == []
+    assert errors_of_resumptions(desk) == []
 
 
 def test_types_of_your_own_are_not_needed(desk: Desk) -> None:
@@ -219,7 +250,7 @@ def test_an_approval_that_comes_back_later_is_an_error(desk: Desk) -> None:
     desk.write("order-7")
     assert said(desk) == []
     desk.write("order-7", approved=[text])
-    assert said(desk) == ["error: order-7 #7 carries another approval than what it follows."]
+    assert said(desk) == ["error: order-7 #7 carries an approval, and was not resumed with it."]
 
 
 def test_a_forged_approval_in_a_record_is_an_error(desk: Desk) -> None:
@@ -298,7 +329,7 @@ def test_a_denied_run_that_says_it_was_resumed_is_an_error(desk: Desk) -> None:
 def test_a_resumption_that_drops_what_was_approved_is_an_error(desk: Desk) -> None:
     text = desk.paused()
     desk.write("order-7", resumed=resumed(desk, [text]))
-    assert said(desk) == ["error: order-7 #4 carries another approval than what it follows."]
+    assert said(desk) == [OTHER]
 
 
 def test_a_denial_that_was_turned_into_an_approval_is_an_error(desk: Desk) -> None:
@@ -346,7 +377,7 @@ def test_a_run_that_begins_with_an_approval_or_a_denial_is_an_error(desk: Desk) 
     for thread, more in (("a", {"approved": [text]}), ("b", {"denied": text})):
         desk.ledger().save(thread, {"done": [], "state": {}, **more}, app="invoice@1")
     assert said(desk) == [
-        "error: a #1 carries another approval than what it follows.",
+        "error: a #1 carries an approval, and was not resumed with it.",
         "error: b #1 carries a denial that answers nothing.",
     ]
 
@@ -361,6 +392,126 @@ def test_a_record_that_is_no_workflows_is_a_warning_and_hides_nothing(desk: Desk
         "error: order-7 #5 goes on without an answer to what #3 asked.",
         "warning: order-7 #4 does not hold a workflow's state, and #3 does.",
     ]
+
+
+UNBEGUN = "order-7 #2 does not begin a run, and goes on from no record of one."
+
+
+@pytest.mark.parametrize("done", [[], ["fetch", "ask"]])
+def test_a_run_does_not_hide_behind_a_record_that_is_no_workflows(
+    desk: Desk, done: list[str]
+) -> None:
+    """With such a first record, the ask is left out, and nothing seems to be a run."""
+    ledger = desk.ledger()
+    ledger.save("order-7", {"hello": 1}, app="invoice@1")
+    ledger.save("order-7", {"done": done, "state": {"amount": 5_000_000}}, app="invoice@1")
+    desk.write("order-7", done=[*done, "x"], approved=["forged"])
+    assert said(desk) == [
+        f"error: {UNBEGUN}",
+        "error: order-7 #3 carries an approval, and was not resumed with it.",
+    ]
+    assert tools_said(desk)[0] == f"error: {UNBEGUN}"
+    assert errors_of_resumptions(desk) == [UNBEGUN]
+
+
+def test_a_run_that_begins_in_the_middle_is_an_error(desk: Desk) -> None:
+    desk.ledger().save("order-7", {"done": ["fetch", "ask"], "state": {}}, app="invoice@1")
+    (finding,) = check_approvals(desk.ledger(), GATE)
+    assert str(finding) == (
+        "SP19 error: order-7 #1 does not begin a run, and goes on from no record of one. Find out"
+        " what wrote it: a migration of states without a seal, which its report names, or whoever"
+        " has the writer's key."
+    )
+    assert errors_of_resumptions(desk) == [finding.what]
+
+
+def test_a_step_after_a_record_that_is_no_workflows_is_an_error(desk: Desk) -> None:
+    desk.workflow().begin(desk.ledger(), thread="order-7")
+    kept = desk.ledger().latest("order-7")
+    desk.ledger().save("order-7", {"text": "in between"})
+    payload = {**kept.state, "done": ["fetch"]}
+    desk.ledger().save("order-7", payload, app=kept.app, tools=kept.tools)
+    assert said(desk) == [
+        "error: order-7 #3 goes on from what no workflow wrote.",
+        "warning: order-7 #2 does not hold a workflow's state, and #1 does.",
+    ]
+    assert errors_of_resumptions(desk) == [
+        "order-7 #3 does not go on from #2, and no record says who resumed it."
+    ]
+
+
+def test_an_approval_that_a_step_carries_on_is_an_error(desk: Desk) -> None:
+    """It is for one step: a thief who lets the next one have it pays twice."""
+    text = desk.paused()
+    desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[text])
+    done = desk.ledger().latest("order-7").state["done"]
+    desk.write("order-7", done=[*done, "pay"], approved=[text])
+    assert said(desk) == ["error: order-7 #5 carries an approval, and was not resumed with it."]
+    desk.write("order-7", done=[*done, "pay"], approved=[text], resumed=resumed(desk, []))
+    assert any(line.startswith("error: order-7 #6 ") for line in said(desk))
+
+
+def test_a_resumption_after_a_prune_keeps_what_was_approved(desk: Desk) -> None:
+    text = desk.paused()
+    desk.write("order-7", resumed=resumed(desk, [text]))
+    desk.ledger().prune("order-7", keep=1)
+    assert said(desk)[0] == OTHER
+
+
+def test_a_pause_that_is_the_first_that_is_kept_is_a_note_if_steps_are_before_it(
+    desk: Desk,
+) -> None:
+    desk.paused()
+    desk.ledger().prune("order-7", keep=1)
+    (line,) = said(desk)
+    assert line.startswith("note: order-7 #3 is the first that is kept, ")
+    desk.workflow().begin(desk.ledger(), thread="order-8").capture()
+    desk.ledger().prune("order-8", keep=1)
+
+    def ask(state: State) -> Ask:
+        return Ask("pay", {"amount": 42})
+
+    Workflow("first", [ask], gate=GATE).start(desk.ledger(), thread="order-9")
+    desk.ledger().prune("order-9", keep=1)
+    assert len(said(desk)) == 1
+
+
+def test_a_denial_that_answers_no_step_at_the_end_is_an_error(desk: Desk) -> None:
+    """A no to a way back leaves the run as it is. Whoever ends it with that wants it ended."""
+    workflow = desk.workflow()
+    workflow.begin(desk.ledger(), thread="order-7").step()
+    question = workflow.question(desk.ledger(), "order-7", 1)
+    assert question is not None
+    no = Approver("erin", ERIN).deny(question)
+    first = desk.ledger().load("order-7", 1)
+    record = resumed(desk, [no], reasons=["old-checkpoint"], sequence=1, digest=first.digest)
+    desk.write("order-7", done=[], denied=no, resumed=record)
+    assert said(desk) == [
+        "error: order-7 #3 ends the run with a denial that answers no step at its end."
+    ]
+
+
+@pytest.mark.parametrize("year", [1, 9999])
+def test_an_approval_in_a_record_of_any_year_is_a_warning(desk: Desk, year: int) -> None:
+    """The first day there is has none before it."""
+    text = desk.paused()
+    ledger, last = desk.ledger(), desk.ledger().latest("order-7")
+    kept = {k: v for k, v in last.state.items() if k != "asked"}
+    payload = {**kept, "approved": [text], "resumed": resumed(desk, [text])}
+    record, _ = seal(
+        ledger.codec.encode(payload),
+        Place("invoices", "order-7", 4),
+        WRITER,
+        created=datetime(year, 1, 1, tzinfo=UTC) if year == 1 else datetime.max.replace(tzinfo=UTC),
+        previous=last.digest,
+        app=last.app,
+        tools=last.tools,
+    )
+    desk.storage.append("order-7", 4, record)
+    (line,) = said(desk)
+    assert line.startswith(
+        "warning: order-7 #4 goes on from an approval outside of its time. The approval by dana "
+    )
 
 
 @pytest.mark.parametrize(("late", "found"), [(59, 0), (61, 1)])
@@ -427,13 +578,12 @@ def test_what_was_pruned_is_a_note_and_the_rest_is_looked_at(desk: Desk) -> None
     ]
     run.step()
     desk.ledger().prune("order-7", keep=1)
-    assert said(desk) == []
-    assert said(desk, Gate(approvers=Approvers({"erin": ERIN.public}))) == [
-        (
-            "error: order-7 #5 goes on from an approval that does not count. The approval names key"
-            f" {DANA.id}, which is no approver's."
-        )
-    ]
+    (finding,) = check_approvals(desk.ledger(), GATE)
+    assert str(finding) == (
+        "SP19 note: order-7 #5 is the first that is kept, so nobody can tell whether people"
+        " answered what the run asked before it. Look for it in a copy from before. Keep the"
+        " checkpoints that people were asked about."
+    )
 
 
 def test_a_record_before_the_first_is_not_taken_for_a_pruned_one(desk: Desk) -> None:
@@ -579,19 +729,38 @@ def test_a_public_key_in_the_storage_folder_is_an_error(folder: Path) -> None:
     assert "is inside the storage folder." in finding.what
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o666])
 @pytest.mark.parametrize("place", ["people/secret", "keys/dana"])
-def test_an_approvers_secret_on_the_workers_machine_is_an_error(folder: Path, place: str) -> None:
+def test_an_approvers_secret_on_the_workers_machine_is_an_error(
+    folder: Path, place: str, mode: int
+) -> None:
+    """A file that is no key, because others can read it, is a secret all the same."""
     ledger, gate = at(folder)
     DANA.to_file(folder / place)
     ERIN.to_file(folder / "keys/somebody-else")
     (folder / "keys/broken").write_text("safepoint-key/1 nonsense")
     (folder / "keys/folder").mkdir()
+    (folder / place).chmod(mode)
     (finding,) = check_approvals(ledger, gate)
     assert str(finding) == (
         f"SP19 error: The secret key of dana is here, in {folder / place}, so whoever runs here"
         " could approve in their name. Let them make a new key where nobody else is, send its"
         f" public half, and revoke this one: Approvers(..., revoked=['{DANA.id}'])."
     )
+
+
+def test_an_approvers_secret_that_is_linked_or_inside_another_file_is_an_error(
+    folder: Path,
+) -> None:
+    ledger, gate = at(folder)
+    (folder / "away").mkdir(mode=0o700)
+    DANA.to_file(folder / "away/dana")
+    (folder / "keys/link").symlink_to(folder / "away/dana")
+    text = (folder / "away/dana").read_text()
+    (folder / "keys/notes").write_text(f"# for the worker\nKEY={text}KEY={text}")
+    (folder / "keys/pipe").symlink_to(folder / "nowhere")
+    found = check_approvals(ledger, gate)
+    assert [Path(finding.where).name for finding in found] == ["link", "notes"]
 
 
 # Tools
@@ -695,6 +864,31 @@ def test_a_wider_tool_set_whose_source_is_not_there_is_an_error(desk: Desk) -> N
     record = resumed(desk, [], reasons=["tools-added"], sequence=7)
     desk.write("order-7", tools=[BANK, MAIL], resumed=record)
     assert "did not go through the gate: mail." in tools_said(desk)[0]
+
+
+def test_more_tools_than_a_question_can_hold_are_an_error_of_one_line(desk: Desk) -> None:
+    desk.workflow().begin(desk.ledger(), thread="order-7")
+    many = [Tool(f"tool-{number:03}") for number in range(300)]
+    careless = Gate(Policy({Reason.TOOLS_ADDED: 0}), GATE.approvers)
+    wider(desk, BANK, *many, gate=careless).rehydrate(desk.ledger(), "order-7")
+    (line,) = tools_said(desk)
+    assert line.startswith("error: order-7 #2 was resumed from #1. The tool tool-000 is new. ")
+    assert line.endswith(
+        " The tool tool-009 is new. And 290 more like these. It needed 1 to approve it, and 0 did."
+    )
+    assert said(desk, careless) == []
+
+
+def test_what_could_not_have_been_resumed_breaks_the_rule_of_tools_too(desk: Desk) -> None:
+    """A refusal while looking is a finding, and not nothing."""
+    desk.workflow().begin(desk.ledger(), thread="order-7")
+    last = desk.ledger().latest("order-7")
+    made = Workflow("invoice", [_step], tools=[BANK, MAIL]).tools
+    payload = {**last.state, "tools": made.described, "resumed": resumed(desk, [], reasons=[])}
+    desk.ledger().save("order-7", payload, app="other@1", tools=made.digest)
+    (line,) = tools_said(desk)
+    assert line.startswith("error: order-7 #2 could not have been resumed. order-7 #1 was not")
+    assert said(desk) == [line]
 
 
 def test_a_store_whose_runs_have_no_tools_is_told(desk: Desk) -> None:

@@ -7,7 +7,9 @@ import pickle
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,10 @@ from safepoint.audit import check_anchor, check_keys, check_records
 from safepoint.audit.__main__ import main
 from safepoint.audit.command import keyring_of
 from safepoint.audit.stored import StoredFolder
+from safepoint.defaults import default_locations
+from safepoint.header import Place
 from safepoint.journal import Event
+from safepoint.seal import seal
 
 
 @dataclass
@@ -462,13 +467,42 @@ def test_what_stops_it_half_way_comes_after_what_it_found(
     deployed.state.chmod(0o750)
     monkeypatch.setattr(StoredFolder, "threads", gone)
     code, lines, err = out(deployed.sealed)
-    assert (code, rules(lines)) == (2, ["SP01 warning:"])
+    assert (code, rules(lines)) == (2, ["SP01 warning:", "SP07 warning:"])
     assert err == [
         (
             "The storage could not list the threads: it raised ConnectionError. See the error it"
             " came from, and make the storage raise errors of safepoint.errors."
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("check", "name"),
+    [
+        ("check_location", "the location"),
+        ("check_pickles", "pickles"),
+        ("check_keys", "keys"),
+        ("check_records", "records"),
+        ("check_resumptions", "resumptions"),
+        ("check_ownership", "owners"),
+    ],
+)
+def test_a_check_that_fails_is_said_and_the_others_are_made(
+    deployed: Deployed, out: Any, monkeypatch: pytest.MonkeyPatch, check: str, name: str
+) -> None:
+    """Whoever writes a record that one of them stumbles upon must not silence them all."""
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise OverflowError
+
+    (deployed.state / "deep.json").write_bytes(b"[" * 500)
+    (deployed.key.parent / "key2").write_bytes(b"")
+    whole = out(deployed.anchored)[1]
+    monkeypatch.setattr(f"safepoint.audit.__main__.{check}", fails)
+    code, lines, err = out(deployed.anchored)
+    assert (code, err) == (2, [f"The check of {name} failed: OverflowError. Report it."])
+    assert set(lines) <= set(whole)
+    assert {"SP11 error:", "SP15 note:"} <= set(rules(lines))
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(deployed: Deployed) -> None:
@@ -574,6 +608,8 @@ def test_a_journal_is_verified_with_its_key_and_its_anchor(deployed: Deployed, o
     code, lines, err = out([*deployed.sealed, *options])
     assert code == 1
     assert any(line.startswith("SP20 warning: The journal ") for line in lines)
+    code, lines, err = out([*deployed.sealed, *options, "--journal-name", "other"])
+    assert any(line.startswith("SP20 error: ") for line in lines)
     file = journal.path / "journal.000001.jsonl"
     file.write_bytes(file.read_bytes().replace(b"ana", b"bob", 1))
     code, lines, err = out([*deployed.sealed, *options, "--journal-anchor", str(ends.path)])
@@ -581,9 +617,9 @@ def test_a_journal_is_verified_with_its_key_and_its_anchor(deployed: Deployed, o
     assert any(line.startswith("SP20 error: The first line in ") for line in lines)
 
 
-def test_an_approval_that_nobody_signed_is_found(deployed: Deployed, out: Any) -> None:
-    dana, stranger = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")
-    dana.public.to_file(deployed.key.parent / "dana.key")
+@pytest.fixture
+def paying(deployed: Deployed) -> Callable[[str, SigningKey], None]:
+    """Let dana, by the key that is given, approve a run that asks."""
 
     def ask(state: dict[str, Any]) -> Ask:
         return Ask("pay", {"amount": 42})
@@ -601,16 +637,95 @@ def test_an_approval_that_nobody_signed_is_found(deployed: Deployed, out: Any) -
         anchor=FileAnchor(deployed.apart),
         journal=InMemoryJournal(),
     )
-    for thread, key in (("order-8", dana), ("order-9", stranger)):
+
+    def run(thread: str, key: SigningKey) -> None:
         gate = Gate(approvers=Approvers({"dana": key.public}))
         workflow = Workflow("pay", [ask, pay, after], gate=gate)
         question = workflow.start(ledger, thread=thread).question
         assert question is not None
         workflow.resume(ledger, thread, approvals=[Approver("dana", key).approve(question)])
-    code, lines, _ = out([*deployed.anchored, "--approver", f"dana={deployed.key.parent}/dana.key"])
+
+    return run
+
+
+def public(deployed: Deployed, name: str, key: SigningKey) -> str:
+    """Return what to write for an approver."""
+    file = deployed.key.parent / f"{name}-{key.id}"
+    key.public.to_file(file)
+    return f"{name}={file}"
+
+
+def test_an_approval_that_nobody_signed_is_found(deployed: Deployed, out: Any, paying: Any) -> None:
+    dana, stranger = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")
+    for thread, key in (("order-8", dana), ("order-9", stranger)):
+        paying(thread, key)
+    code, lines, _ = out([*deployed.anchored, "--approver", public(deployed, "dana", dana)])
     assert code == 1
     assert {line[:11] for line in lines if "order-9" in line} == {"SP19 error:"}
     assert not [line for line in lines if "order-8" in line and "error" in line]
+
+
+def test_what_needed_more_people_is_found(deployed: Deployed, out: Any, paying: Any) -> None:
+    dana, erin = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")
+    paying("order-8", dana)
+    people = [public(deployed, "dana", dana), public(deployed, "erin", erin)]
+    options = [*deployed.anchored, "--approver", people[0], "--approver", people[1]]
+    assert not [line for line in out(options)[1] if "order-8" in line]
+    code, lines, _ = out([*options, "--people", "2"])
+    (line,) = [line for line in lines if "order-8" in line]
+    assert code == 1
+    assert line.startswith("SP19 warning: order-8 #3 was resumed from #2. ")
+    assert "It needed 2 to approve it, and 1 did." in line
+    code, _, err = out([*options, "--people", "3"])
+    assert (code, len(err)) == (2, 1)
+    assert err[0].startswith("The number of approvers is 2, and the policy wants 3 for asked.")
+
+
+def test_what_a_revoked_key_approved_is_a_warning(
+    deployed: Deployed, out: Any, paying: Any
+) -> None:
+    old, new = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")
+    paying("order-8", old)
+    options = [*deployed.anchored, "--approver", public(deployed, "dana", new)]
+    assert any(line.startswith("SP19 error: order-8 #3 ") for line in out(options)[1])
+    code, lines, _ = out([*options, "--revoked-approver", public(deployed, "dana", old)])
+    (line,) = [line for line in lines if "order-8" in line]
+    assert code == 1
+    assert line.startswith(
+        f"SP19 warning: order-8 #3 goes on from an approval by key {old.id} of dana, which was"
+        " revoked."
+    )
+    code, _, err = out([*options, "--revoked-approver", "dana"])
+    assert (code, err) == (
+        2,
+        ["'dana' does not say whose key it is. Write --revoked-approver dana=dana.key"],
+    )
+
+
+def test_a_record_of_the_first_day_there_is_does_not_end_the_audit(
+    deployed: Deployed, out: Any, paying: Any
+) -> None:
+    """The thief of the writer's key dates a record so that a subtraction fails."""
+    dana = SigningKey.generate("ed25519")
+    paying("order-8", dana)
+    ledger = deployed.ledger
+    told = ledger.load("order-8", 3)
+    for sequence in (4, 5, 3):
+        (deployed.state / f"order-8/{sequence:010d}.checkpoint").unlink(missing_ok=True)
+    record, _ = seal(
+        ledger.codec.encode(told.state),
+        Place("invoices", "order-8", 3),
+        ledger.keys.signing,
+        created=datetime(1, 1, 1, tzinfo=UTC),
+        previous=told.previous,
+        app=told.app,
+    )
+    FileCheckpointStorage(deployed.state).append("order-8", 3, record)
+    code, lines, err = out([*deployed.sealed, "--approver", public(deployed, "dana", dana)])
+    assert (code, err) == (1, [])
+    (line,) = [line for line in lines if line.startswith("SP19")]
+    assert line.startswith("SP19 warning: order-8 #3 goes on from an approval outside of its time.")
+    assert "and it is only 0001-01-01T00:00:00.000000Z" in line
 
 
 def test_a_thread_of_another_version_is_told(deployed: Deployed, out: Any) -> None:
@@ -627,6 +742,9 @@ def test_a_thread_of_another_version_is_told(deployed: Deployed, out: Any) -> No
         (["--approver", "dana=x"], "--approver and --app need --key and --store"),
         (["--journal", "x"], "--journal and --journal-key belong together"),
         (["--journal-anchor", "x"], "--journal-anchor needs --journal"),
+        (["--journal-name", "x"], "--journal-name needs --journal"),
+        (["--people", "2"], "--people and --revoked-approver need --approver"),
+        (["--revoked-approver", "a=b"], "--people and --revoked-approver need --approver"),
     ],
 )
 def test_options_that_belong_together(
@@ -636,6 +754,31 @@ def test_options_that_belong_together(
         main([str(deployed.state), *options])
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_nobody_is_not_enough_people(
+    deployed: Deployed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([*deployed.sealed, "--approver", "dana=x", "--people", "0"])
+    assert "--people must be 1 or more" in capsys.readouterr().err
+
+
+def test_the_journal_of_default_locations_has_the_name_of_its_store(
+    tmp_path: Path, out: Any
+) -> None:
+    places = default_locations("invoices", service=False, environ={"HOME": str(tmp_path)})
+    places.ledger(create=True).save("order-7", {})
+    options = [
+        str(places.storage),
+        *("--journal", str(places.journal)),
+        *("--journal-key", str(places.journal_key)),
+        *("--journal-anchor", str(places.journal_anchor)),
+    ]
+    assert "SP20 error:" in rules(out(options)[1])
+    assert "SP20 error:" not in rules(out([*options, "--journal-name", "invoices"])[1])
+    code, _, err = out([*options, "--journal-name", "../x"])
+    assert (code, len(err)) == (2, 1)
 
 
 def test_an_approver_without_a_file_is_told(deployed: Deployed, out: Any) -> None:

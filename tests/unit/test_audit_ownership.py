@@ -64,3 +64,41 @@ def test_the_audit_owns_nothing(ledger: Ledger, tmp_path: Path) -> None:
     ledger.save("order-7", {})
     with pytest.raises(ConfigurationError, match="An audit changes nothing"):
         StoredFolder(tmp_path / "state").acquire("order-7", "worker-1", 60)
+
+
+def test_a_lease_that_no_storage_gives_is_an_error(ledger: Ledger, tmp_path: Path) -> None:
+    """It would block the thread for ever."""
+    ledger.own("order-7", "worker-1")
+    ledger.save("order-7", {})
+    lease = tmp_path / "state/order-7/lease"
+    lease.write_text("safepoint-lease/1 5 mally 9999-12-31T23:59:59.999999Z\n")
+    [line] = found(tmp_path / "state")
+    assert line == (
+        "SP07 error: Worker 'mally' owns thread 'order-7' until 9999-12-31T23:59:59.999999Z, and no"
+        " lease lasts longer than 24 hours. Somebody edited it, or the clock of that worker is"
+        " wrong. Find out, then own the thread under that worker's name and release it."
+    )
+
+
+@pytest.mark.parametrize(("hours", "lines"), [(24, 0), (25, 0), (26, 1)])
+def test_clocks_may_differ_by_an_hour(
+    ledger: Ledger, tmp_path: Path, hours: int, lines: int
+) -> None:
+    ledger.own("order-7", "worker-1")
+    ledger.save("order-7", {})
+    lease = StoredFolder(tmp_path / "state").lease("order-7")
+    assert lease is not None
+    assert len(found(tmp_path / "state", lease.expires - timedelta(hours=hours))) == lines
+
+
+def test_the_last_token_there_is_is_an_error(ledger: Ledger, tmp_path: Path) -> None:
+    with ledger.own("order-7", "worker-1"):
+        ledger.save("order-7", {})
+    lease = tmp_path / "state/order-7/lease"
+    lease.write_text("safepoint-lease/1 999999999999999999 - -\n")
+    assert found(tmp_path / "state") == [
+        (
+            "SP07 error: Thread 'order-7' has handed out its last token, so no worker can own it"
+            " any more. Somebody edited its lease. Go on in a new thread."
+        )
+    ]

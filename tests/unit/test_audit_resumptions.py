@@ -24,6 +24,7 @@ from safepoint import (
     Migration,
     Policy,
     Reason,
+    ResumeRefused,
     SigningKey,
     Tool,
     Workflow,
@@ -215,9 +216,10 @@ def test_a_denied_way_back_is_none(desk: Desk) -> None:
     question = desk.workflow().question(desk.ledger(), "order-7", 1)
     assert question is not None
     no = Approver("dana", PEOPLE["dana"]).deny(question)
-    assert desk.workflow().resume(desk.ledger(), "order-7", 1, approvals=[no]).denied
+    with pytest.raises(ResumeRefused):
+        desk.workflow().resume(desk.ledger(), "order-7", 1, approvals=[no])
+    assert desk.ledger().latest("order-7").sequence == 3
     assert desk.resumptions() == []
-    assert desk.versions("invoice@2") == []
 
 
 def test_steps_that_are_no_longer_done_without_a_record_of_a_resumption_are_an_error(
@@ -232,6 +234,90 @@ def test_steps_that_are_no_longer_done_without_a_record_of_a_resumption_are_an_e
     ]
 
 
+def test_a_record_in_between_that_is_no_workflows_hides_no_way_back(desk: Desk) -> None:
+    first = desk.ledger().load("order-7", 1)
+    desk.ledger().save("order-7", {"text": "in between"}, app="invoice@1")
+    desk.ledger().save("order-7", first.state, app="invoice@1")
+    assert desk.resumptions() == [
+        (
+            "SP16 error: order-7 #5 does not go on from #4, and no record says who resumed it. Find"
+            " out what wrote it: a workflow of this package would have said so."
+        )
+    ]
+
+
+def test_a_record_in_between_that_is_no_workflows_hides_no_denial(desk: Desk) -> None:
+    state = desk.ledger().latest("order-7").state
+    desk.write(denied="no")
+    desk.ledger().save("order-7", {"text": "in between"}, app="invoice@1")
+    desk.ledger().save("order-7", state, app="invoice@1")
+    assert desk.resumptions()[-1] == (
+        f"SP16 error: order-7 #6 goes on, and somebody denied that at #4. {REPLACE}"
+    )
+
+
+def test_a_way_back_from_a_record_that_is_no_workflows_can_be_approved(desk: Desk) -> None:
+    desk.ledger().save("order-7", {"text": "by mistake"}, app="invoice@1")
+    desk.go_back(3)
+    assert desk.resumptions() == [
+        f"SP16 note: order-7 #5 went back from #4 to #3, approved by dana. {MEANT}"
+    ]
+
+
+def test_steps_that_left_no_record_are_an_error(desk: Desk) -> None:
+    desk.write(done=["fetch", "pay", "tell"])
+    assert desk.resumptions() == []
+    desk.write(done=["fetch", "pay", "tell", "refund", "pay"])
+    assert desk.resumptions() == [
+        (
+            "SP16 error: order-7 #5 is 2 steps after #4, and each leaves a record. Find out what"
+            " wrote it: a workflow of this package would have said so."
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("app", "done", "more", "is_error"),
+    [
+        ("invoice@1", ["fetch", "pay"], {}, False),
+        ("invoice@1", ["fetch"], {}, True),
+        ("invoice@1", ["fetch", "pay", "tell"], {}, True),
+        ("invoice@1", ["pay", "fetch"], {}, True),
+        ("invoice@1", ["fetch", "pay"], {"asked": {"action": "pay", "arguments": {}}}, True),
+        ("invoice@2", ["load"], {}, False),
+        ("invoice@2", ["fetch", "pay", "tell"], {}, True),
+        ("invoice@2", ["fetch"], {"denied": "no"}, True),
+    ],
+)
+def test_a_resumption_that_says_that_other_steps_are_done_is_an_error(
+    desk: Desk, app: str, done: list[str], more: State, *, is_error: bool
+) -> None:
+    """No step runs between the two. Another version may know fewer, by other names."""
+    newest = desk.ledger().latest("order-7")
+    told = {"app": "invoice@1", "digest": newest.digest, "reasons": ["version-changed"]}
+    desk.write(app, done=done, resumed={**told, "sequence": 3, "statements": []}, **more)
+    assert (
+        desk.resumptions()
+        == [
+            (
+                "SP16 error: order-7 #4 says that it was resumed from #3, and other steps are done"
+                f" there. {REPLACE}"
+            )
+        ]
+        * is_error
+    )
+
+
+def test_a_resumption_of_what_no_workflow_wrote_is_an_error(desk: Desk) -> None:
+    state = desk.ledger().latest("order-7").state
+    junk = desk.ledger().save("order-7", {"text": "in between"}, app="invoice@1")
+    told = {"app": "invoice@1", "digest": junk.digest, "reasons": [], "sequence": 4}
+    resumed = {**told, "statements": []}
+    desk.ledger().save("order-7", {**state, "resumed": resumed}, app="invoice@1")
+    (line,) = desk.resumptions()
+    assert line.startswith("SP16 error: order-7 #5 says that it was resumed from #4, and other")
+
+
 @pytest.mark.parametrize("resumed", [False, True])
 def test_a_run_that_goes_on_after_a_denial_is_an_error(desk: Desk, *, resumed: bool) -> None:
     desk.write(denied="no")
@@ -242,7 +328,11 @@ def test_a_run_that_goes_on_after_a_denial_is_an_error(desk: Desk, *, resumed: b
         state["resumed"] = {**told, "statements": []}
     desk.ledger().save("order-7", state, app="invoice@1")
     assert desk.resumptions() == [
-        f"SP16 error: order-7 #5 goes on, and somebody denied that at #4. {REPLACE}"
+        (
+            "SP16 error: order-7 #4 does not go on from #3, and no record says who resumed it. Find"
+            " out what wrote it: a workflow of this package would have said so."
+        ),
+        f"SP16 error: order-7 #5 goes on, and somebody denied that at #4. {REPLACE}",
     ]
 
 
@@ -343,8 +433,14 @@ def test_no_type_of_yours_is_needed(desk: Desk) -> None:
         return Ask("pay", {"amount": Decimal(42)}, {"secret": Secret(42)})
 
     storage = InMemoryCheckpointStorage()
-    typed = Ledger(storage, store="invoices", keys=Keyring(KEY), codec=Codec([Secret]))
-    Workflow("invoice", [ask], version="1").start(typed, thread="order-8")
+    typed = Ledger(
+        storage,
+        store="invoices",
+        keys=Keyring(KEY),
+        codec=Codec([Secret]),
+        journal=InMemoryJournal(),
+    )
+    Workflow("invoice", [ask], version="1", gate=GATE).start(typed, thread="order-8")
     plain = Ledger(storage, store="invoices", keys=Keyring(KEY))
     assert check_resumptions(plain) == []
     (finding,) = check_versions(plain, "invoice@2")

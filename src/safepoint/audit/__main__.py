@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from safepoint.anchor import FileAnchor
@@ -24,6 +24,7 @@ from safepoint.audit.ownership import check_ownership
 from safepoint.audit.pickles import check_pickles
 from safepoint.audit.records import check_records
 from safepoint.audit.resumptions import check_resumptions
+from safepoint.audit.seen import Check, Seen
 from safepoint.audit.stored import StoredFolder
 from safepoint.audit.tools import check_tools
 from safepoint.audit.unsealed import unsealed
@@ -40,23 +41,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print one line per finding.
 
     Returns:
-        0 if there is nothing to mend, 1 if there is an error or a warning, 2 if the path cannot
-        be looked at.
+        0 if there is nothing to mend, 1 if there is an error or a warning, 2 if the path, or a part
+        of what is there, cannot be looked at.
     """
     options = options_of(arguments)
-    findings: dict[str, Finding] = {}
-    stopped = None
+    seen = Seen()
+    keys: Keyring | None = None
     try:
         keys = keyring_of(options.key, options.revoked) if options.key or options.revoked else None
         anchor = None if options.anchor is None else FileAnchor(options.anchor)
-        options.gate = gate_of(options.approver) if options.approver else None
-        for finding in _look(options, keys, anchor):
-            # Two rules may speak of one thing in the same words. The first is enough to mend it.
-            findings.setdefault(finding.what, finding)
+        options.gate = None
+        if options.approver:
+            gone, people = options.revoked_approver, options.people
+            options.gate = gate_of(options.approver, revoked=gone, people=people)
+        for part, name in (("store", options.store), ("journal", options.journal_name)):
+            if name is not None:
+                check_name(part, name)
+        _look(seen, options, keys, anchor)
     except CheckpointError as error:
-        stopped = error
-    lines = [str(finding) for finding in findings.values()]
-    if not lines and stopped is None:
+        seen.failures[str(error)] = None
+    lines = [str(finding) for finding in seen.findings.values()]
+    if not lines and not seen.failures:
         rest = ""
         if keys is None:
             rest = " (records not verified: give --key and --store)"
@@ -64,38 +69,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rest = " (a rollback would not show: give --anchor)"
         lines = [f"No findings: {shell(options.path)}{rest}"]
     _print(lines)
-    if stopped is not None:
-        print(stopped, file=sys.stderr)
+    for failure in seen.failures:
+        print(failure, file=sys.stderr)
+    if seen.failures:
         return 2
-    return int(any(finding.severity != "note" for finding in findings.values()))
+    return int(any(finding.severity != "note" for finding in seen.findings.values()))
 
 
 def _look(
-    options: argparse.Namespace, keys: Keyring | None, anchor: FileAnchor | None
-) -> Iterator[Finding]:
+    seen: Seen, options: argparse.Namespace, keys: Keyring | None, anchor: FileAnchor | None
+) -> None:
     path = options.path
-    if options.store is not None:
-        check_name("store", options.store)
-    yield from check_location(path)
-    if not Path(path).is_dir():
+    seen.add("the location", lambda: check_location(path))
+    if not os.path.isdir(path):  # noqa: PTH112  that of Path may raise
         return
-    yield from unsealed(path)
-    yield from check_pickles(path)
-    yield from check_formats(path)
-    yield from check_bounds(path)
-    yield from check_append_only(path)
-    yield from keys_inside(path, keys)
+    seen.add("what is sealed", lambda: unsealed(path))
+    seen.add("pickles", lambda: check_pickles(path))
+    seen.add("formats", lambda: check_formats(path))
+    seen.add("bounds", lambda: check_bounds(path))
+    seen.add("what may change", lambda: check_append_only(path))
+    seen.add("keys in the storage", lambda: keys_inside(path, keys))
     if keys is not None:
-        yield from _verified(options, keys, anchor)
+        _verify(seen, options, keys, anchor)
     # That no worker ever owned a thread is how it is for whoever runs one worker.
-    yield from (each for each in check_ownership(path) if each.severity != "note")
+    seen.add("owners", lambda: [each for each in check_ownership(path) if each.severity != "note"])
     if options.journal is not None:
-        yield from _journal(options)
+        _look_at_journal(seen, options)
 
 
-def _verified(
-    options: argparse.Namespace, keys: Keyring, anchor: FileAnchor | None
-) -> Iterator[Finding]:
+def _verify(
+    seen: Seen, options: argparse.Namespace, keys: Keyring, anchor: FileAnchor | None
+) -> None:
     path = options.path
     try:
         ledger = Ledger(
@@ -105,45 +109,54 @@ def _verified(
             anchor=anchor,
             anchor_every=options.anchor_every,
         )
-        yield from check_keys(keys, ledger=ledger)
-        with Bar("Verifying") as bar:
-            yield from check_records(ledger, progress=bar)
-        if anchor is not None:
-            yield from check_anchor(ledger)
-        # What does not verify was said above.
-        yield from (each for each in _resumed(ledger, options) if each.do != SEE_RECORDS)
     except ConfigurationError as refusal:
-        yield Finding("SP15", "error", refusal.what, refusal.do, path)
-        yield _not_verified(path)
+        found = Finding("SP15", "error", refusal.what, refusal.do, path)
+        seen.add("the store", lambda: [found, _not_verified(path)])
+        return
     except (UnsafeLocation, KeyRefused):
-        yield _not_verified(path)  # which of the checks above has said why
+        seen.add("the store", lambda: [_not_verified(path)])  # a check above has said why
+        return
+    seen.add("keys", lambda: check_keys(keys, ledger=ledger))
+    with Bar("Verifying") as bar:
+        seen.add("records", lambda: check_records(ledger, progress=bar))
+    if anchor is not None:
+        seen.add("the anchor", lambda: check_anchor(ledger))
+    gate = options.gate
+    resumed: dict[str, Check] = {
+        "versions": lambda: check_versions(ledger, *options.app),
+        "resumptions": lambda: check_resumptions(ledger, gate),
+    }
+    if gate is not None:
+        resumed["tools"] = lambda: check_tools(ledger, gate)
+        resumed["approvals"] = lambda: check_approvals(ledger, gate)
+    for name, check in resumed.items():
+        seen.add(name, check, unless=SEE_RECORDS)  # what does not verify was said above
 
 
-def _resumed(ledger: Ledger, options: argparse.Namespace) -> Iterator[Finding]:
-    yield from check_versions(ledger, *options.app)
-    yield from check_resumptions(ledger, options.gate)
-    if options.gate is not None:
-        yield from check_tools(ledger, options.gate)
-        yield from check_approvals(ledger, options.gate)
-
-
-def _journal(options: argparse.Namespace) -> Iterator[Finding]:
+def _look_at_journal(seen: Seen, options: argparse.Namespace) -> None:
     ends = options.journal_anchor
     with Bar("Verifying the journal") as bar:
-        yield from check_journal(
-            options.journal,
-            keyring_of(options.journal_key),
-            anchor=None if ends is None else FileAnchor(ends),
-            storage=options.path,
-            progress=bar,
+        seen.add(
+            "the journal",
+            lambda: check_journal(
+                options.journal,
+                keyring_of(options.journal_key),
+                name=options.journal_name or "journal",
+                anchor=None if ends is None else FileAnchor(ends),
+                storage=options.path,
+                progress=bar,
+            ),
         )
     keys = [Path(file).parent for file in options.key[:1]]
-    yield from check_places(
-        options.path,
-        keys=keys[0] if keys else None,
-        anchor=options.anchor,
-        journal=options.journal,
-        journal_anchor=ends,
+    seen.add(
+        "places",
+        lambda: check_places(
+            options.path,
+            keys=keys[0] if keys else None,
+            anchor=options.anchor,
+            journal=options.journal,
+            journal_anchor=ends,
+        ),
     )
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from safepoint._workflow.payload import Payload
+from safepoint.approval import Question
 from safepoint.audit.approvers import approvers_apart
 from safepoint.audit.finding import Finding, Severity, shortened
-from safepoint.audit.replay import Link, links
+from safepoint.audit.replay import Entry, Link, links
 from safepoint.audit.statements import FORGED, Judges, Statement, impossible, outside
 from safepoint.audit.steps import is_same
 from safepoint.errors import CheckpointError
@@ -30,6 +31,7 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
         Ask,
         Gate,
         InMemoryCheckpointStorage,
+        InMemoryJournal,
         Keyring,
         Ledger,
         SigningKey,
@@ -43,8 +45,8 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
 
 
     gate = Gate(approvers=Approvers({"dana": SigningKey.generate("ed25519").public}))
-    keys = Keyring(SigningKey.generate())
-    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys)
+    keys, journal = Keyring(SigningKey.generate()), InMemoryJournal()
+    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, journal=journal)
     Workflow("invoice", [ask], gate=gate).start(ledger, thread="order-7")
     print(check_approvals(ledger, gate))
     #> []
@@ -58,11 +60,12 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
         gate: the gate of your workflow: the policy, and the people.
 
     Returns:
-        Under SP19, an error for each record that goes on without an answer, that carries an
-        approval which nobody of these people signed, or for something else, or which was used
-        before; for an approver's key that is on the ring, in the storage, or here as a secret; a
-        warning for one by fewer people than the policy asks for, outside of its time by the
-        record's own, or by a key that was revoked since; a note for what was pruned.
+        Under SP19, an error for each run that nothing began, and for each record that goes on
+        without an answer, that carries an approval which nobody of these people signed, or for
+        something else, or which was used before, or that it was not resumed with; for an approver's
+        key that is on the ring, in the storage, or here as a secret; a warning for one by fewer
+        people than the policy asks for, outside of its time by the record's own, or by a key that
+        was revoked since; a note for what was pruned.
 
     Raises:
         ConfigurationError: `gate` is no gate.
@@ -94,7 +97,7 @@ def _error(link: Link, what: str, do: str = FORGED, severity: Severity = "error"
 
 
 def _stepped(link: Link) -> Iterator[Finding]:
-    """Look at a record that a step left. It may ask; what was answered, a resumption alone keeps."""
+    """Look at a record that a step left. It may ask; the answer is in a resumption alone."""
     entry, before, payload = link.entry, link.before, link.entry.payload
     if before is not None and is_same(payload, before.payload):
         before = None  # Run.capture saved what the run waits for, or how it ended, once more
@@ -128,35 +131,41 @@ def _passed(payload: Payload) -> tuple[str, ...]:
 def _pruned(link: Link, judges: Judges) -> Iterator[Finding]:
     """Look at as much as can be seen when the checkpoint that was resumed is gone."""
     entry, resumed = link.entry, link.resumed
-    place = entry.checkpoint
-    follows = None if place.previous is None else Head(place.sequence - 1, place.previous)
-    here = (place.store, place.thread, follows, place.app, entry.payload.tools.digest)
-    asked = False
+    if resumed is None:
+        return
+    genuine, asked = True, False
     for statement in judges.statements(link, None):
         approval = statement.approval
-        question = None if approval is None else approval.question
-        if question is None:
+        if approval is None:
+            genuine = False
             yield _refused(link, statement.why)
-        elif here != (
-            question.store,
-            question.thread,
-            question.head,
-            question.app,
-            question.tools,
-        ):
+        elif not _is_here(entry, approval.question):
+            genuine = False
             yield _error(link, f"{entry} goes on from an approval of something else.")
-        elif Reason.ASKED in question.reasons:
-            asked = asked or (approval is not None and approval.verdict == "approved")
-    if resumed is not None:
-        if entry.payload.approved != (resumed.statements if asked else ()):
-            yield _error(link, _OTHER.format(entry))
-        yield _error(
-            link,
-            f"{entry} was resumed from #{resumed.sequence}, which was pruned, so nobody can tell"
-            " who had to approve it.",
-            _COPY,
-            "note",
-        )
+        elif approval.verdict == "approved" and Reason.ASKED in approval.question.reasons:
+            asked = True
+    if genuine and entry.payload.approved != (resumed.statements if asked else ()):
+        yield _error(link, _OTHER.format(entry))
+    yield _error(
+        link,
+        f"{entry} was resumed from #{resumed.sequence}, which was pruned, so nobody can tell who"
+        " had to approve it.",
+        _COPY,
+        "note",
+    )
+
+
+def _is_here(entry: Entry, question: Question) -> bool:
+    """Tell whether people were asked about the end that a record follows, and to go on as it."""
+    place = entry.checkpoint
+    follows = None if place.previous is None else Head(place.sequence - 1, place.previous)
+    return (place.store, place.thread, follows, place.app, entry.payload.tools.digest) == (
+        question.store,
+        question.thread,
+        question.head,
+        question.app,
+        question.tools,
+    )
 
 
 def _resumed(link: Link, judges: Judges, spent: dict[str, str]) -> Iterator[Finding]:

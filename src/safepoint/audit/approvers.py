@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from safepoint.audit.files import content
 from safepoint.audit.finding import Finding
 from safepoint.errors import KeyRefused, shell
 from safepoint.keys import SigningKey, VerifyingKey
+from safepoint.keys.algorithms import ED25519
 from safepoint.keys.files import SECRET
 from safepoint.ledger import Ledger
+
+_LONGEST: Final = 64 * 1024
+_SEED: Final = re.compile(
+    re.escape(SECRET.magic + b" " + ED25519.encode()) + rb"[ \t]+([A-Za-z0-9+/]{43}=)"
+)
 
 
 def approvers_apart(
@@ -74,16 +83,26 @@ def _secrets(folder: Path, names: dict[str, str]) -> Iterator[Finding]:
     except OSError:
         return
     for file in files:
-        try:
-            begins = content(str(file), len(SECRET.magic))
-            key = SigningKey.from_file(file) if begins and begins[0] == SECRET.magic else None
-        except (OSError, KeyRefused):
-            continue
-        if key is not None and key.id in names:
-            yield _error(
-                f"The secret key of {names[key.id]} is here, in {shell(str(file))}, so whoever"
-                " runs here could approve in their name.",
-                "Let them make a new key where nobody else is, send its public half, and revoke"
-                f" this one: Approvers(..., revoked=[{key.id!r}]).",
-                str(file),
-            )
+        for key in dict.fromkeys(_ids(file)):
+            if key in names:
+                yield _error(
+                    f"The secret key of {names[key]} is here, in {shell(str(file))}, so whoever"
+                    " runs here could approve in their name.",
+                    "Let them make a new key where nobody else is, send its public half, and revoke"
+                    f" this one: Approvers(..., revoked=[{key!r}]).",
+                    str(file),
+                )
+
+
+def _ids(file: Path) -> Iterator[str]:
+    """Return the id of each secret key in a file.
+
+    It goes by the bytes: a file that others can read, or that is only linked here, is refused as a
+    key, and is somebody's secret all the same.
+    """
+    try:
+        found = content(os.path.realpath(file), _LONGEST)
+    except OSError:
+        return  # which nobody who runs here can read either
+    for seed in _SEED.findall(b"" if found is None else found[0]):
+        yield SigningKey(base64.b64decode(seed), ED25519).id

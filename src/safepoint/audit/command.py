@@ -10,9 +10,10 @@ from safepoint.anchor import FileAnchor
 from safepoint.approval import Approvers
 from safepoint.audit.files import content
 from safepoint.errors import ConfigurationError, quoted
-from safepoint.gate import Gate
+from safepoint.gate import Gate, Policy
 from safepoint.keys import Key, Keyring, Revoked, SigningKey, VerifyingKey
 from safepoint.keys.files import PUBLIC
+from safepoint.reasons import Reason
 
 
 class _Parser(argparse.ArgumentParser):
@@ -63,6 +64,21 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="who may approve a resume, and the file of their public key; again for each key",
     )
     parser.add_argument(
+        "--revoked-approver",
+        metavar="NAME=FILE",
+        action="append",
+        default=[],
+        help="whose public key no longer counts: what it approved is a warning, and no forgery",
+    )
+    parser.add_argument(
+        "--people",
+        metavar="N",
+        type=int,
+        default=1,
+        help="how many different people have to approve what a step asks (1); what needs an"
+        " approval for another reason, such as new tools, needs one",
+    )
+    parser.add_argument(
         "--app",
         metavar="NAME@VERSION",
         action="append",
@@ -80,7 +96,17 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--journal-anchor", metavar="PATH", help="the folder of the journal's own anchor"
     )
+    parser.add_argument(
+        "--journal-name",
+        metavar="NAME",
+        help="the journal's name (journal); that of default_locations has the name of its store",
+    )
     options = parser.parse_args(arguments)
+    _check(options, parser)
+    return options
+
+
+def _check(options: argparse.Namespace, parser: _Parser) -> None:
     if options.revoked and options.store is None:
         parser.error("--revoked needs --store")
     if bool(options.key or options.revoked) != (options.store is not None):
@@ -91,11 +117,15 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--approver and --app need --key and --store")
     if bool(options.journal_key) != (options.journal is not None):
         parser.error("--journal and --journal-key belong together")
-    if options.journal_anchor is not None and options.journal is None:
-        parser.error("--journal-anchor needs --journal")
+    for name in ("anchor", "name"):
+        if getattr(options, f"journal_{name}") is not None and options.journal is None:
+            parser.error(f"--journal-{name} needs --journal")
     if options.anchor_every < 1:
         parser.error("--anchor-every must be 1 or more")
-    return options
+    if (options.revoked_approver or options.people != 1) and not options.approver:
+        parser.error("--people and --revoked-approver need --approver")
+    if options.people < 1:
+        parser.error("--people must be 1 or more")
 
 
 def keyring_of(paths: Sequence[str], revoked: Sequence[str] = ()) -> Keyring:
@@ -122,19 +152,28 @@ def _key(path: str) -> Key:
     return SigningKey.from_file(path)
 
 
-def gate_of(named: Sequence[str]) -> Gate:
+def gate_of(named: Sequence[str], *, revoked: Sequence[str] = (), people: int = 1) -> Gate:
     """Load the public keys of those who may approve.
+
+    Args:
+        named: who, and the file of their key.
+        revoked: whose key no longer counts, and its file.
+        people: how many have to approve what a step asks.
 
     Raises:
         KeyRefused: one is no public key.
-        ConfigurationError: a name has no file.
+        ConfigurationError: a name has no file, or there are fewer people.
     """
-    people: dict[str, list[VerifyingKey]] = {}
-    for each in named:
+    keys: dict[str, list[VerifyingKey]] = {}
+    for option, each in (
+        *(("--approver", each) for each in named),
+        *(("--revoked-approver", each) for each in revoked),
+    ):
         name, equals, file = each.partition("=")
         if not equals:
             raise ConfigurationError(
-                f"{quoted(each)} does not say whose key it is.", "Write --approver dana=dana.key"
+                f"{quoted(each)} does not say whose key it is.", f"Write {option} dana=dana.key"
             )
-        people.setdefault(name, []).append(VerifyingKey.from_file(file))
-    return Gate(approvers=Approvers(people) if people else None)
+        keys.setdefault(name, []).append(VerifyingKey.from_file(file))
+    gone = [VerifyingKey.from_file(each.partition("=")[2]) for each in revoked]
+    return Gate(Policy({Reason.ASKED: people}), Approvers(keys, revoked=gone))

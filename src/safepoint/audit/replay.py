@@ -6,13 +6,11 @@ what the records hold, and never by what they say of themselves.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Any, cast
 
-from safepoint._codec.shape import check_shape
 from safepoint._ledger.view import View
 from safepoint._ledger.walk import walk
 from safepoint._workflow.ledgers import SavesAndLoads
@@ -22,17 +20,14 @@ from safepoint.approval import Question
 from safepoint.audit.finding import Finding
 from safepoint.audit.records import view_of
 from safepoint.audit.steps import begins, unbegun
-from safepoint.audit.workflows import unverified
+from safepoint.audit.workflows import unverified, without_state
 from safepoint.checkpoint import Checkpoint
-from safepoint.codec import Codec
-from safepoint.errors import AnchorError, CheckpointError, LimitExceeded, WorkflowMismatch
+from safepoint.errors import AnchorError, CheckpointError, WorkflowMismatch
 from safepoint.gate import Gate, Verdict
 from safepoint.heads import Head
 from safepoint.ledger import Ledger
 from safepoint.seal import Opened
 from safepoint.workflow import Migration, Workflow
-
-_CODEC: Final = Codec()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +170,7 @@ def _checkpoint(view: View, opened: Opened) -> Checkpoint:
         previous=header.previous,
         digest=opened.digest,
         tools=header.tools,
-        state=_without_state(view, opened.payload),
+        state=without_state(opened.payload, view.limits),
     )
 
 
@@ -183,25 +178,6 @@ def _entry(checkpoint: Checkpoint) -> Entry | None:
     try:
         return Entry(checkpoint, Payload.unpack(checkpoint))
     except WorkflowMismatch:
-        return None
-
-
-def _without_state(view: View, payload: bytes) -> Any:
-    """Return what a workflow keeps besides the state, whose types only the application knows.
-
-    Raises:
-        LimitExceeded: it is too deep, or too much.
-    """
-    try:
-        check_shape(payload, view.limits)
-        found = json.loads(payload)
-        if type(found) is not dict or type(found.get("state")) is not dict:
-            return None
-        text = json.dumps({**found, "state": {}}, sort_keys=True, separators=(",", ":"))
-        return _CODEC.decode(text.encode("ascii"))
-    except LimitExceeded:
-        raise
-    except (CheckpointError, ValueError):
         return None
 
 

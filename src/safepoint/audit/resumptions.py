@@ -38,7 +38,7 @@ def check_resumptions(ledger: Ledger, gate: Gate | None = None) -> list[Finding]
     #> []
     ledger.save("order-7", ledger.load("order-7", 1).state, app="invoice")
     print(check_resumptions(ledger)[0].what)
-    #> order-7 #3 does not go on from #2 by one step, and no record says who resumed it.
+    #> order-7 #3 does not go on from #2, and no record says who resumed it.
     ```
 
     Args:
@@ -48,8 +48,9 @@ def check_resumptions(ledger: Ledger, gate: Gate | None = None) -> list[Finding]
 
     Returns:
         Under SP16, an error for each way back that too few people approved, that carries an
-        approval which does not count, or that no record of a resumption explains, for a run that
-        nothing began, that goes on after a denial, or by more than a step at a time; a note for each other way back, which says who approved it.
+        approval which does not count, or that no record of a resumption explains, and for a run
+        that nothing began, that goes on after a denial, or by more than a step at a time; a note
+        for each other way back, which says who approved it.
 
     Raises:
         StorageError: the storage cannot be listed.
@@ -90,7 +91,7 @@ def _look(
             " record there.",
             _WRITER,
         )
-    elif resumed is not None and not _is_carried(record, resumed):
+    elif resumed is not None and not _is_carried(record):
         yield _error(
             record,
             f"{record} says that it was resumed from #{resumed.sequence}, and other steps are done"
@@ -110,10 +111,13 @@ def _on(record: Record, payload: Payload, before: Record, last: Payload) -> Iter
         where = f"#{before.sequence}"
         yield _error(record, f"{record} goes on, and somebody denied that at {where}.", _WRITER)
     elif record.resumed is None and (before.sequence != at or not goes_on(payload, last)):
+        more = len(payload.done) - len(last.done)
+        if more > 1 and payload.done[:-more] == last.done:
+            what = f"{record} is {more} steps after #{before.sequence}, and each leaves a record."
+        else:
+            what = f"{record} does not go on from #{at}, and no record says who resumed it."
         yield _error(
-            record,
-            f"{record} does not go on from #{at} by one step, and no record says who resumed it.",
-            "Find out what wrote it: a workflow of this package would have said so.",
+            record, what, "Find out what wrote it: a workflow of this package would have said so."
         )
 
 
@@ -128,7 +132,7 @@ def _is_there(record: Record, resumed: Resumed) -> bool:
     return source.digest == resumed.digest and source.header.kind == "state"
 
 
-def _is_carried(record: Record, resumed: Resumed) -> bool:
+def _is_carried(record: Record) -> bool:
     source = record.source()
     if source is None or record.payload is None:
         return True  # nobody can tell any more

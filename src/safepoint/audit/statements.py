@@ -17,6 +17,7 @@ from safepoint.keys import VerifyingKey
 from safepoint.reasons import Reason
 
 WIDER: Final = frozenset({Reason.TOOLS_ADDED, Reason.TOOL_CHANGED, Reason.PERMISSIONS_WIDENED})
+_MANY: Final = 10
 FORGED: Final = "Whoever wrote it had the writer's key. Do not resume it; replace that key."
 
 
@@ -83,7 +84,9 @@ class Judges:
     ) -> Iterator[Finding]:
         """Say whether too few people approved a resumption."""
         decision, thread = wanted.decision, link.entry.checkpoint.thread
-        shown = f"{link.entry} was resumed from {wanted.at}. {' '.join(decision.details)}"
+        details, more = decision.details[:_MANY], len(decision.details) - _MANY
+        shown = f"{link.entry} was resumed from {wanted.at}. {' '.join(details)}"
+        shown += f" And {more} more like these." if more > 0 else ""
         people = 0 if self.gate.approvers is None else self.gate.approvers.count(approvals)
         if decision.verdict is Verdict.REFUSED:
             what = f"{shown} The policy lets nobody approve that."

@@ -57,7 +57,8 @@ def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:
     Returns:
         Under SP18, an error for each record with more tools, other tools or more permissions than
         what it goes on from, that nobody approved, or that could not have been resumed at all; a
-        warning if fewer approved it than the policy asks for; a note if no run of the store says which tools it has.
+        warning if fewer approved it than the policy asks for; a note if no run of the store says
+        which tools it has.
 
     Raises:
         ConfigurationError: `gate` is no gate.

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from safepoint._codec.shape import check_shape
 from safepoint._ledger.view import View
@@ -14,11 +14,13 @@ from safepoint._ledger.walk import walk
 from safepoint._workflow.payload import Payload, Resumed
 from safepoint.audit.finding import Finding
 from safepoint.checkpoint import Checkpoint
-from safepoint.errors import LimitExceeded, NotFound, WorkflowMismatch
+from safepoint.codec import Codec
+from safepoint.errors import CheckpointError, LimitExceeded, NotFound, WorkflowMismatch
 from safepoint.ids import check_name
 from safepoint.limits import Limits
 from safepoint.seal import Opened
 
+_CODEC: Final = Codec()
 SEE_RECORDS: Final = "See what check_records says of it."
 
 
@@ -29,7 +31,7 @@ class Record:
     Attributes:
         view: where it was read.
         opened: the record.
-        payload: what a workflow kept, with its state as it is written; None if none wrote it.
+        payload: what a workflow kept, without its state; None if none wrote it.
     """
 
     view: View
@@ -103,13 +105,6 @@ def payload_of(opened: Opened, limits: Limits) -> Payload | None:
     """
     header = opened.header
     try:
-        check_shape(opened.payload, limits)
-        written = json.loads(opened.payload)
-    except LimitExceeded:
-        raise
-    except ValueError:
-        return None
-    try:
         return Payload.unpack(
             Checkpoint(
                 store=header.store,
@@ -120,8 +115,27 @@ def payload_of(opened: Opened, limits: Limits) -> Payload | None:
                 previous=header.previous,
                 digest=opened.digest,
                 tools=header.tools,
-                state=written,
+                state=without_state(opened.payload, limits),
             )
         )
     except WorkflowMismatch:
+        return None
+
+
+def without_state(payload: bytes, limits: Limits) -> Any:
+    """Return what a workflow keeps besides the state, whose types only the application knows.
+
+    Raises:
+        LimitExceeded: it is too deep, or too much.
+    """
+    try:
+        check_shape(payload, limits)
+        found = json.loads(payload)
+        if type(found) is not dict or type(found.get("state")) is not dict:
+            return None
+        text = json.dumps({**found, "state": {}}, sort_keys=True, separators=(",", ":"))
+        return _CODEC.decode(text.encode("ascii"))
+    except LimitExceeded:
+        raise
+    except (CheckpointError, ValueError):
         return None
