@@ -82,15 +82,15 @@ RESUME: Final = Drawing(
     "Pause, approve, resume: who signs what",
     "Four lanes: the journal; the worker, which holds the writer's key; the store and its "
     "anchor; and the approver, who holds another key. Pause: a step of the worker asks for a yes "
-    "to pay 42. The journal gets a line, and the question is appended as record 4, signed with "
+    "to pay 42. The journal gets a line, and the question is appended as record 2, signed with "
     "the writer's key and anchored at once. Approve: in a process of their own the approver "
     "reads the question from the store, verified, and signs with the approver's key an approval "
-    "that names the store, the thread, the digest of record 4, the reasons, the arguments and an "
+    "that names the store, the thread, the digest of record 2, the reasons, the arguments and an "
     "expiry. It travels to the worker as text. Resume: in another worker's process the gate "
-    "checks the approval. A line in the journal comes first. Then record 5, which holds the "
-    "approval, is appended right after record 4, signed with the writer's key, and anchored at "
-    "once: that append is the spend, and has one winner. Only then the next step pays, with an "
-    "idempotency key.",
+    "checks the approval. A line in the journal comes first. Then record 3, which holds the "
+    "approval, is appended right after record 2, signed with the writer's key, and anchored at "
+    "once: that append is the spend, and has one winner. Only then the next step pays, with "
+    "call.key, an idempotency key.",
     (
         Lane("journal", "signed, chained lines"),
         Lane("worker", "holds the writer's key", WRITER),
@@ -102,7 +102,7 @@ RESUME: Final = Drawing(
         Step("A step asks: pay, amount 42.", "worker"),
         Step("A line in the journal comes first.", "worker", "journal"),
         Signed(
-            "record #4",
+            "record #2",
             "the state, and what the step asks",
             "store",
             "worker",
@@ -112,8 +112,8 @@ RESUME: Final = Drawing(
         Phase("Approve", "a process of their own", "approver"),
         Step("The approver reads the question\nfrom the store, verified.", "store", "approver"),
         Signed(
-            "approval of #4",
-            "names the store, the thread,\nthe digest of #4, the reasons,\n"
+            "approval of #2",
+            "names the store, the thread,\nthe digest of #2, the reasons,\n"
             "the arguments and its expiry",
             "approver",
             "approver",
@@ -122,19 +122,19 @@ RESUME: Final = Drawing(
         Step("It travels as text, by any path.", "approver", "worker", loose=True),
         Phase("Resume", "another worker", "worker"),
         Step(
-            "The gate checks the approval:\na trusted key, this #4, these\narguments, not expired.",
+            "The gate checks the approval:\na trusted key, this #2, these\narguments, not expired.",
             "worker",
         ),
         Step("A line in the journal comes first.\nNo journal, no resume.", "worker", "journal"),
         Signed(
-            "record #5, right after #4",
+            "record #3, right after #2",
             "holds the approval. To append it\nis to spend it: one worker wins.",
             "store",
             "worker",
             "signed with the writer's key",
             anchored="anchored at once",
         ),
-        Step("Only now the next step pays,\nwith an idempotency key.", "worker"),
+        Step("Only now the next step pays,\nwith call.key, an idempotency key.", "worker"),
     ),
 )
 

@@ -4,11 +4,13 @@ Run it in an empty folder: it plays the worker and the approver. In
 production each of them has a machine, and a secret, of their own.
 """
 
-# --8<-- [start:payment]
+# --8<-- [start:all]
+import os
 from datetime import timedelta
 from pathlib import Path
 
 from safepoint import (
+    ApprovalSpent,
     Approver,
     Approvers,
     Ask,
@@ -24,26 +26,29 @@ from safepoint import (
 )
 
 
+# --8<-- [start:payment]
 def ask(state):
     order = {"payee": state["payee"], "amount": state["amount"]}
     return Ask("pay", order)
 
 
+def send(order, key):
+    """Your bank's interface. It drops a key that it has seen."""
+
+
 def pay(state, call):
-    order = call.approved.arguments  # what was signed, not the state
-    # Your bank's interface goes here: it drops a key that it has seen.
+    order = call.approved.arguments  # signed, not the state
+    send(order, call.key)
     return {"paid": order["amount"], "request": call.key}
 
 
 def payment():
-    """The same code on both machines, with dana's public half."""
     dana = VerifyingKey.from_file("people/dana.pub")
     gate = Gate(approvers=Approvers({"dana": dana}))
     return Workflow("payment", [ask, pay], version="1", gate=gate)
 
 
 def open_ledger(keys, journal=None):
-    """The same store and anchor, by whoever has which keys."""
     return Ledger(
         FileCheckpointStorage("state"),
         store="invoices",
@@ -56,10 +61,10 @@ def open_ledger(keys, journal=None):
 
 # --8<-- [start:worker]
 def for_writing():
-    writer = SigningKey.from_file("worker/writer.key")
-    notes = Keyring(SigningKey.from_file("worker/journal.key"))
-    journal = FileJournal("journal", keys=notes)
-    return open_ledger(Keyring(writer), journal)
+    writer_key = SigningKey.from_file("worker/writer.key")
+    journal_key = SigningKey.from_file("worker/journal.key")
+    journal = FileJournal("journal", keys=Keyring(journal_key))
+    return open_ledger(Keyring(writer_key), journal)
 
 
 def start(thread, **order):
@@ -67,9 +72,14 @@ def start(thread, **order):
     return payment().start(for_writing(), thread=thread, **order)
 
 
-def go_on(thread, *answers):
-    """After a crash, without answers: what is spent stays spent."""
-    return payment().resume(for_writing(), thread, approvals=answers)
+def go_on(thread, signed):
+    """Safe to run again, with the same answer."""
+    flow, ledger = payment(), for_writing()
+    with ledger.own(thread, f"worker-{os.getpid()}", seconds=60):
+        try:
+            return flow.resume(ledger, thread, approvals=[signed])
+        except ApprovalSpent:  # an earlier try came that far
+            return flow.resume(ledger, thread)
     # --8<-- [end:worker]
 
 
@@ -81,28 +91,33 @@ def question_about(thread):
     return payment().question(ledger, thread)
 
 
-def answer(question, yes):
-    dana = Approver("dana", SigningKey.from_file("dana/own.key"))
-    if not yes:
+def answer(question, word):
+    dana_key = SigningKey.from_file("dana/own.key")
+    dana = Approver("dana", dana_key)
+    if word == "yes":
+        ten_minutes = timedelta(minutes=10)
+        return dana.approve(question, lifetime=ten_minutes)
+    if word == "no":
         return dana.deny(question)
-    return dana.approve(question, lifetime=timedelta(minutes=10))
+    raise SystemExit("Nothing was signed. Type yes or no.")
     # --8<-- [end:approver]
 
 
-# --8<-- [start:set-up]
 def set_up():
-    """Once, by hand: each secret on the machine of its owner."""
-    Path("people").mkdir(mode=0o755)
+    """Each secret belongs on the machine of its owner."""
+    Path("people").mkdir(mode=0o755, exist_ok=True)
     owners = {"writer": "worker/writer.key", "dana": "dana/own.key"}
     for name, file in owners.items():
         key = SigningKey.from_file(
             file, create=True, algorithm="ed25519"
         )
-        key.public.to_file(f"people/{name}.pub")
+        public = Path("people", f"{name}.pub")
+        if not public.exists():
+            key.public.to_file(public)
     FileAnchor("anchor", create=True)
     key = SigningKey.from_file("worker/journal.key", create=True)
     FileJournal("journal", keys=Keyring(key), create=True)
-    # --8<-- [end:set-up]
+    # --8<-- [end:all]
 
 
 set_up()
@@ -111,14 +126,17 @@ print("waits for people:", run.paused)
 #> waits for people: True
 
 question = question_about("order-7")
-for line in question.described[-4:]:  # let her read every line
+for line in question.described[:4]:  # let her read every line
     print(line)
     #> action: 'pay'
     #> arguments: 2
     #> argument 'amount': 42
     #> argument 'payee': 'alice'
-signed = answer(question, yes=True)  # text: mail it, upload it
+signed = answer(question, "yes")  # text: mail it, upload it
 
 run = go_on("order-7", signed)
-print(run.state["paid"], run.state["request"])
-#> 42 invoices/order-7/2/pay
+print("denied" if run.denied else run.state["request"])
+#> invoices/order-7/2/pay
+run = go_on("order-7", signed)  # once more: nothing is paid
+print("denied" if run.denied else run.state["request"])
+#> invoices/order-7/2/pay

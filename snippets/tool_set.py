@@ -63,9 +63,11 @@ tuesday = agent([MAIL, BANK], people)  # somebody deployed a new tool
 try:
     tuesday.resume(ledger, thread="run-1")
 except ApprovalNeeded as refusal:
-    print(refusal.what)
-    #> run-1 #2 needs the approval of 2 people. The tool bank is new. The tool bank comes with the permission transfer.
     question = refusal.question
+    for line in question.details:
+        print(line)
+        #> The tool bank is new.
+        #> The tool bank comes with the permission transfer.
 
 yes = [Approver(name, keys[name]).approve(question) for name in keys]
 run = tuesday.resume(ledger, thread="run-1", approvals=yes)

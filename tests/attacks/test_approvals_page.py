@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -38,6 +39,7 @@ from safepoint import (
     Tool,
     ToolSet,
     Workflow,
+    WorkflowError,
 )
 from safepoint.audit.approvals import check_approvals
 from safepoint.audit.tools import check_tools
@@ -76,7 +78,6 @@ class Desk:
             return Ask("pay", dict(state))
 
         def pay(state: State, call: Call) -> State:
-            assert call.approved is not None
             self.paid.append(call.approved.arguments)
             return {}
 
@@ -229,17 +230,85 @@ def test_yes_written_into_the_record_by_the_writer_is_refused(desk: Desk) -> Non
     assert desk.paid == []
 
 
-def test_old_yes_of_the_same_run_reused_by_the_writer_shows_in_the_audit(desk: Desk) -> None:
-    """A limit: with the writer's key, an old yes can be carried on. The audit finds it."""
+def test_old_yes_of_the_same_run_reused_by_the_writer_is_refused(desk: Desk) -> None:
+    """Not even with the writer's key: it counts after the record that it names. The audit sees."""
     answer = yes(desk.asked("order-7", HONEST))
     desk.resume("order-7", answer)
     last = desk.ledger().latest("order-7")
     kept = {k: v for k, v in last.state.items() if k not in ("asked", "resumed", "origin")}
     carried = {**kept, "approved": [answer]}
     desk.ledger().save("order-7", carried, app=last.app, tools=last.tools)
-    assert [finding.what for finding in check_approvals(desk.ledger(), GATE)] == [
-        "order-7 #6 goes on without an answer to what #5 asked."
+    assert refusal_of(ApprovalMismatch, partial(desk.resume, "order-7")) == (
+        "order-7 #6 goes on from an approval of something else. Whoever wrote it had the writer's"
+        f" key. {REPLACE}"
+    )
+    assert desk.paid == [HONEST]
+    assert "order-7 #6 goes on without an answer to what #5 asked." in [
+        finding.what for finding in check_approvals(desk.ledger(), GATE)
     ]
+
+
+def test_question_left_out_by_the_writer_pays_nothing(desk: Desk) -> None:
+    """What the step would act on is not there, and the audit finds the record."""
+    desk.asked("order-7", FORTUNE)
+    last = desk.ledger().latest("order-7")
+    kept = {k: v for k, v in last.state.items() if k != "asked"}
+    desk.ledger().save("order-7", kept, app=last.app, tools=last.tools)
+    assert refusal_of(WorkflowError, partial(desk.resume, "order-7")) == (
+        "Nobody was asked to approve the step pay. Let the step right before it return an Ask."
+    )
+    assert desk.paid == []
+    assert [finding.what for finding in check_approvals(desk.ledger(), GATE)] == [
+        "order-7 #3 goes on without an answer to what #2 asked."
+    ]
+
+
+def test_yes_that_mail_has_wrapped_in_other_line_ends_counts(desk: Desk) -> None:
+    answer = yes(desk.asked("order-7", HONEST))
+    desk.resume("order-7", "\r\n " + answer.replace("\n", "\r\n") + "\r\n")
+    assert desk.paid == [HONEST]
+
+
+def test_yes_from_a_copy_of_the_store_counts_until_the_store_goes_on(desk: Desk) -> None:
+    """The approver's machine has the anchor and the state, read-only, and the public keys."""
+    desk.asked("order-7", HONEST)
+    copy = desk.path / "copy"
+    for name in ("anchor", "state"):
+        shutil.copytree(desk.path / name, copy / name)
+    for path in sorted(copy.rglob("*"), reverse=True):
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    there = Ledger(
+        FileCheckpointStorage(copy / "state"),
+        store="invoices",
+        keys=Keyring(verify=WRITER.public),
+        anchor=FileAnchor(copy / "anchor"),
+    )
+    question = desk.payment().question(there, "order-7")
+    assert question is not None
+    desk.resume("order-7", yes(question))
+    stale = desk.payment().question(there, "order-7")
+    assert stale == question
+    assert refusal_of(ApprovalSpent, lambda: desk.resume("order-7", yes(question, DANA))) == (
+        "dana answered about order-7 #2, and it is at #5 by now. Look at what happened since, and"
+        " ask again."
+    )
+    assert desk.paid == [HONEST]
+
+
+def test_question_that_came_as_text_gets_a_yes_to_what_it_says_alone(desk: Desk) -> None:
+    question = desk.asked("order-7", FORTUNE)
+    sent = replace(question, arguments=HONEST).text
+    assert refusal_of(
+        ApprovalMismatch, lambda: desk.resume("order-7", yes(Question.from_text(sent)))
+    ).startswith("The approval by dana has the argument 'amount': 42, and the question has 5000000")
+    desk.resume("order-7", yes(Question.from_text(question.text)))
+    assert desk.paid == [FORTUNE]
+
+
+def test_runs_that_wait_for_people_are_listed(desk: Desk) -> None:
+    question = desk.asked("order-7", HONEST)
+    desk.payment().begin(desk.ledger(), thread="order-8", **HONEST)
+    assert list(desk.payment().waiting(desk.ledger())) == [question]
 
 
 def test_rollback_to_before_the_denial_is_refused(desk: Desk) -> None:
@@ -319,19 +388,16 @@ def part_of(name: str) -> str:
     lines = (SNIPPETS / "approvals.py").read_text(encoding="utf-8").splitlines()
     start = lines.index(f"# --8<-- [start:{name}]")
     end = next(n for n, line in enumerate(lines) if line.strip() == f"# --8<-- [end:{name}]")
-    return "\n".join(lines[start + 1 : end])
+    return "\n".join(line for line in lines[start + 1 : end] if "--8<--" not in line)
 
 
-@pytest.mark.parametrize("verdict", [True, False])
-def test_worker_and_approver_are_processes_that_share_no_secret(
-    tmp_path: Path, verdict: bool
-) -> None:
-    """Each runs where the other's secret is not, and the run goes on with what was signed."""
-    shared = part_of("payment")
+@pytest.mark.parametrize("word", ["yes", "no"])
+def test_worker_and_approver_are_processes_that_share_no_secret(tmp_path: Path, word: str) -> None:
+    """Each runs where the other's secret is not, and twice, and the run ends as was signed."""
 
     def run(code: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-c", f"{shared}\n{code}"],
+            [sys.executable, "-c", f"{part_of('all')}\n{code}"],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -340,18 +406,30 @@ def test_worker_and_approver_are_processes_that_share_no_secret(
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
 
-    run(f"{part_of('set-up')}\nset_up()")
-    (tmp_path / "dana").rename(tmp_path / "dana-elsewhere")
-    start = f"{part_of('worker')}\n{{}}"
-    run(start.format("start('order-7', payee='alice', amount=42)"))
-    (tmp_path / "dana-elsewhere").rename(tmp_path / "dana")
-    (tmp_path / "worker").rename(tmp_path / "worker-elsewhere")
-    text = run(
-        f"{part_of('approver')}\nprint(answer(question_about('order-7'), {verdict}), end='')"
+    worker, dana = tmp_path / "worker", tmp_path / "dana"
+    for _ in range(2):
+        run("set_up()")
+    dana.rename(tmp_path / "elsewhere")
+    run("start('order-7', payee='alice', amount=42)")
+    (tmp_path / "elsewhere").rename(dana)
+    worker.rename(tmp_path / "elsewhere")
+    text = run(f"print(answer(question_about('order-7'), {word!r}), end='')")
+    (tmp_path / "elsewhere").rename(worker)
+    dana.rename(tmp_path / "elsewhere")
+    for _ in range(2):
+        ended = run(f"r = go_on('order-7', {text!r}); print(r.denied, r.state.get('paid'))")
+        assert ended == ("False 42\n" if word == "yes" else "True None\n")
+
+
+@pytest.mark.parametrize("word", ["", "y", "Yes", "nope"])
+def test_word_that_is_neither_yes_nor_no_signs_nothing(tmp_path: Path, word: str) -> None:
+    code = "set_up(); start('order-7', payee='alice', amount=42)\nq = question_about('order-7')"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{part_of('all')}\n{code}\nanswer(q, {word!r})"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    (tmp_path / "worker-elsewhere").rename(tmp_path / "worker")
-    (tmp_path / "dana").rename(tmp_path / "dana-elsewhere")
-    ended = run(
-        start.format(f"r = go_on('order-7', {text!r}); print(r.denied, r.state.get('paid'))")
-    )
-    assert ended == ("False 42\n" if verdict else "True None\n")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "Nothing was signed. Type yes or no.\n"

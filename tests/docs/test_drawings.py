@@ -58,9 +58,19 @@ def test_text_is_large_enough_on_a_phone_and_stays_inside() -> None:
 def test_whoever_cannot_see_it_is_told_each_signature_and_the_order() -> None:
     """The description names what the drawing shows, from top to bottom."""
     order = (
-        ("Pause:", "journal", "record 4", "writer's key"),
-        ("Approve:", "approver's key", "digest of record 4", "arguments", "expiry"),
-        ("Resume:", "gate", "journal", "record 5", "writer's key", "anchored", "spend", "pays"),
+        ("Pause:", "journal", "record 2", "writer's key"),
+        ("Approve:", "approver's key", "digest of record 2", "arguments", "expiry"),
+        (
+            "Resume:",
+            "gate",
+            "journal",
+            "record 3",
+            "writer's key",
+            "anchored",
+            "spend",
+            "pays",
+            "call.key",
+        ),
     )
     at = 0
     for words in (word for phase in order for word in phase):
