@@ -54,7 +54,7 @@ attacks: .venv/.ready ## Run the attacks on an unsafe store and on a sealed one
 	@$(PY) -m safepoint.attacks $(ARGS)
 
 fuzz: .venv/.ready ## Try what nobody thought of, for some minutes (ARGS="-k stores" for a part)
-	@$(PY) -m pytest tests/fuzz -q --hypothesis-profile=fuzz $(ARGS)
+	@$(PY) -m pytest tests/fuzz tests/unit/test_resume_machine.py -q --hypothesis-profile=fuzz $(ARGS)
 
 bench: .venv/.ready ## Measure against the peers, side by side
 	@$(PY) -m benchmarks $(ARGS)

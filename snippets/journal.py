@@ -33,8 +33,9 @@ ledger = Ledger(
 ledger.save("order-7", {"amount": 42})
 try:
     ledger.save("order-7", {"amount": 43}, after=0)
-except CheckpointError:
-    pass  # the journal has a line about it
+except CheckpointError as refusal:
+    print(refusal.what)
+    #> order-7 is at #1, and this save builds on #0.
 
 for entry in journal.show(thread="order-7"):
     print(entry.number, entry.what, entry.outcome, entry.actor.name)

@@ -55,7 +55,7 @@ class Bank:
         os.close(fd)
         with suppress(FileExistsError):
             os.link(temp, self.path / quote(key, safe=""))
-        os.unlink(temp)
+        temp.unlink()
 
     @property
     def payments(self) -> dict[str, dict[str, Any]]:
@@ -108,10 +108,10 @@ class Place:
             return Ask("pay", {"amount": state["amount"], "payee": state["payee"]})
 
         def pay(state: State, call: Call) -> State:
-            assert call.approved is not None
-            assert call.approved.action == "pay"
-            self.bank.pay(call.key, call.approved.arguments)
-            return {"paid": call.approved.arguments["amount"]}
+            approved = call.approved
+            assert approved.action == "pay"
+            self.bank.pay(call.key, approved.arguments)
+            return {"paid": approved.arguments["amount"]}
 
         return Workflow(
             "invoice",

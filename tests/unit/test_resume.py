@@ -543,6 +543,20 @@ def test_a_denial_that_nobody_signed_ends_nothing(desk: Desk) -> None:
     assert asked["action"] == "pay"
 
 
+def test_nobody_goes_back_to_a_denial(desk: Desk) -> None:
+    question = desk.paused().question
+    assert question is not None
+    no = Approver("erin", ERIN).deny(question)
+    workflow = desk.workflow()
+    workflow.resume(desk.ledger(), "order-7", approvals=[no])
+    back = workflow.question(desk.ledger(), "order-7", 3)
+    workflow.rehydrate(desk.ledger(), "order-7", 3, approvals=[yes(back)])
+    assert refused(ResumeRefused, lambda: workflow.question(desk.ledger(), "order-7", 4)) == (
+        "order-7 #4 is a denial, so nothing goes on from there. Name a checkpoint before it."
+    )
+    assert workflow.resume(desk.ledger(), "order-7").state["paid"] == Decimal("42.00")
+
+
 def test_an_ended_run_is_over_for_every_version_and_tool_set(desk: Desk) -> None:
     question = desk.paused().question
     assert question is not None

@@ -11,7 +11,7 @@ from safepoint._workflow.ledgers import SavesAndLoads
 from safepoint._workflow.payload import Payload
 from safepoint.approval import Question
 from safepoint.checkpoint import Checkpoint
-from safepoint.errors import CheckpointError, WorkflowMismatch, quoted
+from safepoint.errors import CheckpointError, ResumeRefused, WorkflowMismatch, quoted
 from safepoint.gate import Decision, Runtime, Situation, Verdict
 from safepoint.header import digest_of
 from safepoint.heads import Head
@@ -132,6 +132,7 @@ def judge(
 
     Raises:
         WorkflowMismatch: it belongs to another workflow.
+        ResumeRefused: it is a denial that others followed.
         ApprovalError: what people are said to have approved is not what they signed.
     """
     thread = checkpoint.thread
@@ -143,6 +144,11 @@ def judge(
         )
     payload = Payload.unpack(checkpoint)
     check_denial(workflow.gate, checkpoint, payload)
+    if payload.denied is not None and checkpoint.sequence < latest.sequence:
+        raise ResumeRefused(
+            f"{thread} #{checkpoint.sequence} is a denial, so nothing goes on from there.",
+            "Name a checkpoint before it.",
+        )
     approved, asked = granted(workflow.gate, checkpoint, payload), payload.asked
     situation = Situation(
         checkpoint=checkpoint,

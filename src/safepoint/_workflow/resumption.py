@@ -175,7 +175,7 @@ def _following(wanted: Resumption, accepted: tuple[Approval, ...], notes: Notes)
         done=done,
         tools=payload.tools if denial is not None else workflow.tools,
         approved=texts if wanted.asked is not None and denial is None else (),
-        denied=payload.denied if denial is None else denial,
+        denied=denial,
         resumed=Resumed(
             app=checkpoint.app,
             digest=checkpoint.digest,

@@ -1,0 +1,399 @@
+"""An account of what was written and who signed what, kept apart from what it judges.
+
+It sees what passes through the storage, the anchor, the journal and the bank, and holds each
+resumption and each payment against what people said.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from safepoint import (
+    Approver,
+    Ask,
+    Call,
+    Codec,
+    Gate,
+    Head,
+    InMemoryAnchor,
+    InMemoryJournal,
+    JournalUnavailable,
+    Keyring,
+    Migration,
+    Policy,
+    Question,
+    Reason,
+    SigningKey,
+    Tool,
+    ToolSet,
+    Workflow,
+)
+from safepoint.header import Place
+from safepoint.journal import Entry, Event
+from safepoint.seal import open_sealed
+from tests.unit.resume_helpers import (
+    APPROVERS,
+    DANA,
+    DANA_KEY,
+    ERIN,
+    ERIN_KEY,
+    STORE,
+    WRITER,
+    migrated,
+)
+from tests.unit.tampered import Memory
+
+State = dict[str, Any]
+Death = tuple[str, str, int]
+
+KEYS = Keyring(WRITER)
+STRANGER = SigningKey(bytes(range(4, 36)), "ed25519")
+HOUR = timedelta(hours=1)
+PEOPLE = {"dana": DANA, "erin": ERIN}
+FEW, SOME = Tool("bank", permissions=["pay"]), Tool("bank", permissions=["pay", "read"])
+TOOLS = {"1": [SOME], "2": [SOME], "narrow": [FEW], "wide": [SOME, Tool("mail")]}
+STEPS = ["fetch", "ask", "pay", "tell"]
+
+FORGERIES = (
+    "more",
+    "yes for no",
+    "longer",
+    "by a stranger",
+    "as somebody else",
+    "by another key",
+)
+
+
+class Died(BaseException):
+    """The process was killed."""
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A text that is passed off as an answer, and what the account knows of it."""
+
+    text: str
+    question: Question
+    by: str
+    verdict: str
+    genuine: bool = True
+
+    def is_yes(self, thread: str) -> bool:
+        return self.genuine and self.verdict == "approved" and self.question.thread == thread
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A resume that somebody asks for."""
+
+    thread: str
+    sequence: int | None
+    variant: str
+    signed: tuple[Signed, ...]
+    now: datetime
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A checkpoint as it was written, whether anybody was told of it, and where it was asked for.
+
+    Whoever goes back asks anew.
+    """
+
+    record: bytes
+    head: Head
+    payload: dict[str, Any]
+    version: str
+    told: bool = False
+    asked_at: int = 0
+
+    @property
+    def tools(self) -> ToolSet:
+        return ToolSet.from_described(self.payload.get("tools", []))
+
+
+class World:
+    """What outlives a process: the store, its anchor, its journal and the bank; and the account."""
+
+    def __init__(self) -> None:
+        self.death: Death | None = None
+        self.is_dead = self.is_journal_down = False
+        self.wish: Wish | None = None
+        self.quorum = 1
+        self.now = datetime.now(UTC) + timedelta(minutes=1)
+        self.storage, self.anchor, self.journal = Storage(self), Anchor(self), Journal(self)
+        self.written: dict[str, dict[int, Kept]] = defaultdict(dict)
+        self.lines: list[bytes] = []
+        self.events: list[Event] = []
+        self.spent: dict[str, tuple[str, int]] = {}
+        self.denials: dict[str, list[int]] = defaultdict(list)
+        self.paid: dict[str, dict[str, Any]] = {}
+        self.keys: dict[str, set[str]] = defaultdict(set)
+        self.signed: list[Signed] = []
+        self.was_rewritten = False
+        self.verdict: AssertionError | None = None
+
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        """Keep what the account holds against it: a ledger takes it for a failing storage."""
+        try:
+            yield
+        except AssertionError as verdict:
+            self.verdict = verdict
+            raise
+
+    @contextmanager
+    def change(self, what: str) -> Iterator[None]:
+        """Do something that lasts. A process can die right before it and right after it."""
+        self.tick(what, "before")
+        yield
+        self.tick(what, "after")
+
+    def tick(self, what: str, when: str) -> None:
+        if self.death is not None and self.death[:2] == (what, when):
+            self.death = what, when, self.death[2] - 1
+            self.is_dead = self.is_dead or not self.death[2]
+        if self.is_dead:
+            raise Died
+
+    def end(self, thread: str) -> int:
+        return max(self.written[thread], default=0)
+
+    def append(self, thread: str, sequence: int, record: bytes) -> None:
+        """Judge a checkpoint that was just written, and keep it in the account."""
+        kept = self.opened(thread, sequence, record)
+        if sequence in self.written[thread]:
+            self.rewrite(thread, sequence)
+        before = self.written[thread].get(sequence - 1)
+        self.written[thread][sequence] = kept
+        assert not self.is_journal_down, "saved without a journal"
+        assert (before is None) == (sequence == 1)
+        intended = [event for event in self.events if event.outcome == "intended"]
+        assert ("save", kept.head.digest) in [(event.what, event.digest) for event in intended]
+        if "resumed" in kept.payload:
+            self.resumption(thread, kept)
+            is_anew = "old-checkpoint" in kept.payload["resumed"]["reasons"]
+        else:
+            is_anew = before is None or "asked" in kept.payload
+        asked_at = sequence if before is None or is_anew else before.asked_at
+        self.written[thread][sequence] = replace(kept, asked_at=asked_at)
+        if "resumed" in kept.payload:
+            source = kept.payload["resumed"]["digest"]
+            assert ("resume", source) in [(event.what, event.digest) for event in intended[-3:]]
+        elif before is not None:
+            assert "asked" not in before.payload, "went on without an answer"
+            assert "denied" not in before.payload, "went on after a denial"
+            assert kept.payload["done"] == STEPS[: len(before.payload["done"]) + 1]
+            assert not is_wider(kept.tools, before.tools), "took a tool that nobody approved"
+            assert kept.version == before.version
+
+    def opened(self, thread: str, sequence: int, record: bytes) -> Kept:
+        opened = open_sealed(record, Place(STORE, thread, sequence), KEYS)
+        payload = Codec().decode(opened.payload)
+        return Kept(record, opened.head, payload, opened.header.app.partition("@")[2])
+
+    def rewrite(self, thread: str, sequence: int) -> None:
+        """Only what nobody was told of, and no anchor has seen, can be cut off unnoticed."""
+        anchored = self.anchor.read(STORE, thread)
+        assert anchored is None or anchored.sequence < sequence, "an anchored one was rewritten"
+        for number in [number for number in self.written[thread] if number >= sequence]:
+            assert not self.written[thread].pop(number).told, "an acknowledged one was rewritten"
+        self.spent = {
+            text: (where, number)
+            for text, (where, number) in self.spent.items()
+            if where != thread or number < sequence
+        }
+        self.denials[thread] = [number for number in self.denials[thread] if number < sequence]
+        self.was_rewritten = True
+
+    def resumption(self, thread: str, kept: Kept) -> None:
+        """Whatever needs people had the people: these ones, for this, now, and never before."""
+        wish, sequence = self.wish, kept.head.sequence
+        assert wish is not None
+        assert wish.thread == thread
+        head = self.written[thread][sequence - 1]
+        source = head if wish.sequence is None else self.written[thread][wish.sequence]
+        is_old = source is not head
+        tools, version = ToolSet(TOOLS[wish.variant]), version_of(wish.variant)
+        assert version == source.version or (source.version, version) == ("1", "2")
+        wider = is_wider(tools, source.tools)
+        asked = source.payload.get("asked")
+        if asked is None and source.payload.get("approved"):
+            (first, *_) = self.known(source.payload["approved"])
+            asked = {"action": first.question.action, "arguments": first.question.arguments}
+        needed = max(1 if is_old or wider else 0, self.quorum if asked else 0)
+        for signed in dict.fromkeys(wish.signed):
+            question = signed.question
+            assert signed.genuine, "a forged answer was taken"
+            assert signed.text not in self.spent, "an answer was taken twice"
+            assert (question.store, question.thread) == (STORE, thread)
+            assert (question.checkpoint, question.head) == (source.head, head.head)
+            assert question.app == f"invoice@{version}"
+            assert question.tools == tools.digest
+            assert question.arguments == (asked["arguments"] if asked else {})
+            assert self.now <= wish.now < self.now + HOUR, "an answer was taken after its time"
+            self.spent[signed.text] = thread, sequence
+        is_denied = any(signed.verdict == "denied" for signed in wish.signed)
+        if is_denied:
+            assert not is_old
+            assert "asked" in source.payload, "a no to something else ended the run"
+            self.denials[thread].append(sequence)
+        else:
+            assert len({signed.by for signed in wish.signed}) >= needed, "too few people"
+        state, count = kept.payload["state"], source.payload["state"].get("migrations", 0)
+        carried = version != source.version and not is_denied
+        assert state.get("migrations", 0) == count + carried
+        assert {**state, "migrations": 0} == {**source.payload["state"], "migrations": 0}
+        assert ("denied" in kept.payload) == (is_denied or "denied" in source.payload)
+
+    def known(self, texts: list[str]) -> list[Signed]:
+        found = {signed.text: signed for signed in self.signed}
+        return [found[text] for text in texts]
+
+    def pay(self, call: Call, arguments: dict[str, Any]) -> None:
+        """Judge a payment, and make it, unless the bank has seen the key."""
+        record = self.storage.read(call.thread, call.sequence)
+        payload = self.opened(call.thread, call.sequence, record).payload
+        answers = self.known(payload["approved"])
+        assert len({signed.by for signed in answers}) >= self.quorum
+        for signed in answers:
+            assert signed.genuine
+            assert signed.verdict == "approved"
+            assert signed.question.arguments == arguments
+            assert signed.text in self.spent, "paid for an answer that nobody took"
+            thread, spent = self.spent[signed.text]
+            assert thread == call.thread
+            denials = [number for number in self.denials[thread] if number > spent]
+            assert not [number for number in denials if number <= call.sequence], "paid if denied"
+            resumes = [event for event in self.events if event.what == "resume"]
+            assert any(
+                (event.outcome, event.thread) == ("done", thread) and (event.sequence or 0) >= spent
+                for event in resumes
+            ), "paid without a line in the journal"
+        anchored = self.anchor.read(STORE, call.thread)
+        assert anchored is not None
+        assert anchored.sequence >= call.sequence, "paid for what can be cut off unnoticed"
+        with self.change("pay"):
+            asked = f"{call.thread} #{self.written[call.thread][call.sequence].asked_at}"
+            for reason in (asked, *(signed.text for signed in answers)):
+                self.keys[reason].add(call.key)
+                assert len(self.keys[reason]) == 1, "paid twice for one question, or one answer"
+            self.paid.setdefault(call.key, arguments)
+
+
+class Storage(Memory):
+    """A storage that outlives its processes, and tells the account of each record."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+
+    def append(
+        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
+    ) -> None:
+        with self.world.change("append"):
+            super().append(thread, sequence, record, fence=fence)
+            with self.world.judging():
+                self.world.append(thread, sequence, record)
+
+    def put(self, thread: str, sequence: int, record: bytes) -> None:
+        self._records.setdefault(thread, {})
+        super().put(thread, sequence, record)
+
+    def replace(self, records: dict[str, dict[int, bytes]]) -> None:
+        self._records = copy.deepcopy(records)
+        self._heads = {thread: max(kept) for thread, kept in records.items() if kept}
+
+    @property
+    def copied(self) -> dict[str, dict[int, bytes]]:
+        return copy.deepcopy(self._records)
+
+
+class Anchor(InMemoryAnchor):
+    """An anchor that outlives its processes."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+
+    def advance(self, store: str, thread: str, head: Head) -> None:
+        with self.world.change("anchor"):
+            super().advance(store, thread, head)
+
+
+class Journal(InMemoryJournal):
+    """A journal that outlives its processes, and whose disk can be full."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(KEYS)
+        self.world = world
+
+    def record(self, event: Event) -> Entry:
+        if self.world.is_journal_down:
+            raise JournalUnavailable("The disk is full.", "Make room.")
+        with self.world.change("journal"):
+            entry = super().record(event)
+            self.world.events.append(event)
+            self.world.lines.append(self.lines[-1])
+        return entry
+
+
+def version_of(variant: str) -> str:
+    return "2" if variant == "2" else "1"
+
+
+def is_wider(tools: ToolSet, before: ToolSet) -> bool:
+    changes = tools.changes_from(before)
+    return bool(changes.added or changes.changed or changes.widened)
+
+
+def workflow_of(world: World, variant: str) -> Workflow:
+    def fetch(state: State) -> State:
+        return {"payee": "alice"}
+
+    def ask(state: State) -> Ask:
+        return Ask("pay", {"amount": state["amount"], "payee": state["payee"]})
+
+    def pay(state: State, call: Call) -> State:
+        arguments = call.approved.arguments  # refused here, if nobody was asked
+        with world.judging():
+            world.pay(call, arguments)
+        return {"paid": arguments["amount"]}
+
+    def tell(state: State) -> State:
+        return {"told": True}
+
+    return Workflow(
+        "invoice",
+        [fetch, ask, pay, tell],
+        version=version_of(variant),
+        tools=TOOLS[variant],
+        gate=Gate(Policy({Reason.ASKED: world.quorum}), approvers=APPROVERS),
+        migrations=[Migration("1", "2", migrated)] if variant == "2" else [],
+    )
+
+
+def forged(signed: Signed, how: str, now: datetime) -> Signed:
+    """What somebody makes of an answer who has no approver's key."""
+    text, question = signed.text, signed.question
+    if how == "more":
+        text = text.replace('"amount":', '"amount":5000000')
+    elif how == "yes for no":
+        text = text.replace('"denied"', '"approved"')
+    elif how == "longer":
+        text = text.replace('"expires":"2', '"expires":"3')
+    elif how == "by a stranger":
+        text = Approver(signed.by, STRANGER).approve_at_time(question, now)
+        text = text.replace(STRANGER.id, PEOPLE[signed.by].key, 1)
+    elif how == "as somebody else":
+        other = {"dana": ERIN_KEY, "erin": DANA_KEY}[signed.by]
+        text = Approver(signed.by, other).approve_at_time(question, now)
+    else:
+        text = text.replace(text[21:37], STRANGER.id, 1)
+    return replace(signed, text=text, verdict="approved", genuine=text == signed.text)

@@ -1,0 +1,515 @@
+"""Any order of steps, answers, resumes, crashes and attacks: money moves only as people said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from safepoint import CheckpointError, Codec, Head, JournalBroken, Ledger, Question, Run
+from safepoint.header import Place
+from safepoint.seal import seal
+from tests.unit.resume_account import (
+    FORGERIES,
+    HOUR,
+    KEYS,
+    PEOPLE,
+    STEPS,
+    TOOLS,
+    Death,
+    Died,
+    Kept,
+    Signed,
+    Wish,
+    World,
+    forged,
+    workflow_of,
+)
+from tests.unit.resume_helpers import STORE, WRITER
+
+slots = st.integers(0, 1)
+workers = st.integers(0, 1)
+variants = st.sampled_from(["1", "1", "2", "narrow", "wide"])
+verdicts = st.sampled_from(["approved", "approved", "approved", "denied"])
+deaths = st.sampled_from(
+    [
+        *[None] * 16,
+        *[("pay", "after", 1)] * 3,
+        *[(what, when, 1) for what in ("append", "anchor", "pay") for when in ("before", "after")],
+        *[(what, "after", 2) for what in ("append", "anchor", "journal")],
+        *[("journal", "before", number) for number in (1, 2, 3, 4, 5)],
+    ]
+)
+"""None to live, or when to die: at the n-th change of a kind, right before or right after it."""
+counts = st.integers(0, 3)
+back = st.sampled_from([None, None, None, None, 0, 1, 2, 3])
+"""How many checkpoints to go back; None for a resume that names none."""
+
+
+@dataclass
+class Worker:
+    """A process: its ledger, and the runs that it has in its hands."""
+
+    ledger: Ledger
+    runs: dict[str, Run] = field(default_factory=dict)
+
+
+class Resuming(RuleBasedStateMachine):
+    """Two workers, two threads, two approvers, somebody who writes the storage, and a thief."""
+
+    @initialize(quorum=st.integers(1, 2), amounts=st.tuples(*[st.integers(1, 2)] * 2))
+    def begin(self, quorum: int, amounts: tuple[int, int]) -> None:
+        self.world = World()
+        self.world.quorum = quorum
+        self.workflows = {variant: workflow_of(self.world, variant) for variant in TOOLS}
+        self.workers = [self.opened(), self.opened()]
+        self.tampered: set[str] = set()
+        self.stolen: set[str] = set()
+        self.is_journal_tampered = False
+        self.snapshots: list[dict[str, dict[int, bytes]]] = []
+        self.threads = ["", ""]
+        self.start(0, amounts[0], 2)
+        self.start(1, amounts[1], 1)
+
+    def opened(self) -> Worker:
+        """A process that has just begun."""
+        world = self.world
+        return Worker(
+            Ledger(
+                world.storage, store=STORE, keys=KEYS, anchor=world.anchor, journal=world.journal
+            )
+        )
+
+    def start(self, slot: int, amount: int, steps: int) -> str:
+        """Start a thread, in the place of one that is over."""
+        thread = self.threads[slot] = f"order-{len(self.world.written) + 1}"
+        run = self.workflows["1"].begin(self.opened().ledger, thread, amount=amount)
+        for _ in range(steps):
+            run.step()
+        self.tell(thread, run.head)
+        return thread
+
+    def attempt(
+        self,
+        worker: int,
+        death: Death | None,
+        action: Callable[[Worker], Any],
+        *,
+        must: bool = False,
+    ) -> None:
+        """Let a process do something. It may be refused, unless it must not; or it may die."""
+        world = self.world
+        world.death = death
+        try:
+            action(self.workers[worker])
+        except Died:
+            self.workers[worker] = self.opened()
+        except CheckpointError:
+            if must and death is None:
+                raise
+        finally:
+            world.death, world.is_dead, world.wish = None, False, None
+            if world.verdict is not None:
+                raise world.verdict
+            if world.was_rewritten:
+                self.workers, world.was_rewritten = [self.opened(), self.opened()], False
+
+    def is_sound(self, thread: str) -> bool:
+        """Nothing was done to it, so nothing may be refused that is right."""
+        return not (
+            thread in self.tampered | self.stolen
+            or self.is_journal_tampered
+            or self.world.is_journal_down
+        )
+
+    def tell(self, thread: str, sequence: int) -> None:
+        """Somebody was told of this checkpoint, and so of all before it."""
+        kept = self.world.written[thread]
+        for number in range(1, sequence + 1):
+            kept[number] = replace(kept[number], told=True)
+
+    def sequence(self, thread: str, steps: int | None) -> int | None:
+        return None if steps is None else max(self.world.end(thread) - steps, 1)
+
+    def sign(self, question: Question, who: str, verdict: str) -> Signed:
+        person = PEOPLE[who]
+        make = person.approve_at_time if verdict == "approved" else person.deny_at_time
+        signed = Signed(make(question, self.world.now, lifetime=HOUR), question, who, verdict)
+        self.world.signed.append(signed)
+        return signed
+
+    def resume(
+        self, worker: int, wish: Wish, death: Death | None, count: int, *, must: bool = False
+    ) -> None:
+        """Resume, hold what comes against the account, and run some steps."""
+        world, thread = self.world, wish.thread
+        head = world.end(thread)
+
+        def action(process: Worker) -> None:
+            world.wish = wish
+            run = self.workflows[wish.variant].rehydrate_at_time(
+                process.ledger,
+                thread,
+                wish.sequence,
+                approvals=[signed.text for signed in wish.signed],
+                now=wish.now,
+            )
+            world.wish = None
+            kept = world.written[thread][run.head]
+            assert run.head in (head, head + 1) or thread in self.tampered
+            assert run.state == kept.payload["state"]
+            assert list(run.done) == kept.payload["done"]
+            assert run.denied == ("denied" in kept.payload)
+            assert not run.paused, "went on from a question without an answer"
+            assert "asked" not in kept.payload
+            anchored = world.anchor.read(STORE, thread)
+            assert anchored is not None
+            assert anchored.sequence >= run.head, "resumed what can be cut off unnoticed"
+            self.tell(thread, run.head)
+            process.runs[thread] = run
+            for _, checkpoint in zip(range(count), run, strict=False):
+                self.tell(thread, checkpoint.sequence)
+
+        self.attempt(worker, death, action, must=must)
+
+    # What people and workers do.
+
+    @rule(worker=workers, slot=slots, death=deaths, count=counts)
+    def go_on(self, worker: int, slot: int, death: Death | None, count: int) -> None:
+        """As many people as it needs look at it now, and approve. If it is over, begin another."""
+        self.heal()
+        thread = self.threads[slot]
+        payload = self.world.written[thread][self.world.end(thread)].payload
+        if "denied" in payload or payload["done"] == STEPS:
+            thread = self.start(slot, len(self.world.written), 1 + slot)
+        variant = self.world.written[thread][self.world.end(thread)].version
+        self.answered(worker, thread, variant, death, count)
+
+    @rule(
+        worker=workers,
+        slot=slots,
+        variant=variants,
+        death=deaths,
+        count=counts,
+        steps=back,
+        verdict=verdicts,
+        heals=st.booleans(),
+    )
+    def go_elsewhere(
+        self,
+        worker: int,
+        slot: int,
+        variant: str,
+        death: Death | None,
+        count: int,
+        steps: int | None,
+        verdict: str,
+        heals: bool,
+    ) -> None:
+        """Back, on to another version, with other tools; or somebody says no."""
+        thread = self.threads[slot]
+        if heals:
+            self.heal()
+        self.answered(worker, thread, variant, death, count, steps=steps, verdict=verdict)
+
+    @rule(
+        worker=workers,
+        slot=slots,
+        variant=variants,
+        steps=back,
+        fault=st.sampled_from(["late", "missing", *FORGERIES]),
+    )
+    def go_on_wrongly(
+        self, worker: int, slot: int, variant: str, steps: int | None, fault: str
+    ) -> None:
+        """It is too late, or somebody is missing, or somebody made another answer of one."""
+        thread = self.threads[slot]
+        self.answered(worker, thread, variant, None, 1, steps=steps, fault=fault)
+
+    def answered(
+        self,
+        worker: int,
+        thread: str,
+        variant: str,
+        death: Death | None,
+        count: int,
+        *,
+        steps: int | None = None,
+        verdict: str = "approved",
+        fault: str = "",
+    ) -> None:
+        """Ask people, and resume with what they say. If all is right, nothing stands in the way."""
+        sequence, must = self.sequence(thread, steps), self.is_sound(thread)
+        kept = self.world.written[thread][sequence or self.world.end(thread)]
+        question = self.question(thread, variant, sequence)
+        signed: list[Signed] = []
+        if question is not None:
+            people = list(PEOPLE)[: self.world.quorum if verdict == "approved" else 1]
+            signed = [self.sign(question, who, verdict) for who in people]
+            if fault == "missing":
+                signed.pop()
+            elif fault in FORGERIES:
+                signed[0] = forged(signed[0], fault, self.world.now)
+                self.world.signed.append(signed[0])
+            must = must and (not fault or (fault in FORGERIES and signed[0].genuine))
+        ends = "asked" in kept.payload and kept.head.sequence == self.world.end(thread)
+        must = must and (verdict == "approved" or not signed or ends)
+        must = must and not self.leads_nowhere(thread, kept, variant)
+        now = self.world.now + (HOUR if fault == "late" else timedelta())
+        wish = Wish(thread, sequence, variant, tuple(signed), now)
+        self.resume(worker, wish, death, count, must=must)
+
+    def leads_nowhere(self, thread: str, kept: Kept, variant: str) -> bool:
+        """No migration leads back to the first version, and nothing goes on from an old denial."""
+        is_old = kept.head.sequence < self.world.end(thread)
+        return kept.version == "2" != variant or (is_old and "denied" in kept.payload)
+
+    def question(self, thread: str, variant: str, sequence: int | None) -> Question | None:
+        """What somebody is shown who looks at the store from a process of their own."""
+        try:
+            return self.workflows[variant].question(self.opened().ledger, thread, sequence)
+        except CheckpointError:
+            kept = self.world.written[thread][sequence or self.world.end(thread)]
+            assert not self.is_sound(thread) or self.leads_nowhere(thread, kept, variant)
+            return None
+
+    @rule(
+        worker=workers,
+        slot=slots,
+        variant=variants,
+        steps=back,
+        picks=st.lists(st.integers(0, 5), max_size=2),
+        minutes=st.sampled_from([0, 0, 0, 59, 61]),
+        death=deaths,
+        count=counts,
+    )
+    def resume_anyhow(
+        self,
+        worker: int,
+        slot: int,
+        variant: str,
+        steps: int | None,
+        picks: list[int],
+        minutes: int,
+        death: Death | None,
+        count: int,
+    ) -> None:
+        """With whatever texts there are: old ones, forged ones, those of another thread."""
+        thread = self.threads[slot]
+        signed = tuple(self.picked(picks))
+        now = self.world.now + timedelta(minutes=minutes)
+        wish = Wish(thread, self.sequence(thread, steps), variant, signed, now)
+        self.resume(worker, wish, death, count)
+
+    def picked(self, picks: list[int]) -> Iterator[Signed]:
+        """The newest texts are the likeliest to be taken."""
+        return (self.world.signed[-1 - pick] for pick in picks if pick < len(self.world.signed))
+
+    @rule(
+        slot=slots,
+        who=st.sampled_from(list(PEOPLE)),
+        verdict=verdicts,
+        variant=variants,
+        steps=back,
+    )
+    def answer(self, slot: int, who: str, verdict: str, variant: str, steps: int | None) -> None:
+        """Somebody signs what they see, for later."""
+        thread = self.threads[slot]
+        question = self.question(thread, variant, self.sequence(thread, steps))
+        if question is not None:
+            self.sign(question, who, verdict)
+
+    @rule(worker=workers, slot=slots, death=deaths)
+    def step(self, worker: int, slot: int, death: Death | None) -> None:
+        """Go on with a run that a process has in its hands, whatever happened since."""
+        thread = self.threads[slot]
+        run = self.workers[worker].runs.get(thread)
+        if run is None or run.next is None:
+            return
+        is_current = run.head == self.world.end(thread) and not run.paused
+
+        def action(process: Worker) -> None:
+            self.tell(thread, run.step().sequence)
+
+        self.attempt(worker, death, action, must=is_current and self.is_sound(thread))
+
+    @rule(worker=workers, slot=slots)
+    def crash(self, worker: int, slot: int) -> None:
+        """Begin the process anew, and look at everything with fresh eyes."""
+        thread = self.threads[slot]
+        self.workers[worker] = self.opened()
+        self.look(thread)
+
+    def look(self, thread: str) -> None:
+        """Whoever reads gets what was written, or is told."""
+        written, ledger = self.world.written[thread], self.opened().ledger
+        try:
+            found = [Head(each.sequence, each.digest) for each in ledger.history(thread)]
+            assert ledger.verify(thread, every_signature=True) == len(found)
+        except CheckpointError:
+            assert thread in self.tampered
+            return
+        kept = [written[number].head for number in sorted(written)]
+        assert found == kept[: len(found)]
+        assert len(found) >= max((n for n, each in written.items() if each.told), default=0)
+
+    # What somebody does who can write the storage.
+
+    @rule(
+        slot=slots,
+        other=slots,
+        how=st.sampled_from(["edit", "cut", "cut", "move", "snapshot", "restore", "restore"]),
+        steps=st.integers(0, 3),
+        at=st.integers(0, 2000),
+    )
+    def tamper(self, slot: int, other: int, how: str, steps: int, at: int) -> None:
+        thread = self.threads[slot]
+        records = self.world.storage.copied
+        own, theirs = records.get(thread, {}), records.get(self.threads[other], {})
+        numbers, tampered = sorted(own), {thread}
+        if how == "snapshot":
+            self.snapshots.append(records)
+            return
+        if how == "restore":
+            if not self.snapshots:
+                return
+            records, tampered = self.snapshots[at % len(self.snapshots)], set(self.world.written)
+        elif how == "cut":
+            for number in numbers[-1 - steps :]:
+                del own[number]
+        elif how == "move" and own and theirs:
+            own[numbers[-1] + steps % 2] = theirs[sorted(theirs)[-1 - at % len(theirs)]]
+        elif how == "edit" and own:
+            record = bytearray(own[numbers[-1 - steps % len(numbers)]])
+            record[at % len(record)] ^= 1
+            own[numbers[-1 - steps % len(numbers)]] = bytes(record)
+        self.world.storage.replace(records)
+        self.tampered |= tampered
+
+    @rule(
+        worker=workers,
+        slot=slots,
+        done=st.sampled_from([0, 1, 2, 2, 2, 2, 3]),
+        pick=st.integers(0, 2),
+        kind=st.sampled_from(["approved", "approved", "resumed", "asked"]),
+        count=counts,
+    )
+    def write_with_the_stolen_key(
+        self, worker: int, slot: int, done: int, pick: int, kind: str, count: int
+    ) -> None:
+        """Go on from the end with a state of one's own, and with what people signed some time."""
+        thread = self.threads[slot]
+        self.heal()
+        world, end = self.world, self.world.end(thread)
+        last = world.written[thread][end]
+        if kind == "resumed" and (question := self.question(thread, last.version, None)):
+            done, pick = len(last.payload["done"]), 0
+            for who in PEOPLE:
+                self.sign(question, who, "approved")
+        taken: list[Signed] = []
+        for who in list(PEOPLE)[: world.quorum]:
+            own = [each for each in world.signed if each.by == who and each.is_yes(thread)]
+            taken += own[-1 - pick : len(own) - pick]
+        approved = [each.text for each in taken]
+        payload: dict[str, Any] = {
+            "done": STEPS[:done],
+            "state": {**last.payload["state"], "amount": 5_000_000, "payee": "mallory"},
+            "tools": last.payload["tools"],
+        }
+        if kind == "asked":
+            payload["asked"] = {"action": "pay", "arguments": {"amount": 5_000_000}}
+        elif approved:
+            payload["approved"] = approved
+        if kind == "resumed":
+            payload["resumed"] = {
+                "app": f"invoice@{last.version}",
+                "digest": last.head.digest,
+                "reasons": ["asked"],
+                "sequence": end,
+                "statements": approved,
+            }
+        record, _ = seal(
+            Codec().encode(payload),
+            Place(STORE, thread, end + 1),
+            WRITER,
+            created=datetime.now(UTC),
+            previous=last.head.digest,
+            app=f"invoice@{last.version}",
+            tools=last.tools.digest,
+        )
+        world.storage.put(thread, end + 1, record)
+        kept = world.opened(thread, end + 1, record)
+        # The key that the next step acts under comes from this record, too. What a thief cannot
+        # have is a second payment for the same answer.
+        world.written[thread][end + 1] = replace(kept, asked_at=end + 1)
+        if kind != "asked":  # which is what a worker would do with them, if they are for this
+            fresh = [each for each in taken if each.question.head == last.head]
+            world.spent |= {each.text: (thread, end + 1) for each in fresh}
+        self.stolen.add(thread)
+        self.workers[worker] = self.opened()
+        self.resume(worker, Wish(thread, None, last.version, (), world.now), None, count)
+
+    @rule(
+        pick=st.integers(0, 50),
+        at=st.integers(0, 500),
+        how=st.sampled_from(["edit", "edit the last", "drop", "swap", "fill the disk"]),
+    )
+    def harm_the_journal(self, pick: int, at: int, how: str) -> None:
+        """Whoever appends looks at the last line, and whoever verifies looks at all of them.
+
+        That the last ones were cut off shows with an anchor alone, which this journal has not.
+        """
+        if how == "fill the disk":
+            self.world.is_journal_down = True
+            return
+        if self.is_journal_tampered:
+            return
+        lines = self.world.journal.lines
+        number = len(lines) - 1 if how == "edit the last" else pick % (len(lines) - 2)
+        if how == "drop":
+            del lines[number]
+        elif how == "swap":
+            lines[number], lines[number + 1] = lines[number + 1], lines[number]
+        else:
+            line = bytearray(lines[number])
+            line[at % len(line)] ^= 1
+            lines[number] = bytes(line)
+        self.is_journal_tampered = True
+        with pytest.raises(JournalBroken):
+            self.world.journal.verify()
+
+    def heal(self) -> None:
+        """Put back what was there. Processes that saw something else begin anew."""
+        world = self.world
+        if self.tampered:
+            world.storage.replace(
+                {
+                    thread: {number: each.record for number, each in kept.items()}
+                    for thread, kept in world.written.items()
+                }
+            )
+            self.tampered.clear()
+            self.workers = [self.opened(), self.opened()]
+        if self.is_journal_tampered:
+            world.journal.lines[:] = world.lines
+            self.is_journal_tampered = False
+        world.is_journal_down = False
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        self.heal()
+        for thread in self.world.written:
+            self.look(thread)
+            assert self.opened().ledger.verify(thread) == self.world.end(thread)
+        assert self.world.journal.verify() == len(self.world.events)
+
+
+TestResuming = Resuming.TestCase
+TestResuming.settings = settings(stateful_step_count=30)
