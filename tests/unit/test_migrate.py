@@ -420,7 +420,9 @@ def test_a_writer_that_is_faster_is_not_overwritten(report: Path) -> None:
     Ledger(elsewhere, store="invoices", keys=KEYS).save("order-7", "rival")
 
     class Raced(InMemoryCheckpointStorage):
-        def append(self, thread: str, sequence: int, record: bytes) -> None:
+        def append(
+            self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
+        ) -> None:
             super().append(thread, 1, elsewhere.read(thread, 1))
             super().append(thread, sequence, record)
 

@@ -21,8 +21,8 @@ class Ownership(Parts):
 
         Args:
             thread: the thread, which may be new.
-            worker: the name of this worker. It is for messages: the same name in two processes
-                does not make them one owner.
+            worker: the name of this worker, and of no other live one: whoever gives the same name
+                takes the thread at once, with a new token.
             seconds: after how long without renewal another worker may take the thread.
 
         Raises:

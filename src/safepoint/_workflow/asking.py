@@ -89,10 +89,10 @@ class Call:
         thread: the name of the thread.
         step: the name of the step.
         sequence: the checkpoint that the step builds on.
-        key: a name for what this step does now, an idempotency key: store, thread, sequence and
-            step. It is the same if the step runs again after a crash, in another process, after an
-            approval, or in a next version in which it has the same name and still comes next.
-            Give it to whatever acts, and let that drop what it has seen.
+        key: a name for what this step does now, an idempotency key: store, thread, the checkpoint
+            that the last step left, and step. It is the same if the step runs again after a crash,
+            in another process, after an approval, or in a next version in which it has the same
+            name and still comes next. Give it to whatever acts, and let that drop what it has seen.
     """
 
     thread: str
