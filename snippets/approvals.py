@@ -6,6 +6,8 @@ production each of them has a machine, and a secret, of their own.
 
 # --8<-- [start:all]
 import os
+import re
+import socket
 from datetime import timedelta
 from pathlib import Path
 
@@ -72,10 +74,16 @@ def start(thread, **order):
     return payment().start(for_writing(), thread=thread, **order)
 
 
+def my_name():
+    """No two live workers have one name: the host and the process."""
+    host = re.sub("[^a-z0-9]", "-", socket.gethostname().lower())
+    return f"worker-{host[:40]}-{os.getpid()}"
+
+
 def go_on(thread, signed):
     """Safe to run again, with the same answer."""
     flow, ledger = payment(), for_writing()
-    with ledger.own(thread, f"worker-{os.getpid()}", seconds=60):
+    with ledger.own(thread, my_name(), seconds=60):
         try:
             return flow.resume(ledger, thread, approvals=[signed])
         except ApprovalSpent:  # an earlier try came that far

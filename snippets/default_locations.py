@@ -5,13 +5,13 @@ Run it as the user that the program has. On Linux it makes, for you:
     ~/.local/state/safepoint/invoices/storage   what is saved
     ~/.local/state/safepoint/invoices/journal   who saved it, and when
     ~/.local/state/safepoint-anchor/invoices    where each thread ends
-    ~/.local/share/safepoint-keys/invoices      the key
+    ~/.local/share/safepoint-keys/invoices      both keys
 """
 
 import sys
 
 from safepoint import CheckpointError
-from safepoint.audit.defaults import check_places
+from safepoint.audit import check_places
 from safepoint.defaults import default_locations
 
 # Leave `service` out, and root or systemd make it a service.

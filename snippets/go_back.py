@@ -15,7 +15,7 @@ from safepoint import (
     SigningKey,
     Workflow,
 )
-from safepoint.audit.resumptions import check_resumptions
+from safepoint.audit import check_resumptions
 
 
 def make_key(path):

@@ -29,16 +29,17 @@ ledger = Ledger(
 )
 
 
+# In both versions: its name is part of call.key, so it stays.
+def pay(state, call):
+    return {"paid": state["amount"], "request": call.key}
+
+
 # Version 1, in last month's release: amounts are in cents.
 def fetch(state):
     return {"amount": 4200, "payee": "alice"}
 
 
-def pay_cents(state):
-    return {"paid": state["amount"]}
-
-
-old = Workflow("invoice", [fetch, pay_cents], version="1")
+old = Workflow("invoice", [fetch, pay], version="1")
 old.begin(ledger, thread="order-7").step()  # and the release comes
 
 
@@ -50,10 +51,6 @@ def to_euros(state):
 
 def load(state):
     return {"amount": Decimal(42), "payee": "alice"}
-
-
-def pay(state):
-    return {"paid": state["amount"]}
 
 
 new = Workflow(
@@ -69,6 +66,8 @@ assert to_euros({"amount": 4200})["amount"] == Decimal("42.00")
 run = new.resume(ledger, thread="order-7")
 print(run.done, "paid:", run.state["paid"])
 #> ('load', 'pay') paid: 42
+print(run.state["request"])  # #2, as version 1 would have asked
+#> invoices/order-7/2/pay
 
 for checkpoint in ledger.history("order-7"):
     amount = checkpoint.state["state"].get("amount")

@@ -78,7 +78,7 @@ before = FileAnchor("night/heads")
 
 # --8<-- [start:list]
 def after(before, ledger):
-    """Return what each thread has after the point, thread by thread."""
+    """Return what came after the point, by thread."""
     found = {}
     for thread in ledger.threads():
         head = before.read(ledger.store, thread)
@@ -109,7 +109,10 @@ for thread, checkpoints in late.items():
 # --8<-- [start:vouch]
 vouched = {"order-7": [2], "order-8": [2], "order-9": [1]}
 pruned: list[str] = []  # what you pruned or deleted, and no thief
-decision = {"by": "Dana", "why": "the bank's list of today's orders"}
+decision = {
+    "by": "Dana",
+    "why": "the bank's list of today's orders",
+}
 # --8<-- [end:vouch]
 
 # --8<-- [start:keep]

@@ -256,7 +256,7 @@ class Workflow:
         for thread in ledger.threads():
             with suppress(CheckpointError):
                 found = look(self, ledger, thread, None, to_ask=True)
-                if found.payload.asked is not None and found.question is not None:
+                if found.asked is not None and found.question is not None and not found.is_over:
                     yield found.question
 
     def call(self, name: str, state: dict[str, Any], call: Call) -> Mapping[str, Any] | Ask | None:

@@ -161,10 +161,10 @@ def test_way_back_is_written_down_with_who_approved_it(office: Office) -> None:
     office.invoice().start(office.ledger(), thread=THREAD)
     yes = office.answer(2, "dana", asks=False)
     office.invoice().resume(office.ledger(), THREAD, 2, approvals=[yes])
-    intended, approve, done = [
+    intended, approving, approve, done = [
         entry for entry in office.journal.show(thread=THREAD) if entry.what in ("approve", "resume")
     ]
-    assert approve.actor.name == "dana"
+    assert approving.actor.name == approve.actor.name == "dana"
     assert (intended.outcome, intended.sequence) == ("intended", 2)
     assert (done.outcome, done.sequence) == ("done", 4)
     assert done.detail.startswith("invoice to invoice: old-checkpoint. approved by dana, nonce ")

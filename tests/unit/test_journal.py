@@ -122,7 +122,8 @@ def test_an_actor_is_two_short_texts(field: str, bad: Any) -> None:
             ConfigurationError,
             (
                 "'sing' cannot be the what of an event. Choose one of: save, verify, resume, pause,"
-                " approve, deny, rotate, prune, delete, migrate, copy, accept-loss, own, recover."
+                " approve, deny, act, rotate, prune, delete, migrate, copy, accept-loss, own,"
+                " recover."
             ),
         ),
         (

@@ -90,7 +90,8 @@ def accept(
         raise ApprovalExpired(
             f"It is {now:%Y-%m-%d %H:%M} by this worker's clock, and {wanted.head} was written"
             f" {wanted.latest.created:%Y-%m-%d %H:%M}.",
-            "Whether an approval has expired cannot be told. Set the clock, and try again.",
+            "So what has expired cannot be told. Set the clock that is wrong. If it is the one that"
+            f" wrote {wanted.head}, save that state anew with Ledger.save, and ask again.",
         )
     accepted: dict[tuple[str, str], Approval] = {}
     for text in given:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from safepoint._workflow.asking import Approved, Ask
-from safepoint._workflow.granted import check_denial, granted
+from safepoint._workflow.granted import check_denial, check_source, granted
 from safepoint._workflow.ledgers import SavesAndLoads
 from safepoint._workflow.payload import Payload
 from safepoint.approval import Question
 from safepoint.checkpoint import Checkpoint
-from safepoint.errors import CheckpointError, ResumeRefused, WorkflowMismatch, quoted
+from safepoint.errors import CheckpointError, NotFound, ResumeRefused, WorkflowMismatch, quoted
 from safepoint.gate import Decision, Runtime, Situation, Verdict
 from safepoint.header import digest_of
 from safepoint.heads import Head
@@ -66,7 +67,7 @@ class Resumption:
         """Whether nothing is left to do: the thread ends with a denial, or with its last step."""
         if self.checkpoint is not self.latest:
             return False
-        finished = self.payload.done == tuple(self.workflow.steps) and self.asked is None
+        finished = self.payload.done == tuple(self.workflow.steps) and self.payload.asked is None
         return self.payload.denied is not None or (
             finished and self.checkpoint.app == self.workflow.app
         )
@@ -116,7 +117,13 @@ def look(
     latest = checkpoint = ledger.latest(thread)
     if sequence is not None and check_sequence(sequence) != latest.sequence:
         checkpoint = ledger.load(thread, sequence, linked=True)
-    return judge(workflow, None if to_ask else ledger, checkpoint, latest)
+    wanted = judge(workflow, None if to_ask else ledger, checkpoint, latest)
+    grant = granted(workflow.gate, checkpoint, wanted.payload)
+    if grant is not None:
+        with suppress(NotFound):  # it was pruned
+            source = ledger.load(thread, grant.question.checkpoint.sequence)
+            check_source(grant.question, checkpoint, wanted.payload, source)
+    return wanted
 
 
 def judge(
@@ -149,7 +156,7 @@ def judge(
             f"{thread} #{checkpoint.sequence} is a denial, so nothing goes on from there.",
             "Name a checkpoint before it.",
         )
-    approved, asked = granted(workflow.gate, checkpoint, payload), payload.asked
+    grant, asked = granted(workflow.gate, checkpoint, payload), payload.asked
     situation = Situation(
         checkpoint=checkpoint,
         head=Head(latest.sequence, latest.digest),
@@ -164,14 +171,22 @@ def judge(
         ),
     )
     decision = workflow.gate.decide(situation)
-    if approved is not None and decision.reasons:
+    approved = None if grant is None else grant.approved
+    if grant is not None and (decision.reasons or grant.lapsed):
         # An approval counts once, and for what was to be resumed then. Who goes back to before it
         # was acted upon, or on with something else, has to ask again.
-        asked = Ask(approved.action, approved.arguments)
-        decision = workflow.gate.decide(replace(situation, asked=True))
+        asked, approved = Ask(grant.approved.action, grant.approved.arguments), None
+        again = workflow.gate.decide(replace(situation, asked=True))
+        details = (*decision.details, _asked_again(checkpoint, grant.lapsed))
+        decision = replace(again, details=details)
     if checkpoint.sequence < latest.sequence:
         decision = replace(decision, details=(*decision.details, *_denials(workflow, latest)))
     return Resumption(workflow, checkpoint, latest, payload, approved, asked, decision)
+
+
+def _asked_again(checkpoint: Checkpoint, lapsed: str | None) -> str:
+    said = f"It was approved before, at #{checkpoint.sequence}, and may have been done already."
+    return said if lapsed is None else f"{said} {lapsed}"
 
 
 def _denials(workflow: Workflow, latest: Checkpoint) -> list[str]:
@@ -183,7 +198,8 @@ def _denials(workflow: Workflow, latest: Checkpoint) -> list[str]:
     if denial is None:
         return []
     try:
-        name = workflow.gate.approvers.open(denial).approver if workflow.gate.approvers else ""
+        approvers = workflow.gate.approvers
+        name = approvers.open(denial, revoked=True).approver if approvers else ""
     except CheckpointError:
         name = ""
     return [f"{name or 'Somebody'} denied it at #{latest.sequence}."]

@@ -28,7 +28,7 @@ from safepoint.errors import (
 )
 from safepoint.gate import MAX_APPROVERS
 from safepoint.heads import Head
-from safepoint.journal import Actor
+from safepoint.journal import Actor, Outcome
 from safepoint.reasons import Reason
 
 if TYPE_CHECKING:
@@ -95,19 +95,21 @@ def _ends(wanted: Resumption) -> bool:
 
 
 def _denied(wanted: Resumption, denial: Approval, notes: Notes) -> NoReturn:
-    _note_answers(wanted, (denial,), notes)
+    _note_answers(wanted, (denial,), notes, "done")
     raise ResumeRefused(
         f"{denial.approver} denied it: {wanted} is not resumed.",
         "The run stays as it was. Ask again only if something has changed.",
     )
 
 
-def _note_answers(wanted: Resumption, accepted: tuple[Approval, ...], notes: Notes) -> None:
+def _note_answers(
+    wanted: Resumption, accepted: tuple[Approval, ...], notes: Notes, outcome: Outcome
+) -> None:
     """Write down who said yes or no."""
     for approval in accepted:
         notes.write(
             "deny" if approval.verdict == "denied" else "approve",
-            "done",
+            outcome,
             wanted.checkpoint.thread,
             wanted.at,
             approval.question.action,
@@ -132,6 +134,7 @@ def _through(
     said = [f"{each.verdict} by {each.approver}, nonce {each.nonce}." for each in accepted]
     detail = " ".join((f"{into}: {', '.join(decision.reasons)}.", *said, *decision.notes))
     notes.write("resume", "intended", thread, wanted.at, detail)
+    _note_answers(wanted, accepted, notes, "intended")
     if migrates:
         notes.write("migrate", "intended", thread, wanted.at, into)
     run = Run(workflow, ledger, thread, payload, at=wanted.latest, notes=decision.notes)
@@ -145,11 +148,12 @@ def _through(
             "Let that worker go on. If it died, resume without approvals.",
         ) from conflict
     head = Head(written.sequence, written.digest)
-    _note_answers(wanted, accepted, notes)
+    _note_answers(wanted, accepted, notes, "done")
     if migrates:
         notes.write("migrate", "done", thread, head, into)
     notes.write("resume", "refused" if denied else "done", thread, head, detail)
-    run.approved = granted(workflow.gate, written, payload)
+    grant = granted(workflow.gate, written, payload)
+    run.approved = None if grant is None else grant.approved
     return run
 
 

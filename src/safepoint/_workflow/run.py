@@ -18,6 +18,7 @@ from safepoint.errors import (
     AnchorUnavailable,
     ApprovalNeeded,
     ConfigurationError,
+    Conflict,
     WorkflowError,
 )
 from safepoint.heads import Head
@@ -59,7 +60,7 @@ class Run:
         self._ledger = ledger
         self._payload = payload
         self._at = at
-        self._at_odds: str | None = None
+        self._at_odds = False
 
     @property
     def state(self) -> dict[str, Any]:
@@ -106,9 +107,9 @@ class Run:
             CheckpointError: the checkpoint was refused.
         """
         name = self.next
-        if self._at_odds is not None:
+        if self._at_odds:
             raise WorkflowError(
-                f"{self.thread} may or may not be captured after {self._at_odds}.",
+                f"{self.thread} may or may not be captured after #{self.head}.",
                 "Resume it: what is saved tells how far it came.",
             )
         if self.paused:
@@ -121,6 +122,9 @@ class Run:
             how = "was denied" if self.denied else "has run every step"
             raise WorkflowError(f"{self.thread} {how}.", "Start a new thread to run it again.")
         self._ledger.keep(self.thread)
+        acted = self.approved is not None or name in self.workflow.anchor_before
+        if acted:
+            self._check_still_here(name)
         before = self._payload
         given = copy.deepcopy(self.state)
         returned = self.workflow.call(name, given, self._call(name))
@@ -138,15 +142,13 @@ class Run:
             resumed=None,
             origin=None,
         )
-        acted = self.approved is not None or name in self.workflow.anchor_before
         try:
             if asked is not None:
                 notes = Notes.of(self._ledger)
                 notes.write("pause", "intended", self.thread, self._head, asked.action)
             checkpoint = self.record(turning=acted)
         except AnchorUnavailable:
-            self._at_odds = name  # it may be saved by now, so this run does not know where it is
-            raise
+            raise  # it may be saved by now
         except BaseException:
             self._payload = before
             raise
@@ -157,9 +159,12 @@ class Run:
         """Save the run as it is now, as the thread's next checkpoint.
 
         Raises:
-            WorkflowError: the run goes on from an approval, which is for its next step alone.
+            WorkflowError: the run was denied, or goes on from an approval, which is for its next
+                step alone.
             CheckpointError: the checkpoint was refused.
         """
+        if self.denied:
+            raise WorkflowError(f"{self.thread} was denied.", "There is nothing to capture.")
         if self.approved is not None:
             raise WorkflowError(
                 f"{self.thread} goes on from an approval, which is for the step {self.next} alone.",
@@ -180,14 +185,18 @@ class Run:
         tools, anchored = self._payload.tools, self._ledger.anchor is not None
         turning = turning or self._is_turning_point()
         now = self.next in self.workflow.anchor_before or (anchored and turning)
-        checkpoint = self._ledger.save(
-            self.thread,
-            self._payload.pack(),
-            app=self.workflow.app if app is None else app,
-            tools=tools.digest if tools else None,
-            after=self.head,
-            anchor="now" if now else None,
-        )
+        try:
+            checkpoint = self._ledger.save(
+                self.thread,
+                self._payload.pack(),
+                app=self.workflow.app if app is None else app,
+                tools=tools.digest if tools else None,
+                after=self.head,
+                anchor="now" if now else None,
+            )
+        except AnchorUnavailable:
+            self._at_odds = True  # it may be saved, so this run does not know where it is
+            raise
         self.head = checkpoint.sequence
         self._at = checkpoint
         return checkpoint
@@ -222,6 +231,21 @@ class Run:
         store = "" if self._at is None else self._at.store
         key = f"{store}/{self.thread}/{origin}/{name}"
         return Call(self.thread, name, self.head, key, self.approved)
+
+    def _check_still_here(self, name: str) -> None:
+        """Write down that a step is about to act, unless the thread has moved on.
+
+        Raises:
+            Conflict: it has.
+            JournalError: it cannot be written down, so the step does not act.
+        """
+        latest = self._ledger.latest(self.thread)
+        if self._at is None or latest.digest != self._at.digest:
+            raise Conflict(
+                f"{self.thread} is at #{latest.sequence} by now, and this run is at #{self.head}.",
+                f"The step {name} did not run. Rehydrate the run, and decide again.",
+            )
+        Notes.of(self._ledger).write("act", "intended", self.thread, self._head, name)
 
     def _check_answerable(self, name: str) -> None:
         """Refuse to wait for people whose answer could not be used.

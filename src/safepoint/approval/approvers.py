@@ -127,11 +127,15 @@ class Approvers:
                     "Give the approver a key of their own: SigningKey.generate('ed25519').",
                 )
 
-    def open(self, text: str) -> Approval:
+    def open(self, text: str, *, revoked: bool = False) -> Approval:
         """Verify a text in the one order that is safe, and return what it says.
 
         It is genuine then. Whether it answers your question, and at this time, `check_at_time`
         tells.
+
+        Args:
+            text: what somebody signed.
+            revoked: also open what a key signed that was revoked since. It does not count then.
 
         Raises:
             ApprovalMalformed: it is not an approval of this format.
@@ -150,7 +154,7 @@ class Approvers:
                 " forged.",
             )
         name, key = self._keys[key_id]
-        if key_id in self._revoked:
+        if key_id in self._revoked and not revoked:
             raise ApprovalUntrusted(
                 f"The approval names key {key_id} of {name}, which was revoked.",
                 "Whoever stole that key may have written it. Ask again, and let them sign with"

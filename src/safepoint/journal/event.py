@@ -18,6 +18,7 @@ What = Literal[
     "pause",
     "approve",
     "deny",
+    "act",
     "rotate",
     "prune",
     "delete",
