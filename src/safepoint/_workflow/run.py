@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from safepoint._ledger.noting import Notes
 from safepoint._workflow.asking import Approved, Ask, Call
+from safepoint._workflow.changes import changes_of
 from safepoint._workflow.ledgers import SavesAndLoads
 from safepoint._workflow.looking import judge
 from safepoint._workflow.payload import Payload
@@ -131,7 +132,7 @@ class Run:
         asked = returned if isinstance(returned, Ask) else None
         if asked is not None:
             self._check_answerable(name)
-        changes = _changes(name, asked.changes if asked else returned, given, self.state)
+        changes = changes_of(name, asked.changes if asked else returned, given, self.state)
         self._payload = replace(
             before,
             state={**self.state, **copy.deepcopy(dict(changes))},
@@ -270,29 +271,3 @@ class Run:
                 " down.",
                 "Write Ledger(..., journal=FileJournal(path, keys=...)).",
             )
-
-
-def _changes(
-    name: str, returned: object, given: dict[str, Any], before: dict[str, Any]
-) -> Mapping[str, Any]:
-    """Return what a step changed, unless it changed what it was given and did not say so."""
-    changes = {} if returned is None else returned
-    if not isinstance(changes, Mapping):
-        raise WorkflowError(
-            f"The step {name} returned {type(returned).__name__}.",
-            "Return a dict of what changes in the state, nothing, or an Ask.",
-        )
-    unsaid = {key for key in {*given, *before} - set(changes) if _differs(key, given, before)}
-    if unsaid:
-        raise WorkflowError(
-            f"The step {name} changed the state in place, which is not kept.",
-            'Return what changes instead: return {"amount": 42}',
-        )
-    return changes
-
-
-def _differs(key: str, given: dict[str, Any], before: dict[str, Any]) -> bool:
-    if key not in given or key not in before:
-        return True
-    # A class without a comparison of its own differs from any copy, changed or not.
-    return bool(given[key] != before[key] and copy.deepcopy(before[key]) == before[key])
