@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -16,6 +18,7 @@ from safepoint import (
     Approvers,
     Ask,
     Call,
+    CheckpointError,
     Codec,
     ConfigurationError,
     FileCheckpointStorage,
@@ -38,6 +41,7 @@ from safepoint import (
 from safepoint.audit.approvals import check_approvals
 from safepoint.audit.resumptions import check_resumptions
 from safepoint.audit.tools import check_tools
+from safepoint.audit.versions import check_versions
 from safepoint.header import Place
 from safepoint.seal import seal
 
@@ -115,6 +119,11 @@ def yes(question: Any, key: SigningKey = DANA, name: str = "dana") -> str:
     return Approver(name, key).approve(question)
 
 
+def no(question: Any) -> str:
+    assert question is not None
+    return Approver("erin", ERIN).deny(question)
+
+
 @pytest.fixture
 def desk() -> Desk:
     return Desk()
@@ -178,7 +187,7 @@ def errors_of_resumptions(desk: Desk) -> list[str]:
 
 
 def test_a_run_that_is_captured_where_it_is_has_no_finding(desk: Desk) -> None:
-    """At its beginning, while it waits, and after a no that a newer version went back to."""
+    """At its beginning, while it waits, and before a no that a newer version went back from."""
     workflow, ledger = desk.workflow(), desk.ledger()
     run = workflow.begin(ledger, thread="order-7")
     run.capture()
@@ -186,16 +195,229 @@ def test_a_run_that_is_captured_where_it_is_has_no_finding(desk: Desk) -> None:
     run.capture()
     question = workflow.question(ledger, "order-7")
     assert question is not None
-    no = Approver("erin", ERIN).deny(question)
-    denied = workflow.resume(ledger, "order-7", approvals=[no])
-    denied.capture()
-    assert denied.head == 7
+    assert workflow.resume(ledger, "order-7", approvals=[no(question)]).head == 6
     fewer = Migration("1", "2", lambda s: s, steps={"ask": None})
     newer = desk.workflow(version="2", migrations=[fewer])
-    back = newer.question(ledger, "order-7", 6)
-    assert newer.resume(ledger, "order-7", 6, approvals=[yes(back)]).denied
+    back = newer.question(ledger, "order-7", 5)
+    newer.rehydrate(ledger, "order-7", 5, approvals=[yes(back)])
     assert said(desk) == []
     assert errors_of_resumptions(desk) == []
+
+
+NEWER: State = {"version": "2", "migrations": [Migration("1", "2", dict)]}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, NEWER, {"tools": [BANK, MAIL]}, {"tools": []}, {**NEWER, "tools": [MAIL]}],
+)
+def test_a_no_to_another_version_or_other_tools_has_no_finding(desk: Desk, options: State) -> None:
+    """The run ends as it was, and the no names what would have gone on."""
+    desk.paused()
+    other = desk.workflow(**options)
+    denied = other.resume(
+        desk.ledger(), "order-7", approvals=[no(other.question(desk.ledger(), "order-7"))]
+    )
+    assert denied.denied
+    assert desk.ledger().latest("order-7").app == "invoice@1"
+    assert (said(desk), tools_said(desk), errors_of_resumptions(desk)) == ([], [], [])
+    desk.ledger().prune("order-7", keep=1)
+    (line,) = said(desk)
+    assert line.startswith("note: order-7 #4 was resumed from #3, which was pruned, ")
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda q: replace(q, arguments={"amount": 1}), "has the argument 'amount': 1, and "),
+        (lambda q: replace(q, action="tell"), "has the action 'tell', and "),
+        (lambda q: replace(q, thread="order-8"), "has the thread 'order-8', and "),
+        (lambda q: replace(q, store="other"), "has the store 'other', and "),
+        (lambda q: replace(q, head=replace(q.head, sequence=9)), "has the head #9 "),
+        (lambda q: replace(q, checkpoint=replace(q.head, sequence=2)), "has the checkpoint #2 "),
+        (lambda q: replace(q, reasons=("asked",)), "has the reasons ('asked',), and "),
+        (lambda q: replace(q, app="refund@2"), "was not written by the workflow refund but "),
+    ],
+)
+def test_a_no_to_something_else_is_an_error(
+    desk: Desk, change: Callable[[Any], Any], what: str
+) -> None:
+    """Whoever has the writer's key ends a run with it."""
+    desk.paused()
+    other = desk.workflow(**NEWER, tools=[BANK, MAIL])
+    text = no(change(other.question(desk.ledger(), "order-7")))
+    reasons = ["version-changed", "tools-added", "asked"]
+    desk.write("order-7", denied=text, resumed=resumed(desk, [text], reasons=reasons), origin=3)
+    assert said(desk)[0].startswith("error: order-7 #4 ")
+    assert what in said(desk)[0]
+
+
+def test_a_no_that_brings_other_tools_is_an_error(desk: Desk) -> None:
+    desk.paused()
+    wide = desk.workflow(tools=[BANK, MAIL])
+    text = no(wide.question(desk.ledger(), "order-7"))
+    record = resumed(desk, [text], reasons=["tools-added", "asked"])
+    desk.write("order-7", tools=[BANK, MAIL], denied=text, resumed=record, origin=3)
+    assert said(desk) == ["error: order-7 #4 ends with a denial, and is not as #3 was."]
+    (line,) = tools_said(desk)
+    assert line.startswith("error: order-7 #4 was resumed from #3. The tool mail is new. ")
+    assert line.endswith(" It needed 1 to approve it, and 0 did.")
+
+
+def test_a_pruned_no_is_held_to_what_was_signed(desk: Desk) -> None:
+    desk.paused()
+    text = no(desk.workflow().question(desk.ledger(), "order-7"))
+    desk.write("order-7", resumed=resumed(desk, [text]), origin=3)
+    desk.ledger().prune("order-7", keep=1)
+    assert said(desk)[0] == (
+        "error: order-7 #4 carries another denial than the one that was signed."
+    )
+
+
+def test_a_no_that_is_written_once_more_is_an_error(desk: Desk) -> None:
+    desk.paused()
+    text = no(desk.workflow().question(desk.ledger(), "order-7"))
+    desk.workflow().resume(desk.ledger(), "order-7", approvals=[text])
+    desk.write("order-7", denied=text)
+    assert said(desk) == ["error: order-7 #5 goes on, and the run was denied at #4."]
+
+
+def test_a_no_by_a_key_that_was_revoked_since_is_a_warning(desk: Desk) -> None:
+    desk.paused()
+    text = no(desk.workflow().question(desk.ledger(), "order-7"))
+    desk.workflow().resume(desk.ledger(), "order-7", approvals=[text])
+    assert said(desk, gate_without(ERIN)) == [
+        f"warning: order-7 #4 ends with a denial by key {ERIN.id} of erin, which was revoked."
+    ]
+
+
+TWO = Gate(Policy({Reason.ASKED: 2}), GATE.approvers)
+
+
+def gate_without(key: SigningKey) -> Gate:
+    people = {"dana": DANA.public, "erin": ERIN.public}
+    return Gate(approvers=Approvers(people, revoked=[key]))
+
+
+@pytest.mark.parametrize("options", [{}, NEWER, {"tools": [BANK, MAIL]}])
+@pytest.mark.parametrize("lapsed", [TWO, gate_without(DANA)])
+def test_an_approval_that_lapsed_and_was_given_again_has_no_finding(
+    desk: Desk, lapsed: Gate, options: State
+) -> None:
+    """Whatever this check is told of today's policy: people signed what they were asked then."""
+    text, ledger = desk.paused(), desk.ledger()
+    desk.workflow().rehydrate(ledger, "order-7", approvals=[text])
+    strict = desk.workflow(gate=lapsed, **options)
+    question = strict.question(ledger, "order-7")
+    assert question is not None
+    assert "asked" in question.reasons
+    both = [yes(question, ERIN, "erin"), *([yes(question)] if lapsed is TWO else [])]
+    strict.resume(ledger, "order-7", approvals=both)
+    assert (said(desk), tools_said(desk), errors_of_resumptions(desk)) == ([], [], [])
+    (line,) = said(desk, lapsed)
+    assert line.startswith("warning: order-7 #4 ")
+
+
+def test_a_lapse_that_nobody_answered_is_an_error(desk: Desk) -> None:
+    text = desk.paused()
+    desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[text])
+    desk.write("order-7", resumed=resumed(desk, []), origin=3)
+    (line,) = said(desk)
+    assert line.startswith("error: order-7 #5 was resumed from #4. It was approved before, at #4,")
+    assert line.endswith(" It needed 1 to approve it, and 0 did.")
+
+
+def test_an_approval_that_is_given_again_under_a_policy_of_before_is_a_warning(desk: Desk) -> None:
+    text, ledger = desk.paused(), desk.ledger()
+    desk.workflow().rehydrate(ledger, "order-7", approvals=[text])
+    newer = desk.workflow(**NEWER)
+    again = yes(newer.question(ledger, "order-7"), ERIN, "erin")
+    newer.rehydrate(ledger, "order-7", approvals=[again])
+    assert said(desk) == []
+    lines = said(desk, TWO)
+    assert [line.partition(" was")[0] for line in lines] == [
+        "warning: order-7 #4",
+        "warning: order-7 #5",
+    ]
+    assert all(line.endswith(" It needed 2 to approve it, and 1 did.") for line in lines)
+
+
+def test_a_resumption_without_a_reason_is_an_error(desk: Desk) -> None:
+    """No workflow writes one: what needs no reason goes on from the record that there is."""
+    desk.workflow().begin(desk.ledger(), thread="order-7")
+    desk.write("order-7", resumed=resumed(desk, [], reasons=[]), origin=1)
+    (finding,) = check_approvals(desk.ledger(), GATE)
+    assert (
+        str(finding) == f"SP19 error: order-7 #2 says that it was resumed, and not why. {REPLACE}"
+    )
+    assert errors_of_resumptions(desk) == [finding.what]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_an_honest_history_of_any_kind_has_no_error_and_no_warning(desk: Desk, seed: int) -> None:
+    """Answers of all kinds, ways back, versions, tools, prunes, and approvals that lapse."""
+    chance = random.Random(seed)  # noqa: S311  it only mixes what is done
+    signers = {"dana": DANA, "erin": ERIN}
+    tools: list[list[Tool]] = [[], [BANK], [BANK, MAIL]]
+    gates = [GATE, GATE, TWO, gate_without(DANA)]
+    steps = [Migration("1", "2", dict), Migration("2", "3", dict)]
+    version, used, gate, ledger = 1, tools[0], GATE, desk.ledger()
+    desk.workflow(tools=used).begin(ledger, thread="order-7")
+    done = 0
+    for _ in range(16):
+        workflow = desk.workflow(
+            version=str(version), tools=used, gate=gate, migrations=steps[: version - 1]
+        )
+        what = chance.choice(["on", "on", "yes", "yes", "no", "back", "capture", "other", "prune"])
+        end = ledger.latest("order-7").sequence
+        to = chance.randint(1, end) if what == "back" else None
+        with suppress(CheckpointError):
+            if what == "other":
+                version, used = chance.randint(version, 3), chance.choice(tools)
+                gate = chance.choice(gates)
+            elif what == "prune":
+                ledger.prune("order-7", keep=chance.randint(2, 5))
+            elif what == "capture":
+                workflow.rehydrate(ledger, "order-7").capture()
+            else:
+                question = None if what == "on" else workflow.question(ledger, "order-7", to)
+                assert gate.approvers is not None
+                names = gate.approvers.names if question is not None else ()
+                answers = [yes(question, signers[name], name) for name in names]
+                answers = [no(question)] if what == "no" and question is not None else answers
+                run = workflow.rehydrate(ledger, "order-7", to, approvals=answers)
+                if chance.random() < 0.6:
+                    run.step()
+            done += 1
+    assert done > 3
+    found = [
+        *check_approvals(ledger, GATE),
+        *check_tools(ledger, GATE),
+        *check_resumptions(ledger, GATE),
+        *check_versions(ledger),
+    ]
+    assert [str(finding) for finding in found if finding.severity != "note"] == []
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_a_way_back_to_more_tools_that_was_pruned_since_is_held_to_its_approval(
+    desk: Desk, *, approved: bool
+) -> None:
+    ledger, fewer = desk.ledger(), desk.workflow(tools=[])
+    desk.workflow().begin(ledger, thread="order-7")
+    for _ in range(2):
+        fewer.rehydrate(ledger, "order-7").step()
+    text = yes(desk.workflow().question(ledger, "order-7", 1))
+    if approved:
+        desk.workflow().rehydrate(ledger, "order-7", 1, approvals=[text])
+    else:
+        other = resumed(desk, [], reasons=["old-checkpoint"], sequence=1)
+        desk.write("order-7", tools=[BANK], done=[], resumed=other)
+    ledger.prune("order-7", keep=2)
+    errors = [line for line in tools_said(desk) if line.startswith("error")]
+    assert errors == ["error: order-7 #4 has more than #3 had, and nobody approved it: bank."] * (
+        not approved
+    )
 
 
 def test_types_of_your_own_are_not_needed(desk: Desk) -> None:
@@ -308,9 +530,8 @@ def test_fewer_people_than_the_policy_asks_for_are_a_warning(desk: Desk) -> None
 def test_a_run_that_goes_on_after_a_denial_is_an_error(desk: Desk) -> None:
     desk.paused()
     question = desk.workflow().question(desk.ledger(), "order-7")
-    assert question is not None
-    no = Approver("erin", ERIN).deny(question)
-    desk.workflow().resume(desk.ledger(), "order-7", approvals=[no])
+    text = no(question)
+    desk.workflow().resume(desk.ledger(), "order-7", approvals=[text])
     assert said(desk) == []
     desk.write("order-7")
     assert said(desk) == ["error: order-7 #5 goes on, and the run was denied at #4."]
@@ -319,9 +540,8 @@ def test_a_run_that_goes_on_after_a_denial_is_an_error(desk: Desk) -> None:
 def test_a_denied_run_that_says_it_was_resumed_is_an_error(desk: Desk) -> None:
     desk.paused()
     question = desk.workflow().question(desk.ledger(), "order-7")
-    assert question is not None
-    no = Approver("erin", ERIN).deny(question)
-    desk.workflow().resume(desk.ledger(), "order-7", approvals=[no])
+    text = no(question)
+    desk.workflow().resume(desk.ledger(), "order-7", approvals=[text])
     desk.write("order-7", resumed=resumed(desk, [], reasons=[]))
     assert said(desk) == ["error: order-7 #5 goes on, and the run was denied at #4."]
 
@@ -335,9 +555,8 @@ def test_a_resumption_that_drops_what_was_approved_is_an_error(desk: Desk) -> No
 def test_a_denial_that_was_turned_into_an_approval_is_an_error(desk: Desk) -> None:
     desk.paused()
     question = desk.workflow().question(desk.ledger(), "order-7")
-    assert question is not None
-    no = Approver("erin", ERIN).deny(question)
-    desk.write("order-7", approved=[no], resumed=resumed(desk, [no]))
+    text = no(question)
+    desk.write("order-7", approved=[text], resumed=resumed(desk, [text]))
     assert said(desk) == ["error: order-7 #4 carries another denial than the one that was signed."]
 
 
@@ -481,11 +700,10 @@ def test_a_denial_that_answers_no_step_at_the_end_is_an_error(desk: Desk) -> Non
     workflow = desk.workflow()
     workflow.begin(desk.ledger(), thread="order-7").step()
     question = workflow.question(desk.ledger(), "order-7", 1)
-    assert question is not None
-    no = Approver("erin", ERIN).deny(question)
+    text = no(question)
     first = desk.ledger().load("order-7", 1)
-    record = resumed(desk, [no], reasons=["old-checkpoint"], sequence=1, digest=first.digest)
-    desk.write("order-7", done=[], denied=no, resumed=record)
+    record = resumed(desk, [text], reasons=["old-checkpoint"], sequence=1, digest=first.digest)
+    desk.write("order-7", done=[], denied=text, resumed=record)
     assert said(desk) == [
         "error: order-7 #3 ends the run with a denial that answers no step at its end."
     ]
@@ -638,9 +856,8 @@ def test_a_cut_that_the_anchor_misses_is_not_taken_for_a_clean_store(desk: Desk)
     """A rollback to before the denial: the anchor has seen more."""
     desk.paused()
     question = desk.workflow().question(desk.ledger(), "order-7")
-    assert question is not None
-    no = Approver("erin", ERIN).deny(question)
-    desk.workflow().resume(desk.ledger(), "order-7", approvals=[no])
+    text = no(question)
+    desk.workflow().resume(desk.ledger(), "order-7", approvals=[text])
     del desk.storage._records["order-7"][4]
     assert said(desk) == ["note: order-7 does not verify, so its approvals were not looked at."]
 
@@ -833,9 +1050,8 @@ def test_what_is_not_about_tools_is_no_finding_about_them(desk: Desk) -> None:
     desk.paused("order-8")
     more = wider(desk, BANK, MAIL)
     question = more.question(desk.ledger(), "order-8")
-    assert question is not None
-    no = Approver("erin", ERIN).deny(question)
-    assert more.resume(desk.ledger(), "order-8", approvals=[no]).denied
+    text = no(question)
+    assert more.resume(desk.ledger(), "order-8", approvals=[text]).denied
     assert tools_said(desk) == []
 
 

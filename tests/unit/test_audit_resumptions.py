@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from safepoint import (
+    AnchorUnavailable,
     Approver,
     Approvers,
     Ask,
@@ -152,7 +153,109 @@ def test_a_policy_that_lets_nobody_go_back_today_does_not_undo_an_approval(desk:
     assert "#7 went back from #6 to #1, and nobody approved it." in desk.resumptions(never)[0]
 
 
-def forged(desk: Desk, change: Callable[[Any], Any], who: SigningKey = PEOPLE["dana"]) -> None:
+def test_a_way_back_by_a_key_that_was_revoked_since_is_a_warning(desk: Desk) -> None:
+    """Not an error for whatever somebody approved before they left."""
+    desk.go_back(1, "dana", "erin", gate=TWO)
+    people = {name: key.public for name, key in PEOPLE.items()}
+    dana, erin = PEOPLE["dana"], PEOPLE["erin"]
+    left = Gate(approvers=Approvers(people, revoked=[dana]))
+    way = "SP16 warning: order-7 #4 went back from #3 to #1, approved by dana and erin, and"
+    do = "If it was stolen after that, nothing is wrong. If not, look at what the run did."
+    assert desk.resumptions(left) == [f"{way} key {dana.id} of dana was revoked. {do}"]
+    carl = SigningKey.generate("ed25519").public
+    gone = Gate(approvers=Approvers({**people, "carl": carl}, revoked=[dana, erin]))
+    assert desk.resumptions(gone) == [
+        f"{way} key {dana.id} of dana and key {erin.id} of erin were revoked. {do}"
+    ]
+
+
+def ended(where: str, sequence: int = 4) -> str:
+    what = f"order-7 #{sequence} says that the last step ended {where}, and it did not."
+    return f"SP16 error: {what} {REPLACE}"
+
+
+@pytest.mark.parametrize("origin", [None, 0, -3, 1, 2, 4, 77])
+def test_a_resumption_with_another_origin_is_an_error(desk: Desk, origin: int | None) -> None:
+    """A step after it would act under a key that was not used yet, or that another used."""
+    newest = desk.ledger().latest("order-7")
+    told = {"app": "invoice@1", "digest": newest.digest, "reasons": ["tools-added"]}
+    changes: State = {} if origin is None else {"origin": origin}
+    desk.write(resumed={**told, "sequence": 3, "statements": []}, **changes)
+    assert desk.resumptions() == [ended("here" if origin is None else f"at #{origin}")]
+
+
+@pytest.mark.parametrize(("origin", "is_error"), [(1, False), (3, False), (4, True), (0, True)])
+def test_of_a_resumption_whose_source_was_pruned_the_origin_is_before_it(
+    desk: Desk, origin: int, *, is_error: bool
+) -> None:
+    newest = desk.ledger().latest("order-7")
+    told = {"app": "invoice@1", "digest": newest.digest, "reasons": ["tools-added"]}
+    desk.write(resumed={**told, "sequence": 3, "statements": []}, origin=origin)
+    desk.ledger().prune("order-7", keep=1)
+    assert desk.resumptions() == [ended(f"at #{origin}")] * is_error
+
+
+def test_a_way_back_with_an_origin_is_an_error(desk: Desk) -> None:
+    """It is meant to do again what was done, so nothing is left of the key from before."""
+    forged(desk, lambda question: question, origin=1)
+    assert desk.resumptions()[0] == ended("at #1")
+
+
+def test_a_run_that_begins_with_an_origin_is_an_error() -> None:
+    desk = Desk()
+    desk.ledger().save("order-7", {"done": [], "origin": 1, "state": {}}, app="invoice@1")
+    assert desk.resumptions() == [ended("at #1", 1)]
+
+
+@pytest.mark.parametrize(
+    ("done", "origin", "is_error"),
+    [
+        (["fetch", "pay"], 3, False),
+        (["fetch", "pay"], 1, True),
+        (["fetch", "pay", "tell"], 1, True),
+        (["fetch", "pay", "tell"], 99, True),
+    ],
+)
+def test_a_record_that_moves_its_origin_is_an_error(
+    desk: Desk, done: list[str], origin: int, *, is_error: bool
+) -> None:
+    desk.write(done=done, origin=origin)
+    assert desk.resumptions() == [ended(f"at #{origin}")] * is_error
+
+
+def test_a_run_that_was_captured_twice_and_resumed_keeps_its_origin(desk: Desk) -> None:
+    workflow = desk.workflow()
+    run = workflow.begin(desk.ledger(), thread="order-8")
+    run.step()
+    run.capture()
+    run.capture()
+    wide = desk.workflow(tools=[Tool("bank")])
+    text = yes(wide.question(desk.ledger(), "order-8"))
+    wide.rehydrate(desk.ledger(), "order-8", approvals=[text]).capture()
+    assert desk.ledger().latest("order-8").state["origin"] == 2
+    assert desk.resumptions() == []
+    desk.ledger().prune("order-8", keep=1)
+    assert desk.resumptions() == []
+
+
+def test_a_step_that_is_saved_late_because_the_anchor_was_away_has_no_finding(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise ConnectionError
+
+    run = desk.workflow().begin(desk.ledger(), thread="order-8")
+    with monkeypatch.context() as patch:
+        patch.setattr(InMemoryAnchor, "read", away)
+        with pytest.raises(AnchorUnavailable):
+            run.step()
+    run.capture()
+    assert desk.resumptions() == []
+
+
+def forged(
+    desk: Desk, change: Callable[[Any], Any], who: SigningKey = PEOPLE["dana"], **more: Any
+) -> None:
     """Write a way back from #3 to #1 with an approval that was signed for something else."""
     question = desk.workflow().question(desk.ledger(), "order-7", 1)
     text = Approver("dana", who).approve(change(question))
@@ -164,7 +267,7 @@ def forged(desk: Desk, change: Callable[[Any], Any], who: SigningKey = PEOPLE["d
         "sequence": 1,
         "statements": [text],
     }
-    desk.write(done=[], resumed=resumed)
+    desk.write(done=[], resumed=resumed, **more)
 
 
 BEGINS = "SP16 error: order-7 #4 went back from #3 to #1 with an approval that does not count: dana"
@@ -295,7 +398,8 @@ def test_a_resumption_that_says_that_other_steps_are_done_is_an_error(
     """No step runs between the two. Another version may know fewer, by other names."""
     newest = desk.ledger().latest("order-7")
     told = {"app": "invoice@1", "digest": newest.digest, "reasons": ["version-changed"]}
-    desk.write(app, done=done, resumed={**told, "sequence": 3, "statements": []}, **more)
+    resumed = {**told, "sequence": 3, "statements": []}
+    desk.write(app, done=done, resumed=resumed, origin=3, **more)
     assert (
         desk.resumptions()
         == [

@@ -6,15 +6,22 @@ from collections.abc import Iterator
 from typing import Final
 
 from safepoint._workflow.payload import Payload
-from safepoint.approval import Question
 from safepoint.audit.approvers import approvers_apart
 from safepoint.audit.finding import Finding, Severity, shortened
 from safepoint.audit.replay import Entry, Link, links
-from safepoint.audit.statements import FORGED, Judges, Statement, impossible, outside
+from safepoint.audit.statements import (
+    FORGED,
+    STOLEN,
+    UNEXPLAINED,
+    Judges,
+    Statement,
+    impossible,
+    is_here,
+    outside,
+)
 from safepoint.audit.steps import is_same
 from safepoint.errors import CheckpointError
 from safepoint.gate import Gate
-from safepoint.heads import Head
 from safepoint.ledger import Ledger
 from safepoint.reasons import Reason
 
@@ -62,7 +69,8 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
     Returns:
         Under SP19, an error for each run that nothing began, and for each record that goes on
         without an answer, that carries an approval which nobody of these people signed, or for
-        something else, or which was used before, or that it was not resumed with; for an approver's
+        something else, or which was used before, or that it was not resumed with, or that does not
+        say why it was resumed; for an approver's
         key that is on the ring, in the storage, or here as a secret; a warning for one by fewer
         people than the policy asks for, outside of its time by the record's own, or by a key that
         was revoked since; a note for what was pruned.
@@ -86,7 +94,9 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
     return shortened(found, "SP19", ledger.store)
 
 
+_ON: Final = "goes on from an approval"
 _OTHER: Final = "{} carries another approval than the one that it was resumed with."
+_NO: Final = "{} carries another denial than the one that was signed."
 _COPY: Final = (
     "Look for it in a copy from before. Keep the checkpoints that people were asked about."
 )
@@ -133,18 +143,22 @@ def _pruned(link: Link, judges: Judges) -> Iterator[Finding]:
     entry, resumed = link.entry, link.resumed
     if resumed is None:
         return
-    genuine, asked = True, False
+    genuine, asked, denial = True, False, None
     for statement in judges.statements(link, None):
         approval = statement.approval
         if approval is None:
             genuine = False
             yield _refused(link, statement.why)
-        elif not _is_here(entry, approval.question):
+        elif not is_here(entry, approval):
             genuine = False
             yield _error(link, f"{entry} goes on from an approval of something else.")
-        elif approval.verdict == "approved" and Reason.ASKED in approval.question.reasons:
+        elif approval.verdict == "denied":
+            denial = approval.text
+        elif Reason.ASKED in approval.question.reasons:
             asked = True
-    if genuine and entry.payload.approved != (resumed.statements if asked else ()):
+    if genuine and entry.payload.denied != denial:
+        yield _error(link, _NO.format(entry))
+    elif genuine and entry.payload.approved != (resumed.statements if asked else ()):
         yield _error(link, _OTHER.format(entry))
     yield _error(
         link,
@@ -155,19 +169,6 @@ def _pruned(link: Link, judges: Judges) -> Iterator[Finding]:
     )
 
 
-def _is_here(entry: Entry, question: Question) -> bool:
-    """Tell whether people were asked about the end that a record follows, and to go on as it."""
-    place = entry.checkpoint
-    follows = None if place.previous is None else Head(place.sequence - 1, place.previous)
-    return (place.store, place.thread, follows, place.app, entry.payload.tools.digest) == (
-        question.store,
-        question.thread,
-        question.head,
-        question.app,
-        question.tools,
-    )
-
-
 def _resumed(link: Link, judges: Judges, spent: dict[str, str]) -> Iterator[Finding]:
     """Look at a record that spent approvals, or that went through the gate without."""
     entry, resumed, source = link.entry, link.resumed, link.source
@@ -175,7 +176,7 @@ def _resumed(link: Link, judges: Judges, spent: dict[str, str]) -> Iterator[Find
         yield _error(link, f"{entry} says that it was resumed from a record that is not there.")
         return
     try:
-        wanted, question = link.judged(judges.gate)
+        wanted, question = judges.judged(link)
     except CheckpointError as refusal:
         yield impossible(link, refusal, "SP19")
         return
@@ -188,10 +189,12 @@ def _resumed(link: Link, judges: Judges, spent: dict[str, str]) -> Iterator[Find
     carried = resumed.statements if wanted.asked is not None and denial is None else ()
     if source is link.before and source.payload.denied is not None:
         yield _error(link, f"{entry} goes on, and the run was denied at {source.head}.")
-    elif entry.payload.denied != (source.payload.denied if denial is None else denial):
-        yield _error(link, f"{entry} carries another denial than the one that was signed.")
+    elif entry.payload.denied != denial:
+        yield _error(link, _NO.format(entry))
     elif denial is not None and not (ends and resumed.statements == (denial,)):
         yield _error(link, f"{entry} ends the run with a denial that answers no step at its end.")
+    elif denial is not None and not _is_as_before(entry, source):
+        yield _error(link, f"{entry} ends with a denial, and is not as {source.head} was.")
     elif entry.payload.approved != carried:
         yield _error(link, _OTHER.format(entry))
     elif resumed.reasons != wanted.decision.reasons:
@@ -200,8 +203,18 @@ def _resumed(link: Link, judges: Judges, spent: dict[str, str]) -> Iterator[Find
             f"{entry} says that it was resumed for {_listed(resumed.reasons)}, and that was for"
             f" {_listed(wanted.decision.reasons)}.",
         )
+    elif not resumed.reasons:
+        yield _error(link, UNEXPLAINED.format(entry))
     elif denial is None and Reason.ASKED in resumed.reasons:
         yield from judges.missing(link, wanted, approvals, "SP19")
+
+
+def _is_as_before(entry: Entry, source: Entry) -> bool:
+    return (entry.checkpoint.app, entry.payload.tools, entry.payload.done) == (
+        source.checkpoint.app,
+        source.payload.tools,
+        source.payload.done,
+    )
 
 
 def _statement(
@@ -215,19 +228,19 @@ def _statement(
         yield _refused(link, statement.why) if used is None else _error(link, again)
         return
     spent[statement.text] = str(entry)
+    shown = f"{entry} {'ends with a denial' if approval.verdict == 'denied' else _ON}"
     if approval.key in judges.revoked:
         yield _error(
             link,
-            f"{entry} goes on from an approval by key {approval.key} of {approval.approver}, which"
-            " was revoked.",
-            "If it was stolen after that, nothing is wrong. If not, look at what the run did.",
+            f"{shown} by key {approval.key} of {approval.approver}, which was revoked.",
+            STOLEN,
             "warning",
         )
     why = outside(approval, entry.checkpoint.created, judges.gate.policy.lifetime)
     if why is not None:
         yield _error(
             link,
-            f"{entry} goes on from an approval outside of its time. {why}",
+            f"{shown} outside of its time. {why}",
             "Set the clocks of workers and approvers right, or find out who wrote it.",
             "warning",
         )

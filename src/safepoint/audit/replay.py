@@ -81,13 +81,17 @@ class Link:
         resumed = self.resumed
         return resumed is not None and self.source is None and 0 < resumed.sequence < self.first
 
-    def judged(self, gate: Gate) -> tuple[Resumption, Question | None]:
-        """Return what the gate says of the resumption, and what people had to be asked.
+    def judged(self, gate: Gate, app: str) -> tuple[Resumption, Question | None]:
+        """Return what a gate says of the resumption, and what people had to be asked.
+
+        Args:
+            gate: the gate.
+            app: what resumed it.
 
         Raises:
             CheckpointError: no workflow could have resumed it.
         """
-        app, source = self.entry.checkpoint.app, self.source
+        source = self.source
         if source is None or self.last is None:
             raise WorkflowMismatch(f"{self.entry} was not resumed.", "Judge one that was.")
         name, _, version = app.partition("@")

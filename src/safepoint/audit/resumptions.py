@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from safepoint._workflow.payload import Payload, Resumed
-from safepoint.approval import Approval, Approvers
+from safepoint.approval import Approval
 from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.records import view_of
-from safepoint.audit.steps import begins, goes_on, is_carried, unbegun
+from safepoint.audit.statements import STOLEN, UNEXPLAINED, Judges
+from safepoint.audit.steps import begins, goes_on, is_carried, is_origin, unbegun
 from safepoint.audit.workflows import Record, payload_of, records_of, unverified
 from safepoint.errors import AnchorError, ApprovalMismatch, CheckpointError
 from safepoint.gate import Gate
@@ -49,16 +50,20 @@ def check_resumptions(ledger: Ledger, gate: Gate | None = None) -> list[Finding]
     Returns:
         Under SP16, an error for each way back that too few people approved, that carries an
         approval which does not count, or that no record of a resumption explains, and for a run
-        that nothing began, that goes on after a denial, or by more than a step at a time; a note
-        for each other way back, which says who approved it.
+        that nothing began, that goes on after a denial, or by more than a step at a time, and for a
+        record that does not say why it was resumed, or says wrong where its last step ended; a
+        warning for a way back that a key approved which was revoked since; a note for each other,
+        which says who approved it.
 
     Raises:
+        ConfigurationError: `gate` is no gate.
         StorageError: the storage cannot be listed.
     """
     try:
         threads = ledger.threads()
     except AnchorError as refusal:
         return [Finding("SP15", "error", refusal.what, refusal.do, ledger.store)]
+    judges = None if gate is None else Judges(gate)
     view, found = view_of(ledger), list[Finding]()
     for thread in threads:
         before: Record | None = None
@@ -66,7 +71,10 @@ def check_resumptions(ledger: Ledger, gate: Gate | None = None) -> list[Finding]
         try:
             for record in records_of(view, thread, ledger.codec.limits):
                 first = record.sequence if first is None else first
-                found += _look(record, before, first, gate)
+                seen = list(_look(record, before, first, judges))
+                if all(finding.severity != "error" for finding in seen):
+                    seen += _told(record, before, first)
+                found += seen
                 # What is not a workflow's is not what the next record goes on from.
                 before = before if record.payload is None else record
         except CheckpointError:
@@ -75,7 +83,7 @@ def check_resumptions(ledger: Ledger, gate: Gate | None = None) -> list[Finding]
 
 
 def _look(
-    record: Record, before: Record | None, first: int, gate: Gate | None
+    record: Record, before: Record | None, first: int, judges: Judges | None
 ) -> Iterator[Finding]:
     payload, resumed = record.payload, record.resumed
     if payload is None:
@@ -99,7 +107,7 @@ def _look(
             _WRITER,
         )
     elif resumed is not None and resumed.sequence < at:
-        yield _back(record, resumed, gate)
+        yield _back(record, resumed, judges)
     elif before is not None and last is not None:
         yield from _on(record, payload, before, last)
 
@@ -119,6 +127,36 @@ def _on(record: Record, payload: Payload, before: Record, last: Payload) -> Iter
         yield _error(
             record, what, "Find out what wrote it: a workflow of this package would have said so."
         )
+
+
+def _told(record: Record, before: Record | None, first: int) -> Iterator[Finding]:
+    """Look at what a record says of itself, where it goes on from the right one."""
+    payload, resumed = record.payload, record.resumed
+    if payload is None:
+        return
+    if resumed is not None and not resumed.reasons:
+        yield _error(record, UNEXPLAINED.format(record), _WRITER)
+        return
+    if not _is_origin(record, payload, before, first):
+        where = "here" if payload.origin is None else f"at #{payload.origin}"
+        what = f"{record} says that the last step ended {where}, and it did not."
+        yield _error(record, what, _WRITER)
+
+
+def _is_origin(record: Record, payload: Payload, before: Record | None, first: int) -> bool:
+    resumed, at, origin = record.resumed, record.sequence - 1, payload.origin
+    if resumed is not None:
+        if resumed.sequence < at:
+            return origin is None  # it went back to do again what was done
+        source = record.source()
+        last = None if source is None else payload_of(source, record.view.limits)
+        return is_origin(payload, last, resumed.sequence)
+    if before is None or before.payload is None:
+        return origin is None or (first > 1 and is_origin(payload, None, at))
+    if payload.done == before.payload.done:
+        return is_origin(payload, before.payload, before.sequence)
+    # `Run.capture` saves the end of a step that could not be saved when the anchor was not there.
+    return origin in (None, before.sequence)
 
 
 _WRITER = "Whoever wrote it had the writer's key, and not this package. Replace that key."
@@ -141,23 +179,25 @@ def _is_carried(record: Record) -> bool:
     return payload is not None and is_carried(record.payload, payload, migrated=migrated)
 
 
-def _back(record: Record, resumed: Resumed, gate: Gate | None) -> Finding:
+def _back(record: Record, resumed: Resumed, judges: Judges | None) -> Finding:
     way = f"{record} went back from #{record.sequence - 1} to #{resumed.sequence}"
-    needed = 1 if gate is None else gate.policy.needs(Reason.OLD_CHECKPOINT)
+    needed = 1 if judges is None else judges.gate.policy.needs(Reason.OLD_CHECKPOINT)
     needed = 1 if needed is None else needed  # a stricter policy of today does not undo it
-    count = len(resumed.statements)
-    if gate is None or gate.approvers is None:
+    count, revoked = len(resumed.statements), list[Approval]()
+    if judges is None or judges.gate.approvers is None:
         by = f"with {count} approval{'s' * (count > 1)}, which nobody verified here"
     else:
         try:
-            names = _names(record, resumed, gate.approvers)
+            approvals = _approvals(record, resumed, judges)
         except CheckpointError as refusal:
             return _error(
                 record,
                 f"{way} with an approval that does not count: {refusal.what}",
                 "Look at which steps ran again, and ask whoever is said to have signed it.",
             )
+        names = sorted({approval.approver for approval in approvals})
         count, by = len(names), f"approved by {' and '.join(names)}"
+        revoked = [approval for approval in approvals if approval.key in judges.revoked]
     if count < needed:
         people = "nobody" if count == 0 else f"{count} of {needed} people"
         return _error(
@@ -165,6 +205,11 @@ def _back(record: Record, resumed: Resumed, gate: Gate | None) -> Finding:
             f"{way}, and {people} approved it.",
             "Look at which steps ran again. The journal says who resumed it.",
         )
+    if revoked:
+        keys = " and ".join(f"key {each.key} of {each.approver}" for each in revoked)
+        was = "was" if len(revoked) == 1 else "were"
+        what = f"{way}, {by}, and {keys} {was} revoked."
+        return Finding("SP16", "warning", what, STOLEN, record.thread)
     return Finding(
         "SP16",
         "note",
@@ -174,19 +219,20 @@ def _back(record: Record, resumed: Resumed, gate: Gate | None) -> Finding:
     )
 
 
-def _names(record: Record, resumed: Resumed, approvers: Approvers) -> list[str]:
-    """Return who approved exactly this way back.
+def _approvals(record: Record, resumed: Resumed, judges: Judges) -> list[Approval]:
+    """Return the approvals of exactly this way back.
 
     Raises:
         ApprovalError: an approval is not genuine, or was given for something else.
     """
-    approvals = [approvers.open(text) for text in resumed.statements]
+    approvers = judges.gate.approvers
+    approvals = [] if approvers is None else [approvers.open(text) for text in resumed.statements]
     for approval in approvals:
         if not _fits(record, resumed, approval):
             raise ApprovalMismatch(
                 f"{approval.approver} signed it for something else.", "Ask again."
             )
-    return sorted({approval.approver for approval in approvals})
+    return approvals
 
 
 def _fits(record: Record, resumed: Resumed, approval: Approval) -> bool:

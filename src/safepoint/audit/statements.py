@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -10,15 +11,20 @@ from safepoint._workflow.looking import Resumption
 from safepoint.approval import Approval, Approvers, Question
 from safepoint.approval.validity import SKEW, check_valid
 from safepoint.audit.finding import Finding
-from safepoint.audit.replay import Link
+from safepoint.audit.replay import Entry, Link
 from safepoint.errors import ApprovalError, ApprovalExpired, CheckpointError, ConfigurationError
-from safepoint.gate import Gate, Verdict
+from safepoint.gate import Decision, Gate, Policy, Verdict
+from safepoint.heads import Head
 from safepoint.keys import VerifyingKey
 from safepoint.reasons import Reason
 
 WIDER: Final = frozenset({Reason.TOOLS_ADDED, Reason.TOOL_CHANGED, Reason.PERMISSIONS_WIDENED})
 _MANY: Final = 10
+_UNCOUNTED: Final = Policy(dict.fromkeys(Reason))
+UNEXPLAINED: Final = "{} says that it was resumed, and not why."
 FORGED: Final = "Whoever wrote it had the writer's key. Do not resume it; replace that key."
+
+STOLEN: Final = "If it was stolen after that, nothing is wrong. If not, look at what the run did."
 
 
 class Statement(NamedTuple):
@@ -59,15 +65,56 @@ class Judges:
             return
         self.keys = list(gate.approvers._keys.values())  # noqa: SLF001  only an audit looks back
         self.revoked = gate.approvers._revoked  # noqa: SLF001
+        self.gate = Gate(gate.policy, self._approvers())
+
+    def judged(self, link: Link) -> tuple[Resumption, Question | None]:
+        """Return what the policy says of a resumption, and what people had to be asked then.
+
+        Whether an approval from before still counted was for the people and the policy of that
+        time to say, so each answer that they may have given is tried.
+
+        Raises:
+            CheckpointError: no workflow could have resumed it.
+        """
+        signed = [each.approval for each in self.statements(link, None) if each.approval]
+        denials = [approval for approval in signed if approval.verdict == "denied"]
+        if denials:
+            wanted, question = _denied(link, self._gates(link)[0], denials[0].question)
+        else:
+            app = link.entry.checkpoint.app
+            judged = [link.judged(gate, app) for gate in self._gates(link)]
+            reasons = None if link.resumed is None else link.resumed.reasons
+            same = [each for each in judged if each[0].decision.reasons == reasons]
+            answered = [each for each in same if signed and each[1] == signed[0].question]
+            wanted, question = (answered or same or judged)[0]
+        return replace(wanted, decision=_by(self.gate.policy, wanted.decision)), question
+
+    def _gates(self, link: Link) -> list[Gate]:
+        """Return gates for which what people approved before a resumption counts, or lapsed."""
+        approvers = self.gate.approvers
+        gates = [Gate(_UNCOUNTED, approvers)]
+        texts = () if link.source is None else link.source.payload.approved
+        if approvers is None or not texts:
+            return gates
+        opened = [each.approval for each in map(self._open, texts) if each.approval is not None]
+        keys = dict.fromkeys(approval.key for approval in opened)
+        gates += [Gate(_UNCOUNTED, self._approvers(revoked=key)) for key in keys]
+        more = approvers.count(opened) + 1
+        if more <= len(approvers):
+            asks = Policy({**dict.fromkeys(Reason), Reason.ASKED: more})
+            gates.append(Gate(asks, approvers))
+        return gates
+
+    def _approvers(self, **options: str) -> Approvers:
         people = {name: [key for who, key in self.keys if who == name] for name, _ in self.keys}
-        self.gate = Gate(gate.policy, Approvers(people))
+        return Approvers(people, **options)
 
     def statements(self, link: Link, question: Question | None) -> list[Statement]:
         """Return what is in a record, each with whether it answers the question."""
         texts = () if link.resumed is None else link.resumed.statements
-        return [self._opened(text, question) for text in texts]
+        return [self._open(text, question) for text in texts]
 
-    def _opened(self, text: str, question: Question | None) -> Statement:
+    def _open(self, text: str, question: Question | None = None) -> Statement:
         approvers = self.gate.approvers
         if approvers is None:
             return Statement(text, None, "There are no approvers to check it.")
@@ -98,10 +145,48 @@ class Judges:
         yield Finding(rule, "warning" if people else "error", what, do, thread)
 
 
+def _by(policy: Policy, decision: Decision) -> Decision:
+    """Return a decision with what a policy says of its reasons."""
+    needed = [policy.needs(reason) for reason in decision.reasons]
+    people = max((number for number in needed if number is not None), default=0)
+    if None in needed:
+        return replace(decision, verdict=Verdict.REFUSED, approvers=0)
+    verdict = Verdict.NEEDS_APPROVAL if people else Verdict.ALLOWED
+    return replace(decision, verdict=verdict, approvers=people)
+
+
+def _denied(link: Link, gate: Gate, signed: Question) -> tuple[Resumption, Question | None]:
+    """Judge a no. The run keeps the app and the tools that it had, and not those that were denied.
+
+    Of those tools there is no more than the digest, so which of them are new is as it was signed.
+    """
+    wanted, question = link.judged(gate, signed.app)
+    if question is None or signed.tools == question.tools:
+        return wanted, question
+    question = replace(question, tools=signed.tools)
+    others = tuple(reason for reason in signed.reasons if reason not in WIDER)
+    if others == question.reasons != signed.reasons:
+        question = replace(question, reasons=signed.reasons, details=signed.details)
+        reasons = tuple(Reason(reason) for reason in signed.reasons)
+        wanted = replace(wanted, decision=replace(wanted.decision, reasons=reasons))
+    return wanted, question
+
+
 def impossible(link: Link, refusal: CheckpointError, rule: str) -> Finding:
     """Say that no workflow could have written a resumption."""
     what = f"{link.entry} could not have been resumed. {refusal.what}"
     return Finding(rule, "error", what, FORGED, link.entry.checkpoint.thread)
+
+
+def is_here(entry: Entry, approval: Approval) -> bool:
+    """Tell whether people were asked about the end that a record follows, and to go on as it."""
+    place, question = entry.checkpoint, approval.question
+    follows = None if place.previous is None else Head(place.sequence - 1, place.previous)
+    if (place.store, place.thread, follows) != (question.store, question.thread, question.head):
+        return False
+    if approval.verdict == "denied":  # what was denied may be another version, with other tools
+        return question.app.partition("@")[0] == place.app.partition("@")[0]
+    return (place.app, entry.payload.tools.digest) == (question.app, question.tools)
 
 
 def outside(approval: Approval, created: datetime, lifetime: timedelta) -> str | None:

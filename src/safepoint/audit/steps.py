@@ -33,11 +33,8 @@ def unbegun(rule: str, record: object, thread: str) -> Finding:
 
 def is_same(payload: Payload, before: Payload) -> bool:
     """Tell whether a record holds a run where it was, as `Run.capture` saves it."""
-    return (payload.done, payload.asked, payload.denied) == (
-        before.done,
-        before.asked,
-        before.denied,
-    )
+    over = payload.denied is not None or before.denied is not None
+    return not over and (payload.done, payload.asked) == (before.done, before.asked)
 
 
 def goes_on(payload: Payload, before: Payload) -> bool:
@@ -60,3 +57,18 @@ def is_carried(payload: Payload, source: Payload, *, migrated: bool) -> bool:
     if migrated and payload.denied == source.denied:
         return len(payload.done) <= len(source.done)
     return payload.done == source.done
+
+
+def is_origin(payload: Payload, source: Payload | None, sequence: int) -> bool:
+    """Tell whether a record in which no step ended says where the last one did.
+
+    That is part of the key of an action, by which it is done once.
+
+    Args:
+        payload: what it holds.
+        source: what it goes on from; None if that was pruned.
+        sequence: the place of that one.
+    """
+    if source is None:
+        return payload.origin is not None and 0 < payload.origin <= sequence
+    return payload.origin == (source.origin or sequence)

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.replay import Link, links
-from safepoint.audit.statements import FORGED, WIDER, Judges, impossible
+from safepoint.audit.statements import FORGED, WIDER, Judges, impossible, is_here
 from safepoint.errors import CheckpointError
 from safepoint.gate import Gate
 from safepoint.ledger import Ledger
+from safepoint.reasons import Reason
 
 
 def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:
@@ -72,7 +73,7 @@ def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:
             found.append(link)
             continue
         runs, described = True, described or bool(link.entry.payload.tools)
-        found += _stepped(link) if link.source is None else _resumed(link, judges)
+        found += _resumed(link, judges) if link.source is not None else _stepped(link, judges)
     if runs and not described:
         found.append(
             Finding(
@@ -87,27 +88,40 @@ def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:
     return shortened(found, "SP18", ledger.store)
 
 
-def _stepped(link: Link) -> Iterator[Finding]:
-    """Look at a record that did not go through the gate: it has what the one before it has."""
+def _stepped(link: Link, judges: Judges) -> Iterator[Finding]:
+    """Look at a record that did not go through the gate: it has what the one before it has.
+
+    One that went back to what was pruned since has what people let it have.
+    """
     entry, before = link.entry, link.before
-    if before is None:
+    if before is None or (link.is_pruned and _is_let(link, judges)):
         return
     changes = entry.payload.tools.changes_from(before.payload.tools)
     wider = {*changes.added, *changes.changed, *(name for name, _ in changes.widened)}
     if wider:
         names = ", ".join(sorted(wider))
+        how = "nobody approved it" if link.is_pruned else "did not go through the gate"
         yield Finding(
             "SP18",
             "error",
-            f"{entry} has more than {before.head} had, and did not go through the gate: {names}.",
+            f"{entry} has more than {before.head} had, and {how}: {names}.",
             FORGED,
             entry.checkpoint.thread,
         )
 
 
+def _is_let(link: Link, judges: Judges) -> bool:
+    """Tell whether somebody approved a way back as it is, or nobody has to."""
+    opened = [each.approval for each in judges.statements(link, None)]
+    return judges.gate.policy.needs(Reason.OLD_CHECKPOINT) == 0 or any(
+        each is not None and each.verdict == "approved" and is_here(link.entry, each)
+        for each in opened
+    )
+
+
 def _resumed(link: Link, judges: Judges) -> Iterator[Finding]:
     try:
-        wanted, question = link.judged(judges.gate)
+        wanted, question = judges.judged(link)
     except CheckpointError as refusal:
         yield impossible(link, refusal, "SP18")
         return
@@ -115,5 +129,5 @@ def _resumed(link: Link, judges: Judges) -> Iterator[Finding]:
         return
     statements = judges.statements(link, question)
     approvals = [each.approval for each in statements if each.approval is not None]
-    if all(approval.verdict == "approved" for approval in approvals):
+    if link.source is None or link.entry.payload.tools != link.source.payload.tools:
         yield from judges.missing(link, wanted, approvals, "SP18")
