@@ -13,6 +13,7 @@ import pytest
 from safepoint import JournalError
 from safepoint._ledger.noting import Notes
 from safepoint._ledger.view import View
+from safepoint._workflow.granted import Granted
 from safepoint._workflow.payload import Payload
 from safepoint.approval import Approval, Approvers, Question
 from safepoint.approval.statement import read, split
@@ -146,7 +147,7 @@ WHY: dict[str, list[str]] = {
     "reuse-approval": [_SPENT],
     "race-approval": [
         "ApprovalSpent: This approval of dana was used for victim-1 #3",
-        "Conflict: victim-2 is at #4, and this save builds on #3",
+        "Conflict: victim-2 is at #4 by now, and this run is at #3. The step pay did not run",
     ],
     "expired-approval": ["ApprovalExpired: The approval by dana expired at"],
     "journal-down": ["JournalUnavailable: is not a folder"],
@@ -225,9 +226,9 @@ def only_asks(gate: Gate, situation: Situation) -> Decision:
     return Decision(Verdict.ALLOWED, (), 0, (), ())
 
 
-def anybody(approvers: Approvers, text: str) -> Approval:
+def anybody(approvers: Approvers, text: str, *, revoked: bool = False) -> Approval:
     """Believe whoever signed."""
-    del approvers
+    del approvers, revoked
     key, _, body = split(text)
     return read(body, key, text)
 
@@ -239,13 +240,15 @@ def at_any_time(
     approvers.check_bound(approval, question)
 
 
-def believed(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> Approved | None:
+def believed(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> Granted | None:
     """Take whatever statement a record holds for one about this run."""
     del checkpoint
     if not payload.approved or gate.approvers is None:
         return None
     approval = gate.approvers.open(payload.approved[0])
-    return Approved(approval.question.action, approval.question.arguments, (approval.approver,))
+    question = approval.question
+    approved = Approved(question.action, question.arguments, (approval.approver,))
+    return Granted(approved, question, None)
 
 
 def if_possible(notes: Notes, *arguments: Any, **options: Any) -> None:
@@ -365,20 +368,24 @@ DEFENCES: dict[str, tuple[dict[str, Callable[..., Any]], str, set[str]]] = {
         TOP,
         {"expired-approval"},
     ),
-    # The run that was resumed is looked at again: 42 stays 42, and in the thread where it was said.
-    "the question of an approval": (BOUND, TOP, {"ride-along"}),
+    # The record is held to what was signed once more: 42 stays 42, for these tools, in this thread.
+    "the question of an approval": (BOUND, TOP, set()),
     "the question of an approval, also in the record": (
         {
             **BOUND,
             "safepoint._workflow.granting._check_unspent": nothing,
             "safepoint._workflow.looking.granted": believed,
             "safepoint._workflow.resumption.granted": believed,
+            "safepoint._workflow.looking.check_source": nothing,
         },
         TOP,
         {"ride-along", "replay-approval", "reuse-approval"},
     ),
-    "the key of a payment": (
-        {"safepoint.attacks.rungs.application.Payments.is_new": genuine},
+    "the key of a payment, and the last look before it": (
+        {
+            "safepoint.attacks.rungs.application.Payments.is_new": genuine,
+            "safepoint._workflow.run.Run._check_still_here": nothing,
+        },
         TOP,
         {"race-approval"},
     ),

@@ -185,7 +185,7 @@ class World:
         self.written[thread][sequence] = replace(kept, asked_at=asked_at)
         if "resumed" in kept.payload:
             source = kept.payload["resumed"]["digest"]
-            assert ("resume", source) in [(event.what, event.digest) for event in intended[-3:]]
+            assert ("resume", source) in [(event.what, event.digest) for event in intended[-6:]]
         elif before is not None:
             assert "asked" not in before.payload, "went on without an answer"
             assert "denied" not in before.payload, "went on after a denial"
