@@ -50,7 +50,7 @@ class Untouched(str):
 
     __slots__ = ()
 
-    def _touched(self, *_: object) -> Any:
+    def _touched(self, *_: object, **__: object) -> Any:
         raise AssertionError("the text was looked at")
 
     __str__ = replace = strip = _touched
