@@ -83,12 +83,12 @@ class Explodes:
 
 
 def test_a_save_is_written_down_with_its_digest_before_it_happens(book: Book) -> None:
-    saved = book.ledger().save("order-7", {"amount": 42})
+    saved = book.ledger().save("order-7", {"secret": "canary"})
     entry = book.last()
     assert (entry.what, entry.outcome, entry.sequence) == ("save", "intended", 1)
     assert entry.digest == saved.digest
     assert (entry.actor.name, entry.actor.how) == ("worker-1", "its certificate")
-    assert "42" not in book.journal.lines[0].decode().replace(saved.digest, "")[:200]
+    assert b"canary" not in book.journal.lines[0]
 
 
 def test_without_a_journal_nothing_is_saved(book: Book) -> None:
