@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
 from safepoint.errors import InvalidId, quoted
 from safepoint.ids import check_name, check_sequence
+from safepoint.times import spelled
 
 Kind = Literal["state", "base", "deleted"]
 """What a record is: a checkpoint, where a pruned thread begins, or that a thread was deleted."""
@@ -103,11 +104,7 @@ class Header(NamedTuple):
         check_name("store", place.store)
         check_name("thread", place.thread)
         check_sequence(place.sequence)
-        if not isinstance(app, str) or not _IS_APP.fullmatch(app):
-            raise InvalidId(
-                f"{quoted(app)} is not an app name.",
-                "Use up to 128 of A-Z, a-z, 0-9 and . _ @ / + : -",
-            )
+        check_app(app)
         if created.tzinfo is None:
             raise InvalidId("The creation time has no time zone.", "Give an aware datetime.")
         if kind not in get_args(Kind):
@@ -124,7 +121,7 @@ class Header(NamedTuple):
             )
         return cls(
             app=app,
-            created=created.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").zfill(27),
+            created=spelled(created),
             digest=digest,
             kind=cast("Kind", kind),
             previous=previous,
@@ -141,6 +138,20 @@ def _is_time(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def check_app(app: object) -> str:
+    """Return the name of what writes a record, if it is one.
+
+    Raises:
+        InvalidId: it is outside the grammar.
+    """
+    if not isinstance(app, str) or not _IS_APP.fullmatch(app):
+        raise InvalidId(
+            f"{quoted(app)} is not an app name.",
+            "Use up to 128 of A-Z, a-z, 0-9 and . _ @ / + : -",
+        )
+    return app
 
 
 def digest_of(data: bytes) -> str:

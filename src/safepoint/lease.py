@@ -19,6 +19,7 @@ from typing import Final, cast
 
 from safepoint.errors import ConfigurationError, NotOwner, StorageUnavailable, quoted
 from safepoint.ids import check_name
+from safepoint.times import spelled
 
 MAX_SECONDS: Final = 86_400
 MAX_TOKEN: Final = 10**18 - 1
@@ -72,7 +73,7 @@ class Lease:
 
     def __str__(self) -> str:
         return (
-            f"{self.owner} owns {self.thread} with token {self.token} until {shown(self.expires)}"
+            f"{self.owner} owns {self.thread} with token {self.token} until {spelled(self.expires)}"
         )
 
 
@@ -101,7 +102,7 @@ class Ownership:
         if holder is not None and holder.owner != owner and now < holder.expires <= _latest(now):
             raise NotOwner(
                 f"Thread '{self.thread}' is owned by worker '{holder.owner}' until"
-                f" {shown(holder.expires)}.",
+                f" {spelled(holder.expires)}.",
                 "Wait until then, or let that worker release it. If it is dead for certain, own the"
                 " thread under its name: what it saves is refused from then on.",
             )
@@ -247,11 +248,6 @@ def check_moment(moment: object) -> datetime:
         return moment.astimezone(UTC)
     except OverflowError:
         raise _no_moment() from None
-
-
-def shown(moment: datetime) -> str:
-    """Write a time as records do."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").zfill(27)
 
 
 def _no_moment() -> ConfigurationError:

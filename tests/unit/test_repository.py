@@ -57,6 +57,7 @@ LAYERS = (
         "reasons",
         "approval",
         "lease",
+        "times",
     },
     {"storage", "anchor", "journal"},
     {"ledger", "gate", "workflow", "migrate", "defaults", "safepoint"},

@@ -48,28 +48,32 @@ def absolute(path: object) -> str:
         return location.absolute(path, _WHAT)
 
 
-def check_place(path: object, resolved: str) -> None:
+def check_place(path: object, resolved: str, noun: str = "anchor") -> None:
     """Refuse a folder that others could change, or put last night's copy of in its place.
 
-    No seal stands behind an anchor: an older one is as genuine as the present one. So nobody else
-    may own a folder above it, or a link on the way to it.
+    Nothing stands behind an anchor, nor behind the end of a journal: an older one is as genuine as
+    the present one. So nobody else may own a folder above it, or a link on the way to it.
 
     Args:
         path: the folder as it was named.
         resolved: what `absolute` made of that.
+        noun: what is kept there.
 
     Raises:
         UnsafeLocation: they could.
     """
     location.enforce(location.location_refusals(resolved))
-    named, above = str(location.as_named(path, _WHAT).parent), str(Path(resolved).parent)
+    named, above = (
+        str(location.as_named(path, f"The path of the {noun}").parent),
+        str(Path(resolved).parent),
+    )
     for refusal in chain(
         location.replaceable_refusals(named),
         location.group_refusals(named),
         location.group_refusals(above),
     ):
         raise UnsafeLocation(
-            f"The anchor {shell(resolved)} could be replaced by an older copy. {refusal.what}",
+            f"The {noun} {shell(resolved)} could be replaced by an older copy. {refusal.what}",
             refusal.do,
         )
 

@@ -127,6 +127,16 @@ class Approvers:
                     "Give the approver a key of their own: SigningKey.generate('ed25519').",
                 )
 
+    @property
+    def keys(self) -> tuple[tuple[str, VerifyingKey], ...]:
+        """Each key with the name of its owner, revoked ones included."""
+        return tuple(self._keys.values())
+
+    @property
+    def revoked(self) -> frozenset[str]:
+        """The ids of the keys that no longer count."""
+        return frozenset(self._revoked)
+
     def open(self, text: str, *, revoked: bool = False) -> Approval:
         """Verify a text in the one order that is safe, and return what it says.
 

@@ -14,7 +14,6 @@ MAX_ACTION: Final = 256
 MAX_DETAILS: Final = 64
 MAX_DETAIL: Final = 1000
 MAX_DETAILS_TOGETHER: Final = 8192
-_APP = re.compile(r"[A-Za-z0-9._@/+:-]{0,128}")
 _REASON = re.compile(r"[a-z][a-z-]{0,63}")
 
 
@@ -29,19 +28,6 @@ def unwrapped(text: str) -> str:
     What is inside of a line stays as it is, and the signature covers that.
     """
     return text.replace("\r\n", "\n").strip(" \t\r\n") + "\n"
-
-
-def check_app(app: object) -> str:
-    """Return the name of an app, as a record's header has it.
-
-    Raises:
-        InvalidId: it is outside the grammar.
-    """
-    if not isinstance(app, str) or not _APP.fullmatch(app):
-        raise InvalidId(
-            f"{quoted(app)} is not an app name.", "Use up to 128 of A-Z, a-z, 0-9 and . _ @ / + : -"
-        )
-    return plain(app)
 
 
 def check_digest(digest: object) -> str:

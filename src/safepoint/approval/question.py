@@ -9,7 +9,6 @@ from typing import Any, Final
 from safepoint.approval.arguments import Arguments, line_of, shown
 from safepoint.approval.fields import (
     check_action,
-    check_app,
     check_details,
     check_digest,
     check_head,
@@ -24,6 +23,7 @@ from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
 )
+from safepoint.header import check_app
 from safepoint.heads import Head
 from safepoint.ids import check_name
 from safepoint.limits import Limits
@@ -104,7 +104,7 @@ class Question:
             "thread": plain(check_name("thread", self.thread)),
             "checkpoint": check_head("checkpoint", self.checkpoint),
             "head": check_head("head", self.head),
-            "app": check_app(self.app),
+            "app": plain(check_app(self.app)),
             "tools": check_digest(self.tools),
             "reasons": check_reasons(self.reasons),
             "details": check_details(self.details),

@@ -18,9 +18,9 @@ from datetime import datetime
 from typing import Any, Final, Literal, get_args
 
 from safepoint.approval.question import CODEC, Question, parse
-from safepoint.approval.times import spelled
 from safepoint.errors import ApprovalMalformed, CheckpointError
 from safepoint.keys import SigningKey
+from safepoint.times import spelled
 
 Verdict = Literal["approved", "denied"]
 """What an approver said."""

@@ -1,4 +1,4 @@
-"""Times: in UTC, written in one way, and never without a time zone."""
+"""Times: in UTC, never without a time zone, and for how long."""
 
 from __future__ import annotations
 
@@ -23,11 +23,6 @@ def utc(moment: object) -> datetime:
         raise ConfigurationError(
             "The time is outside of the years 1 to 9999 in UTC.", "Write datetime.now(UTC)."
         ) from None
-
-
-def spelled(moment: datetime) -> str:
-    """Return a time in UTC as approvals write it, with all of its four digits of the year."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ").zfill(27)
 
 
 def check_lifetime(lifetime: object) -> timedelta:

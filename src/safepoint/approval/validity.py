@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from safepoint.approval.statement import Approval, noun
-from safepoint.approval.times import spelled
 from safepoint.errors import ApprovalExpired
+from safepoint.times import spelled
 
 SKEW: Final = timedelta(seconds=60)
 

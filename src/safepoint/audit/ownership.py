@@ -11,7 +11,8 @@ from safepoint.audit.files import existing_folder, unseen
 from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.stored import StoredFolder
 from safepoint.errors import CheckpointError
-from safepoint.lease import MAX_SECONDS, MAX_TOKEN, Lease, shown
+from safepoint.lease import MAX_SECONDS, MAX_TOKEN, Lease
+from safepoint.times import spelled
 
 # Clocks may differ, though not by more than this.
 _LONGEST: Final = timedelta(seconds=MAX_SECONDS, hours=1)
@@ -91,8 +92,8 @@ def _endless(lease: Lease, where: str) -> Finding:
     return Finding(
         "SP07",
         "error",
-        f"Worker '{lease.owner}' owns thread '{lease.thread}' until {shown(lease.expires)}, and no"
-        f" lease lasts longer than {MAX_SECONDS // 3600} hours.",
+        f"Worker '{lease.owner}' owns thread '{lease.thread}' until {spelled(lease.expires)}, and"
+        f" no lease lasts longer than {MAX_SECONDS // 3600} hours.",
         "Somebody edited it, or the clock of that worker is wrong. Find out, then own the thread"
         " under that worker's name and release it.",
         where,
@@ -103,7 +104,7 @@ def _ended(lease: Lease, where: str) -> Finding:
     return Finding(
         "SP07",
         "warning",
-        f"Worker '{lease.owner}' owned thread '{lease.thread}' until {shown(lease.expires)}, and"
+        f"Worker '{lease.owner}' owned thread '{lease.thread}' until {spelled(lease.expires)}, and"
         " never released it.",
         "It may have died in the middle of its work. Find out, then let another worker own the"
         " thread and resume it.",

@@ -63,8 +63,8 @@ class Judges:
         self.gate = gate
         if gate.approvers is None:
             return
-        self.keys = list(gate.approvers._keys.values())  # noqa: SLF001  only an audit looks back
-        self.revoked = gate.approvers._revoked  # noqa: SLF001
+        self.keys = list(gate.approvers.keys)
+        self.revoked = gate.approvers.revoked
         self.gate = Gate(gate.policy, self._approvers())
 
     def judged(self, link: Link) -> tuple[Resumption, Question | None]:

@@ -20,7 +20,7 @@ from safepoint import location
 from safepoint.anchor import _folder as anchored
 from safepoint.errors import JournalUnavailable, UnsafeLocation, shell
 from safepoint.journal._chain import refused
-from safepoint.journal._place import WHAT, check_place, translated, unavailable
+from safepoint.journal._place import WHAT, translated, unavailable
 from safepoint.storage import _posix
 
 LOCK: Final = anchored.LOCK
@@ -52,7 +52,7 @@ class Folder:
         with translated("open the journal in", str(path)):
             self.path = location.absolute(path, WHAT)
         with translated("open the journal in", self.path):
-            check_place(path, self.path)
+            anchored.check_place(path, self.path, "journal")
             if create:
                 _posix.create_root(self.path)
             elif not os.path.lexists(self.path):

@@ -5,11 +5,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
-from pathlib import Path
 from typing import Final
 
-from safepoint import location
 from safepoint.errors import (
     AnchorUnavailable,
     JournalUnavailable,
@@ -21,25 +18,6 @@ from safepoint.errors import (
 from safepoint.storage import _posix
 
 WHAT: Final = "The path of the journal"
-
-
-def check_place(path: object, resolved: str) -> None:
-    """Refuse a folder that others could change, or put last night's copy of in its place.
-
-    Without an anchor, an older copy of a journal is as genuine as the present one. So the place
-    has the rules of the file anchor.
-    """
-    location.enforce(location.location_refusals(resolved))
-    named, above = str(location.as_named(path, WHAT).parent), str(Path(resolved).parent)
-    for refusal in chain(
-        location.replaceable_refusals(named),
-        location.group_refusals(named),
-        location.group_refusals(above),
-    ):
-        raise UnsafeLocation(
-            f"The journal {shell(resolved)} could be replaced by an older copy. {refusal.what}",
-            refusal.do,
-        )
 
 
 @contextmanager

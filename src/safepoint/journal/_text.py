@@ -21,8 +21,9 @@ from safepoint.errors import CheckpointError, ConfigurationError
 from safepoint.header import digest_of
 from safepoint.heads import Head
 from safepoint.journal.actor import Actor
-from safepoint.journal.event import OUTCOMES, WHATS, Entry, Event, time_text
+from safepoint.journal.event import OUTCOMES, WHATS, Entry, Event
 from safepoint.keys import SigningKey
+from safepoint.times import spelled
 
 FORMAT: Final = "safepoint-journal/1"
 LINE_BYTES: Final = 32 * 1024
@@ -199,7 +200,7 @@ def parse(text: bytes, key: str) -> Parsed | None:
 def _spelled(journal: str, event: Event, number: int, at: datetime, previous: str | None) -> bytes:
     actor = f'{{"how":{json.dumps(event.actor.how)},"name":{json.dumps(event.actor.name)}}}'
     return (
-        f'{{"actor":{actor},"at":"{time_text(at)}","detail":{json.dumps(event.detail)},'
+        f'{{"actor":{actor},"at":"{spelled(at)}","detail":{json.dumps(event.detail)},'
         f'"digest":{_or_null(event.digest)},"journal":"{journal}","number":{number},'
         f'"outcome":"{event.outcome}","previous":{_or_null(previous)},'
         f'"sequence":{"null" if event.sequence is None else event.sequence},'

@@ -10,6 +10,7 @@ from safepoint.errors import ConfigurationError, InvalidId, quoted
 from safepoint.header import is_digest
 from safepoint.ids import check_name, check_sequence
 from safepoint.journal.actor import Actor, is_text
+from safepoint.times import spelled
 
 What = Literal[
     "save",
@@ -119,13 +120,8 @@ class Entry(Event):
             place += f" #{self.sequence}"
         if self.digest is not None:
             place += f" {self.digest[:19]}"
-        line = f"{self.number} {time_text(self.at)} {self.what} {self.outcome} {place} {self.actor}"
+        line = f"{self.number} {spelled(self.at)} {self.what} {self.outcome} {place} {self.actor}"
         return f"{line}: {self.detail!a}" if self.detail else line
-
-
-def time_text(at: datetime) -> str:
-    """Return a time in UTC as the journal writes it."""
-    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ").zfill(27)
 
 
 def _check_choice(field: str, value: object, choices: tuple[str, ...]) -> None:

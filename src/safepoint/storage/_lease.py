@@ -13,7 +13,8 @@ from contextlib import suppress
 from datetime import datetime
 
 from safepoint.errors import StorageUnavailable, shell
-from safepoint.lease import Lease, Ownership, shown
+from safepoint.lease import Lease, Ownership
+from safepoint.times import spelled
 
 LEASE = "lease"
 FORMAT = "safepoint-lease/1"
@@ -28,7 +29,7 @@ _OTHER = re.compile(rb"safepoint-lease/(?!1[ \n])[0-9]{1,9}[ \n]")
 def write_lease(ownership: Ownership) -> bytes:
     """Return the text of the file."""
     holder = ownership.holder
-    rest = "- -" if holder is None else f"{holder.owner} {shown(holder.expires)}"
+    rest = "- -" if holder is None else f"{holder.owner} {spelled(holder.expires)}"
     return f"{FORMAT} {ownership.token} {rest}\n".encode()
 
 
