@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from safepoint._workflow.asking import Approved, Ask
-from safepoint._workflow.granted import check_denial, check_source, granted
+from safepoint._workflow.granted import Granted, check_denial, check_source, granted
 from safepoint._workflow.ledgers import SavesAndLoads
 from safepoint._workflow.payload import Payload
+from safepoint._workflow.plan import Plan
 from safepoint.approval import Question
 from safepoint.checkpoint import Checkpoint
 from safepoint.errors import CheckpointError, NotFound, ResumeRefused, WorkflowMismatch, quoted
@@ -17,9 +18,6 @@ from safepoint.gate import Decision, Runtime, Situation, Verdict
 from safepoint.header import digest_of
 from safepoint.heads import Head
 from safepoint.ids import check_sequence
-
-if TYPE_CHECKING:
-    from safepoint.workflow import Workflow
 
 _LONG: Final = 200
 _MANY: Final = 24
@@ -34,18 +32,23 @@ class Resumption:
         checkpoint: from where.
         latest: the end of the thread.
         payload: what the workflow kept in the checkpoint.
-        approved: what people had approved before that, for the steps that follow.
+        grant: what people had approved before that.
         asked: what people are asked to approve now, or None.
         decision: what the gate says.
     """
 
-    workflow: Workflow
+    workflow: Plan
     checkpoint: Checkpoint
     latest: Checkpoint
     payload: Payload
-    approved: Approved | None
+    grant: Granted | None
     asked: Ask | None
     decision: Decision
+
+    @property
+    def approved(self) -> Approved | None:
+        """What people approved, for the step that comes next, unless they are asked again."""
+        return None if self.grant is None or self.asked is not None else self.grant.approved
 
     @property
     def at(self) -> Head:
@@ -95,7 +98,7 @@ class Resumption:
 
 
 def look(
-    workflow: Workflow,
+    workflow: Plan,
     ledger: SavesAndLoads,
     thread: str,
     sequence: int | None,
@@ -118,16 +121,16 @@ def look(
     if sequence is not None and check_sequence(sequence) != latest.sequence:
         checkpoint = ledger.load(thread, sequence, linked=True)
     wanted = judge(workflow, None if to_ask else ledger, checkpoint, latest)
-    grant = granted(workflow.gate, checkpoint, wanted.payload)
-    if grant is not None:
+    if wanted.grant is not None:
+        question = wanted.grant.question
         with suppress(NotFound):  # it was pruned
-            source = ledger.load(thread, grant.question.checkpoint.sequence)
-            check_source(grant.question, checkpoint, wanted.payload, source)
+            source = ledger.load(thread, question.checkpoint.sequence)
+            check_source(question, checkpoint, wanted.payload, source)
     return wanted
 
 
 def judge(
-    workflow: Workflow, ledger: SavesAndLoads | None, checkpoint: Checkpoint, latest: Checkpoint
+    workflow: Plan, ledger: SavesAndLoads | None, checkpoint: Checkpoint, latest: Checkpoint
 ) -> Resumption:
     """Let the gate decide on a resume of what was verified already.
 
@@ -171,17 +174,16 @@ def judge(
         ),
     )
     decision = workflow.gate.decide(situation)
-    approved = None if grant is None else grant.approved
     if grant is not None and (decision.reasons or grant.lapsed):
         # An approval counts once, and for what was to be resumed then. Who goes back to before it
         # was acted upon, or on with something else, has to ask again.
-        asked, approved = Ask(grant.approved.action, grant.approved.arguments), None
+        asked = Ask(grant.approved.action, grant.approved.arguments)
         again = workflow.gate.decide(replace(situation, asked=True))
         details = (*decision.details, _asked_again(checkpoint, grant.lapsed))
         decision = replace(again, details=details)
     if checkpoint.sequence < latest.sequence:
         decision = replace(decision, details=(*decision.details, *_denials(workflow, latest)))
-    return Resumption(workflow, checkpoint, latest, payload, approved, asked, decision)
+    return Resumption(workflow, checkpoint, latest, payload, grant, asked, decision)
 
 
 def _asked_again(checkpoint: Checkpoint, lapsed: str | None) -> str:
@@ -189,7 +191,7 @@ def _asked_again(checkpoint: Checkpoint, lapsed: str | None) -> str:
     return said if lapsed is None else f"{said} {lapsed}"
 
 
-def _denials(workflow: Workflow, latest: Checkpoint) -> list[str]:
+def _denials(workflow: Plan, latest: Checkpoint) -> list[str]:
     """Say that the end of the thread, from which somebody wants to go back, is a denial."""
     try:
         denial = Payload.unpack(latest).denied

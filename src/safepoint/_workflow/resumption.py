@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from safepoint._ledger.noting import RESUMING, Notes
 from safepoint._workflow.granted import granted
@@ -17,6 +17,7 @@ from safepoint._workflow.granting import accept, decided
 from safepoint._workflow.ledgers import SavesAndLoads
 from safepoint._workflow.looking import Resumption, look
 from safepoint._workflow.payload import Payload, Resumed
+from safepoint._workflow.plan import Plan
 from safepoint._workflow.run import Run
 from safepoint.approval import Approval
 from safepoint.errors import (
@@ -31,12 +32,9 @@ from safepoint.heads import Head
 from safepoint.journal import Actor, Outcome
 from safepoint.reasons import Reason
 
-if TYPE_CHECKING:
-    from safepoint.workflow import Workflow
-
 
 def resume(
-    workflow: Workflow,
+    workflow: Plan,
     ledger: SavesAndLoads,
     thread: str,
     sequence: int | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safepoint._ledger.noting import Notes
 from safepoint._workflow.asking import Approved, Ask, Call
@@ -13,6 +13,7 @@ from safepoint._workflow.changes import changes_of
 from safepoint._workflow.ledgers import SavesAndLoads
 from safepoint._workflow.looking import judge
 from safepoint._workflow.payload import Payload
+from safepoint._workflow.plan import Plan
 from safepoint.approval import Question
 from safepoint.checkpoint import Checkpoint
 from safepoint.errors import (
@@ -23,9 +24,6 @@ from safepoint.errors import (
     WorkflowError,
 )
 from safepoint.heads import Head
-
-if TYPE_CHECKING:
-    from safepoint.workflow import Workflow
 
 
 class Run:
@@ -44,7 +42,7 @@ class Run:
 
     def __init__(
         self,
-        workflow: Workflow,
+        workflow: Plan,
         ledger: SavesAndLoads,
         thread: str,
         payload: Payload,
