@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from safepoint import InMemoryAnchor
+from tests.unit.desk import Desk
 from tests.unit.tampered import Files, Memory
 
 
@@ -18,3 +19,8 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Memory | Files:
 @pytest.fixture(params=[False, True], ids=["no anchor", "anchored"])
 def anchor(request: pytest.FixtureRequest) -> InMemoryAnchor | None:
     return InMemoryAnchor() if request.param else None
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()

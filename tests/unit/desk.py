@@ -1,0 +1,134 @@
+"""A store with its people, for tests of resuming."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from safepoint import (
+    Approver,
+    Approvers,
+    Ask,
+    Call,
+    CheckpointError,
+    Gate,
+    Head,
+    InMemoryAnchor,
+    InMemoryCheckpointStorage,
+    InMemoryJournal,
+    JournalUnavailable,
+    Keyring,
+    Ledger,
+    Policy,
+    Reason,
+    Run,
+    SigningKey,
+    Tool,
+    Workflow,
+)
+from safepoint.journal import Entry, Event
+
+State = dict[str, Any]
+
+
+DANA, ERIN = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")
+
+
+WRITER = SigningKey.generate()
+
+
+BANK = Tool("bank", version="1", permissions=["pay"])
+
+
+@dataclass
+class Desk:
+    """A store, its people, and what was paid."""
+
+    storage: InMemoryCheckpointStorage = field(default_factory=InMemoryCheckpointStorage)
+    anchor: InMemoryAnchor = field(default_factory=InMemoryAnchor)
+    journal: InMemoryJournal = field(default_factory=InMemoryJournal)
+    paid: list[tuple[str, State]] = field(default_factory=list)
+    fails: int = 0
+
+    def ledger(self, key: SigningKey = WRITER, **options: Any) -> Ledger:
+        """Open the store as another process would."""
+        given = {"anchor": self.anchor, "journal": self.journal, **options}
+        return Ledger(self.storage, store="invoices", keys=Keyring(key), **given)
+
+    def workflow(self, *, people: int = 1, **options: Any) -> Workflow:
+        """Return fetch, ask, pay."""
+
+        def fetch(state: State) -> State:
+            return {"amount": Decimal("42.00"), "payee": "alice"}
+
+        def ask(state: State) -> Ask:
+            return Ask("pay", {"amount": state["amount"], "payee": state["payee"]})
+
+        def pay(state: State, call: Call) -> State:
+            self.paid.append((call.key, call.approved.arguments))
+            if self.fails:
+                self.fails -= 1
+                raise ConnectionError
+            return {"paid": call.approved.arguments["amount"]}
+
+        approvers = Approvers({"dana": DANA.public, "erin": ERIN.public})
+        gate = Gate(Policy({Reason.ASKED: people}), approvers)
+        given = {"version": "1", "tools": [BANK], "gate": gate, **options}
+        return Workflow("invoice", [fetch, ask, pay], **given)
+
+    def paused(self, thread: str = "order-7") -> Run:
+        """Start a run, which pauses at #3."""
+        return self.workflow().start(self.ledger(), thread=thread)
+
+    def told(self) -> list[str]:
+        """Return what the journal says, in short."""
+        return [f"{e.what} {e.outcome} #{e.sequence or '-'}" for e in self.journal.show()]
+
+
+def yes(question: Any, key: SigningKey = DANA, name: str = "dana") -> str:
+    return Approver(name, key).approve(question)
+
+
+def refused(error: type[CheckpointError], act: Callable[[], object]) -> str:
+    """Return the message with which something is refused."""
+    with pytest.raises(error) as refusal:
+        act()
+    assert type(refusal.value) is error
+    return str(refusal.value)
+
+
+def fee(state: State, call: Call) -> State:
+    assert not call.was_approved
+    return {"fee": call.approved.arguments["amount"]}
+
+
+class Stuck(InMemoryAnchor):
+    """An anchor that cannot be written any more."""
+
+    stuck = False
+
+    def advance(self, store: str, thread: str, head: Head) -> None:
+        if self.stuck:
+            raise OSError
+        super().advance(store, thread, head)
+
+
+def last(state: State) -> None:
+    pass
+
+
+class FullDisk:
+    """A journal that has room for so many lines."""
+
+    def __init__(self, room: int) -> None:
+        self.kept = InMemoryJournal()
+        self.room = room
+
+    def record(self, event: Event) -> Entry:
+        if len(self.kept.lines) >= self.room:
+            raise JournalUnavailable("There is no room.", "Make some.")
+        return self.kept.record(event)
