@@ -66,7 +66,8 @@ lock: ## Choose the newest allowed versions anew, into requirements.txt
 	build/lock-venv/bin/python -m pip install -qq --disable-pip-version-check \
 	    '.[test]' hatchling editables && \
 	{ echo '# Each package that the tests and the site need, pinned. Written by `make lock`.' && \
-	  build/lock-venv/bin/python -m pip freeze -qq --exclude safepoint; \
+	  build/lock-venv/bin/python -m pip freeze -qq --all --exclude pip --exclude safepoint | \
+	      sed 's/+cpu$$//'; \
 	} > build/requirements.txt && mv build/requirements.txt requirements.txt
 	@rm -rf build/lock-venv
 

@@ -24,7 +24,8 @@ PYTHON = VENV / "bin" / "python"
 STAMP = VENV / ".ready"
 SOURCES = (ROOT / "requirements.txt", ROOT / "pyproject.toml")
 PIP = ["-I", "-m", "pip", "--no-input", "--disable-pip-version-check"]
-INSTALL = [*PIP, "install", "-qq", "--no-deps"]
+INSTALL = [*PIP, "install", "-qq"]
+ALONE = [*INSTALL, "--no-deps"]
 
 
 def main() -> None:
@@ -87,12 +88,14 @@ def set_up(lock: int) -> None:
                 " apt install python3-venv), or name another Python: make PYTHON=python3.12"
             )
         version = platform.python_version()
-        print(f"Setting up .venv with Python {version}: about a minute, once.", flush=True)
+        print(f"Setting up .venv with Python {version}: a minute or two, once.", flush=True)
         if VENV.exists():
             shutil.rmtree(VENV)
         run("creating .venv", lock, sys.executable, "-m", "venv", VENV)
-    run("installing requirements.txt", lock, PYTHON, *INSTALL, "-r", "requirements.txt")
-    run("installing safepoint itself", lock, PYTHON, *INSTALL, "--no-build-isolation", "-e", ".")
+    run("installing requirements.txt", lock, PYTHON, *ALONE, "-r", "requirements.txt")
+    # What PyTorch needs depends on which build of it the index has: with GPU packages or without.
+    run("completing PyTorch", lock, PYTHON, *INSTALL, "-c", "requirements.txt", "torch")
+    run("installing safepoint itself", lock, PYTHON, *ALONE, "--no-build-isolation", "-e", ".")
     STAMP.write_text(f"{ask_interpreter()}\n{sources}")
 
 
