@@ -9,7 +9,8 @@ CheckpointError
 ├── NotOwner             another worker owns the thread
 ├── CodecError
 │   ├── EncodeError      the state holds what cannot be restored
-│   └── DecodeError      the bytes are not what this codec writes
+│   ├── DecodeError      the bytes are not what this codec writes
+│   └── PickleRefused    a pickle that is more than data, or none
 ├── LimitExceeded        too large, too deep, too many
 ├── SealError
 │   ├── RecordMalformed  not a sealed record
@@ -43,6 +44,13 @@ CheckpointError
 ├── JournalError
 │   ├── JournalBroken    edited, reordered or cut
 │   └── JournalUnavailable
+├── ModelError
+│   ├── UnsafeRuntime    this PyTorch cannot keep the promise of weights_only
+│   ├── UnsafeModel      the file wants more than data
+│   ├── ModelMalformed   damaged, or of no format that is loaded
+│   ├── ModelMismatch    other tensors than the schema says
+│   └── ModelUnsupported safetensors cannot hold it
+├── MissingPackage       an optional package is not installed
 └── ConfigurationError   an argument of the wrong kind
 ```
 
@@ -103,6 +111,10 @@ class EncodeError(CodecError, TypeError):
 
 class DecodeError(CodecError, ValueError):
     """The bytes are not what this codec writes, so nothing was built from them."""
+
+
+class PickleRefused(CodecError, ValueError):
+    """The pickle asks for more than data, or is none. Nothing in it was run or built."""
 
 
 class LimitExceeded(CheckpointError, ValueError):
@@ -243,6 +255,34 @@ class JournalBroken(JournalError):
 
 class JournalUnavailable(JournalError):
     """The journal cannot be written or read right now. Nothing was done without it."""
+
+
+class ModelError(CheckpointError, RuntimeError):
+    """A model was not loaded, saved or converted. Nothing in its file was run."""
+
+
+class UnsafeRuntime(ModelError):
+    """This PyTorch cannot keep the promise of `weights_only`, so nothing was loaded."""
+
+
+class UnsafeModel(ModelError):
+    """The file wants more than data: a name that is not on the list, code, or all the memory."""
+
+
+class ModelMalformed(ModelError):
+    """The file is damaged, is two things at once, or is in no format that is loaded."""
+
+
+class ModelMismatch(ModelError):
+    """A tensor is missing, is one too many, or has another shape or type than the schema says."""
+
+
+class ModelUnsupported(ModelError):
+    """The state holds what safetensors cannot, so nothing was saved."""
+
+
+class MissingPackage(CheckpointError, ImportError):
+    """An optional package is not installed. The message says how to get it."""
 
 
 class ConfigurationError(CheckpointError, TypeError):
