@@ -37,7 +37,7 @@ from safepoint import (
 from safepoint import progress as bars
 from safepoint.audit import check_anchor, check_keys, check_records
 from safepoint.audit.__main__ import main
-from safepoint.audit.command import keyring_of
+from safepoint._command import keyring_of
 from safepoint.audit.stored import StoredFolder
 from safepoint.defaults import default_locations
 from safepoint.header import Place

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from safepoint._command import keyring_of, print_lines
 from safepoint.anchor import FileAnchor
 from safepoint.audit.anchor import check_anchor
 from safepoint.audit.append_only import check_append_only
 from safepoint.audit.approvals import check_approvals
 from safepoint.audit.bounds import check_bounds
-from safepoint.audit.command import gate_of, keyring_of, options_of
+from safepoint.audit.command import gate_of, options_of
 from safepoint.audit.defaults import check_places
 from safepoint.audit.finding import Finding
 from safepoint.audit.formats import check_formats
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif options.anchor is None:
             rest = " (a rollback would not show: give --anchor)"
         lines = [f"No findings: {shell(options.path)}{rest}"]
-    _print(lines)
+    print_lines(lines)
     for failure in seen.failures:
         print(failure, file=sys.stderr)
     if seen.failures:
@@ -168,16 +169,6 @@ def _not_verified(path: str) -> Finding:
         "Mend the errors above, and run the audit again.",
         path,
     )
-
-
-def _print(lines: Iterable[str]) -> None:
-    try:
-        for line in lines:
-            print(line)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever reads has seen enough. What is left in the buffer must not fail at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

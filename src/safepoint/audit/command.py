@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import NoReturn
 
-from safepoint.anchor import FileAnchor
+from safepoint._command import Parser
 from safepoint.approval import Approvers
-from safepoint.audit.files import content
 from safepoint.errors import ConfigurationError, quoted
 from safepoint.gate import Gate, Policy
-from safepoint.keys import Key, Keyring, Revoked, SigningKey, VerifyingKey
-from safepoint.keys.files import PUBLIC
+from safepoint.keys import VerifyingKey
 from safepoint.reasons import Reason
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        line = ascii(message)[1:-1]
-        self.exit(2, f"{self.prog}: {line}. Try: {self.prog} --help\n")
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the options, or end the process with a line that says what is wrong."""
-    parser = _Parser(
+    parser = Parser(
         prog="python -m safepoint.audit",
         description="Check the folder of a file storage, and what it holds. Nothing is changed.",
         epilog="exit status: 0 nothing to mend, 1 an error or a warning, 2 it cannot be looked at",
@@ -106,7 +97,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _check(options: argparse.Namespace, parser: _Parser) -> None:
+def _check(options: argparse.Namespace, parser: Parser) -> None:
     if options.revoked and options.store is None:
         parser.error("--revoked needs --store")
     if bool(options.key or options.revoked) != (options.store is not None):
@@ -126,30 +117,6 @@ def _check(options: argparse.Namespace, parser: _Parser) -> None:
         parser.error("--people and --revoked-approver need --approver")
     if options.people < 1:
         parser.error("--people must be 1 or more")
-
-
-def keyring_of(paths: Sequence[str], revoked: Sequence[str] = ()) -> Keyring:
-    """Load the keys, newest first. The first signs if it can, and is one that verifies if not."""
-    keys = [_key(path) for path in reversed(paths)]
-    gone = [_revoked(named) for named in revoked]
-    if keys and isinstance(keys[-1], SigningKey):
-        return Keyring(keys[-1], verify=keys[:-1], revoked=gone)
-    return Keyring(verify=keys, revoked=gone)
-
-
-def _revoked(named: str) -> Revoked:
-    file, copied, until = named.partition("=")
-    return Revoked(_key(file), FileAnchor(until) if copied else None)
-
-
-def _key(path: str) -> Key:
-    try:
-        begins = content(path, len(PUBLIC.magic))
-    except (OSError, ValueError):
-        begins = None  # which the key's own reading says better
-    if begins is not None and begins[0] == PUBLIC.magic:
-        return VerifyingKey.from_file(path)
-    return SigningKey.from_file(path)
 
 
 def gate_of(named: Sequence[str], *, revoked: Sequence[str] = (), people: int = 1) -> Gate:
