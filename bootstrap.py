@@ -93,8 +93,9 @@ def set_up(lock: int) -> None:
             shutil.rmtree(VENV)
         run("creating .venv", lock, sys.executable, "-m", "venv", VENV)
     run("installing requirements.txt", lock, PYTHON, *ALONE, "-r", "requirements.txt")
-    # What PyTorch needs depends on which build of it the index has: with GPU packages or without.
-    run("completing PyTorch", lock, PYTHON, *INSTALL, "-c", "requirements.txt", "torch")
+    if "\ntorch==" in (ROOT / "requirements.txt").read_text():
+        # What else it needs depends on which build of it the index has: for GPUs, or not.
+        run("completing PyTorch", lock, PYTHON, *INSTALL, "-c", "requirements.txt", "torch")
     run("installing safepoint itself", lock, PYTHON, *ALONE, "--no-build-isolation", "-e", ".")
     STAMP.write_text(f"{ask_interpreter()}\n{sources}")
 

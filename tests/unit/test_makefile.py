@@ -175,6 +175,15 @@ def test_first_run_installs_the_lock_and_then_the_package(clone: Clone) -> None:
     assert all(" --no-deps " in call for call in (lock, package))
 
 
+def test_pytorch_gets_what_its_build_needs_within_the_lock(clone: Clone) -> None:
+    """Its build for GPUs does not import without packages that the one without them never needs."""
+    (clone.path / "requirements.txt").write_text("# pinned\ntorch==2.13.0\n")
+    assert clone.set_up().returncode == 0
+    [_, torch, _] = clone.pip_calls
+    assert torch.endswith(" install -qq -c requirements.txt torch")
+    assert "\ntorch==" in (ROOT / "requirements.txt").read_text()
+
+
 def test_second_run_is_silent_and_calls_no_pip(unchanged: Clone) -> None:
     before = unchanged.pip_calls
     done = unchanged.set_up()
