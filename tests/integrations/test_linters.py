@@ -1,0 +1,303 @@
+"""What Bandit, Ruff and safepoint.lint find and miss, run for real on the pinned releases.
+
+All cases are written into one folder, and each tool runs once, with the configuration that the
+page offers. The table on the page is held to this run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.harness.optional import need
+from tests.integrations.linter_cases import SAFE, UNSAFE, Case
+
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "snippets" / "lint.toml"
+SCRIPT = ROOT / "snippets" / "check_loads.sh"
+PAGE = ROOT / "docs" / "security" / "linting.md"
+TOOLS = ("bandit", "ruff", "safepoint")
+BIN = Path(sys.executable).parent
+
+each_unsafe = pytest.mark.parametrize("case", UNSAFE, ids=lambda case: case.name)
+
+Found = dict[str, dict[str, set[str]]]
+
+
+def environ(**more: str) -> dict[str, str]:
+    return {"PATH": f"{BIN}{os.pathsep}{os.defpath}", "LANG": "C.UTF-8", **more}
+
+
+def run(command: list[str], folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=folder, env=environ(**more), capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """The ids that each tool reports for each case."""
+    folder = tmp_path_factory.mktemp("cases")
+    shutil.copy(CONFIG, folder / "pyproject.toml")
+    for name, code in {**{case.name: case.code for case in UNSAFE}, **SAFE}.items():
+        # A name of its own: a file called pickle.py would be imported instead of the module.
+        (folder / f"case_{name}.py").write_text(code)
+    bandit = run(["bandit", "-q", "-f", "json", "-c", "pyproject.toml", "-r", "."], folder)
+    ruff = run(["ruff", "check", "--no-cache", "--output-format", "json", "."], folder)
+    ours = run([sys.executable, "-P", "-m", "safepoint.lint", "--format", "json", "."], folder)
+    ids: Found = {tool: defaultdict(set) for tool in TOOLS}
+    reported = json.loads(bandit.stdout)
+    assert reported["errors"] == []
+    for issue in reported["results"]:
+        ids["bandit"][_case(issue["filename"])].add(issue["test_id"])
+    for issue in json.loads(ruff.stdout):
+        if issue["code"].startswith("S"):
+            ids["ruff"][_case(issue["filename"])].add(issue["code"])
+    mine = json.loads(ours.stdout)
+    assert mine["python_files"] == len(UNSAFE) + len(SAFE)
+    for issue in mine["findings"]:
+        ids["safepoint"][_case(issue["path"])].add(issue["id"])
+    return ids
+
+
+def _case(path: str) -> str:
+    return Path(path).stem.removeprefix("case_")
+
+
+def test_the_versions_are_those_that_the_page_names() -> None:
+    for tool in ("Bandit", "Ruff"):
+        named = re.findall(rf"{tool} (\d[\d.]*\d)", page())
+        assert named
+        assert set(named) == {version(tool.lower())}
+
+
+@each_unsafe
+def test_each_tool_finds_and_misses_what_the_table_says(case: Case, found: Found) -> None:
+    assert found["bandit"][case.name] == set(case.bandit.split())
+    assert found["ruff"][case.name] == set(case.ruff.split())
+    assert found["safepoint"][case.name] == set(case.ours.split())
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_safe_lines_are_left_alone(tool: str, found: Found) -> None:
+    assert {name: found[tool][name] for name in SAFE if found[tool][name]} == {}
+
+
+def page() -> str:
+    return PAGE.read_text(encoding="utf-8")
+
+
+def test_the_figures_on_the_page_are_those_of_the_run() -> None:
+    missed = [case for case in UNSAFE if not case.bandit and not case.ruff]
+    ran = [case for case in UNSAFE if case.runs]
+    assert all(case.ours for case in UNSAFE)
+    text = " ".join(page().split())
+    assert f"They miss {len(missed)} of {len(UNSAFE)} ways" in text
+    assert f"{len(ran)} of the ways were also run" in text
+    assert f"{len(SAFE)} files of safe lines" in text
+
+
+def tables() -> list[str]:
+    """Return the tables of the page: PyTorch, and the rest."""
+    names = [case.name for case in UNSAFE]
+    split = names.index("pickle")
+    return [table(UNSAFE[:split]), table(UNSAFE[split:])]
+
+
+def table(cases: Sequence[Case]) -> str:
+    lines = ["| what stands in the code | Bandit | Ruff | ours |", "|---|---|---|---|"]
+    for case in cases:
+        cells = [ids.replace(" ", ", ") or "no" for ids in (case.bandit, case.ruff, case.ours)]
+        lines.append(f"| {' | '.join([case.shown, *cells])} |")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_tables_on_the_page_are_those_that_ran() -> None:
+    for each in tables():
+        assert each in page()
+
+
+def test_the_script_runs_what_the_page_runs() -> None:
+    """With the same options, so that what the page shows is what the script does."""
+    script = SCRIPT.read_text(encoding="utf-8")
+    commands = re.findall(r"^(?:ruff|bandit|python -P) .* src$", page(), re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        assert command.replace(" src", ' "$@" || failed=1\n') in script
+
+
+# --- each way is run, on a file that leaves a marker -------------------------------------------
+
+RUNNER = """
+import json, os, pickle, shelve, sys, warnings
+from pathlib import Path
+
+warnings.simplefilter("ignore")
+folder, cases = Path(sys.argv[1]), json.load(open(sys.argv[2]))
+marker = folder / "marker"
+
+
+class Payload:
+    def __reduce__(self):
+        return os.mkdir, (str(marker),)
+
+
+class Allowed:
+    def __reduce__(self):
+        return eval, (f"__import__('os').mkdir({str(marker)!r})",)
+
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(folder))
+(folder / "other.py").write_text("import torch\\ndef load_it(path): return torch.load(path)\\n")
+hub = folder / "hub"
+hub.mkdir()
+(hub / "hubconf.py").write_text(f"import os\\nos.mkdir({str(marker)!r})\\ndef model(): pass\\n")
+torch.save(Payload(), folder / "model.pt")
+torch.save(Allowed(), folder / "allowed.pt")
+np.save(folder / "array.npy", np.array([Payload()], dtype=object), allow_pickle=True)
+with shelve.open(str(folder / "shelf")) as shelf:
+    shelf["a"] = Payload()
+data = pickle.dumps(Payload())
+paths = {"allowed": folder / "allowed.pt", "array": folder / "array.npy", "shelf": folder / "shelf"}
+ran = {}
+for name, (code, kind) in cases.items():
+    if kind == "forced":
+        os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
+    where = hub if kind == "hub" else folder
+    names = {"p": str(paths.get(kind, folder / "model.pt")), "data": data, "folder": str(where)}
+    try:
+        exec(code, names)
+        raised = ""
+    except Exception as error:
+        raised = type(error).__name__
+    os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
+    ran[name] = [marker.exists(), raised]
+    if marker.exists():
+        marker.rmdir()
+print(json.dumps(ran))
+"""
+
+TEXT_FLAGS = {
+    "text_true": "import torch\ntorch.load(p, weights_only='True')\n",
+    "text_false": "import torch\ntorch.load(p, weights_only='False')\n",
+    "flag": SAFE["flag"],
+    "module_and_flag": "import pickle, torch\ntorch.load(p, None, pickle, weights_only=True)\n",
+}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[bool, str]]:
+    """Whether each way left the marker, and what it raised: one process for all."""
+    need("torch", "needs safepoint[torch]")
+    folder = tmp_path_factory.mktemp("run")
+    cases = {case.name: (case.code, case.runs) for case in UNSAFE if case.runs}
+    cases |= {name: (code, "model") for name, code in TEXT_FLAGS.items()}
+    (folder / "cases.json").write_text(json.dumps(cases))
+    (folder / "runner.py").write_text(RUNNER)
+    (folder / "run").mkdir()
+    command = [sys.executable, "runner.py", str(folder / "run"), "cases.json"]
+    done = run(command, folder, HOME=str(folder), TORCH_HOME=str(folder))
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout.splitlines()[-1])
+    return {name: (bool(marked), str(raised)) for name, (marked, raised) in outcome.items()}
+
+
+@pytest.mark.parametrize("case", [case for case in UNSAFE if case.runs], ids=lambda case: case.name)
+def test_it_is_no_false_alarm_since_it_runs_what_the_file_says(
+    case: Case, ran: dict[str, tuple[bool, str]]
+) -> None:
+    assert ran[case.name][0]
+
+
+def test_the_literal_flag_runs_nothing(ran: dict[str, tuple[bool, str]]) -> None:
+    assert ran["flag"] == (False, "UnpicklingError")
+
+
+def test_a_flag_that_is_text_restricts_too_even_the_text_false(
+    ran: dict[str, tuple[bool, str]],
+) -> None:
+    """Any text that is not empty is true. Bandit is right about "True"; ours wants the literal."""
+    assert ran["text_true"] == ran["text_false"] == (False, "UnpicklingError")
+
+
+def test_pickle_module_beside_the_literal_flag_is_refused_by_torch(
+    ran: dict[str, tuple[bool, str]],
+) -> None:
+    assert ran["module_and_flag"] == (False, "RuntimeError")
+
+
+# --- the files to copy -------------------------------------------------------------------------
+
+
+def project(folder: Path, code: str) -> Path:
+    """Make a project of one file, with the two files to copy."""
+    shutil.copy(CONFIG, folder / "pyproject.toml")
+    shutil.copy(SCRIPT, folder)
+    (folder / "src").mkdir()
+    (folder / "src" / "train.py").write_text(code)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "ids"),
+    [
+        ("import torch\n\ntorch.load('m.pt', weights_only=True)\n", 0, set()),
+        ("import torch\n\ntorch.load('m.pt')\n", 1, {"B614", "SL01"}),
+        ("import pickle\n\npickle.loads(b'')\n", 1, {"B301", "S301", "SL08"}),
+        ("import marshal\n\nmarshal.loads(b'')\n", 1, {"B302", "S302", "SL08"}),
+        ("from torch import load\n\nload('m.pt')\n", 1, {"SL01"}),
+    ],
+)
+def test_the_script_and_the_configuration_work_as_they_are(
+    tmp_path: Path, code: str, exit_code: int, ids: set[str]
+) -> None:
+    done = run(["sh", "check_loads.sh", "src"], project(tmp_path, code), HOME=str(tmp_path))
+    assert done.returncode == exit_code, done.stdout + done.stderr
+    known = {"B301", "B302", "B614", "S301", "S302", *(case.ours for case in UNSAFE)}
+    assert {name for name in known if name in done.stdout} == ids
+
+
+def test_the_script_wants_to_know_where_the_code_is(tmp_path: Path) -> None:
+    done = run(["sh", "check_loads.sh"], project(tmp_path, ""), HOME=str(tmp_path))
+    assert (done.returncode, done.stderr) == (
+        2,
+        "Name the folders that have the code: sh check_loads.sh src\n",
+    )
+
+
+def test_a_folder_without_code_passes_bandit_and_ruff_and_fails_the_script(tmp_path: Path) -> None:
+    folder = project(tmp_path, "")
+    (folder / "src" / "train.py").unlink()
+    assert run(["bandit", "-q", "-r", "src"], folder).returncode == 0
+    assert run(["ruff", "check", "--no-cache", "src"], folder).returncode == 0
+    assert run(["sh", "check_loads.sh", "src"], folder, HOME=str(tmp_path)).returncode == 1
+
+
+def test_a_file_that_cannot_be_parsed_passes_bandit_and_fails_ours(tmp_path: Path) -> None:
+    folder = project(tmp_path, "import torch\ntorch.load('m.pt'\n")
+    assert run(["bandit", "-q", "-r", "src"], folder).returncode == 0
+    ours = run([sys.executable, "-P", "-m", "safepoint.lint", "src"], folder)
+    assert ours.returncode == 2
+    assert "src/train.py:2:11: SL90 This was not looked at: it is not Python" in ours.stdout
+
+
+def test_a_copy_within_the_process_is_a_finding_for_the_others_alone(tmp_path: Path) -> None:
+    folder = project(tmp_path, "import pickle\n\npickle.loads(pickle.dumps([1]))\n")
+    done = run(["sh", "check_loads.sh", "src"], folder, HOME=str(tmp_path))
+    assert done.returncode == 1
+    assert "B301" in done.stdout
+    assert "S301" in done.stdout
+    assert "No findings in 1 Python file." in done.stdout
