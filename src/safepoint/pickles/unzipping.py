@@ -1,0 +1,173 @@
+"""Pickles taken out of a zip archive, such as PyTorch and NumPy write."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import struct
+import zipfile
+from dataclasses import dataclass, field
+from typing import BinaryIO, Final, NamedTuple
+
+from safepoint.errors import CheckpointError, LimitExceeded, PickleRefused, shell
+from safepoint.pickles.kinds import Kind
+from safepoint.pickles.limits import PickleLimits
+from safepoint.pickles.opcodes import too_large
+from safepoint.pickles.sniffing import HEAD, asks_for_names, begins, goes_on, is_whole
+
+LOOK: Final = "Nothing was run. Ask who wrote it, and do not load it."
+MEMBERS: Final = 100_000
+_DIRECTORY: Final = 16 * 1024 * 1024
+_STORAGE: Final = re.compile(r"[^/]+/data/\d+\Z")
+_ARRAY: Final = b"\x93NUMPY"
+_READABLE: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+class Piece(NamedTuple):
+    """A pickle, and where it was.
+
+    Attributes:
+        where: its place, empty if it is the whole file.
+        data: the bytes, from its first one on.
+    """
+
+    where: str
+    data: bytes
+
+
+@dataclass(slots=True)
+class Taken:
+    """What was taken out of a file.
+
+    Attributes:
+        kind: what the file is.
+        size: its bytes.
+        pieces: its pickles.
+        trailing: the bytes behind the last one, in a file of pickles.
+        unseen: what was not looked into, each as a sentence.
+    """
+
+    kind: Kind
+    size: int
+    pieces: list[Piece] = field(default_factory=list)
+    trailing: int = 0
+    unseen: list[str] = field(default_factory=list)
+
+
+def unzip(file: BinaryIO, taken: Taken, limits: PickleLimits) -> None:
+    """Take the pickles out of an archive.
+
+    Raises:
+        PickleRefused: it is damaged.
+        LimitExceeded: there is too much in it.
+    """
+    try:
+        _walk(file, taken, limits)
+    except CheckpointError:
+        raise
+    except Exception:  # noqa: BLE001  a damaged archive fails in many ways
+        problem = PickleRefused("The archive is damaged.", LOOK)
+    else:
+        return
+    raise problem
+
+
+def _walk(file: BinaryIO, taken: Taken, limits: PickleLimits) -> None:
+    capped = _Capped(file, _DIRECTORY)
+    with zipfile.ZipFile(capped) as archive:
+        members = archive.infolist()
+        if len(members) > MEMBERS:
+            raise _too_many()
+        capped.most = limits.data_bytes + _DIRECTORY
+        budget = limits.data_bytes
+        for member in members:
+            budget -= _member(archive, member, taken, limits)
+            if budget < 0:
+                raise LimitExceeded(
+                    f"The pickles in the archive are larger than {limits.data_bytes} bytes.",
+                    "Look what it is before you raise PickleLimits.data_bytes.",
+                )
+
+
+def _member(
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, taken: Taken, limits: PickleLimits
+) -> int:
+    """Take what is in one member, and return how many bytes that were."""
+    name = shell(member.filename)
+    if member.flag_bits & 1 or member.compress_type not in _READABLE:
+        taken.unseen.append(f"{name} is encrypted, or packed in a rare way.")
+        return 0
+    with archive.open(member) as opened:
+        head = opened.read(HEAD)
+        if not head:
+            return 0
+        is_storage = taken.kind is Kind.TORCH_ZIP and _STORAGE.match(member.filename)
+        if head.startswith(_ARRAY):
+            pieces = objects(name, head, limits) and objects(
+                name, head + opened.read(limits.data_bytes - len(head) + 1), limits
+            )
+            taken.pieces += pieces
+            return sum(len(piece.data) for piece in pieces)
+        if head[:4] == b"PK\x03\x04" and not is_storage:
+            taken.unseen.append(f"{name} is an archive in the archive, which is not entered.")
+            return 0
+        # The bytes of a tensor are any bytes: their first two say nothing.
+        named = member.filename.endswith((".pkl", ".pickle"))
+        sure = named or (asks_for_names if is_storage else begins)(head, limits)
+        if not (sure or goes_on(head, limits)):
+            return 0
+        data = head + opened.read(limits.data_bytes - len(head) + 1)
+    if sure and len(data) > limits.data_bytes:
+        raise too_large(limits)
+    if sure or is_whole(data, limits):
+        taken.pieces.append(Piece(name, data))
+    return len(data)
+
+
+class _Capped(io.RawIOBase):
+    """A file of which nobody reads more at once than they should."""
+
+    def __init__(self, file: BinaryIO, most: int) -> None:
+        self._file = file
+        self.most = most
+
+    def read(self, size: int = -1, /) -> bytes:
+        if size > self.most:
+            raise _too_many()
+        data = self._file.read(self.most + 1 if size < 0 else size)
+        if len(data) > self.most:
+            raise _too_many()
+        return data
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+
+def _too_many() -> LimitExceeded:
+    return LimitExceeded(
+        f"The archive has more than {MEMBERS} members.", "Look what it is before you unpack it."
+    )
+
+
+def objects(where: str, data: bytes, limits: PickleLimits) -> list[Piece]:
+    """Return the pickle behind the header of an array of Python objects."""
+    layout = "<H" if data[6:7] == b"\x01" else "<I"
+    begin = 8 + struct.calcsize(layout)
+    if len(data) < begin:
+        return []
+    end = begin + struct.unpack_from(layout, data, 8)[0]
+    if b"O" not in data[begin:end]:  # no other type, and no other word of a header, has this letter
+        return []
+    if len(data) > limits.data_bytes:
+        raise too_large(limits)
+    return [Piece(f"{where}, the objects of the array".lstrip(", "), data[end:])]
