@@ -9,7 +9,7 @@ import pytest
 
 from safepoint import ConfigurationError, FileCheckpointStorage, Keyring, Ledger, SigningKey
 from safepoint.audit.ownership import check_ownership, check_ownership_at_time
-from safepoint.audit.stored import StoredFolder
+from safepoint.storage.stored import StoredFolder
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_lease_that_says_nothing_is_an_error(ledger: Ledger, tmp_path: Path) -
 
 def test_the_audit_owns_nothing(ledger: Ledger, tmp_path: Path) -> None:
     ledger.save("order-7", {})
-    with pytest.raises(ConfigurationError, match="An audit changes nothing"):
+    with pytest.raises(ConfigurationError, match="This only looks"):
         StoredFolder(tmp_path / "state").acquire("order-7", "worker-1", 60)
 
 

@@ -34,6 +34,7 @@ from safepoint import (
     WrongPlace,
 )
 from safepoint.migrate import Unsigned, json_files, migrate
+from safepoint.migrate.report import begun_by
 
 KEYS = Keyring(SigningKey.generate())
 
@@ -706,3 +707,39 @@ def test_a_thread_that_no_migration_began_is_not_added_to_even_if_its_states_agr
     with pytest.raises(Conflict, match="this report did not begin it"):  # nor at the second try
         migrate(states, ledger, report=report, allow_unsigned_migration=True)
     assert ledger.verify("order-7") == 1
+
+
+# What a report says, read without writing it
+
+
+def test_a_report_that_is_not_there_began_nothing_and_is_not_made(report: Path) -> None:
+    assert begun_by(report) == set()
+    assert not report.exists()
+
+
+def test_a_report_says_which_threads_it_began(report: Path) -> None:
+    ledger = new_ledger()
+    migrate(
+        [Unsigned("a", 1), Unsigned("b", 2)], ledger, report=report, allow_unsigned_migration=True
+    )
+    with report.open("ab") as file:
+        file.write(b'{"outcome": "begun", "store": "invoices", "thr')
+    before = report.read_bytes()
+    assert begun_by(report) == {("invoices", "a"), ("invoices", "b")}
+    assert report.read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["link", "path"])
+def test_a_report_that_cannot_be_read_is_refused(report: Path, kind: str) -> None:
+    if kind == "link":
+        report.symlink_to("elsewhere")
+        reason = "Too many levels of symbolic links"
+    else:
+        report = Path("a\0b")
+        reason = "not a path"
+    with pytest.raises(StorageUnavailable) as refusal:
+        begun_by(report)
+    assert f"cannot be read ({reason})" in refusal.value.what
+    wrong: Any = 7
+    with pytest.raises(ConfigurationError, match="A report was asked for at int"):
+        begun_by(wrong)

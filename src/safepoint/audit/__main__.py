@@ -20,13 +20,15 @@ from safepoint.audit.finding import Finding
 from safepoint.audit.formats import check_formats
 from safepoint.audit.journal import check_journal
 from safepoint.audit.keys import check_keys, keys_inside
+from safepoint.audit.loads import check_loads
 from safepoint.audit.location import check_location
+from safepoint.audit.models import check_models, check_torch
 from safepoint.audit.ownership import check_ownership
 from safepoint.audit.pickles import check_pickles
 from safepoint.audit.records import check_records
 from safepoint.audit.resumptions import check_resumptions
+from safepoint.audit.safety_test import check_safety_test
 from safepoint.audit.seen import Check, Seen
-from safepoint.audit.stored import StoredFolder
 from safepoint.audit.tools import check_tools
 from safepoint.audit.unsealed import unsealed
 from safepoint.audit.versions import check_versions
@@ -36,6 +38,7 @@ from safepoint.ids import check_name
 from safepoint.keys import Keyring
 from safepoint.ledger import Ledger
 from safepoint.progress import Bar
+from safepoint.storage.stored import StoredFolder
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,17 +61,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for part, name in (("store", options.store), ("journal", options.journal_name)):
             if name is not None:
                 check_name(part, name)
-        _look(seen, options, keys, anchor)
+        if options.path is not None:
+            _look(seen, options, keys, anchor)
+        _look_at_models(seen, options)
     except CheckpointError as error:
         seen.failures[str(error)] = None
     lines = [str(finding) for finding in seen.findings.values()]
     if not lines and not seen.failures:
         rest = ""
-        if keys is None:
+        looked = [each for each in (options.path, options.models, options.code) if each is not None]
+        if options.path is None:
+            pass
+        elif keys is None:
             rest = " (records not verified: give --key and --store)"
         elif options.anchor is None:
             rest = " (a rollback would not show: give --anchor)"
-        lines = [f"No findings: {shell(options.path)}{rest}"]
+        lines = [f"No findings: {', '.join(map(shell, looked))}{rest}"]
     print_lines(lines)
     for failure in seen.failures:
         print(failure, file=sys.stderr)
@@ -159,6 +167,15 @@ def _look_at_journal(seen: Seen, options: argparse.Namespace) -> None:
             journal_anchor=ends,
         ),
     )
+
+
+def _look_at_models(seen: Seen, options: argparse.Namespace) -> None:
+    if options.models is not None:
+        seen.add("the PyTorch here", check_torch)
+        seen.add("models", lambda: check_models(options.models))
+    if options.code is not None:
+        seen.add("code", lambda: check_loads(options.code))
+        seen.add("the safety test", lambda: check_safety_test(options.code))
 
 
 def _not_verified(path: str) -> Finding:

@@ -9,9 +9,9 @@ from typing import Final
 
 from safepoint.audit.files import existing_folder, unseen
 from safepoint.audit.finding import Finding, shortened
-from safepoint.audit.stored import StoredFolder
 from safepoint.errors import CheckpointError
 from safepoint.lease import MAX_SECONDS, MAX_TOKEN, Lease
+from safepoint.storage.stored import StoredFolder
 from safepoint.times import spelled
 
 # Clocks may differ, though not by more than this.

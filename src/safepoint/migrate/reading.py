@@ -70,8 +70,8 @@ def json_files(
             )
         threads[name] = file
     for name, file in threads.items():
-        text = _read(file, limits.state_bytes + 1)
-        state = _parse(text, shell(str(file)), limits)
+        text = read_file(file, limits.state_bytes + 1)
+        state = strict_json(text, shell(str(file)), limits.state_bytes, limits.items)
         digest = hashlib.sha256(text).hexdigest()
         yield Unsigned(name, state, file.name, f"sha256:{digest}", app)
 
@@ -81,7 +81,7 @@ def _files(folder: str | os.PathLike[str]) -> list[Path]:
         with os.scandir(os.fspath(folder)) as entries:  # None would be the current folder
             found = sorted((e.name, e.is_dir()) for e in entries)
     except OSError as error:
-        raise _unreadable(folder, error.strerror) from error
+        raise unreadable(folder, error.strerror) from error
     except (ValueError, TypeError):
         raise ConfigurationError(
             f"{quoted(folder)} is not the path of a folder.", 'Write json_files("old").'
@@ -97,34 +97,52 @@ def _files(folder: str | os.PathLike[str]) -> list[Path]:
     return [file for file in files if file.suffix.lower() == ".json"]
 
 
-def _read(file: Path, most: int) -> bytes:
+def read_file(file: Path, most: int) -> bytes:
+    """Return the first bytes of a regular file. No link is followed, and no pipe waited for.
+
+    Raises:
+        StorageUnavailable: it cannot be read, or is something else.
+    """
     try:
         descriptor = os.open(file, os.O_RDONLY | PLAIN)
         with os.fdopen(descriptor, "rb") as opened:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _unreadable(file, "not a regular file")
+                raise unreadable(file, "not a regular file")
             return opened.read(most)
     except OSError as error:
-        raise _unreadable(file, error.strerror) from error
+        raise unreadable(file, error.strerror) from error
 
 
-def _unreadable(path: str | os.PathLike[str], reason: str | None) -> StorageUnavailable:
+def unreadable(path: str | os.PathLike[str], reason: str | None) -> StorageUnavailable:
+    """Return the error for a folder or a file that cannot be read."""
     return StorageUnavailable(
         f"{shell(os.fspath(path))} cannot be read ({reason}).",
-        "Name a folder of .json files that this user can read. Links are not followed.",
+        "Name a folder of files that this user can read. Links are not followed.",
     )
 
 
-def _parse(text: bytes, shown: str, limits: Limits) -> Any:
-    if len(text) > limits.state_bytes:
+def strict_json(text: bytes, shown: str, size: int, items: int) -> Any:
+    """Return what a text says, if it is JSON without a second meaning.
+
+    Args:
+        text: the bytes.
+        shown: what a message calls them.
+        size: how many there may be.
+        items: how many values there may be.
+
+    Raises:
+        DecodeError: it is not JSON, has a key twice, or a number that JSON does not have.
+        LimitExceeded: it has more bytes or values, or is nested too deep.
+    """
+    if len(text) > size:
         raise LimitExceeded(
-            f"{shown} is over the limit of {limits.state_bytes} bytes.",
+            f"{shown} is over the limit of {size} bytes.",
             "Look what it is before you raise Limits.state_bytes.",
         )
     # Before a parser builds them. Those in a text count too, and few texts have as many.
-    if text.count(b",") + text.count(b"[") + text.count(b"{") > limits.items:
+    if text.count(b",") + text.count(b"[") + text.count(b"{") > items:
         raise LimitExceeded(
-            f"{shown} has more than {limits.items} values.",
+            f"{shown} has more than {items} values.",
             "Look what it is before you raise Limits.items.",
         )
     problem: CheckpointError  # raised below: the error of the parser carries the text along

@@ -20,15 +20,10 @@ class Report:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        if not isinstance(path, (str, os.PathLike)):
-            raise ConfigurationError(
-                f"A report was asked for at {type(path).__name__}, which is not a path.",
-                'Write report="migration.jsonl".',
-            )
-        self._path = os.fspath(path)
+        self._path = _path(path)
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | PLAIN
-            self._descriptor = os.open(path, flags, 0o600)
+            self._descriptor = os.open(self._path, flags, 0o600)
             self._begun, whole = _earlier(self._descriptor)
             if not whole:  # a crash cut its last line short
                 os.write(self._descriptor, b"\n")
@@ -76,11 +71,49 @@ class Report:
             raise self._refusal(error) from error
 
     def _refusal(self, error: OSError | ValueError) -> StorageUnavailable:
-        reason = error.strerror if isinstance(error, OSError) else "not a path"
-        return StorageUnavailable(
-            f"The report {shell(str(self._path))} cannot be written ({reason}).",
-            "Nothing more was sealed. Name a file in a folder that this user can write.",
+        return _refusal(self._path, error, "written")
+
+
+def begun_by(path: str | os.PathLike[str]) -> set[tuple[str, str]]:
+    """Return the store and the name of each thread that earlier runs with this report began.
+
+    Nothing is written: there may be no such file yet.
+
+    Raises:
+        ConfigurationError: the path is no path.
+        StorageUnavailable: there is one, and it cannot be read.
+    """
+    name = _path(path)
+    try:
+        descriptor = os.open(name, os.O_RDONLY | PLAIN)
+    except FileNotFoundError:
+        return set()
+    except (OSError, ValueError) as error:
+        raise _refusal(name, error, "read") from error
+    try:
+        return _earlier(descriptor)[0]
+    except OSError as error:
+        raise _refusal(name, error, "read") from error
+    finally:
+        os.close(descriptor)
+
+
+def _path(path: object) -> str:
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise ConfigurationError(
+            f"A report was asked for at {type(path).__name__}, which is not a path.",
+            'Write report="migration.jsonl".',
         )
+    return text
+
+
+def _refusal(path: str, error: OSError | ValueError, doing: str) -> StorageUnavailable:
+    reason = error.strerror if isinstance(error, OSError) else "not a path"
+    return StorageUnavailable(
+        f"The report {shell(path)} cannot be {doing} ({reason}).",
+        "Nothing more was sealed. Name a file in a folder that this user can write.",
+    )
 
 
 def _earlier(descriptor: int) -> tuple[set[tuple[str, str]], bool]:

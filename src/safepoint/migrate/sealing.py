@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import Final
 
 from safepoint._ledger.noting import Notes
 from safepoint.errors import ConfigurationError, Conflict, NotFound, ThreadDeleted
 from safepoint.ledger import Ledger
 from safepoint.migrate.report import Report
 from safepoint.migrate.unsigned import Unsigned, check_thread
+
+SEALED: Final = "sealed"
+THERE_ALREADY: Final = "there already"
 
 
 def migrate(
@@ -68,43 +72,87 @@ def migrate(
         StorageUnavailable: the report cannot be written. What it does not name is not sealed.
         CheckpointError: a state cannot be sealed. Those before it are.
     """
+    check_vouched(allow_unsigned_migration)
+    with Report(report) as lines:
+        sealer = Sealer(ledger, lines)
+        sealed = sum(sealer.seal(unsigned) == SEALED for unsigned in states)
+        lines.sync()
+    return sealed
+
+
+def check_vouched(allow_unsigned_migration: object) -> None:
+    """Refuse unless somebody vouches for the states.
+
+    Raises:
+        ConfigurationError: nobody does.
+    """
     if allow_unsigned_migration is not True:
         raise ConfigurationError(
             "These states carry no seal, so whoever could write them decides what they say.",
             "Look at them first. If you vouch for them, pass allow_unsigned_migration=True.",
         )
-    positions: dict[str, int] = {}
-    sealed = 0
-    with Report(report) as lines:
-        for unsigned in states:
-            if not isinstance(unsigned, Unsigned):
-                raise ConfigurationError(
-                    f"A migration takes Unsigned states, and was given {type(unsigned).__name__}.",
-                    "Write Unsigned(thread, state), or read a folder with json_files(path).",
-                )
-            thread = check_thread(unsigned.thread, unsigned.source)
-            sequence = positions[thread] = positions.get(thread, 0) + 1
-            entry = {
-                "outcome": "begun",
-                "source": unsigned.source,
-                "source_digest": unsigned.digest,
-                "store": ledger.store,
-                "thread": thread,
-                "sequence": sequence,
-            }
-            again = lines.has_begun(ledger.store, thread)
-            if sequence == 1 and not again:
-                _check_new(ledger, thread)
-            lines.add(entry)
-            lines.sync()
-            outcome, digest = _seal(unsigned, ledger, sequence)
-            sealed += outcome == "sealed"
-            lines.add({**entry, "outcome": outcome, "digest": digest})
+
+
+class Sealer:
+    """Seals states one after another, and writes each down: before, on disk, and after.
+
+    Args:
+        ledger: where to.
+        lines: the report, open.
+    """
+
+    def __init__(self, ledger: Ledger, lines: Report) -> None:
+        self._ledger = ledger
+        self._lines = lines
+        self._positions: dict[str, int] = {}
+
+    def seal(self, unsigned: Unsigned) -> str:
+        """Seal one as the next of its thread.
+
+        Returns:
+            `SEALED`, or `THERE_ALREADY` if an interrupted migration had done it.
+
+        Raises:
+            ConfigurationError: it is not `Unsigned`.
+            Conflict: the thread exists, and not because of this migration.
+            StorageUnavailable: the report cannot be written. What it does not name is not sealed.
+            CheckpointError: the state cannot be sealed.
+        """
+        if not isinstance(unsigned, Unsigned):
+            raise ConfigurationError(
+                f"A migration takes Unsigned states, and was given {type(unsigned).__name__}.",
+                "Write Unsigned(thread, state), or read a folder with json_files(path).",
+            )
+        ledger, lines = self._ledger, self._lines
+        thread = check_thread(unsigned.thread, unsigned.source)
+        sequence = self._positions[thread] = self._positions.get(thread, 0) + 1
+        entry = {
+            "outcome": "begun",
+            "source": unsigned.source,
+            "source_digest": unsigned.digest,
+            "store": ledger.store,
+            "thread": thread,
+            "sequence": sequence,
+        }
+        if sequence == 1 and not lines.has_begun(ledger.store, thread):
+            check_new(ledger, thread)
+        lines.add(entry)
         lines.sync()
-    return sealed
+        digest = found(unsigned, ledger, sequence)
+        outcome = SEALED if digest is None else THERE_ALREADY
+        if digest is None:
+            digest = _seal(unsigned, ledger, sequence)
+        lines.add({**entry, "outcome": outcome, "digest": digest})
+        return outcome
 
 
-def _check_new(ledger: Ledger, thread: str) -> None:
+def check_new(ledger: Ledger, thread: str) -> None:
+    """Refuse a thread that exists: a migration only makes new ones.
+
+    Raises:
+        Conflict: it exists.
+        ThreadDeleted: it did, and its name stays taken.
+    """
     try:
         ledger.latest(thread)
     except ThreadDeleted:
@@ -118,20 +166,30 @@ def _check_new(ledger: Ledger, thread: str) -> None:
     )
 
 
-def _seal(unsigned: Unsigned, ledger: Ledger, sequence: int) -> tuple[str, str]:
-    thread = unsigned.thread
+def found(unsigned: Unsigned, ledger: Ledger, sequence: int) -> str | None:
+    """Return the digest of the checkpoint that holds this very state there, None if none is there.
+
+    Raises:
+        Conflict: another state is there.
+    """
     try:
-        there = ledger.load(thread, sequence)
+        there = ledger.load(unsigned.thread, sequence)
+    except ThreadDeleted:
+        raise
     except NotFound:
-        detail = f"unsigned state {unsigned.digest} as #{sequence}"
-        Notes.of(ledger).write("migrate", "intended", thread, detail=detail)
-        saved = ledger.save(thread, unsigned.state, app=unsigned.app, after=sequence - 1)
-        return "sealed", saved.digest
+        return None
     # As bytes: in Python 1, 1.0 and True are equal.
     encode = ledger.codec.encode
     if encode(there.state) != encode(unsigned.state) or there.app != unsigned.app:
         raise Conflict(
-            f"{thread} exists in store {ledger.store}, with another state at #{sequence}.",
+            f"{unsigned.thread} exists in store {ledger.store}, with another state at #{sequence}.",
             "Nothing was overwritten. A migration only makes new threads: choose another name.",
         )
-    return "there already", there.digest
+    return there.digest
+
+
+def _seal(unsigned: Unsigned, ledger: Ledger, sequence: int) -> str:
+    detail = f"unsigned state {unsigned.digest} as #{sequence}"
+    Notes.of(ledger).write("migrate", "intended", unsigned.thread, detail=detail)
+    saved = ledger.save(unsigned.thread, unsigned.state, app=unsigned.app, after=sequence - 1)
+    return saved.digest

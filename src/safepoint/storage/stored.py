@@ -17,7 +17,7 @@ class StoredFolder(FileCheckpointStorage):
     """Reads what a `FileCheckpointStorage` wrote, by the same rules, and changes nothing.
 
     The storage itself makes the folder if it is missing, and removes what a crash left behind. An
-    audit does neither.
+    audit and a dry run do neither.
 
     Args:
         path: the folder.
@@ -72,7 +72,7 @@ class _Found(Store):
     def threads(self) -> list[str]:
         """Return the name of each thread, and of each folder of which nobody can tell.
 
-        One that is closed, or that others can write, must not keep the audit from the others: it
+        One that is closed, or that others can write, must not keep anybody from the others: it
         is refused by itself, as soon as it is read.
         """
         found = []
@@ -93,5 +93,5 @@ class _Found(Store):
 
 def _refusal() -> ConfigurationError:
     return ConfigurationError(
-        "An audit changes nothing.", "Write with a FileCheckpointStorage of your own."
+        "This only looks, and changes nothing.", "Write with a FileCheckpointStorage of your own."
     )
