@@ -1,0 +1,209 @@
+"""Model files by hand: zip archives with any field wrong, and pickles put together by opcode."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+VERSION = ("archive/version", b"3\n")
+MAGIC = 0x1950A86A20F9469CFC6C
+
+
+@dataclass
+class Part:
+    """A member of an archive. `central` and `local` say what only that half shall say."""
+
+    name: str | bytes
+    data: bytes = b""
+    packed: bytes | None = None
+    before: bytes = b""
+    after: bytes = b""
+    central: dict[str, Any] = field(default_factory=dict)
+    local: dict[str, Any] = field(default_factory=dict)
+
+
+def zipped(*parts: Part | tuple[str, bytes], **end: Any) -> bytes:
+    """Return a zip archive of these members. Fields of the end record can be given by name."""
+    body, directory = b"", b""
+    for given in parts:
+        part = given if isinstance(given, Part) else Part(*given)
+        name = part.name.encode() if isinstance(part.name, str) else part.name
+        packed = part.data if part.packed is None else part.packed
+        both: dict[str, Any] = {
+            "signature": b"PK\1\2",
+            "flags": 0,
+            "method": 0,
+            "crc": zlib.crc32(part.data),
+            "packed": len(packed),
+            "size": len(part.data),
+            "name": name,
+            "extra": b"",
+        }
+        body += part.before
+        here = both | {"comment": b"", "disk": 0, "attributes": 0, "at": len(body)} | part.central
+        there = both | {"signature": b"PK\3\4"} | part.local
+        head = [there[key] for key in ("signature", "flags", "method", "crc", "packed", "size")]
+        body += struct.pack(
+            "<4s5H3L2H",
+            head[0],
+            20,
+            *head[1:3],
+            0,
+            0,
+            *head[3:],
+            len(there["name"]),
+            len(there["extra"]),
+        )
+        body += there["name"] + there["extra"] + packed + part.after
+        head = [here[key] for key in ("flags", "method", "crc", "packed", "size")]
+        directory += struct.pack(
+            "<4s6H3L5H2L",
+            here["signature"],
+            20,
+            20,
+            *head[:2],
+            0,
+            0,
+            *head[2:],
+            len(here["name"]),
+            len(here["extra"]),
+            len(here["comment"]),
+            here["disk"],
+            0,
+            here["attributes"],
+            here["at"],
+        )
+        directory += here["name"] + here["extra"] + here["comment"]
+    last: dict[str, Any] = {
+        "gap": b"",
+        "disk": 0,
+        "first": 0,
+        "here": len(parts),
+        "count": len(parts),
+        "length": len(directory),
+        "start": len(body) + len(end.get("gap", b"")),
+        "comment": b"",
+        "wide": b"",
+        "tail": b"",
+    }
+    last |= end
+    record = struct.pack(
+        "<4s4H2LH",
+        b"PK\5\6",
+        last["disk"],
+        last["first"],
+        last["here"],
+        last["count"],
+        last["length"],
+        last["start"],
+        len(last["comment"]),
+    )
+    tail: bytes = last["wide"] + record + last["comment"] + last["tail"]
+    return body + bytes(last["gap"]) + directory + tail
+
+
+def wide_end(at: int, **changes: Any) -> bytes:
+    """Return the two records for large archives that stand before the last one."""
+    told = {"rest": 44, "this": 0, "first": 0, "here": 2, "count": 2, "length": 0, "start": 0}
+    told |= {"disk": 0, "place": at, "disks": 1} | changes
+    keys = ("this", "first", "here", "count", "length", "start")
+    values = [told[key] for key in keys]
+    return struct.pack("<4sQ2H2L4Q", b"PK\6\6", told["rest"], 45, 45, *values) + struct.pack(
+        "<4sLQL", b"PK\6\7", told["disk"], told["place"], told["disks"]
+    )
+
+
+def archive(pickle: bytes, storages: Mapping[str, bytes] | None = None) -> bytes:
+    """Return a PyTorch archive with this pickle and these storages."""
+    members = [(f"archive/data/{key}", data) for key, data in (storages or {}).items()]
+    return zipped(("archive/data.pkl", pickle), *members, VERSION)
+
+
+def opened(data: bytes) -> io.BytesIO:
+    return io.BytesIO(data)
+
+
+# Pickles, put together. Each returns the opcodes that leave one value.
+
+
+def proto(*code: bytes) -> bytes:
+    return b"\x80\x02" + b"".join(code) + b"."
+
+
+def name(module: str, qualified: str) -> bytes:
+    return f"c{module}\n{qualified}\n".encode()
+
+
+def text(value: str) -> bytes:
+    raw = value.encode()
+    return b"X" + struct.pack("<I", len(raw)) + raw
+
+
+def number(value: int) -> bytes:
+    raw = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+    return b"\x8a" + bytes([len(raw)]) + raw
+
+
+def tuple_(*items: bytes) -> bytes:
+    return b"(" + b"".join(items) + b"t"
+
+
+def sizes(values: tuple[int, ...]) -> bytes:
+    return tuple_(*map(number, values))
+
+
+def call(function: tuple[str, str], *arguments: bytes) -> bytes:
+    return name(*function) + tuple_(*arguments) + b"R"
+
+
+FALSE, TRUE, NONE = b"\x89", b"\x88", b"N"
+HOOKS = call(("collections", "OrderedDict"))
+FLOATS = ("torch", "FloatStorage")
+BYTES = ("torch.storage", "UntypedStorage")
+
+
+def storage(
+    key: str = "0",
+    count: int = 4,
+    kind: tuple[str, str] = FLOATS,
+    device: str = "cpu",
+    *more: bytes,
+) -> bytes:
+    """Return a storage of that many elements."""
+    return (
+        tuple_(text("storage"), name(*kind), text(key), text(device), number(count), *more) + b"Q"
+    )
+
+
+def tensor(
+    held: bytes | None = None,
+    offset: int = 0,
+    shape: tuple[int, ...] = (4,),
+    stride: tuple[int, ...] = (1,),
+    *more: bytes,
+    grad: bytes = FALSE,
+    hooks: bytes = HOOKS,
+) -> bytes:
+    """Return a tensor of four floats, if nothing else is said."""
+    held = storage() if held is None else held
+    arguments = (held, number(offset), sizes(shape), sizes(stride), grad, hooks, *more)
+    return call(("torch._utils", "_rebuild_tensor_v2"), *arguments)
+
+
+def legacy(
+    value: bytes,
+    keys: tuple[str, ...] = ("0",),
+    storages: bytes = struct.pack("<q4f", 4, 1, 2, 3, 4),
+    *,
+    magic: int = MAGIC,
+    version: int = 1001,
+    machine: bytes = b"}",
+) -> bytes:
+    """Return a file of the old format."""
+    listed = b"](" + b"".join(map(text, keys)) + b"e"
+    pickles = (number(magic), number(version), machine, value, listed)
+    return b"".join(map(proto, pickles)) + storages
