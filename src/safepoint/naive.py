@@ -5,6 +5,7 @@ every value that JSON cannot hold, and a type check after decoding. It has the i
 `Ledger`, so that the same workflow runs on both and you can compare what happens.
 
 Its approvals are what they often are as well: two fields of the state, `pending` and `approved`.
+And it loads models as many programs do: the safe way first, and the other way if that fails.
 """
 
 from __future__ import annotations
@@ -137,6 +138,7 @@ def decode(value: Any) -> Any:
     if isinstance(value, list):
         return [decode(item) for item in value]
     if isinstance(value, dict) and "__pickled__" in value:
+        # safepoint: allow SL08 the flaw that this twin is there to show
         decoded = pickle.loads(base64.b64decode(value["__pickled__"]))  # noqa: S301  the flaw
         if type_name(decoded) != value["__type__"]:  # too late: the pickle has run
             raise TypeError(f"expected {value['__type__']}, got {type_name(decoded)}")
@@ -164,6 +166,19 @@ def due(state: Mapping[str, Any]) -> Any:
 def acted(state: Mapping[str, Any]) -> dict[str, Any]:
     """UNSAFE: note that what was pending is done."""
     return {**state, "pending": None, "paid": state["pending"]}
+
+
+def load_model(path: str | os.PathLike[str]) -> Any:
+    """UNSAFE: try the restricted way, and let the file choose the unrestricted one by failing."""
+    import torch
+
+    with open(path, "rb") as file:  # noqa: PTH123
+        try:
+            return torch.load(file, weights_only=True)
+        except Exception:  # noqa: BLE001  the flaw
+            file.seek(0)
+            # safepoint: allow SL04 the flaw that this twin is there to show
+            return torch.load(file, weights_only=False)
 
 
 def type_name(value: Any) -> str:

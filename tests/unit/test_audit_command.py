@@ -35,14 +35,14 @@ from safepoint import (
     Workflow,
 )
 from safepoint import progress as bars
+from safepoint._command import keyring_of
 from safepoint.audit import check_anchor, check_keys, check_records
 from safepoint.audit.__main__ import main
-from safepoint._command import keyring_of
-from safepoint.audit.stored import StoredFolder
 from safepoint.defaults import default_locations
 from safepoint.header import Place
 from safepoint.journal import Event
 from safepoint.seal import seal
+from safepoint.storage.stored import StoredFolder
 
 
 @dataclass
@@ -573,9 +573,9 @@ def test_the_storage_of_the_audit_reads_and_refuses_to_write(deployed: Deployed)
     storage = StoredFolder(deployed.state)
     assert storage.head("order-7") == 3
     assert storage.read("order-7", 1) == deployed.record(1).read_bytes()
-    with pytest.raises(ConfigurationError, match=r"An audit changes nothing\."):
+    with pytest.raises(ConfigurationError, match=r"This only looks, and changes nothing\."):
         storage.append("order-7", 4, b"x")
-    with pytest.raises(ConfigurationError, match=r"An audit changes nothing\."):
+    with pytest.raises(ConfigurationError, match=r"This only looks, and changes nothing\."):
         storage.prune("order-7", 2, b"x")
     assert FileCheckpointStorage(deployed.state).head("order-7") == 3
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from safepoint.attacks.medium import Medium
 from safepoint.attacks.outcome import FROM_BEST_TO_WORST, HONEST, MARKER, Miss, Outcome, step
@@ -13,6 +13,13 @@ from safepoint.attacks.target import Target
 
 class Bungled(Exception):
     """The adversary's own work failed, which is never taken for a refusal."""
+
+
+class Refusing(Protocol):
+    """What refuses with errors of its own, and keeps what it said."""
+
+    refusals: ClassVar[tuple[type[Exception], ...]]
+    refused: list[str]
 
 
 class Attack(ABC):
@@ -98,7 +105,7 @@ def runs(target: Target) -> bool:
     return acted == [HONEST, HONEST]
 
 
-def attempt(target: Target, look: Callable[[], Outcome]) -> Outcome:
+def attempt(target: Refusing, look: Callable[[], Outcome]) -> Outcome:
     """Let the victim look, and tell how that ended."""
     try:
         return look()

@@ -11,11 +11,14 @@ from safepoint.audit.finding import Finding
 from safepoint.audit.formats import check_formats
 from safepoint.audit.journal import check_journal
 from safepoint.audit.keys import check_keys
+from safepoint.audit.loads import check_loads
 from safepoint.audit.location import check_location
+from safepoint.audit.models import check_models, check_torch
 from safepoint.audit.ownership import check_ownership
 from safepoint.audit.pickles import check_pickles
 from safepoint.audit.records import check_records
 from safepoint.audit.resumptions import check_resumptions
+from safepoint.audit.safety_test import check_safety_test
 from safepoint.audit.tools import check_tools
 from safepoint.audit.versions import check_versions
 
@@ -28,12 +31,16 @@ __all__ = [
     "check_formats",
     "check_journal",
     "check_keys",
+    "check_loads",
     "check_location",
+    "check_models",
     "check_ownership",
     "check_pickles",
     "check_places",
     "check_records",
     "check_resumptions",
+    "check_safety_test",
     "check_tools",
+    "check_torch",
     "check_versions",
 ]

@@ -17,10 +17,18 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the options, or end the process with a line that says what is wrong."""
     parser = Parser(
         prog="python -m safepoint.audit",
-        description="Check the folder of a file storage, and what it holds. Nothing is changed.",
+        description="Check the folder of a file storage, models, or code. Nothing is changed.",
         epilog="exit status: 0 nothing to mend, 1 an error or a warning, 2 it cannot be looked at",
     )
-    parser.add_argument("path", metavar="PATH", help="the folder: the storage_path of your storage")
+    parser.add_argument(
+        "path", metavar="PATH", nargs="?", help="the folder: the storage_path of your storage"
+    )
+    parser.add_argument(
+        "--models", metavar="FOLDER", help="a folder of models; also checks the PyTorch here"
+    )
+    parser.add_argument(
+        "--code", metavar="PROJECT", help="a project that loads models or pickles, and its tests"
+    )
     parser.add_argument("--store", metavar="NAME", help="the store's name, to verify its records")
     parser.add_argument(
         "--key",
@@ -98,6 +106,11 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _check(options: argparse.Namespace, parser: Parser) -> None:
+    if options.path is None:
+        if options.models is None and options.code is None:
+            parser.error("give PATH, --models or --code")
+        if any((options.key, options.store, options.anchor, options.journal)):
+            parser.error("--key, --store, --anchor and --journal need PATH")
     if options.revoked and options.store is None:
         parser.error("--revoked needs --store")
     if bool(options.key or options.revoked) != (options.store is not None):

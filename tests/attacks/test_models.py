@@ -1,0 +1,226 @@
+"""The attacks on models: each hurts the naive victim, and each is refused for the right reason."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safepoint.attacks.models import (
+    MODEL_ATTACKS,
+    MODEL_TARGETS,
+    CarefulModels,
+    ModelAttack,
+    ModelTarget,
+    NaiveModels,
+)
+from safepoint.attacks.models.strikes import archive_of
+from safepoint.attacks.outcome import MARKER, Miss, Outcome
+from safepoint.attacks.payload import marker_pickle
+from safepoint.rules import RULES
+from tests.harness.optional import need
+
+need("torch", "PyTorch is not installed: pip install 'safepoint[torch]'")
+
+Strike = Callable[[str, type[ModelTarget]], tuple[Outcome, list[str]]]
+
+
+@pytest.fixture
+def strike(tmp_path: Path) -> Strike:
+    """Run an attack on a victim, and return how it ended and what the victim said."""
+
+    def run(attack: str, victim: type[ModelTarget]) -> tuple[Outcome, list[str]]:
+        folder = tmp_path / f"{attack}-{victim.name}"
+        folder.mkdir()
+        target = victim(folder)
+        return MODEL_ATTACKS[attack]().run(target), target.refused
+
+    return run
+
+
+def refusal(strike: Strike, attack: str) -> str:
+    """Return the one refusal of the careful victim."""
+    outcome, refused = strike(attack, CarefulModels)
+    assert outcome is Outcome.DETECTED
+    (line,) = refused
+    return line
+
+
+def test_model_payload_runs_on_the_naive_loader_and_is_refused(strike: Strike) -> None:
+    assert strike("model-payload", NaiveModels)[0] is Outcome.EXECUTED
+    line = refusal(strike, "model-payload")
+    assert line.startswith("UnsafeModel: ")
+    assert "wants os.mkdir" in line
+
+
+def test_model_allow_list_runs_on_the_naive_loader_and_is_refused(strike: Strike) -> None:
+    assert strike("model-allow-list", NaiveModels)[0] is Outcome.EXECUTED
+    line = refusal(strike, "model-allow-list")
+    assert line.startswith(
+        "UnsafeRuntime: In this process torch.load may also build posix.mkdir, for every file."
+    )
+
+
+def test_model_swapped_is_refused_by_its_seal(strike: Strike) -> None:
+    assert strike("model-swapped", NaiveModels)[0] is Outcome.EXECUTED
+    line = refusal(strike, "model-swapped")
+    assert line.startswith("SealBroken: ")
+    assert line.endswith(
+        "own.pt is not the file that was sealed as own. Nothing was loaded. Find out who can write"
+        " it, then restore the one that verifies."
+    )
+
+
+def test_model_edited_is_refused_by_its_seal(strike: Strike) -> None:
+    assert strike("model-edited", NaiveModels)[0] is Outcome.ACCEPTED
+    line = refusal(strike, "model-edited")
+    assert line.startswith("SealBroken: ")
+    assert "own.safetensors is not the file that was sealed as own." in line
+
+
+def test_model_disguised_is_refused_for_its_content(strike: Strike) -> None:
+    assert strike("model-disguised", NaiveModels)[0] is Outcome.EXECUTED
+    line = refusal(strike, "model-disguised")
+    assert line.startswith("ModelMalformed: ")
+    assert "is a PyTorch archive, whatever its name says." in line
+
+
+def test_hidden_load_is_seen(strike: Strike) -> None:
+    assert strike("hidden-load", NaiveModels)[0] is Outcome.ACCEPTED
+    assert refusal(strike, "hidden-load").startswith("Rejected: ")
+
+
+def test_stray_plugin_does_not_turn_a_test_green(strike: Strike) -> None:
+    assert strike("stray-plugin", NaiveModels)[0] is Outcome.ACCEPTED
+    assert refusal(strike, "stray-plugin").startswith("Rejected: ")
+
+
+def test_every_attack_has_a_test_here() -> None:
+    tests = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    for attack in MODEL_ATTACKS:
+        assert any(test.startswith(attack.replace("-", "_")) for test in tests), attack
+
+
+@pytest.mark.parametrize("attack", MODEL_ATTACKS.values(), ids=lambda attack: attack.id)
+def test_an_attack_names_its_rule_and_the_rule_names_it(attack: type[ModelAttack]) -> None:
+    assert attack.id in RULES[attack.rule].legs["attack"]
+    assert attack.story.endswith(".")
+
+
+def test_the_naive_reviewer_sees_the_one_spelling_that_everybody_knows(tmp_path: Path) -> None:
+    """It is no strawman: it refuses what a search for the name finds."""
+    with pytest.raises(NaiveModels.refusals):
+        NaiveModels(tmp_path).review("import torch\n\nstate = torch.load(path)\n")
+
+
+def test_the_naive_runner_sees_a_failing_test(tmp_path: Path) -> None:
+    file = tmp_path / "test_gate.py"
+    file.write_text("def test_gate():\n    assert False\n")
+    with pytest.raises(NaiveModels.refusals):
+        NaiveModels(tmp_path).test(file)
+
+
+class OnlyLoads(ModelTarget):
+    """A loader of somebody's own, with the two methods that every target has."""
+
+    name = "only-loads"
+    refusals = (ValueError,)
+
+    def save(self, name: str, state: dict[str, Any]) -> Path:
+        import torch
+
+        file = self.path / name
+        torch.save(state, file)
+        return file
+
+    def load(self, file: Path) -> Any:
+        import torch
+
+        with file.open("rb") as opened:
+            return torch.load(opened, weights_only=False)
+
+
+def test_a_target_of_two_methods_meets_what_it_can(tmp_path: Path) -> None:
+    outcomes = {}
+    for attack in MODEL_ATTACKS.values():
+        folder = tmp_path / attack.id
+        folder.mkdir()
+        outcomes[attack.id] = attack().run(OnlyLoads(folder))
+    assert outcomes == {
+        "model-payload": Outcome.EXECUTED,
+        "model-allow-list": Outcome.EXECUTED,
+        "model-swapped": Outcome.NOT_APPLICABLE,
+        "model-edited": Outcome.ACCEPTED,
+        "model-disguised": Outcome.EXECUTED,
+        "hidden-load": Outcome.NOT_APPLICABLE,
+        "stray-plugin": Outcome.NOT_APPLICABLE,
+    }
+
+
+def test_a_loader_that_does_not_work_unharmed_has_crashed(tmp_path: Path) -> None:
+    class Broken(OnlyLoads):
+        def load(self, file: Path) -> Any:
+            raise ValueError
+
+    assert MODEL_ATTACKS["model-payload"]().run(Broken(tmp_path)) is Outcome.CRASHED
+
+
+def test_a_payload_that_ran_counts_whatever_the_loader_says_afterwards(tmp_path: Path) -> None:
+    class TooLate(OnlyLoads):
+        def load(self, file: Path) -> Any:
+            loaded = super().load(file)
+            if loaded is None:
+                raise ValueError
+            return loaded
+
+    assert MODEL_ATTACKS["model-payload"]().run(TooLate(tmp_path)) is Outcome.EXECUTED
+
+
+def test_the_archive_is_one_that_torch_reads(tmp_path: Path) -> None:
+    import torch
+
+    file = tmp_path / "x.pt"
+    file.write_bytes(archive_of(marker_pickle(tmp_path / MARKER)))
+    torch.load(file, weights_only=False)
+    assert (tmp_path / MARKER).is_dir()
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "safepoint.attacks.models", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_command_prints_a_table_and_exits_0_when_all_are_detected() -> None:
+    done = command("model-payload", "hidden-load")
+    assert done.stdout == (
+        "attack            naive     careful\n"
+        "model-payload     executed  detected\n"
+        "hidden-load       accepted  detected\n"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_command_lists_stories() -> None:
+    done = command("--list")
+    assert len(done.stdout.splitlines()) == len(MODEL_ATTACKS)
+    assert done.stdout.startswith("model-payload (SP23): ")
+
+
+def test_an_unknown_attack_is_one_line() -> None:
+    done = command("no-such")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "there is no attack" in done.stderr
+
+
+def test_the_targets_are_two() -> None:
+    assert list(MODEL_TARGETS) == ["naive", "careful"]
+    assert issubclass(Miss, Exception)
