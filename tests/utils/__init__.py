@@ -1,0 +1,1 @@
+"""The regression test of safe loading, and tests of that test."""

@@ -1,0 +1,1 @@
+../../snippets/test_checkpointing_safe_load.py
