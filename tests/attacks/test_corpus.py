@@ -1,0 +1,276 @@
+"""SP03, SP23: no gadget executes in any path of ours, and honest files are kept or refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.corpus import acts, sources
+from tests.corpus.benign import BENIGN, Benign
+from tests.corpus.benign_types import REGISTERED
+from tests.corpus.dos import EXHAUSTING, GIB, Exhausting
+from tests.corpus.embed import as_archive, as_legacy
+from tests.corpus.forked import Limits, Tried, attempt
+from tests.corpus.gadget import Gadget
+from tests.corpus.gadgets import GADGETS
+from tests.harness.optional import need
+
+need("torch", "needs safepoint[torch]")
+need("fickling", "needs safepoint[pickle]")
+
+SLOW = ("torch", "numpy.f2py", "numpy.testing", "torch.fx.experimental.symbolic_shapes")
+GUARDS = ("torch", "safepoint.pickles.inspection", "safepoint.weights._worker")
+ADVISORY = re.compile(r"https://github\.com/advisories/GHSA(?:-[23456789cfghjmpqrvwx]{4}){3}")
+
+
+def title(item: Gadget | Benign) -> str:
+    return f"{item.family}: {item.name}"
+
+
+def write_gadget(folder: Path, gadget: Gadget) -> Path:
+    """Write a gadget in each form, and return the plain one."""
+    (folder / "left").mkdir(parents=True)
+    data = gadget.pickle(folder / "left" / "marker")
+    forms = {acts.ARCHIVE: as_archive(data), acts.LEGACY: as_legacy(data), acts.BARE: data}
+    for name, content in forms.items():
+        (folder / name).write_bytes(content)
+    path = folder / (acts.SEVERAL if gadget.several else acts.PICKLE)
+    path.write_bytes(data)
+    return path
+
+
+def write_all(folder: Path, items: Iterable[Benign | Exhausting]) -> dict[str, Path]:
+    paths = {}
+    for number, item in enumerate(items):
+        inside = folder / str(number)
+        (inside / "left").mkdir(parents=True)
+        paths[item.name if isinstance(item, Exhausting) else title(item)] = inside / (
+            "x" + item.suffix
+        )
+        (inside / f"x{item.suffix}").write_bytes(item.make())
+    return paths
+
+
+@pytest.fixture(scope="module")
+def gadgets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Every gadget, for those who must not run it."""
+    folder = tmp_path_factory.mktemp("gadgets")
+    return {title(g): write_gadget(folder / str(n), g) for n, g in enumerate(GADGETS)}
+
+
+def nothing_ran(tried: dict[str, Tried]) -> None:
+    assert [name for name, one in tried.items() if one.ran] == []
+
+
+def test_the_corpus_is_as_large_as_it_should_be() -> None:
+    assert len({title(g) for g in GADGETS}) == len(GADGETS) >= 120
+    assert len({title(b) for b in BENIGN}) == len(BENIGN) >= 120
+    assert {
+        "opcodes",
+        "built-ins",
+        "processes",
+        "code objects",
+        "file writes",
+        "numpy",
+        "torch",
+    } < {g.family for g in GADGETS}
+    assert min(Counter(g.family for g in GADGETS).values()) >= 10
+
+
+def test_every_gadget_executes_in_a_careless_reader(tmp_path: Path) -> None:
+    """Plain pickle runs each; so does PyTorch without restriction, its two formats in turn."""
+    files: dict[str, Path] = {}
+    for number, gadget in enumerate(GADGETS):
+        files[title(gadget)] = write_gadget(tmp_path / str(number), gadget)
+        if not gadget.several:  # PyTorch reads one pickle, and what else it expects
+            form = (acts.ARCHIVE, acts.LEGACY)[number % 2]
+            folder = tmp_path / f"{number}-{form}"
+            write_gadget(folder, gadget)
+            files[f"{title(gadget)}, {form}"] = folder / form
+    tried = attempt("tests.corpus.acts:careless", files, imports=SLOW, runs=True)
+    assert [(name, one) for name, one in tried.items() if not one.ran] == []
+
+
+def names_of(gadget: Gadget, marker: Path) -> set[tuple[str, str]]:
+    """List what the gadget imports, as far as its opcodes say."""
+    import io
+
+    from picklescan.scanner import GenOpsError, _list_globals
+
+    try:
+        return set(_list_globals(io.BytesIO(gadget.pickle(marker))))
+    except GenOpsError as error:
+        return set(error.globals or ())
+
+
+def listed(source: str) -> Callable[[str, str], bool] | None:
+    """Return whether a name is on the list that a source is, if the list is installed."""
+    if source == sources.PICKLESCAN:
+        from picklescan.scanner import _unsafe_globals as unsafe
+    elif source == sources.MODELSCAN:
+        from modelscan.settings import DEFAULT_SETTINGS
+
+        levels: Any = DEFAULT_SETTINGS["unsafe_globals"]
+        unsafe = {module: names for level in levels.values() for module, names in level.items()}
+    elif source == sources.FICKLING:
+        from fickling.fickle import UNSAFE_IMPORTS
+
+        unsafe = dict.fromkeys(UNSAFE_IMPORTS, "*")
+    elif source == sources.FICKLING_ML:
+        from fickling.analysis import UnsafeImportsML
+
+        unsafe = {
+            **dict.fromkeys(UnsafeImportsML.UNSAFE_MODULES, "*"),
+            **UnsafeImportsML.UNSAFE_IMPORTS,
+        }
+    else:
+        return None
+
+    def is_on_it(module: str, name: str) -> bool:
+        parts = module.split(".")
+        parents = [".".join(parts[:n]) for n in range(1, len(parts))]
+        names = unsafe.get(module, ())
+        return names == "*" or name in names or any(unsafe.get(p) == "*" for p in parents)
+
+    return is_on_it
+
+
+@pytest.mark.parametrize("gadget", GADGETS, ids=title)
+def test_every_gadget_was_public_before(gadget: Gadget, tmp_path: Path) -> None:
+    """It names an advisory, a text, or a list; and what names a list is on it."""
+    known = {value for name, value in vars(sources).items() if name.isupper()}
+    assert gadget.source in known or ADVISORY.fullmatch(gadget.source)
+    is_on_list = listed(gadget.source)
+    if is_on_list is not None:
+        names = names_of(gadget, tmp_path / "marker")
+        assert any(is_on_list(module, name) for module, name in names), names
+
+
+@pytest.mark.parametrize(
+    "source", [sources.PICKLESCAN, sources.MODELSCAN, sources.FICKLING, sources.FICKLING_ML]
+)
+def test_a_list_is_that_of_the_installed_version(source: str) -> None:
+    name, release = source.split(",", maxsplit=1)[0].split(" ")
+    assert version(name) == release
+
+
+def test_nothing_of_ours_executes_a_gadget(gadgets: dict[str, Path]) -> None:
+    """Neither as a pickle nor in a model file; and none is taken for data."""
+    tried = attempt("tests.corpus.acts:every_guard", gadgets, imports=GUARDS)
+    nothing_ran(tried)
+    assert [(name, one) for name, one in tried.items() if one.error or one.ended] == []
+    for name, one in tried.items():
+        told = json.loads(one.said)
+        assert len(told) == 10
+        passed = {guard: said for guard, said in told.items() if not refuses(said)}
+        assert passed == {}, name
+
+
+def refuses(said: str) -> bool:
+    return said == "False" or said.startswith("CheckpointError: ")
+
+
+def test_the_isolated_process_executes_none(gadgets: dict[str, Path]) -> None:
+    """Loads and conversions, for a few: the test above asks the same code about every gadget."""
+    some = {name: path.with_name(acts.ARCHIVE) for name, path in gadgets.items()}
+    chosen = dict(list(some.items())[:: len(some) // 5])
+    tried = attempt("tests.corpus.acts:apart", chosen, apart=True)
+    nothing_ran(tried)
+    assert len(tried) >= 6
+    assert {one.error[:1] for one in tried.values()} == {("UnsafeModel",)}
+    assert not any(path.with_suffix(".safetensors").exists() for path in chosen.values())
+
+
+def test_fickling_executes_none(gadgets: dict[str, Path]) -> None:
+    """Decompile, trace and check give text, a verdict, or our error."""
+    tried = attempt("tests.corpus.acts:fickled", gadgets, imports=("safepoint.pickles.fickled",))
+    nothing_ran(tried)
+    for name, one in tried.items():
+        assert one.said or "CheckpointError" in one.error, (name, one)
+        assert one.said != "LIKELY_SAFE", name
+
+
+def test_a_migration_executes_none_and_keeps_none(tmp_path: Path) -> None:
+    (tmp_path / "left").mkdir()
+    (tmp_path / "old").mkdir()
+    for number, gadget in enumerate(GADGETS):
+        data = gadget.pickle(tmp_path / "left" / f"marker-{number}")
+        (tmp_path / "old" / f"{number}.pkl").write_bytes(data)
+    tried = attempt("tests.corpus.acts:migration", {"all": tmp_path / "x"})
+    nothing_ran(tried)
+    assert tried["all"].said == str((0, len(GADGETS), 0)), tried
+
+
+def test_honest_files_are_kept_or_refused_with_a_reason(tmp_path: Path) -> None:
+    files = write_all(tmp_path, BENIGN)
+    tried = attempt("tests.corpus.acts:migrated", files, imports=GUARDS)
+    kept = [name for name, one in tried.items() if one.said]
+    refused = [one for one in tried.values() if "CheckpointError" in one.error]
+    assert kept == [title(b) for b in BENIGN if b.moves]
+    assert len(kept) + len(refused) == len(BENIGN)
+    for one in refused:
+        what, do = one.message.split(". ", 1)
+        assert what
+        assert do
+    print(f"{len(kept)} of {len(BENIGN)} kept, {len(refused)} refused with a reason")
+    assert (len(kept), len(refused)) == (92, 79)
+
+
+@pytest.mark.parametrize("benign", [b for b in BENIGN if b.moves and b.suffix == ".pkl"], ids=title)
+def test_what_is_kept_is_what_was_stored(benign: Benign) -> None:
+    from safepoint.pickles.reading import read_pickle
+
+    data = benign.make()
+    assert read_pickle(data, types=REGISTERED) == pickle.loads(data)
+
+
+TIGHT = Limits(memory=GIB, cpu=20)
+
+
+def test_files_that_exhaust_end_as_our_error(tmp_path: Path) -> None:
+    """Read, loaded or looked at: no crash, no raw exception, and none is taken for data."""
+    files = write_all(tmp_path, EXHAUSTING)
+    tried = attempt("tests.corpus.acts:every_look", files, imports=GUARDS, limits=TIGHT)
+    assert [(name, one) for name, one in tried.items() if one.error or one.ended] == []
+    for name, one in tried.items():
+        told = json.loads(one.said)
+        assert len(told) == 3
+        assert {look: said for look, said in told.items() if not refuses(said)} == {}, name
+
+
+def test_fickling_survives_files_that_exhaust(tmp_path: Path) -> None:
+    """It gives a verdict, which is about code and not about memory, or there is our error."""
+    files = write_all(tmp_path, [one for one in EXHAUSTING if one.suffix == ".pkl"])
+    ask = ("safepoint.pickles.fickled",)
+    tried = attempt("tests.corpus.acts:check", files, imports=ask, limits=TIGHT, apart=True)
+    for name, one in tried.items():
+        assert one.said or "CheckpointError" in one.error, (name, one)
+        assert one.ended == 0, name
+
+
+def test_files_that_exhaust_do_so(tmp_path: Path) -> None:
+    """In a reader without limits of its own: these few show that the files are what they say."""
+    memory = ["9 bytes, a memo of 4 GB", "4 GB reserved for a bytearray"]
+    time, crash = "a key of tuples that double", "a million tuples deep, deflated"
+    files = write_all(tmp_path, EXHAUSTING)
+    few = Limits(memory=GIB, cpu=2)
+    plain = attempt(
+        "tests.corpus.acts:careless", {n: files[n] for n in (*memory, time)}, limits=few
+    )
+    assert [plain[name].error[0] for name in memory] == ["MemoryError"] * 2
+    assert plain[time].ended < 0
+    torch = attempt(
+        "tests.corpus.acts:torch_weights_only",
+        {crash: files[crash]},
+        imports=("torch",),
+        limits=few,
+    )
+    assert torch[crash].ended < 0

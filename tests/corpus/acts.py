@@ -1,0 +1,173 @@
+"""What is tried on the files: each takes a path. They run in a child, see `tests.corpus.forked`."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from safepoint.errors import CheckpointError
+from tests.corpus.benign_types import REGISTERED
+
+PICKLE, SEVERAL, ARCHIVE, LEGACY, BARE = "x.pkl", "x.several", "archive.pt", "legacy.pt", "bare.pt"
+"""The forms of a gadget, side by side in a folder."""
+
+
+def careless(path: Path) -> object:
+    """Do what must not be done: decode with pickle, or load without restriction."""
+    if path.suffix == ".pt":
+        import torch
+
+        return torch.load(path, map_location="cpu", weights_only=False)
+    file = io.BytesIO(path.read_bytes())
+    if path.suffix != ".several":
+        return pickle.loads(file.getvalue())
+    value: object = None
+    while file.tell() < len(file.getvalue()):
+        value = pickle.load(file)
+    return value
+
+
+def torch_weights_only(path: Path) -> object:
+    """Load a model file as PyTorch does by default."""
+    import torch
+
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def read_pickle(path: Path) -> object:
+    """Read as the migration does."""
+    from safepoint.pickles.reading import read_pickle as read
+
+    return read(path.read_bytes(), types=REGISTERED)
+
+
+def load_checkpoint(path: Path) -> object:
+    """Load a model file."""
+    from safepoint.weights import load_checkpoint as load
+
+    return load(path)
+
+
+def apart(path: Path) -> object:
+    """Load a model file in a process of its own, or convert it: they take turns."""
+    from safepoint import SigningKey
+    from safepoint.weights import convert
+    from safepoint.weights import load_checkpoint as load
+
+    if int(path.parent.name) % 2:
+        return load(path, isolated=True)
+    return convert(path, path.with_suffix(".safetensors"), key=SigningKey.generate())
+
+
+def worker(path: Path) -> object:
+    """Do what the isolated process does, in a fork: the real one imports PyTorch for seconds."""
+    from safepoint.errors import UnsafeModel
+    from safepoint.weights import DEFAULT_MODEL_LIMITS as LIMITS
+    from safepoint.weights._worker import main
+    from safepoint.weights.files import open_model
+    from safepoint.weights.isolated import DONE, Task
+
+    with (
+        open_model(path, LIMITS) as model,
+        tempfile.TemporaryFile() as tensors,
+        tempfile.TemporaryFile() as rest,
+    ):
+        task = Task(
+            model.file.fileno(),
+            model.path,
+            model.kind,
+            True,
+            tensors.fileno(),
+            rest.fileno(),
+            LIMITS,
+        )
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            os.dup2(writer, 1)
+            main(str(task))
+        os.close(writer)
+        with os.fdopen(reader, "rb") as pipe:
+            answer = pipe.read()
+        os.waitpid(child, 0)
+    if answer != DONE:
+        raise UnsafeModel(answer.decode(), "It is refused.")
+    return "loaded"
+
+
+def inspect(path: Path) -> object:
+    """Say whether a file is plain data."""
+    from safepoint.pickles.inspection import inspect as look
+
+    return look(path).plain
+
+
+def migrated(path: Path) -> object:
+    """Read a pickle as the migration does, and a model file as a safe load does."""
+    return load_checkpoint(path) if path.suffix == ".pt" else read_pickle(path)
+
+
+def migration(path: Path) -> object:
+    """Migrate the folder `old` beside the path, and say how many were sealed and refused."""
+    from safepoint import Codec, InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
+    from safepoint.pickles.migration import migrate_pickles
+
+    keys, codec = Keyring(SigningKey.generate()), Codec(list(REGISTERED))
+    ledger = Ledger(InMemoryCheckpointStorage(), store="corpus", keys=keys, codec=codec)
+    done = migrate_pickles(
+        path.parent / "old",
+        ledger,
+        report=path.parent / "report.jsonl",
+        types=REGISTERED,
+        allow_unsigned_migration=True,
+    )
+    return done.sealed, done.refused, len(ledger.threads())
+
+
+def check(path: Path) -> object:
+    """Ask fickling for its verdict."""
+    from safepoint.pickles.fickled import check as ask
+
+    return ask(path).severity
+
+
+def fickled(path: Path) -> object:
+    """Ask fickling in one of its three ways: they take turns, since each starts a process."""
+    from safepoint.pickles.fickled import check as ask
+    from safepoint.pickles.fickled import decompile, trace
+
+    way: Callable[..., object] = (ask, decompile, trace)[int(path.parent.name) % 3]
+    return way(path)
+
+
+def every_guard(path: Path) -> str:
+    """Let everything of ours look at each form of a gadget, and say what each raised or said."""
+    return _each(
+        path.parent,
+        (read_pickle, path.name),
+        *((inspect, form) for form in (path.name, ARCHIVE, LEGACY, BARE)),
+        *((load_checkpoint, form) for form in (ARCHIVE, LEGACY, BARE)),
+        *((worker, form) for form in (ARCHIVE, LEGACY)),
+    )
+
+
+def every_look(path: Path) -> str:
+    """Let everything of ours look at one file, and say what each raised or said."""
+    looks = (read_pickle, load_checkpoint, inspect)
+    return _each(path.parent, *((look, path.name) for look in looks))
+
+
+def _each(folder: Path, *looks: tuple[Callable[[Path], Any], str]) -> str:
+    told = {}
+    for look, form in looks:
+        try:
+            told[f"{look.__name__} {form}"] = str(look(folder / form))
+        except CheckpointError as error:
+            told[f"{look.__name__} {form}"] = f"CheckpointError: {type(error).__name__}"
+    return json.dumps(told)

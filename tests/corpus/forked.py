@@ -1,0 +1,195 @@
+"""Try something on many files, each in a process of its own.
+
+One process imports what is slow to import, then forks for each file: whatever a file does, it does
+to a child. `python -m tests.corpus.forked` reads what to do from its standard input; `attempt` is
+how a test asks for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.harness.blocks import ROOT
+
+GIB = 1024**3
+_ANSWER = 1 << 16
+_FEW = 40
+_LONGEST = 20_000
+_SHORT, _LONG = 1.0, 10.0  # seconds, for what runs in the background
+
+
+class Tried(NamedTuple):
+    """What came of one file.
+
+    Attributes:
+        ran: whether something is in the folder where the payload leaves its marker.
+        said: what the function returned, as text, or "" if it raised or did not answer.
+        error: the raised exception: its type, and those it derives from.
+        message: its message.
+        ended: how the process ended: 0, or the negative number of a signal.
+    """
+
+    ran: bool
+    said: str
+    error: tuple[str, ...]
+    message: str
+    ended: int
+
+
+class Limits(NamedTuple):
+    """What a child may use beyond what its parent already has."""
+
+    memory: int = 2 * GIB
+    cpu: int = 20
+    seconds: int = 60
+
+
+def attempt(
+    act: str,
+    files: Mapping[str, Path],
+    *,
+    imports: Iterable[str] = (),
+    limits: Limits = Limits(),  # noqa: B008  a constant
+    runs: bool = False,
+    apart: bool = False,
+) -> dict[str, Tried]:
+    """Call the function `act` with each path, in a child each, and tell what came of it.
+
+    Args:
+        act: "module:function"; it gets the path, and its result is kept as text.
+        files: each file, in a folder of its own next to a folder `left` for what it leaves.
+        imports: modules to import before the first child.
+        limits: for each child.
+        runs: whether payloads are expected to run; then it waits for those in the background.
+        apart: whether two are tried at a time, also if there are few.
+    """
+    order = {"act": act, "imports": list(imports), "limits": list(limits), "runs": runs}
+    names = list(files)
+    halves = [names[::2], names[1::2]] if apart or len(names) > _FEW else [names]
+    with ThreadPoolExecutor(len(halves)) as pool:
+        parts = list(pool.map(lambda half: _ask(order, {n: files[n] for n in half}), halves))
+    answers = {name: tried for part in parts for name, tried in part.items()}
+    return {name: answers[name] for name in names}
+
+
+def _ask(order: Mapping[str, Any], files: Mapping[str, Path]) -> dict[str, Tried]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.corpus.forked"],
+        input=json.dumps({**order, "files": {name: str(path) for name, path in files.items()}}),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=600,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr[-4000:])
+    answers: dict[str, list[Any]] = json.loads(done.stdout)
+    return {
+        name: Tried(ran, said, tuple(kinds), message, ended)
+        for name, (ran, said, kinds, message, ended) in answers.items()
+    }
+
+
+def left(path: Path) -> Path:
+    """Return the folder in which a file's payload leaves its marker."""
+    return path.parent / "left"
+
+
+def main() -> None:
+    """Do what the standard input asks for."""
+    order = json.load(sys.stdin)
+    for module in order["imports"]:
+        importlib.import_module(module)
+    module, _, attribute = order["act"].partition(":")
+    act = getattr(importlib.import_module(module), attribute)
+    limits = Limits(*order["limits"])
+    files = {name: Path(path) for name, path in order["files"].items()}
+    answers = {name: _in_child(act, path, limits, order["runs"]) for name, path in files.items()}
+    deadline = time.monotonic() + (_LONG if order["runs"] else _SHORT)
+    while time.monotonic() < deadline and not all(map(_ran, files.values())):
+        time.sleep(0.02)
+    sys.stdout.write(json.dumps({name: [_ran(files[name]), *answers[name]] for name in files}))
+
+
+def _ran(path: Path) -> bool:
+    return any(left(path).iterdir())
+
+
+def _in_child(act: Callable[[Path], Any], path: Path, limits: Limits, runs: bool) -> list[Any]:
+    """Return what the child said, the error, its message, and how the child ended."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        try:
+            answer = _try(act, path, limits, runs)
+            os.write(writer, json.dumps(answer).encode()[:_ANSWER])
+        finally:
+            os._exit(0)
+    os.close(writer)
+    said = _read(reader, limits.seconds)
+    if said is None:
+        os.killpg(child, signal.SIGKILL)
+        said = b""
+    _, status = os.waitpid(child, 0)
+    os.close(reader)
+    return [*(json.loads(said) if said else ["", [], ""]), os.waitstatus_to_exitcode(status)]
+
+
+def _read(reader: int, seconds: float) -> bytes | None:
+    """Return what comes through the pipe until its end, or None if that takes too long."""
+    said, deadline = b"", time.monotonic() + seconds
+    while select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        part = os.read(reader, _ANSWER)
+        if not part:
+            return said
+        said += part
+    return None
+
+
+def _try(act: Callable[[Path], Any], path: Path, limits: Limits, runs: bool) -> list[Any]:
+    os.setpgid(0, 0)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for standard in range(3):
+        os.dup2(nowhere, standard)
+    os.chdir(path.parent)
+    _limit(resource.RLIMIT_AS, _used() + limits.memory)
+    _limit(resource.RLIMIT_CPU, limits.cpu)
+    try:
+        said = str(act(path))[:_LONGEST]
+    except BaseException as error:  # noqa: BLE001  whatever it is, the parent wants to know
+        kinds = [kind.__name__ for kind in type(error).__mro__]
+        return ["", kinds, str(error)[:_LONGEST]]
+    finally:
+        # A thread that the payload started ends with this process.
+        deadline = time.monotonic() + (_SHORT if runs else 0.0)
+        while time.monotonic() < deadline and not _ran(path):
+            time.sleep(0.005)
+    return [said, [], ""]
+
+
+def _limit(kind: int, most: int) -> None:
+    resource.setrlimit(kind, (most, most))
+
+
+def _used() -> int:
+    """Return how much address space this process has."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    return pages * resource.getpagesize()
+
+
+if __name__ == "__main__":
+    main()
