@@ -18,6 +18,7 @@ import cryptography
 
 from benchmarks.measure import medians, table, without_fsync
 from benchmarks.peers import AgentFramework, Line, PlainPickle, SyncedPickle, state_of
+from benchmarks.weights import models
 from safepoint import Codec, FileAnchor, FileCheckpointStorage, Keyring, Ledger, SigningKey
 
 SIZES = {"1 KB": 1_000, "10 KB": 10_000, "100 KB": 100_000, "1 MB": 1_000_000}
@@ -77,7 +78,7 @@ def main() -> None:
         " A ratio below 1 means that ours is faster.\n"
     )
     with tempfile.TemporaryDirectory(prefix="safepoint-bench-") as folder:
-        for number, measure in enumerate((by_size, by_count, links)):
+        for number, measure in enumerate((by_size, by_count, links, models)):
             inside = Path(folder, str(number))
             inside.mkdir()
             measure(inside)

@@ -103,4 +103,4 @@ def test_the_build_adds_it_to_the_site(tmp_path: Path) -> None:
 
 
 def test_this_site_runs_it() -> None:
-    assert "\nhooks: [overrides/drawings.py]\n" in (ROOT / "mkdocs.yml").read_text("utf-8")
+    assert "\nhooks: [overrides/drawings.py, " in (ROOT / "mkdocs.yml").read_text("utf-8")
