@@ -42,6 +42,8 @@ check: .venv/.ready ## The quick gate before a commit: lint, format, types, call
 	@echo "== types"
 	@$(PY) -m mypy $(SOURCES)
 	@$(PY) -m mypy --allow-untyped-defs --allow-untyped-calls snippets
+	@echo "== loads"
+	@$(PY) -m safepoint.lint src snippets
 	@echo "== callouts"
 	@$(PY) -m tests.harness.callouts --check
 

@@ -61,7 +61,9 @@ LAYERS = (
     },
     {"storage", "anchor", "journal"},
     {"ledger", "gate", "workflow", "migrate", "defaults", "safepoint"},
-    {"integrations", "attacks", "audit", "naive", "pickles", "weights"},
+    {"command"},
+    {"pickles", "weights", "lint"},
+    {"integrations", "attacks", "audit", "naive"},
     {"cli"},
 )
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import ast
 import importlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from safepoint.attacks import ATTACKS
+from safepoint.attacks import ATTACKS, Attack
+from safepoint.attacks.models import MODEL_ATTACKS, ModelAttack
 from safepoint.rules import LEGS, RULES, Rule
 
 ROOT = Path(__file__).parents[2]
-HELD = [f"SP{n:02d}" for n in (1, 2, 3, 4, 7, 8, *range(10, 21), 22)]
+HELD = [f"SP{n:02d}" for n in (1, 2, 3, 4, 7, 8, *range(10, 21), *range(22, 28))]
+
+
+EVERY_ATTACK: Mapping[str, type[Attack | ModelAttack]] = {**ATTACKS, **MODEL_ATTACKS}
 
 
 def test_there_are_27_rules_in_order() -> None:
     assert list(RULES) == [f"SP{n:02d}" for n in range(1, 28)]
 
 
-def test_18_rules_stand_on_all_legs_and_nine_are_planned() -> None:
+def test_23_rules_stand_on_all_legs_and_four_are_planned() -> None:
     """Change these numbers together with rules.toml: they are published."""
     assert [rule.id for rule in RULES.values() if not rule.missing] == HELD
-    assert sum(bool(rule.missing) for rule in RULES.values()) == 9
+    assert sum(bool(rule.missing) for rule in RULES.values()) == 4
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.id)
@@ -49,7 +54,7 @@ LEGS_THERE = [(rule, leg, ref) for rule in RULES.values() for leg in LEGS for re
 def test_a_leg_is_there(rule: Rule, leg: str, reference: str) -> None:
     """What rules.toml names exists: an attack, a snippet, a test function, a check."""
     if leg == "attack":
-        assert ATTACKS[reference].rule == rule.id
+        assert EVERY_ATTACK[reference].rule == rule.id
     elif leg == "defence":
         assert (ROOT / reference).is_file()
     elif leg == "test":
