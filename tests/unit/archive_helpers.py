@@ -108,13 +108,13 @@ def zipped(*parts: Part | tuple[str, bytes], **end: Any) -> bytes:
 
 def wide_end(at: int, **changes: Any) -> bytes:
     """Return the two records for large archives that stand before the last one."""
-    told = {"rest": 44, "this": 0, "first": 0, "here": 2, "count": 2, "length": 0, "start": 0}
-    told |= {"disk": 0, "place": at, "disks": 1} | changes
+    told: dict[str, Any] = {"signature": b"PK\6\6", "rest": 44, "this": 0, "first": 0, "here": 2}
+    told |= {"count": 2, "length": 0, "start": 0, "disk": 0, "place": at, "disks": 1} | changes
     keys = ("this", "first", "here", "count", "length", "start")
     values = [told[key] for key in keys]
-    return struct.pack("<4sQ2H2L4Q", b"PK\6\6", told["rest"], 45, 45, *values) + struct.pack(
-        "<4sLQL", b"PK\6\7", told["disk"], told["place"], told["disks"]
-    )
+    return struct.pack(
+        "<4sQ2H2L4Q", told["signature"], told["rest"], 45, 45, *values
+    ) + struct.pack("<4sLQL", b"PK\6\7", told["disk"], told["place"], told["disks"])
 
 
 def archive(pickle: bytes, storages: Mapping[str, bytes] | None = None) -> bytes:

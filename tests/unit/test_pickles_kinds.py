@@ -230,6 +230,7 @@ TWO: dict[str, tuple[str, bytes]] = {
     "a small pickle and something": (follows(b"\x80\x04N."), b"\x80\x04N.x"),
     "a pickle and half of one": (follows(PICKLE), PICKLE + PICKLE[:-1]),
     "pickles and something": (follows(PICKLE + PICKLE), PICKLE + PICKLE + b"\0"),
+    "a pickle before a torch file": (follows(PICKLE + LEGACY[:-99]), PICKLE + LEGACY),
     "a tar that is a pickle": (
         follows(b"cos\nsystem\n(S'id'\ntR."),
         named_like(b"cos\nsystem\n(S'id'\ntR."),

@@ -53,6 +53,13 @@ def refuses(*_: Any) -> Any:
     raise UnsafeModel("It is not data.", "Leave it.")
 
 
+class Endless:
+    """Its hash takes more stack than there is."""
+
+    def __hash__(self) -> int:
+        return hash(self)
+
+
 def hands_back(argument: Any) -> Any:
     return argument
 
@@ -64,6 +71,7 @@ FUNCTIONS: Any = {
     ("m", "refuses"): refuses,
     ("m", "hands_back"): hands_back,
     ("m", "Ordered"): Ordered,
+    ("m", "Endless"): Endless,
     ("m", "dict"): dict,
     ("m", "list"): list,
     ("m", "set"): Collect("set"),
@@ -245,8 +253,9 @@ def test_a_function_may_refuse_with_an_error_of_its_own() -> None:
         read(b"cm\nrefuses\n(tR.")
 
 
-def test_a_function_that_recurses_without_end_is_a_limit() -> None:
-    assert too_much(b"cm\nrecurses\n(tR.") == (
+@pytest.mark.parametrize("data", [b"cm\nrecurses\n(tR.", b"(cm\nEndless\n(tRNd."])
+def test_a_function_that_recurses_without_end_is_a_limit(data: bytes) -> None:
+    assert too_much(data) == (
         "The pickle needs more memory than this process has."
         " Lower PickleLimits to what the process can hold, or let it use more."
     )
@@ -477,6 +486,13 @@ def test_text_that_is_referred_to_often_is_counted_often() -> None:
         "The pickle holds more than 99999 bytes of text, written out."
         " Split what it holds, or raise PickleLimits.text_bytes."
     )
+
+
+def test_text_in_a_value_that_is_referred_to_often_is_counted_often() -> None:
+    text = b"X" + struct.pack("<I", 1000) + b"a" * 1000
+    data = b"((" + text + b"lq\x00" + b"h\x00" * 99 + b"t."
+    assert len(read(data, limits=PickleLimits(text_bytes=100_000))) == 100
+    assert "bytes of text" in too_much(data, text_bytes=99_999)
 
 
 @pytest.mark.parametrize(

@@ -111,11 +111,41 @@ def test_compressed_members_are_read_if_the_limits_allow_it() -> None:
         read_archive(file, ModelLimits(ratio=100))
 
 
-def _deflated(data: bytes, told: int | None = None, **both: Any) -> Part:
+def _deflated(
+    data: bytes, *, told: int | None = None, tail: bytes = b"", whole: bool = True
+) -> Part:
     packer = zlib.compressobj(wbits=-15)
-    packed = packer.compress(data) + packer.flush()
-    both |= {"method": 8} | ({} if told is None else {"size": told})
+    packed = packer.compress(data)
+    packed += packer.flush(zlib.Z_FINISH if whole else zlib.Z_SYNC_FLUSH) + tail
+    both = {"method": 8, "size": len(data) if told is None else told}
     return Part("archive/data.pkl", data, packed, central=dict(both), local=dict(both))
+
+
+def test_a_compressed_member_is_refused_by_default_even_if_it_is_no_smaller() -> None:
+    part = _deflated(b"\x80\x02N.")
+    assert part.packed is not None
+    assert len(part.packed) > 4
+    with pytest.raises(LimitExceeded, match="makes 4 bytes of 6; PyTorch does not compress"):
+        read_archive(opened(zipped(part, VERSION)))
+    assert read_archive(opened(zipped(part, VERSION)), ModelLimits(ratio=2)).pickle == PICKLE[1]
+
+
+def test_a_member_may_grow_as_much_as_the_limit_says() -> None:
+    """It is not over the limit, and goes on to be refused for what it is."""
+    pickle = b"N" * 9 + b"."
+    part = _deflated(pickle)
+    assert part.packed is not None
+    part.packed += bytes(5 - len(part.packed) % 5)
+    size = {"method": 8, "size": 2 * len(part.packed), "packed": len(part.packed)}
+    part.central, part.local = dict(size), dict(size)
+    with pytest.raises(ModelMalformed, match="is not compressed as its entry says"):
+        read_archive(opened(zipped(part, VERSION)), ModelLimits(ratio=2))
+
+
+def test_padding_may_be_empty_and_a_serialization_id_long() -> None:
+    parts = (Part(*PICKLE, local={"extra": b"FB\0\0"}), VERSION)
+    number = ("archive/.data/serialization_id", b"1" * 64)
+    assert read_archive(opened(zipped(*parts, number))).pickle == PICKLE[1]
 
 
 def _both(name: str, data: bytes = b"", **fields: Any) -> Part:
@@ -250,6 +280,18 @@ MALFORMED: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: zipped(Part(*PICKLE, local={"size": 3}), VERSION),
         "The member 'archive/data.pkl' has another size in the directory.",
     ),
+    "a member with no size in its header": (
+        lambda: zipped(Part(*PICKLE, local={"size": 0, "packed": 0, "crc": 0}), VERSION),
+        "The member 'archive/data.pkl' has another size in the directory.",
+    ),
+    "a member with another size before it than behind it": (
+        lambda: zipped(
+            PICKLE,
+            Part(*STORAGE, after=DESCRIBED, central={"flags": 8}, local={"flags": 8, "size": 9}),
+            VERSION,
+        ),
+        "The member 'archive/data/0' has another size in the directory.",
+    ),
     "a member with another checksum in its header": (
         lambda: zipped(Part(*PICKLE, local={"crc": 3}), VERSION),
         "The member 'archive/data.pkl' has another size in the directory.",
@@ -290,6 +332,10 @@ MALFORMED: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "an extra field that is longer than it is": (
         lambda: zipped(Part(*PICKLE, local={"extra": b"FB\xff\xffZZ"}), VERSION),
+        "A member's extra field is damaged, or of a tool that is not PyTorch.",
+    ),
+    "padding twice": (
+        lambda: zipped(Part(*PICKLE, local={"extra": b"FB\1\0ZFB\1\0Z"}), VERSION),
         "A member's extra field is damaged, or of a tool that is not PyTorch.",
     ),
     "an extra field that is cut short": (
@@ -397,6 +443,10 @@ def test_the_records_for_large_archives_are_read() -> None:
         ({"start": 0}, "The two records that end the archive disagree."),
         ({"length": 0}, "The two records that end the archive disagree."),
         ({"place": 0}, "The record that ends a large archive is not where it should be."),
+        (
+            {"signature": b"PK\6\5"},
+            "The record that ends a large archive is not where it should be.",
+        ),
         ({"rest": 45}, "The record that ends a large archive is not where it should be."),
         ({"disks": 2}, "The archive is one part of several."),
         ({"disk": 1}, "The archive is one part of several."),
@@ -405,7 +455,7 @@ def test_the_records_for_large_archives_are_read() -> None:
         ({"here": 1}, "The archive is one part of several."),
     ],
 )
-def test_the_records_that_end_an_archive_must_agree(changes: dict[str, int], what: str) -> None:
+def test_the_records_that_end_an_archive_must_agree(changes: dict[str, Any], what: str) -> None:
     with pytest.raises(ModelMalformed) as refusal:
         read_archive(opened(_wide(**changes)))
     assert str(refusal.value) == f"{what} {AGAIN}"
@@ -422,11 +472,13 @@ def test_a_member_may_be_described_behind_its_bytes() -> None:
     [
         _deflated(b"N" * 100, told=50),
         _deflated(b"N" * 100, told=101),
+        _deflated(b"N" * 100, tail=b"more"),
+        _deflated(b"N" * 100, whole=False),
         Part(
             "archive/data.pkl", b"N.", b"\xff\xff\xff", central={"method": 8}, local={"method": 8}
         ),
     ],
-    ids=["shorter", "longer", "not deflated"],
+    ids=["shorter", "longer", "followed by more", "without an end", "not deflated"],
 )
 def test_a_compressed_pickle_must_be_what_its_entry_says(part: Part) -> None:
     with pytest.raises(ModelMalformed) as refusal:
@@ -542,6 +594,19 @@ class Slow(io.BytesIO):
 
 def test_a_file_may_give_less_than_was_asked_for() -> None:
     assert read_archive(Slow(zipped(*HONEST))).storages == {"0": 8}
+
+
+class Cut(io.BytesIO):
+    """A file that has no beginning any more when that is read."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return super().read(size) if self.tell() > 20 else b""
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused() -> None:
+    with pytest.raises(ModelMalformed) as refusal:
+        read_archive(Cut(zipped(*HONEST)))
+    assert str(refusal.value) == f"The archive is cut short. {AGAIN}"
 
 
 def test_errors_hold_no_content_of_the_file() -> None:

@@ -143,6 +143,12 @@ REFUSED: dict[str, tuple[Callable[[], bytes], type[CheckpointError], str]] = {
         ModelMalformed,
         LISTED,
     ),
+    "a list of lists": (
+        lambda: legacy(tensor(OLD)).replace(proto(b"](" + text("0") + b"e"), proto(b"](]e")),
+        ModelMalformed,
+        LISTED,
+    ),
+    "a list of another storage": (lambda: legacy(tensor(OLD), ("1",)), ModelMalformed, LISTED),
     "a storage as in an archive": (lambda: legacy(tensor(storage())), ModelMalformed, STORAGE),
     "a part of a storage": (
         lambda: legacy(
@@ -222,8 +228,13 @@ def test_the_file_and_its_pickles_have_limits() -> None:
         f"The file is {len(legacy(tensor(OLD)))} bytes, over the limit of 100. "
         "If it is meant to be that large, raise ModelLimits.file_bytes."
     )
-    with pytest.raises(ModelMalformed, match="The pickle is cut short"):
+    assert planned(legacy(tensor(OLD)), ModelLimits(file_bytes=len(legacy(tensor(OLD))))).tensors
+    with pytest.raises(LimitExceeded) as refusal:
         planned(legacy(tensor(OLD)), ModelLimits(pickle_bytes=100))
+    assert str(refusal.value) == (
+        "The pickles in the file are over the limit of 100 bytes. "
+        "If it is meant to be that large, raise ModelLimits.pickle_bytes."
+    )
 
 
 def test_what_torch_writes_and_cannot_read_back_is_refused_with_a_reason() -> None:

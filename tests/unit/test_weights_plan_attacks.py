@@ -70,7 +70,7 @@ def test_the_files_below_are_right_but_for_one_thing() -> None:
     assert plan.tensors["tensor"].parameter
     old = call(("torch._utils", "_rebuild_tensor"), storage(), number(1), sizes((3,)), sizes((1,)))
     plan = planned(archive(proto(old), {"0": FOUR}))
-    assert plan.tensors["tensor"].offset == 1
+    assert (plan.tensors["tensor"].offset, plan.tensors["tensor"].dtype) == (1, "float32")
 
 
 def v3(dtype: bytes = name("torch", "uint16"), held: bytes | None = None, *more: bytes) -> bytes:
@@ -248,6 +248,30 @@ DENIALS: dict[str, tuple[Callable[[], bytes], type[CheckpointError], str]] = {
 }
 
 
+def test_what_is_as_large_as_its_limit_is_planned() -> None:
+    plan = planned(
+        archive(proto(tensor(None, 0, (500,), (0,))), {"0": FOUR}),
+        ModelLimits(elements=500, memory_bytes=500 * 4 - 16, tensors=1),
+    )
+    assert plan.tensors["tensor"].elements == 500
+    with pytest.raises(LimitExceeded, match="The tensors take 2000 bytes"):
+        planned(
+            archive(proto(tensor(None, 0, (500,), (0,))), {"0": FOUR}),
+            ModelLimits(memory_bytes=500 * 4 - 17),
+        )
+
+
+@pytest.mark.parametrize("function", ["_rebuild_tensor", "_rebuild_tensor_v2"])
+def test_a_tensor_of_an_untyped_storage_is_one_of_bytes(function: str) -> None:
+    more = (FALSE, HOOKS) if function.endswith("v2") else ()
+    code = call(
+        ("torch._utils", function),
+        *(storage(count=16, kind=BYTES), number(0), sizes((16,)), sizes((1,)), *more),
+    )
+    plan = planned(archive(proto(code), {"0": FOUR}))
+    assert plan.tensors["tensor"].dtype == "uint8"
+
+
 @pytest.mark.parametrize("case", DENIALS)
 def test_a_file_that_would_take_memory_or_time_is_refused(case: str) -> None:
     make, error, message = DENIALS[case]
@@ -331,6 +355,26 @@ FORGED: dict[str, tuple[Callable[[], bytes], str]] = {
             )
         ),
         NO_TENSOR,
+    ),
+    "a new tensor without a storage": (
+        one(v3(held=text("0"))),
+        f"A tensor has no storage, or no type. {AGAIN}",
+    ),
+    "a storage with a key that is a number": (
+        one(tuple_(text("storage"), name(*FLOATS), number(0), text("cpu"), number(4)) + b"Q"),
+        NO_STORAGE,
+    ),
+    "a storage that is empty at first": (
+        one(tensor(storage(count=0), 0, (0,)), tensor(), b"\x86"),
+        f"The storage 0 is described twice, and not alike. {AGAIN}",
+    ),
+    "a storage that is empty later": (
+        one(tensor(), tensor(storage(count=0), 0, (0,)), b"\x86"),
+        f"The storage 0 is described twice, and not alike. {AGAIN}",
+    ),
+    "a remark that is a number": (
+        one(tensor(None, 0, (4,), (1,), b"}(" + text("neg") + number(1) + b"u")),
+        f"A tensor has remarks that PyTorch does not write. {AGAIN}",
     ),
     "an old tensor without a storage": (
         one(call(("torch._utils", "_rebuild_tensor"), NONE, number(0), sizes(()), sizes(()))),
@@ -440,10 +484,28 @@ FORGED: dict[str, tuple[Callable[[], bytes], str]] = {
         one(call(("torch", "device"), text("cuda"), number(-1))),
         NO_DEVICE,
     ),
+    "a torch.device with a number that is a text": (
+        one(call(("torch", "device"), text("cuda"), text("0"))),
+        NO_DEVICE,
+    ),
+    "a torch.device with two numbers": (
+        one(call(("torch", "device"), text("cuda"), number(0), number(0))),
+        NO_DEVICE,
+    ),
+    "a torch.device of a number": (one(call(("torch", "device"), number(0))), NO_DEVICE),
     "a torch.device of nothing": (one(call(("torch", "device"))), NO_DEVICE),
     "a counter of texts": (
         one(call(("collections", "Counter"), text("abc"))),
         f"A Counter is made of something that is no dict of integers. {AGAIN}",
+    ),
+    "a counter that counts texts": (
+        one(call(("collections", "Counter"), b"}(" + text("a") + text("b") + b"u")),
+        f"A Counter is made of something that is no dict of integers. {AGAIN}",
+    ),
+    "bytes without a codec": (one(call(("_codecs", "encode"), text("a"))), NO_BYTES),
+    "bytes of a number": (
+        one(call(("_codecs", "encode"), number(10**9), text("latin1"))),
+        NO_BYTES,
     ),
     "bytes through another codec": (
         one(call(("_codecs", "encode"), text("a"), text("zlib"))),
@@ -456,6 +518,24 @@ FORGED: dict[str, tuple[Callable[[], bytes], str]] = {
     "a complex number of a text": (
         one(call(("builtins", "complex"), text("1" * 1000))),
         f"A complex number is made of something other than two numbers. {AGAIN}",
+    ),
+    "a complex number of a text and a number": (
+        one(call(("builtins", "complex"), b"G" + bytes(8), text("1"))),
+        f"A complex number is made of something other than two numbers. {AGAIN}",
+    ),
+    "a complex number of an integer": (
+        one(call(("builtins", "complex"), number(1), b"G" + bytes(8))),
+        f"A complex number is made of something other than two numbers. {AGAIN}",
+    ),
+    "a bytearray of bytes and more": (
+        one(
+            call(
+                ("builtins", "bytearray"),
+                call(("_codecs", "encode"), text("a"), text("latin1")),
+                NONE,
+            )
+        ),
+        f"A bytearray is made of something other than bytes. {AGAIN}",
     ),
     "a bytearray through another codec": (
         one(call(("builtins", "bytearray"), text("a"), text("utf-32"))),
@@ -542,6 +622,10 @@ def test_a_payload_of_any_protocol_is_named_and_not_run(protocol: int, tmp_path:
             "The file wants evil.f0, evil.f1, evil.f2 and 6 more, which are not data.",
         ),
         (
+            tuple_(*[call(("evil", f"f{at}")) for at in range(3)]),
+            "The file wants evil.f0, evil.f1, evil.f2, which are not data.",
+        ),
+        (
             tuple_(call(("torch", "FloatTensor")), call(("posix", "system"))),
             "The file wants posix.system, which is not data.",
         ),
@@ -556,6 +640,10 @@ def test_a_payload_of_any_protocol_is_named_and_not_run(protocol: int, tmp_path:
         (
             call(("torch", "_utils._rebuild_tensor_v2"), NONE),
             "The file wants torch._utils._rebuild_tensor_v2, which is not data.",
+        ),
+        (
+            tuple_(*[name("evil", kind) + b")R" for kind in ("Tensor", "qint8", "bits8")]),
+            "The file wants evil.Tensor, evil.qint8, evil.bits8, which are not data.",
         ),
         (
             b"(ios\nsystem\n",
@@ -575,8 +663,22 @@ def test_a_payload_of_any_protocol_is_named_and_not_run(protocol: int, tmp_path:
         ),
     ],
     ids=[
-        *("a command", "many", "worse than a size", "an unrestricted load", "pickled storage"),
-        *("another split of a name", "INST", "EXT", "before the damage", "an odd name"),
+        *(
+            "a command",
+            "many",
+            "three",
+            "worse than a size",
+            "an unrestricted load",
+            "pickled storage",
+        ),
+        *(
+            "another split of a name",
+            "names like those of PyTorch",
+            "INST",
+            "EXT",
+            "before the damage",
+            "an odd name",
+        ),
     ],
 )
 def test_names_that_are_not_data_are_named(code: bytes, what: str) -> None:

@@ -10,6 +10,8 @@ import struct
 import tarfile
 from typing import Any, BinaryIO, Final
 
+from safepoint.errors import ModelMalformed
+from safepoint.pickles.opcodes import CUT
 from safepoint.weights.limits import ModelLimits
 from safepoint.weights.reciting import Reciter
 from safepoint.weights.refusals import malformed, over_limit
@@ -38,15 +40,30 @@ def read_legacy(file: BinaryIO, reciter: Reciter, limits: ModelLimits) -> Any:
     head = read_exactly(file, 0, min(size, limits.pickle_bytes))
     if _is_tar(head):
         raise malformed("The file is a tar archive, too. PyTorch looks for that first.")
+    try:
+        value, keys, end = _recited(head, reciter)
+    except ModelMalformed as error:
+        if error.what != CUT or len(head) == size:
+            raise
+    else:
+        _check_storages(file, size, end, keys, reciter.rebuilder.storages)
+        return value
+    raise over_limit(
+        f"The pickles in the file are over the limit of {limits.pickle_bytes} bytes.",
+        "pickle_bytes",
+    )
+
+
+def _recited(head: bytes, reciter: Reciter) -> tuple[Any, Any, int]:
+    """Return the value, the list of its storages, and where the storages begin."""
     magic, end = reciter.next(head, 0, None)
     version, end = reciter.next(head, end, None)
-    if type(magic) is not int or (magic, version) != (_MAGIC, _VERSION):
+    if (magic, version) != (_MAGIC, _VERSION):
         raise malformed("The file does not begin with the number of a PyTorch file.")
     _, end = reciter.next(head, end, None)
     value, end = reciter.next(head, end, lambda pid: _storage(reciter, pid))
     keys, end = reciter.next(head, end, None)
-    _check_storages(file, size, end, keys, reciter.rebuilder.storages)
-    return value
+    return value, keys, end
 
 
 def _storage(reciter: Reciter, identifier: object) -> Storage:

@@ -87,8 +87,6 @@ def member_of(file: BinaryIO, entry: Entry, position: int, most: int) -> tuple[M
     if entry.header != position:
         raise malformed(f"The member {shown} overlaps another, or leaves a gap.")
     after = position + _LOCAL.size + len(entry.raw)
-    if after > most:
-        raise malformed(f"The member {shown} reaches beyond the archive.")
     head = read_exactly(file, position, after - position)
     fields = _LOCAL.unpack_from(head)
     (signature, _, flags, method, _, _, crc, packed, size, name_length, extra_length) = fields
