@@ -11,6 +11,9 @@ import re
 from safepoint.errors import InvalidId, quoted
 
 MAX_SEQUENCE = 9_999_999_999
+RESERVED = "safepoint-"
+"""How the names of stores begin that no ledger may have. Seals of models are of one of them."""
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 _DEVICES = frozenset(
     ["con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))]
@@ -39,6 +42,21 @@ def check_name(kind: str, name: object) -> str:
             f"Choose another {kind} name, for example '{name}-1'.",
         )
     return name
+
+
+def check_store(name: object) -> str:
+    """Return the name of a ledger's store.
+
+    Raises:
+        InvalidId: it is outside the grammar, or kept for this package.
+    """
+    store = check_name("store", name)
+    if store.startswith(RESERVED):
+        raise InvalidId(
+            f"{quoted(store)} begins with {RESERVED!r}, which is kept for this package.",
+            "Choose another store name.",
+        )
+    return store
 
 
 def check_sequence(sequence: object) -> int:

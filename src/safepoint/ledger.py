@@ -19,7 +19,7 @@ from safepoint.checkpoint import Checkpoint
 from safepoint.codec import Codec
 from safepoint.errors import ConfigurationError, Conflict, KeyRefused, quoted
 from safepoint.header import Place
-from safepoint.ids import check_name, check_sequence
+from safepoint.ids import check_name, check_sequence, check_store
 from safepoint.journal import Actor, Journal
 from safepoint.keys import Keyring
 from safepoint.seal import seal
@@ -94,7 +94,7 @@ class Ledger(Upkeep, Ownership):
         self.codec = codec if codec is not None else Codec()
         self.anchor_every = anchor_every
         limits = self.codec.limits
-        self._view = View(storage, check_name("store", store), keys, anchor, limits)
+        self._view = View(storage, check_store(store), keys, anchor, limits)
         self._notes = Notes(journal, actor, store)
         self._owner = Owner(storage, self._notes)
 

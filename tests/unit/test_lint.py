@@ -56,7 +56,12 @@ def test_safe_lines_are_left_alone(name: str) -> None:
         (", weights_only=True, **options", []),
         (", **{'weights_only': True}", []),
         (", **{'weights_only': False}", ["SL02"]),
-        (", **{'weights_only': True, **options}", []),
+        (", **{'weights_only': True, **options}", ["SL01"]),
+        (", **{'weights_only': True, name: False}", ["SL01"]),
+        (", **{**options, 'weights_only': True}", []),
+        (", **{**{'weights_only': False}, 'weights_only': True}", []),
+        (", **{'weights_only': True, **{'weights_only': False}}", ["SL02"]),
+        (", **{'weights_only': True, **{'map_location': 'cpu'}}", []),
         (", **{name: True}", ["SL01"]),
         (", pickle_module=pickle", ["SL03"]),
         (", pickle_module=None", ["SL01"]),
@@ -93,6 +98,17 @@ def test_what_the_arguments_of_torch_load_say(flags: str, found: list[str]) -> N
         "__import__('torch.serialization').load(p)",
         "__import__('torch.serialization', fromlist=['load']).load(p)",
         "import sys\nsys.modules['torch'].load(p)",
+        "from sys import modules\nmodules['torch'].load(p)",
+        "import os\nos.sys.modules['torch'].load(p)",
+        "from common import *\nsys.modules['torch'].load(p)",
+        "sys.modules['torch'].load(p)",
+        "import sys\nsys.modules.get('torch').load(p)",
+        "import sys\nsys.modules.get('torch', None).load(p)",
+        "import sys, torch\nsys.modules.get(name, torch).load(p)",
+        "import sys\nsys.modules.pop('torch').load(p)",
+        "import sys\nsys.modules.setdefault('torch', x).load(p)",
+        "import sys\nsys.modules.__getitem__('torch').load(p)",
+        "import torch\nvars(torch).get('load')(p)",
         "import pytest\nth = pytest.importorskip('torch', minversion='2.6')\nth.load(p)",
         "from pytest import importorskip\nth = importorskip('torch')\nth.load(p)",
         "import torch\nvars(torch)['load'](p)",
@@ -220,6 +236,13 @@ def test_what_only_looks_like_it_is_left_alone(code: str) -> None:
         (
             (
                 "from functools import partial\nimport torch\n"
+                "load = partial(torch.load, weights_only=True)\nload(p, **options)"
+            ),
+            ["SL01"],
+        ),
+        (
+            (
+                "from functools import partial\nimport torch\n"
                 "a = partial(torch.load, weights_only=True)\nb = partial(a, weights_only=False)"
             ),
             ["SL02"],
@@ -240,14 +263,34 @@ def test_a_loader_that_is_handed_on_is_told(code: str, found: list[str]) -> None
             ["SL02"],
         ),
         ("import safepoint.weights as w\nw.load_checkpoint(p, safe=flag)", ["SL01"]),
+        ("import safepoint.weights as w\nw.load_checkpoint(p, **options)", ["SL01"]),
+        ("import safepoint.weights as w\nw.load_checkpoint(p, safe=True, **options)", []),
+        ("import safepoint.weights as w\nw.load_checkpoint(p, keys=k, **options)", []),
+        ("import safepoint.weights as w\nw.load_checkpoint(*places)", []),
         ("from torch.hub import load_state_dict_from_url as l\nl(u, weights_only=True)", []),
         ("from torch.hub import load_state_dict_from_url as l\nl(u, weights_only=False)", ["SL02"]),
         ("from torch.utils.model_zoo import load_url\nload_url(u)", ["SL01"]),
         ("import torch\ntorch.export.load(p)", ["SL07"]),
         ("import torch\ntorch.hub.list('a/b')\ntorch.hub.help('a/b', 'c')", ["SL07", "SL07"]),
         ("import torch\nwith torch.serialization.safe_globals([A]):\n    pass", ["SL05"]),
+        ("import torch\ntorch._weights_only_unpickler._add_safe_globals([A])", ["SL05"]),
+        ("import torch._weights_only_unpickler as w\nwith w._safe_globals([A]): pass", ["SL05"]),
+        (
+            "import torch.serialization as s\ns._weights_only_unpickler._add_safe_globals([A])",
+            ["SL05"],
+        ),
+        ("import torch\ntorch.storage._load_from_bytes(b)", ["SL07"]),
         ("import numpy\nnumpy.load(p, allow_pickle=flag)", ["SL10"]),
         ("import numpy as np\nnp.load(p, None, True)", ["SL10"]),
+        ("import numpy as np\nnp.load(p, **options)", ["SL10"]),
+        ("import numpy as np\nnp.load(p, allow_pickle=False, **options)", []),
+        ("import numpy as np\nnp.load(p, **{'allow_pickle': False, **options})", ["SL10"]),
+        ("import numpy as np\nnp.load(*places)", ["SL10"]),
+        ("import numpy as np\nnp.load(p, *places)", ["SL10"]),
+        ("import numpy as np\nnp.load(*places, allow_pickle=False)", []),
+        ("import numpy as np\nnp.load(p, None, False, *places)", []),
+        ("from functools import partial\nimport numpy\npartial(numpy.load, **x)(p)", ["SL10"]),
+        ("from numpy.lib.npyio import NpzFile\nNpzFile(f, allow_pickle=True)", ["SL10"]),
         ("from numpy.lib.format import read_array\nread_array(f, True)", ["SL10"]),
         ("import jax.numpy as jnp\njnp.load(p, allow_pickle=True)", ["SL10"]),
         ("import cPickle\ncPickle.load(f)", ["SL08"]),
@@ -265,6 +308,8 @@ def test_a_loader_that_is_handed_on_is_told(code: str, found: list[str]) -> None
         ("import torch\ntorch.load = f", ["SL11"]),
         ("import torch\nsetattr(torch, 'load', f)", ["SL11"]),
         ("import torch.serialization as s\ns.load = f", ["SL11"]),
+        ("import torch\ntorch.__dict__['load'] = f", ["SL11"]),
+        ("import torch\nvars(torch)['load'] = f", ["SL11"]),
         ("import pickle\npickle.loads(pickle.dumps(x) + y)", ["SL08"]),
         ("import pickle, json\npickle.loads(json.dumps(x))", ["SL08"]),
         ("import pickle, dill\npickle.loads(dill.dumps(x))", ["SL08"]),
@@ -272,6 +317,102 @@ def test_a_loader_that_is_handed_on_is_told(code: str, found: list[str]) -> None
 )
 def test_the_other_loaders(code: str, found: list[str]) -> None:
     assert ids(code) == found
+
+
+MOCK = "import torch\nfrom unittest import mock\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "mock.patch('torch.load', other)",
+        "mock.patch('torch.serialization.load', other)",
+        "mock.patch('torch.load', new=other)",
+        "mock.patch('torch.load', side_effect=other)",
+        "mock.patch('torch.load', new_callable=other)",
+        "mock.patch('torch.load', wraps=other)",
+        "mock.patch('torch.load', **options)",
+        "mock.patch('torch.load', *options)",
+        "mock.patch(target='torch.load', new=other)",
+        "mock.patch('torch.load', make())",
+        "mock.patch('torch.load', mock.Mock(side_effect=other))",
+        "mock.patch('torch.load', mock.Mock(**options))",
+        "fake = mock.Mock(side_effect=other)\nmock.patch('torch.load', fake)",
+        "mock.patch('torch.load', eval)",
+        "mock.patch('lib.torch.load', other)",
+        "mock.patch.object(torch, 'load', other)",
+        "mock.patch.object(torch, attribute='load', new=other)",
+        "mock.patch.multiple('torch', load=other)",
+        "mock.patch.multiple(torch, load=other)",
+        "from unittest.mock import patch\npatch('torch.load', other)",
+        "from unittest.mock import patch as p\n@p('torch.load', other)\ndef f(): pass",
+        "def test_it(mocker): mocker.patch('torch.load', other)",
+        "def test_it(monkeypatch): monkeypatch.setattr('torch.load', other)",
+        "def test_it(monkeypatch): monkeypatch.setattr(torch, 'load', other)",
+        "def test_it(monkeypatch): monkeypatch.setattr(torch, name='load', value=other)",
+        "def test_it(monkeypatch, fake): monkeypatch.setattr('torch.load', fake)",
+    ],
+)
+def test_a_patch_with_what_nobody_sees_is_told(code: str) -> None:
+    (finding,) = check_source(f"{MOCK}from lib import make, other\n{code}\n")
+    assert finding.id == "SL11"
+    assert finding.what in (
+        "torch.load is patched with what cannot be seen in this file.",
+        "torch.serialization.load is patched with what cannot be seen in this file.",
+        "lib.torch.load is patched with what cannot be seen in this file.",
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "mock.patch('torch.load')",
+        "mock.patch('torch.load', return_value={'weight': 1})",
+        "mock.patch('torch.load', side_effect=OSError('gone'))",
+        "mock.patch('torch.load', side_effect=[{}, OSError])",
+        "mock.patch('torch.load', autospec=True)",
+        "mock.patch('torch.load', wraps=torch.load)",
+        "mock.patch('torch.load', None)",
+        "mock.patch('torch.load', print)",
+        "mock.patch('torch.load', mock.Mock(return_value=state))",
+        "mock.patch('torch.load', lambda path, **options: {})",
+        "mock.patch.object(torch, 'load')",
+        "mock.patch.object(torch, 'save', other)",
+        "mock.patch('lib.load', other)",
+        "fake = mock.MagicMock()\nmock.patch('torch.load', fake)",
+        "def fake(path): return {}\nmock.patch('torch.load', fake)",
+        "def fake(path): return {}\nmock.patch('torch.load', new=mock.Mock(side_effect=fake))",
+        "class Fake: pass\nmock.patch('torch.load', Fake())",
+        "@mock.patch('torch.load')\ndef test_it(load): pass",
+        "def test_it(monkeypatch): monkeypatch.setattr('torch.load', lambda path: {})",
+        (
+            "def test_it(monkeypatch):\n    def fake(path): return {}\n"
+            "    monkeypatch.setattr(torch, 'load', fake)"
+        ),
+        "def test_it(monkeypatch): monkeypatch.setattr(torch, 'save', other)",
+        "loop = a\na = loop\nmock.patch('lib.load', loop)",
+    ],
+)
+def test_a_stand_in_that_the_file_shows_is_no_finding(code: str) -> None:
+    assert ids(f"{MOCK}from lib import other\n{code}\n") == []
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("mock.patch('torch.load', partial(torch.load, weights_only=False))", ["SL02", "SL11"]),
+        ("mock.patch('torch.load', lambda p, **_: load(p, weights_only=False))", ["SL02"]),
+        ("def fake(p, **o): return load(p, **o)\nmock.patch('torch.load', fake)", ["SL01"]),
+        ("mock.patch('torch.load', pickle.load)", ["SL08", "SL11"]),
+        ("mock.patch.object(torch, 'load', pickle.load)", ["SL08", "SL11"]),
+        ("mock.patch('torch.load', side_effect=pickle.load)", ["SL08", "SL11"]),
+        ("mock.patch('lib.load', pickle.load)", ["SL08"]),
+        ("a = b\nb = a\nmock.patch('torch.load', a)", ["SL11"]),
+    ],
+)
+def test_a_stand_in_that_loads_is_told_where_it_does(code: str, found: list[str]) -> None:
+    head = f"{MOCK}import pickle\nfrom functools import partial\nload = torch.load\n"
+    assert sorted(set(ids(f"{head}load(p, weights_only=True)\n{code}\n"))) == found
 
 
 @pytest.mark.parametrize("handler", ["except Exception", "except (TypeError, E)", "except"])
@@ -394,6 +535,7 @@ def test_a_finding_says_where_what_and_what_to_write() -> None:
             "np.load(p, allow_pickle=True)",
             "numpy.load with allow_pickle=True runs what the file says.",
         ),
+        ("np.load(p, **x)", "numpy.load with arguments that nobody sees here may unpickle."),
         (
             "np.load(p, allow_pickle=x)",
             "numpy.load with an allow_pickle that is not a literal may unpickle.",

@@ -65,6 +65,56 @@ def test_of_two_ids_the_idle_one_is_told() -> None:
     assert finding.what == "It allows SL08, and there is no such finding."
 
 
+INNER = "torch.load(q, weights_only=False)"
+ALLOW = "# safepoint: allow SL02 made by us"
+TWICE = "# safepoint: allow SL02, SL02 both made by us"
+
+
+@pytest.mark.parametrize(
+    ("code", "left"),
+    [
+        (f"{ALLOW}\n{LOAD}; {INNER}", (3, 36)),
+        (f"{LOAD}; {INNER}  {ALLOW}", (2, 36)),
+        (f"torch.load({INNER}, weights_only=False)  {ALLOW}", (2, 12)),
+        (f"torch.load(\n    {INNER},  {ALLOW}\n    weights_only=False,\n)", (2, 1)),
+        (f"torch.load(\n    {ALLOW}\n    {INNER},\n    weights_only=False,\n)", (2, 1)),
+        (f"torch.load(  {ALLOW}\n    {INNER},\n    weights_only=False,\n)", (3, 5)),
+        (f"torch.load(\n    {INNER},\n    weights_only=False,\n)  {ALLOW}", (3, 5)),
+        (f"{ALLOW}\ntorch.load(\n    {INNER}, weights_only=False\n)", (4, 5)),
+    ],
+)
+def test_an_allow_is_for_one_finding_and_the_other_is_told(
+    code: str, left: tuple[int, int]
+) -> None:
+    """If it stands inside two calls, it is for the one that ends first."""
+    (finding,) = check_source(f"import torch\n{code}\n")
+    assert (finding.id, finding.line, finding.column) == ("SL02", *left)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"{TWICE}\n{LOAD}; {INNER}",
+        f"{LOAD}; {INNER}  {TWICE}",
+        f"{ALLOW}\n{LOAD}; {INNER}  {ALLOW}",
+        f"torch.load({INNER}, weights_only=False)  {TWICE}",
+        f"torch.load(  {ALLOW}\n    {INNER},  {ALLOW}\n    weights_only=False,\n)",
+        f"torch.load(\n    {INNER},  {ALLOW}\n    weights_only=False,  {ALLOW}\n)",
+    ],
+)
+def test_two_findings_need_the_id_twice(code: str) -> None:
+    assert ids(code) == []
+
+
+def test_an_allow_for_more_than_there_is_does_not_count() -> None:
+    for code in (f"{LOAD}  {TWICE}", f"{ALLOW}\n{LOAD}  {ALLOW}"):
+        (finding,) = check_source(f"import torch\n{code}\n")
+        assert (finding.id, finding.what) == (
+            "SL91",
+            "It allows SL02, and there is no such finding that is not allowed already.",
+        )
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -42,7 +42,7 @@ def test_sigkill_after_each_step_of_a_save(tmp_path: Path) -> None:
     (prepared / (".safepoint-model-" + "a" * 32)).write_bytes(b"of another crash")
     (prepared / PAIR[1]).write_bytes(b"a seal without a model")
     steps, folders = kill_after_each_step(save, prepared, tmp_path)
-    linked = steps.index("link") + 1
+    _, linked = (number for number, step in enumerate(steps, start=1) if step == "link")
     left = 0
     for killed_after, folder in enumerate(folders, start=1):
         path = folder / PAIR[0]
@@ -56,7 +56,8 @@ def test_sigkill_after_each_step_of_a_save(tmp_path: Path) -> None:
             with pytest.raises(NotFound):
                 load_checkpoint(path, keys=KEYS)
             save(folder)
-            assert listed(folder) == PAIR
+            # A seal without a model is set aside: nobody knows what it was of.
+            assert [name for name in listed(folder) if ".seal." not in name] == PAIR
             assert same(load_checkpoint(path, keys=KEYS), STATE)
         save_checkpoint(folder / "next.safetensors", STATE, key=KEY)
         assert list(folder.glob(TEMPORARY)) == []
@@ -73,11 +74,11 @@ def test_sigkill_after_each_step_of_a_seal(tmp_path: Path) -> None:
     prepared.mkdir()
     content = saved(prepared / "model.pt").read_bytes()
     steps, folders = kill_after_each_step(put_seal, prepared, tmp_path)
-    renamed = steps.index("rename") + 1
+    linked = steps.index("link") + 1
     for killed_after, folder in enumerate(folders, start=1):
         path = folder / "model.pt"
         assert path.read_bytes() == content
-        if killed_after < renamed:
+        if killed_after < linked:
             with pytest.raises(NotFound):
                 load_checkpoint(path, keys=KEYS)
             put_seal(folder)

@@ -237,6 +237,12 @@ def test_the_file_and_its_pickles_have_limits() -> None:
     )
 
 
+def test_a_large_file_is_refused_for_what_is_wrong_with_it() -> None:
+    with pytest.raises(ModelMalformed) as refusal:
+        planned(legacy(tensor(OLD), version=1002), ModelLimits(pickle_bytes=100))
+    assert str(refusal.value) == START
+
+
 def test_what_torch_writes_and_cannot_read_back_is_refused_with_a_reason() -> None:
     torch = pytest.importorskip("torch", exc_type=ImportError)
     file = io.BytesIO()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import resource
@@ -116,13 +117,13 @@ def test_a_file_that_appears_at_the_last_moment(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By somebody who knows of no lock. It stays, and no seal of ours is put beside it."""
-    real = os.rename
+    real = os.link
 
-    def rename(*arguments: Any, **keywords: Any) -> None:
+    def link(*arguments: Any, **keywords: Any) -> None:
         real(*arguments, **keywords)
         path.write_bytes(b"another")
 
-    monkeypatch.setattr(os, "rename", rename)
+    monkeypatch.setattr(os, "link", link)
     with refused(Conflict, taken(path)), slot(str(path)) as place:
         place.publish(b"seal")
     assert (listed(path.parent), path.read_bytes()) == (["model.safetensors"], b"another")
@@ -145,7 +146,8 @@ def test_the_order_of_the_calls(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         logged(name)
     with slot(str(path)) as place:
         place.publish(b"seal")
-    assert log == ["fsync", "write", "fsync", "rename", "fsync", "link", "fsync", "unlink"]
+    model, seal, name = ["fsync"], ["write", "fsync", "link", "fsync", "unlink"], ["link", "fsync"]
+    assert log == [*model, *seal, *name, "unlink"]
 
 
 def test_what_a_crash_left_is_removed(path: Path) -> None:
@@ -157,7 +159,9 @@ def test_what_a_crash_left_is_removed(path: Path) -> None:
     for name in others:
         (path.parent / name).touch()
     save_checkpoint(path, state_dict(), key=KEY)
-    assert listed(path.parent) == sorted([*others, *PAIR])
+    (aside,) = path.parent.glob("*.seal.*")
+    assert aside.read_bytes() == b"a seal without a model"
+    assert listed(path.parent) == sorted([*others, *PAIR, aside.name])
     assert same(load_checkpoint(path, keys=KEYS), state_dict())
 
 
@@ -243,7 +247,7 @@ def test_a_disk_that_is_full_when_the_seal_comes(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("call", "at"),
-    [("fsync", 1), ("fsync", 2), ("fsync", 3), ("fsync", 4), ("rename", 1), ("link", 1)],
+    [("fsync", 1), ("fsync", 2), ("fsync", 3), ("fsync", 4), ("link", 1), ("link", 2)],
 )
 def test_a_step_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch, call: str, at: int) -> None:
     """Whichever it is: an error, nothing visible, and the next save works."""
@@ -260,7 +264,7 @@ def test_a_step_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch, call: st
     assert same(load_checkpoint(path, keys=KEYS), state_dict())
 
 
-@pytest.mark.parametrize("call", ["fsync", "rename", "link", "write", "fchmod"])
+@pytest.mark.parametrize("call", ["fsync", "link", "write", "fchmod"])
 def test_an_interrupt_at_any_step(path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -306,3 +310,47 @@ def test_a_folder_that_somebody_holds(path: Path, monkeypatch: pytest.MonkeyPatc
         save_checkpoint(path, state_dict(), key=KEY)
     os.close(holder)
     save_checkpoint(path, state_dict(), key=KEY)
+
+
+@pytest.mark.parametrize("ending", ["/", "/.", "//", "/./"])
+def test_a_slash_behind_the_name_of_a_model_harms_nothing(path: Path, ending: str) -> None:
+    """The system takes `model.safetensors/` for a folder that is not there."""
+    save_checkpoint(path, {**state_dict(), "epoch": 7}, key=KEY)
+    with refused(Conflict, taken(path)):
+        save_checkpoint(f"{path}{ending}", state_dict(), key=KEY)
+    assert listed(path.parent) == PAIR
+    assert load_checkpoint(path, keys=KEYS)["epoch"] == 7
+
+
+def test_a_folder_that_leads_elsewhere_by_now_harms_nothing(tmp_path: Path) -> None:
+    """What counts is the folder that was opened, also if the path meanwhile names another."""
+    first, second, current = tmp_path / "a", tmp_path / "b", tmp_path / "current"
+    first.mkdir()
+    second.mkdir()
+    current.symlink_to("a")
+    with slot(str(current / PAIR[0])) as place:
+        save_checkpoint(first / PAIR[0], {**state_dict(), "epoch": 7}, key=KEY)
+        current.unlink()
+        current.symlink_to("b")
+        with pytest.raises(Conflict):
+            place.publish(b"seal")
+    assert (listed(first), listed(second)) == (PAIR, [])
+    assert load_checkpoint(first / PAIR[0], keys=KEYS)["epoch"] == 7
+
+
+def test_a_seal_that_was_set_aside_is_put_back_if_the_save_fails(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seal = Path(f"{path}.seal")
+    seal.write_bytes(b"dear")
+    real, calls = os.link, iter([1, 2])
+
+    def link(*arguments: Any, **keywords: Any) -> None:
+        if next(calls, 3) == 2:
+            raise OSError(errno.EIO, "broken")
+        real(*arguments, **keywords)
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(StorageUnavailable), slot(str(path)) as place:
+        place.publish(b"new")
+    assert (listed(path.parent), seal.read_bytes()) == ([PAIR[1]], b"dear")

@@ -1,6 +1,7 @@
 """Allowed on purpose: `# safepoint: allow SL02 made by our own nightly job`.
 
-It stands on a line of what was found, or on a line of its own above it, and gives a reason.
+It stands on a line of what was found, or on a line of its own above it, and gives a reason. Each
+id in it is for one finding.
 """
 
 from __future__ import annotations
@@ -81,21 +82,31 @@ def _read(text: str, line: int, column: int, whole: str) -> Allow | None:
 
 def apply(findings: list[Finding], allows: list[Allow], path: str) -> Iterator[Finding]:
     """Leave out what is allowed with a reason, and add each allow that does not count."""
-    good = [allow for allow in allows if not _wrong(allow)]
-    used: set[tuple[Allow, str]] = set()
-    for finding in findings:
-        covering = [allow for allow in good if allow.covers(finding)]
-        used.update((allow, finding.id) for allow in covering)
-        if not covering:
-            yield finding
+    # Of two calls around an allow, the one that ends first is the inner one.
+    left = sorted(findings, key=lambda each: (max(each.line, each.last), -each.line, each.column))
     here = Finding(path, 0, 0, 0, "SL91", "")
     for allow in allows:
-        what = _wrong(allow)
-        if not what:
-            idle = [name for name in allow.ids if (allow, name) not in used]
-            what = f"It allows {', '.join(idle)}, and there is no such finding." if idle else ""
+        what = _wrong(allow) or _idle(allow, left, findings)
         if what:
             yield replace(here, line=allow.line, column=allow.column, what=what)
+    yield from left
+
+
+def _idle(allow: Allow, left: list[Finding], findings: list[Finding]) -> str:
+    """Take one finding out for each id, and say which ids are for none."""
+    idle = []
+    for name in allow.ids:
+        about = allow._replace(ids=(name,))
+        found = next((each for each in left if about.covers(each)), None)
+        if found is None:
+            idle.append(name)
+        else:
+            left.remove(found)
+    if not idle:
+        return ""
+    taken = any(allow.covers(each) for each in findings if each.id in idle)
+    which = " that is not allowed already" if taken else ""
+    return f"It allows {', '.join(idle)}, and there is no such finding{which}."
 
 
 def _wrong(allow: Allow) -> str:

@@ -25,27 +25,34 @@ class Arguments:
         places: the arguments by place, up to the first star.
         named: the arguments by keyword.
         opaque: whether there may be more keywords than one can see.
+        starred: whether there may be more arguments by place.
     """
 
     def __init__(self, places: list[ast.expr], keywords: list[ast.keyword]) -> None:
         stars = [i for i, each in enumerate(places) if isinstance(each, ast.Starred)]
         self.places = places[: stars[0]] if stars else places
+        self.starred = bool(stars)
         self.named: dict[str, ast.expr] = {}
         self.opaque = False
         for keyword in keywords:
             if keyword.arg is not None:
                 self.named[keyword.arg] = keyword.value
             elif isinstance(keyword.value, ast.Dict):
-                self._add(keyword.value)
+                self.named.update(self._pairs(keyword.value))
             else:
                 self.opaque = True
 
-    def _add(self, pairs: ast.Dict) -> None:
+    def _pairs(self, pairs: ast.Dict) -> dict[str, ast.expr]:
+        found: dict[str, ast.expr] = {}
         for key, value in zip(pairs.keys, pairs.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                self.named[key.value] = value
+                found[key.value] = value
+            elif key is None and isinstance(value, ast.Dict):
+                found.update(self._pairs(value))
             else:
+                found.clear()  # the last one wins, and this may be any of those before it
                 self.opaque = True
+        return found
 
     def get(self, name: str, place: int | None = None) -> ast.expr | None:
         """Return an argument, by keyword or by its place."""
@@ -83,7 +90,7 @@ def handed_on(loader: Loader, shown: str) -> Judged | None:
 
 def _torch(loader: Loader, shown: str, arguments: Arguments, bound: bool) -> Judged | None:
     flag = arguments.get(_FLAG)
-    if bound and flag is None:
+    if bound and flag is None and not arguments.opaque:
         return None
     if _is(flag, True):
         return None  # with pickle_module beside it, torch raises
@@ -115,11 +122,13 @@ def _allow(_: Loader, shown: str, __: Arguments, bound: bool) -> Judged | None:
 
 def _checkpoint(_: Loader, shown: str, arguments: Arguments, __: bool) -> Judged | None:
     safe = arguments.get("safe")
-    if safe is None or _is(safe, True):
+    if _is(safe, True) or (safe is None and not arguments.opaque):
         return None
     keys = arguments.get("keys")
-    if _is(safe, False) and keys is not None and not _is(keys, None):
+    if (safe is None or _is(safe, False)) and keys is not None and not _is(keys, None):
         return None  # the seal is verified first
+    if safe is None:
+        return Judged("SL01", f"{shown} with ** arguments: nobody sees which load that is.")
     if _is(safe, False):
         return Judged("SL02", f"{shown} with safe=False runs what the file says.")
     return Judged(
@@ -129,6 +138,8 @@ def _checkpoint(_: Loader, shown: str, arguments: Arguments, __: bool) -> Judged
 
 def _numpy(_: Loader, shown: str, arguments: Arguments, __: bool) -> Judged | None:
     allow = arguments.get("allow_pickle", 1 if shown.endswith("read_array") else 2)
+    if allow is None and (arguments.opaque or arguments.starred):
+        return Judged("SL10", f"{shown} with arguments that nobody sees here may unpickle.")
     if allow is None or _is(allow, False) or _is(allow, None):
         return None
     if _is(allow, True):

@@ -32,8 +32,13 @@ _TORCH: Final = {
     "jit.load": Loader.TORCH_CODE,
     "export.load": Loader.TORCH_CODE,
     "package.PackageImporter": Loader.TORCH_CODE,
+    "storage._load_from_bytes": Loader.TORCH_CODE,
     "serialization.add_safe_globals": Loader.ALLOW,
     "serialization.safe_globals": Loader.ALLOW,
+    "_weights_only_unpickler._add_safe_globals": Loader.ALLOW,
+    "_weights_only_unpickler._safe_globals": Loader.ALLOW,
+    "serialization._weights_only_unpickler._add_safe_globals": Loader.ALLOW,
+    "serialization._weights_only_unpickler._safe_globals": Loader.ALLOW,
 }
 _EXACT: Final = {
     "safepoint.load_checkpoint": Loader.CHECKPOINT,
@@ -43,6 +48,7 @@ _EXACT: Final = {
     "cupy.load": Loader.NUMPY,
     "jax.numpy.load": Loader.NUMPY,
     "numpy.lib.npyio.load": Loader.NUMPY,
+    "numpy.lib.npyio.NpzFile": Loader.NUMPY,
     "numpy.lib.format.read_array": Loader.NUMPY,
     "pandas.read_pickle": Loader.PICKLE,
     "pandas.io.pickle.read_pickle": Loader.PICKLE,

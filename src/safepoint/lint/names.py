@@ -18,7 +18,7 @@ STEPS: Final = 1_000_000
 # be seen: a fixture, a lazy import, a function that imports. It is taken for the module then.
 _BY_NAME: Final = {
     **{name: name for name in ("torch", "pickle", "_pickle", "cPickle", "dill", "cloudpickle")},
-    **{name: name for name in ("joblib", "jsonpickle", "numpy")},
+    **{name: name for name in ("joblib", "jsonpickle", "numpy", "sys")},
     "np": "numpy",
 }
 _IMPORTERS: Final = {
@@ -27,6 +27,8 @@ _IMPORTERS: Final = {
     "builtins.__import__",
     "pytest.importorskip",
 }
+# Each looks up a name in a dictionary, and some take what to return if it is not there.
+_LOOKUPS: Final = ("get", "__getitem__", "pop", "setdefault")
 PARTIALS: Final = {"functools.partial", "functools.partialmethod"}
 
 
@@ -136,7 +138,7 @@ class Names:
             return set()
         found = set()
         for name in self.of(value, scope):
-            if name == "sys.modules":
+            if f".{name}".endswith(".sys.modules"):
                 found.add(key)
             elif name.endswith(".__dict__"):
                 found.add(f"{name.removesuffix('.__dict__')}.{key}")
@@ -152,6 +154,9 @@ class Names:
             attr = self.text(call.args[1], scope)
             found = {f"{each}.{attr}" for each in self.of(first, scope) if attr}
             return found.union(*(self.of(each, scope) for each in call.args[2:]))
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _LOOKUPS:
+            items = self._item(call.func.value, self.text(first, scope), scope)
+            return items.union(*(self.of(each, scope) for each in call.args[1:]))
         if "builtins.vars" in functions:
             return {f"{each}.__dict__" for each in self.of(first, scope)}
         if functions & PARTIALS:

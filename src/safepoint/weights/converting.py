@@ -21,6 +21,7 @@ from safepoint.weights.loading import (
 )
 from safepoint.weights.packing import unpack
 from safepoint.weights.publishing import slot
+from safepoint.weights.reading import in_memory
 from safepoint.weights.saving import finish, target_of
 from safepoint.weights.schema import Schema
 from safepoint.weights.seals import REST_BYTES, Sealed, check_rest, make_seal, name_of
@@ -100,7 +101,7 @@ def convert(
     path = target_of(target)
     model_name = name_of(path, name)
     make_seal(Sealed(model_name, "sha256-tree:" + "0" * 64, 0, None), key, app=app)
-    with open_model(source, limits) as model:
+    with in_memory(source), open_model(source, limits) as model:
         sealed = verified(model, keys, name)
         if sealed is None and safe is False and model.kind is not Kind.SAFETENSORS:
             say_unrestricted(model)

@@ -115,12 +115,12 @@ def about(shown: str) -> Iterator[None]:
     try:
         yield
     except (ModelError, LimitExceeded) as error:
-        # A function, since a path is no template: it may hold a backslash.
-        what = _ABOUT.sub(lambda _: shown, error.what, count=1)
-        problem = type(error)(what, error.do)
-    else:
-        return
-    raise problem
+        if shown in error.what:
+            raise
+        what = error.what
+        begins = _ABOUT.match(what)
+        what = f"{shown}{what[begins.end() :]}" if begins else f"{shown}: {what}"
+        raise type(error)(what, error.do) from None
 
 
 def path_of(path: object) -> str:

@@ -144,7 +144,7 @@ def _unnamed() -> int:
 def _run(
     task: Task, descriptors: Sequence[int], watch: Callable[[], None] | None
 ) -> tuple[int, bytes]:
-    path = json.dumps([entry for entry in sys.path if os.path.isabs(entry)])  # noqa: PTH117
+    path = json.dumps([os.path.abspath(entry) for entry in sys.path])  # noqa: PTH100
     if not sys.executable:
         raise ConfigurationError(
             "This process does not know its own Python, so it cannot start another.",

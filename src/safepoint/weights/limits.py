@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from safepoint.errors import ConfigurationError, quoted
 
 _MIB = 1024 * 1024
 _GIB = 1024 * _MIB
@@ -34,6 +36,15 @@ class ModelLimits:
     header_bytes: int = 32 * _MIB
     memory_bytes: int = 4 * _GIB
     cpu_seconds: int = 120
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if type(value) is not int or value < 1:
+                raise ConfigurationError(
+                    f"ModelLimits.{field.name} is {quoted(value)}.",
+                    "Write a whole number above 0.",
+                )
 
 
 DEFAULT_MODEL_LIMITS = ModelLimits()

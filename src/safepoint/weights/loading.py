@@ -16,7 +16,8 @@ from safepoint.weights.files import ModelFile, open_model
 from safepoint.weights.isolated import load_apart
 from safepoint.weights.limits import DEFAULT_MODEL_LIMITS, ModelLimits
 from safepoint.weights.packing import unpack
-from safepoint.weights.reading import restricted, unrestricted
+from safepoint.weights.paths import checked_path, joined
+from safepoint.weights.reading import in_memory, restricted, unrestricted
 from safepoint.weights.schema import Schema
 from safepoint.weights.seals import (
     REST_BYTES,
@@ -90,7 +91,7 @@ def load_checkpoint(
             " cannot wait for that.",
             "Load with safe=True, or with isolated=True.",
         )
-    with open_model(path, limits) as model:
+    with in_memory(path), open_model(path, limits) as model:
         sealed = verified(model, keys, name)
         if sealed is None and safe is False and model.kind is not Kind.SAFETENSORS:
             say_unrestricted(model)
@@ -167,17 +168,18 @@ def named_tensors(state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield each tensor of a state with the way to it: keys and indices, joined with `/`."""
     if isinstance(state, dict):
         for key, item in state.items():
-            yield from named_tensors(item, f"{path}/{key}" if path else str(key))
+            yield from named_tensors(item, joined(path, str(key)))
     elif isinstance(state, (list, tuple)):
         for index, item in enumerate(state):
-            yield from named_tensors(item, f"{path}/{index}" if path else str(index))
+            yield from named_tensors(item, joined(path, str(index)))
     elif isinstance(state, _packages.torch().Tensor):
-        yield path or "tensor", state
+        yield checked_path(path) or "tensor", state
 
 
 def _apart(model: ModelFile, safe: bool, limits: ModelLimits) -> Any:
     with tempfile.TemporaryFile() as tensors, tempfile.TemporaryFile() as rest:
         load_apart(model, tensors, rest, limits=limits, safe=safe)
         rest.seek(0)
-        found = open_tensors(tensors, limits, private=True)
+        # Copied: whatever the child has started may still hold the file.
+        found = open_tensors(tensors, limits, private=False)
         return unpack(found, check_rest(rest.read(REST_BYTES + 1)))

@@ -155,7 +155,7 @@ def _device(*arguments: object) -> Device:
     if len(index) > 1 or any(type(at) is not int or not 0 <= at < 10_000 for at in index):
         raise malformed("A torch.device has no such name.")
     name = f"{kind}:{index[0]}" if index else kind
-    if type(kind) is not str or (kind != "meta" and not is_device(name)):
+    if kind != "meta" and not is_device(name):
         raise malformed("A torch.device has no such name.")
     return Device(str(name))
 

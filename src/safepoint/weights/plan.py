@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, BinaryIO, Final
 
-from safepoint.errors import ConfigurationError, UnsafeModel, quoted
+from safepoint.errors import ConfigurationError, ModelMalformed, UnsafeModel, quoted
 from safepoint.pickles.kinds import Kind
 from safepoint.weights.archive import read_archive
 from safepoint.weights.legacy import read_legacy
 from safepoint.weights.limits import DEFAULT_MODEL_LIMITS, ModelLimits
 from safepoint.weights.names import Ordered
+from safepoint.weights.paths import checked_path, joined
 from safepoint.weights.rebuilding import Rebuilder
 from safepoint.weights.reciting import Reciter
 from safepoint.weights.refusals import malformed, over_limit
@@ -114,16 +115,16 @@ def _tensors(value: Any, path: str) -> Iterator[tuple[str, TensorPlan]]:
     """Yield each tensor with the way to it. The depth of the value is bounded."""
     kind = type(value)
     if kind is TensorPlan:
-        yield path or _ROOT, value
+        yield checked_path(path) or _ROOT, value
     elif kind is dict or kind is Ordered:
         if kind is Ordered and any(_tensors(value.metadata, "")):
             raise malformed("A tensor stands among the remarks on a state_dict.")
         for key, item in value.items():
             _check_key(key)
-            yield from _tensors(item, _join(path, key if type(key) is str else repr(key)))
+            yield from _tensors(item, joined(path, key if type(key) is str else repr(key)))
     elif kind is list or kind is tuple:
         for index, item in enumerate(value):
-            yield from _tensors(item, _join(path, str(index)))
+            yield from _tensors(item, joined(path, str(index)))
     elif kind is set:
         for item in value:
             _check_key(item)
@@ -142,8 +143,8 @@ def _check_key(key: object) -> None:
         if type(part) is tuple:
             _check_key(part)
         elif type(part) not in _LEAVES:
-            raise malformed("The file has a key that is no plain value.")
-
-
-def _join(path: str, step: str) -> str:
-    return f"{path}/{step}" if path else step
+            raise ModelMalformed(
+                "The file has a tensor, or something else that is no plain value, in a set or as a"
+                " key.",
+                "Save it in a list, or under a key of its own. Nothing was loaded.",
+            )

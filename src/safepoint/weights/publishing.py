@@ -2,7 +2,7 @@
 
 The tensors are written and synced under a name that begins with `.safepoint-model-`. Then comes
 the seal, under its own name, and last the model's name: from that instant on there is a checkpoint.
-A crash before it leaves a seal without a model, which is nothing, and the next save replaces it.
+A crash before it leaves a seal without a model, which is nothing; the next save sets it aside.
 What a crash leaves under a temporary name, the next save in that folder removes.
 """
 
@@ -12,6 +12,7 @@ import errno
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -54,15 +55,16 @@ class Slot:
         with _posix.translated("save to", self.path):
             os.fsync(self.file.fileno())
             with _locked(self._folder):
-                _check_free(self.path)
                 name = Path(self.path).name
-                _put_seal(self._folder, name, seal)
-                try:
-                    self._put_model(name)
-                except BaseException:
-                    with suppress(OSError):
-                        os.unlink(name + ENDING, dir_fd=self._folder)
-                    raise
+                # By descriptor: the path may lead elsewhere by now.
+                _check_free(self.path, name, self._folder)
+                with _set_aside(name + ENDING, self._folder):
+                    _put_seal(self._folder, name, seal)
+                    try:
+                        self._put_model(name)
+                    except BaseException:
+                        _remove(name + ENDING, self._folder)
+                        raise
 
     def _put_model(self, name: str) -> None:
         try:
@@ -72,8 +74,7 @@ class Slot:
         try:
             os.fsync(self._folder)
         except BaseException:
-            with suppress(OSError):
-                os.unlink(name, dir_fd=self._folder)
+            _remove(name, self._folder)
             raise
 
 
@@ -87,8 +88,8 @@ def slot(path: str) -> Iterator[Slot]:
         StorageUnavailable: the folder is missing or cannot be written, or this is not POSIX.
     """
     _posix.require_posix()
-    _check_free(path)
     with _folder_of(path) as folder:
+        _check_free(path, Path(path).name, folder)
         temp = _temp()
         with _posix.translated("save to", path), _locked(folder):
             _clean(folder)
@@ -99,8 +100,7 @@ def slot(path: str) -> Iterator[Slot]:
                 os.fchmod(fd, 0o600)  # whatever the umask
                 yield Slot(path, folder, temp, file)
         finally:
-            with suppress(OSError):
-                os.unlink(temp, dir_fd=folder)
+            _remove(temp, folder)
 
 
 def publish_seal(path: str, seal: bytes) -> None:
@@ -113,12 +113,13 @@ def publish_seal(path: str, seal: bytes) -> None:
     """
     _posix.require_posix()
     with _folder_of(path) as folder, _posix.translated("save to", path + ENDING), _locked(folder):
-        if os.path.lexists(path + ENDING):
+        try:
+            _put_seal(folder, Path(path).name, seal)
+        except FileExistsError:
             raise Conflict(
                 f"{shell(path)} has a seal already.",
                 f"Verify it instead; to seal the file anew, move {shell(path + ENDING)} away.",
-            )
-        _put_seal(folder, Path(path).name, seal)
+            ) from None
 
 
 def _temp() -> str:
@@ -137,19 +138,55 @@ def _clean(folder: int) -> None:
 
 
 def _put_seal(folder: int, name: str, seal: bytes) -> None:
+    """Make a seal appear, whole and on disk, and never over another.
+
+    Raises:
+        FileExistsError: there is one.
+        OSError: another step failed. Nothing is left behind.
+    """
     temp = _temp()
     try:
         with _posix.opened(temp, _CREATE, folder) as descriptor:
             os.fchmod(descriptor, 0o600)  # whatever the umask
             _posix.write_all(descriptor, seal)
             os.fsync(descriptor)
-        os.rename(temp, name + ENDING, src_dir_fd=folder, dst_dir_fd=folder)
-        temp = name + ENDING
-        os.fsync(folder)
+        os.link(temp, name + ENDING, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        try:
+            os.fsync(folder)
+        except BaseException:
+            _remove(name + ENDING, folder)
+            raise
+    finally:
+        _remove(temp, folder)
+
+
+@contextmanager
+def _set_aside(name: str, folder: int) -> Iterator[None]:
+    """Keep a seal whose model is gone under another name: it may hold the rest of a checkpoint."""
+    aside = f"{name}.{secrets.token_hex(4)}"
+    if not _is_file(name, folder):
+        yield  # nothing; or something that no seal can take the place of
+        return
+    os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    try:
+        yield
     except BaseException:
         with suppress(OSError):
-            os.unlink(temp, dir_fd=folder)
+            os.link(aside, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            os.unlink(aside, dir_fd=folder)
         raise
+
+
+def _is_file(name: str, folder: int) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _remove(name: str, folder: int) -> None:
+    with suppress(OSError):
+        os.unlink(name, dir_fd=folder)
 
 
 @contextmanager
@@ -178,9 +215,14 @@ def _folder_of(path: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _check_free(path: str) -> None:
-    if os.path.lexists(path):
-        raise _taken(path)
+def _check_free(path: str, name: str, folder: int) -> None:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _posix.translate(error, "save to", path) from None
+    raise _taken(path)
 
 
 def _taken(path: str) -> Conflict:

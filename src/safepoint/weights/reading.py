@@ -6,6 +6,10 @@ once what happens. Neither ever falls back to the other.
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from safepoint.errors import (
@@ -14,6 +18,7 @@ from safepoint.errors import (
     ModelError,
     ModelMalformed,
     UnsafeModel,
+    shell,
 )
 from safepoint.pickles.kinds import Kind
 from safepoint.weights import _packages
@@ -32,6 +37,10 @@ _OTHER_WAYS: Final = {
     Kind.PICKLES: "See what it wants: python -m safepoint.pickles inspect FILE",
     Kind.SEALED: "Name the model; its seal stands beside it.",
 }
+_CONVERT: Final = (
+    "For a file that you made yourself, and that nobody else can have changed, see"
+    " python -m safepoint.weights convert --help"
+)
 _NO_MEMORY: Final = ("can't allocate memory", "Cannot allocate memory", "bad_alloc")
 
 
@@ -54,11 +63,11 @@ def restricted(model: ModelFile, schema: Schema | None, limits: ModelLimits) -> 
     # What the file would build is known, and within the limits, before PyTorch sees a byte of it.
     with about(model.shown):
         plan = _planned(model, limits)
-    if schema is not None:
-        schema.check(plan.tensors)
+        if schema is not None:
+            schema.check(plan.tensors)
     model.file.seek(0)
     try:
-        return torch.load(model.file, weights_only=True, map_location="cpu")
+        return torch.load(model.file, weights_only=True, map_location="cpu", mmap=False)
     except Exception as error:  # noqa: BLE001  it raises whatever a file makes it raise
         problem = _translated(model, error)
     raise problem
@@ -103,10 +112,7 @@ def _planned(model: ModelFile, limits: ModelLimits) -> Plan:
     except UnsafeModel as error:
         if " wants " not in error.what:
             raise  # a kind of tensor that no conversion keeps
-        command = f"python -m safepoint.weights convert {model.shown} NEW.safetensors --key KEY"
-        raise UnsafeModel(
-            error.what, f"{error.do} Or convert it once: {command} --trusted"
-        ) from None
+        raise UnsafeModel(error.what, f"{error.do} {_CONVERT}") from None
 
 
 def check_kind(model: ModelFile) -> None:
@@ -128,7 +134,30 @@ def check_kind(model: ModelFile) -> None:
 
 def wants_memory(error: Exception) -> bool:
     """Tell whether there was not enough memory, in the words of Python, PyTorch and the system."""
-    return isinstance(error, MemoryError) or any(sign in str(error) for sign in _NO_MEMORY)
+    return (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+        or any(sign in str(error) for sign in _NO_MEMORY)
+    )
+
+
+@contextmanager
+def in_memory(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn running out of memory, at whatever point, into our error.
+
+    Raises:
+        LimitExceeded: there was not enough.
+    """
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except Exception as error:
+        if not wants_memory(error):
+            raise
+    else:
+        return
+    raise no_memory(shell(os.fspath(path)))
 
 
 def no_memory(shown: str) -> LimitExceeded:
@@ -145,7 +174,12 @@ def _translated(model: ModelFile, error: Exception) -> CheckpointError:
         return error
     if wants_memory(error):
         return no_memory(model.shown)
-    kind = ModelError if isinstance(error, (OSError, ImportError)) else ModelMalformed
+    if isinstance(error, (ImportError, AttributeError)):
+        return ModelError(
+            f"{model.shown} needs a class or a function that is not here ({type(error).__name__}).",
+            "Load it where the code that made it can be imported.",
+        )
+    kind = ModelError if isinstance(error, OSError) else ModelMalformed
     return kind(
         f"PyTorch could not load {model.shown} ({type(error).__name__}).",
         "Nothing was loaded. Copy it again; if that does not help, ask whoever made it.",

@@ -70,6 +70,11 @@ def _weak(torch: Any) -> Iterator[UnsafeRuntime]:
             "Nothing was loaded. Find who assigns torch.load, or load in a process of its own:"
             " load_checkpoint(path, isolated=True).",
         )
+    if getattr(getattr(torch.serialization, "_serialization_tls", None), "skip_data", False):
+        yield UnsafeRuntime(
+            "torch.serialization.skip_data is on, so tensors would hold whatever is in memory.",
+            "Nothing was loaded. Load outside of it.",
+        )
     setting = os.environ.get(_VARIABLE, "")
     if setting.strip().lower() not in _OFF:
         yield UnsafeRuntime(

@@ -120,7 +120,7 @@ def target_of(path: str | os.PathLike[str]) -> str:
     Raises:
         ConfigurationError: it ends otherwise, or is no path.
     """
-    target = path_of(path)
+    target = str(Path(path_of(path)))  # without a slash at its end
     if Path(target).suffix.lower() != SAFETENSORS:
         raise ConfigurationError(
             f"{shell(target)} does not end in {SAFETENSORS}, which is what it will be.",

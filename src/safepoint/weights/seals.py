@@ -29,14 +29,14 @@ from safepoint.errors import (
     shell,
 )
 from safepoint.header import Header, Place
-from safepoint.ids import check_name
+from safepoint.ids import RESERVED, check_name
 from safepoint.keys import Keyring, SigningKey
 from safepoint.limits import DEFAULT_LIMITS
 from safepoint.seal import Opened, open_sealed, seal
 from safepoint.storage._posix import opened
 
 ENDING: Final = ".seal"
-STORE: Final = "weights"
+STORE: Final = f"{RESERVED}models"
 """The store that these records say they are of. No ledger's record passes for one of them."""
 
 REST_BYTES: Final = DEFAULT_LIMITS.state_bytes
@@ -177,8 +177,8 @@ def _elsewhere(path: str, record: bytes) -> WrongPlace:
 
 
 def has_seal(path: str) -> bool:
-    """Tell whether there is anything where the seal of a model file would be."""
-    return os.path.lexists(path + ENDING)
+    """Tell whether there is anything where the seal of a model file would be, links followed."""
+    return any(os.path.lexists(each + ENDING) for each in (path, os.path.realpath(path)))
 
 
 def check_digest(path: str, sealed: Sealed, size: int, digest: Callable[[], str]) -> None:
