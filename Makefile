@@ -26,7 +26,7 @@ site: .venv/.ready ## Build the site into site/, with warnings as errors
 test: check ## Run everything: check, all tests, all blocks (ARGS="-k codec" for a part)
 	@echo "== tests and blocks"
 	@rm -f build/evidence.jsonl
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m tests.harness.pytests $(ARGS)
 ifeq ($(strip $(ARGS)),)
 	@echo "== census"
 	@$(PY) -m tests.harness.census

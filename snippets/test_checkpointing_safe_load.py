@@ -109,9 +109,11 @@ def test_safe_load_returns_genuine_tensors(
     how: dict[str, Any],
 ) -> None:
     if KEEPS_THE_PROMISE:
+        # safepoint: allow SL01 no way of either_way opens it
         assert_genuine(load_checkpoint(artefact, **how))
     else:
         with pytest.raises(RuntimeError, match="weights_only"):
+            # safepoint: allow SL01 no way of either_way opens it
             load_checkpoint(artefact, **how)
 
 
@@ -191,6 +193,7 @@ def test_safe_load_runs_no_code(
     marker = tmp_path / "marker"
     torch.save({"weight": Payload(marker)}, tmp_path / "model.pt")
     with pytest.raises(Exception, match="mkdir"):
+        # safepoint: allow SL01 no way of either_way opens it
         load_checkpoint(tmp_path / "model.pt", **how)
     assert not marker.exists()
 

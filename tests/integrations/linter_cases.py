@@ -81,6 +81,16 @@ UNSAFE: Final = (
         "model",
     ),
     Case(
+        "merged",
+        '`torch.load(p, **{"weights_only": True, **options})`',
+        "import torch\noptions = dict(weights_only=False)\n"
+        'torch.load(p, **{"weights_only": True, **options})\n',
+        "B614",
+        "",
+        "SL01",
+        "model",
+    ),
+    Case(
         "renamed",
         "`import torch as th`",
         "import torch as th\nth.load(p, weights_only=False)\n",
@@ -145,6 +155,15 @@ UNSAFE: Final = (
         "model",
     ),
     Case(
+        "sys_modules",
+        '`sys.modules.get("torch")`',
+        'import sys\nsys.modules.get("torch").load(p, weights_only=False)\n',
+        "",
+        "",
+        "SL02",
+        "model",
+    ),
+    Case(
         "alias",
         "`load = torch.load`",
         "import torch\nload = torch.load\nload(p, weights_only=False)\n",
@@ -185,9 +204,30 @@ UNSAFE: Final = (
         "model",
     ),
     Case(
+        "patched",
+        '`mock.patch("torch.load", other)`',
+        "from unittest import mock\nimport torch\nfrom other import load_open\n"
+        'with mock.patch("torch.load", load_open):\n    torch.load(p, weights_only=True)\n',
+        "",
+        "",
+        "SL11",
+        "model",
+    ),
+    Case(
         "safe_globals",
         "`add_safe_globals([...])`",
         "import torch\ntorch.serialization.add_safe_globals([eval])\n"
+        "try:\n    torch.load(p, weights_only=True)\n"
+        "finally:\n    torch.serialization.clear_safe_globals()\n",
+        "",
+        "",
+        "SL05",
+        "allowed",
+    ),
+    Case(
+        "private_globals",
+        "`torch._weights_only_unpickler._add_safe_globals`",
+        "import torch\ntorch._weights_only_unpickler._add_safe_globals([eval])\n"
         "try:\n    torch.load(p, weights_only=True)\n"
         "finally:\n    torch.serialization.clear_safe_globals()\n",
         "",
@@ -309,6 +349,15 @@ UNSAFE: Final = (
         "array",
     ),
     Case(
+        "array_keywords",
+        "`np.load(p, **options)`",
+        "import numpy as np\noptions = dict(allow_pickle=True)\nnp.load(p, **options)\n",
+        "",
+        "",
+        "SL10",
+        "array",
+    ),
+    Case(
         "shelve",
         "`shelve.open(p)`",
         'import shelve\nwith shelve.open(p) as shelf:\n    shelf["a"]\n',
@@ -358,6 +407,8 @@ SAFE: Final = {
     "asked": "import inspect\nimport torch\n"
     'print("weights_only" in inspect.signature(torch.load).parameters)\n',
     "state_dict": "import torch\nmodel = torch.nn.Linear(1, 1)\nmodel.load_state_dict({})\n",
+    "stand_in": "from unittest import mock\n\n\ndef fake(path, **options):\n    return {}\n\n\n"
+    'with mock.patch("torch.load", fake), mock.patch("torch.load", return_value={}):\n    f()\n',
     "tensors": "from safetensors.torch import load, load_file\nload_file(p)\nload(data)\n",
     "checkpoint": "from safepoint.weights import load_checkpoint\nload_checkpoint(p)\n",
     "json": "import json\njson.load(file)\njson.loads(data)\n",

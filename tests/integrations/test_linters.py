@@ -161,7 +161,10 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(folder))
-(folder / "other.py").write_text("import torch\\ndef load_it(path): return torch.load(path)\\n")
+(folder / "other.py").write_text(
+    "import torch\\nload = torch.load\\ndef load_it(path): return torch.load(path)\\n"
+    "def load_open(path, **_): return load(path, weights_only=False)\\n"
+)
 hub = folder / "hub"
 hub.mkdir()
 (hub / "hubconf.py").write_text(f"import os\\nos.mkdir({str(marker)!r})\\ndef model(): pass\\n")

@@ -329,13 +329,15 @@ def test_host_of_another_machine_gets_one_line(unchanged: Clone) -> None:
 
 def test_test_runs_everything_in_order(clone: Clone) -> None:
     plan = clone.make("-n", "test").stdout
-    steps = "ruff check|ruff format --check|mypy|callouts --check|rm -f .*evidence|pytest|census"
+    steps = "ruff check|ruff format --check|mypy|safepoint.lint|callouts --check|rm -f .*evidence"
+    steps += "|pytest|census"
     found = re.findall(rf"^(?:\S*python -m )?(?:\S+harness\.)?({steps})", plan, re.MULTILINE)
     assert [step.split("/")[-1] for step in found] == [
         "ruff check",
         "ruff format --check",
         "mypy",
         "mypy",
+        "safepoint.lint",
         "callouts --check",
         "evidence",
         "pytest",
@@ -345,7 +347,7 @@ def test_test_runs_everything_in_order(clone: Clone) -> None:
 
 def test_a_part_of_the_tests_leaves_the_census_out_and_says_so(clone: Clone) -> None:
     plan = clone.make("-n", "test", "ARGS=-k codec").stdout
-    assert "-m pytest -k codec\n" in plan
+    assert "-m tests.harness.pytests -k codec\n" in plan
     assert "harness.census" not in plan
     assert "census left out" in plan
 

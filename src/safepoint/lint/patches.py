@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 from safepoint.lint.names import Names
 from safepoint.lint.scopes import HERE, Scope
 
-Kind = Literal["patch", "object", "multiple", "setattr"]
+_Kind = Literal["patch", "object", "multiple", "setattr"]
 
 _MOCKS: Final = frozenset({"mock", "unittest"})
 _CALLED: Final = frozenset({"new", "side_effect", "new_callable", "wraps"})
@@ -24,27 +24,40 @@ _RUN: Final = frozenset({"eval", "exec", "compile", "getattr", "__import__"})
 _PLAIN: Final = frozenset(f"builtins.{name}" for name in {*dir(builtins)} - _RUN)
 
 
-class Patch(NamedTuple):
-    """One thing that a call replaces.
+def put_by(call: ast.Call, functions: frozenset[str]) -> list[ast.expr]:
+    """Return what a call puts in the place of something, if it is a patch."""
+    if _kind_of(call.func, functions) is None:
+        return []
+    named = [each.value for each in call.keywords if each.arg in _CALLED - {"wraps"}]
+    return [*call.args[1:], *named]
 
-    Attributes:
-        name: its full name.
-        by: what may be called in its place.
-        opaque: whether there may be more than one can see.
+
+def unseen(call: ast.Call, functions: frozenset[str], names: Names, scope: Scope) -> Iterator[str]:
+    """Yield the full names of what a call patches, if the file does not show with what.
+
+    Args:
+        call: any call.
+        functions: the full names that its function may stand for.
+        names: of the file.
+        scope: where the call stands.
     """
+    kind = _kind_of(call.func, functions)
+    if kind is None:
+        return
+    for name, by, opaque in _patches(call, kind, names, scope):
+        # One that wraps the very function is a spy.
+        others = [each for each in by if names.of(each, scope) != {name}]
+        if opaque or not all(_is_shown(each, names, scope) for each in others):
+            yield name
 
+
+class _Patch(NamedTuple):
     name: str
     by: list[ast.expr]
     opaque: bool
 
 
-def kind_of(function: ast.expr, names: frozenset[str]) -> Kind | None:
-    """Say how a function patches, or None if it does not.
-
-    Args:
-        function: what is called.
-        names: the full names that it may stand for.
-    """
+def _kind_of(function: ast.expr, names: frozenset[str]) -> _Kind | None:
     match function:
         case ast.Attribute(attr="setattr"):
             return "setattr"
@@ -62,40 +75,37 @@ def kind_of(function: ast.expr, names: frozenset[str]) -> Kind | None:
     return None
 
 
-def patches(call: ast.Call, kind: Kind, names: Names, scope: Scope) -> Iterator[Patch]:
-    """Yield what a call replaces, and by what."""
+def _patches(call: ast.Call, kind: _Kind, names: Names, scope: Scope) -> Iterator[_Patch]:
     named = {each.arg: each.value for each in call.keywords if each.arg is not None}
     places = call.args
     opaque = len(named) < len(call.keywords) or any(isinstance(x, ast.Starred) for x in places)
     target = places[0] if places else named.get("target")
     text = names.text(target, scope)
     bases = names.of(target, scope) if text is None else {text}
-    by = [value for key, value in named.items() if key in _CALLED]
+    called = _CALLED | {"value"} if kind == "setattr" else _CALLED
+    by = [value for key, value in named.items() if key in called]
     if kind == "multiple":
         for key, value in named.items():
-            yield from (Patch(f"{base}.{key}", [value], False) for base in sorted(bases))
+            yield from (_Patch(f"{base}.{key}", [value], False) for base in sorted(bases))
         return
     if kind == "patch" or (kind == "setattr" and text is not None):
         by += places[1:2]
-        by += [named[key] for key in ("name", "value") if kind == "setattr" and key in named]
-        yield from (Patch(base, by, opaque) for base in sorted(bases))
+        by += [named["name"]] if kind == "setattr" and "name" in named else []
+        yield from (_Patch(base, by, opaque) for base in sorted(bases))
         return
     asked = places[1] if len(places) > 1 else named.get("attribute", named.get("name"))
     attribute = names.text(asked, scope)
     by += places[2:3]
-    by += [named[key] for key in ("value",) if kind == "setattr" and key in named]
-    yield from (Patch(f"{base}.{attribute}", by, opaque) for base in sorted(bases))
+    yield from (_Patch(f"{base}.{attribute}", by, opaque) for base in sorted(bases))
 
 
-def is_shown(node: ast.expr, names: Names, scope: Scope, depth: int = 0) -> bool:
+def _is_shown(node: ast.expr, names: Names, scope: Scope, depth: int = 0) -> bool:
     """Tell whether the file shows what an expression does when it is called."""
     if depth > _DEEPEST:
         return False
     match node:
-        case ast.Constant() | ast.Lambda():
-            return True
-        case ast.List(elts=inner) | ast.Tuple(elts=inner):
-            return all(is_shown(each, names, scope, depth + 1) for each in inner)
+        case ast.Constant() | ast.Lambda() | ast.List() | ast.Tuple() | ast.Dict():
+            return True  # what is in a list is returned, one after another, and not called
         case ast.Call(func=function):
             return _makes_shown(node, names.of(function, scope), names, scope, depth)
         case ast.Name(id=name):
@@ -105,7 +115,7 @@ def is_shown(node: ast.expr, names: Names, scope: Scope, depth: int = 0) -> bool
                 return all(
                     each.startswith(HERE)
                     if isinstance(each, str)
-                    else each is not None and is_shown(each[0], names, each[1], depth + 1)
+                    else each is not None and _is_shown(each[0], names, each[1], depth + 1)
                     for each in bound
                 )
     found = names.of(node, scope)
@@ -122,4 +132,4 @@ def _makes_shown(
     called = [*call.args[1:], *(key.value for key in call.keywords if key.arg in _CALLED)]
     if any(key.arg is None for key in call.keywords):
         return False
-    return all(is_shown(each, names, scope, depth + 1) for each in called)
+    return all(_is_shown(each, names, scope, depth + 1) for each in called)

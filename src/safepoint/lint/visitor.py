@@ -10,7 +10,7 @@ from safepoint.lint.calls import Arguments, Judged, handed_on, judge
 from safepoint.lint.environment import WHAT, set_by
 from safepoint.lint.loaders import TAKES_FLAG, Loader, loader_of
 from safepoint.lint.names import PARTIAL, PARTIALS, Names
-from safepoint.lint.patches import is_shown, kind_of, patches
+from safepoint.lint.patches import put_by, unseen
 from safepoint.lint.scopes import Scope, module_scope
 from safepoint.lint.walking import Walker
 
@@ -131,10 +131,14 @@ class Visitor(Walker, ast.NodeVisitor):
         rest = [*node.args, *(keyword.value for keyword in node.keywords)]
         if names & PARTIALS and node.args and self._known(node.args[0]):
             self._called(node, rest.pop(0), node.args[1:])
-        patching = self._patch(node, names)
+        self._patch(node, names)
         if names & _LOOKS or any(name.partition(".")[0] in _LOOKS_IN for name in names):
-            put = [*node.args[1:], *_put(node)] if patching else []
-            rest = [each for each in rest if each in put oreach for each in rest if not isinstance(each, ast.Name | ast.Attribute)]
+            put = put_by(node, names)
+            rest = [
+                each
+                for each in rest
+                if each in put or not isinstance(each, ast.Name | ast.Attribute)
+            ]
         self.each(rest)
 
     def _called(self, node: ast.Call, function: ast.expr, places: list[ast.expr]) -> None:
@@ -207,17 +211,11 @@ class Visitor(Walker, ast.NodeVisitor):
             for name in sorted(self._names.of(node.args[0], self.scope)):
                 self._replaced(node, f"{name}.{attr}")
 
-    def _patch(self, node: ast.Call, names: frozenset[str]) -> bool:
-        """Judge a patch of torch.load, and tell whether it is a patch at all."""
-        kind = kind_of(node.func, names)
-        if kind is None:
-            return False
-        for name, by, opaque in patches(node, kind, self._names, self.scope):
-            shown = (is_shown(each, self._names, self.scope) for each in by)
-            if loader_of(name) is Loader.TORCH and (opaque or not all(shown)):
+    def _patch(self, node: ast.Call, names: frozenset[str]) -> None:
+        for name in unseen(node, names, self._names, self.scope):
+            if loader_of(name) is Loader.TORCH:
                 what = f"{name} is patched with what cannot be seen in this file."
                 self._add(node, Judged("SL11", what))
-        return True
 
     def _replaced(self, node: ast.AST, name: str) -> None:
         if loader_of(name) is Loader.TORCH:

@@ -17,8 +17,9 @@ from safepoint.pickles.limits import PickleLimits
 CUT: Final = "The pickle is cut short."
 INTACT: Final = "Restore an intact copy, or write the state again."
 
-_INT: Final = re.compile(rb"-?[0-9]+\Z")
-_LONG: Final = re.compile(rb"-?[0-9]+L?\Z")
+# As Python writes them. C's unpickler reads I010 as 8, and I-0 as False.
+_INT: Final = re.compile(rb"(?:0|-?[1-9][0-9]*)\Z")
+_LONG: Final = re.compile(rb"(?:0|-?[1-9][0-9]*)L?\Z")
 _FLOAT: Final = re.compile(rb"-?(?:[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?|inf|nan)\Z")
 _ESCAPE: Final = re.compile(rb"\\(x[0-9a-f]{2}|[\\'\"nrt]|)")
 _ESCAPED: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}

@@ -6,12 +6,12 @@ Only headers are read, except of JSON, which has none.
 from __future__ import annotations
 
 import json
-import math
 import re
 from typing import BinaryIO, Final
 
 from safepoint.errors import DecodeError, LimitExceeded, ModelMalformed
 from safepoint.migrate.reading import strict_json
+from safepoint.pickles._arrays import MAGIC, header_end, plain_size
 from safepoint.pickles._zips import AGAIN, read_at
 
 _HEADER: Final = 32 * 1024 * 1024
@@ -19,8 +19,7 @@ _ITEMS: Final = 2_000_000
 _BLOCK: Final = 512
 _TAR_MEMBERS: Final = 100_000
 _PADDING: Final = 1024 * 1024
-_DESCR: Final = re.compile(rb"'descr': '[<>|=]([?biufcSUVmM])([0-9]{1,6})(?:\[[^'\]]*\])?'")
-_SHAPE: Final = re.compile(rb"'shape': \(((?:[0-9]{1,18},? ?){0,64})\)")
+_ARRAY: Final = 10
 _JSON: Final = re.compile(rb'[ \t\r\n]*(?:([{\[])|["\-0-9tfn])')
 
 
@@ -76,23 +75,16 @@ def is_array(head: bytes, size: int) -> bool:
     Raises:
         ModelMalformed: it does, and does not end where the array does.
     """
-    if not head.startswith(b"\x93NUMPY"):
+    if not head.startswith(MAGIC):
         return False
-    start = 10 if head[6:7] == b"\1" else 12
-    end = start + int.from_bytes(head[8:start], "little")
-    header = head[start:end]
-    if len(head) < start or end > size:
+    if header_end(head) > size or size < _ARRAY:
         raise ModelMalformed("The NumPy array is cut short.", AGAIN)
-    descr, shape = _DESCR.search(header), _SHAPE.search(header)
-    if descr is not None and shape is not None and b"'O'" not in header:
-        letters, each = descr[1], int(descr[2])
-        items = math.prod(int(number) for number in shape[1].split(b",") if number.strip())
-        if end + items * each * (4 if letters == b"U" else 1) != size:
-            raise ModelMalformed(
-                "The NumPy array does not end where its last item does: it is cut short, or bytes"
-                " follow.",
-                AGAIN,
-            )
+    if plain_size(head) not in (None, size):
+        raise ModelMalformed(
+            "The NumPy array does not end where its last item does: it is cut short, or bytes"
+            " follow.",
+            AGAIN,
+        )
     return True
 
 

@@ -15,6 +15,7 @@ HEAD: Final = 64 * 1024
 
 _PROTO: Final = 0x80
 _MARK: Final = ord("(")
+_POP: Final = ord("0")
 _TORCH: Final = 0x1950A86A20F9469CFC6C
 
 
@@ -96,6 +97,9 @@ class _Stack:
 
     def follow(self, code: int) -> bool:
         """Do what an instruction does, and tell whether it found what it takes."""
+        if code == _POP and self._marks and self._marks[-1] == self._height:
+            self._marks.pop()
+            return True
         to_mark, takes, leaves = _EFFECTS[code]
         if to_mark:
             if not self._marks:

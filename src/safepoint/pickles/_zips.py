@@ -6,7 +6,7 @@ Only the directory and the headers are read. What a member holds is not looked a
 from __future__ import annotations
 
 import struct
-from typing import BinaryIO, Final, NamedTuple
+from typing import IO, BinaryIO, Final, NamedTuple
 
 from safepoint.errors import LimitExceeded, ModelMalformed
 
@@ -39,7 +39,7 @@ class _Directory(NamedTuple):
     end: int
 
 
-def read_at(file: BinaryIO, position: int, size: int) -> bytes:
+def read_at(file: IO[bytes], position: int, size: int) -> bytes:
     """Return up to so many bytes from there. A file without a buffer may give them in pieces."""
     file.seek(position)
     data = file.read(size)

@@ -12,8 +12,11 @@ from safepoint.errors import ConfigurationError, ModelMalformed
 from safepoint.pickles._formats import is_array, is_json, is_safetensors, tar_names
 from safepoint.pickles._sequence import HEAD, Pickles, pickles_in
 from safepoint.pickles._zips import AGAIN, ends_as_zip, member_names, read_at
-from safepoint.pickles.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
+from safepoint.pickles.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, out_of_memory
+from safepoint.pickles.walking import walk
 
+# Instructions that the bytes of an honest file may happen to spell before a full stop.
+_CHANCE: Final = 4
 _SEALED: Final = re.compile(rb"([0-9]{10}\n)?safepoint/[0-9]{1,9} ")
 
 
@@ -107,6 +110,7 @@ def identify(file: BinaryIO | bytes, *, limits: PickleLimits = DEFAULT_PICKLE_LI
     Raises:
         ModelMalformed: it is two things at once, or has bytes that belong to none.
         LimitExceeded: it may be a pickle or JSON, and is too large to tell.
+        OSError: the file cannot be read.
         ConfigurationError: it is no file, and no bytes.
     """
     if isinstance(file, str | os.PathLike) or not (
@@ -119,8 +123,11 @@ def identify(file: BinaryIO | bytes, *, limits: PickleLimits = DEFAULT_PICKLE_LI
     size = stream.seek(0, os.SEEK_END)
     try:
         return _identify(stream, size, limits)
+    except MemoryError:
+        problem = out_of_memory()
     finally:
         stream.seek(0)
+    raise problem
 
 
 def _identify(file: BinaryIO, size: int, limits: PickleLimits) -> Kind:
@@ -135,8 +142,10 @@ def _identify(file: BinaryIO, size: int, limits: PickleLimits) -> Kind:
                 "The file does not begin as a zip archive, and ends as one.", AGAIN
             )
         found = _marked(file, head, size)
-        if found in ([], [Kind.SAFETENSORS]):
-            found += _pickled(pickles_in(file, size, limits), size)
+        if found == [Kind.SAFETENSORS]:
+            _check_no_pickle(file, limits)
+        elif not found:
+            found = _pickled(pickles_in(file, size, limits), size)
     names = tar_names(file, head, size)
     if names is not None:
         found.append(Kind.TORCH_TAR if "storages" in names and "pickle" in names else Kind.TAR)
@@ -160,6 +169,25 @@ def _marked(file: BinaryIO, head: bytes, size: int) -> list[Kind]:
     if is_array(head, size):
         return [Kind.NPY]
     return [Kind.SAFETENSORS] if is_safetensors(file, head, size) else []
+
+
+def _check_no_pickle(file: BinaryIO, limits: PickleLimits) -> None:
+    """Refuse a safetensors file that an unpickler would follow to somewhere.
+
+    The length of the header is any number, and reads as one or two instructions. What goes on for
+    longer than is looked at, as one long line does, is no reason to refuse a file of tensors.
+    """
+    walked = walk(file, limits)
+    if walked.asks:
+        raise ModelMalformed(
+            "The file is two things at once: a safetensors file, and a pickle that asks for"
+            f" something by byte {walked.end}.",
+            AGAIN,
+        )
+    if walked.stopped and walked.opcodes > _CHANCE:
+        raise ModelMalformed(
+            f"The file is a pickle, and something else follows at byte {walked.end}.", AGAIN
+        )
 
 
 def _zipped(names: list[str]) -> Kind:

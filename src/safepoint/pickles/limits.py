@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from safepoint.errors import LimitExceeded
+
 
 @dataclass(frozen=True, slots=True)
 class PickleLimits:
@@ -39,3 +41,11 @@ class PickleLimits:
 
 
 DEFAULT_PICKLE_LIMITS = PickleLimits()
+
+
+def out_of_memory() -> LimitExceeded:
+    """Return the error for a look at a file that the machine has no memory for."""
+    return LimitExceeded(
+        "There is not enough memory to look at the file.",
+        "Nothing was run. Look at it on a larger machine, or keep it out.",
+    )

@@ -6,8 +6,8 @@ from typing import Final
 
 from safepoint.errors import LimitExceeded
 from safepoint.pickles.limits import PickleLimits
-from safepoint.pickles.opcodes import CUT
 from safepoint.pickles.scanning import scan
+from safepoint.pickles.walking import walk
 
 HEAD: Final = 4096
 """How much of something large is looked at to tell what it is."""
@@ -19,13 +19,8 @@ def begins(data: bytes, limits: PickleLimits) -> bool:
 
 
 def asks_for_names(data: bytes, limits: PickleLimits) -> bool:
-    """Tell whether it asks for names that are names, before it ends or breaks."""
-    try:
-        found = scan(data[:HEAD], limits=limits)
-    except LimitExceeded:
-        return False  # so does a long line of text that begins with an I
-    parts = [part for asked in found.asked for part in f"{asked.module}.{asked.name}".split(".")]
-    return bool(parts) and all(part.isidentifier() for part in parts)
+    """Tell whether an unpickler would ask for names before it ends or breaks."""
+    return walk(data, limits, several=True).asks
 
 
 def is_whole(data: bytes, limits: PickleLimits) -> bool:
@@ -35,12 +30,3 @@ def is_whole(data: bytes, limits: PickleLimits) -> bool:
     except LimitExceeded:
         return False
     return found.broken is None and found.end == len(data) and found.opcodes > 1
-
-
-def goes_on(head: bytes, limits: PickleLimits) -> bool:
-    """Tell whether all of it reads as instructions, so that the rest has to be looked at."""
-    try:
-        found = scan(head, limits=limits)
-    except LimitExceeded:
-        return False
-    return found.broken is None or found.broken.what == CUT

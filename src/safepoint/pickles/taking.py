@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, Final
 
 from safepoint.errors import (
+    CheckpointError,
     ConfigurationError,
     DecodeError,
     LimitExceeded,
@@ -27,16 +28,19 @@ from safepoint.errors import (
     shell,
 )
 from safepoint.migrate.reading import strict_json
+from safepoint.pickles._arrays import MOST
 from safepoint.pickles.kinds import Kind, identify
-from safepoint.pickles.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
+from safepoint.pickles.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, out_of_memory
 from safepoint.pickles.opcodes import too_large
 from safepoint.pickles.scanning import scan
 from safepoint.pickles.sniffing import asks_for_names, begins, is_whole
 from safepoint.pickles.unzipping import LOOK, Piece, Taken, objects, unzip
+from safepoint.pickles.walking import walk
 
 PICKLED: Final = "__pickled__"
 TYPE: Final = "__type__"
 _DEPTH: Final = 200
+_OF_ADDRESSES: Final = str.maketrans("-_", "+/")
 _WORD: Final = re.compile(r"[A-Za-z_]\w{0,40}\Z", re.ASCII)
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _STACKED: Final = (Kind.PICKLE, Kind.PICKLES, Kind.TORCH_LEGACY)
@@ -73,7 +77,9 @@ def take_from(file: BinaryIO, limits: PickleLimits) -> Taken:
         file.seek(0)
         return _taken(file, Taken(kind, size), limits)
     except (ModelMalformed, DecodeError) as error:
-        problem = PickleRefused(error.what, error.do)
+        problem: CheckpointError = PickleRefused(error.what, error.do)
+    except MemoryError:
+        problem = out_of_memory()
     raise problem
 
 
@@ -134,12 +140,14 @@ def _taken(file: BinaryIO, taken: Taken, limits: PickleLimits) -> Taken:
     elif kind in _ZIPPED:
         unzip(file, taken, limits)
     elif kind is Kind.NPY:
-        head = file.read(limits.data_bytes + 1)
-        taken.pieces += objects("", head, limits)
+        objects("", file.read(MOST), taken.size, file, taken, limits)
     elif kind is Kind.JSON:
         text = file.read(limits.data_bytes + 1)
         value = strict_json(text, "The file", limits.data_bytes, limits.nodes)
         taken.pieces += embedded(value, limits)
+    elif kind is Kind.SAFETENSORS:
+        if walk(file, limits).over:
+            taken.unseen.append("It reads as a pickle, too, for longer than was looked at.")
     elif kind in _CLOSED:
         taken.unseen.append(f"It is {kind.sentence}, which is not entered.")
     elif kind is Kind.UNKNOWN:
@@ -173,18 +181,28 @@ def embedded(value: Any, limits: PickleLimits) -> Iterator[Piece]:
         PickleRefused: what is marked as a pickle is no base64.
     """
     for where, key, text in _texts(value, "", 0):
-        # Base64 of PROTO, with which a pickle begins since protocol 2.
-        if key != PICKLED and not text.startswith("gA"):
-            continue
-        try:
-            data = base64.b64decode(text, validate=True)
-        except ValueError:
-            data = None
+        data = _decoded(text, strict=key == PICKLED)
         if data is None:
             if key == PICKLED:
                 raise PickleRefused(f"{where} is marked as a pickle, and is no base64.", LOOK)
-        elif key == PICKLED or is_whole(data, limits) or asks_for_names(data, limits):
+        # A pickle of protocol 2 or later begins with PROTO. Few texts do by chance.
+        elif (
+            key == PICKLED
+            or (data[:1] == b"\x80" and is_whole(data, limits))
+            or asks_for_names(data, limits)
+        ):
             yield Piece(where, data)
+
+
+def _decoded(text: str, *, strict: bool) -> bytes | None:
+    """Return what base64 says, None if it is none. Readers forgive spaces and a missing end."""
+    if not strict:
+        text = "".join(text.split()).translate(_OF_ADDRESSES).rstrip("=")
+        text += "=" * (-len(text) % 4)
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
 
 
 def _texts(value: Any, where: str, depth: int) -> Iterator[tuple[str, str, str]]:

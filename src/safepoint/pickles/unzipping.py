@@ -5,22 +5,22 @@ from __future__ import annotations
 import io
 import os
 import re
-import struct
 import zipfile
 from dataclasses import dataclass, field
-from typing import BinaryIO, Final, NamedTuple
+from typing import IO, BinaryIO, Final, NamedTuple
 
 from safepoint.errors import CheckpointError, LimitExceeded, PickleRefused, shell
+from safepoint.pickles._arrays import MAGIC, MOST, header_end, header_of, plain_size
 from safepoint.pickles.kinds import Kind
 from safepoint.pickles.limits import PickleLimits
 from safepoint.pickles.opcodes import too_large
-from safepoint.pickles.sniffing import HEAD, asks_for_names, begins, goes_on, is_whole
+from safepoint.pickles.sniffing import HEAD, begins, is_whole
+from safepoint.pickles.walking import walk
 
 LOOK: Final = "Nothing was run. Ask who wrote it, and do not load it."
 MEMBERS: Final = 100_000
 _DIRECTORY: Final = 16 * 1024 * 1024
 _STORAGE: Final = re.compile(r"[^/]+/data/\d+\Z")
-_ARRAY: Final = b"\x93NUMPY"
 _READABLE: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
@@ -64,7 +64,7 @@ def unzip(file: BinaryIO, taken: Taken, limits: PickleLimits) -> None:
     """
     try:
         _walk(file, taken, limits)
-    except CheckpointError:
+    except (CheckpointError, MemoryError):
         raise
     except Exception:  # noqa: BLE001  a damaged archive fails in many ways
         problem = PickleRefused("The archive is damaged.", LOOK)
@@ -82,7 +82,7 @@ def _walk(file: BinaryIO, taken: Taken, limits: PickleLimits) -> None:
         capped.most = limits.data_bytes + _DIRECTORY
         budget = limits.data_bytes
         for member in members:
-            budget -= _member(archive, member, taken, limits)
+            budget -= _member(archive, member, taken, limits, budget)
             if budget < 0:
                 raise LimitExceeded(
                     f"The pickles in the archive are larger than {limits.data_bytes} bytes.",
@@ -91,7 +91,11 @@ def _walk(file: BinaryIO, taken: Taken, limits: PickleLimits) -> None:
 
 
 def _member(
-    archive: zipfile.ZipFile, member: zipfile.ZipInfo, taken: Taken, limits: PickleLimits
+    archive: zipfile.ZipFile,
+    member: zipfile.ZipInfo,
+    taken: Taken,
+    limits: PickleLimits,
+    left: int,
 ) -> int:
     """Take what is in one member, and return how many bytes that were."""
     name = shell(member.filename)
@@ -103,21 +107,22 @@ def _member(
         if not head:
             return 0
         is_storage = taken.kind is Kind.TORCH_ZIP and _STORAGE.match(member.filename)
-        if head.startswith(_ARRAY):
-            pieces = objects(name, head, limits) and objects(
-                name, head + opened.read(limits.data_bytes - len(head) + 1), limits
-            )
-            taken.pieces += pieces
-            return sum(len(piece.data) for piece in pieces)
+        if head.startswith(MAGIC):
+            head += opened.read(MOST - len(head))
+            return objects(name, head, member.file_size, opened, taken, limits)
         if head[:4] == b"PK\x03\x04" and not is_storage:
             taken.unseen.append(f"{name} is an archive in the archive, which is not entered.")
             return 0
-        # The bytes of a tensor are any bytes: their first two say nothing.
-        named = member.filename.endswith((".pkl", ".pickle"))
-        sure = named or (asks_for_names if is_storage else begins)(head, limits)
-        if not (sure or goes_on(head, limits)):
-            return 0
-        data = head + opened.read(limits.data_bytes - len(head) + 1)
+        walked = walk(opened, limits, size=member.file_size, most=left, several=True)
+    # The bytes of a tensor are any bytes: their first two say nothing.
+    is_marked = not is_storage and begins(head, limits)
+    sure = walked.asks or is_marked or member.filename.endswith((".pkl", ".pickle"))
+    if walked.over and not sure:
+        taken.unseen.append(f"{name} reads as a pickle for longer than was looked at.")
+    if not (sure or walked.cut):
+        return walked.end
+    with archive.open(member) as opened:
+        data = opened.read(limits.data_bytes + 1)
     if sure and len(data) > limits.data_bytes:
         raise too_large(limits)
     if sure or is_whole(data, limits):
@@ -159,15 +164,37 @@ def _too_many() -> LimitExceeded:
     )
 
 
-def objects(where: str, data: bytes, limits: PickleLimits) -> list[Piece]:
-    """Return the pickle behind the header of an array of Python objects."""
-    layout = "<H" if data[6:7] == b"\x01" else "<I"
-    begin = 8 + struct.calcsize(layout)
-    if len(data) < begin:
-        return []
-    end = begin + struct.unpack_from(layout, data, 8)[0]
-    if b"O" not in data[begin:end]:  # no other type, and no other word of a header, has this letter
-        return []
+def objects(
+    where: str, head: bytes, size: int, file: IO[bytes], taken: Taken, limits: PickleLimits
+) -> int:
+    """Take the pickle behind the header of an array of Python objects.
+
+    Args:
+        where: the place of the array, empty if it is the whole file.
+        head: what was read of it, with its header.
+        size: the bytes of the array.
+        file: where the rest of it can be read.
+        taken: what to add the pickle to.
+        limits: how large it may be.
+
+    Returns:
+        How many bytes were taken.
+
+    Raises:
+        LimitExceeded: the pickle is too large.
+    """
+    if plain_size(head) == size:
+        return 0
+    data = head + file.read(max(0, limits.data_bytes - len(head) + 1))
+    pickled = data[header_end(head) :]
+    # Every header of NumPy's own for an array of objects has this letter.
+    if b"O" not in header_of(head) and not begins(pickled, limits):
+        taken.unseen.append(
+            f"{where or 'It'} is a NumPy array of a form that is not known here, and may hold"
+            " objects."
+        )
+        return 0
     if len(data) > limits.data_bytes:
         raise too_large(limits)
-    return [Piece(f"{where}, the objects of the array".lstrip(", "), data[end:])]
+    taken.pieces.append(Piece(f"{where}, the objects of the array".lstrip(", "), pickled))
+    return len(pickled)

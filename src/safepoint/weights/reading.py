@@ -38,8 +38,8 @@ _OTHER_WAYS: Final = {
     Kind.SEALED: "Name the model; its seal stands beside it.",
 }
 _CONVERT: Final = (
-    "For a file that you made yourself, and that nobody else can have changed, see"
-    " python -m safepoint.weights convert --help"
+    "Or convert it, if you made it yourself and nobody can have changed it:"
+    " python -m safepoint.weights convert --trusted"
 )
 _NO_MEMORY: Final = ("can't allocate memory", "Cannot allocate memory", "bad_alloc")
 
