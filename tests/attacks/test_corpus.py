@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
@@ -21,6 +22,7 @@ from tests.corpus.embed import as_archive, as_legacy
 from tests.corpus.forked import Limits, Tried, attempt
 from tests.corpus.gadget import Gadget
 from tests.corpus.gadgets import GADGETS
+from tests.harness.blocks import ROOT
 from tests.harness.optional import need
 
 need("torch", "needs safepoint[torch]")
@@ -274,3 +276,61 @@ def test_files_that_exhaust_do_so(tmp_path: Path) -> None:
         limits=few,
     )
     assert torch[crash].ended < 0
+
+
+PAGE = ROOT / "docs" / "security" / "safe-means.md"
+SIX_GB, MANY, BUSY, CRASH, WILD = (
+    "a storage of 6 GB that is not there",
+    "a tensor of 10^12 elements",
+    "a key of tuples that double, in a model file",
+    "a million tuples deep, deflated",
+    "a sparse tensor with a wild index",
+)
+
+
+def rows(page: str) -> list[tuple[str, str]]:
+    """Return the table of what PyTorch itself does with small files."""
+    table = page.partition("| a file of | does this |\n|---|---|\n")[2].partition("\n\n")[0]
+    return [
+        (size, does)
+        for _, size, does, _ in (map(str.strip, r.split("|")) for r in table.splitlines())
+    ]
+
+
+def test_the_page_on_what_safe_does_not_mean(tmp_path: Path) -> None:
+    """Each row of its table, on the installed PyTorch with the flag, and the files' own sizes."""
+    chosen = {one.name: one for one in EXHAUSTING if one.name in {SIX_GB, MANY, BUSY, CRASH, WILD}}
+    files = write_all(tmp_path, chosen.values())
+    sizes = {name: path.stat().st_size for name, path in files.items()}
+
+    def tried(act: str, *names: str) -> list[Tried]:
+        few = Limits(memory=GIB, cpu=2)
+        some = {name: files[name] for name in names}
+        done = attempt(f"tests.corpus.acts:{act}", some, imports=("torch",), limits=few)
+        return list(done.values())
+
+    memory, large, busy, crash, wild = tried("torch_size", SIX_GB, MANY, BUSY, CRASH, WILD)
+    assert "tried to allocate 6000000000 bytes" in memory.message
+    assert int(large.said) == 10**12
+    assert busy.ended in (-signal.SIGXCPU, -signal.SIGKILL), "its time was up"
+    assert crash.ended == -signal.SIGSEGV
+    assert int(wild.said) == 2, "it loads"
+    (used,) = tried("torch_used", WILD)
+    assert used.ended == -signal.SIGSEGV
+    page = PAGE.read_text(encoding="utf-8")
+    release = version("torch").partition("+")[0]
+    assert f"This page ran on PyTorch {release}." in page
+    assert rows(page) == [
+        (f"{sizes[SIX_GB]} bytes", "asks for 6 GB"),
+        (
+            f"{sizes[MANY]} bytes",
+            "returns a tensor of 10\N{SUPERSCRIPT ONE}\N{SUPERSCRIPT TWO} elements",
+        ),
+        (f"{sizes[BUSY]} bytes", "computes for more than 2 seconds"),
+        # Rounded: how small it becomes is up to the library that packs it.
+        (f"{round(sizes[CRASH] / 1000)} kB", "ends the process, with SIGSEGV"),
+        (
+            f"{round(sizes[WILD] / 1000)} kB, a sparse tensor with an index out of range",
+            "loads, and ends whoever uses it, with SIGSEGV",
+        ),
+    ]

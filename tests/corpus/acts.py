@@ -40,6 +40,18 @@ def torch_weights_only(path: Path) -> object:
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
+def torch_size(path: Path) -> object:
+    """Load a model file as PyTorch does by default, and say how many elements its weight has."""
+    loaded: Any = torch_weights_only(path)
+    return loaded["weight"].numel()
+
+
+def torch_used(path: Path) -> object:
+    """Load a model file as PyTorch does by default, and use its weight."""
+    loaded: Any = torch_weights_only(path)
+    return loaded["weight"].to_dense()
+
+
 def read_pickle(path: Path) -> object:
     """Read as the migration does."""
     from safepoint.pickles.reading import read_pickle as read

@@ -201,6 +201,18 @@ def test_a_bad_store_name_is_refused() -> None:
         open_ledger(store="My Store")
 
 
+@pytest.mark.parametrize("store", ["safepoint-models", "safepoint-x", "safepoint-"])
+def test_a_store_name_that_is_kept_is_refused(store: str) -> None:
+    """Seals of models are records of such a store: no record of a ledger may pass for one."""
+    with pytest.raises(InvalidId) as caught:
+        open_ledger(store=store)
+    assert str(caught.value) == (
+        f"'{store}' begins with 'safepoint-', which is kept for this package. Choose another store"
+        " name."
+    )
+    open_ledger(store="safepoint")
+
+
 def test_state_that_cannot_be_restored_is_not_saved() -> None:
     ledger = open_ledger()
     with pytest.raises(EncodeError):

@@ -33,6 +33,7 @@ from safepoint import (
     ThreadDeleted,
     WrongPlace,
 )
+from safepoint.errors import shell
 from safepoint.migrate import Unsigned, json_files, migrate
 from safepoint.migrate.report import begun_by
 
@@ -104,7 +105,8 @@ def test_the_report_holds_no_state_and_is_closed_to_others(old: Path, report: Pa
 
 
 def test_a_report_is_added_to(report: Path) -> None:
-    report.write_text('{"outcome": "an earlier one"}\n')
+    earlier = {"source": "a", "source_digest": "", "store": "s", "thread": "a", "sequence": 1}
+    report.write_text(json.dumps({"outcome": "an earlier one", **earlier}) + "\n")
     states = [Unsigned("order-7", 1)]
     migrate(states, new_ledger(), report=report, allow_unsigned_migration=True)
     assert [entry["outcome"] for entry in entries(report)] == [
@@ -743,3 +745,49 @@ def test_a_report_that_cannot_be_read_is_refused(report: Path, kind: str) -> Non
     wrong: Any = 7
     with pytest.raises(ConfigurationError, match="A report was asked for at int"):
         begun_by(wrong)
+
+
+# A report is added to no file of another kind
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x04N.",
+        b'{"amount": 42}\n',
+        b'{"store": "invoices", "amount": 42}',
+        b'{"outcome": "an earlier one"}\n',
+        b"[]\n",
+        b"null\n",
+        b"\n",
+        b"[" * 100_000,
+        b"x" * 3_000_000,
+    ],
+    ids=lambda content: str(content[:12]),
+)
+def test_what_no_migration_wrote_is_not_added_to(report: Path, content: bytes) -> None:
+    """Attack on yourself: report= names one of the originals."""
+    report.write_bytes(content)
+    ledger = new_ledger()
+    message = (
+        f"{shell(str(report))} exists, and is no report of a migration. Nothing was written to it."
+        " Name a new file as the report, or that of an earlier run."
+    )
+    with pytest.raises(ConfigurationError) as refusal:
+        migrate([Unsigned("a", 1)], ledger, report=report, allow_unsigned_migration=True)
+    assert str(refusal.value) == message
+    with pytest.raises(ConfigurationError) as refusal:
+        begun_by(report)
+    assert str(refusal.value) == message
+    assert report.read_bytes() == content
+    assert ledger.threads() == []
+
+
+@pytest.mark.parametrize("size", [0, 1, 20, 40, 90])
+def test_a_report_whose_first_line_a_crash_cut_short_is_still_one(report: Path, size: int) -> None:
+    migrate([Unsigned("a", 1)], new_ledger(), report=report, allow_unsigned_migration=True)
+    report.write_bytes(report.read_bytes()[:size])
+    ledger = new_ledger()
+    for sealed in (1, 0, 0):
+        migrated = migrate([Unsigned("a", 1)], ledger, report=report, allow_unsigned_migration=True)
+        assert migrated == sealed

@@ -433,3 +433,184 @@ def test_random_bytes_and_torn_files_end_as_an_answer_or_as_our_error(marker: Pa
             with suppress(CheckpointError):
                 inspect(data)
     assert not marker.exists()
+
+
+# Arrays of objects by another name: NumPy evaluates the header
+
+
+ODD_HEADERS = {
+    "a word": "{'descr': 'object', 'fortran_order': False, 'shape': (1,), }",
+    "hexadecimal": r"{'descr': '|\x4f', 'fortran_order': False, 'shape': (1,), }",
+    "octal": r"{'descr': '|\117', 'fortran_order': False, 'shape': (1,), }",
+    "a key twice": r"{'descr': '<i8', 'descr': '|\x4f', 'fortran_order': False, 'shape': (1,), }",
+    "an escaped key": r"{'descr': '<i8', 'fortran_order': False, 'shape': (1,), "
+    r"'d\x65scr': '|\x4f'}",
+    "a field": r"{'descr': [('a', '|\x4f')], 'fortran_order': False, 'shape': (1,), }",
+    "another order": r"{'shape': (1,), 'descr': '|\x4f', 'fortran_order': False}",
+}
+
+
+def headed(header: str, rest: bytes, version: bytes = b"\1\0") -> bytes:
+    raw = header.encode() + b"\n"
+    return b"\x93NUMPY" + version + struct.pack("<H", len(raw)) + raw + rest
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("header", ODD_HEADERS.values(), ids=ODD_HEADERS)
+def test_an_array_of_objects_is_one_however_its_header_says_so(
+    marker: Path, header: str, protocol: int
+) -> None:
+    data = headed(header, pickle.dumps(Payload(marker), protocol))
+    for found in (inspect(data), inspect(archive(**{"a.npy": data}))):
+        assert one(found).imports == (MKDIR,)
+        assert not found.plain
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("header", ["a word", "hexadecimal", "octal", "a field"])
+def test_numpy_does_run_what_is_behind_such_a_header(marker: Path, header: str) -> None:
+    np = pytest.importorskip("numpy")
+    data = headed(ODD_HEADERS[header], pickle.dumps(Payload(marker)))
+    with suppress(Exception):
+        np.load(io.BytesIO(data), allow_pickle=True)
+    assert marker.exists()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        headed(ODD_HEADERS["hexadecimal"], b"no pickle"),
+        headed("{'descr': '|T16', 'fortran_order': False, 'shape': (1,), }", b"no pickle"),
+        headed("{'descr': '<i8', 'fortran_order': False, 'shape': (1L,), }", bytes(8)),
+        headed("{'descr': '<i8', 'fortran_order': 0, 'shape': (1,), }", bytes(8)),
+        array("'<i8'", bytes(8)).replace(b"NUMPY\1", b"NUMPY\7"),
+        array("[('a', [('b', '<i8')])]", bytes(8)),
+    ],
+    ids=["escaped", "texts", "Python 2", "another word", "another version", "nested"],
+)
+def test_an_array_with_a_header_that_is_not_known_is_not_plain(data: bytes) -> None:
+    form = "is a NumPy array of a form that is not known here, and may hold objects."
+    assert inspect(data).unseen == (f"It {form}",)
+    assert inspect(archive(**{"a.npy": data})).unseen == (f"a.npy {form}",)
+
+
+def test_an_array_in_an_archive_that_does_not_end_with_its_last_item_is_not_plain() -> None:
+    for rest in (b"", bytes(9)):
+        assert not inspect(archive(**{"a.npy": array("'<f8'", rest)})).plain
+
+
+def test_arrays_as_numpy_writes_them_are_plain() -> None:
+    np = pytest.importorskip("numpy")
+    arrays = [
+        *(np.zeros((), "f4"), np.zeros((2, 3), "c16"), np.zeros(0, "?"), np.zeros((5, 0, 2), "u2")),
+        *(np.array(["a", "bcd"]), np.array([b"xy"]), np.zeros(3, "M8[25s]"), np.zeros(3, "m8")),
+        *(np.zeros(3, "V5"), np.asfortranarray(np.zeros((3, 4))), np.zeros(2, ">i4")),
+        np.zeros(3, [("O", "f8"), ("b c", "i4", (2, 3)), ("é", "U7")]),
+        np.zeros(3, np.dtype([("a", "i1"), ("b", "f8")], align=True)),
+    ]
+    for each in arrays:
+        file = io.BytesIO()
+        np.save(file, each)
+        assert inspect(file.getvalue()) == Inspection(Kind.NPY, len(file.getvalue()), ())
+    file = io.BytesIO()
+    np.savez(file, *arrays)
+    assert inspect(file.getvalue()).plain
+
+
+# Pickles in archives and texts that say little at their beginning
+
+
+LONG = b"S'" + b"A" * 5000 + b"'\n0"
+BEFORE = {
+    "nothing": b"",
+    "a long line": LONG,
+    "a long text": b"X" + struct.pack("<I", 100_000) + b"A" * 100_000 + b"0",
+    "a line that is no number for us": b"I 1\n0",
+    "octal": b"I010\n0",
+    "a number and more": b"F1\0 and more\n0",
+    "a mark that is taken away": b"(0",
+    "a name that is none": b"csys\n1x\n0" + LONG,
+    "another pickle": b"N.",
+}
+
+
+@pytest.mark.parametrize("after", [b".", b".\n", b"\xff", b"0csys\n1 2\n.\n", b""])
+@pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
+@pytest.mark.parametrize("holder", ["a member of an archive", "a text in JSON"])
+def test_a_pickle_that_acts_before_it_breaks_is_told(
+    marker: Path, holder: str, before: bytes, after: bytes
+) -> None:
+    acts = pickle.dumps(Payload(marker), 0)[:-1]
+    found = inspect(HOLDERS[holder](before + acts + after))
+    assert found.pickles
+    assert not found.plain
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
+def test_an_unpickler_does_run_it(marker: Path, before: bytes) -> None:
+    before = before.replace(b"csys\n1x\n", b"csys\npath\n")  # one that is there
+    file = io.BytesIO(before + pickle.dumps(Payload(marker), 0)[:-1] + b"\xff")
+    with suppress(pickle.UnpicklingError):
+        pickle.load(file)
+        pickle.load(file)
+    assert marker.exists()
+
+
+def test_base64_as_addresses_and_letters_write_it(marker: Path) -> None:
+    acts = b"N0" + LONG + pickle.dumps(Payload(marker), 0) + b"\xfb\xff"
+    plain = base64.b64encode(acts).decode()
+    assert "+" in plain or "/" in plain
+    for text in (
+        plain,
+        base64.urlsafe_b64encode(acts).decode(),
+        base64.encodebytes(acts).decode(),
+        plain.rstrip("="),
+    ):
+        assert one(inspect(json.dumps({"note": text}).encode())).imports == (MKDIR,)
+
+
+def test_a_number_that_stands_for_a_name_is_told_if_it_is_called() -> None:
+    assert inspect(archive(state=b"\x82\x07)R\xff")).pickles
+    assert inspect(archive(state=b"\x82\x07\xff")).plain
+
+
+def test_a_member_that_goes_on_for_too_long_is_said() -> None:
+    long = b"N0" * 600
+    data = archive(state=long + b"cos\nsystem\n.", more=b"x")
+    sentences = (
+        "state reads as a pickle for longer than was looked at.",
+        "What follows state in the archive was not looked at.",
+    )
+    assert inspect(data, limits=PickleLimits(opcodes=1000)).unseen == sentences
+    assert inspect(data, limits=PickleLimits(data_bytes=1000)).unseen == sentences
+    assert one(inspect(data)).imports == ("os.system",)
+
+
+def test_tensors_that_begin_like_a_long_text_are_passed_by() -> None:
+    """Many in one archive: each says that it has 100 MB, and has 100 kB."""
+    storages = {f"m__data__{n}": b"X\0\0\0\6" + b"\xff" * 100_000 for n in range(30)}
+    data = model(pickle.dumps({}, 2), **storages)
+    found = inspect(data, limits=PickleLimits(data_bytes=1_000_000))
+    assert [each.where for each in found.pickles] == ["m/data.pkl"]
+    assert found.unseen == ()
+
+
+def test_tensors_that_read_as_a_long_pickle_are_said() -> None:
+    """A header of 0x56 bytes reads as UNICODE, which goes to the end of the line."""
+    header = b'{"a":{"dtype":"U8","shape":[5000],"data_offsets":[0,5000]}}'.ljust(0x56)
+    data = struct.pack("<Q", 0x56) + header + b"\xff" * 5000
+    assert inspect(data).plain
+    found = inspect(data, limits=PickleLimits(data_bytes=1000))
+    assert found.unseen == ("It reads as a pickle, too, for longer than was looked at.",)
+
+
+def test_no_memory_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    for place in ("inspection.scan", "taking.identify", "unzipping.walk"):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"safepoint.pickles.{place}", fails)
+            with pytest.raises(LimitExceeded, match="There is not enough memory"):
+                inspect(archive(a_pkl=b"N."))

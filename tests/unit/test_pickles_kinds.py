@@ -478,3 +478,109 @@ def test_damaged_files_are_told_or_refused(
 def test_arbitrary_bytes_are_told_or_refused(data: bytes) -> None:
     with suppress(ModelMalformed, LimitExceeded):
         assert identify(data) in Kind
+
+
+# Safetensors that unpicklers follow, and those that only look so
+
+
+def padded(length: int, key: bytes, data: bytes = b"") -> bytes:
+    """Return a safetensors file whose header has that length, with a tensor of that name."""
+    header = b'{"' + key + b'":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}'
+    header %= (len(data), len(data))
+    return struct.pack("<Q", length) + header.ljust(length) + data
+
+
+MARKER = "a-folder-that-this-test-looks-for-at-its-end"
+
+
+def text(raw: str) -> bytes:
+    assert 0x22 < len(raw) < 0x5C or len(raw) == 0x21  # a header cannot hold any length
+    return b"U" + bytes([len(raw)]) + raw.encode()
+
+
+# The length of the header reads as PROTO 4, and as BINFLOAT, which takes eight bytes.
+ASKS = (
+    text("multiprocessing.popen_spawn_posix")
+    + text("os.path.os.path.os.path.os.path.os.mkdir")
+    + b"q\xc3\x93"
+)
+POLYGLOT = padded(0x470480, b"a" + ASKS + b"(" + text(MARKER) + b"tR")
+
+
+def test_a_safetensors_file_that_acts_as_a_pickle_before_it_breaks_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelMalformed) as refused:
+        identify(POLYGLOT)
+    assert str(refused.value) == (
+        "The file is two things at once: a safetensors file, and a pickle that asks for something"
+        f" by byte 91. {AGAIN}"
+    )
+    assert not (tmp_path / MARKER).exists()
+    with pytest.raises(pickle.UnpicklingError):
+        pickle.loads(POLYGLOT)
+    assert (tmp_path / MARKER).is_dir()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        padded(0x470480, b"a" + ASKS),
+        padded(0x56, b"a", b"\n0cos\nsystem\n"),
+        padded(0x56, b"a", b"\xff" * 100_000 + b"\n0cos\nsystem\n"),
+        padded(0x14A58, b"a" * (5 + 0x14A - 10) + b"0" + ASKS),
+        padded(0x5628, b"a", b"\n(0I 7\nF1\0 and more\ncos\nsystem\n"),
+    ],
+    ids=["a name", "behind a line", "behind a long line", "behind a text", "behind odd numbers"],
+)
+def test_a_safetensors_file_that_asks_for_a_name_is_refused(data: bytes) -> None:
+    with pytest.raises(ModelMalformed, match="and a pickle that asks for something by byte"):
+        identify(data)
+
+
+@pytest.mark.parametrize("low", range(256))
+@pytest.mark.parametrize("fill", [b"\xff", b"\0", b"N", b"(", b"P", b"2", b"A\n"])
+def test_no_length_of_a_header_makes_a_file_of_tensors_a_pickle(low: int, fill: bytes) -> None:
+    """Found by saving: a length that ends with 0x50 reads as PERSID, which goes to a newline."""
+    data = padded(0x100 + low, b"model.layers.22.weight", fill * 3000)
+    limits = PickleLimits(data_bytes=1000, opcodes=100)
+    assert identify(data, limits=limits) is Kind.SAFETENSORS
+    assert identify(data) is Kind.SAFETENSORS
+
+
+@pytest.mark.parametrize("low", [0x50, 0x58, 0x28, 0x80, 0x88])
+def test_of_large_tensors_little_is_read_whatever_the_length_of_the_header(low: int) -> None:
+    file = Counting(padded(0x100 + low, b"weight", b"\xff" * 8_000_000))
+    assert identify(file) is Kind.SAFETENSORS
+    assert file.total < 2_500_000
+
+
+def test_a_full_stop_in_a_name_is_no_end_of_a_pickle() -> None:
+    """BINUNICODE, DUP, STOP: a length and the name of a layer may happen to read so."""
+    at = 5 + 0x101
+    header = b'{"__metadata__":{"k":"' + b"x" * (at - 8 - 22) + b'2."}}'
+    data = struct.pack("<Q", 0x158) + header.ljust(0x158)
+    assert data[at : at + 2] == b"2."
+    assert identify(data) is Kind.SAFETENSORS
+
+
+def test_a_mark_that_is_taken_away_is_one_of_a_pickle() -> None:
+    assert pickle.loads(b"(0I1\n.") == 1
+    assert identify(b"(0I1\n.") is Kind.PICKLE
+
+
+def test_no_memory_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("safepoint.pickles.kinds.pickles_in", fails)
+    file = io.BytesIO(b"anything")
+    file.read(3)
+    with pytest.raises(LimitExceeded) as refused:
+        identify(file)
+    assert str(refused.value) == (
+        "There is not enough memory to look at the file. Nothing was run. Look at it on a larger"
+        " machine, or keep it out."
+    )
+    assert file.tell() == 0

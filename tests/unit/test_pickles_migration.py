@@ -35,6 +35,7 @@ from safepoint import (
     SigningKey,
     StorageUnavailable,
 )
+from safepoint.errors import shell
 from safepoint.migrate import migrate
 from safepoint.migrate.lineage import Link, chains
 from safepoint.pickles.limits import PickleLimits
@@ -831,3 +832,40 @@ def test_an_outcome_is_plain(old: Path, report: Path) -> None:
     assert moved(old, report) == Summary(
         (Outcome("a.pkl", "sealed", "a", 1, "", f"sha256:{digest}"),)
     )
+
+
+# The report is none of the originals
+
+
+@pytest.mark.parametrize("name", ["a.pkl", "report.jsonl", "deeper/report.jsonl", "../link/r"])
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_report_in_the_folder_is_refused(
+    old: Path, tmp_path: Path, name: str, dry_run: bool
+) -> None:
+    (old / "a.pkl").write_bytes(pickle.dumps(1))
+    (tmp_path / "link").symlink_to(old)
+    ledger, path = new_ledger(), old / name
+    with pytest.raises(ConfigurationError) as refusal:
+        migrate_pickles(old, ledger, report=path, dry_run=dry_run, allow_unsigned_migration=True)
+    assert str(refusal.value) == (
+        f"The report {shell(str(path))} would be in the folder that is migrated. Nothing was"
+        " sealed. Name a file elsewhere: the originals stay as they are."
+    )
+    assert [each.name for each in old.iterdir()] == ["a.pkl"]
+    assert (old / "a.pkl").read_bytes() == pickle.dumps(1)
+    assert ledger.threads() == []
+
+
+def test_a_report_that_is_an_original_under_another_name_is_refused(
+    old: Path, report: Path
+) -> None:
+    original = old / "a.pkl"
+    original.write_bytes(pickle.dumps(1))
+    report.hardlink_to(original)
+    with pytest.raises(ConfigurationError) as refusal:
+        moved(old, report)
+    assert str(refusal.value) == (
+        f"{shell(str(report))} exists, and is no report of a migration. Nothing was written to it."
+        " Name a new file as the report, or that of an earlier run."
+    )
+    assert original.read_bytes() == pickle.dumps(1)

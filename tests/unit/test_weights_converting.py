@@ -343,7 +343,7 @@ def test_a_schema_that_does_not_fit(
 ) -> None:
     old = saved(tmp_path / "old.pt")
     handed(tmp_path, child, save(state_dict()), pack(state_dict()).rest)
-    message = "The tensor 'gamma' is missing. Load the file that belongs to this model."
+    message = f"{old}: The tensor 'gamma' is missing. Load the file that belongs to this model."
     with refused(ModelMismatch, message):
         convert(old, new, key=KEY, schema=Schema({"gamma": TensorSpec("float32", (1,))}))
     assert not new.exists()

@@ -231,10 +231,10 @@ def test_a_child_that_waits(
     path: Path, child: Child, monkeypatch: pytest.MonkeyPatch, lines: str
 ) -> None:
     """It computes nothing, so no limit inside would end it. It is ended from here."""
-    monkeypatch.setattr(isolated, "_PATIENCE", 0.3)
+    monkeypatch.setattr(isolated, "_PATIENCE", -1.7)  # that, and two seconds for each of the limit
     child(lines + "signal.pause()")
-    with refused(LimitExceeded, busy(path, 0)):
-        load_checkpoint(path, isolated=True, limits=ModelLimits(cpu_seconds=0))
+    with refused(LimitExceeded, busy(path, 1)):
+        load_checkpoint(path, isolated=True, limits=ModelLimits(cpu_seconds=1))
 
 
 def test_an_answer_without_end(path: Path, child: Child) -> None:
@@ -357,9 +357,9 @@ NOT_OURS = "Nothing was loaded. Load what save_checkpoint wrote, with its own fi
 @pytest.mark.parametrize(
     ("tensors", "rest", "what"),
     [
-        (b"", b"{}", "The safetensors file is empty."),
+        (b"", b"{}", "model.pt is empty."),
         (b"\xff" * 100, b"{}", "The header of the safetensors file takes"),
-        (save(state_dict())[:-1], pack(state_dict()).rest, "The safetensors file ends before"),
+        (save(state_dict())[:-1], pack(state_dict()).rest, "model.pt ends before"),
         (save(state_dict()), b"", "not JSON"),
         (save(state_dict()), b"\x80\x04N.", "not "),
         (save({"other": torch.ones(1)}), pack(state_dict()).rest, "which is not in the file"),
@@ -392,8 +392,8 @@ def test_the_schema_is_held_against_what_came_back(
     handed(save(state_dict()), pack(state_dict()).rest)
     schema = Schema({"weight": TensorSpec("float32", (2, 4))}, extra=True)
     message = (
-        "The tensor 'weight' is float32 (2, 3), and the schema says float32 (2, 4). Load the file"
-        " that belongs to this model."
+        f"{path}: The tensor 'weight' is float32 (2, 3), and the schema says float32 (2, 4). Load"
+        " the file that belongs to this model."
     )
     with refused(ModelMismatch, message):
         load_checkpoint(path, isolated=True, schema=schema)
@@ -425,7 +425,9 @@ def test_what_the_child_gets(
     told["environment"].pop("LC_CTYPE", None)
     assert told["environment"] == {"OMP_NUM_THREADS": "1", "PATH": os.defpath}
     assert (told["folder"], told["isolated"], told["leads"]) == ("/", 1, True)
-    assert told["path"] == [entry for entry in sys.path if Path(entry).is_absolute()]
+    # It runs in another folder, so each entry is where it is from here.
+    assert told["path"][:2] == [str(Path.cwd()), str(Path.cwd() / "relative")]
+    assert told["path"] == [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100
     assert (told["input"], told["errors"]) == ("/dev/null", "/dev/null")
     others = set(told["open"]) - {0, 1, 2, *told["given"]}
     assert len(others) <= 1  # the listing itself

@@ -165,7 +165,9 @@ def test_it_never_falls_back(
         (RecursionError("secret"), ModelMalformed, "could not load"),
         (pickle.UnpicklingError("secret"), ModelMalformed, "could not load"),
         (OSError(5, "secret"), ModelError, "could not load"),
-        (ImportError("secret"), ModelError, "could not load"),
+        (ImportError("secret"), ModelError, "needs a class or a function that is not here"),
+        (AttributeError("secret"), ModelError, "needs a class or a function that is not here"),
+        (OSError(12, "secret"), LimitExceeded, "does not fit into the memory"),
         (MemoryError(), LimitExceeded, "does not fit into the memory"),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9"),
@@ -338,7 +340,7 @@ def test_a_schema_that_does_not_fit(
         save_file(state_dict(), path)
     else:
         saved(path, legacy=form == "legacy")
-    with refused(ModelMismatch, message):
+    with refused(ModelMismatch, f"{path}: {message}"):
         load_checkpoint(path, schema=Schema(specs), keys=KEYS if form == "sealed" else None)
 
 

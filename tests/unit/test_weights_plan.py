@@ -295,6 +295,10 @@ def attributed(one: Any) -> Any:
     return one
 
 
+NO_PLAIN_VALUE = (
+    "The file has a tensor, or something else that is no plain value, in a set or as a key. Save it"
+    " in a list, or under a key of its own. Nothing was loaded."
+)
 STRICTER: dict[str, tuple[Callable[[], bytes], type[CheckpointError], str]] = {
     "sparse: indices are not checked, and crash later": (
         lambda: saved(torch.eye(2).to_sparse()),
@@ -410,7 +414,18 @@ STRICTER: dict[str, tuple[Callable[[], bytes], type[CheckpointError], str]] = {
     "a tensor as key: it has no name": (
         lambda: saved({torch.ones(1): 1}),
         ModelMalformed,
-        f"The file has a key that is no plain value. {AGAIN}",
+        NO_PLAIN_VALUE,
+    ),
+    "a tensor in a set": (lambda: saved({"a": {torch.ones(1), 2}}), ModelMalformed, NO_PLAIN_VALUE),
+    "a tensor in a tuple in a set": (
+        lambda: saved([{(1, ("b", torch.ones(1)))}]),
+        ModelMalformed,
+        NO_PLAIN_VALUE,
+    ),
+    "a tensor in a tuple that is a key": (
+        lambda: saved({(1, (torch.ones(1),)): 2}),
+        ModelMalformed,
+        NO_PLAIN_VALUE,
     ),
     "deeper than 64 levels": (
         lambda: saved(_deep(70)),

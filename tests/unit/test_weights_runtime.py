@@ -229,6 +229,18 @@ def test_within_a_context(tmp_path: Path, safe_globals: None) -> None:
     load_checkpoint(path)
 
 
+def test_tensors_without_their_data(tmp_path: Path) -> None:
+    """PyTorch would make tensors of the right shape, of whatever was in the memory before."""
+    path = saved(tmp_path / "model.pt")
+    message = (
+        "torch.serialization.skip_data is on, so tensors would hold whatever is in memory. Nothing"
+        " was loaded. Load outside of it."
+    )
+    with torch.serialization.skip_data(), refused(UnsafeRuntime, message):
+        load_checkpoint(path)
+    load_checkpoint(path)
+
+
 @pytest.mark.parametrize("module", ["torch.distributed.tensor", "torch.nested", "torch._dynamo"])
 def test_what_pytorch_adds_itself(module: str) -> None:
     """These modules put classes on the list when they are imported. That is no alarm."""

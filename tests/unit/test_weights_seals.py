@@ -73,7 +73,7 @@ def test_it_is_text_beside_the_file(model: Path) -> None:
     """Three lines that a person can read. The last one names the digest of the whole file."""
     first, second, third = seal_of(model).read_text().splitlines()
     assert first.startswith(f"safepoint/1 {KEY.id} ")
-    assert '"store":"weights","thread":"run-7"' in second
+    assert '"store":"safepoint-models","thread":"run-7"' in second
     content = model.read_bytes()
     assert third.startswith(f'{{"bytes":{len(content)},"digest":"{digest(content)}","rest":{{')
     assert '"epoch":7' in third
@@ -279,6 +279,26 @@ def test_a_seal_and_no_keys(model: Path, safe: bool) -> None:
         load_checkpoint(model, safe=safe)
 
 
+def test_a_seal_where_a_link_leads_and_no_keys(tmp_path: Path, model: Path) -> None:
+    """Through a link it is the same model. Its seal is not left out because it is elsewhere."""
+    folder, link = tmp_path / "links", tmp_path / "links" / "model.safetensors"
+    folder.mkdir()
+    link.symlink_to(model)
+    (tmp_path / "folder").symlink_to(tmp_path, target_is_directory=True)
+    for path, seal_path in (
+        (link, f"{model}.seal"),
+        (tmp_path / "folder" / model.name, f"{tmp_path}/folder/{model.name}.seal"),
+    ):
+        message = (
+            f"{path} has a seal, and no keys were given to verify it. Pass keys=Keyring(…). To do"
+            f" without, move {seal_path} away."
+        )
+        with refused(ConfigurationError, message):
+            load_checkpoint(path)
+    seal_of(model).unlink()
+    assert load_checkpoint(link).keys() == state_dict().keys()
+
+
 @pytest.mark.parametrize("keys", [KEY, "key", [KEY]], ids=lambda keys: type(keys).__name__)
 def test_keys_that_are_none(model: Path, keys: object) -> None:
     message = (
@@ -290,11 +310,14 @@ def test_keys_that_are_none(model: Path, keys: object) -> None:
         load_checkpoint(model, keys=keys)  # type: ignore[arg-type]
 
 
-def test_a_record_of_a_ledger(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["models", "weights"])
+def test_a_record_of_a_ledger(model: Path, tmp_path: Path, store: str) -> None:
     """The same key, thread and sequence. It says what a seal says, and is of another store."""
     state = {"bytes": model.stat().st_size, "digest": digest(model.read_bytes()), "rest": None}
     storage = FileCheckpointStorage(tmp_path / "store")
-    Ledger(storage, store="models", keys=KEYS).save("run-7", state)
+    with pytest.raises(InvalidId, match="is kept for this package"):
+        Ledger(storage, store=STORE, keys=KEYS)
+    Ledger(storage, store=store, keys=KEYS).save("run-7", state)
     seal_of(model).write_bytes(storage.read("run-7", 1))
     message = (
         f"The seal of {model} is a genuine record, and not one of a model. Nothing was loaded."

@@ -76,8 +76,8 @@ def not_data(path: Path, name: str = "posix.mkdir") -> str:
     """Return what is said of a file that wants that name."""
     return (
         f"{path} wants {name}, which is not data. Nothing of it was run. Do not load it. If you"
-        " made it, save the state_dict and plain values instead. Or convert it once: python -m"
-        f" safepoint.weights convert {path} NEW.safetensors --key KEY --trusted"
+        " made it, save the state_dict and plain values instead. Or convert it, if you made it"
+        " yourself and nobody can have changed it: python -m safepoint.weights convert --trusted"
     )
 
 

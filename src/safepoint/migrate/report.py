@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import os
 import stat
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from safepoint.errors import ConfigurationError, StorageUnavailable, shell
 from safepoint.migrate.reading import PLAIN
+
+_KEYS: Final = {"outcome", "source", "source_digest", "store", "thread", "sequence"}
+_OPENINGS: Final = (b'{"outcome": "begun", "source": "', b'{"store": "')
+_LINE: Final = 1024 * 1024
 
 
 class Report:
     """Lines of JSON, added to a file that only its owner can read.
 
     Raises:
-        ConfigurationError: the path is no path.
+        ConfigurationError: the path is no path, or there is a file of another kind.
         StorageUnavailable: the file cannot be written.
     """
 
@@ -24,11 +28,18 @@ class Report:
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | PLAIN
             self._descriptor = os.open(self._path, flags, 0o600)
-            self._begun, whole = _earlier(self._descriptor)
-            if not whole:  # a crash cut its last line short
-                os.write(self._descriptor, b"\n")
         except (OSError, ValueError) as error:
             raise self._refusal(error) from error
+        try:
+            self._begun, whole = _earlier(self._descriptor, self._path)
+            if not whole:  # a crash cut its last line short
+                os.write(self._descriptor, b"\n")
+        except OSError as error:
+            os.close(self._descriptor)
+            raise self._refusal(error) from error
+        except BaseException:
+            os.close(self._descriptor)
+            raise
 
     def has_begun(self, store: str, thread: str) -> bool:
         """Tell whether an earlier run that wrote this report began the thread."""
@@ -80,7 +91,7 @@ def begun_by(path: str | os.PathLike[str]) -> set[tuple[str, str]]:
     Nothing is written: there may be no such file yet.
 
     Raises:
-        ConfigurationError: the path is no path.
+        ConfigurationError: the path is no path, or there is a file of another kind.
         StorageUnavailable: there is one, and it cannot be read.
     """
     name = _path(path)
@@ -91,7 +102,7 @@ def begun_by(path: str | os.PathLike[str]) -> set[tuple[str, str]]:
     except (OSError, ValueError) as error:
         raise _refusal(name, error, "read") from error
     try:
-        return _earlier(descriptor)[0]
+        return _earlier(descriptor, name)[0]
     except OSError as error:
         raise _refusal(name, error, "read") from error
     finally:
@@ -116,14 +127,31 @@ def _refusal(path: str, error: OSError | ValueError, doing: str) -> StorageUnava
     )
 
 
-def _earlier(descriptor: int) -> tuple[set[tuple[str, str]], bool]:
+def _earlier(descriptor: int, path: str) -> tuple[set[tuple[str, str]], bool]:
     """Return which threads earlier runs began, and whether their last line is whole."""
     begun, line = set(), b"\n"
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         with os.fdopen(os.dup(descriptor), "rb") as lines:
+            _check_ours(lines.readline(_LINE), path)
+            lines.seek(0)
             for line in lines:
                 begun.add(_begun(line))
     return {key for key in begun if key is not None}, line.endswith(b"\n")
+
+
+def _check_ours(first: bytes, path: str) -> None:
+    """Refuse to add to a file that no migration wrote: it may be one of the originals."""
+    try:
+        entry = json.loads(first or "null")
+        is_ours = not first or (isinstance(entry, dict) and entry.keys() >= _KEYS)
+    except (ValueError, RecursionError):  # a crash may have cut the first line short
+        begin = first.rstrip(b"\n")
+        is_ours = any(begin.startswith(o) or o.startswith(begin or b"?") for o in _OPENINGS)
+    if not is_ours:
+        raise ConfigurationError(
+            f"{shell(path)} exists, and is no report of a migration.",
+            "Nothing was written to it. Name a new file as the report, or that of an earlier run.",
+        )
 
 
 def _begun(line: bytes) -> tuple[str, str] | None:

@@ -67,7 +67,8 @@ def migrate(
         How many were sealed.
 
     Raises:
-        ConfigurationError: you did not say that you vouch for them, or one is not `Unsigned`.
+        ConfigurationError: you did not say that you vouch for them, one is not `Unsigned`, or the
+            report is a file of another kind.
         Conflict: a thread exists, and not because of this migration.
         StorageUnavailable: the report cannot be written. What it does not name is not sealed.
         CheckpointError: a state cannot be sealed. Those before it are.

@@ -9,7 +9,7 @@ from typing import BinaryIO
 from safepoint.errors import CheckpointError
 from safepoint.pickles.framework import FRAMEWORK
 from safepoint.pickles.kinds import Kind
-from safepoint.pickles.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
+from safepoint.pickles.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, out_of_memory
 from safepoint.pickles.reading import read_pickle
 from safepoint.pickles.scanning import scan
 from safepoint.pickles.taking import opened, take_from
@@ -93,6 +93,14 @@ def inspect(
         PickleRefused: it is two things at once, or a damaged archive.
         LimitExceeded: there is more of it than the limits.
     """
+    try:
+        return _inspect(source, limits)
+    except MemoryError:
+        problem = out_of_memory()
+    raise problem
+
+
+def _inspect(source: str | os.PathLike[str] | bytes, limits: PickleLimits) -> Inspection:
     with opened(source) as file:
         taken = take_from(file, limits)
         model = _model_refusal(file, taken.kind)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
-from safepoint.errors import CheckpointError, ConfigurationError
+from safepoint.errors import CheckpointError, ConfigurationError, shell
 from safepoint.ledger import Ledger
 from safepoint.migrate import Unsigned
 from safepoint.migrate.report import Report, begun_by
@@ -168,7 +169,7 @@ def migrate_pickles(
 
     Raises:
         ConfigurationError: you did not say that you vouch for them, or an argument is of the wrong
-            kind.
+            kind, or the report is in the folder or is a file of another kind.
         StorageUnavailable: the folder cannot be read, or the report cannot be written. What the
             report does not name is not sealed.
         CheckpointError: the ledger refuses. What was sealed before is in the report.
@@ -182,6 +183,7 @@ def migrate_pickles(
     reader = PickledFolder(
         folder, types=types, thread=thread, limits=limits, allow_missing_past=allow_missing_past
     )
+    _check_elsewhere(report, folder)
     tell = progress or (lambda _, __: None)
     if dry_run:
         seal = Outlook(ledger, begun_by(report)).seal
@@ -198,3 +200,20 @@ def migrate_pickles(
 
 def _summary(outcomes: Iterable[Outcome], *, dry_run: bool) -> Summary:
     return Summary(tuple(sorted(outcomes, key=lambda each: each.source)), dry_run)
+
+
+def _check_elsewhere(report: object, folder: str | os.PathLike[str]) -> None:
+    """Refuse a report among the files that it is about."""
+    if not isinstance(report, (str, os.PathLike)):
+        return  # whoever opens it says so
+    try:
+        named, linked = Path(report).parent.resolve(), Path(report).resolve()
+        places = [named, *named.parents, *linked.parents]
+        is_inside = any(place.exists() and place.samefile(folder) for place in places)
+    except (OSError, ValueError, RuntimeError):
+        return  # whoever opens them says so
+    if is_inside:
+        raise ConfigurationError(
+            f"The report {shell(os.fspath(report))} would be in the folder that is migrated.",
+            "Nothing was sealed. Name a file elsewhere: the originals stay as they are.",
+        )

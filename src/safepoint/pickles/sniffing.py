@@ -13,9 +13,14 @@ HEAD: Final = 4096
 """How much of something large is looked at to tell what it is."""
 
 
+def is_marked(data: bytes) -> bool:
+    """Tell whether this begins with the first sign of a pickle since protocol 2."""
+    return data[:1] == b"\x80" and b"" < data[1:2] <= b"\x05"
+
+
 def begins(data: bytes, limits: PickleLimits) -> bool:
     """Tell whether this begins like a pickle: by its first bytes, or by what it would import."""
-    return (data[:1] == b"\x80" and b"" < data[1:2] <= b"\x05") or asks_for_names(data, limits)
+    return is_marked(data) or asks_for_names(data, limits)
 
 
 def asks_for_names(data: bytes, limits: PickleLimits) -> bool:

@@ -14,7 +14,7 @@ from safepoint.pickles._arrays import MAGIC, MOST, header_end, header_of, plain_
 from safepoint.pickles.kinds import Kind
 from safepoint.pickles.limits import PickleLimits
 from safepoint.pickles.opcodes import too_large
-from safepoint.pickles.sniffing import HEAD, begins, is_whole
+from safepoint.pickles.sniffing import HEAD, begins, is_marked, is_whole
 from safepoint.pickles.walking import walk
 
 LOOK: Final = "Nothing was run. Ask who wrote it, and do not load it."
@@ -81,7 +81,11 @@ def _walk(file: BinaryIO, taken: Taken, limits: PickleLimits) -> None:
             raise _too_many()
         capped.most = limits.data_bytes + _DIRECTORY
         budget = limits.data_bytes
-        for member in members:
+        for number, member in enumerate(members):
+            if not budget:
+                name = shell(members[number - 1].filename)
+                taken.unseen.append(f"What follows {name} in the archive was not looked at.")
+                break
             budget -= _member(archive, member, taken, limits, budget)
             if budget < 0:
                 raise LimitExceeded(
@@ -115,12 +119,13 @@ def _member(
             return 0
         walked = walk(opened, limits, size=member.file_size, most=left, several=True)
     # The bytes of a tensor are any bytes: their first two say nothing.
-    is_marked = not is_storage and begins(head, limits)
-    sure = walked.asks or is_marked or member.filename.endswith((".pkl", ".pickle"))
+    named = member.filename.endswith((".pkl", ".pickle"))
+    sure = walked.asks or named or (is_marked(head) and not is_storage)
     if walked.over and not sure:
         taken.unseen.append(f"{name} reads as a pickle for longer than was looked at.")
-    if not (sure or walked.cut):
-        return walked.end
+    if not (sure or (walked.cut and walked.stopped)):
+        # So that many members together are not looked at for longer than one.
+        return min(left, max(walked.reached, walked.opcodes * limits.data_bytes // limits.opcodes))
     with archive.open(member) as opened:
         data = opened.read(limits.data_bytes + 1)
     if sure and len(data) > limits.data_bytes:

@@ -10,7 +10,7 @@ from typing import Any
 
 from safepoint.keys import Keyring, SigningKey
 from safepoint.pickles.kinds import Kind
-from safepoint.weights.files import ModelFile, open_model
+from safepoint.weights.files import ModelFile, about, open_model
 from safepoint.weights.isolated import load_apart
 from safepoint.weights.limits import DEFAULT_MODEL_LIMITS, ModelLimits
 from safepoint.weights.loading import (
@@ -113,7 +113,8 @@ def convert(
             text = check_rest(rest.read(REST_BYTES + 1))
             state = unpack(tensors, text)  # what is sealed can be loaded
             if schema is not None:
-                schema.check(dict(named_tensors(state)))
+                with about(model.shown):
+                    schema.check(dict(named_tensors(state)))
             done = finish(place, model_name, text, key, app, limits)
             if progress is not None:
                 progress(model.size, model.size)

@@ -12,7 +12,7 @@ from safepoint.errors import ConfigurationError, shell
 from safepoint.keys import Keyring
 from safepoint.pickles.kinds import Kind
 from safepoint.weights import _packages
-from safepoint.weights.files import ModelFile, open_model
+from safepoint.weights.files import ModelFile, about, open_model
 from safepoint.weights.isolated import load_apart
 from safepoint.weights.limits import DEFAULT_MODEL_LIMITS, ModelLimits
 from safepoint.weights.packing import unpack
@@ -24,8 +24,8 @@ from safepoint.weights.seals import (
     Sealed,
     check_digest,
     check_rest,
-    has_seal,
     read_seal,
+    seal_beside,
 )
 from safepoint.weights.tensorfile import open_tensors
 
@@ -102,11 +102,12 @@ def load_checkpoint(
             state = restricted(model, schema if rest is None else None, limits)
         else:
             state = unrestricted(model, limits)
-        if rest is not None:
-            state = unpack(state, rest)
-        if schema is not None and (isolated or rest is not None):
-            # Not by the names in the file: a tensor in two places is there once.
-            schema.check(dict(named_tensors(state)))
+        with about(model.shown):
+            if rest is not None:
+                state = unpack(state, rest)
+            if schema is not None and (isolated or rest is not None):
+                # Not by the names in the file: a tensor in two places is there once.
+                schema.check(dict(named_tensors(state)))
         return state
 
 
@@ -153,10 +154,11 @@ def verified(model: ModelFile, keys: Keyring | None, name: str | None) -> Sealed
         SealError: it is not genuine, or of another file.
     """
     if keys is None:
-        if has_seal(model.path):
+        seal = seal_beside(model.path)
+        if seal is not None:
             raise ConfigurationError(
                 f"{model.shown} has a seal, and no keys were given to verify it.",
-                f"Pass keys=Keyring(…). To do without, move {shell(model.path + '.seal')} away.",
+                f"Pass keys=Keyring(…). To do without, move {shell(seal)} away.",
             )
         return None
     sealed = read_seal(model.path, keys, name)
@@ -180,6 +182,7 @@ def _apart(model: ModelFile, safe: bool, limits: ModelLimits) -> Any:
     with tempfile.TemporaryFile() as tensors, tempfile.TemporaryFile() as rest:
         load_apart(model, tensors, rest, limits=limits, safe=safe)
         rest.seek(0)
-        # Copied: whatever the child has started may still hold the file.
-        found = open_tensors(tensors, limits, private=False)
-        return unpack(found, check_rest(rest.read(REST_BYTES + 1)))
+        with about(model.shown):
+            # Copied: whatever the child has started may still hold the file.
+            found = open_tensors(tensors, limits, private=False)
+            return unpack(found, check_rest(rest.read(REST_BYTES + 1)))

@@ -10,7 +10,7 @@ from typing import Final
 from safepoint.errors import LimitExceeded
 
 LONGEST: Final = 4096
-_TOO_LONG: Final = "\0"
+_TOO_LONG: Final = "/" * (LONGEST + 1)  # longer than any way that is kept
 
 
 def joined(path: str, step: str) -> str:

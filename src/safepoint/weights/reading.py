@@ -157,7 +157,7 @@ def in_memory(path: str | os.PathLike[str]) -> Iterator[None]:
             raise
     else:
         return
-    raise no_memory(shell(os.fspath(path)))
+    raise no_memory(shell(os.fspath(path))) from None
 
 
 def no_memory(shown: str) -> LimitExceeded:

@@ -178,7 +178,13 @@ def _elsewhere(path: str, record: bytes) -> WrongPlace:
 
 def has_seal(path: str) -> bool:
     """Tell whether there is anything where the seal of a model file would be, links followed."""
-    return any(os.path.lexists(each + ENDING) for each in (path, os.path.realpath(path)))
+    return seal_beside(path) is not None
+
+
+def seal_beside(path: str) -> str | None:
+    """Return where the seal of a model file is, links followed, or None if there is nothing."""
+    places = (each + ENDING for each in (path, os.path.realpath(path)))
+    return next(filter(os.path.lexists, places), None)
 
 
 def check_digest(path: str, sealed: Sealed, size: int, digest: Callable[[], str]) -> None:
