@@ -30,4 +30,4 @@ try:
     load("other.pt")
 except CheckpointError as refusal:
     print(refusal.what)
-    #> The tensor 'weight' is float32 (5, 3), and the schema says float32 (2, 3).
+    #> other.pt: The tensor 'weight' is float32 (5, 3), and the schema says float32 (2, 3).

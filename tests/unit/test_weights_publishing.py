@@ -146,8 +146,8 @@ def test_the_order_of_the_calls(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         logged(name)
     with slot(str(path)) as place:
         place.publish(b"seal")
-    model, seal, name = ["fsync"], ["write", "fsync", "link", "fsync", "unlink"], ["link", "fsync"]
-    assert log == [*model, *seal, *name, "unlink"]
+    model, seal, named = ["fsync"], ["write", "fsync", "link", "fsync", "unlink"], ["link", "fsync"]
+    assert log == [*model, *seal, *named, "unlink"]
 
 
 def test_what_a_crash_left_is_removed(path: Path) -> None:

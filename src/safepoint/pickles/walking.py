@@ -190,6 +190,5 @@ def _calls(name: str, taken: list[object]) -> bool:
     """Tell whether it calls what was asked for by an odd name, by a number or by an id."""
     if not taken or taken[0] is not _WANTED:
         return False
-    return name in ("OBJ", "BUILD", "NEWOBJ_EX") or (
-        name in ("REDUCE", "NEWOBJ") and taken[1] is _TUPLE
-    )
+    # BUILD only gives it data, and the bytes of tensors read so now and then.
+    return name in ("OBJ", "NEWOBJ_EX") or (name in ("REDUCE", "NEWOBJ") and taken[1] is _TUPLE)

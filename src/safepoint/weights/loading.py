@@ -182,7 +182,7 @@ def _apart(model: ModelFile, safe: bool, limits: ModelLimits) -> Any:
     with tempfile.TemporaryFile() as tensors, tempfile.TemporaryFile() as rest:
         load_apart(model, tensors, rest, limits=limits, safe=safe)
         rest.seek(0)
-        with about(model.shown):
+        with about(f"What the isolated process made of {model.shown}"):
             # Copied: whatever the child has started may still hold the file.
             found = open_tensors(tensors, limits, private=False)
             return unpack(found, check_rest(rest.read(REST_BYTES + 1)))
