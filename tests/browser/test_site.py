@@ -16,7 +16,7 @@ from tests.harness.optional import need
 
 need("playwright", "the browser tests need playwright; make test installs it")
 
-from playwright.sync_api import Browser, BrowserContext, Page, expect  # noqa: E402
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 PAGES: Final = written_pages()
 WIDTHS: Final = (1440, 390)

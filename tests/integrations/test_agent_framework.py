@@ -16,7 +16,7 @@ from tests.harness.optional import need
 
 need("agent_framework", "needs safepoint[agent-framework]")
 
-import agent_framework  # noqa: E402
+import agent_framework
 
 
 @dataclass

@@ -20,7 +20,7 @@ from tests.harness.optional import need
 
 need("torch", "PyTorch is not installed: pip install 'safepoint[torch]'")
 
-import torch  # noqa: E402  it is there
+import torch
 
 Lines = Callable[[Path], list[str]]
 CONVERT = "Convert it once: python -m safepoint.weights convert FILE NEW --key KEY"

@@ -6,6 +6,10 @@ for it: `Child` runs a few lines of Python with the same arguments, descriptors 
 
 from __future__ import annotations
 
+from tests.harness.optional import need
+
+need("torch", "PyTorch is not installed: pip install 'safepoint[torch]'")
+
 import ctypes
 import json
 import os

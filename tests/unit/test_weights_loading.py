@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from tests.harness.optional import need
+
+need("torch", "PyTorch is not installed: pip install 'safepoint[torch]'")
+
 import io
 import pickle
 import warnings

@@ -5,6 +5,10 @@ It passes there, is skipped without PyTorch, and fails for each loader that is u
 
 from __future__ import annotations
 
+from tests.harness.optional import need
+
+need("torch", "PyTorch is not installed: pip install 'safepoint[torch]'")
+
 import os
 import re
 import subprocess
