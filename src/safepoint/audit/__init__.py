@@ -18,7 +18,7 @@ from safepoint.audit.ownership import check_ownership
 from safepoint.audit.pickles import check_pickles
 from safepoint.audit.records import check_records
 from safepoint.audit.resumptions import check_resumptions
-from safepoint.audit.safety_test import check_safety_test
+from safepoint.audit.safety import check_safety_test
 from safepoint.audit.tools import check_tools
 from safepoint.audit.versions import check_versions
 
