@@ -32,7 +32,8 @@ READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) |
 _KIND_AND_OTHERS = 0o170000 | stat.S_IWGRP | stat.S_IWOTH
 
 _PAUSE = 0.001
-_FULL = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+FULL = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+"""What the system says where there is no room."""
 
 
 def require_posix() -> None:
@@ -177,7 +178,7 @@ def create_root(path: str) -> None:
             raise
 
 
-def write_all(fd: int, record: bytes) -> None:
+def write_all(fd: int, record: bytes | memoryview) -> None:
     """Write every byte: one `write` may take a part of them, as it does on a disk that fills up."""
     rest = memoryview(record)
     while rest:
@@ -247,7 +248,7 @@ def translate(error: OSError, doing: str, path: str) -> StorageError:
     shown = shell(path)
     code = errno.errorcode.get(error.errno or 0, "unknown")
     lost = ", so nothing was saved" if doing == "save to" else ""
-    if error.errno in _FULL:
+    if error.errno in FULL:
         return StorageFull(
             f"There is no room left for {shown} ({code}){lost}.",
             "Free some space, or raise the quota or the file size limit, and try again.",

@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 
 from safepoint.errors import CheckpointError, LimitExceeded, ModelError, StorageFull, shell
 from safepoint.pickles.kinds import Kind
+from safepoint.storage._posix import FULL
 from safepoint.weights import _packages
 from safepoint.weights.files import ModelFile
 from safepoint.weights.isolated import DONE
@@ -20,7 +21,6 @@ from safepoint.weights.tensorfile import open_tensors
 from safepoint.weights.writing import write_into
 
 REFUSED: Final = 3
-_FULL: Final = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 
 
 def main(text: str) -> NoReturn:
@@ -39,7 +39,7 @@ def main(text: str) -> NoReturn:
     except Exception as error:
         if wants_memory(error):
             _refuse(pipe, _too_much(shown, limits))
-        if isinstance(error, OSError) and error.errno in _FULL:
+        if isinstance(error, OSError) and error.errno in FULL:
             _refuse(pipe, _no_room(shown, error.errno))
         raise
     os.write(pipe, DONE)

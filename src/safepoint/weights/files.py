@@ -192,12 +192,9 @@ def _unreadable(name: str, error: OSError | ValueError) -> StorageUnavailable:
 
 def _copied(file: BinaryIO, name: str, size: int) -> bytes:
     try:
-        data = file.read(size)
-        while len(data) < size and (more := file.read(size - len(data))):
-            data += more
+        return file.read(size)
     except OSError as error:
         raise _unreadable(name, error) from None
-    return data
 
 
 def unknown(name: str) -> ModelMalformed:
@@ -241,8 +238,8 @@ def _told_apart(file: BinaryIO, name: str, limits: ModelLimits) -> Kind:
     ending = Path(name).suffix.lower()
     if kind is Kind.UNKNOWN:
         _say_what_is_wrong(file, name, limits)
-    if kind is Kind.UNKNOWN and ending == SAFETENSORS:
-        raise unknown(name)
+        if ending == SAFETENSORS:
+            raise unknown(name)
     if (ending == SAFETENSORS) != (kind is Kind.SAFETENSORS) and (
         ending == SAFETENSORS or ending in _TORCH_NAMES
     ):

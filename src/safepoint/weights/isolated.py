@@ -7,15 +7,18 @@ What the child hands back is read like any file of a stranger's.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, BinaryIO, Final
+from typing import IO, Any, BinaryIO, Final
 
 import safepoint.errors
 from safepoint.errors import (
@@ -26,6 +29,7 @@ from safepoint.errors import (
     StorageUnavailable,
     UnsafeModel,
 )
+from safepoint.storage import _posix
 from safepoint.weights.files import ModelFile
 from safepoint.weights.limits import ModelLimits
 
@@ -105,40 +109,22 @@ def load_apart(
         raise _failure(model.shown, code, answer, limits)
 
 
-class _Spooled:
-    """A descriptor of the bytes of a model, also if they are a copy in memory."""
-
-    def __init__(self, model: ModelFile) -> None:
-        self._model = model
-        self._made: int | None = None
-
-    def __enter__(self) -> int:
-        try:
-            return self._model.file.fileno()
-        except OSError:  # a copy in memory, because others can write the file
-            pass
-        memory = getattr(os, "memfd_create", None)
-        self._made = memory("model") if memory else _unnamed()
-        rest = self._model.file.getbuffer()  # type: ignore[attr-defined]
-        with rest:
-            written = 0
-            while written < len(rest):
-                written += os.write(self._made, rest[written : written + (1 << 30)])
-        return self._made
-
-    def __exit__(self, *_: object) -> None:
-        if self._made is not None:
-            os.close(self._made)
+@contextmanager
+def _descriptor_of(model: ModelFile) -> Iterator[int]:
+    """Return a descriptor of the bytes of a model, also if they are a copy in memory."""
+    if not isinstance(model.file, io.BytesIO):
+        yield model.file.fileno()
+        return
+    with _unnamed() as file, model.file.getbuffer() as copy:
+        _posix.write_all(file.fileno(), copy)
+        yield file.fileno()
 
 
-_descriptor_of = _Spooled
-
-
-def _unnamed() -> int:
-    import tempfile
-
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
+def _unnamed() -> IO[bytes]:
+    """Return a file without a name: in memory, where the system has such files."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("model"), "w+b", buffering=0)
+    return tempfile.TemporaryFile(buffering=0)
 
 
 def _run(

@@ -128,7 +128,7 @@ def check_kind(model: ModelFile) -> None:
         refuse = UnsafeModel if model.kind is Kind.TORCH_SCRIPT else ModelMalformed
         raise refuse(
             f"{model.shown} is {model.kind.sentence}, which is not loaded.",
-            f"{_OTHER_WAYS.get(model.kind, 'Check that this is the file.')}",
+            _OTHER_WAYS.get(model.kind, "Check that this is the file."),
         )
 
 
