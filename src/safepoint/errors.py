@@ -28,6 +28,7 @@ CheckpointError
 │   ├── RecordsMissing   gone from the middle of a thread
 │   ├── UnsafeLocation   others could change what is stored there
 │   ├── StorageFull      no room; nothing was saved
+│   ├── StorageRefused   the store's own permissions say no to this credential
 │   └── StorageUnavailable
 ├── WorkflowError
 │   ├── WorkflowMismatch the checkpoint belongs to a different workflow
@@ -183,6 +184,10 @@ class UnsafeLocation(StorageError):
 
 class StorageFull(StorageError):
     """There is no room. Nothing was saved, and what was there is intact."""
+
+
+class StorageRefused(StorageError):
+    """The permissions of the store say no to this credential. Nothing was done."""
 
 
 class StorageUnavailable(StorageError):
