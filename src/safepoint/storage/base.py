@@ -1,9 +1,8 @@
-"""What a storage is: four methods over bytes, three more if it can forget, six if it can lease."""
+"""What a storage is: four methods over bytes, three more if it can forget, four if it can lease."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from typing import Protocol
 
 from safepoint.lease import Lease
@@ -95,18 +94,12 @@ class LeasingStorage(CheckpointStorage, Protocol):
             NotOwner: another worker owns it, and its lease has not expired.
         """
 
-    def acquire_at_time(self, thread: str, owner: str, seconds: float, now: datetime) -> Lease:
-        """Do as `acquire` does, with the time that you give."""
-
     def renew(self, lease: Lease, seconds: float) -> Lease:
         """Let a lease end so many seconds from now. Its token stays.
 
         Raises:
             NotOwner: it was released, or another one took its place.
         """
-
-    def renew_at_time(self, lease: Lease, seconds: float, now: datetime) -> Lease:
-        """Do as `renew` does, with the time that you give."""
 
     def release(self, lease: Lease) -> None:
         """Let a thread be free.
