@@ -105,3 +105,11 @@ def malformed_base(path: str) -> RecordMalformed:
         "It was not written by prune. Put it back from a backup; until then nothing of the thread"
         " is loaded or saved.",
     )
+
+
+def ahead(thread: str, sequence: int, head: int) -> RecordsMissing:
+    """Say that a record does not follow upon the last one."""
+    return RecordsMissing(
+        f"Thread '{thread}' is at checkpoint {head}, so {sequence} does not follow.",
+        "Nothing was saved. Load the latest checkpoint and decide again from there.",
+    )

@@ -1,0 +1,3 @@
+"""What the PostgreSQL storage, anchor and journal share: the schema, and how to ask a server."""
+
+from __future__ import annotations

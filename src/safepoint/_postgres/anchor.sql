@@ -1,0 +1,91 @@
+-- The anchor: how far each thread had come, under a credential that no writer of the store has.
+
+create schema safepoint_anchor authorization {owner};
+grant usage on schema safepoint_anchor to {anchor}, {operator}, {auditor};
+
+set local role {owner};
+
+create table safepoint_anchor.version (
+  number integer primary key
+);
+insert into safepoint_anchor.version values (1);
+
+create table safepoint_anchor.heads (
+  store    text collate "C" not null check (store ~ '^[a-z0-9][a-z0-9_-]{{0,63}}$'),
+  thread   text collate "C" not null check (thread ~ '^[a-z0-9][a-z0-9_-]{{0,63}}$'),
+  sequence bigint not null check (sequence between 1 and 9999999999),
+  digest   text collate "C" not null check (digest ~ '^sha256:[0-9a-f]{{64}}$'),
+  primary key (store, thread)
+) with (fillfactor = 50);
+
+-- What an operator set back, by name, after a loss that they accepted.
+create table safepoint_anchor.rewinds (
+  store    text collate "C" not null,
+  thread   text collate "C" not null,
+  from_sequence bigint,
+  from_digest   text,
+  to_sequence   bigint,
+  to_digest     text,
+  login    name not null,
+  rewound  timestamptz not null
+);
+
+-- A head moves up. Only `rewind`, which runs as the owner of the table, sets one back.
+create function safepoint_anchor.advance() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  if tg_op = 'UPDATE' and (new.store, new.thread) = (old.store, old.thread)
+     and new.sequence > old.sequence then
+    return new;
+  end if;
+  perform from pg_class where oid = tg_relid and pg_get_userbyid(relowner) = current_user;
+  if found and tg_op <> 'TRUNCATE' then
+    return case when tg_op = 'DELETE' then old else new end;
+  end if;
+  raise exception 'a head of the anchor never goes back' using errcode = 'SP007';
+end $$;
+create trigger advance before update or delete on safepoint_anchor.heads
+  for each row execute function safepoint_anchor.advance();
+create trigger advance_all before truncate on safepoint_anchor.heads
+  for each statement execute function safepoint_anchor.advance();
+
+create function safepoint_anchor.keep() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  raise exception '% is append-only: % is refused', tg_table_name, lower(tg_op)
+    using errcode = 'SP006';
+end $$;
+create trigger refuse_change before update or delete on safepoint_anchor.rewinds
+  for each row execute function safepoint_anchor.keep();
+create trigger refuse_truncate before truncate on safepoint_anchor.rewinds
+  for each statement execute function safepoint_anchor.keep();
+
+create function safepoint_anchor.rewind(
+  a_store text, a_thread text, a_sequence bigint, a_digest text
+) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  known safepoint_anchor.heads;
+begin
+  select * into known from safepoint_anchor.heads h
+    where h.store = a_store and h.thread = a_thread for update;
+  insert into safepoint_anchor.rewinds values (a_store, a_thread, known.sequence, known.digest,
+    a_sequence, a_digest, session_user, clock_timestamp());
+  if a_sequence is null then
+    delete from safepoint_anchor.heads h where h.store = a_store and h.thread = a_thread;
+  else
+    insert into safepoint_anchor.heads values (a_store, a_thread, a_sequence, a_digest)
+      on conflict (store, thread) do update
+      set sequence = excluded.sequence, digest = excluded.digest
+      where (heads.sequence, heads.digest) <> (excluded.sequence, excluded.digest);
+  end if;
+end $$;
+
+revoke all on all functions in schema safepoint_anchor from public;
+grant select on safepoint_anchor.version to {anchor}, {operator}, {auditor};
+grant select on safepoint_anchor.heads to {anchor}, {operator}, {auditor};
+grant select on safepoint_anchor.rewinds to {operator}, {auditor};
+grant insert, update (sequence, digest) on safepoint_anchor.heads to {anchor};
+grant execute on function safepoint_anchor.rewind(text, text, bigint, text) to {operator};
+
+reset role;

@@ -1,0 +1,179 @@
+"""Connections: a few open connections to one server, shared by the threads of a process."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import BoundedSemaphore, Lock
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from safepoint._postgres.driver import Address, driver
+from safepoint._postgres.reasons import MIGRATE
+from safepoint._postgres.refusals import comes_back, refusal
+from safepoint.errors import ConfigurationError, StorageUnavailable, quoted
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[tuple[Any, ...]]
+
+_T = TypeVar("_T")
+
+VERSION: Final = 1
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 1.0
+_OPTIONS: Final = (
+    "-c search_path=pg_catalog,pg_temp"
+    " -c default_transaction_isolation=read\\ committed"
+    " -c statement_timeout={0} -c lock_timeout={0} -c idle_in_transaction_session_timeout={0}"
+)
+_forked: Final[list[object]] = []
+
+
+class Connections:
+    """Opens connections when they are needed, keeps them, and replaces those that are lost.
+
+    Every statement runs by itself, as a transaction of its own. If the server goes away, what was
+    asked is asked again on a new connection, until `wait_seconds` are over.
+
+    Args:
+        dsn: a connection string as libpq takes it.
+        version_of: the statement that tells the version of the schema.
+        most: how many connections this process opens at most.
+        wait_seconds: how long to try, if the server is away or busy.
+
+    Raises:
+        MissingPackage: psycopg is not installed.
+        ConfigurationError: an argument is of the wrong kind.
+        StorageError: the server cannot be used. The message says what to run.
+    """
+
+    def __init__(self, dsn: object, version_of: str, *, most: int, wait_seconds: float) -> None:
+        if type(most) is not int or not 1 <= most <= 1000:
+            raise ConfigurationError(
+                f"connections is {quoted(most)}.", "Write a whole number from 1 to 1000."
+            )
+        if type(wait_seconds) not in (int, float) or not 0 < wait_seconds <= 3600:
+            raise ConfigurationError(
+                f"wait_seconds is {quoted(wait_seconds)}.", "Write a number from above 0 to 3600."
+            )
+        self.address = Address(dsn)
+        self._version_of = version_of
+        self._most = most
+        self._wait = float(wait_seconds)
+        self._error: type[Exception] = driver().Error
+        self._where = self.address.known()
+        self._begin()
+        try:
+            self._give_back(self._opened())  # so that what is wrong is said here, and at once
+        except self._error as error:
+            raise refusal(error, self.where()) from error
+
+    def __repr__(self) -> str:
+        return self.where()
+
+    def where(self) -> str:
+        """Say which database this is, and as which login. There is no password in it."""
+        return self._where
+
+    def run(self, act: Callable[[Connection], _T]) -> _T:
+        """Return what `act` makes of a connection. It is called again if the connection is lost.
+
+        So `act` must be something that can be done twice.
+
+        Raises:
+            StorageError: the server refused, or was away for too long.
+        """
+        end, pause = time.monotonic() + self._wait, _FIRST_PAUSE
+        while True:
+            try:
+                with self._borrowed(end) as connection:
+                    return act(connection)
+            except self._error as error:
+                if not comes_back(error) or time.monotonic() + pause > end:
+                    raise refusal(error, self.where()) from error
+            # Many workers lost the same server: they must not all come back at one moment.
+            time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  no secret
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def close(self) -> None:
+        """Close what is open. The next call opens a connection again."""
+        with self._lock:
+            idle = self._idle.copy()
+            self._idle.clear()
+        for connection in idle:
+            connection.close()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._lock = Lock()
+        self._idle: list[Connection] = []
+        self._free = BoundedSemaphore(self._most)
+
+    @contextmanager
+    def _borrowed(self, end: float) -> Iterator[Connection]:
+        if self._process != os.getpid():
+            # A child must not talk on its parent's connections, nor close them.
+            _forked.extend(self._idle)
+            self._begin()
+        if not self._free.acquire(timeout=max(0.0, end - time.monotonic())):
+            raise StorageUnavailable(
+                f"All {self._most} connections to {self.where()} are in use.",
+                "Nothing was done. Allow more with connections=, or let fewer threads share them.",
+            )
+        try:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                connection = self._opened()
+            try:
+                yield connection
+            finally:
+                self._give_back(connection)
+        finally:
+            self._free.release()
+
+    def _give_back(self, connection: Connection) -> None:
+        idle = driver().pq.TransactionStatus.IDLE
+        if connection.closed or connection.info.transaction_status != idle:
+            connection.close()
+            return
+        with self._lock:
+            self._idle.append(connection)
+
+    def _opened(self) -> Connection:
+        """Connect, and look whether this is a server and a schema that we can work with."""
+        given, limit = self.address, max(1, round(self._wait * 1000))
+        chosen = {
+            "options": f"{given.get('options')} {_OPTIONS.format(limit)}".strip(),
+            "application_name": given.get("application_name", "safepoint"),
+            "connect_timeout": given.get("connect_timeout", str(max(2, round(self._wait)))),
+            # A copy that lags behind would look like a store that was rolled back.
+            "target_session_attrs": given.get("target_session_attrs", "read-write"),
+        }
+        connection: Connection = driver().connect(given.conninfo, autocommit=True, **chosen)
+        try:
+            self._check(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check(self, connection: Connection) -> None:
+        self._where = self.address.known(connection)
+        row = connection.execute(self._version_of).fetchone()
+        if row is None or row[0] != VERSION:
+            found = "none" if row is None or row[0] is None else str(row[0])
+            newer = row is not None and row[0] is not None and row[0] > VERSION
+            raise StorageUnavailable(
+                f"The schema in {self.where()} has version {found}, and this safepoint"
+                f" works with version {VERSION}.",
+                "Upgrade safepoint: pip install -U safepoint"
+                if newer
+                else f"Bring it up to date, as one who may create roles: {MIGRATE} DSN",
+            )
+        if connection.execute("show synchronous_commit").fetchall() == [("off",)]:
+            connection.execute("set synchronous_commit = on")

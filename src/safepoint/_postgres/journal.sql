@@ -1,0 +1,49 @@
+-- The journal: signed lines, each after the one before it, and never changed.
+
+create schema safepoint_journal authorization {owner};
+grant usage on schema safepoint_journal to {journal}, {auditor};
+
+set local role {owner};
+
+create table safepoint_journal.version (
+  number integer primary key
+);
+insert into safepoint_journal.version values (1);
+
+create table safepoint_journal.lines (
+  journal text collate "C" not null check (journal ~ '^[a-z0-9][a-z0-9_-]{{0,63}}$'),
+  number  bigint not null check (number between 1 and 9999999999),
+  line    bytea not null,
+  login   name not null,
+  written timestamptz not null,
+  primary key (journal, number)
+);
+
+create function safepoint_journal.keep() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if tg_op = 'INSERT' then
+    new.login := session_user;
+    new.written := clock_timestamp();
+    perform from safepoint_journal.lines l
+      where l.journal = new.journal and l.number = new.number - 1;
+    if found or new.number = 1 then
+      return new;
+    end if;
+    raise exception 'journal % has no line %, so % does not follow',
+      new.journal, new.number - 1, new.number using errcode = 'SP004';
+  end if;
+  raise exception '% is append-only: % is refused', tg_table_name, lower(tg_op)
+    using errcode = 'SP006';
+end $$;
+create trigger keep before insert or update or delete on safepoint_journal.lines
+  for each row execute function safepoint_journal.keep();
+create trigger keep_all before truncate on safepoint_journal.lines
+  for each statement execute function safepoint_journal.keep();
+
+revoke all on all functions in schema safepoint_journal from public;
+grant select on safepoint_journal.version to {journal}, {auditor};
+grant select on safepoint_journal.lines to {journal}, {auditor};
+grant insert (journal, number, line) on safepoint_journal.lines to {journal};
+
+reset role;

@@ -1,0 +1,165 @@
+"""Making the schema and its roles, under a login that may create roles."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+from safepoint._postgres.connections import VERSION
+from safepoint._postgres.driver import Address, driver
+from safepoint._postgres.refusals import refusal
+from safepoint.errors import ConfigurationError, StorageUnavailable, quoted
+
+if TYPE_CHECKING:
+    import psycopg
+
+PARTS: Final = ("store", "anchor", "journal")
+ROLES: Final = ("owner", "writer", "reader", "operator", "anchor", "journal", "auditor")
+OLDEST: Final = 140000
+_PREFIX: Final = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
+_SCHEMAS: Final = {
+    "store": "safepoint",
+    "anchor": "safepoint_anchor",
+    "journal": "safepoint_journal",
+}
+_LOCK: Final = 0x53465054
+
+
+def migrate(
+    dsn: str, *, parts: tuple[str, ...] = PARTS, prefix: str = "safepoint"
+) -> tuple[str, ...]:
+    """Make the schema and the roles in a database, or leave them if they are there.
+
+    All of it happens in one transaction, or none. The roles let nobody in by themselves: create
+    logins, and put each in one of them. Run it with a login that may create roles and schemas;
+    no superuser is needed. That login is not left with any right of the owner's.
+
+    Args:
+        dsn: a connection string as libpq takes it.
+        parts: what to make there. An anchor in another database, best on another server, is out
+            of reach of whoever administers this one.
+        prefix: how the names of the roles begin. Roles are shared by all databases of a server:
+            give each store its own prefix if two are on one server.
+
+    Returns:
+        The parts that were made; none if all were there.
+
+    Raises:
+        MissingPackage: psycopg is not installed.
+        ConfigurationError: an argument is of the wrong kind.
+        StorageRefused: this login may not create roles or schemas. Nothing was made.
+        StorageUnavailable: there is no server, or the schema there is of another version.
+    """
+    address, chosen = Address(dsn), _checked(parts)
+    psycopg = driver()
+    roles = _roles(prefix)
+    try:
+        with psycopg.connect(
+            dsn,
+            options="-c search_path=pg_catalog,pg_temp -c lock_timeout=60s",
+            application_name="safepoint migrate",
+        ) as connection:
+            connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
+            _check_server(connection)
+            for text in _preparing(roles):
+                connection.execute(text)
+            made = tuple(part for part in chosen if not _is_there(connection, part, address))
+            for part in made:
+                connection.execute(_text(part, roles))
+            connection.execute(_leaving(roles))
+            return made
+    except psycopg.Error as error:
+        raise refusal(error, address.known()) from error
+
+
+def statements(*, parts: tuple[str, ...] = PARTS, prefix: str = "safepoint") -> str:
+    """Return the SQL that `migrate` runs, for whoever wants to read it or run it by hand.
+
+    Raises:
+        ConfigurationError: an argument is of the wrong kind.
+        MissingPackage: psycopg is not installed.
+    """
+    roles = _roles(prefix)
+    texts = [
+        *_preparing(roles),
+        *(_text(part, roles) for part in _checked(parts)),
+        _leaving(roles),
+    ]
+    return "\n\n".join(["begin;", *(text.as_string(None).strip() for text in texts), "commit;"])
+
+
+def _checked(parts: object) -> tuple[str, ...]:
+    if not isinstance(parts, (tuple, list)) or not parts or not set(parts) <= set(PARTS):
+        raise ConfigurationError(
+            f"{quoted(parts)} are not parts of a schema.",
+            f"Write parts=({', '.join(repr(part) for part in PARTS)}), or some of them.",
+        )
+    return tuple(part for part in PARTS if part in parts)
+
+
+def _roles(prefix: object) -> dict[str, Any]:
+    if not isinstance(prefix, str) or not _PREFIX.match(prefix) or prefix.startswith("pg_"):
+        raise ConfigurationError(
+            f"{quoted(prefix)} cannot begin the names of roles.",
+            "Use 1 to 48 of a-z, 0-9 and '_', begin with a letter, and not with pg_.",
+        )
+    identifier = driver().sql.Identifier
+    return {role: identifier(f"{prefix}_{role}") for role in ROLES}
+
+
+def _preparing(roles: dict[str, Any]) -> list[Any]:
+    """Return what makes the roles that are missing, and lets this login act as the owner."""
+    sql = driver().sql
+    texts = [
+        sql.SQL(
+            "do $$ begin create role {0} nologin;"
+            " exception when duplicate_object then null; end $$;"
+        ).format(role)
+        for role in roles.values()
+    ]
+    return [*texts, sql.SQL("grant {0} to current_user;").format(roles["owner"])]
+
+
+def _leaving(roles: dict[str, Any]) -> Any:
+    return driver().sql.SQL("revoke {0} from current_user;").format(roles["owner"])
+
+
+def _text(part: str, roles: dict[str, Any]) -> Any:
+    text = files("safepoint._postgres").joinpath(f"{part}.sql").read_text(encoding="utf-8")
+    return driver().sql.SQL(text).format(**roles)
+
+
+def _check_server(connection: psycopg.Connection[Any]) -> None:
+    version = connection.info.server_version
+    if version < OLDEST:
+        raise StorageUnavailable(
+            f"The server is PostgreSQL {version // 10000}, and this needs 14 or newer.",
+            "Upgrade the server. Nothing was made.",
+        )
+
+
+def _is_there(connection: psycopg.Connection[Any], part: str, address: Address) -> bool:
+    """Tell whether a part is there in this version.
+
+    Raises:
+        StorageUnavailable: it is there in another one, or something else has its name.
+    """
+    schema = _SCHEMAS[part]
+    if connection.execute("select to_regnamespace(%s)", (schema,)).fetchone() == (None,):
+        return False
+    if connection.execute("select to_regclass(%s)", (f"{schema}.version",)).fetchone() == (None,):
+        raise StorageUnavailable(
+            f"In {address.known(connection)} there is a schema {schema} that is not of safepoint.",
+            "Nothing was made. Create a database of its own for the checkpoints: createdb"
+            " checkpoints",
+        )
+    text = driver().sql.SQL("select max(number) from {}.version")
+    row = connection.execute(text.format(driver().sql.Identifier(schema))).fetchone()
+    if row != (VERSION,):
+        raise StorageUnavailable(
+            f"Schema {schema} in {address.known(connection)} has version"
+            f" {quoted(row[0] if row else None)}, and this safepoint makes version {VERSION}.",
+            "Nothing was changed. Upgrade safepoint: pip install -U safepoint",
+        )
+    return True

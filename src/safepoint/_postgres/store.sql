@@ -1,0 +1,228 @@
+-- The store: sealed records, appended by the worker that owns their thread, and never changed.
+
+create schema safepoint authorization {owner};
+grant usage on schema safepoint to {writer}, {reader}, {operator}, {auditor};
+
+set local role {owner};
+
+create table safepoint.version (
+  number integer primary key
+);
+insert into safepoint.version values (1);
+
+-- One row for each thread: how far it is, where it begins, and who may write it.
+create table safepoint.threads (
+  thread  text collate "C" primary key check (thread ~ '^[a-z0-9][a-z0-9_-]{{0,63}}$'),
+  head    bigint not null default 0 check (head between 0 and 9999999999),
+  first   bigint not null default 1 check (first between 1 and 9999999999),
+  base    bytea,
+  token   bigint not null default 0 check (token between 0 and 999999999999999999),
+  owner   text collate "C" check (owner ~ '^[a-z0-9][a-z0-9_-]{{0,63}}$'),
+  login   name not null,
+  expires timestamptz,
+  check ((owner is null) = (expires is null))
+) with (fillfactor = 50);  -- a row changes with each record of its thread, in the same page
+
+create table safepoint.checkpoints (
+  thread   text collate "C" not null,
+  sequence bigint not null check (sequence between 1 and 9999999999),
+  record   bytea not null,
+  fence    bigint,
+  login    name not null,
+  written  timestamptz not null,
+  primary key (thread, sequence)
+);
+alter table safepoint.checkpoints alter column record set storage external;
+
+-- Who took which thread, and who pruned it.
+create table safepoint.takings (
+  thread text collate "C" not null,
+  token  bigint not null,
+  owner  text collate "C" not null,
+  login  name not null,
+  taken  timestamptz not null,
+  primary key (thread, token)
+);
+create table safepoint.prunings (
+  thread  text collate "C" not null,
+  first   bigint not null,
+  removed bigint not null,
+  login   name not null,
+  pruned  timestamptz not null
+);
+
+-- A record comes in if whoever brings it owns the thread, and it is the next one.
+create function safepoint.keep() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  held safepoint.threads;
+begin
+  new.login := session_user;
+  new.written := clock_timestamp();
+  -- The condition is looked at again under the row's lock, so no lease changes hands in between.
+  update safepoint.threads set head = new.sequence
+    where thread = new.thread and login = session_user
+      and (head = new.sequence - 1 or head = 0) and new.sequence >= first
+      and new.fence is not distinct from case when owner is not null then token end;
+  if found then
+    return new;
+  end if;
+  insert into safepoint.threads (thread, login, head)
+    select new.thread, session_user, new.sequence where new.fence is null
+    on conflict do nothing;
+  if found then
+    return new;
+  end if;
+  select * into held from safepoint.threads where thread = new.thread;
+  if not found or new.fence is distinct from (case when held.owner is not null
+                                                  then held.token end) then
+    raise exception 'thread % is owned by % with token %, and this record carries token %',
+      new.thread, coalesce(held.owner, 'nobody'), held.token, coalesce(new.fence::text, 'none')
+      using errcode = 'SP001';
+  elsif held.login <> session_user then
+    raise exception 'thread % belongs to login %, and % has not acquired it',
+      new.thread, held.login, session_user using errcode = 'SP002';
+  elsif new.sequence <= held.head or new.sequence < held.first then
+    raise exception 'thread % is at % already', new.thread, held.head using errcode = 'SP003';
+  end if;
+  raise exception 'thread % is at %, and % does not follow', new.thread, held.head, new.sequence
+    using errcode = 'SP004';
+end $$;
+create trigger keep before insert on safepoint.checkpoints
+  for each row execute function safepoint.keep();
+
+-- Nothing is changed or removed, by anybody, but what lies before the beginning of its thread.
+create function safepoint.refuse() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if tg_table_name = 'checkpoints' and tg_op = 'DELETE' then
+    perform from safepoint.threads where thread = old.thread and old.sequence < first;
+    if found then
+      return old;
+    end if;
+  end if;
+  raise exception '% is append-only: % is refused', tg_table_name, lower(tg_op)
+    using errcode = 'SP006';
+end $$;
+create trigger refuse_change before update or delete on safepoint.checkpoints
+  for each row execute function safepoint.refuse();
+create trigger refuse_truncate before truncate on safepoint.checkpoints
+  for each statement execute function safepoint.refuse();
+create trigger refuse_change before update or delete on safepoint.takings
+  for each row execute function safepoint.refuse();
+create trigger refuse_truncate before truncate on safepoint.takings
+  for each statement execute function safepoint.refuse();
+create trigger refuse_change before update or delete on safepoint.prunings
+  for each row execute function safepoint.refuse();
+create trigger refuse_truncate before truncate on safepoint.prunings
+  for each statement execute function safepoint.refuse();
+
+-- Not even the owner's own functions let a thread go back.
+create function safepoint.advance() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  if tg_op = 'DELETE' or new.thread <> old.thread or new.head < old.head
+     or new.first < old.first or new.token < old.token then
+    raise exception 'thread % would go back', old.thread using errcode = 'SP006';
+  end if;
+  return new;
+end $$;
+create trigger advance before update or delete on safepoint.threads
+  for each row execute function safepoint.advance();
+create trigger refuse_truncate before truncate on safepoint.threads
+  for each statement execute function safepoint.refuse();
+
+create function safepoint.acquire(
+  a_thread text, a_owner text, a_seconds double precision,
+  out token bigint, out expires timestamptz
+) language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  held safepoint.threads;
+begin
+  if a_seconds is null or not a_seconds between 0.001 and 86400 then
+    raise exception 'a lease lasts from 0.001 to 86400 seconds' using errcode = '22023';
+  end if;
+  insert into safepoint.threads (thread, login) values (a_thread, session_user)
+    on conflict do nothing;
+  select * into strict held from safepoint.threads t where t.thread = a_thread for update;
+  if held.owner is not null and clock_timestamp() < held.expires
+     and (held.owner, held.login) is distinct from (a_owner, session_user::name) then
+    raise exception 'thread % is owned by % (login %) until %',
+      a_thread, held.owner, held.login, held.expires using errcode = 'SP001';
+  end if;
+  token := held.token + 1;
+  expires := clock_timestamp() + make_interval(secs => a_seconds);
+  update safepoint.threads t
+    set token = acquire.token, owner = a_owner, login = session_user, expires = acquire.expires
+    where t.thread = a_thread;
+  insert into safepoint.takings values (a_thread, token, a_owner, session_user, clock_timestamp());
+end $$;
+
+create function safepoint.renew(
+  a_thread text, a_owner text, a_token bigint, a_seconds double precision,
+  out expires timestamptz
+) language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if a_seconds is null or not a_seconds between 0.001 and 86400 then
+    raise exception 'a lease lasts from 0.001 to 86400 seconds' using errcode = '22023';
+  end if;
+  update safepoint.threads t
+    set expires = clock_timestamp() + make_interval(secs => a_seconds)
+    where t.thread = a_thread and t.owner = a_owner and t.token = a_token
+      and t.login = session_user
+    returning t.expires into renew.expires;
+  if not found then
+    raise exception '% does not own thread % with token %', a_owner, a_thread, a_token
+      using errcode = 'SP001';
+  end if;
+end $$;
+
+create function safepoint.release(a_thread text, a_owner text, a_token bigint) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  update safepoint.threads t set owner = null, expires = null
+    where t.thread = a_thread and t.token = a_token and t.login = session_user
+      and (t.owner = a_owner or t.owner is null);
+  if not found then
+    raise exception '% does not own thread % with token %', a_owner, a_thread, a_token
+      using errcode = 'SP001';
+  end if;
+end $$;
+
+-- The one way in which records go: what is before `first`, once a base stands in for it.
+create function safepoint.prune(a_thread text, a_first bigint, a_base bytea) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  held safepoint.threads;
+  gone bigint;
+begin
+  select * into held from safepoint.threads t where t.thread = a_thread for update;
+  if found and a_first < held.first then
+    return 0;
+  end if;
+  perform from safepoint.checkpoints c where c.thread = a_thread and c.sequence = a_first;
+  if not found then
+    raise exception 'thread % has no record %', a_thread, a_first using errcode = 'SP005';
+  end if;
+  update safepoint.threads t set first = a_first, base = a_base where t.thread = a_thread;
+  delete from safepoint.checkpoints c where c.thread = a_thread and c.sequence < a_first;
+  get diagnostics gone = row_count;
+  insert into safepoint.prunings
+    values (a_thread, a_first, gone, session_user, clock_timestamp());
+  return gone;
+end $$;
+
+revoke all on all functions in schema safepoint from public;
+grant select on safepoint.version to {writer}, {reader}, {operator}, {auditor};
+grant select on safepoint.threads, safepoint.checkpoints
+  to {writer}, {reader}, {operator}, {auditor};
+grant insert (thread, sequence, record, fence) on safepoint.checkpoints to {writer}, {operator};
+grant select on safepoint.takings, safepoint.prunings to {auditor}, {operator};
+grant execute on function
+    safepoint.acquire(text, text, double precision),
+    safepoint.renew(text, text, bigint, double precision),
+    safepoint.release(text, text, bigint)
+  to {writer}, {operator};
+grant execute on function safepoint.prune(text, bigint, bytea) to {operator};
+
+reset role;
