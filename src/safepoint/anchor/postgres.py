@@ -1,0 +1,148 @@
+"""PostgresAnchor: the head of each thread in a table of its own, under a login of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from safepoint._postgres.connections import Connections
+from safepoint.anchor.base import checked, is_further
+from safepoint.errors import AnchorUnavailable, StorageError
+from safepoint.heads import Head
+from safepoint.ids import check_name
+
+if TYPE_CHECKING:
+    from safepoint._postgres.connections import Connection
+
+_VERSION: Final = "select max(number) from safepoint_anchor.version"
+_READ: Final = (
+    "select sequence, digest from safepoint_anchor.heads where store = %s and thread = %s"
+)
+_ADVANCE: Final = (
+    "insert into safepoint_anchor.heads (store, thread, sequence, digest) values (%s, %s, %s, %s)"
+    " on conflict (store, thread) do update"
+    " set sequence = excluded.sequence, digest = excluded.digest"
+    " where heads.sequence < excluded.sequence"
+)
+_THREADS: Final = "select thread from safepoint_anchor.heads where store = %s order by thread"
+_REWIND: Final = "select safepoint_anchor.rewind(%s, %s, %s::bigint, %s::text)"
+
+
+class PostgresAnchor:
+    """Keeps the head of each thread in PostgreSQL, of any number of stores.
+
+    Give it a login in the role that `migrate` made for anchors, and give that login to nobody who
+    writes the store. The database refuses to move a head back, whoever asks; `rewind`, for an
+    operator who accepts a loss, takes a login in the role of operators and is written down in
+    `safepoint_anchor.rewinds`.
+
+    Best it lies on another server than the store: who administers a server can do all to it.
+
+    Args:
+        dsn: a connection string as libpq takes it. What it leaves out comes from the environment.
+        connections: how many connections the threads of this process share.
+        wait_seconds: how long to try if the server is away or busy.
+
+    Raises:
+        MissingPackage: psycopg is not installed.
+        ConfigurationError: an argument is of the wrong kind, or `dsn` is no connection string.
+        AnchorUnavailable: the server cannot be used. The message says what to run.
+    """
+
+    def __init__(self, dsn: str, *, connections: int = 4, wait_seconds: float = 10.0) -> None:
+        with _translated():
+            self._server = Connections(dsn, _VERSION, most=connections, wait_seconds=wait_seconds)
+
+    def __repr__(self) -> str:
+        return f"PostgresAnchor(<{self._server!r}>)"
+
+    def read(self, store: str, thread: str) -> Head | None:
+        """Return the thread's head as it was last seen, or None if it never was.
+
+        Raises:
+            InvalidId: a name is outside the grammar.
+            AnchorUnavailable: the server refuses, or is away.
+        """
+        place = _place(store, thread)
+        with _translated():
+            return self._server.run(lambda connection: _head(connection, place))
+
+    def advance(self, store: str, thread: str, head: Head) -> None:
+        """Remember `head`, committed when this returns. An older one, or the same, is ignored.
+
+        Raises:
+            InvalidId: a name is outside the grammar.
+            ConfigurationError: `head` is not a head.
+            Forked: another record is known at that sequence. The anchor stays as it is.
+            AnchorUnavailable: the server refuses, or is away.
+        """
+        place = _place(store, thread)
+        checked(head)
+
+        def move(connection: Connection) -> None:
+            moved = connection.execute(_ADVANCE, (*place, head.sequence, head.digest)).rowcount
+            if not moved:
+                is_further(thread, _head(connection, place), head)
+
+        with _translated():
+            self._server.run(move)
+
+    def threads(self, store: str) -> list[str]:
+        """Return the name of each thread of the store that was ever seen, sorted.
+
+        Raises:
+            InvalidId: the name of the store is outside the grammar.
+            AnchorUnavailable: the server refuses, or is away.
+        """
+        check_name("store", store)
+        with _translated():
+            rows = self._server.run(
+                lambda connection: connection.execute(_THREADS, (store,)).fetchall()
+            )
+        return [row[0] for row in rows]
+
+    def rewind(self, store: str, thread: str, head: Head | None) -> None:
+        """Set the head to what you say, further back or forgotten (None). It takes an operator.
+
+        What lay behind `head` is given up: from now on nothing tells a rollback to it from the
+        truth. The server writes down who did it.
+
+        Raises:
+            InvalidId: a name is outside the grammar.
+            ConfigurationError: `head` is not a head.
+            AnchorUnavailable: this login is not in the role of operators, or the server is away.
+        """
+        place = _place(store, thread)
+        to: tuple[Any, ...] = (None, None)
+        if head is not None:
+            to = checked(head).sequence, head.digest
+        with _translated():
+            self._server.run(lambda connection: connection.execute(_REWIND, (*place, *to)))
+
+    def close(self) -> None:
+        """Close the connections. The next call opens one again."""
+        self._server.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _place(store: str, thread: str) -> tuple[str, str]:
+    return check_name("store", store), check_name("thread", thread)
+
+
+def _head(connection: Connection, place: tuple[str, str]) -> Head | None:
+    row = connection.execute(_READ, place).fetchone()
+    return None if row is None else Head(int(row[0]), row[1])
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except StorageError as error:
+        raise AnchorUnavailable(error.what, error.do) from error
