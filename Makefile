@@ -11,7 +11,7 @@ SOURCES := src tests benchmarks bootstrap.py conftest.py
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help serve site test check fix attacks fuzz bench lock clean distclean always
+.PHONY: help serve site test check fix attacks demo fuzz bench lock clean distclean always
 
 help: ## List what you can type
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +54,10 @@ fix: .venv/.ready ## Repair what a program can: lint, format, callouts
 
 attacks: .venv/.ready ## Run the attacks on an unsafe store and on a sealed one
 	@$(PY) -m safepoint.attacks $(ARGS)
+
+demo: .venv/.ready ## Two workers on a real PostgreSQL: one is killed, the other takes over
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+	root=$$PWD && cd "$$folder" && "$$root/$(PY)" "$$root/snippets/two_workers.py"
 
 fuzz: .venv/.ready ## Try what nobody thought of, for some minutes (ARGS="-k stores" for a part)
 	@$(PY) -m pytest tests/fuzz tests/unit/test_resume_machine.py -q --hypothesis-profile=fuzz $(ARGS)
