@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import BoundedSemaphore, Lock
@@ -102,16 +103,15 @@ class Connections:
     def close(self) -> None:
         """Close what is open. The next call opens a connection again."""
         with self._lock:
-            idle = self._idle.copy()
-            self._idle.clear()
-        for connection in idle:
-            connection.close()
+            _close(self._idle, self._process)
 
     def _begin(self) -> None:
         self._process = os.getpid()
         self._lock = Lock()
         self._idle: list[Connection] = []
         self._free = BoundedSemaphore(self._most)
+        # Whoever lets a storage go need not remember that it had connections.
+        weakref.finalize(self, _close, self._idle, self._process)
 
     @contextmanager
     def _borrowed(self, end: float) -> Iterator[Connection]:
@@ -177,3 +177,9 @@ class Connections:
             )
         if connection.execute("show synchronous_commit").fetchall() == [("off",)]:
             connection.execute("set synchronous_commit = on")
+
+
+def _close(connections: list[Connection], process: int) -> None:
+    """Close them, unless they are of the process that this one was forked from."""
+    while connections and process == os.getpid():
+        connections.pop().close()

@@ -269,7 +269,7 @@ class PostgresCheckpointStorage:
 
         def acquire(connection: Connection) -> Lease:
             try:
-                row = _row(connection, _ACQUIRE, (thread, owner, float(seconds)))
+                [row] = connection.execute(_ACQUIRE, (thread, owner, float(seconds))).fetchall()
             except self._error as error:
                 if _code(error) != "SP001":
                     raise
@@ -277,7 +277,6 @@ class PostgresCheckpointStorage:
                 if own:
                     held.acquired(owner, seconds, now)
                 raise _of_another_login(held) from error
-            assert row is not None  # noqa: S101  a function returns a row
             return Lease(thread, owner, int(row[0]), row[1])
 
         return self._server.run(acquire)
