@@ -10,4 +10,4 @@ settings.register_profile("quick", max_examples=200, deadline=None, suppress_hea
 settings.register_profile("fuzz", settings.get_profile("quick"), max_examples=20_000)
 settings.load_profile("quick")
 
-pytest_plugins = ["tests.harness.plugin"]
+pytest_plugins = ["tests.harness.plugin", "tests.harness.postgres"]

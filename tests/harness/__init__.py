@@ -45,6 +45,15 @@ text     The output of the block before it. `...` may stand for a part, but neve
          `data-check="record"`: the record of one of the vectors that open.
          `data-check="subclasses" data-module="safepoint.errors"`: a drawn tree of classes.
 sql      Runs in the page's SQLite database; rows come out as `a|b`.
+         `data-login="worker_1"` runs it on a real PostgreSQL instead, as that login, in the
+         page's database `checkpoints`, through `psql`; `postgres` is the superuser. All blocks of
+         such a page reach it: `psql -U worker_1`, `"dbname=checkpoints user=worker_1"`. Passwords
+         that a block gives to logins (`create role … password '…'`) are remembered for the others.
+         In what blocks print the port reads 5432. With `.refused` each error is shown and the
+         next statement runs; without it the first error ends the block. `data-exit="2"` expects
+         that code of psql: 2 for a connection that is refused, 3 for the first error.
+         `data-tls="db.internal"` on the first such block puts TLS in between for all other
+         blocks, with a certificate for that name, and the authority's in `ca.pem`.
 json, yaml, toml, ini, svg
          Parsed, strictly: a key stands once.
 

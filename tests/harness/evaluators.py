@@ -10,7 +10,7 @@ from typing import Final
 from tests.harness.blocks import Block
 from tests.harness.evidence import Evidence, Outcome
 from tests.harness.imports import imported_by
-from tests.harness.languages import data, project, python, shell, text, unsafe
+from tests.harness.languages import data, project, python, shell, sql, text, unsafe
 from tests.harness.page import Failure, Page
 
 Evaluator = Callable[[Page, Block], str]
@@ -25,6 +25,7 @@ EVALUATORS: Final[dict[str, Evaluator]] = {
     "console": shell.run_console,
     "text": text.run_text,
     "sql": data.run_sql,
+    "sql data-login": sql.run_login,
     "json": data.run_json,
     "yaml": data.run_yaml,
     "toml": data.run_toml,
@@ -87,12 +88,14 @@ def _evaluator(block: Block) -> Evaluator:
         return CHECKERS[block.attributes["data-check"]]
     if block.language == "python" and "data-write" in block.attributes:
         return python.check_syntax
+    if "data-login" in block.attributes:
+        return EVALUATORS["sql data-login"]
     return EVALUATORS["python .unsafe" if "unsafe" in block.classes else block.language]
 
 
 def _evaluate_alone(page: Page, block: Block, evaluator: Evaluator) -> str:
     """Evaluate in a new module and an empty folder, as a file that stands by itself."""
-    alone = Page(page.name, page.blocks, page.root)
+    alone = Page(page.name, page.blocks, page.root, page.postgres)
     try:
         with alone.entered():
             return evaluator(alone, block)

@@ -24,9 +24,11 @@ _LOOKS: Final = {
 _MEANS: Final = {
     "data-raises": frozenset({"python"}),
     "data-marker": frozenset({"python"}),
-    "data-exit": frozenset({"bash", "sh", "console"}),
+    "data-exit": frozenset({"bash", "sh", "console", "sql"}),
     "data-check": frozenset({"bash", "sh", "text"}),
     "data-module": frozenset({"text"}),
+    "data-login": frozenset({"sql"}),
+    "data-tls": frozenset({"sql"}),
     "data-skip": LANGUAGES,
     "data-write": _PARSED | {"python"},
 }
@@ -154,6 +156,7 @@ def _check_values(language: str, classes: list[str], attributes: dict[str, str])
         raise BadFence("data-marker needs .unsafe; add it, or remove the marker")
     if not re.fullmatch(r"[\w.-]+", attributes.get("data-marker", "x")):
         raise BadFence("data-marker is a plain file name in the page's folder; correct it")
+    _check_login(language, classes, attributes)
     check = attributes.get("data-check")
     if check is not None and check not in _CHECKS[language]:
         raise BadFence(
@@ -171,3 +174,15 @@ def _check_values(language: str, classes: list[str], attributes: dict[str, str])
         raise BadFence('.refused says that it raises; add data-raises="Type"')
     if "unsafe" in classes and "no-copy" not in classes:
         raise BadFence("an .unsafe block also needs .no-copy; add it")
+
+
+def _check_login(language: str, classes: list[str], attributes: dict[str, str]) -> None:
+    if not re.fullmatch(r"[a-z]\w*", attributes.get("data-login", "x")):
+        raise BadFence("data-login is the name of a login; correct it")
+    if not re.fullmatch(r"[\w.-]+", attributes.get("data-tls", "x")):
+        raise BadFence("data-tls is a host name for the certificate; correct it")
+    if language == "sql" and "data-login" not in attributes:
+        for key in {"data-exit", "data-tls"} & attributes.keys():
+            raise BadFence(f'{key} is for PostgreSQL; add data-login="name", or remove it')
+        if "refused" in classes:
+            raise BadFence('.refused is for PostgreSQL; add data-login="name", or remove it')

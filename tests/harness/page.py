@@ -1,4 +1,4 @@
-"""A page while its blocks run: one module, one folder, one environment, one database."""
+"""A page while its blocks run: one module, one folder, one environment, one database of a kind."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Final
 
 from tests.harness.blocks import Block
+from tests.harness.page_postgres import PagePostgres
 
 SHOWN_FOLDER: Final = "/home/you"
 """What stands for the page's folder, which is another one each time, in what blocks print."""
@@ -36,9 +37,12 @@ class Page:
         root: the project.
         output: what the last block printed and a `text` block has yet to check.
         imported: the modules that blocks have imported so far, by their first names.
+        postgres: the server of a page that has blocks for one.
     """
 
-    def __init__(self, name: str, blocks: Sequence[Block], root: Path) -> None:
+    def __init__(
+        self, name: str, blocks: Sequence[Block], root: Path, postgres: PagePostgres | None = None
+    ) -> None:
         self.name = name
         self.blocks = list(blocks)
         self.root = root
@@ -58,6 +62,9 @@ class Page:
         self._cwd = self.folder
         self._umask = 0o022
         self._database: sqlite3.Connection | None = None
+        self._owns_postgres = postgres is None
+        self._knows_postgres = False
+        self.postgres = postgres or PagePostgres(blocks)
 
     def checker(self, block: Block) -> Block | None:
         """Return the `text` block that states what `block` prints, if the next one does."""
@@ -77,16 +84,21 @@ class Page:
 
     def shown(self, text: str) -> str:
         """Return output as a reader will see it: folders have names that stay."""
+        text = self.postgres.shown(text)
         return text.replace(str(self.folder), SHOWN_FOLDER).replace(str(self._temp), SHOWN_TEMP)
 
     def child_environ(self) -> dict[str, str]:
         """The environment of a block that runs in a process of its own."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        return {**self._own, "PATH": path, "LANG": "C.UTF-8"}
+        return {**self._own, **self.postgres.environ, "PATH": path, "LANG": "C.UTF-8"}
 
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Be in the page's folder, environment and module; afterwards be where we were."""
+        if self.postgres.start(self.folder) and not self._knows_postgres:
+            path = f"{self.postgres.bin}{os.pathsep}{self._environ.get('PATH', os.defpath)}"
+            self._environ |= {**self.postgres.environ, "PATH": path}
+            self._knows_postgres = True
         environ, cwd, tempdir = dict(os.environ), Path.cwd(), tempfile.tempdir
         main = sys.modules["__main__"]
         umask = os.umask(self._umask)
@@ -106,7 +118,9 @@ class Page:
             sys.modules["__main__"] = main
 
     def close(self) -> None:
-        """Close the database and remove the folder."""
+        """Close the databases and remove the folder."""
+        if self._owns_postgres:
+            self.postgres.close()
         if self._database is not None:
             self._database.close()
         self._folder.cleanup()

@@ -162,7 +162,8 @@ def test_a_page_has_its_own_folder_and_home_and_leaves_no_trace(root: Path) -> N
 
 def test_a_program_that_does_not_end_is_ended(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With everything that it started."""
-    monkeypatch.setattr(process.run, "__kwdefaults__", {"timeout": 0.3})
+    quick = {**(process.run.__kwdefaults__ or {}), "timeout": 0.3}
+    monkeypatch.setattr(process.run, "__kwdefaults__", quick)
     with pytest.raises(Failure, match=r"still running after 0\.3 s"):
         run_page("'''bash\nsleep 60 | sleep 61\n'''", root)
 

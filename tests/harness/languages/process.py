@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from tests.harness.page import Failure, Page
@@ -13,9 +15,23 @@ TIMEOUT: Final = 60.0
 
 
 def run(
-    page: Page, command: list[str], *, merge: bool, timeout: float = TIMEOUT
+    page: Page,
+    command: list[str],
+    *,
+    merge: bool,
+    timeout: float = TIMEOUT,
+    text: str = "",
+    environ: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[int, str, str]:
     """Return the exit code, the output and, unless merged into it, the errors.
+
+    Args:
+        page: where it runs.
+        command: the program and its arguments.
+        merge: whether errors stand where they happen in the output.
+        timeout: how many seconds it has.
+        text: its input.
+        environ: what it sees instead of what blocks of the page do.
 
     Raises:
         Failure: it did not end in time. What it started was ended with it.
@@ -23,8 +39,8 @@ def run(
     with subprocess.Popen(
         command,
         cwd=page.folder,
-        env=page.child_environ(),
-        stdin=subprocess.DEVNULL,
+        env={**page.child_environ(), **environ},
+        stdin=subprocess.PIPE if text else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT if merge else subprocess.PIPE,
         encoding="utf-8",
@@ -32,7 +48,7 @@ def run(
         start_new_session=True,
     ) as process:
         try:
-            output, errors = process.communicate(timeout=timeout)
+            output, errors = process.communicate(text or None, timeout=timeout)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()

