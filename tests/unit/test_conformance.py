@@ -1,0 +1,123 @@
+"""Every storage of this package, and the one on the page, keeps the claims of the suite.
+
+What a storage does not offer is listed here claim by claim, so that nothing is skipped unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from safepoint.storage import FileCheckpointStorage, InMemoryCheckpointStorage
+from safepoint.testing import NotOffered, StorageSuite
+from safepoint.testing.storages import claims
+from tests.harness.blocks import ROOT
+from tests.harness.includes import expand
+
+if TYPE_CHECKING:
+    from safepoint.storage.postgres import PostgresCheckpointStorage
+    from safepoint.storage.sqlite import SQLiteCheckpointStorage
+    from tests.harness.postgres import Database
+
+Suite = TypeVar("Suite", bound=type[StorageSuite])
+ORDER = "a_place_out_of_order_is_refused"
+ALL = set(claims())
+RECORDS = {
+    "methods_come_in_whole_sets",
+    "a_record_comes_back_byte_for_byte",
+    "a_second_record_at_a_place_is_refused",
+    "a_refused_record_leaves_nothing",
+    "a_refusal_shows_no_record",
+    "threads_do_not_mix",
+    "the_head_is_the_highest_sequence",
+    "each_thread_is_listed_once",
+    "what_is_not_there_is_not_found",
+    "a_buffer_is_copied",
+    "another_opening_sees_each_record",
+    "it_is_all_there_when_it_is_opened_again",
+    "one_of_two_racers_gets_a_place",
+    "openings_that_race_leave_no_gap",
+    "a_reader_sees_whole_records",
+    "a_ledger_saves_and_verifies",
+}
+"""What holds for four methods on a store that several processes open."""
+
+
+def lacks(*names: str) -> Callable[[Suite], Suite]:
+    """Let a suite say that the storage does not offer what these claims are about."""
+
+    def overridden(claim: Callable[[Any], None]) -> Callable[[Any], None]:
+        def test(self: Any) -> None:
+            with pytest.raises(NotOffered):
+                claim(self)
+
+        return test
+
+    def decorate(suite: Suite) -> Suite:
+        for name in names:
+            setattr(suite, f"test_{name}", overridden(getattr(suite, f"test_{name}")))
+        return suite
+
+    return decorate
+
+
+@lacks(
+    ORDER,
+    "another_opening_sees_each_record",
+    "it_is_all_there_when_it_is_opened_again",
+    "openings_that_race_leave_no_gap",
+    "another_opening_sees_the_prune",
+    "another_opening_sees_the_owner",
+)
+class TestInMemory(StorageSuite):
+    shared = False
+
+    def open(self, folder: Path) -> InMemoryCheckpointStorage:
+        return InMemoryCheckpointStorage()
+
+
+@lacks(ORDER)
+class TestFile(StorageSuite):
+    def open(self, folder: Path) -> FileCheckpointStorage:
+        return FileCheckpointStorage(folder / "store")
+
+
+class TestSQLite(StorageSuite):
+    def open(self, folder: Path) -> SQLiteCheckpointStorage:
+        from safepoint.storage.sqlite import SQLiteCheckpointStorage
+
+        return SQLiteCheckpointStorage(folder / "checkpoints.db")
+
+
+class TestPostgres(StorageSuite):
+    """Under the operator's login, which may prune as well."""
+
+    @pytest.fixture(autouse=True)
+    def _database(self, database: Database) -> None:
+        self.dsn = database.operator
+
+    def open(self, folder: Path) -> PostgresCheckpointStorage:
+        from safepoint.storage.postgres import PostgresCheckpointStorage
+
+        return PostgresCheckpointStorage(self.dsn)
+
+
+@lacks(*ALL - RECORDS)
+class TestTheOneOnThePage(StorageSuite):
+    """Four short methods. Names are the ledger's, and a connection belongs to its thread."""
+
+    threadsafe = False
+    guarded = False
+
+    def open(self, folder: Path) -> Any:
+        lines = expand('--8<-- "custom_storage.py:storage"', (ROOT / "snippets",))
+        assert lines is not None
+        names: dict[str, Any] = {}
+        exec("\n".join(line.text for line in lines), names)  # noqa: S102  it is our own page
+        return names["TableStorage"](folder / "checkpoints.db")
+
+    def close(self, storage: Any) -> None:
+        storage.db.close()
