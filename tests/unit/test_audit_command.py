@@ -498,7 +498,7 @@ def test_a_check_that_fails_is_said_and_the_others_are_made(
     (deployed.state / "deep.json").write_bytes(b"[" * 500)
     (deployed.key.parent / "key2").write_bytes(b"")
     whole = out(deployed.anchored)[1]
-    monkeypatch.setattr(f"safepoint.audit.__main__.{check}", fails)
+    monkeypatch.setattr(f"safepoint.audit.stores.{check}", fails)
     code, lines, err = out(deployed.anchored)
     assert (code, err) == (2, [f"The check of {name} failed: OverflowError. Report it."])
     assert set(lines) <= set(whole)

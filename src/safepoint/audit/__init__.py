@@ -14,11 +14,14 @@ from safepoint.audit.keys import check_keys
 from safepoint.audit.loads import check_loads
 from safepoint.audit.location import check_location
 from safepoint.audit.models import check_models, check_torch
+from safepoint.audit.network import check_network
 from safepoint.audit.ownership import check_ownership
 from safepoint.audit.pickles import check_pickles
+from safepoint.audit.privileges import check_privileges
 from safepoint.audit.records import check_records
 from safepoint.audit.resumptions import check_resumptions
 from safepoint.audit.safety import check_safety_test
+from safepoint.audit.sqlite import check_database
 from safepoint.audit.tools import check_tools
 from safepoint.audit.versions import check_versions
 
@@ -28,15 +31,18 @@ __all__ = [
     "check_append_only",
     "check_approvals",
     "check_bounds",
+    "check_database",
     "check_formats",
     "check_journal",
     "check_keys",
     "check_loads",
     "check_location",
     "check_models",
+    "check_network",
     "check_ownership",
     "check_pickles",
     "check_places",
+    "check_privileges",
     "check_records",
     "check_resumptions",
     "check_safety_test",

@@ -195,6 +195,8 @@ def _place(ledger: Ledger) -> Iterator[Finding]:
 def _folder(value: object) -> Path | None:
     path = getattr(value, "path", None)
     found = Path(path) if isinstance(path, (str, os.PathLike)) else None
+    if found is not None and found.is_file():
+        return found.parent  # a database
     return found if found is not None and found.is_dir() else None
 
 

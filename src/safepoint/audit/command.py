@@ -17,11 +17,31 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the options, or end the process with a line that says what is wrong."""
     parser = Parser(
         prog="python -m safepoint.audit",
-        description="Check the folder of a file storage, models, or code. Nothing is changed.",
+        description="Check a store in files, SQLite or PostgreSQL, models, or code. Nothing is"
+        " changed.",
         epilog="exit status: 0 nothing to mend, 1 an error or a warning, 2 it cannot be looked at",
     )
     parser.add_argument(
-        "path", metavar="PATH", nargs="?", help="the folder: the storage_path of your storage"
+        "path",
+        metavar="PATH",
+        nargs="?",
+        help="the folder of a file storage, or the file of an SQLite storage",
+    )
+    parser.add_argument(
+        "--postgres",
+        metavar="DSN",
+        help="the connection string of your workers, without a password: name a PGPASSFILE",
+    )
+    parser.add_argument(
+        "--postgres-anchor", metavar="DSN", help="that of the anchor, if it is in PostgreSQL"
+    )
+    parser.add_argument(
+        "--postgres-journal", metavar="DSN", help="that of the journal, to look at its login"
+    )
+    parser.add_argument(
+        "--postgres-admin",
+        metavar="DSN",
+        help="one that may read pg_hba_file_rules, which a worker may not",
     )
     parser.add_argument(
         "--models", metavar="FOLDER", help="a folder of models; also checks the PyTorch here"
@@ -106,11 +126,12 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _check(options: argparse.Namespace, parser: Parser) -> None:
-    if options.path is None:
+    if options.path is None and options.postgres is None:
         if options.models is None and options.code is None:
-            parser.error("give PATH, --models or --code")
+            parser.error("give PATH, --postgres, --models or --code")
         if any((options.key, options.store, options.anchor, options.journal)):
-            parser.error("--key, --store, --anchor and --journal need PATH")
+            parser.error("--key, --store, --anchor and --journal need PATH or --postgres")
+    _check_postgres(options, parser)
     if options.revoked and options.store is None:
         parser.error("--revoked needs --store")
     if bool(options.key or options.revoked) != (options.store is not None):
@@ -130,6 +151,16 @@ def _check(options: argparse.Namespace, parser: Parser) -> None:
         parser.error("--people and --revoked-approver need --approver")
     if options.people < 1:
         parser.error("--people must be 1 or more")
+
+
+def _check_postgres(options: argparse.Namespace, parser: Parser) -> None:
+    if options.postgres is not None and options.path is not None:
+        parser.error("give PATH or --postgres, and run it again for the other one")
+    for name in ("anchor", "journal", "admin"):
+        if getattr(options, f"postgres_{name}") is not None and options.postgres is None:
+            parser.error(f"--postgres-{name} needs --postgres")
+    if options.postgres_anchor is not None and options.anchor is not None:
+        parser.error("give --anchor or --postgres-anchor")
 
 
 def gate_of(named: Sequence[str], *, revoked: Sequence[str] = (), people: int = 1) -> Gate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -90,8 +90,19 @@ def check_keys(
     return findings
 
 
-def keys_inside(path: str | os.PathLike[str], keys: Keyring | None = None) -> list[Finding]:
-    """Look for key files in the folder of a storage, by what they hold and by the ring's paths."""
+def keys_inside(
+    path: str | os.PathLike[str],
+    keys: Keyring | None = None,
+    *,
+    without: Collection[str] = (),
+) -> list[Finding]:
+    """Look for key files in the folder of a storage, by what they hold and by the ring's paths.
+
+    Args:
+        path: the folder.
+        keys: the ring.
+        without: files not to open: SQLite loses its locks if somebody else in the process does.
+    """
     root = existing_folder(path)
     closed = Closed()
     real = Path(os.path.realpath(root))
@@ -101,6 +112,8 @@ def keys_inside(path: str | os.PathLike[str], keys: Keyring | None = None) -> li
         if key.path is not None and key.path.is_relative_to(real)
     }
     for file in files(str(real), closed):
+        if file in without:
+            continue
         try:
             begins = content(file, 128)
         except OSError as error:

@@ -7,7 +7,6 @@ things that it accepts and that you should know of.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +19,13 @@ from safepoint.location import (
     folder_refusals,
     hard_link_refusals,
     location_refusals,
+    network_file_system,
     record_refusals,
     stranger_refusals,
 )
 from safepoint.storage._posix import require_posix, translated
 from safepoint.storage.file import RECORD_NAME, TEMPS, is_thread
 
-NETWORK = frozenset(["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"])
 _OTHERS_READ = stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH
 
 
@@ -143,28 +142,9 @@ def _links(named: str) -> Iterator[Finding]:
             )
 
 
-def file_system(path: str, mountinfo: str) -> str | None:
-    """Return the type of the file system at an absolute path, by the text of a mountinfo file."""
-    best, kind = "", None
-    for line in mountinfo.splitlines():
-        mount, separator, source = line.partition(" - ")
-        fields = mount.split(" ")
-        if not separator or len(fields) < 5:
-            continue
-        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[4])
-        # A later mount at the same point hides the earlier one, hence >=.
-        if Path(path).is_relative_to(point) and len(point) >= len(best):
-            best, kind = point, source.split(" ")[0]
-    return kind
-
-
 def _network(path: str) -> Iterator[Finding]:
-    try:
-        mounts = Path("/proc/self/mountinfo").read_text("utf-8", errors="surrogateescape")
-    except OSError:
-        return
-    kind = file_system(path, mounts)
-    if kind in NETWORK:
+    kind = network_file_system(path)
+    if kind is not None:
         yield Finding(
             "SP01",
             "note",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -11,7 +12,9 @@ from safepoint.audit.files import existing_folder, unseen
 from safepoint.audit.finding import Finding, shortened
 from safepoint.errors import CheckpointError
 from safepoint.lease import MAX_SECONDS, MAX_TOKEN, Lease
+from safepoint.location import absolute
 from safepoint.storage.stored import StoredFolder
+from safepoint.storage.stored_sqlite import StoredSQLite
 from safepoint.times import spelled
 
 # Clocks may differ, though not by more than this.
@@ -19,7 +22,7 @@ _LONGEST: Final = timedelta(seconds=MAX_SECONDS, hours=1)
 
 
 def check_ownership(path: str | os.PathLike[str]) -> list[Finding]:
-    """Look for threads that no worker owns or ever owned, in the folder of a file storage.
+    """Look for threads that no worker owns or ever owned, in a storage in files or in SQLite.
 
     ```python
     from safepoint import FileCheckpointStorage, Keyring, Ledger, SigningKey
@@ -35,23 +38,27 @@ def check_ownership(path: str | os.PathLike[str]) -> list[Finding]:
         #> SP07 note No worker ever owned thread 'order-7', so any worker may write it.
     ```
 
+    Args:
+        path: the folder of a file storage, or the file of an SQLite storage.
+
     Returns:
         Under SP07, an error for a lease that does not say who owns its thread, that ends later
         than any can, or that is the last there can be; a warning for one that ended, and was never
         released; a note for a thread that was never owned.
 
     Raises:
-        StorageUnavailable: there is no such folder.
+        StorageUnavailable: there is no such folder, and no such file.
     """
     return check_ownership_at_time(path, datetime.now(UTC))
 
 
 def check_ownership_at_time(path: str | os.PathLike[str], now: datetime) -> list[Finding]:
     """Do as `check_ownership` does, with the time that you give."""
-    root = existing_folder(path)
+    in_file = os.path.isfile(path)  # noqa: PTH113  that of Path may raise
+    root = absolute(path) if in_file else existing_folder(path)
     try:
-        storage = StoredFolder(root)
-        findings = [each for name in storage.threads() for each in _thread(storage, name, now)]
+        with closing(StoredSQLite(root)) if in_file else nullcontext(StoredFolder(root)) as storage:
+            findings = [each for name in storage.threads() for each in _thread(storage, name, now)]
     except CheckpointError as refusal:
         return [Finding("SP07", "error", refusal.what, refusal.do, root)]
     except OSError as error:
@@ -59,8 +66,8 @@ def check_ownership_at_time(path: str | os.PathLike[str], now: datetime) -> list
     return shortened(findings, "SP07", root)
 
 
-def _thread(storage: StoredFolder, name: str, now: datetime) -> Iterator[Finding]:
-    where = str(storage.path / name)
+def _thread(storage: StoredFolder | StoredSQLite, name: str, now: datetime) -> Iterator[Finding]:
+    where = str(storage.path / name) if isinstance(storage, StoredFolder) else name
     try:
         lease, token = storage.lease(name), storage.token(name)
     except CheckpointError as refusal:

@@ -1,0 +1,216 @@
+"""Is the database of an SQLite storage private, whole, and only ever added to?
+
+What `SQLiteCheckpointStorage` refuses is asked of the very functions that it asks.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from safepoint.audit.files import guarded
+from safepoint.audit.finding import Finding, shortened
+from safepoint.audit.formats import SEALED
+from safepoint.audit.location import ancestors, readable, temporary, work_tree
+from safepoint.audit.pickles import is_pickle
+from safepoint.errors import (
+    CheckpointError,
+    LimitExceeded,
+    NotFound,
+    StorageError,
+    StorageUnavailable,
+    shell,
+)
+from safepoint.limits import DEFAULT_LIMITS, Limits
+from safepoint.location import hard_link_refusals, location_refusals, record_refusals
+from safepoint.storage._posix import require_posix
+from safepoint.storage._record import gap
+from safepoint.storage._sqlite.place import Place
+from safepoint.storage._store import is_thread
+from safepoint.storage.stored_sqlite import StoredSQLite
+
+BESIDE: Final = ("", "-wal", "-shm", "-journal", "-lock")
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_NAMES: Final = "SELECT DISTINCT thread FROM checkpoints UNION SELECT thread FROM threads"
+_GAPS: Final = (
+    "SELECT c.thread, min(c.sequence) + 1, t.head FROM checkpoints c JOIN threads t"
+    " ON t.thread = c.thread WHERE c.sequence < t.head AND NOT EXISTS (SELECT 1 FROM checkpoints n"
+    " WHERE n.thread = c.thread AND n.sequence = c.sequence + 1) GROUP BY c.thread"
+)
+_UNWRITTEN: Final = (
+    "SELECT thread, first FROM threads t WHERE first > 0 AND NOT EXISTS"
+    " (SELECT 1 FROM prunings p WHERE p.thread = t.thread AND p.first = t.first)"
+)
+_LEFT: Final = (
+    "SELECT c.thread, t.first, count(*) FROM checkpoints c JOIN threads t ON t.thread = c.thread"
+    " WHERE c.sequence < t.first GROUP BY c.thread"
+)
+_KEPT: Final = "SELECT sequence FROM checkpoints WHERE thread = ? ORDER BY sequence"
+_BACKUP: Final = "Somebody changed the database. Put it back from a backup that verifies."
+
+
+def check_database(
+    path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS
+) -> list[Finding]:
+    """Look at the file of an SQLite storage. Nothing is changed.
+
+    ```python
+    import sqlite3
+
+    from safepoint import SQLiteCheckpointStorage
+    from safepoint.audit import check_database
+
+    with SQLiteCheckpointStorage("state/checkpoints.db") as storage:
+        storage.append("order-7", 1, b"safepoint/1 ...")
+    with sqlite3.connect("state/checkpoints.db") as thief:
+        thief.execute("drop trigger checkpoints_update")
+    thief.close()
+    for finding in check_database("state/checkpoints.db"):
+        if finding.severity == "error":
+            print(finding.rule, finding.what.split(": ")[1])
+            #> SP13 the trigger 'checkpoints_update' is gone.
+    ```
+
+    Args:
+        path: the file.
+        limits: how large a record may be.
+
+    Returns:
+        Under SP04, an error for each reason why the storage refuses the place, and for a file that
+        others can read; under SP01, a warning for a place that others can read or replace, that is
+        temporary, or in a git work tree. Under SP13, an error if the schema was changed, the
+        database is damaged, or a thread has a gap; a warning for what this package does not write.
+        Under SP10 and SP03, a warning for each record that is not sealed, or is a pickle; under
+        SP11, an error for each that is over the limit.
+
+    Raises:
+        StorageUnavailable: there is no such file, or the system is not POSIX.
+        UnsafeLocation: what is above it is not a folder.
+    """
+    require_posix()
+    place = Place(path)
+    if not os.path.lexists(place.path):
+        raise StorageUnavailable(
+            f"{shell(place.path)} does not exist.", "Name the file of your SQLiteCheckpointStorage."
+        )
+    found = [*guarded("SP04", place.path, _place(place))]
+    try:
+        storage = StoredSQLite(path, limits=limits)
+    except StorageError as refusal:
+        found.append(Finding("SP13", "error", refusal.what, refusal.do, place.path))
+    else:
+        try:
+            found += shortened(_contents(storage, limits), "SP13", place.path)
+        except StorageError as refusal:
+            found.append(Finding("SP13", "error", refusal.what, refusal.do, place.path))
+        finally:
+            storage.close()
+    unique: dict[str, Finding] = {}
+    for finding in found:
+        unique.setdefault(finding.what, finding)  # what the place is like, it says once
+    return list(unique.values())
+
+
+def _place(place: Place) -> Iterator[Finding]:
+    folder = place.folder
+    for refusal in location_refusals(folder):
+        yield Finding("SP04", "error", refusal.what, refusal.do, folder)
+    yield from (*readable(folder), *temporary(folder), *work_tree(folder), *ancestors(folder))
+    for suffix in BESIDE:
+        yield from guarded("SP04", place.path + suffix, _file(Path(place.path + suffix)))
+
+
+def _file(file: Path) -> Iterator[Finding]:
+    path, info = str(file), file.lstat()
+    refusals = [*record_refusals(path, info)]
+    if not refusals:
+        refusals += hard_link_refusals(path, file.lstat, None)
+    yield from (Finding("SP04", "error", each.what, each.do, path) for each in refusals)
+    if not refusals and info.st_mode & _OTHERS:
+        yield Finding(
+            "SP04",
+            "error",
+            f"{shell(path)} can be read by others (mode {stat.S_IMODE(info.st_mode):04o}).",
+            f"Run: chmod 600 {shell(path)}",
+            path,
+        )
+
+
+def _contents(storage: StoredSQLite, limits: Limits) -> Iterator[Finding]:
+    where = str(storage.path)
+    [(state,)] = storage.rows("PRAGMA integrity_check(1)")
+    if state != "ok":
+        yield Finding("SP13", "error", f"{shell(where)} is damaged.", _BACKUP, where)
+    odd = [name for (name,) in storage.rows(_NAMES) if not is_thread(name)]
+    if odd:
+        yield Finding(
+            "SP13",
+            "warning",
+            f"{len(odd)} names of threads in {shell(where)} are none that this storage gives.",
+            "Nothing reads them. Find out who put them there.",
+            where,
+        )
+    for thread, missing, head in storage.rows(_GAPS):
+        refusal = gap(thread, missing, head)
+        yield Finding("SP13", "error", refusal.what, refusal.do, thread)
+    for thread, first, count in storage.rows(_LEFT):
+        yield Finding(
+            "SP13",
+            "error",
+            f"Thread '{thread}' begins at {first}, and has {count} from before that.",
+            _BACKUP,
+            thread,
+        )
+    for thread, first in storage.rows(_UNWRITTEN):
+        yield Finding(
+            "SP13",
+            "error",
+            f"Thread '{thread}' begins at {first}, and it is not written down that it was pruned.",
+            _BACKUP,
+            thread,
+        )
+    for thread in storage.threads():
+        yield from _thread(storage, thread, limits)
+
+
+def _thread(storage: StoredSQLite, thread: str, limits: Limits) -> Iterator[Finding]:
+    try:
+        storage.head(thread)
+        storage.base(thread)
+    except CheckpointError as refusal:
+        yield Finding("SP13", "error", refusal.what, refusal.do, thread)
+        return
+    for (sequence,) in storage.rows(_KEPT, (thread,)):
+        try:
+            yield from _record(thread, sequence, storage.read(thread, sequence), limits)
+        except NotFound:
+            pass  # it was pruned by now
+        except CheckpointError as refusal:
+            rule = "SP11" if isinstance(refusal, LimitExceeded) else "SP10"
+            what = f"{thread} #{sequence}: {refusal.what}"
+            yield Finding(rule, "error", what, refusal.do, thread)
+
+
+def _record(thread: str, sequence: int, record: bytes, limits: Limits) -> Iterator[Finding]:
+    if SEALED.match(record):
+        return
+    if is_pickle(record[: limits.record_bytes]):
+        yield Finding(
+            "SP03",
+            "warning",
+            f"{thread} #{sequence} is a pickle.",
+            "Keep other writers out, and move the state to a format that cannot execute.",
+            thread,
+        )
+    else:
+        yield Finding(
+            "SP10",
+            "warning",
+            f"{thread} #{sequence} is not a sealed record.",
+            "No ledger loads it. Find out who wrote it; if it was you, seal it, with"
+            " safepoint.migrate.",
+            thread,
+        )
