@@ -1,9 +1,10 @@
 -- The anchor: how far each thread had come, under a credential that no writer of the store has.
 
 create schema safepoint_anchor authorization {owner};
-grant usage on schema safepoint_anchor to {anchor}, {operator}, {auditor};
 
 set local role {owner};
+
+grant usage on schema safepoint_anchor to {anchor}, {operator}, {auditor};
 
 create table safepoint_anchor.version (
   number integer primary key

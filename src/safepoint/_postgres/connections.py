@@ -29,9 +29,12 @@ _LONGEST_PAUSE: Final = 1.0
 _OPTIONS: Final = (
     "-c search_path=pg_catalog,pg_temp"
     " -c default_transaction_isolation=read\\ committed"
+    # What a login may set for itself must not change how we read what the server says.
+    " -c client_encoding=UTF8 -c DateStyle=ISO -c TimeZone=UTC -c standard_conforming_strings=on"
     " -c statement_timeout={0} -c lock_timeout={0} -c idle_in_transaction_session_timeout={0}"
 )
 _forked: Final[list[object]] = []
+_all: Final[weakref.WeakSet[Connections]] = weakref.WeakSet()
 
 
 class Connections:
@@ -68,6 +71,7 @@ class Connections:
         self._error: type[Exception] = driver().Error
         self._where = self.address.known()
         self._begin()
+        _all.add(self)
         try:
             self._give_back(self._opened())  # so that what is wrong is said here, and at once
         except self._error as error:
@@ -115,10 +119,6 @@ class Connections:
 
     @contextmanager
     def _borrowed(self, end: float) -> Iterator[Connection]:
-        if self._process != os.getpid():
-            # A child must not talk on its parent's connections, nor close them.
-            _forked.extend(self._idle)
-            self._begin()
         if not self._free.acquire(timeout=max(0.0, end - time.monotonic())):
             raise StorageUnavailable(
                 f"All {self._most} connections to {self.where()} are in use.",
@@ -138,6 +138,8 @@ class Connections:
 
     def _give_back(self, connection: Connection) -> None:
         idle = driver().pq.TransactionStatus.IDLE
+        if connection.broken:
+            self.close()  # those that wait were to the same server: nobody tries them one by one
         if connection.closed or connection.info.transaction_status != idle:
             connection.close()
             return
@@ -147,12 +149,18 @@ class Connections:
     def _opened(self) -> Connection:
         """Connect, and look whether this is a server and a schema that we can work with."""
         given, limit = self.address, max(1, round(self._wait * 1000))
+        seconds = max(2, round(self._wait))
         chosen = {
             "options": f"{given.get('options')} {_OPTIONS.format(limit)}".strip(),
             "application_name": given.get("application_name", "safepoint"),
-            "connect_timeout": given.get("connect_timeout", str(max(2, round(self._wait)))),
+            "connect_timeout": given.get("connect_timeout", str(seconds)),
             # A copy that lags behind would look like a store that was rolled back.
             "target_session_attrs": given.get("target_session_attrs", "read-write"),
+            # A network that swallows all says nothing. Without these a call would wait for hours.
+            "keepalives_idle": given.get("keepalives_idle", str(seconds)),
+            "keepalives_interval": given.get("keepalives_interval", str(seconds)),
+            "keepalives_count": given.get("keepalives_count", "2"),
+            "tcp_user_timeout": given.get("tcp_user_timeout", str(limit)),
         }
         connection: Connection = driver().connect(given.conninfo, autocommit=True, **chosen)
         try:
@@ -164,12 +172,11 @@ class Connections:
 
     def _check(self, connection: Connection) -> None:
         self._where = self.address.known(connection)
-        row = connection.execute(self._version_of).fetchone()
-        if row is None or row[0] != VERSION:
-            found = "none" if row is None or row[0] is None else str(row[0])
-            newer = row is not None and row[0] is not None and row[0] > VERSION
+        [(found,)] = connection.execute(self._version_of).fetchall()
+        if found != VERSION:
+            newer = isinstance(found, int) and found > VERSION
             raise StorageUnavailable(
-                f"The schema in {self.where()} has version {found}, and this safepoint"
+                f"The schema in {self.where()} has version {quoted(found)}, and this safepoint"
                 f" works with version {VERSION}.",
                 "Upgrade safepoint: pip install -U safepoint"
                 if newer
@@ -183,3 +190,13 @@ def _close(connections: list[Connection], process: int) -> None:
     """Close them, unless they are of the process that this one was forked from."""
     while connections and process == os.getpid():
         connections.pop().close()
+
+
+def _in_child() -> None:
+    """Begin anew: a child must not talk on its parent's connections, nor close them."""
+    for each in list(_all):
+        _forked.extend(each._idle)  # noqa: SLF001
+        each._begin()  # noqa: SLF001
+
+
+os.register_at_fork(after_in_child=_in_child)

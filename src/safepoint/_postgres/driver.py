@@ -48,14 +48,23 @@ class Address:
             )
         try:
             given = psycopg.conninfo.conninfo_to_dict(dsn)
-        except psycopg.Error as error:
-            # What libpq says may quote the string, and the string may hold a password.
+        except (psycopg.Error, UnicodeError):
+            given = None
+        # What libpq says may quote the string, and the string may hold a password.
+        if given is None or "\0" in dsn:
             raise ConfigurationError(
                 "This is not a connection string for PostgreSQL.",
                 'Write "host=db.internal dbname=checkpoints user=worker_1", or postgresql://…, and'
                 " keep the password in a file that PGPASSFILE names.",
-            ) from error
+            )
         self._given = {key: str(value) for key, value in given.items() if value is not None}
+        # In postgresql://me:a/b@host the part after a slash of the password is the database.
+        if any("@" in self.get(key) for key in ("host", "port", "dbname")):
+            raise ConfigurationError(
+                "This connection string has an '@' where none belongs: in a host or a database.",
+                "Keep the password in a file that PGPASSFILE names, or write its '/' as %2F and its"
+                " '@' as %40.",
+            )
         self.conninfo = dsn
 
     def get(self, key: str, default: str = "") -> str:

@@ -1,9 +1,10 @@
 -- The journal: signed lines, each after the one before it, and never changed.
 
 create schema safepoint_journal authorization {owner};
-grant usage on schema safepoint_journal to {journal}, {auditor};
 
 set local role {owner};
+
+grant usage on schema safepoint_journal to {journal}, {auditor};
 
 create table safepoint_journal.version (
   number integer primary key

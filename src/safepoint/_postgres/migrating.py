@@ -24,6 +24,19 @@ _SCHEMAS: Final = {
     "journal": "safepoint_journal",
 }
 _LOCK: Final = 0x53465054
+_SCHEMA_OWNER: Final = (
+    "select pg_get_userbyid(n.nspowner), exists (select from pg_class c join pg_attribute a"
+    " on a.attrelid = c.oid where c.relnamespace = n.oid and c.relname = 'version'"
+    " and a.attname = 'number' and a.atttypid = 'integer'::regtype)"
+    " from pg_namespace n where n.nspname = %s"
+)
+# Before PostgreSQL 16 a member always has all that the role has.
+_OWNER: Final = (
+    "select rolcanlogin, rolsuper, (select min(pg_get_userbyid(m.member)) from pg_auth_members m"
+    " where m.roleid = r.oid and (coalesce((to_jsonb(m)->>'set_option')::boolean, true)"
+    " or coalesce((to_jsonb(m)->>'inherit_option')::boolean, true)))"
+    " from pg_roles r where rolname = %s"
+)
 
 
 def migrate(
@@ -33,7 +46,9 @@ def migrate(
 
     All of it happens in one transaction, or none. The roles let nobody in by themselves: create
     logins, and put each in one of them. Run it with a login that may create roles and schemas;
-    no superuser is needed. That login is not left with any right of the owner's.
+    no superuser is needed. That login is left with no right of the owner's, but as the one who
+    made the roles it may take them again (PostgreSQL 16 and newer): end it, or keep it as you
+    would keep a superuser's.
 
     Args:
         dsn: a connection string as libpq takes it.
@@ -49,7 +64,8 @@ def migrate(
         MissingPackage: psycopg is not installed.
         ConfigurationError: an argument is of the wrong kind.
         StorageRefused: this login may not create roles or schemas. Nothing was made.
-        StorageUnavailable: there is no server, or the schema there is of another version.
+        StorageUnavailable: there is no server, the schema there is of another version or of other
+            roles, or somebody can log in as its owner.
     """
     address, chosen = Address(dsn), _checked(parts)
     psycopg = driver()
@@ -62,9 +78,12 @@ def migrate(
         ) as connection:
             connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
             _check_server(connection)
+            owner = f"{prefix}_owner"
             for text in _preparing(roles):
                 connection.execute(text)
-            made = tuple(part for part in chosen if not _is_there(connection, part, address))
+            _check_owner(connection, owner)
+            connection.execute(_entering(roles))
+            made = tuple(part for part in chosen if not _is_there(connection, part, owner, address))
             for part in made:
                 connection.execute(_text(part, roles))
             connection.execute(_leaving(roles))
@@ -83,6 +102,7 @@ def statements(*, parts: tuple[str, ...] = PARTS, prefix: str = "safepoint") -> 
     roles = _roles(prefix)
     texts = [
         *_preparing(roles),
+        _entering(roles),
         *(_text(part, roles) for part in _checked(parts)),
         _leaving(roles),
     ]
@@ -109,16 +129,20 @@ def _roles(prefix: object) -> dict[str, Any]:
 
 
 def _preparing(roles: dict[str, Any]) -> list[Any]:
-    """Return what makes the roles that are missing, and lets this login act as the owner."""
+    """Return what makes the roles that are missing."""
     sql = driver().sql
-    texts = [
+    return [
         sql.SQL(
             "do $$ begin create role {0} nologin;"
-            " exception when duplicate_object then null; end $$;"
+            " exception when duplicate_object or unique_violation then null; end $$;"
         ).format(role)
         for role in roles.values()
     ]
-    return [*texts, sql.SQL("grant {0} to current_user;").format(roles["owner"])]
+
+
+def _entering(roles: dict[str, Any]) -> Any:
+    """Return what lets this login act as the owner."""
+    return driver().sql.SQL("grant {0} to current_user;").format(roles["owner"])
 
 
 def _leaving(roles: dict[str, Any]) -> Any:
@@ -139,23 +163,52 @@ def _check_server(connection: psycopg.Connection[Any]) -> None:
         )
 
 
-def _is_there(connection: psycopg.Connection[Any], part: str, address: Address) -> bool:
-    """Tell whether a part is there in this version.
+def _check_owner(connection: psycopg.Connection[Any], owner: str) -> None:
+    """Refuse an owner as whom somebody could act: it was there before us, and is not as we make it.
+
+    Raises:
+        StorageUnavailable: it can log in, is a superuser, or has a member.
+    """
+    logs_in, rules_all, member = connection.execute(_OWNER, (owner,)).fetchall()[0]
+    if logs_in or rules_all:
+        raise StorageUnavailable(
+            f"The role {owner} is there already, and can {'log in' if logs_in else 'do anything'}.",
+            f"Nothing was made. Run: alter role {owner} nologin nosuperuser",
+        )
+    if member is not None:
+        raise StorageUnavailable(
+            f"The role {owner} is there already, and {quoted(member)} can act as it.",
+            f"Nothing was made. Run: revoke {owner} from the member, or choose another prefix.",
+        )
+
+
+def _is_there(connection: psycopg.Connection[Any], part: str, owner: str, address: Address) -> bool:
+    """Tell whether a part is there in this version, with these roles.
 
     Raises:
         StorageUnavailable: it is there in another one, or something else has its name.
     """
     schema = _SCHEMAS[part]
-    if connection.execute("select to_regnamespace(%s)", (schema,)).fetchone() == (None,):
+    found = connection.execute(_SCHEMA_OWNER, (schema,)).fetchone()
+    if found is None:
         return False
-    if connection.execute("select to_regclass(%s)", (f"{schema}.version",)).fetchone() == (None,):
+    if not found[1]:
         raise StorageUnavailable(
             f"In {address.known(connection)} there is a schema {schema} that is not of safepoint.",
             "Nothing was made. Create a database of its own for the checkpoints: createdb"
             " checkpoints",
         )
-    text = driver().sql.SQL("select max(number) from {}.version")
-    row = connection.execute(text.format(driver().sql.Identifier(schema))).fetchone()
+    if found[0] != owner:
+        raise StorageUnavailable(
+            f"Schema {schema} in {address.known(connection)} belongs to the role"
+            f" {quoted(found[0])}, not to {owner}.",
+            "Nothing was made. Give the prefix with which it was made, or another database.",
+        )
+    sql = driver().sql
+    connection.execute(sql.SQL("set local role {}").format(sql.Identifier(owner)))
+    text = sql.SQL("select max(number) from {}.version").format(sql.Identifier(schema))
+    row = connection.execute(text).fetchone()
+    connection.execute("reset role")
     if row != (VERSION,):
         raise StorageUnavailable(
             f"Schema {schema} in {address.known(connection)} has version"

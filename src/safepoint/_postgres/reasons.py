@@ -49,7 +49,7 @@ _REASONS: Final = (
     Reason(
         r'role "[^"]*" is not permitted to log in',
         "lets nobody log in as that role",
-        f"It is a role to be in. Create a login in it: {_IN_ROLE}",
+        f"Its login was ended, or it is a role to be in. Create another login: {_IN_ROLE}",
         StorageRefused,
     ),
     Reason(
@@ -79,8 +79,9 @@ _REASONS: Final = (
     ),
     Reason(
         r"session is read-only|server is in hot standby mode|session is not read-only",
-        "takes no writes: it is a copy, or set to read-only",
-        "Name the primary as host. To read from a copy, write target_session_attrs=any.",
+        "takes no writes: it is a copy, or the database or the login is set to read-only",
+        "Name the primary as host, or reset default_transaction_read_only. To read from a copy,"
+        " write target_session_attrs=any.",
     ),
     Reason(
         r"could not translate host name|Name or service not known|could not resolve",

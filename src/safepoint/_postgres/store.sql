@@ -1,9 +1,10 @@
 -- The store: sealed records, appended by the worker that owns their thread, and never changed.
 
 create schema safepoint authorization {owner};
-grant usage on schema safepoint to {writer}, {reader}, {operator}, {auditor};
 
 set local role {owner};
+
+grant usage on schema safepoint to {writer}, {reader}, {operator}, {auditor};
 
 create table safepoint.version (
   number integer primary key

@@ -18,7 +18,7 @@ from safepoint.ids import check_name
 from safepoint.journal import _text
 from safepoint.journal._anchoring import Anchored
 from safepoint.journal._asked import check_count, matches
-from safepoint.journal._chain import Chain
+from safepoint.journal._chain import Chain, refused
 from safepoint.journal.event import Entry, Event
 from safepoint.keys import Keyring
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _VERSION: Final = "select max(number) from safepoint_journal.version"
 _LAST: Final = "select max(number) from safepoint_journal.lines where journal = %s"
 _LINES: Final = (
-    "select line from safepoint_journal.lines where journal = %s and number >= %s"
+    "select number, line from safepoint_journal.lines where journal = %s and number >= %s"
     " order by number limit 500"
 )
 _WRITE: Final = "insert into safepoint_journal.lines (journal, number, line) values (%s, %s, %b)"
@@ -107,13 +107,17 @@ class PostgresJournal:
         key = self._keys.signing
         event, at = _text.check(event, now)
         tried: dict[bytes, Entry] = {}
+        since = 0
 
         def write(connection: Connection) -> Entry:
+            nonlocal since
             while True:
-                lines, head = self._newest(connection)
+                lines, head = self._newest(connection, since)
                 for line in lines:
                     if line in tried:
                         return tried[line]  # an earlier try had arrived, and its answer was lost
+                # What other threads have seen meanwhile may lie behind what this one tried.
+                since = since or (head.sequence if head else 1)
                 line, entry = _text.write(self._name, event, head, at, key)
                 tried[line] = entry
                 try:
@@ -208,14 +212,19 @@ class PostgresJournal:
                 found = self._server.run(
                     lambda connection, first=first: self._lines(connection, first)  # type: ignore[misc]
                 )
-            for line in found:
-                yield chain.follow(line, self._where)
+            for number, line in found:
+                yield self._follow(chain, number, line)
             if not found:
                 return
             first += len(found)
 
-    def _newest(self, connection: Connection) -> tuple[list[bytes], Head | None]:
-        """Return the lines since this process looked last, and the head, verified."""
+    def _newest(self, connection: Connection, since: int) -> tuple[list[bytes], Head | None]:
+        """Return the lines since this process looked last, and the head, verified.
+
+        Args:
+            connection: where to ask.
+            since: the number of a line that must be among them, if it is there; 0 for none.
+        """
         with self._lock:
             seen = self._seen
         known, witness = self._anchored.read(), "the anchor"
@@ -224,16 +233,19 @@ class PostgresJournal:
             if known is None or known.sequence < seen.sequence:
                 known, witness = seen, "this process"
         else:
-            row = connection.execute(_LAST, (self._name,)).fetchone()
-            first = max(1, (row[0] if row and row[0] else 0) - _WINDOW + 1)
+            first = max(1, self._end(connection) - _WINDOW + 1)
             if known is not None:
                 first = min(first, known.sequence)
+        first = min(first, since or first)
         chain = Chain(self._name, self._keys, known=known, witness=witness, anywhere=first > 1)
         lines: list[bytes] = []
         while found := self._lines(connection, first + len(lines)):
-            for line in found:
-                chain.follow(line, self._where)
-            lines += found
+            for number, line in found:
+                self._follow(chain, number, line)
+            lines += [line for _, line in found]
+        if not lines and first > 1:  # it ends before that, and `check_end` says where
+            for number, line in self._lines(connection, self._end(connection)):
+                self._follow(chain, number, line)
         chain.check_end()
         self._remember(chain.head)
         return lines, chain.head
@@ -243,16 +255,23 @@ class PostgresJournal:
             if head is not None and (self._seen is None or head.sequence > self._seen.sequence):
                 self._seen = head
 
-    def _lines(self, connection: Connection, first: int) -> list[bytes]:
+    def _lines(self, connection: Connection, first: int) -> list[tuple[int, bytes]]:
         rows = connection.execute(_LINES, (self._name, first), binary=True).fetchall()
-        return [bytes(row[0]) for row in rows]
+        return [(row[0], bytes(row[1])) for row in rows]
+
+    def _follow(self, chain: Chain, number: int, line: bytes) -> Entry:
+        entry = chain.follow(line, self._where)
+        if entry.number != number:
+            raise refused(f"Line {number} of {self._where} is entry {entry.number}.")
+        return entry
+
+    def _end(self, connection: Connection) -> int:
+        [(last,)] = connection.execute(_LAST, (self._name,)).fetchall()
+        return last or 0
 
     def _last(self) -> int:
         with _translated():
-            rows = self._server.run(
-                lambda connection: connection.execute(_LAST, (self._name,)).fetchall()
-            )
-        return rows[0][0] or 0
+            return self._server.run(self._end)
 
 
 @contextmanager

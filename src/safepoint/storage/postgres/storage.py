@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from safepoint._postgres.connections import Connections
 from safepoint._postgres.driver import driver
 from safepoint._postgres.refusals import comes_back
-from safepoint.errors import CheckpointError, ConfigurationError, NotOwner, StorageUnavailable
+from safepoint.errors import (
+    CheckpointError,
+    ConfigurationError,
+    NotOwner,
+    StorageError,
+    StorageUnavailable,
+)
 from safepoint.ids import check_name, check_sequence
 from safepoint.lease import Lease, Ownership, check_lease, check_span, check_token
 from safepoint.limits import DEFAULT_LIMITS, Limits
@@ -48,6 +54,8 @@ _OWNERSHIP: Final = (
 _ACQUIRE: Final = "select token, expires from safepoint.acquire(%s, %s, %s)"
 _RENEW: Final = "select safepoint.renew(%s, %s, %s, %s)"
 _RELEASE: Final = "select safepoint.release(%s, %s, %s)"
+_SETTLED: Final = frozenset(["SP001", "SP002", "SP003", "SP004", "23505"])
+"""What the database says of a record when it knows that the one before it is not on its way."""
 
 
 class PostgresCheckpointStorage:
@@ -138,14 +146,15 @@ class PostgresCheckpointStorage:
             except self._error as error:
                 if comes_back(error):
                     raise
-                unknown = False
+                # One that waits in the server for a lock goes on without us, and may come through.
+                unknown = again and _code(error) not in _SETTLED
                 if again and self._found(connection, thread, sequence) == data:
                     return  # the first try had arrived, and its answer was lost
                 raise self._refused(connection, error, thread, sequence, fence) from error
 
         try:
             self._server.run(insert)
-        except StorageUnavailable as error:
+        except StorageError as error:
             if not unknown:
                 raise
             raise StorageUnavailable(

