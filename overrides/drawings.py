@@ -77,6 +77,26 @@ class Drawing(NamedTuple):
     story: tuple[Phase | Step | Signed, ...]
 
 
+class Row(NamedTuple):
+    """Who, and what they may do in each column: a dash for nothing, `!` before what is rare.
+
+    A `~` stands before what nobody does.
+    """
+
+    who: str
+    cells: tuple[str, ...]
+
+
+class Grid(NamedTuple):
+    """Who may do what where: rows under headings, and columns."""
+
+    name: str
+    title: str
+    about: str
+    columns: tuple[str, ...]
+    rows: tuple[str | Row, ...]
+
+
 RESUME: Final = Drawing(
     "resume",
     "Pause, approve, resume: who signs what",
@@ -138,6 +158,33 @@ RESUME: Final = Drawing(
     ),
 )
 
+LOGINS: Final = Grid(
+    "logins",
+    "Who may do what where: each login has one job",
+    "A table with a column each for the store, the anchor and the journal. In the worker's "
+    "process there are three logins. worker_1 adds to the store and reads it, and can do nothing "
+    "to anchor or journal. anchor_1 moves heads of the anchor up and reads them, and nothing else. "
+    "journal_1 adds lines to the journal and reads them, and nothing else. People have two. "
+    "operator_1 adds to the store, reads and prunes it, reads the anchor and can set it back, and "
+    "both are written down. auditor_1 reads all three. The owner owns all three, and nobody logs "
+    "in as that role. A superuser can do everything to whatever is on their server, so the anchor "
+    "belongs on another one.",
+    ("store", "anchor", "journal"),
+    (
+        "In the worker's process",
+        Row("worker_1", ("add, read", "-", "-")),
+        Row("anchor_1", ("-", "move up,\nread", "-")),
+        Row("journal_1", ("-", "-", "add, read")),
+        "In a person's hands, when needed",
+        Row("operator_1", ("!add, read,\nprune", "!set back,\nread", "-")),
+        Row("auditor_1", ("read", "read", "read")),
+        "As this role nobody logs in",
+        Row("owner", ("~owns it", "~owns it", "~owns it")),
+        "On the server itself: give the anchor another one",
+        Row("superuser", ("!everything", "!everything", "!everything")),
+    ),
+)
+
 
 def draw(drawing: Drawing) -> str:
     """Return the drawing as an SVG: the same text each time."""
@@ -150,15 +197,68 @@ def draw(drawing: Drawing) -> str:
                 pen.step(part)
             case Signed():
                 pen.signed(part)
+    return _svg(drawing, pen.y - 10, pen.end())
+
+
+def draw_grid(grid: Grid) -> str:
+    """Return the table as an SVG: the same text each time."""
+    wide = (WIDTH - _NAMES) // len(grid.columns)
+    lefts = [_NAMES + wide * number for number in range(len(grid.columns))]
+    parts = [_words(x + 8, 14, name, bold=15) for x, name in zip(lefts, grid.columns, strict=True)]
+    y = 22
+    for row in grid.rows:
+        if isinstance(row, str):
+            parts.append(f'<path d="M0 {y + 6}H{WIDTH}" stroke="{FAINT}" stroke-width="1.2"/>')
+            parts.append(_words(0, y + 26, row, QUIET))
+            y += 36
+            continue
+        high = 14 + 17 * max(text.count("\n") + 1 for text in (row.who, *row.cells))
+        parts += _lines(0, y, high, row.who, bold=14)
+        for x, text in zip(lefts, row.cells, strict=True):
+            parts += _cell(x, y, wide - 4, high, text)
+        y += high + 5
+    return _svg(grid, y, "\n".join(f"  {part}" for part in parts))
+
+
+_NAMES: Final = 93
+
+
+def _cell(x: int, y: int, wide: int, high: int, text: str) -> list[str]:
+    if text == "-":
+        middle = f"M{x + 8} {y + high // 2}h8"
+        return [f'<path d="{middle}" stroke="{FAINT}" stroke-width="1.6"/>']
+    colour = {"!": APPROVER, "~": QUIET}.get(text[0], WRITER)
+    box = (
+        f'<rect x="{x}" y="{y}" width="{wide}" height="{high}" rx="5" fill="{colour}"'
+        f' fill-opacity="0.09" stroke="{colour}" stroke-width="1.2"/>'
+    )
+    return [box, *_lines(x + 8, y, high, text.lstrip("!~"), colour)]
+
+
+def _lines(
+    x: int, y: int, high: int, text: str, colour: str = "currentColor", *, bold: int = 0
+) -> list[str]:
+    """Write lines one below the other, in the middle of what is so high."""
+    lines = text.split("\n")
+    top = y + (high - 17 * len(lines)) // 2 + 13
+    return [_words(x, top + 17 * n, line, colour, bold=bold) for n, line in enumerate(lines)]
+
+
+def _words(x: int, y: int, text: str, colour: str = "currentColor", *, bold: int = 0) -> str:
+    more = f' font-size="{bold}" font-weight="650"' if bold else ' font-size="13"'
+    return f'<text x="{x}" y="{y}" fill="{colour}"{more}>{escape(text)}</text>'
+
+
+def _svg(drawing: Drawing | Grid, height: int, body: str) -> str:
     name = drawing.name
     return f"""\
-<svg xmlns="http://www.w3.org/2000/svg" class="{name}" viewBox="0 0 {WIDTH} {pen.y - 10}" \
+<svg xmlns="http://www.w3.org/2000/svg" class="{name}" viewBox="0 0 {WIDTH} {height}" \
 role="img" aria-labelledby="{name}-title {name}-desc" font-family="{FONTS}" \
 font-size="14" fill="currentColor">
   <title id="{name}-title">{escape(drawing.title)}</title>
   <desc id="{name}-desc">{escape(drawing.about)}</desc>
 {STYLE}
-{pen.end()}
+{body}
 </svg>
 """
 
@@ -284,5 +384,6 @@ class _Pen:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add what is drawn to the files of the site."""
-    files.append(File.generated(config, "assets/resume.svg", content=draw(RESUME)))
+    for name, svg in ((RESUME.name, draw(RESUME)), (LOGINS.name, draw_grid(LOGINS))):
+        files.append(File.generated(config, f"assets/{name}.svg", content=svg))
     return files

@@ -3,17 +3,17 @@
 # --8<-- [start:enable]
 from safepoint import (
     FileAnchor,
-    FileCheckpointStorage,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteCheckpointStorage,
     Workflow,
 )
 
 key = SigningKey.from_file("keys/signing.key", create=True)
 
 ledger = Ledger(
-    FileCheckpointStorage("state"),
+    SQLiteCheckpointStorage("state/checkpoints.db"),
     store="invoices",
     keys=Keyring(key),
     anchor=FileAnchor("anchor", create=True),
@@ -69,7 +69,7 @@ invoice.begin(ledger, thread="order-8", order=8).step()
 
 # Another process, another day:
 ledger = Ledger(
-    FileCheckpointStorage("state"),
+    SQLiteCheckpointStorage("state/checkpoints.db"),
     store="invoices",
     keys=Keyring(SigningKey.from_file("keys/signing.key")),
     anchor=FileAnchor("anchor"),

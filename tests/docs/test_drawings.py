@@ -11,12 +11,25 @@ import yaml
 from mkdocs.config import load_config
 from mkdocs.structure.files import Files
 
-from overrides.drawings import RESUME, WIDTH, Drawing, Lane, Signed, Step, draw
+from overrides.drawings import (
+    LOGINS,
+    RESUME,
+    WIDTH,
+    Drawing,
+    Grid,
+    Lane,
+    Row,
+    Signed,
+    Step,
+    draw,
+    draw_grid,
+)
 from tests.harness.blocks import ROOT
 from tests.harness.svg import svg_problems
 
 HOOK = ROOT / "overrides" / "drawings.py"
 SMALLEST_TEXT = 13
+DRAWN = {"resume": draw(RESUME), "logins": draw_grid(LOGINS)}
 LETTER = 0.52  # of the font's size, on average over a line: more than the fonts of the list need
 
 
@@ -29,17 +42,18 @@ def said(element: ET.Element) -> str:
     return "".join(element.itertext())
 
 
-def test_it_is_as_every_drawing_should_be() -> None:
-    assert svg_problems(draw(RESUME)) == []
+@pytest.mark.parametrize("svg", DRAWN.values(), ids=DRAWN)
+def test_it_is_as_every_drawing_should_be(svg: str) -> None:
+    assert svg_problems(svg) == []
 
 
 def test_it_is_the_same_each_time() -> None:
-    assert draw(RESUME) == draw(RESUME)
+    assert {"resume": draw(RESUME), "logins": draw_grid(LOGINS)} == DRAWN
 
 
-def test_text_is_large_enough_on_a_phone_and_stays_inside() -> None:
+@pytest.mark.parametrize("svg", DRAWN.values(), ids=DRAWN)
+def test_text_is_large_enough_on_a_phone_and_stays_inside(svg: str) -> None:
     """The drawing is as wide as a phone's column, so its sizes are pixels there."""
-    svg = draw(RESUME)
     (height,) = re.findall(rf'viewBox="0 0 {WIDTH} (\d+)"', svg)
     (default,) = re.findall(r'^<svg [^>]*font-size="(\d+)"', svg)
     assert len(texts(svg)) > 20
@@ -77,6 +91,35 @@ def test_whoever_cannot_see_it_is_told_each_signature_and_the_order() -> None:
         at = RESUME.about.index(words, at) + len(words)
 
 
+def test_whoever_cannot_see_it_is_told_what_each_login_may() -> None:
+    """The description names each row, from top to bottom."""
+    at = 0
+    for row in LOGINS.rows:
+        if isinstance(row, Row):
+            at = LOGINS.about.index(row.who, at) + len(row.who)
+
+
+def test_nothing_stands_where_a_login_may_do_nothing() -> None:
+    """A dash is a line, and a row without one names all that it may."""
+    dashes = [cell for row in LOGINS.rows if isinstance(row, Row) for cell in row.cells].count("-")
+    assert draw_grid(LOGINS).count("h8") == dashes == 7
+
+
+def test_a_cell_stays_in_its_column() -> None:
+    """As far as its text is as wide as most are."""
+    wide = (WIDTH - 93) // 3 - 12
+    for row in LOGINS.rows:
+        for cell in row.cells if isinstance(row, Row) else ():
+            for line in cell.split("\n"):
+                assert len(line.lstrip("!~")) * 13 * LETTER <= wide, line
+
+
+def test_a_text_of_a_table_cannot_add_markup() -> None:
+    svg = draw_grid(Grid("g", "<t>", "<d>", ("<c>",), ("<h>", Row("<r>", ("!<x>\n&y",)))))
+    assert svg_problems(svg) == []
+    assert [said(e) for e in texts(svg)] == ["<c>", "<h>", "<r>", "<x>", "&y"]
+
+
 def test_a_text_cannot_add_markup() -> None:
     lanes = (Lane("a<b", "&c"),)
     story = (Step("<script>", "a<b"), Signed("<x>", "<y>", "a<b", "a<b", "<z>"))
@@ -97,7 +140,7 @@ def test_the_build_adds_it_to_the_site(tmp_path: Path) -> None:
     loaded = load_config(str(tmp_path / "mkdocs.yml"))
     files = loaded.plugins.on_files(Files([]), config=loaded)
     assert [(file.src_uri, file.content_string) for file in files] == [
-        ("assets/resume.svg", draw(RESUME))
+        (f"assets/{name}.svg", svg) for name, svg in DRAWN.items()
     ]
     assert list((tmp_path / "docs").iterdir()) == []
 
