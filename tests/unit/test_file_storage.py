@@ -292,8 +292,7 @@ def test_elsewhere_it_says_so_in_one_sentence(tmp_path: Path) -> None:
             print(error)
     """
     assert python(code, str(tmp_path / "store")) == (
-        "FileCheckpointStorage needs a POSIX system. Use the SQLite storage here once it is out,"
-        " and InMemoryCheckpointStorage until then."
+        "FileCheckpointStorage needs a POSIX system. Use SQLiteCheckpointStorage here."
     )
     assert not (tmp_path / "store").exists()
 

@@ -45,7 +45,7 @@ def require_posix() -> None:
     if not SUPPORTED:
         raise StorageUnavailable(
             "FileCheckpointStorage needs a POSIX system.",
-            "Use the SQLite storage here once it is out, and InMemoryCheckpointStorage until then.",
+            "Use SQLiteCheckpointStorage here.",
         )
 
 
