@@ -446,3 +446,59 @@ def test_the_command_refuses_what_it_does_not_know(
     status, out, wrong = command(*arguments)
     assert (status, out, wrong.count("\n")) == (code, "", 1)
     assert said in wrong
+
+
+@pytest.mark.parametrize(
+    ("made", "what"),
+    [
+        ("create role {0} login", "can log in."),
+        ("create role {0} superuser", "can do anything."),
+    ],
+)
+def test_an_owner_as_whom_somebody_can_act_is_refused(
+    server: Server, name: str, made: str, what: str
+) -> None:
+    owner = f"{name}_owner"
+    server.psql(made.format(owner))
+    with pytest.raises(StorageUnavailable) as caught:
+        migrate(server.dsn(database=name), prefix=name)
+    assert str(caught.value) == (
+        f"The role {owner} is there already, and {what}"
+        f" Nothing was made. Run: alter role {owner} nologin nosuperuser"
+    )
+    assert schemas(server, name) == []
+
+
+def test_an_owner_that_has_a_member_is_refused(server: Server, name: str) -> None:
+    owner, member = f"{name}_owner", f"{name}_member"
+    server.psql(f"create role {owner}; create role {member} in role {owner}")
+    with pytest.raises(StorageUnavailable) as caught:
+        migrate(server.dsn(database=name), prefix=name)
+    assert str(caught.value) == (
+        f"The role {owner} is there already, and '{member}' can act as it."
+        f" Nothing was made. Run: revoke {owner} from the member, or choose another prefix."
+    )
+    assert schemas(server, name) == []
+
+
+def test_a_schema_of_other_roles_is_left_alone(server: Server, name: str) -> None:
+    migrate(server.dsn(database=name), prefix=name)
+    made = catalog(server, name)
+    with pytest.raises(StorageUnavailable) as caught:
+        migrate(server.dsn(database=name), prefix=f"{name}_b")
+    assert str(caught.value) == (
+        f"Schema safepoint in database '{name}' (login 'postgres') belongs to the role"
+        f" '{name}_owner', not to {name}_b_owner."
+        " Nothing was made. Give the prefix with which it was made, or another database."
+    )
+    assert (catalog(server, name), roles(server, f"{name}_b")) == (made, [])
+
+
+def test_a_login_that_inherits_nothing_can_migrate_twice(server: Server, name: str) -> None:
+    server.login(f"{name}_dba")
+    server.psql(
+        f"alter role {name}_dba createrole noinherit; grant create on database {name} to {name}_dba"
+    )
+    dsn = server.dsn(f"{name}_dba", name)
+    assert migrate(dsn, prefix=name) == PARTS
+    assert migrate(dsn, prefix=name) == ()
