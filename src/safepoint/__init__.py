@@ -75,6 +75,7 @@ from safepoint.storage import (
     InMemoryCheckpointStorage,
     LeasingStorage,
     RetentionStorage,
+    SQLiteCheckpointStorage,
 )
 from safepoint.tools import Tool, ToolSet
 from safepoint.workflow import Approved, Ask, Call, Migration, Run, Workflow
@@ -150,6 +151,7 @@ __all__ = [
     "Revoked",
     "RolledBack",
     "Run",
+    "SQLiteCheckpointStorage",
     "SealBroken",
     "SealError",
     "SigningKey",

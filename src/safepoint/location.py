@@ -7,12 +7,14 @@ creates, opens or changes a file.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from safepoint.errors import StorageError, StorageUnavailable, UnsafeLocation, quoted, shell
 
+NETWORK = frozenset(["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"])
 _LONGEST = 4095
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -272,3 +274,31 @@ def _writable(path: str, info: os.stat_result, mode: int) -> UnsafeLocation:
         f"{shell(path)} can be written by others (mode {stat.S_IMODE(info.st_mode):04o}).",
         f"Run: chmod {mode:o} {shell(path)}",
     )
+
+
+def file_system(path: str, mountinfo: str) -> str | None:
+    """Return the type of the file system at an absolute path, by the text of a mountinfo file."""
+    best, kind = "", None
+    for line in mountinfo.splitlines():
+        mount, separator, source = line.partition(" - ")
+        fields = mount.split(" ")
+        if not separator or len(fields) < 5:
+            continue
+        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[4])
+        # A later mount at the same point hides the earlier one, hence >=.
+        if Path(path).is_relative_to(point) and len(point) >= len(best):
+            best, kind = point, source.split(" ")[0]
+    return kind
+
+
+def network_file_system(path: str) -> str | None:
+    """Return the type of the network file system that an absolute path is on.
+
+    It is None on a local one, and where the system has no list of its mounts.
+    """
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text("utf-8", errors="surrogateescape")
+    except OSError:
+        return None
+    kind = file_system(path, mounts)
+    return kind if kind in NETWORK else None

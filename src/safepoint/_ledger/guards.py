@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,7 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
         KeyRefused: a key's file is inside the storage folder.
         ConfigurationError: the anchor or the journal is inside the storage folder, or around it.
     """
-    folder = _folder(storage)
+    folder = _home(storage)
     if folder is None:
         return
     for key in keys:
@@ -195,3 +195,11 @@ def _folder(value: object) -> Path | None:
         return Path(path).resolve() if isinstance(path, (str, os.PathLike)) else None
     except Exception:  # noqa: BLE001  a proxy, an odd path: then there is nothing to compare
         return None
+
+
+def _home(storage: object) -> Path | None:
+    """Return the folder in which whoever can write the storage can write: of a file, its own."""
+    path = _folder(storage)
+    with suppress(OSError):
+        return path.parent if path is not None and path.is_file() else path
+    return path

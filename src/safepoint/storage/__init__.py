@@ -5,6 +5,7 @@ from __future__ import annotations
 from safepoint.storage.base import CheckpointStorage, LeasingStorage, RetentionStorage
 from safepoint.storage.file import FileCheckpointStorage
 from safepoint.storage.memory import InMemoryCheckpointStorage
+from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
 __all__ = [
     "CheckpointStorage",
@@ -12,4 +13,5 @@ __all__ = [
     "InMemoryCheckpointStorage",
     "LeasingStorage",
     "RetentionStorage",
+    "SQLiteCheckpointStorage",
 ]

@@ -1,0 +1,3 @@
+"""The parts of the SQLite storage."""
+
+from __future__ import annotations

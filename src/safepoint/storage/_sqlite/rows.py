@@ -1,0 +1,89 @@
+"""What the rows of the database say, if they say what this package writes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from safepoint.errors import (
+    CheckpointError,
+    RecordMalformed,
+    RecordsMissing,
+    StorageUnavailable,
+    shell,
+)
+from safepoint.ids import MAX_SEQUENCE
+from safepoint.lease import MAX_TOKEN, Lease, Ownership
+from safepoint.storage._record import too_large
+from safepoint.times import spelled
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRow:
+    """What is kept of a thread besides its records.
+
+    Attributes:
+        head: its highest sequence, or 0.
+        first: where it begins if it was pruned, or 0.
+        ownership: who owns it.
+    """
+
+    head: int
+    first: int
+    ownership: Ownership
+
+
+def thread_row(path: str, thread: str, row: tuple[Any, ...] | None) -> ThreadRow:
+    """Return what a row of `statements.THREAD` says; the thread is new if there is none.
+
+    Raises:
+        StorageUnavailable: it says something that this package never writes.
+    """
+    if row is None:
+        return ThreadRow(0, 0, Ownership(thread))
+    head, first, token, owner, expires = row
+    with suppress(CheckpointError, TypeError, ValueError):
+        numbers = _whole(head, MAX_SEQUENCE) and _whole(first, head) and _whole(token, MAX_TOKEN)
+        if numbers and owner is None and expires is None:
+            return ThreadRow(head, first, Ownership(thread, token))
+        end = datetime.fromisoformat(expires)
+        if numbers and spelled(end) == expires:
+            lease = Lease(thread, owner, token, end)
+            return ThreadRow(head, first, Ownership(thread, token, lease))
+    raise StorageUnavailable(
+        f"{shell(path)} does not say where thread '{thread}' ends or who owns it, so nothing of the"
+        " thread is saved.",
+        "Somebody else wrote it, or the disk failed. Put the database back from a backup.",
+    )
+
+
+def _whole(value: object, most: int) -> bool:
+    return type(value) is int and 0 <= value <= most
+
+
+def record_of(thread: str, sequence: int, size: Any, record: Any, limit: int) -> bytes:
+    """Return a record that was read if it was not over the limit.
+
+    Raises:
+        LimitExceeded: it has more bytes than a record may have.
+        RecordMalformed: it is not bytes.
+    """
+    if type(record) is bytes:
+        return record
+    if record is None and type(size) is int and size > limit:
+        raise too_large(size, limit)
+    raise RecordMalformed(
+        f"Checkpoint {sequence} of thread '{thread}' is not bytes.",
+        "This storage never keeps anything else. Put the database back from a backup.",
+    )
+
+
+def cut(thread: str, head: int, last: int) -> RecordsMissing:
+    """Say that a thread does not end where its records do."""
+    return RecordsMissing(
+        f"Thread '{thread}' ends at checkpoint {head}, and the last one that is there is {last}.",
+        "Somebody removed some, or put later ones there. Put the database back from a backup;"
+        " until then nothing is loaded or saved.",
+    )
