@@ -90,7 +90,8 @@ def _evaluator(block: Block) -> Evaluator:
         return python.check_syntax
     if "data-login" in block.attributes:
         return EVALUATORS["sql data-login"]
-    return EVALUATORS["python .unsafe" if "unsafe" in block.classes else block.language]
+    unsafe_python = block.language == "python" and "unsafe" in block.classes
+    return EVALUATORS["python .unsafe" if unsafe_python else block.language]
 
 
 def _evaluate_alone(page: Page, block: Block, evaluator: Evaluator) -> str:

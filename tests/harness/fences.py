@@ -33,7 +33,7 @@ _MEANS: Final = {
     "data-write": _PARSED | {"python"},
 }
 _CLASSES: Final = {
-    "unsafe": frozenset({"python"}),
+    "unsafe": frozenset({"python", "sql"}),
     "no-copy": LANGUAGES,
     "refused": LANGUAGES,
     "fix": LANGUAGES,
@@ -182,6 +182,8 @@ def _check_login(language: str, classes: list[str], attributes: dict[str, str]) 
     if not re.fullmatch(r"[\w.-]+", attributes.get("data-tls", "x")):
         raise BadFence("data-tls is a host name for the certificate; correct it")
     if language == "sql" and "data-login" not in attributes:
+        if "unsafe" in classes:
+            raise BadFence(".unsafe SQL runs on PostgreSQL; add data-login")
         for key in {"data-exit", "data-tls"} & attributes.keys():
             raise BadFence(f'{key} is for PostgreSQL; add data-login="name", or remove it')
         if "refused" in classes:
