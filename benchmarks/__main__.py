@@ -1,11 +1,14 @@
 """`make bench`: sealed saves and verified loads against the peers, in one run.
 
+`make bench ARGS=stores` measures one part, or several: files, models, stores.
+
 Times on shared machines are noisy, so what counts are the ratios: contenders take turns, and the
 median of many rounds is compared. A ratio below 1 means that ours is faster.
 """
 
 from __future__ import annotations
 
+import argparse
 import platform
 import sys
 import tempfile
@@ -18,6 +21,7 @@ import cryptography
 
 from benchmarks.measure import medians, table, without_fsync
 from benchmarks.peers import AgentFramework, Line, PlainPickle, SyncedPickle, state_of
+from benchmarks.stores import stores
 from benchmarks.weights import models
 from safepoint import Codec, FileAnchor, FileCheckpointStorage, Keyring, Ledger, SigningKey
 
@@ -67,6 +71,12 @@ class Store:
 
 def main() -> None:
     """Print the tables."""
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"of: {', '.join(PARTS)}")
+    chosen = parser.parse_args().parts or list(PARTS)
+    unknown = [part for part in chosen if part not in PARTS]
+    if unknown:
+        parser.error(f"there is no part {unknown[0]!r}. There are: {', '.join(PARTS)}")
     try:
         release = version("safepoint")
     except PackageNotFoundError:
@@ -78,9 +88,10 @@ def main() -> None:
         " A ratio below 1 means that ours is faster.\n"
     )
     with tempfile.TemporaryDirectory(prefix="safepoint-bench-") as folder:
-        for number, measure in enumerate((by_size, by_count, links, models)):
+        measures = [measure for part in PARTS if part in chosen for measure in PARTS[part]]
+        for number, measure in enumerate(measures):
             inside = Path(folder, str(number))
-            inside.mkdir()
+            inside.mkdir(mode=0o700)
             measure(inside)
 
 
@@ -199,6 +210,13 @@ def links(folder: Path) -> None:
             how = "one signature, then links" if anchored else "every signature"
             rows.append([algorithm, how, f"{taken * 1e6 / LINKS:.1f}"])
     table(f"Verify {LINKS:,} links on files", ["key", "how", "µs a link"], rows)
+
+
+PARTS: dict[str, tuple[Callable[[Path], None], ...]] = {
+    "files": (by_size, by_count, links),
+    "models": (models,),
+    "stores": (stores,),
+}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,238 @@
+"""The contenders on each engine: a ledger sealed, anchored and leased, and LangGraph's saver."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from benchmarks import langgraph
+from benchmarks.load import Opener
+from safepoint import FileAnchor, Keyring, Ledger, SigningKey
+from safepoint.anchor import Anchor
+from safepoint.storage.base import CheckpointStorage
+
+if TYPE_CHECKING:
+    from safepoint._ledger.owning import Owned
+    from safepoint.testing.postgres import Server
+
+STORE = "orders"
+SECRET = bytes(range(32))
+WAIT = 60.0
+WAYS = {"sealed": "sealed", "anchored": "and anchored", "leased": "sealed, and leased"}
+PEER = "langgraph"
+
+
+class Contender(Opener, Protocol):
+    """A store to be measured."""
+
+    @property
+    def label(self) -> str:
+        """What it is."""
+
+    def count(self) -> int:
+        """Return how many checkpoints there are."""
+
+    def size(self) -> int:
+        """Return how many bytes they take on disk, with their indexes."""
+
+
+class Worked:
+    """A ledger as one worker has opened it."""
+
+    def __init__(
+        self, worker: int, storage: CheckpointStorage, anchor: Anchor | None, *, leased: bool
+    ) -> None:
+        self.storage = storage
+        self.anchor = anchor
+        self.ledger = ledger_of(storage, anchor)
+        self._worker = f"worker-{worker}"
+        self._leased = leased
+        self._owned: dict[str, Owned] = {}
+
+    def take(self, thread: str) -> None:
+        """Own the thread, if that is measured."""
+        if self._leased:
+            self._owned[thread] = self.ledger.own(thread, self._worker, seconds=3600)
+
+    def save(self, thread: str, state: dict[str, Any]) -> str:
+        """Save, and return the digest."""
+        return self.ledger.save(thread, state).digest
+
+    def give(self, thread: str) -> None:
+        """Release the thread, if it is owned."""
+        if thread in self._owned:
+            self._owned.pop(thread).release()
+
+    def names(self, thread: str) -> list[str]:
+        """Verify the thread, and return the digests of its checkpoints."""
+        count = self.ledger.verify(thread, every_signature=True)
+        digests = [checkpoint.digest for checkpoint in self.ledger.history(thread)]
+        return digests if len(digests) == count else []
+
+    def close(self) -> None:
+        """Close its connections."""
+        for part in (self.storage, self.anchor):
+            close = getattr(part, "close", None)
+            if close is not None:
+                close()
+
+
+def ledger_of(storage: CheckpointStorage, anchor: Anchor | None = None) -> Ledger:
+    """Return a ledger that remembers nothing yet."""
+    return Ledger(storage, store=STORE, keys=Keyring(SigningKey(SECRET)), anchor=anchor)
+
+
+@dataclass(frozen=True)
+class OnSqlite:
+    """A ledger in a SQLite file, anchored in files of its own."""
+
+    label: str
+    path: Path
+    anchor: Path | None = None
+    leased: bool = False
+
+    def open(self, worker: int) -> Worked:
+        """Open it."""
+        from safepoint.storage.sqlite import SQLiteCheckpointStorage
+
+        anchor = None if self.anchor is None else FileAnchor(self.anchor, create=True)
+        storage = SQLiteCheckpointStorage(self.path, wait_seconds=WAIT)
+        return Worked(worker, storage, anchor, leased=self.leased)
+
+    def count(self) -> int:
+        """Return how many checkpoints there are."""
+        return _count_in(self.path)
+
+    def size(self) -> int:
+        """Return how large the file is."""
+        return self.path.stat().st_size
+
+
+@dataclass(frozen=True)
+class OnPostgres:
+    """A ledger on PostgreSQL: a login for each worker, and another one for the anchor."""
+
+    label: str
+    owner: str
+    dsns: Mapping[int, str]
+    anchor: str | None = None
+    leased: bool = False
+
+    def open(self, worker: int) -> Worked:
+        """Open it."""
+        from safepoint.anchor.postgres import PostgresAnchor
+        from safepoint.storage.postgres import PostgresCheckpointStorage
+
+        anchor = None if self.anchor is None else PostgresAnchor(self.anchor, wait_seconds=WAIT)
+        storage = PostgresCheckpointStorage(self.dsns[worker], wait_seconds=WAIT)
+        return Worked(worker, storage, anchor, leased=self.leased)
+
+    def count(self) -> int:
+        """Return how many checkpoints there are."""
+        return _asked(self.owner, "select count(*) from safepoint.checkpoints")
+
+    def size(self) -> int:
+        """Return how large the tables are."""
+        return _tables(self.owner)
+
+
+@dataclass(frozen=True)
+class PeerOnSqlite(langgraph.Sqlite):
+    """LangGraph's saver in a SQLite file."""
+
+    def count(self) -> int:
+        """Return how many checkpoints there are."""
+        return _count_in(self.path)
+
+    def size(self) -> int:
+        """Return how large the file is."""
+        return self.path.stat().st_size
+
+
+@dataclass(frozen=True)
+class PeerOnPostgres(langgraph.Postgres):
+    """LangGraph's saver on the same server, in a database that its login owns."""
+
+    def count(self) -> int:
+        """Return how many checkpoints there are."""
+        return _asked(self.dsn, "select count(*) from checkpoints")
+
+    def size(self) -> int:
+        """Return how large the tables are."""
+        return _tables(self.dsn)
+
+
+def on_sqlite(folder: Path) -> dict[str, Contender]:
+    """Return the contenders on SQLite, each with a file of its own."""
+    anchors = {"anchored": folder / "anchor"}
+    contenders: dict[str, Contender] = {
+        way: OnSqlite(
+            label, folder / way / "checkpoints.db", anchors.get(way), leased=way == "leased"
+        )
+        for way, label in WAYS.items()
+    }
+    (folder / PEER).mkdir(mode=0o700)
+    return {**contenders, PEER: PeerOnSqlite(folder / PEER / "checkpoints.db")}
+
+
+def on_postgres(server: Server, workers: int) -> dict[str, Contender]:
+    """Return the contenders on PostgreSQL, each with a database of its own on one server."""
+    from safepoint.storage.postgres import migrate
+
+    server.database("migrated")
+    migrate(server.dsn(database="migrated"))
+    logins = [f"worker_{number}" for number in range(workers)]
+    for login in logins:
+        server.login(login, "safepoint_writer")
+    server.login("anchor", "safepoint_anchor")
+    server.login("langgraph")
+    contenders: dict[str, Contender] = {}
+    for way, label in WAYS.items():
+        server.database(way, template="migrated")
+        contenders[way] = OnPostgres(
+            label,
+            server.dsn(database=way),
+            {number: server.dsn(login, way) for number, login in enumerate(logins)},
+            server.dsn("anchor", way) if way == "anchored" else None,
+            leased=way == "leased",
+        )
+    server.database(PEER)
+    server.psql(f"alter database {PEER} owner to langgraph")
+    return {**contenders, PEER: PeerOnPostgres(server.dsn("langgraph", PEER))}
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    """Start a PostgreSQL server, and make sure that a commit is on disk when it returns."""
+    from safepoint.testing.postgres import Server
+
+    with Server() as server:
+        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+            if server.psql(f"show {setting}") != "on":
+                raise RuntimeError(f"The server runs without {setting}.")
+        yield server
+
+
+def _count_in(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        return int(connection.execute("select count(*) from checkpoints").fetchone()[0])
+
+
+def _asked(dsn: str, statement: Any) -> int:
+    import psycopg
+
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(statement).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _tables(dsn: str) -> int:
+    return _asked(
+        dsn,
+        "select sum(pg_total_relation_size(oid)) from pg_class where relkind = 'r'"
+        " and relnamespace::regnamespace::text in ('public', 'safepoint', 'safepoint_anchor')",
+    )

@@ -1,0 +1,73 @@
+"""Many workers on one store: nothing is lost, nothing forks, and everything verifies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from benchmarks.engines import OnPostgres, OnSqlite, Worked
+from benchmarks.load import Share, Workers, missing_of, save_all
+from safepoint import Conflict
+from tests.harness.postgres import Database
+
+WORKERS = 4
+THREADS = 10
+CHECKPOINTS = 10
+RACED = 60
+
+
+def in_two_threads(store: Worked, share: Share) -> dict[str, list[str]]:
+    """Save a share in two threads of one process, which share the ledger and its connections."""
+    halves = [Share(share.threads[n::2], share.checkpoints) for n in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        told = list(pool.map(lambda half: save_all(store, half), halves))
+    return {**told[0].names, **told[1].names}
+
+
+def race(store: Worked, thread: str) -> list[int]:
+    """Try to be the one that saves each sequence, and return those that were won."""
+    won = []
+    while (head := store.ledger.storage.head(thread)) < RACED:
+        try:
+            won.append(store.ledger.save(thread, {"order": thread}, after=head).sequence)
+        except Conflict:
+            continue
+    return won
+
+
+def check(opener: OnSqlite | OnPostgres) -> None:
+    """Save from 4 processes, each with 10 threads of its own; then all want one thread."""
+    opener.open(0).close()
+    shares = [
+        Share(tuple(f"order-{worker}-{n}" for n in range(THREADS)), CHECKPOINTS)
+        for worker in range(WORKERS)
+    ]
+    with Workers(WORKERS, {"store": opener}) as workers:
+        names = workers.each("store", in_two_threads, shares)
+        others = [*names[1:], names[0]]
+        assert workers.each("store", missing_of, others, anew=True) == [[]] * WORKERS
+        assert opener.count() == WORKERS * THREADS * CHECKPOINTS
+
+        won = workers.each("store", race, ["raced"] * WORKERS)
+    wins = Counter(sequence for sequences in won for sequence in sequences)
+    assert wins == Counter(range(1, max(wins) + 1)), "each sequence was acknowledged once"
+    assert max(wins) >= RACED
+    store = opener.open(0)
+    assert store.ledger.verify("raced") == len(wins)
+    store.close()
+    assert opener.count() == WORKERS * THREADS * CHECKPOINTS + len(wins)
+
+
+@pytest.mark.parametrize("leased", [False, True], ids=["free", "leased"])
+def test_4_processes_lose_nothing_on_sqlite(tmp_path: Path, leased: bool) -> None:
+    check(OnSqlite("", tmp_path / "store" / "checkpoints.db", tmp_path / "anchor", leased=leased))
+
+
+@pytest.mark.parametrize("leased", [False, True], ids=["free", "leased"])
+def test_4_processes_lose_nothing_on_postgresql(database: Database, leased: bool) -> None:
+    """One login for all: a thread that another login wrote is refused without a lease."""
+    dsns = dict.fromkeys(range(WORKERS), database.worker(1))
+    check(OnPostgres("", database.owner, dsns, database.anchor, leased=leased))
