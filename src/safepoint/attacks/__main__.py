@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from safepoint.attacks.catalogue import ATTACKS, RESIDUE
 from safepoint.attacks.isolation import isolated_outcome_of
-from safepoint.attacks.medium import Disk, Memory
+from safepoint.attacks.medium import Disk, Medium, Memory
 from safepoint.attacks.outcome import Outcome
 from safepoint.attacks.rungs import TARGETS, TOP
+from safepoint.errors import CheckpointError
 
 _EVERY = ATTACKS | RESIDUE
+_Strike = Callable[[str, str], Outcome]
 
 
 def main() -> int:
@@ -31,6 +34,11 @@ def main() -> int:
     )
     parser.add_argument("--in-memory", action="store_true", help="keep the records in memory")
     parser.add_argument(
+        "--storage",
+        choices=("sqlite", "postgres"),
+        help="attack the top rung on a database; postgres starts a server for it",
+    )
+    parser.add_argument(
         "--residue", action="store_true", help="run what nothing in a store can detect"
     )
     parser.add_argument("--list", action="store_true", help="say what the attacks are, run none")
@@ -38,17 +46,37 @@ def main() -> int:
     for name in options.attacks:
         if name not in _EVERY:
             parser.error(f"there is no attack {name!r}. Choose from {', '.join(_EVERY)}")
-    chosen = options.attacks or _applicable(options.in_memory, options.residue)
+    if options.storage and (options.ladder or options.target or options.in_memory):
+        parser.error("--storage goes with none of --ladder, --target and --in-memory")
+    medium = None if options.storage else Memory if options.in_memory else Disk
+    chosen = options.attacks or _applicable(medium, residue=options.residue)
     if options.list:
         for name in chosen:
             sys.stdout.write(f"{name} ({_EVERY[name].rule}): {_EVERY[name].story}\n")
         return 0
+    if options.storage:
+        try:
+            return _on_database(chosen, options.storage)
+        except CheckpointError as error:
+            sys.stderr.write(f"{error}\n")
+            return 2
     columns = list(TARGETS) if options.ladder else options.target or _compared(chosen)
-    return _show(chosen, columns, in_memory=options.in_memory)
+    return _show(chosen, columns, partial(isolated_outcome_of, in_memory=options.in_memory))
 
 
-def _applicable(in_memory: bool, residue: bool) -> list[str]:
-    medium = Memory if in_memory else Disk
+def _on_database(attacks: Sequence[str], storage: str) -> int:
+    """Compare the naive rung with the top on a database."""
+    from safepoint.attacks.databases import on_database
+
+    with on_database(storage) as strike:
+
+        def either(attack: str, target: str) -> Outcome:
+            return strike(attack) if target == storage else isolated_outcome_of(attack, target)
+
+        return _show(attacks, ["naive", storage], either, top=storage)
+
+
+def _applicable(medium: type[Medium] | None, *, residue: bool) -> list[str]:
     which = RESIDUE if residue else ATTACKS
     return [name for name, attack in which.items() if attack.needs in (None, medium)]
 
@@ -59,18 +87,18 @@ def _compared(attacks: Sequence[str]) -> list[str]:
     return [rung for rung in TARGETS if rung in shown]
 
 
-def _show(attacks: Sequence[str], columns: Sequence[str], *, in_memory: bool) -> int:
+def _show(
+    attacks: Sequence[str], columns: Sequence[str], strike: _Strike, *, top: str = TOP
+) -> int:
     width = max(19, *(len(name) + 2 for name in attacks))
     widths = [max(10, len(name) + 2) for name in columns]
     through = False
     _write(["attack", *columns], [width, *widths])
     for attack in attacks:
-        outcomes = {
-            target: isolated_outcome_of(attack, target, in_memory=in_memory) for target in columns
-        }
+        outcomes = {target: strike(attack, target) for target in columns}
         cells = [_cell(outcomes[target]) for target in columns]
         _write([attack, *cells], [width, *widths])
-        should_stop = outcomes.keys() & {_EVERY[attack].stopped_by, TOP}
+        should_stop = outcomes.keys() & {_EVERY[attack].stopped_by, top}
         passed = any(outcomes[rung].succeeded for rung in should_stop)
         through = through or (attack in ATTACKS and passed)
     return 1 if through else 0
