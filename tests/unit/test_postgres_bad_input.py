@@ -303,8 +303,8 @@ def test_a_database_that_takes_no_writes(database: Database) -> None:
     told = said(StorageUnavailable, worker)
     assert told == (
         f"The server of database '{database.name}' (login 'worker_1') takes no writes: it is a"
-        " copy, or set to read-only. Name the primary as host. To read from a copy, write"
-        " target_session_attrs=any."
+        " copy, or the database or the login is set to read-only. Name the primary as host, or"
+        " reset default_transaction_read_only. To read from a copy, write target_session_attrs=any."
     )
     with storage(changed(worker, target_session_attrs="any")) as reading:
         assert reading.head("t") == 0
@@ -448,6 +448,8 @@ def test_a_name_outside_the_grammar_never_reaches_the_server(database: Database,
             lambda: worker.acquire(name, "w", 60),
             lambda: worker.acquire("t", name, 60),
             lambda: worker.lease(name),
+            lambda: worker.discard(name, 1),
+            lambda: worker.break_lease(name),
         ]
         for call in calls:
             with pytest.raises(InvalidId):

@@ -11,23 +11,31 @@ import pytest
 
 from safepoint.attacks import ATTACKS, Attack
 from safepoint.attacks.models import MODEL_ATTACKS, ModelAttack
+from safepoint.attacks.network import NETWORK_ATTACKS, NetworkAttack
+from safepoint.attacks.sql import SQL_ATTACKS, SqlAttack
 from safepoint.rules import LEGS, RULES, Rule
 
 ROOT = Path(__file__).parents[2]
-HELD = [f"SP{n:02d}" for n in (1, 2, 3, 4, 7, 8, *range(10, 21), *range(22, 28))]
+HELD = [f"SP{n:02d}" for n in (*range(1, 9), *range(10, 21), *range(22, 28))]
 
 
-EVERY_ATTACK: Mapping[str, type[Attack | ModelAttack]] = {**ATTACKS, **MODEL_ATTACKS}
+AnyAttack = type[Attack | ModelAttack] | SqlAttack | NetworkAttack
+EVERY_ATTACK: Mapping[str, AnyAttack] = {
+    **ATTACKS,
+    **MODEL_ATTACKS,
+    **SQL_ATTACKS,
+    **NETWORK_ATTACKS,
+}
 
 
 def test_there_are_27_rules_in_order() -> None:
     assert list(RULES) == [f"SP{n:02d}" for n in range(1, 28)]
 
 
-def test_23_rules_stand_on_all_legs_and_four_are_planned() -> None:
+def test_25_rules_stand_on_all_legs_and_two_are_planned() -> None:
     """Change these numbers together with rules.toml: they are published."""
     assert [rule.id for rule in RULES.values() if not rule.missing] == HELD
-    assert sum(bool(rule.missing) for rule in RULES.values()) == 4
+    assert sum(bool(rule.missing) for rule in RULES.values()) == 2
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from safepoint._ledger import anchoring, guards
 from safepoint._ledger.noting import Notes
@@ -17,7 +17,7 @@ from safepoint.heads import Head
 from safepoint.journal import Actor, Journal
 from safepoint.keys import Keyring
 from safepoint.seal import Opened
-from safepoint.storage.base import CheckpointStorage
+from safepoint.storage.base import CheckpointStorage, FollowingStorage
 
 
 class Parts:
@@ -66,11 +66,28 @@ class Parts:
     def _append(
         self, thread: str, record: bytes, opened: Opened, anchored: Head | None, *, now: bool
     ) -> None:
-        head = opened.head
-        fence = self._owner.fence(thread)
-        owned: dict[str, Any] = {} if fence is None else {"fence": fence}
         with guards.storage_errors("keep", thread):
-            self.storage.append(thread, head.sequence, record, **owned)
+            self.storage.append(thread, opened.header.sequence, record, **self._fence(thread))
+        self._appended(thread, opened, anchored, now=now)
+
+    def _follow(
+        self, thread: str, record: bytes, opened: Opened, anchored: Head | None, *, now: bool
+    ) -> bool:
+        """Append if the thread still ends where this process saw it end, and tell if it did."""
+        with guards.storage_errors("keep", thread):
+            storage = cast("FollowingStorage", self.storage)
+            kept = storage.follow(thread, opened.header.sequence, record, **self._fence(thread))
+        if kept is not True:
+            return False
+        self._appended(thread, opened, anchored, now=now)
+        return True
+
+    def _fence(self, thread: str) -> dict[str, Any]:
+        fence = self._owner.fence(thread)
+        return {} if fence is None else {"fence": fence}
+
+    def _appended(self, thread: str, opened: Opened, anchored: Head | None, *, now: bool) -> None:
+        head = opened.head
         due = anchored is None or head.sequence - anchored.sequence >= self.anchor_every
         if self.anchor is not None and (now or due):
             try:

@@ -126,6 +126,20 @@ class View:
         refuse_deleted(opened)
         return opened.head, anchored
 
+    def remembered(self, thread: str) -> tuple[Head, Head | None] | None:
+        """Return the same without a look at the storage, or None if this process does not know.
+
+        It is for whoever then saves after that record and no other.
+
+        Raises:
+            AnchorError: the anchor cannot be asked, or is the anchor of another store.
+        """
+        seen = self._seen.get(thread)
+        if seen is None:
+            return None
+        anchored = self.anchored(thread)
+        return (seen.head, anchored) if anchored in (seen.anchored, seen.head) else None
+
     def latest(self, thread: str, *, anew: bool = False) -> Opened:
         """Return the newest record, verified, as one that extends what the anchor has seen.
 
@@ -261,7 +275,9 @@ class View:
     def remember(self, thread: str, head: Head, anchored: Head | None) -> None:
         """Keep in mind where a thread ends, so that it cannot shrink unnoticed."""
         if len(self._seen) >= _REMEMBERED:
-            self._seen.clear()
+            for oldest in list(self._seen)[: _REMEMBERED // 2]:
+                self._seen.pop(oldest, None)
+        self._seen.pop(thread, None)
         self._seen[thread] = Seen(head, anchored)
 
     def forget(self, thread: str) -> None:

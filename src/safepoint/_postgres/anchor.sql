@@ -11,9 +11,14 @@ create table safepoint_anchor.version (
 );
 insert into safepoint_anchor.version values (1);
 
+create domain safepoint_anchor.name as text collate "C" check (
+  value ~ '^[a-z0-9][a-z0-9_-]{{0,63}}$'
+  and value !~ '^(con|prn|aux|nul|(com|lpt)[0-9])$'  -- devices on Windows
+);
+
 create table safepoint_anchor.heads (
-  store    text collate "C" not null check (store ~ '^[a-z0-9][a-z0-9_-]{{0,63}}$'),
-  thread   text collate "C" not null check (thread ~ '^[a-z0-9][a-z0-9_-]{{0,63}}$'),
+  store    safepoint_anchor.name not null,
+  thread   safepoint_anchor.name not null,
   sequence bigint not null check (sequence between 1 and 9999999999),
   digest   text collate "C" not null check (digest ~ '^sha256:[0-9a-f]{{64}}$'),
   primary key (store, thread)
@@ -83,6 +88,7 @@ begin
 end $$;
 
 revoke all on all functions in schema safepoint_anchor from public;
+revoke all on type safepoint_anchor.name from public;
 grant select on safepoint_anchor.version to {anchor}, {operator}, {auditor};
 grant select on safepoint_anchor.heads to {anchor}, {operator}, {auditor};
 grant select on safepoint_anchor.rewinds to {operator}, {auditor};

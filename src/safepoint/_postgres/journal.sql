@@ -11,8 +11,13 @@ create table safepoint_journal.version (
 );
 insert into safepoint_journal.version values (1);
 
+create domain safepoint_journal.name as text collate "C" check (
+  value ~ '^[a-z0-9][a-z0-9_-]{{0,63}}$'
+  and value !~ '^(con|prn|aux|nul|(com|lpt)[0-9])$'  -- devices on Windows
+);
+
 create table safepoint_journal.lines (
-  journal text collate "C" not null check (journal ~ '^[a-z0-9][a-z0-9_-]{{0,63}}$'),
+  journal safepoint_journal.name not null,
   number  bigint not null check (number between 1 and 9999999999),
   line    bytea not null,
   login   name not null,
@@ -43,6 +48,7 @@ create trigger keep_all before truncate on safepoint_journal.lines
   for each statement execute function safepoint_journal.keep();
 
 revoke all on all functions in schema safepoint_journal from public;
+revoke all on type safepoint_journal.name from public;
 grant select on safepoint_journal.version to {journal}, {auditor};
 grant select on safepoint_journal.lines to {journal}, {auditor};
 grant insert (journal, number, line) on safepoint_journal.lines to {journal};

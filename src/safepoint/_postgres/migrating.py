@@ -24,6 +24,7 @@ _SCHEMAS: Final = {
     "journal": "safepoint_journal",
 }
 _LOCK: Final = 0x53465054
+_OPTIONS: Final = "-c search_path=pg_catalog,pg_temp -c lock_timeout=10s"
 _SCHEMA_OWNER: Final = (
     "select pg_get_userbyid(n.nspowner), exists (select from pg_class c join pg_attribute a"
     " on a.attrelid = c.oid where c.relnamespace = n.oid and c.relname = 'version'"
@@ -65,7 +66,8 @@ def migrate(
         ConfigurationError: an argument is of the wrong kind.
         StorageRefused: this login may not create roles or schemas. Nothing was made.
         StorageUnavailable: there is no server, the schema there is of another version or of other
-            roles, or somebody can log in as its owner.
+            roles, somebody can log in as its owner, or somebody holds what it has to change for
+            more than 10 seconds.
     """
     address, chosen = Address(dsn), _checked(parts)
     psycopg = driver()
@@ -73,7 +75,7 @@ def migrate(
     try:
         with psycopg.connect(
             dsn,
-            options="-c search_path=pg_catalog,pg_temp -c lock_timeout=60s",
+            options=_OPTIONS,
             application_name="safepoint migrate",
         ) as connection:
             connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))

@@ -27,7 +27,14 @@ NO_ANSWER: Final = Reason(
     "Start it, or correct host and port. To try one out: python -m safepoint.testing.postgres"
     " FOLDER",
 )
+NO_ROOM: Final = Reason(
+    r"too many clients|too many connections|remaining connection slots",
+    "has no connection left for this login",
+    "Find out who holds them: select usename, count(*) from pg_stat_activity group by 1. A login is"
+    " kept from taking all with: alter role worker_1 connection limit 20",
+)
 _REASONS: Final = (
+    NO_ROOM,
     Reason(
         r"password authentication failed|no password supplied|empty password",
         "refuses the password",
@@ -82,6 +89,12 @@ _REASONS: Final = (
         "takes no writes: it is a copy, or the database or the login is set to read-only",
         "Name the primary as host, or reset default_transaction_read_only. To read from a copy,"
         " write target_session_attrs=any.",
+    ),
+    Reason(
+        r"could not access file|could not load library",
+        "begins no session: a setting of the login or the database names a library that is not"
+        " there",
+        "Let an administrator reset that: alter role worker_1 reset all",
     ),
     Reason(
         r"could not translate host name|Name or service not known|could not resolve",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from safepoint._postgres.reasons import MIGRATE, NO_ANSWER, reason
+from safepoint._postgres.driver import driver
+from safepoint._postgres.reasons import MIGRATE, NO_ANSWER, NO_ROOM, reason
 from safepoint.errors import StorageError, StorageFull, StorageRefused, StorageUnavailable
 
 _AGAIN = frozenset(
@@ -26,18 +27,24 @@ def comes_back(error: Any) -> bool:
     code = error.sqlstate
     if code is not None:
         return code in _AGAIN or code.startswith("08")
+    if not isinstance(error, driver().OperationalError):
+        return False  # the driver's own: it cannot read what was sent, or does not like a word
     text = str(error)
     # The server of a connection that was lost, or one that is on its way up.
-    if re.search(r"starting up|shutting down|recovery mode|too many clients|not yet accept", text):
+    if re.search(r"starting up|shutting down|recovery mode|not yet accept", text):
         return True
-    named = reason(text)
-    return named is None or named is NO_ANSWER
+    return reason(text) in (None, NO_ANSWER, NO_ROOM)
 
 
 def refusal(error: Any, where: str) -> StorageError:
     """Return what to raise in place of an error of the driver."""
     code = error.sqlstate
     said = _one_line(error.diag.message_primary or str(error))
+    if code is None and isinstance(error, driver().DataError):
+        return StorageUnavailable(
+            f"What the server of {where} sent cannot be read: {said}.",
+            "Somebody else wrote it, or changed the schema. Put the database back from a backup.",
+        )
     if code is None:
         return _not_connected(said, where)
     if code == "42501":

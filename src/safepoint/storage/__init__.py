@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from safepoint.storage.base import CheckpointStorage, LeasingStorage, RetentionStorage
+from safepoint.storage.base import (
+    CheckpointStorage,
+    FollowingStorage,
+    LeasingStorage,
+    RetentionStorage,
+)
 from safepoint.storage.file import FileCheckpointStorage
 from safepoint.storage.memory import InMemoryCheckpointStorage
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
@@ -10,6 +15,7 @@ from safepoint.storage.sqlite import SQLiteCheckpointStorage
 __all__ = [
     "CheckpointStorage",
     "FileCheckpointStorage",
+    "FollowingStorage",
     "InMemoryCheckpointStorage",
     "LeasingStorage",
     "RetentionStorage",

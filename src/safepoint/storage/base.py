@@ -1,4 +1,4 @@
-"""What a storage is: four methods over bytes, three more if it can forget, four if it can lease."""
+"""What a storage is: four methods over bytes; more if it can forget, lease, or follow."""
 
 from __future__ import annotations
 
@@ -65,6 +65,19 @@ class RetentionStorage(CheckpointStorage, Protocol):
 
         Raises:
             NotFound: one of them is not there. Those before it were already handed out.
+        """
+
+
+class FollowingStorage(CheckpointStorage, Protocol):
+    """A storage that can append after one record and no other, which saves asking for the head."""
+
+    def follow(
+        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
+    ) -> bool:
+        """Keep `record` at `sequence` if the thread ends right before it, and tell whether it did.
+
+        Where it ends elsewhere nothing is kept, also if it is empty: somebody else saved, pruned,
+        deleted or cut it off, and the ledger looks again.
         """
 
 

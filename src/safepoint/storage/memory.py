@@ -49,11 +49,7 @@ class InMemoryCheckpointStorage(Leasing):
             Conflict: there is a record already, or there was one before the thread was pruned.
             NotOwner: the thread has an owner with another token, or the fence is of no owner.
         """
-        check_name("thread", thread)
-        check_sequence(sequence)
-        if fence is not None:
-            check_token(fence)
-        copy = frozen(record)
+        copy = _checked(thread, sequence, record, fence)
         with self._lock:
             self._owners.get(thread, Ownership(thread)).check_fence(fence)
             first = self._first(thread)
@@ -62,6 +58,24 @@ class InMemoryCheckpointStorage(Leasing):
             records = self._records.setdefault(thread, {})
             records[sequence] = copy
             self._heads[thread] = max(sequence, self._heads.get(thread, 0))
+
+    def follow(
+        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
+    ) -> bool:
+        """Keep a copy of `record` if the thread ends right before it, and tell if that was so.
+
+        It takes and raises what `append` does, except for what this is about: where the thread ends
+        elsewhere nothing is kept, and False is returned.
+        """
+        copy = _checked(thread, sequence, record, fence)
+        with self._lock:
+            self._owners.get(thread, Ownership(thread)).check_fence(fence)
+            records = self._records.get(thread, {})
+            if self._heads.get(thread, 0) != sequence - 1 or sequence - 1 not in records:
+                return False
+            records[sequence] = copy
+            self._heads[thread] = sequence
+            return True
 
     def read(self, thread: str, sequence: int) -> bytes:
         """Return the record exactly as it was appended.
@@ -154,3 +168,11 @@ class InMemoryCheckpointStorage(Leasing):
             if record is None:
                 raise missing(thread, sequence, self._first(thread))
             return record
+
+
+def _checked(thread: str, sequence: int, record: bytes, fence: int | None) -> bytes:
+    check_name("thread", thread)
+    check_sequence(sequence)
+    if fence is not None:
+        check_token(fence)
+    return frozen(record)

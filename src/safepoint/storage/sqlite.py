@@ -150,11 +150,7 @@ class SQLiteCheckpointStorage(Leasing):
             StorageUnavailable: another program holds the database, it is gone, closed or was
                 changed, or the disk fails. Nothing was saved.
         """
-        check_name("thread", thread)
-        check_sequence(sequence)
-        if fence is not None:
-            check_token(fence)
-        data = self._sized(record)
+        data = self._checked(thread, sequence, record, fence)
         with self._database.writing() as connection:
             row = self._row(connection, thread)
             row.ownership.check_fence(fence)
@@ -167,6 +163,25 @@ class SQLiteCheckpointStorage(Leasing):
             if row.head and sequence != row.head + 1:
                 raise ahead(thread, sequence, row.head)
             connection.execute(sql.APPEND, (thread, sequence, data))
+
+    def follow(
+        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
+    ) -> bool:
+        """Keep `record` if the thread ends right before it, and tell whether that was so.
+
+        It takes and raises what `append` does, except for what this is about: where the thread ends
+        elsewhere nothing is saved, and False is returned.
+        """
+        data = self._checked(thread, sequence, record, fence)
+        with self._database.writing() as connection:
+            row = self._row(connection, thread)
+            row.ownership.check_fence(fence)
+            if row.head != sequence - 1 or row.head < 1:
+                return False
+            if not connection.execute(sql.THERE, (thread, row.head)).fetchone():
+                return False
+            connection.execute(sql.APPEND, (thread, sequence, data))
+            return True
 
     def read(self, thread: str, sequence: int) -> bytes:
         """Return the record exactly as it was appended.
@@ -304,6 +319,13 @@ class SQLiteCheckpointStorage(Leasing):
     def _row(self, connection: sqlite3.Connection, thread: str) -> ThreadRow:
         row = connection.execute(sql.THREAD, (thread,)).fetchone()
         return thread_row(str(self.path), thread, row)
+
+    def _checked(self, thread: str, sequence: int, record: bytes, fence: int | None) -> bytes:
+        check_name("thread", thread)
+        check_sequence(sequence)
+        if fence is not None:
+            check_token(fence)
+        return self._sized(record)
 
     def _sized(self, record: bytes) -> bytes:
         data = frozen(record)

@@ -95,6 +95,14 @@ class Suite:
         """Open a storage that can lease."""
         return self._with(LEASING)
 
+    def following(self) -> Any:
+        """Open a storage that can append after one record and no other."""
+        return self._with(("follow",))
+
+    def leasing_of(self, storage: Any) -> Any:
+        """Return the storage if it can lease."""
+        return _offering(storage, LEASING)
+
     def guarding(self, storage: Any) -> Any:
         """Return the storage if it refuses by itself what it should not be given."""
         if not self.guarded:
@@ -156,10 +164,13 @@ class Suite:
         return storage
 
     def _with(self, methods: tuple[str, ...]) -> Any:
-        storage = self.storage()
-        if not all(callable(getattr(storage, method, None)) for method in methods):
-            raise NotOffered(f"It has no {' and no '.join(methods)}.")
-        return storage
+        return _offering(self.storage(), methods)
+
+
+def _offering(storage: Any, methods: tuple[str, ...]) -> Any:
+    if not all(callable(getattr(storage, method, None)) for method in methods):
+        raise NotOffered(f"It has no {' and no '.join(methods)}.")
+    return storage
 
 
 def expect(condition: bool, sentence: str) -> None:

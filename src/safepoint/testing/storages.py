@@ -9,6 +9,7 @@ from typing import Any
 
 from safepoint.errors import CheckpointError, ConfigurationError, quoted
 from safepoint.testing._fences import FenceClaims
+from safepoint.testing._follows import FollowClaims
 from safepoint.testing._leases import LeaseClaims
 from safepoint.testing._ledgers import LedgerClaims
 from safepoint.testing._races import RaceClaims
@@ -19,7 +20,14 @@ from safepoint.testing._suite import NotOffered
 
 
 class StorageSuite(
-    RecordClaims, RaceClaims, RetentionClaims, ScanClaims, LeaseClaims, FenceClaims, LedgerClaims
+    RecordClaims,
+    RaceClaims,
+    FollowClaims,
+    RetentionClaims,
+    ScanClaims,
+    LeaseClaims,
+    FenceClaims,
+    LedgerClaims,
 ):
     """The claims that every storage keeps, one `test_` method each.
 

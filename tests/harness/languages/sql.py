@@ -18,7 +18,9 @@ def run_login(page: Page, block: Block) -> str:
     stated below it. Any other one ends with the first error.
     """
     if ("unsafe" in block.classes) != block.text.startswith("-- UNSAFE: "):
-        raise Failure("an .unsafe block starts with -- UNSAFE: and what it shows, and no other does")
+        raise Failure(
+            "an .unsafe block starts with -- UNSAFE: and what it shows, and no other does"
+        )
     refused = "refused" in block.classes and "data-exit" not in block.attributes
     psql = ["psql", "-X", "-q", "-w", "-U", block.attributes["data-login"]]
     psql += ["-v", f"ON_ERROR_STOP={0 if refused else 1}"]

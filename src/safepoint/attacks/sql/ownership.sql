@@ -48,6 +48,8 @@ select safepoint.renew('theirs', 'worker-of-theirs', %(their_token)s, 86400);
 
 select safepoint.release('theirs', 'worker-of-theirs', %(their_token)s);
 
+select safepoint.break_lease('theirs');
+
 update safepoint.threads set owner = 'mallory', token = token + 1 where thread = 'theirs';
 
 
@@ -88,8 +90,13 @@ insert into safepoint.checkpoints (thread, sequence, record, fence)
   values (repeat('x', 65), 1, %(mine)s, null);
 
 insert into safepoint.checkpoints (thread, sequence, record, fence)
+  values ('nul', 1, %(mine)s, null);
+
+insert into safepoint.checkpoints (thread, sequence, record, fence)
   values (null, 1, %(mine)s, null);
 
 select * from safepoint.acquire('../outside', 'mallory', 60);
 
 select * from safepoint.acquire('new', E'two\nlines', 60);
+
+select * from safepoint.acquire('new', 'con', 60);

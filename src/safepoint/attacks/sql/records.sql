@@ -34,6 +34,8 @@ update safepoint_anchor.heads set sequence = sequence - 1, digest = %(digest)s
 
 update safepoint.threads set head = head - 1 where thread = 'theirs';
 
+select safepoint.discard('theirs', 1);
+
 
 -- # truncate SP13
 -- All records are gone with one word.
@@ -152,6 +154,8 @@ delete from safepoint.takings;
 
 delete from safepoint.prunings;
 
+delete from safepoint.discarded;
+
 truncate safepoint.takings, safepoint.prunings;
 
 insert into safepoint.takings (thread, token, owner)
@@ -162,6 +166,8 @@ insert into safepoint.takings (thread, token, owner)
 -- The beginning of a thread is removed, and said to have been pruned.
 
 select safepoint.prune('theirs', 2, 'x');
+
+select safepoint.prune('theirs', 2, null);
 
 update safepoint.threads set first = 2, base = 'x' where thread = 'theirs';
 delete from safepoint.checkpoints where thread = 'theirs' and sequence < 2;

@@ -82,9 +82,10 @@ alter schema safepoint owner to current_user;
 -- A table, a function or an operator of the attacker's has the name that a function of ours
 -- looks for.
 
-create temp table threads as select thread, head, first, token, owner, expires,
-  session_user as login from safepoint.threads;
-create temp table checkpoints as select * from safepoint.checkpoints;
+create temp table threads as select thread::text, head, first::bigint, token::bigint, owner::text,
+  expires, session_user as login from safepoint.threads;
+create temp table checkpoints as select thread, sequence::bigint, record::bytea
+  from safepoint.checkpoints;
 set search_path = pg_temp, safepoint, pg_catalog;
 insert into safepoint.checkpoints (thread, sequence, record, fence)
   values ('theirs', %(their_next)s, %(theirs)s, %(their_token)s);
@@ -99,6 +100,8 @@ create operator pg_temp.= (leftarg = text, rightarg = text, function = pg_temp.s
 set search_path = pg_temp, pg_catalog;
 insert into safepoint.checkpoints (thread, sequence, record, fence)
   values ('theirs', %(their_next)s, %(theirs)s, %(their_token)s);
+
+create temp table in_the_way (x safepoint.name);
 
 create schema evil;
 

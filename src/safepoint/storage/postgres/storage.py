@@ -12,7 +12,10 @@ from safepoint._postgres.refusals import comes_back
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
+    Conflict,
+    NotFound,
     NotOwner,
+    RecordsMissing,
     StorageError,
     StorageUnavailable,
 )
@@ -20,42 +23,20 @@ from safepoint.ids import check_name, check_sequence
 from safepoint.lease import Lease, Ownership, check_lease, check_span, check_token
 from safepoint.limits import DEFAULT_LIMITS, Limits
 from safepoint.storage._record import ahead, frozen, missing, span, taken, too_large
+from safepoint.storage._sqlite.rows import record_of
+from safepoint.storage._store import is_thread
+from safepoint.storage.postgres import queries as sql
+from safepoint.storage.postgres.rows import ThreadRow, first_of, head_of, thread_row
 from safepoint.times import spelled
 
 if TYPE_CHECKING:
     from safepoint._postgres.connections import Connection
 
-_VERSION: Final = "select max(number) from safepoint.version"
-_APPEND: Final = (
-    "insert into safepoint.checkpoints (thread, sequence, record, fence)"
-    " values (%s, %s, %b, %s::bigint)"
-)
-_READ: Final = (
-    "select octet_length(record), case when octet_length(record) <= %s then record end"
-    " from safepoint.checkpoints where thread = %s and sequence = %s"
-)
-_SCAN: Final = (
-    "select sequence, octet_length(record), case when octet_length(record) <= %s then record end"
-    " from safepoint.checkpoints where thread = %s and sequence between %s and %s"
-)
-_UP: Final = f"{_SCAN} order by sequence limit 32"
-_DOWN: Final = f"{_SCAN} order by sequence desc limit 32"
-_HEAD: Final = "select head from safepoint.threads where thread = %s"
-_THREADS: Final = "select thread from safepoint.threads where head > 0 order by thread"
-_FIRST: Final = "select first from safepoint.threads where thread = %s"
-_BASE: Final = (
-    "select first, octet_length(base), case when octet_length(base) <= %s then base end"
-    " from safepoint.threads where thread = %s and base is not null"
-)
-_PRUNE: Final = "select safepoint.prune(%s, %s, %b)"
-_OWNERSHIP: Final = (
-    "select token, owner, expires, login = session_user from safepoint.threads where thread = %s"
-)
-_ACQUIRE: Final = "select token, expires from safepoint.acquire(%s, %s, %s)"
-_RENEW: Final = "select safepoint.renew(%s, %s, %s, %s)"
-_RELEASE: Final = "select safepoint.release(%s, %s, %s)"
 _SETTLED: Final = frozenset(["SP001", "SP002", "SP003", "SP004", "23505"])
 """What the database says of a record when it knows that the one before it is not on its way."""
+_CHECK: Final = "23514"
+_LARGEST: Final = 256 * 1024 * 1024
+"""How many bytes the database takes in a record."""
 
 
 class PostgresCheckpointStorage:
@@ -63,8 +44,8 @@ class PostgresCheckpointStorage:
 
     The database itself refuses what a worker must not do, so a leaked login can do no more than
     the worker could: it adds records to threads that it owns, and reads. Nobody updates or
-    deletes one; `prune` takes a login in the role of operators. The schema and the roles are made
-    by `migrate`, once, by somebody who may create roles.
+    deletes one; `prune`, `discard` and `break_lease` take a login in the role of operators. The
+    schema and the roles are made by `migrate`, once, by somebody who may create roles.
 
     A lease goes by the server's clock, and is bound to the login that took it. A thread that has
     no lease takes records of the login that wrote it last; another one acquires it first.
@@ -72,10 +53,13 @@ class PostgresCheckpointStorage:
     If the server goes away, each call goes on trying for `wait_seconds`. A save that is tried
     again looks whether its first try had arrived, so nothing is written twice.
 
+    A save that returned is on the disk of the server: `synchronous_commit` is turned on where it
+    is off. What else it is set to stays. With `local`, a standby may lack what was saved last.
+
     Args:
         dsn: a connection string as libpq takes it. What it leaves out comes from the environment
             (`PGHOST`, `PGPASSFILE`), as with `psql`. Keep the password out of it.
-        limits: how large a record may be.
+        limits: how large a record may be. The database takes none above 256 MiB.
         connections: how many connections the threads of this process share.
         wait_seconds: how long to try if the server is away or busy.
 
@@ -100,8 +84,8 @@ class PostgresCheckpointStorage:
                 f"PostgresCheckpointStorage takes limits, and was given {type(limits).__name__}.",
                 "Write limits=Limits(state_bytes=...), or leave it out.",
             )
-        self._limit = limits.record_bytes
-        self._server = Connections(dsn, _VERSION, most=connections, wait_seconds=wait_seconds)
+        self._limit = min(limits.record_bytes, _LARGEST)
+        self._server = Connections(dsn, sql.VERSION, most=connections, wait_seconds=wait_seconds)
         self._error: type[Exception] = driver().Error
 
     def __repr__(self) -> str:
@@ -131,29 +115,55 @@ class PostgresCheckpointStorage:
             StorageRefused: this login may not save.
             StorageUnavailable: the server is away. The message says if the record may be there.
         """
-        check_name("thread", thread)
-        check_sequence(sequence)
-        if fence is not None:
-            check_token(fence)
-        data = self._sized(record)
+        data = self._checked(thread, sequence, record, fence)
+        self._save(thread, sequence, data, fence, sql.APPEND, (thread, sequence, data, fence))
+
+    def follow(
+        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
+    ) -> bool:
+        """Keep `record` if the thread ends right before it, and tell whether that was so.
+
+        It takes and raises what `append` does, except for what this is about: where the thread ends
+        elsewhere nothing is saved, and False is returned.
+        """
+        data = self._checked(thread, sequence, record, fence)
+        if sequence == 1:
+            return False  # nothing is right before it
+        values = (sequence, data, fence, thread, sequence - 1)
+        try:
+            return self._save(thread, sequence, data, fence, sql.FOLLOW, values)
+        except (Conflict, RecordsMissing):
+            return False  # somebody else was faster
+
+    def _save(
+        self,
+        thread: str,
+        sequence: int,
+        data: bytes,
+        fence: int | None,
+        statement: str,
+        values: tuple[Any, ...],
+    ) -> bool:
+        """Insert a record, once, and tell whether the statement did."""
         unknown = False
 
-        def insert(connection: Connection) -> None:
+        def insert(connection: Connection) -> bool:
             nonlocal unknown
             again, unknown = unknown, True
             try:
-                connection.execute(_APPEND, (thread, sequence, data, fence))
+                saved = connection.execute(statement, values).rowcount == 1
             except self._error as error:
                 if comes_back(error):
                     raise
                 # One that waits in the server for a lock goes on without us, and may come through.
                 unknown = again and _code(error) not in _SETTLED
                 if again and self._found(connection, thread, sequence) == data:
-                    return  # the first try had arrived, and its answer was lost
+                    return True  # the first try had arrived, and its answer was lost
                 raise self._refused(connection, error, thread, sequence, fence) from error
+            return saved or (again and self._found(connection, thread, sequence) == data)
 
         try:
-            self._server.run(insert)
+            return self._server.run(insert)
         except StorageError as error:
             if not unknown:
                 raise
@@ -170,6 +180,7 @@ class PostgresCheckpointStorage:
             InvalidId: the thread or the sequence is outside the grammar.
             NotFound: there is none, or it was pruned.
             LimitExceeded: it is larger than a record may be.
+            RecordMalformed: it is not bytes, which the database does not take by itself.
             StorageError: the server refuses, or is away.
         """
         check_name("thread", thread)
@@ -178,7 +189,7 @@ class PostgresCheckpointStorage:
         def read(connection: Connection) -> bytes:
             found = self._found(connection, thread, sequence)
             if found is None:
-                raise missing(thread, sequence, _first(connection, thread))
+                raise missing(thread, sequence, self._thread(connection, thread).first)
             return found
 
         return self._server.run(read)
@@ -191,8 +202,8 @@ class PostgresCheckpointStorage:
             StorageError: the server refuses, or is away.
         """
         check_name("thread", thread)
-        row = self._server.run(lambda connection: _row(connection, _HEAD, (thread,)))
-        return 0 if row is None else int(row[0])
+        row = self._server.run(lambda connection: _row(connection, sql.HEAD, (thread,)))
+        return 0 if row is None else head_of(self._server.where(), thread, row[0])
 
     def threads(self) -> list[str]:
         """Return the name of each thread that has a record.
@@ -200,8 +211,8 @@ class PostgresCheckpointStorage:
         Raises:
             StorageError: the server refuses, or is away.
         """
-        rows = self._server.run(lambda connection: connection.execute(_THREADS).fetchall())
-        return [row[0] for row in rows]
+        rows = self._server.run(lambda connection: connection.execute(sql.THREADS).fetchall())
+        return [row[0] for row in rows if is_thread(row[0])]
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None.
@@ -212,8 +223,11 @@ class PostgresCheckpointStorage:
             StorageError: the server refuses, or is away.
         """
         check_name("thread", thread)
-        row = self._server.run(lambda connection: _row(connection, _BASE, (self._limit, thread)))
-        return None if row is None else (int(row[0]), self._bytes(row[1], row[2]))
+        row = self._server.run(lambda connection: _row(connection, sql.BASE, (self._limit, thread)))
+        if row is None:
+            return None
+        first = first_of(self._server.where(), thread, row[0])
+        return first, record_of(thread, first, row[1], row[2], self._limit)
 
     def prune(self, thread: str, first: int, base: bytes) -> int:
         """Keep `base`, and remove every record below `first`, in one transaction.
@@ -239,7 +253,7 @@ class PostgresCheckpointStorage:
 
         def prune(connection: Connection) -> int:
             try:
-                row = _row(connection, _PRUNE, (thread, first, data))
+                row = _row(connection, sql.PRUNE, (thread, first, data))
             except self._error as error:
                 if _code(error) == "SP005":
                     raise missing(thread, first, 0) from error
@@ -247,6 +261,49 @@ class PostgresCheckpointStorage:
             return 0 if row is None else int(row[0])
 
         return self._server.run(prune)
+
+    def discard(self, thread: str, last: int) -> int:
+        """Take every record after `last` out of the thread, because it does not verify.
+
+        They are kept in `safepoint.discarded`, with who wrote them when and who took them out, and
+        the thread goes on after `last`. What the anchor has seen cannot be discarded unnoticed: the
+        ledger says that the thread was rolled back.
+
+        Args:
+            thread: the thread.
+            last: the last record that stays. 0 empties a thread that was never pruned.
+
+        Returns:
+            How many records were moved.
+
+        Raises:
+            InvalidId: the thread is outside the grammar, or `last` is not 0 and no sequence.
+            NotFound: there is no such record, or no such thread.
+            NotOwner: another login has a lease that has not ended.
+            StorageRefused: this login is not in the role of operators.
+            StorageUnavailable: the server is away.
+        """
+        check_name("thread", thread)
+        if type(last) is not int or last != 0:
+            check_sequence(last)
+
+        def discard(connection: Connection) -> int:
+            try:
+                row = _row(connection, sql.DISCARD, (thread, last))
+            except self._error as error:
+                if _code(error) == "SP001":
+                    held = self._thread(connection, thread).ownership
+                    raise _held_by_another_login(held) from error
+                if _code(error) == "SP005":
+                    raise NotFound(
+                        f"Thread '{thread}' has no checkpoint {last}, so it cannot end there.",
+                        "Nothing was discarded. Name the last one that verifies. A thread of which"
+                        " none does, and which was not pruned, can end at 0.",
+                    ) from error
+                raise
+            return 0 if row is None else int(row[0])
+
+        return self._server.run(discard)
 
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
         """Return the records from `first` to `last`, downwards if `last` is the lower one.
@@ -278,14 +335,17 @@ class PostgresCheckpointStorage:
 
         def acquire(connection: Connection) -> Lease:
             try:
-                [row] = connection.execute(_ACQUIRE, (thread, owner, float(seconds))).fetchall()
+                [row] = connection.execute(sql.ACQUIRE, (thread, owner, float(seconds))).fetchall()
             except self._error as error:
-                if _code(error) != "SP001":
+                code = _code(error)
+                if code not in ("SP001", _CHECK):
                     raise
-                held, own = _ownership(connection, thread)
-                if own:
-                    held.acquired(owner, seconds, now)
-                raise _of_another_login(held) from error
+                held = self._thread(connection, thread)
+                if held.own or code == _CHECK:  # there is no higher token
+                    held.ownership.acquired(owner, seconds, now)
+                if code == _CHECK:
+                    raise
+                raise _of_another_login(held.ownership) from error
             return Lease(thread, owner, int(row[0]), row[1])
 
         return self._server.run(acquire)
@@ -304,7 +364,7 @@ class PostgresCheckpointStorage:
         now = check_span(seconds, datetime.now(UTC))
         row = self._held(
             lease,
-            _RENEW,
+            sql.RENEW,
             (lease.thread, lease.owner, lease.token, float(seconds)),
             lambda held: held.renewed(lease, seconds, now),
         )
@@ -323,7 +383,7 @@ class PostgresCheckpointStorage:
         check_lease(lease)
         self._held(
             lease,
-            _RELEASE,
+            sql.RELEASE,
             (lease.thread, lease.owner, lease.token),
             lambda held: held.released(lease),
         )
@@ -336,8 +396,38 @@ class PostgresCheckpointStorage:
             StorageError: the server refuses, or is away.
         """
         check_name("thread", thread)
-        held, _ = self._server.run(lambda connection: _ownership(connection, thread))
-        return held.holder
+        held = self._server.run(lambda connection: self._thread(connection, thread))
+        return held.ownership.holder
+
+    def break_lease(self, thread: str) -> bool:
+        """End the lease of somebody who should not have the thread, also if it has not expired.
+
+        Its token is worth nothing from then on. Whoever wrote the thread last acquires it first,
+        like everybody else. The server writes down who did it, in `safepoint.takings`.
+
+        Returns:
+            Whether there was a lease.
+
+        Raises:
+            InvalidId: the thread is outside the grammar.
+            NotFound: there is no such thread.
+            StorageRefused: this login is not in the role of operators.
+            StorageUnavailable: the server is away.
+        """
+        check_name("thread", thread)
+
+        def end(connection: Connection) -> bool:
+            try:
+                row = _row(connection, sql.BREAK, (thread,))
+            except self._error as error:
+                if _code(error) == "SP005":
+                    raise NotFound(
+                        f"There is no thread '{thread}'.", "Check its name: threads() lists them."
+                    ) from error
+                raise
+            return row is not None and bool(row[0])
+
+        return self._server.run(end)
 
     def close(self) -> None:
         """Close the connections. The next call opens one again."""
@@ -364,14 +454,14 @@ class PostgresCheckpointStorage:
             except self._error as error:
                 if _code(error) != "SP001":
                     raise
-                held, _ = _ownership(connection, lease.thread)
+                held = self._thread(connection, lease.thread).ownership
                 step(held)
                 raise _of_another_login(held) from error
 
         return self._server.run(change)
 
     def _scan(self, thread: str, sequences: range) -> Iterator[bytes]:
-        statement = _UP if sequences.step > 0 else _DOWN
+        statement = sql.UP if sequences.step > 0 else sql.DOWN
         while sequences:
             low, high = sorted((sequences[0], sequences[-1]))
             values = (self._limit, thread, low, high)
@@ -380,26 +470,24 @@ class PostgresCheckpointStorage:
                     statement, values, binary=True
                 ).fetchall()
             )
-            for sequence, (found, size, record) in zip(sequences, rows, strict=False):
-                if found != sequence:
-                    break
-                yield self._bytes(size, record)
-                sequences = sequences[1:]
-            else:
-                if rows:
-                    continue
-            if sequences:
+            if not rows or rows[0][0] != sequences[0]:
                 yield self.read(thread, sequences[0])  # and otherwise it says what is wrong
+                sequences = sequences[1:]
+                continue
+            for found, size, record in rows:
+                if found != sequences[0]:
+                    break  # and the next portion begins there
+                yield record_of(thread, found, size, record, self._limit)
                 sequences = sequences[1:]
 
     def _found(self, connection: Connection, thread: str, sequence: int) -> bytes | None:
-        row = _row(connection, _READ, (self._limit, thread, sequence))
-        return None if row is None else self._bytes(row[0], row[1])
+        row = _row(connection, sql.READ, (self._limit, thread, sequence))
+        if row is None:
+            return None
+        return record_of(thread, sequence, row[0], row[1], self._limit)
 
-    def _bytes(self, size: int, data: bytes | None) -> bytes:
-        if data is None:
-            raise too_large(size, self._limit)
-        return bytes(data)
+    def _thread(self, connection: Connection, thread: str) -> ThreadRow:
+        return thread_row(self._server.where(), thread, _row(connection, sql.THREAD, (thread,)))
 
     def _refused(
         self,
@@ -411,23 +499,30 @@ class PostgresCheckpointStorage:
     ) -> Exception:
         """Return what to raise because the database did not take a record."""
         code = _code(error)
-        if code in ("SP003", "23505"):
-            return taken(thread, sequence, _first(connection, thread))
-        if code == "SP004":
-            return ahead(thread, sequence, int((_row(connection, _HEAD, (thread,)) or (0,))[0]))
-        if code not in ("SP001", "SP002"):
+        if code not in _SETTLED:
             return error
-        held, own = _ownership(connection, thread)
+        held = self._thread(connection, thread)
+        if code in ("SP003", "23505"):
+            return taken(thread, sequence, held.first)
+        if code == "SP004":
+            return ahead(thread, sequence, held.head)
         try:
-            held.check_fence(fence)
+            held.ownership.check_fence(fence)
         except CheckpointError as refusal:
             return refusal
-        if own:  # it was released and taken again in this moment
+        if held.own:  # it was released and taken again in this moment
             return NotOwner(
                 f"Thread '{thread}' changed hands while this was saved.",
                 "Nothing was saved. Acquire the thread, and load its latest checkpoint.",
             )
-        return _of_another_login(held)
+        return _of_another_login(held.ownership)
+
+    def _checked(self, thread: str, sequence: int, record: bytes, fence: int | None) -> bytes:
+        check_name("thread", thread)
+        check_sequence(sequence)
+        if fence is not None:
+            check_token(fence)
+        return self._sized(record)
 
     def _sized(self, record: bytes) -> bytes:
         data = frozen(record)
@@ -438,21 +533,6 @@ class PostgresCheckpointStorage:
 
 def _row(connection: Connection, statement: str, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
     return connection.execute(statement, values, binary=True).fetchone()
-
-
-def _first(connection: Connection, thread: str) -> int:
-    row = _row(connection, _FIRST, (thread,))
-    return 0 if row is None else int(row[0])
-
-
-def _ownership(connection: Connection, thread: str) -> tuple[Ownership, bool]:
-    """Return what is kept of a thread's leases, and whether it is this login's."""
-    row = _row(connection, _OWNERSHIP, (thread,))
-    if row is None:
-        return Ownership(thread), True
-    token, owner, expires, own = row
-    holder = None if owner is None else Lease(thread, owner, token, expires)
-    return Ownership(thread, token, holder), own
 
 
 def _of_another_login(held: Ownership) -> NotOwner:
@@ -468,6 +548,14 @@ def _of_another_login(held: Ownership) -> NotOwner:
         f"Thread '{held.thread}' is owned by worker '{holder.owner}' under another login until"
         f" {spelled(holder.expires)}.",
         "Nothing was saved. Wait until then, or let that worker release it.",
+    )
+
+
+def _held_by_another_login(held: Ownership) -> NotOwner:
+    refusal = _of_another_login(held)
+    return NotOwner(
+        refusal.what,
+        f"Nothing was discarded. Break the lease first: break_lease('{held.thread}').",
     )
 
 
