@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+
 from safepoint.errors import (
     Conflict,
     EncodeError,
@@ -11,7 +13,8 @@ from safepoint.errors import (
     RecordsMissing,
     shell,
 )
-from safepoint.ids import check_sequence
+from safepoint.ids import check_name, check_sequence
+from safepoint.lease import check_token
 
 
 def frozen(record: object) -> bytes:
@@ -113,3 +116,78 @@ def ahead(thread: str, sequence: int, head: int) -> RecordsMissing:
         f"Thread '{thread}' is at checkpoint {head}, so {sequence} does not follow.",
         "Nothing was saved. Load the latest checkpoint and decide again from there.",
     )
+
+
+def sized(record: object, limit: int) -> bytes:
+    """Return the record as `bytes`, if it is within the limit.
+
+    Raises:
+        EncodeError: it is not bytes.
+        LimitExceeded: it is too large.
+    """
+    data = frozen(record)
+    if len(data) > limit:
+        raise too_large(len(data), limit)
+    return data
+
+
+def check_place(thread: object, sequence: object, fence: object) -> None:
+    """Refuse what is not the place of a record, or not the token of a lease.
+
+    Raises:
+        InvalidId: the thread or the sequence is outside the grammar.
+        ConfigurationError: the fence is neither a token nor None.
+    """
+    check_name("thread", thread)
+    check_sequence(sequence)
+    if fence is not None:
+        check_token(fence)
+
+
+def record_of(thread: str, sequence: int, size: object, record: object, limit: int) -> bytes:
+    """Return a record as a database gave it, if it was not over the limit.
+
+    Raises:
+        LimitExceeded: it has more bytes than a record may have.
+        RecordMalformed: it is not bytes.
+    """
+    if type(record) is bytes:
+        return record
+    if record is None and type(size) is int and size > limit:
+        raise too_large(size, limit)
+    raise RecordMalformed(
+        f"Checkpoint {sequence} of thread '{thread}' is not bytes.",
+        "This storage never keeps anything else. Put the database back from a backup.",
+    )
+
+
+def in_portions(
+    thread: str,
+    sequences: range,
+    portion: Callable[[range], Sequence[tuple[int, object, object]]],
+    read: Callable[[str, int], bytes],
+    limit: int,
+) -> Iterator[bytes]:
+    """Return the records at these sequences, in their order, with nothing held in between.
+
+    Args:
+        thread: the thread.
+        sequences: one after the other, up or down.
+        portion: reads on from the first of them: sequence, size and record of a few.
+        read: reads one record. It is asked for one that is not there, and says why.
+        limit: how many bytes a record may have.
+
+    Raises:
+        CheckpointError: as `read` does. The records before that one were handed out.
+    """
+    while sequences:
+        rows = portion(sequences)
+        if not rows or rows[0][0] != sequences[0]:
+            yield read(thread, sequences[0])
+            sequences = sequences[1:]
+            continue
+        for found, size, record in rows:
+            if found != sequences[0]:
+                break  # and the next portion begins there
+            yield record_of(thread, found, size, record, limit)
+            sequences = sequences[1:]

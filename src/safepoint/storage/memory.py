@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from threading import Lock
 
 from safepoint.ids import check_name, check_sequence
-from safepoint.lease import Ownership, check_token
+from safepoint.lease import Ownership
 from safepoint.storage._leasing import Leasing
-from safepoint.storage._record import frozen, missing, span, taken
+from safepoint.storage._record import check_place, frozen, missing, span, taken
 
 
 class InMemoryCheckpointStorage(Leasing):
@@ -49,7 +49,8 @@ class InMemoryCheckpointStorage(Leasing):
             Conflict: there is a record already, or there was one before the thread was pruned.
             NotOwner: the thread has an owner with another token, or the fence is of no owner.
         """
-        copy = _checked(thread, sequence, record, fence)
+        check_place(thread, sequence, fence)
+        copy = frozen(record)
         with self._lock:
             self._owners.get(thread, Ownership(thread)).check_fence(fence)
             first = self._first(thread)
@@ -67,7 +68,8 @@ class InMemoryCheckpointStorage(Leasing):
         It takes and raises what `append` does, except for what this is about: where the thread ends
         elsewhere nothing is kept, and False is returned.
         """
-        copy = _checked(thread, sequence, record, fence)
+        check_place(thread, sequence, fence)
+        copy = frozen(record)
         with self._lock:
             self._owners.get(thread, Ownership(thread)).check_fence(fence)
             records = self._records.get(thread, {})
@@ -168,11 +170,3 @@ class InMemoryCheckpointStorage(Leasing):
             if record is None:
                 raise missing(thread, sequence, self._first(thread))
             return record
-
-
-def _checked(thread: str, sequence: int, record: bytes, fence: int | None) -> bytes:
-    check_name("thread", thread)
-    check_sequence(sequence)
-    if fence is not None:
-        check_token(fence)
-    return frozen(record)

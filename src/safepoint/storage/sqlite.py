@@ -21,24 +21,25 @@ from typing import Final, Self
 
 from safepoint.errors import ConfigurationError, quoted
 from safepoint.ids import check_name, check_sequence
-from safepoint.lease import Ownership, check_token
+from safepoint.lease import Ownership
 from safepoint.limits import DEFAULT_LIMITS, Limits
 from safepoint.storage._leasing import Leasing
 from safepoint.storage._record import (
     ahead,
     beheaded,
-    frozen,
+    check_place,
     gap,
     malformed_base,
     missing,
+    record_of,
+    sized,
     span,
     taken,
-    too_large,
 )
 from safepoint.storage._sqlite import statements as sql
 from safepoint.storage._sqlite.database import Database
 from safepoint.storage._sqlite.place import Place
-from safepoint.storage._sqlite.rows import ThreadRow, cut, record_of, thread_row
+from safepoint.storage._sqlite.rows import ThreadRow, cut, thread_row
 from safepoint.storage._sqlite.scanning import scan
 from safepoint.storage._store import is_thread
 from safepoint.times import spelled
@@ -63,7 +64,8 @@ class SQLiteCheckpointStorage(Leasing):
     The database is made with mode 0600 if it is missing, in a folder that is made with mode 0700;
     the folders above are not made. A place where somebody else could change it is refused, and is
     looked at again at each later call. Any number of processes and threads may share it, and it may
-    be used before and after a fork. A network file system is refused.
+    be used before and after a fork. A file system that machines share (NFS, SMB, the folder of a
+    host) is refused on Linux, where the kind of the file system can be read.
 
     The database itself refuses to change or remove a record, and writes down what was pruned when,
     in the table `prunings`. That stops a mistake. Whoever can write the file can drop such a rule:
@@ -78,8 +80,9 @@ class SQLiteCheckpointStorage(Leasing):
     Raises:
         ConfigurationError: `limits` are no limits, or the seconds are no number that is possible.
         UnsafeLocation: others could change what is stored there. The message says what to run.
-        StorageUnavailable: the file cannot be made or opened, is on a network file system, is of
-            another application, of a newer version or no database, or somebody changed its schema.
+        StorageUnavailable: the path is none of a file (`":memory:"` and URIs are not), the file
+            cannot be made or opened, is on a file system that machines share, is of another
+            application, of a newer version or no database, or somebody changed its schema.
     """
 
     def __init__(
@@ -150,7 +153,8 @@ class SQLiteCheckpointStorage(Leasing):
             StorageUnavailable: another program holds the database, it is gone, closed or was
                 changed, or the disk fails. Nothing was saved.
         """
-        data = self._checked(thread, sequence, record, fence)
+        check_place(thread, sequence, fence)
+        data = sized(record, self._limit)
         with self._database.writing() as connection:
             row = self._row(connection, thread)
             row.ownership.check_fence(fence)
@@ -172,7 +176,8 @@ class SQLiteCheckpointStorage(Leasing):
         It takes and raises what `append` does, except for what this is about: where the thread ends
         elsewhere nothing is saved, and False is returned.
         """
-        data = self._checked(thread, sequence, record, fence)
+        check_place(thread, sequence, fence)
+        data = sized(record, self._limit)
         with self._database.writing() as connection:
             row = self._row(connection, thread)
             row.ownership.check_fence(fence)
@@ -277,7 +282,7 @@ class SQLiteCheckpointStorage(Leasing):
         """
         check_name("thread", thread)
         check_sequence(first)
-        data = self._sized(base)
+        data = sized(base, self._limit)
         with self._database.writing("prune") as connection:
             if first < self._row(connection, thread).first:
                 return 0
@@ -319,16 +324,3 @@ class SQLiteCheckpointStorage(Leasing):
     def _row(self, connection: sqlite3.Connection, thread: str) -> ThreadRow:
         row = connection.execute(sql.THREAD, (thread,)).fetchone()
         return thread_row(str(self.path), thread, row)
-
-    def _checked(self, thread: str, sequence: int, record: bytes, fence: int | None) -> bytes:
-        check_name("thread", thread)
-        check_sequence(sequence)
-        if fence is not None:
-            check_token(fence)
-        return self._sized(record)
-
-    def _sized(self, record: bytes) -> bytes:
-        data = frozen(record)
-        if len(data) > self._limit:
-            raise too_large(len(data), self._limit)
-        return data

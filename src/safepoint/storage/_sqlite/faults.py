@@ -38,6 +38,12 @@ class Faults:
         pass
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, FileNotFoundError) and self.doing == "open":
+            # What is missing was made a moment ago, or would have been.
+            raise StorageUnavailable(
+                f"{shell(self.path)} cannot be made there (ENOENT).",
+                "Name a file in a folder where this user can make files.",
+            ) from error
         if isinstance(error, OSError):
             raise _posix.translate(error, self.doing, self.path) from error
         if isinstance(error, sqlite3.Error):

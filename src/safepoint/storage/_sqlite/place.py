@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from safepoint.errors import StorageUnavailable, UnsafeLocation, shell
+from safepoint.errors import StorageUnavailable, UnsafeLocation, quoted, shell
 from safepoint.location import (
     absolute,
     as_named,
@@ -28,6 +28,7 @@ from safepoint.storage import _posix
 LOCK: Final = "-lock"
 _BESIDE: Final = ("-wal", "-shm")
 _ALL: Final = ("", *_BESIDE, "-journal", LOCK)
+_URIS: Final = ("file:", "sqlite:")
 OPENING = Lock()
 """Held while a file is made, so that nobody in this process has it open when it is closed."""
 
@@ -48,9 +49,8 @@ class Place:
     __slots__ = ("folder", "path")
 
     def __init__(self, path: object) -> None:
-        if isinstance(path, (str, os.PathLike)) and not os.fspath(path):
-            raise StorageUnavailable("path is empty.", "Name a file: there is no default.")
-        named = as_named(path, "path")
+        _refuse_spelling(path)
+        named = as_named(path, "path", "file")
         shown = shell(str(named))
         if named.name in ("", "..") or named.is_dir():
             raise StorageUnavailable(
@@ -65,14 +65,15 @@ class Place:
 
         Raises:
             UnsafeLocation: others could change what is stored there.
-            StorageUnavailable: it is on a network file system, or this user may not make it.
+            StorageUnavailable: it is on a file system that machines share, or this user may not
+                make it.
             OSError: a step failed.
         """
         kind = network_file_system(self.folder)
         if kind is not None:
             raise StorageUnavailable(
-                f"{shell(self.folder)} is on a network file system ({kind}), and the processes that"
-                " use an SQLite database must share memory.",
+                f"{shell(self.folder)} is on a file system that machines share ({kind}), and the"
+                " processes that use an SQLite database must share memory.",
                 "Name a folder on a local disk, or use PostgresCheckpointStorage, which is for"
                 " many machines.",
             )
@@ -166,3 +167,18 @@ class Place:
         if _posix.SUPPORTED:
             with _posix.opened(self.folder, _posix.FOLDER) as folder:
                 os.fsync(folder)
+
+
+def _refuse_spelling(path: object) -> None:
+    """Refuse what SQLite or a library above it would not take for the name of a file."""
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if text == ":memory:":
+        raise StorageUnavailable(
+            "':memory:' is no file, and this storage keeps its records in one.",
+            "Use InMemoryCheckpointStorage() for a test, or name a file.",
+        )
+    if isinstance(text, str) and text.lower().startswith(_URIS):
+        raise StorageUnavailable(
+            f"{quoted(text)} is a URI, and this storage takes the path of a file.",
+            "Name the file itself: state/checkpoints.db",
+        )

@@ -9,14 +9,12 @@ from typing import Any
 
 from safepoint.errors import (
     CheckpointError,
-    RecordMalformed,
     RecordsMissing,
     StorageUnavailable,
     shell,
 )
 from safepoint.ids import MAX_SEQUENCE
 from safepoint.lease import MAX_TOKEN, Lease, Ownership
-from safepoint.storage._record import too_large
 from safepoint.times import spelled
 
 
@@ -61,23 +59,6 @@ def thread_row(path: str, thread: str, row: tuple[Any, ...] | None) -> ThreadRow
 
 def _whole(value: object, most: int) -> bool:
     return type(value) is int and 0 <= value <= most
-
-
-def record_of(thread: str, sequence: int, size: Any, record: Any, limit: int) -> bytes:
-    """Return a record that was read if it was not over the limit.
-
-    Raises:
-        LimitExceeded: it has more bytes than a record may have.
-        RecordMalformed: it is not bytes.
-    """
-    if type(record) is bytes:
-        return record
-    if record is None and type(size) is int and size > limit:
-        raise too_large(size, limit)
-    raise RecordMalformed(
-        f"Checkpoint {sequence} of thread '{thread}' is not bytes.",
-        "This storage never keeps anything else. Put the database back from a backup.",
-    )
 
 
 def cut(thread: str, head: int, last: int) -> RecordsMissing:

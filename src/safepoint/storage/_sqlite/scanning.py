@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Final
 
+from safepoint.storage._record import in_portions
 from safepoint.storage._sqlite import statements as sql
 from safepoint.storage._sqlite.database import Database
-from safepoint.storage._sqlite.rows import record_of
 
 _RECORDS: Final = 256
 _BYTES: Final = 1 << 20
@@ -25,29 +25,10 @@ def scan(
     limit: int,
     read: Callable[[str, int], bytes],
 ) -> Iterator[bytes]:
-    """Return the records at these sequences, in their order.
-
-    Args:
-        database: where they are.
-        thread: the thread.
-        sequences: one after the other, up or down.
-        limit: how many bytes a record may have.
-        read: reads one record. It is asked for one that is not there, and says why.
-
-    Raises:
-        CheckpointError: as `read` does. The records before that one were handed out.
-    """
-    while sequences:
-        rows = _chunk(database, thread, sequences, limit)
-        if not rows or rows[0][0] != sequences[0]:
-            yield read(thread, sequences[0])
-            sequences = sequences[1:]
-            continue
-        for found, size, record in rows:
-            if found != sequences[0]:
-                break  # and the next chunk begins there
-            yield record_of(thread, found, size, record, limit)
-            sequences = sequences[1:]
+    """Return the records at these sequences, in their order: see `in_portions`."""
+    return in_portions(
+        thread, sequences, lambda rest: _chunk(database, thread, rest, limit), read, limit
+    )
 
 
 def _chunk(database: Database, thread: str, sequences: range, limit: int) -> list[Row]:

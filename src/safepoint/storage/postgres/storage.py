@@ -2,44 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from safepoint._postgres.connections import Connections
-from safepoint._postgres.driver import driver
 from safepoint._postgres.refusals import comes_back
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
     Conflict,
-    NotFound,
     NotOwner,
     RecordsMissing,
     StorageError,
     StorageUnavailable,
 )
 from safepoint.ids import check_name, check_sequence
-from safepoint.lease import Lease, Ownership, check_lease, check_span, check_token
 from safepoint.limits import DEFAULT_LIMITS, Limits
-from safepoint.storage._record import ahead, frozen, missing, span, taken, too_large
-from safepoint.storage._sqlite.rows import record_of
+from safepoint.storage._record import (
+    ahead,
+    check_place,
+    in_portions,
+    missing,
+    record_of,
+    sized,
+    span,
+    taken,
+)
 from safepoint.storage._store import is_thread
 from safepoint.storage.postgres import queries as sql
-from safepoint.storage.postgres.rows import ThreadRow, first_of, head_of, thread_row
-from safepoint.times import spelled
+from safepoint.storage.postgres.database import code_of, of_another_login, row_of
+from safepoint.storage.postgres.leases import Leases
+from safepoint.storage.postgres.retention import Retention
+from safepoint.storage.postgres.rows import head_of
 
 if TYPE_CHECKING:
     from safepoint._postgres.connections import Connection
 
 _SETTLED: Final = frozenset(["SP001", "SP002", "SP003", "SP004", "23505"])
 """What the database says of a record when it knows that the one before it is not on its way."""
-_CHECK: Final = "23514"
-_LARGEST: Final = 256 * 1024 * 1024
-"""How many bytes the database takes in a record."""
 
 
-class PostgresCheckpointStorage:
+class PostgresCheckpointStorage(Leases, Retention):
     """Keeps records in PostgreSQL, for workers on many machines.
 
     The database itself refuses what a worker must not do, so a leaked login can do no more than
@@ -84,9 +87,9 @@ class PostgresCheckpointStorage:
                 f"PostgresCheckpointStorage takes limits, and was given {type(limits).__name__}.",
                 "Write limits=Limits(state_bytes=...), or leave it out.",
             )
-        self._limit = min(limits.record_bytes, _LARGEST)
-        self._server = Connections(dsn, sql.VERSION, most=connections, wait_seconds=wait_seconds)
-        self._error: type[Exception] = driver().Error
+        super().__init__(
+            dsn, limits.record_bytes, connections=connections, wait_seconds=wait_seconds
+        )
 
     def __repr__(self) -> str:
         return f"PostgresCheckpointStorage(<{self._server!r}>)"
@@ -115,7 +118,8 @@ class PostgresCheckpointStorage:
             StorageRefused: this login may not save.
             StorageUnavailable: the server is away. The message says if the record may be there.
         """
-        data = self._checked(thread, sequence, record, fence)
+        check_place(thread, sequence, fence)
+        data = sized(record, self._limit)
         self._save(thread, sequence, data, fence, sql.APPEND, (thread, sequence, data, fence))
 
     def follow(
@@ -126,7 +130,8 @@ class PostgresCheckpointStorage:
         It takes and raises what `append` does, except for what this is about: where the thread ends
         elsewhere nothing is saved, and False is returned.
         """
-        data = self._checked(thread, sequence, record, fence)
+        check_place(thread, sequence, fence)
+        data = sized(record, self._limit)
         if sequence == 1:
             return False  # nothing is right before it
         values = (sequence, data, fence, thread, sequence - 1)
@@ -156,7 +161,7 @@ class PostgresCheckpointStorage:
                 if comes_back(error):
                     raise
                 # One that waits in the server for a lock goes on without us, and may come through.
-                unknown = again and _code(error) not in _SETTLED
+                unknown = again and code_of(error) not in _SETTLED
                 if again and self._found(connection, thread, sequence) == data:
                     return True  # the first try had arrived, and its answer was lost
                 raise self._refused(connection, error, thread, sequence, fence) from error
@@ -202,7 +207,7 @@ class PostgresCheckpointStorage:
             StorageError: the server refuses, or is away.
         """
         check_name("thread", thread)
-        row = self._server.run(lambda connection: _row(connection, sql.HEAD, (thread,)))
+        row = self._server.run(lambda connection: row_of(connection, sql.HEAD, (thread,)))
         return 0 if row is None else head_of(self._server.where(), thread, row[0])
 
     def threads(self) -> list[str]:
@@ -214,97 +219,6 @@ class PostgresCheckpointStorage:
         rows = self._server.run(lambda connection: connection.execute(sql.THREADS).fetchall())
         return [row[0] for row in rows if is_thread(row[0])]
 
-    def base(self, thread: str) -> tuple[int, bytes] | None:
-        """Return the first sequence that is kept and what `prune` left before it, or None.
-
-        Raises:
-            InvalidId: the thread is outside the grammar.
-            LimitExceeded: the base is larger than a record may be.
-            StorageError: the server refuses, or is away.
-        """
-        check_name("thread", thread)
-        row = self._server.run(lambda connection: _row(connection, sql.BASE, (self._limit, thread)))
-        if row is None:
-            return None
-        first = first_of(self._server.where(), thread, row[0])
-        return first, record_of(thread, first, row[1], row[2], self._limit)
-
-    def prune(self, thread: str, first: int, base: bytes) -> int:
-        """Keep `base`, and remove every record below `first`, in one transaction.
-
-        The server writes down who did it, in `safepoint.prunings`. A thread never moves
-        backwards: if it begins later already, nothing happens. If it begins there, the new base
-        takes the place of the one that is there, so that it can be sealed anew.
-
-        Returns:
-            How many records were removed.
-
-        Raises:
-            InvalidId: the thread or the sequence is outside the grammar.
-            EncodeError: the base is not bytes.
-            LimitExceeded: the base is larger than a record may be.
-            NotFound: there is no record at `first`.
-            StorageRefused: this login is not in the role of operators.
-            StorageUnavailable: the server is away.
-        """
-        check_name("thread", thread)
-        check_sequence(first)
-        data = self._sized(base)
-
-        def prune(connection: Connection) -> int:
-            try:
-                row = _row(connection, sql.PRUNE, (thread, first, data))
-            except self._error as error:
-                if _code(error) == "SP005":
-                    raise missing(thread, first, 0) from error
-                raise
-            return 0 if row is None else int(row[0])
-
-        return self._server.run(prune)
-
-    def discard(self, thread: str, last: int) -> int:
-        """Take every record after `last` out of the thread, because it does not verify.
-
-        They are kept in `safepoint.discarded`, with who wrote them when and who took them out, and
-        the thread goes on after `last`. What the anchor has seen cannot be discarded unnoticed: the
-        ledger says that the thread was rolled back.
-
-        Args:
-            thread: the thread.
-            last: the last record that stays. 0 empties a thread that was never pruned.
-
-        Returns:
-            How many records were moved.
-
-        Raises:
-            InvalidId: the thread is outside the grammar, or `last` is not 0 and no sequence.
-            NotFound: there is no such record, or no such thread.
-            NotOwner: another login has a lease that has not ended.
-            StorageRefused: this login is not in the role of operators.
-            StorageUnavailable: the server is away.
-        """
-        check_name("thread", thread)
-        if type(last) is not int or last != 0:
-            check_sequence(last)
-
-        def discard(connection: Connection) -> int:
-            try:
-                row = _row(connection, sql.DISCARD, (thread, last))
-            except self._error as error:
-                if _code(error) == "SP001":
-                    held = self._thread(connection, thread).ownership
-                    raise _held_by_another_login(held) from error
-                if _code(error) == "SP005":
-                    raise NotFound(
-                        f"Thread '{thread}' has no checkpoint {last}, so it cannot end there.",
-                        "Nothing was discarded. Name the last one that verifies. A thread of which"
-                        " none does, and which was not pruned, can end at 0.",
-                    ) from error
-                raise
-            return 0 if row is None else int(row[0])
-
-        return self._server.run(discard)
-
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
         """Return the records from `first` to `last`, downwards if `last` is the lower one.
 
@@ -315,119 +229,9 @@ class PostgresCheckpointStorage:
             CheckpointError: as read does, at the first record for which that would. Those before
                 it were handed out.
         """
-        return self._scan(check_name("thread", thread), span(first, last))
-
-    def acquire(self, thread: str, owner: str, seconds: float) -> Lease:
-        """Let a worker own a thread for so many seconds of the server's clock, with a new token.
-
-        If this worker owns it already, under this login, it gets a new token as well: it was
-        restarted, and what may be left of its former self is fenced off.
-
-        Raises:
-            InvalidId: the thread or the owner is outside the grammar.
-            ConfigurationError: the seconds are not a number from 0.001 to 86400.
-            NotOwner: another worker, or another login, owns it. The message says until when.
-            StorageError: the server refuses, or is away.
-        """
         check_name("thread", thread)
-        check_name("worker", owner)
-        now = check_span(seconds, datetime.now(UTC))
-
-        def acquire(connection: Connection) -> Lease:
-            try:
-                [row] = connection.execute(sql.ACQUIRE, (thread, owner, float(seconds))).fetchall()
-            except self._error as error:
-                code = _code(error)
-                if code not in ("SP001", _CHECK):
-                    raise
-                held = self._thread(connection, thread)
-                if held.own or code == _CHECK:  # there is no higher token
-                    held.ownership.acquired(owner, seconds, now)
-                if code == _CHECK:
-                    raise
-                raise _of_another_login(held.ownership) from error
-            return Lease(thread, owner, int(row[0]), row[1])
-
-        return self._server.run(acquire)
-
-    def renew(self, lease: Lease, seconds: float) -> Lease:
-        """Let a lease end so many seconds from now. Its token stays.
-
-        One that has expired is renewed too, as long as nobody has taken the thread over.
-
-        Raises:
-            ConfigurationError: it is no lease, or the seconds are not a number from 0.001 to 86400.
-            NotOwner: it was released, or another one took its place.
-            StorageError: the server refuses, or is away.
-        """
-        check_lease(lease)
-        now = check_span(seconds, datetime.now(UTC))
-        row = self._held(
-            lease,
-            sql.RENEW,
-            (lease.thread, lease.owner, lease.token, float(seconds)),
-            lambda held: held.renewed(lease, seconds, now),
-        )
-        return Lease(lease.thread, lease.owner, lease.token, row[0])
-
-    def release(self, lease: Lease) -> None:
-        """Let a thread be free. Its tokens go on from where they are.
-
-        To release a lease twice does nothing.
-
-        Raises:
-            ConfigurationError: it is no lease.
-            NotOwner: another one took its place.
-            StorageError: the server refuses, or is away.
-        """
-        check_lease(lease)
-        self._held(
-            lease,
-            sql.RELEASE,
-            (lease.thread, lease.owner, lease.token),
-            lambda held: held.released(lease),
-        )
-
-    def lease(self, thread: str) -> Lease | None:
-        """Return the lease that counts for a thread, also if it has expired; None if it is free.
-
-        Raises:
-            InvalidId: the thread is outside the grammar.
-            StorageError: the server refuses, or is away.
-        """
-        check_name("thread", thread)
-        held = self._server.run(lambda connection: self._thread(connection, thread))
-        return held.ownership.holder
-
-    def break_lease(self, thread: str) -> bool:
-        """End the lease of somebody who should not have the thread, also if it has not expired.
-
-        Its token is worth nothing from then on. Whoever wrote the thread last acquires it first,
-        like everybody else. The server writes down who did it, in `safepoint.takings`.
-
-        Returns:
-            Whether there was a lease.
-
-        Raises:
-            InvalidId: the thread is outside the grammar.
-            NotFound: there is no such thread.
-            StorageRefused: this login is not in the role of operators.
-            StorageUnavailable: the server is away.
-        """
-        check_name("thread", thread)
-
-        def end(connection: Connection) -> bool:
-            try:
-                row = _row(connection, sql.BREAK, (thread,))
-            except self._error as error:
-                if _code(error) == "SP005":
-                    raise NotFound(
-                        f"There is no thread '{thread}'.", "Check its name: threads() lists them."
-                    ) from error
-                raise
-            return row is not None and bool(row[0])
-
-        return self._server.run(end)
+        portion = partial(self._portion, thread)
+        return in_portions(thread, span(first, last), portion, self.read, self._limit)
 
     def close(self) -> None:
         """Close the connections. The next call opens one again."""
@@ -439,55 +243,19 @@ class PostgresCheckpointStorage:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _held(
-        self,
-        lease: Lease,
-        statement: str,
-        values: tuple[Any, ...],
-        step: Callable[[Ownership], object],
-    ) -> tuple[Any, ...]:
-        """Change a lease that is held, or say in our own words why it is not."""
-
-        def change(connection: Connection) -> tuple[Any, ...]:
-            try:
-                return connection.execute(statement, values).fetchall()[0]
-            except self._error as error:
-                if _code(error) != "SP001":
-                    raise
-                held = self._thread(connection, lease.thread).ownership
-                step(held)
-                raise _of_another_login(held) from error
-
-        return self._server.run(change)
-
-    def _scan(self, thread: str, sequences: range) -> Iterator[bytes]:
+    def _portion(self, thread: str, sequences: range) -> list[tuple[Any, ...]]:
         statement = sql.UP if sequences.step > 0 else sql.DOWN
-        while sequences:
-            low, high = sorted((sequences[0], sequences[-1]))
-            values = (self._limit, thread, low, high)
-            rows = self._server.run(
-                lambda connection, values=values: connection.execute(  # type: ignore[misc]
-                    statement, values, binary=True
-                ).fetchall()
-            )
-            if not rows or rows[0][0] != sequences[0]:
-                yield self.read(thread, sequences[0])  # and otherwise it says what is wrong
-                sequences = sequences[1:]
-                continue
-            for found, size, record in rows:
-                if found != sequences[0]:
-                    break  # and the next portion begins there
-                yield record_of(thread, found, size, record, self._limit)
-                sequences = sequences[1:]
+        low, high = sorted((sequences[0], sequences[-1]))
+        values = (self._limit, thread, low, high)
+        return self._server.run(
+            lambda connection: connection.execute(statement, values, binary=True).fetchall()
+        )
 
     def _found(self, connection: Connection, thread: str, sequence: int) -> bytes | None:
-        row = _row(connection, sql.READ, (self._limit, thread, sequence))
+        row = row_of(connection, sql.READ, (self._limit, thread, sequence))
         if row is None:
             return None
         return record_of(thread, sequence, row[0], row[1], self._limit)
-
-    def _thread(self, connection: Connection, thread: str) -> ThreadRow:
-        return thread_row(self._server.where(), thread, _row(connection, sql.THREAD, (thread,)))
 
     def _refused(
         self,
@@ -498,7 +266,7 @@ class PostgresCheckpointStorage:
         fence: int | None,
     ) -> Exception:
         """Return what to raise because the database did not take a record."""
-        code = _code(error)
+        code = code_of(error)
         if code not in _SETTLED:
             return error
         held = self._thread(connection, thread)
@@ -515,49 +283,4 @@ class PostgresCheckpointStorage:
                 f"Thread '{thread}' changed hands while this was saved.",
                 "Nothing was saved. Acquire the thread, and load its latest checkpoint.",
             )
-        return _of_another_login(held.ownership)
-
-    def _checked(self, thread: str, sequence: int, record: bytes, fence: int | None) -> bytes:
-        check_name("thread", thread)
-        check_sequence(sequence)
-        if fence is not None:
-            check_token(fence)
-        return self._sized(record)
-
-    def _sized(self, record: bytes) -> bytes:
-        data = frozen(record)
-        if len(data) > self._limit:
-            raise too_large(len(data), self._limit)
-        return data
-
-
-def _row(connection: Connection, statement: str, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    return connection.execute(statement, values, binary=True).fetchone()
-
-
-def _of_another_login(held: Ownership) -> NotOwner:
-    holder = held.holder
-    if holder is None:
-        return NotOwner(
-            f"Thread '{held.thread}' was written by another login, and this one has not acquired"
-            " it.",
-            "Nothing was saved. Acquire the thread, load its latest checkpoint, and decide again"
-            " from there.",
-        )
-    return NotOwner(
-        f"Thread '{held.thread}' is owned by worker '{holder.owner}' under another login until"
-        f" {spelled(holder.expires)}.",
-        "Nothing was saved. Wait until then, or let that worker release it.",
-    )
-
-
-def _held_by_another_login(held: Ownership) -> NotOwner:
-    refusal = _of_another_login(held)
-    return NotOwner(
-        refusal.what,
-        f"Nothing was discarded. Break the lease first: break_lease('{held.thread}').",
-    )
-
-
-def _code(error: Exception) -> str | None:
-    return getattr(error, "sqlstate", None)
+        return of_another_login(held.ownership)
