@@ -29,6 +29,7 @@ TARGETS = [
     "check",
     "fix",
     "attacks",
+    "demo",
     "fuzz",
     "bench",
     "lock",
