@@ -16,7 +16,7 @@ from safepoint import (
     SigningKey,
     SQLiteCheckpointStorage,
 )
-from safepoint.errors import Conflict, NotOwner, RolledBack, ThreadDeleted
+from safepoint.errors import Conflict, NotOwner, RolledBack, StorageUnavailable, ThreadDeleted
 from safepoint.heads import Head
 
 KEYS = Keyring(SigningKey.generate())
@@ -156,19 +156,24 @@ def test_with_a_journal_what_is_written_down_is_what_is_done(storage: Watched) -
 
 
 @pytest.mark.parametrize("answer", [None, 1, "yes"])
-def test_only_yes_is_yes(answer: Any) -> None:
-    """A storage that answers anything else is asked for its head, and appended to."""
+def test_an_answer_that_is_neither_yes_nor_no_ends_the_save(answer: Any) -> None:
+    """The record may be there, so it is not saved once more."""
 
     class Odd(Watched):
         def follow(self, *arguments: Any, **options: Any) -> bool:
-            self.asked.append("follow")
+            super().follow(*arguments, **options)
             return answer  # type: ignore[no-any-return]
 
     storage = Odd()
     one = ledger(storage)
     one.save("t", {})
-    assert one.save("t", {}).sequence == 2
-    assert storage.asked[-3:] == ["follow", "head", "append"]
+    with pytest.raises(StorageUnavailable) as caught:
+        one.save("t", {})
+    assert str(caught.value) == (
+        "The storage could not keep t: it raised TypeError. See the error it came from, and make"
+        " the storage raise errors of safepoint.errors."
+    )
+    assert storage.head("t") == 2
 
 
 def test_a_process_forgets_the_threads_that_it_used_longest_ago(storage: Watched) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final, Self, cast
+from typing import Any, Final, Self, cast
 
 from safepoint._ledger.guards import has_methods, storage_errors
 from safepoint._ledger.noting import Notes
@@ -98,6 +98,15 @@ class Owner:
                 f"Thread '{thread}' is held by worker '{other}', and this ledger does not own it.",
                 "Own it first: what you save would be refused.",
             )
+        if has_methods(self._storage, ("foreign",)):
+            with storage_errors("find the owner of", thread):
+                foreign = cast("Any", self._storage).foreign(thread)
+            if foreign:
+                raise NotOwner(
+                    f"Thread '{thread}' was written by another login, and this one has not acquired"
+                    " it.",
+                    "Own it first: what you save would be refused.",
+                )
 
     def renew(self, thread: str) -> Lease:
         """Keep a thread for as long again, unless another worker has it by now.

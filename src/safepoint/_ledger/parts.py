@@ -77,7 +77,9 @@ class Parts:
         with guards.storage_errors("keep", thread):
             storage = cast("FollowingStorage", self.storage)
             kept = storage.follow(thread, opened.header.sequence, record, **self._fence(thread))
-        if kept is not True:
+            if type(kept) is not bool:
+                raise TypeError  # it may have kept the record, and nobody could tell
+        if not kept:
             return False
         self._appended(thread, opened, anchored, now=now)
         return True

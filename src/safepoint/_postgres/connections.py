@@ -12,8 +12,9 @@ from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from safepoint._postgres.driver import Address, driver
-from safepoint._postgres.reasons import MIGRATE
+from safepoint._postgres.patient import connect
 from safepoint._postgres.refusals import comes_back, refusal
+from safepoint._postgres.versions import VERSION, wrong_version
 from safepoint.errors import ConfigurationError, StorageUnavailable, quoted
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-VERSION: Final = 1
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
 _OPTIONS: Final = (
@@ -162,7 +162,7 @@ class Connections:
             "keepalives_count": given.get("keepalives_count", "2"),
             "tcp_user_timeout": given.get("tcp_user_timeout", str(limit)),
         }
-        connection: Connection = driver().connect(given.conninfo, autocommit=True, **chosen)
+        connection = connect(given.conninfo, self._wait, chosen)
         try:
             self._check(connection)
         except BaseException:
@@ -174,16 +174,17 @@ class Connections:
         self._where = self.address.known(connection)
         [(found,)] = connection.execute(self._version_of).fetchall()
         if found != VERSION:
-            newer = isinstance(found, int) and found > VERSION
+            shown, do = wrong_version(found)
             raise StorageUnavailable(
-                f"The schema in {self.where()} has version {quoted(found)}, and this safepoint"
-                f" works with version {VERSION}.",
-                "Upgrade safepoint: pip install -U safepoint"
-                if newer
-                else f"Bring it up to date, as one who may create roles: {MIGRATE} DSN",
+                f"The schema in {self.where()} has {shown}, and this safepoint works with version"
+                f" {VERSION}.",
+                do,
             )
-        if connection.execute("show synchronous_commit").fetchall() == [("off",)]:
-            connection.execute("set synchronous_commit = on")
+        # Set in any case: what a session has set, a reload of the server does not change.
+        connection.execute(
+            "select set_config('synchronous_commit', case current_setting('synchronous_commit')"
+            " when 'off' then 'on' else current_setting('synchronous_commit') end, false)"
+        )
 
 
 def _close(connections: list[Connection], process: int) -> None:

@@ -122,4 +122,8 @@ class LeasingStorage(CheckpointStorage, Protocol):
         """
 
     def lease(self, thread: str) -> Lease | None:
-        """Return the lease that counts for a thread, also if it has expired; None if it is free."""
+        """Return the lease that counts for a thread, also if it has expired; None if it is free.
+
+        If your storage refuses saves for another reason as well, say so with a method
+        `foreign(thread) -> bool`: a ledger asks it before a step acts.
+        """

@@ -103,6 +103,18 @@ class Leases(Database):
         held = self._server.run(lambda connection: self._thread(connection, thread))
         return held.ownership.holder
 
+    def foreign(self, thread: str) -> bool:
+        """Tell whether another login wrote or took a thread last, so that this one must acquire it.
+
+        A ledger asks this before a step acts, and not only when it saves.
+
+        Raises:
+            InvalidId: the thread is outside the grammar.
+            StorageError: the server refuses, or is away.
+        """
+        check_name("thread", thread)
+        return not self._server.run(lambda connection: self._thread(connection, thread)).own
+
     def break_lease(self, thread: str) -> bool:
         """End the lease of somebody who should not have the thread, also if it has not expired.
 

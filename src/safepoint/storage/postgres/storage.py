@@ -160,10 +160,11 @@ class PostgresCheckpointStorage(Leases, Retention):
             except self._error as error:
                 if comes_back(error):
                     raise
-                # One that waits in the server for a lock goes on without us, and may come through.
-                unknown = again and code_of(error) not in _SETTLED
+                # Before anything else is decided: if this is cut off, too, nothing is known yet.
                 if again and self._found(connection, thread, sequence) == data:
                     return True  # the first try had arrived, and its answer was lost
+                # One that waits in the server for a lock goes on without us, and may come through.
+                unknown = again and code_of(error) not in _SETTLED
                 raise self._refused(connection, error, thread, sequence, fence) from error
             return saved or (again and self._found(connection, thread, sequence) == data)
 
