@@ -56,8 +56,10 @@ attacks: .venv/.ready ## Run the attacks on an unsafe store and on a sealed one
 	@$(PY) -m safepoint.attacks $(ARGS)
 
 demo: .venv/.ready ## Two workers on a real PostgreSQL: one is killed, the other takes over
-	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
-	root=$$PWD && cd "$$folder" && "$$root/$(PY)" "$$root/snippets/two_workers.py"
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && trap 'echo Stopped.; exit 130' INT && \
+	root=$$PWD && cd "$$folder" && \
+	{ "$$root/$(PY)" "$$root/snippets/two_workers.py" 2>errors; status=$$?; } ; \
+	cat errors >&2; exit $$status
 
 fuzz: .venv/.ready ## Try what nobody thought of, for some minutes (ARGS="-k stores" for a part)
 	@$(PY) -m pytest tests/fuzz tests/unit/test_resume_machine.py -q --hypothesis-profile=fuzz $(ARGS)

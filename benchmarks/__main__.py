@@ -3,7 +3,7 @@
 `make bench ARGS=stores` measures one part, or several: files, models, stores.
 
 Times on shared machines are noisy, so what counts are the ratios: contenders take turns, and the
-median of many rounds is compared. A ratio below 1 means that ours is faster.
+median of many rounds is compared. The title of a table says what a ratio means there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import cryptography
 
-from benchmarks.measure import medians, table, without_fsync
+from benchmarks.measure import RATIO, medians, table, without_fsync
 from benchmarks.peers import AgentFramework, Line, PlainPickle, SyncedPickle, state_of
 from benchmarks.stores import stores
 from benchmarks.weights import models
@@ -84,8 +84,7 @@ def main() -> None:
     sys.stdout.write(
         f"safepoint {release}, cryptography {cryptography.__version__}, Python"
         f" {platform.python_version()}, {platform.system()}; medians of {ROUNDS} rounds, or {FEW}"
-        " where one takes long."
-        " A ratio below 1 means that ours is faster.\n"
+        " where one takes long.\n"
     )
     with tempfile.TemporaryDirectory(prefix="safepoint-bench-") as folder:
         measures = [measure for part in PARTS if part in chosen for measure in PARTS[part]]
@@ -114,9 +113,9 @@ def by_size(folder: Path) -> None:
         saves += _rows(name, saved, list(peers))
         loads += _rows(name, loaded, [peer for peer in peers if peer != SyncedPickle.name])
     ours = ["state", "what", "ours, ms"]
-    table("Save: sealed, synced to disk", [*ours, *heads], saves)
+    table(f"Save: sealed, synced to disk; {RATIO}", [*ours, *heads], saves)
     heads.remove(f"to {SyncedPickle.name}")  # it loads as the plain one does
-    table("Load the newest: verified, then decoded", [*ours, *heads], loads)
+    table(f"Load the newest: verified, then decoded; {RATIO}", [*ours, *heads], loads)
 
 
 def peers_in(folder: Path) -> dict[str, Any]:

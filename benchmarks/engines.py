@@ -1,4 +1,4 @@
-"""The contenders on each engine: a ledger sealed, anchored and leased, and LangGraph's saver."""
+"""The contenders on each engine: a ledger with more and more around it, and LangGraph's saver."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from benchmarks import langgraph
 from benchmarks.load import Opener
 from safepoint import FileAnchor, Keyring, Ledger, SigningKey
 from safepoint.anchor import Anchor
+from safepoint.journal import Journal
 from safepoint.storage.base import CheckpointStorage
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ STORE = "orders"
 SECRET = bytes(range(32))
 WAIT = 60.0
 WAYS = {"sealed": "sealed", "anchored": "and anchored", "leased": "sealed, and leased"}
+JOURNALLED = "journalled"
 PEER = "langgraph"
 
 
@@ -44,11 +46,18 @@ class Worked:
     """A ledger as one worker has opened it."""
 
     def __init__(
-        self, worker: int, storage: CheckpointStorage, anchor: Anchor | None, *, leased: bool
+        self,
+        worker: int,
+        storage: CheckpointStorage,
+        anchor: Anchor | None,
+        journal: Journal | None = None,
+        *,
+        leased: bool,
     ) -> None:
         self.storage = storage
         self.anchor = anchor
-        self.ledger = ledger_of(storage, anchor)
+        self.journal = journal
+        self.ledger = ledger_of(storage, anchor, journal)
         self._worker = f"worker-{worker}"
         self._leased = leased
         self._owned: dict[str, Owned] = {}
@@ -75,15 +84,21 @@ class Worked:
 
     def close(self) -> None:
         """Close its connections."""
-        for part in (self.storage, self.anchor):
+        for part in (self.storage, self.anchor, self.journal):
             close = getattr(part, "close", None)
             if close is not None:
                 close()
 
 
-def ledger_of(storage: CheckpointStorage, anchor: Anchor | None = None) -> Ledger:
+def ledger_of(
+    storage: CheckpointStorage, anchor: Anchor | None = None, journal: Journal | None = None
+) -> Ledger:
     """Return a ledger that remembers nothing yet."""
-    return Ledger(storage, store=STORE, keys=Keyring(SigningKey(SECRET)), anchor=anchor)
+    return Ledger(storage, store=STORE, keys=_keys(), anchor=anchor, journal=journal)
+
+
+def _keys() -> Keyring:
+    return Keyring(SigningKey(SECRET))
 
 
 @dataclass(frozen=True)
@@ -114,26 +129,45 @@ class OnSqlite:
 
 @dataclass(frozen=True)
 class OnPostgres:
-    """A ledger on PostgreSQL: a login for each worker, and another one for the anchor."""
+    """A ledger on PostgreSQL: a login for each worker, and others for the anchor and journal."""
 
     label: str
     owner: str
     dsns: Mapping[int, str]
     anchor: str | None = None
     leased: bool = False
+    journal: str | None = None
 
     def open(self, worker: int) -> Worked:
         """Open it."""
         from safepoint.anchor.postgres import PostgresAnchor
+        from safepoint.journal.postgres import PostgresJournal
         from safepoint.storage.postgres import PostgresCheckpointStorage
 
         anchor = None if self.anchor is None else PostgresAnchor(self.anchor, wait_seconds=WAIT)
         storage = PostgresCheckpointStorage(self.dsns[worker], wait_seconds=WAIT)
-        return Worked(worker, storage, anchor, leased=self.leased)
+        journal = (
+            None
+            if self.journal is None
+            else PostgresJournal(self.journal, keys=_keys(), wait_seconds=WAIT)
+        )
+        return Worked(worker, storage, anchor, journal, leased=self.leased)
 
     def count(self) -> int:
-        """Return how many checkpoints there are."""
-        return _asked(self.owner, "select count(*) from safepoint.checkpoints")
+        """Return how many checkpoints there are, each of which is in the journal, if there is one.
+
+        Raises:
+            RuntimeError: the journal knows of more or fewer.
+        """
+        from safepoint.journal.postgres import PostgresJournal
+
+        count = _asked(self.owner, "select count(*) from safepoint.checkpoints")
+        if self.journal is not None:
+            with PostgresJournal(self.journal, keys=_keys(), wait_seconds=WAIT) as journal:
+                told = journal.verify()
+            if told != count:
+                raise RuntimeError(f"The journal has {told} lines for {count} checkpoints.")
+        return count
 
     def size(self) -> int:
         """Return how large the tables are."""
@@ -189,16 +223,18 @@ def on_postgres(server: Server, workers: int) -> dict[str, Contender]:
     for login in logins:
         server.login(login, "safepoint_writer")
     server.login("anchor", "safepoint_anchor")
+    server.login("journal", "safepoint_journal")
     server.login("langgraph")
     contenders: dict[str, Contender] = {}
-    for way, label in WAYS.items():
+    for way, label in {**WAYS, JOURNALLED: "sealed, anchored and journalled"}.items():
         server.database(way, template="migrated")
         contenders[way] = OnPostgres(
             label,
             server.dsn(database=way),
             {number: server.dsn(login, way) for number, login in enumerate(logins)},
-            server.dsn("anchor", way) if way == "anchored" else None,
+            server.dsn("anchor", way) if way in ("anchored", JOURNALLED) else None,
             leased=way == "leased",
+            journal=server.dsn("journal", way) if way == JOURNALLED else None,
         )
     server.database(PEER)
     server.psql(f"alter database {PEER} owner to langgraph")
@@ -234,5 +270,6 @@ def _tables(dsn: str) -> int:
     return _asked(
         dsn,
         "select sum(pg_total_relation_size(oid)) from pg_class where relkind = 'r'"
-        " and relnamespace::regnamespace::text in ('public', 'safepoint', 'safepoint_anchor')",
+        " and relnamespace::regnamespace::text in ('public', 'safepoint', 'safepoint_anchor',"
+        " 'safepoint_journal')",
     )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 Act = Callable[[], object]
+RATIO = "times to theirs, below 1: ours is faster"
 
 
 def medians(contenders: dict[str, Act], rounds: int) -> dict[str, float]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Act, medians, table
+from benchmarks.measure import RATIO, Act, medians, table
 from safepoint import Keyring, SigningKey
 from safepoint.weights import convert, load_checkpoint, save_checkpoint
 
@@ -39,10 +39,11 @@ def models(folder: Path) -> None:
     peers = [f"to torch {torch.__version__}", f"to safetensors {safetensors.__version__}"]
     heads = ["model", "ours, ms", *peers]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    table("Save a model: sealed, synced to disk; so are the peers", heads, saves)
-    table(f"Load a model: verified on {cores} cores; torch with weights_only=True", heads, loads)
+    table(f"Save a model: sealed, synced to disk; so are the peers; {RATIO}", heads, saves)
+    loading = f"Load a model: verified on {cores} cores; torch with weights_only=True"
+    table(f"{loading}; {RATIO}", heads, loads)
     heads = ["model", "ours, ms", "to torch.load and safetensors alone"]
-    table("Convert: in a process of its own, compared, sealed", heads, conversions)
+    table(f"Convert: in a process of its own, compared, sealed; {RATIO}", heads, conversions)
 
 
 def _states(torch: Any) -> dict[str, dict[str, Any]]:

@@ -14,7 +14,19 @@ from pathlib import Path
 
 from safepoint.errors import StorageError, StorageUnavailable, UnsafeLocation, quoted, shell
 
-NETWORK = frozenset(["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"])
+NETWORK = frozenset(
+    [
+        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "coda", "ncpfs", "davfs"),
+        *("ceph", "glusterfs", "lustre", "beegfs", "gpfs", "orangefs", "gfs2", "ocfs2"),
+        # Shared by a machine and its host: neither sees what is mapped into the other's memory.
+        *("9p", "virtiofs", "vboxsf", "vmhgfs", "prl_fs", "fakeowner"),
+        *("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.juicefs"),
+        *("fuse.s3fs", "fuse.goofys", "fuse.gcsfuse", "fuse.blobfuse", "fuse.blobfuse2"),
+        *("fuse.rclone", "fuse.davfs", "fuse.davfs2", "fuse.curlftpfs", "fuse.vmhgfs-fuse"),
+        *("fuse.grpcfuse", "fuse.osxfs"),
+    ]
+)
+"""Where files are that other machines reach too, as /proc/self/mountinfo calls the kinds."""
 _LONGEST = 4095
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -43,8 +55,13 @@ def absolute(path: object, what: str = "storage_path") -> str:
     return str(Path(resolved, name))
 
 
-def as_named(path: object, what: str) -> Path:
+def as_named(path: object, what: str, kind: str = "folder") -> Path:
     """Return the path from the root on, with whatever links are in it.
+
+    Args:
+        path: the path, as somebody named it.
+        what: what the path is called, at the start of a message.
+        kind: what it leads to: a folder, or a file.
 
     Raises:
         StorageUnavailable: it is not a path, or is relative to a folder that is gone.
@@ -53,13 +70,13 @@ def as_named(path: object, what: str) -> Path:
     if not isinstance(text, str):
         raise StorageUnavailable(
             f"{what} is {type(path).__name__}, not a path.",
-            "Pass a str or a pathlib.Path that names a folder.",
+            f"Pass a str or a pathlib.Path that names a {kind}.",
         )
     if not text:
-        raise StorageUnavailable(f"{what} is empty.", "Name a folder: there is no default.")
+        raise StorageUnavailable(f"{what} is empty.", f"Name a {kind}: there is no default.")
     if not _nameable(text):
         raise StorageUnavailable(
-            f"{quoted(text)} cannot be the path of a folder.",
+            f"{quoted(text)} cannot be the path of a {kind}.",
             f"Use at most {_LONGEST} bytes, no NUL character and no lone surrogate.",
         )
     if Path(text).is_absolute():
@@ -292,9 +309,9 @@ def file_system(path: str, mountinfo: str) -> str | None:
 
 
 def network_file_system(path: str) -> str | None:
-    """Return the type of the network file system that an absolute path is on.
+    """Return the type of the file system that an absolute path is on, if machines share it.
 
-    It is None on a local one, and where the system has no list of its mounts.
+    It is None on a local one. The type can be read on Linux alone: elsewhere it is None too.
     """
     try:
         mounts = Path("/proc/self/mountinfo").read_text("utf-8", errors="surrogateescape")

@@ -248,7 +248,9 @@ def test_the_file_system_is_that_of_the_closest_mount(path: str, kind: str) -> N
     assert file_system(path, MOUNTS) == kind
 
 
-@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "9p", "fuse.sshfs"])
+@pytest.mark.parametrize(
+    "kind", ["nfs", "nfs4", "cifs", "9p", "fuse.sshfs", "ceph", "lustre", "virtiofs", "fuse.rclone"]
+)
 def test_a_network_file_system_is_a_note(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
@@ -261,6 +263,14 @@ def test_a_network_file_system_is_a_note(
     )
     assert main([str(root)]) == 0
     assert capsys.readouterr().out.splitlines()[0] == str(finding)
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "fuseblk"])
+def test_a_local_file_system_is_none(
+    root: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: f"1 0 0:1 / / rw - {kind} s rw\n")
+    assert lines(root) == []
 
 
 def test_without_a_list_of_mounts_nothing_is_said(

@@ -142,6 +142,62 @@ FILL = """
 """
 
 
+# The same through a ledger, whose anchor is on the same disk or on one that has room.
+FILL_LEDGER = """
+    import json, os, resource, sys
+    from contextlib import suppress
+    from pathlib import Path
+    from safepoint import AnchorUnavailable, FileAnchor, Ledger, SQLiteCheckpointStorage
+    from safepoint.errors import StorageFull
+    from tests.unit.tampered import KEYS, STORE, THREAD
+
+    path, way, anchor = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    ballast = (anchor if way == "anchor" else path).parent / "ballast"
+    def opened():
+        storage = SQLiteCheckpointStorage(path)
+        return Ledger(storage, store=STORE, keys=KEYS, anchor=FileAnchor(anchor, create=True))
+
+    ledger = opened()
+    kept = [ledger.save(THREAD, {"n": "x" * 5000}).digest]
+    if way == "size":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
+    elif way == "store":
+        ballast.write_bytes(bytes(3_000_000))
+    else:
+        with suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+    said = []
+    while len(said) < 5:
+        before = ledger.storage.head(THREAD)
+        try:
+            kept.append(ledger.save(THREAD, {"n": "x" * 5000}).digest)
+        except StorageFull as error:
+            said.append(str(error))
+            assert ledger.storage.head(THREAD) == before
+        except AnchorUnavailable as error:
+            assert "is saved, but not anchored" in str(error)
+            said.append("not anchored")
+            kept.append(ledger.load(THREAD, before + 1).digest)
+    for one in (ledger, opened()):
+        assert one.verify(THREAD, every_signature=True) == len(kept)
+        assert [each.digest for each in one.history(THREAD)] == kept
+        assert one.latest(THREAD).digest == kept[-1]
+    if way == "size":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    else:
+        ballast.unlink()
+    kept.append(ledger.save(THREAD, {"n": "there is room"}).digest)
+    ledger.storage.close()
+    ledger = opened()
+    assert [each.digest for each in ledger.history(THREAD)] == kept
+    assert ledger.verify(THREAD, every_signature=True) == len(kept)
+    head = ledger.anchor.read(STORE, THREAD)
+    assert (head.sequence, head.digest) == (len(kept), kept[-1])
+    print(json.dumps([len(kept), sorted(set(said)), sorted(os.listdir(path.parent))]))
+"""
+
+
 def small_disk() -> list[str] | None:
     """Return how to run a command as one that may mount, if that is possible here."""
     if shutil.which("unshare") is None:
@@ -164,31 +220,60 @@ def check_full(said: str, path: Path, codes: list[str]) -> None:
     assert files == [path.name, f"{path.name}-lock", f"{path.name}-shm", f"{path.name}-wal"]
 
 
-def test_a_disk_that_is_full(tmp_path: Path) -> None:
-    """What was acknowledged is there, nothing else is, and it goes on when there is room."""
+def on_small_disks(tmp_path: Path, code: str, *arguments: str) -> str:
+    """Run a script where `disk` has 4 MB and `little` 64 KB, and return what it says."""
     command = small_disk()
     if command is None:
         pytest.skip("nobody may mount a small file system here")
-    disk = tmp_path / "disk"
-    disk.mkdir(mode=0o700)
     script = tmp_path / "fill.py"
-    script.write_text("if True:" + FILL)
-    path = disk / "state/checkpoints.db"
-    line = f'mount -t tmpfs -o size=4m,mode=700 tmpfs "{disk}" && exec "$0" "$1" "$2" disk'
+    script.write_text("if True:" + code)
+    mounts = ""
+    for name, size in (("disk", "4m"), ("little", "64k")):
+        (tmp_path / name).mkdir(mode=0o700)
+        mounts += f'mount -t tmpfs -o size={size},mode=700 tmpfs "{tmp_path / name}" && '
     done = subprocess.run(
-        [*command, "sh", "-c", line, sys.executable, str(script), str(path)],
+        [*command, "sh", "-c", f'{mounts} exec "$0" "$@"', sys.executable, str(script), *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    check_full(done.stdout, path, ["SQLITE_FULL", "ENOSPC"])
+    return done.stdout
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    """What was acknowledged is there, nothing else is, and it goes on when there is room."""
+    path = tmp_path / "disk/state/checkpoints.db"
+    check_full(on_small_disks(tmp_path, FILL, str(path), "disk"), path, ["SQLITE_FULL", "ENOSPC"])
 
 
 def test_a_file_that_may_not_grow(path: Path) -> None:
     """SQLite calls it an error of the disk. It is asked again what kind of error it is."""
     check_full(python(FILL, str(path), "size"), path, ["EFBIG"])
+
+
+@pytest.mark.parametrize("anchor", ["disk", "elsewhere"])
+def test_a_ledger_on_a_disk_that_is_full(tmp_path: Path, anchor: str) -> None:
+    """What was acknowledged verifies and is all there is; the anchor misses nothing."""
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    path = tmp_path / "disk/state/checkpoints.db"
+    given = [str(path), "store", str(tmp_path / anchor / "anchor")]
+    codes = ["SQLITE_FULL", "ENOSPC"]
+    check_full(on_small_disks(tmp_path, FILL_LEDGER, *given), path, codes)
+
+
+def test_a_ledger_on_a_file_that_may_not_grow(tmp_path: Path, path: Path) -> None:
+    said = python(FILL_LEDGER, str(path), "size", str(tmp_path / "anchor"))
+    check_full(said, path, ["EFBIG"])
+
+
+def test_a_ledger_whose_anchor_is_on_a_disk_that_is_full(tmp_path: Path) -> None:
+    """Each save says that it is saved and not anchored, and the anchor catches up at the next."""
+    given = [str(tmp_path / "disk/state/checkpoints.db"), "anchor", str(tmp_path / "little/anchor")]
+    saved, said, _ = json.loads(on_small_disks(tmp_path, FILL_LEDGER, *given))
+    assert (saved, said) == (7, ["not anchored"])
 
 
 # Lets each sync of this process fail, by a filter in the kernel, which cannot be taken back.

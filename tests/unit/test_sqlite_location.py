@@ -74,15 +74,72 @@ def test_a_folder_is_no_database(tmp_path: Path, name: str) -> None:
     ("given", "message"),
     [
         ("", "path is empty. Name a file: there is no default."),
-        (7, "path is int, not a path. Pass a str or a pathlib.Path that names a folder."),
-        (b"x", "path is bytes, not a path. Pass a str or a pathlib.Path that names a folder."),
+        (None, "path is NoneType, not a path. Pass a str or a pathlib.Path that names a file."),
+        (b"x", "path is bytes, not a path. Pass a str or a pathlib.Path that names a file."),
+        (
+            "a\0b",
+            (
+                "'a\\x00b' cannot be the path of a file."
+                " Use at most 4095 bytes, no NUL character and no lone surrogate."
+            ),
+        ),
     ],
 )
 def test_what_is_no_path_is_refused(given: Any, message: str) -> None:
     assert said(StorageUnavailable, lambda: SQLiteCheckpointStorage(given)) == message
 
 
-@pytest.mark.parametrize("name", [":memory:", "a b?mode=memory&x#y%41.db", "\u0436.db", "a\udcff"])
+@pytest.mark.parametrize("given", [":memory:", Path(":memory:")])
+def test_a_database_in_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: Any
+) -> None:
+    """It would be a file of that name."""
+    monkeypatch.chdir(tmp_path)
+    assert said(StorageUnavailable, lambda: SQLiteCheckpointStorage(given)) == (
+        "':memory:' is no file, and this storage keeps its records in one."
+        " Use InMemoryCheckpointStorage() for a test, or name a file."
+    )
+    assert tree(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "given", ["file:x.db", "file:///tmp/x.db?mode=memory", "FILE:x.db", "sqlite:///x.db"]
+)
+def test_a_uri_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    """It would be a file of that name, or a folder."""
+    monkeypatch.chdir(tmp_path)
+    assert said(StorageUnavailable, lambda: SQLiteCheckpointStorage(given)) == (
+        f"'{given}' is a URI, and this storage takes the path of a file."
+        " Name the file itself: state/checkpoints.db"
+    )
+    assert tree(tmp_path) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc here")
+@pytest.mark.parametrize("named", ["/proc/x/x.db", "/proc/x.db"])
+def test_a_path_that_never_was_is_not_called_gone(named: str) -> None:
+    """There is no backup of it. Root may write in that folder, and nothing can be made in it."""
+    if os.geteuid():
+        pytest.skip("another user is refused by the mode of the folder")
+    assert said(StorageUnavailable, lambda: SQLiteCheckpointStorage(named)) == (
+        f"{named} cannot be made there (ENOENT)."
+        " Name a file in a folder where this user can make files."
+    )
+
+
+def test_a_folder_that_vanishes_while_it_is_opened_is_not_called_gone(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_posix, "create_root", lambda _: None)
+    assert said(StorageUnavailable, lambda: SQLiteCheckpointStorage(path)) == (
+        f"{path} cannot be made there (ENOENT)."
+        " Name a file in a folder where this user can make files."
+    )
+
+
+@pytest.mark.parametrize(
+    "name", [":memory:", "file:x", "a b?mode=memory&x#y%41.db", "\u0436.db", "a\udcff"]
+)
 def test_no_name_means_anything_to_sqlite(tmp_path: Path, name: str) -> None:
     """Not a database in memory, not an option, not another file."""
     with SQLiteCheckpointStorage(tmp_path / "state" / name) as storage:
@@ -168,11 +225,14 @@ def test_none_of_the_files_is_a_link_or_of_others(path: Path, suffix: str, kind:
     assert not (path.parent.parent / "nowhere").exists()
 
 
-def test_a_network_file_system_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "1 0 0:1 / / rw - nfs4 s rw\n")
+@pytest.mark.parametrize("kind", ["nfs4", "ceph", "virtiofs", "vboxsf", "fuse.s3fs", "gfs2"])
+def test_a_file_system_that_machines_share_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: f"1 0 0:1 / / rw - {kind} s rw\n")
     assert said(StorageUnavailable, lambda: SQLiteCheckpointStorage(path)) == (
-        f"{path.parent} is on a network file system (nfs4), and the processes that use an SQLite"
-        " database must share memory. Name a folder on a local disk, or use"
+        f"{path.parent} is on a file system that machines share ({kind}), and the processes that"
+        " use an SQLite database must share memory. Name a folder on a local disk, or use"
         " PostgresCheckpointStorage, which is for many machines."
     )
     assert not path.parent.exists()

@@ -7,6 +7,8 @@ import importlib.util
 import os
 import pwd
 import re
+import shlex
+import shutil
 import signal
 import socket
 import stat
@@ -341,10 +343,63 @@ def test_a_kept_folder_goes_on_where_it_was(temp: Path) -> None:
     with Server(temp / "kept") as server:
         assert server.psql("select number from kept") == "3"
         assert rows(server.dsn("worker")) == [("worker",)]
-        with pytest.raises(StorageUnavailable, match=r"postmaster\.pid"), Server(temp / "kept"):
-            pass
+
+
+def test_a_folder_in_use_is_said_in_one_line(
+    temp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also on the port of the one that uses it, which answers there with the same passwords."""
+    with Server(temp / "kept") as server:
+        process = (temp / "kept/data/postmaster.pid").read_text().splitlines()[0]
+        for port in ([], ["--port", str(server.port)]):
+            assert main([str(temp / "kept"), *port]) == 2
+            assert capsys.readouterr().err == (
+                f"A server runs on {temp / 'kept'} already (process {process})."
+                " Stop it, or name another folder.\n"
+            )
         assert server.psql("select 1") == "1"
     assert processes_of(temp) == []
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "99999999", "-1", "x", "1_000", "\u0661"])
+def test_what_is_no_port_is_refused_before_anything_is_made(
+    temp: Path, capsys: pytest.CaptureFixture[str], port: str
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([str(temp / "new"), f"--port={port}"])
+    name = "python -m safepoint.testing.postgres"
+    shown = ascii(ascii(port))[1:-1]
+    assert end.value.code == 2
+    assert capsys.readouterr().err == (
+        f"{name}: argument --port: {shown} is not a port, which is a number from 1 to 65535."
+        f" Try: {name} --help\n"
+    )
+    assert list(temp.iterdir()) == []
+
+
+def test_what_an_interrupted_start_still_writes_is_removed_too(
+    temp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child of `initdb` writes on after Ctrl-C, into a folder that is being removed."""
+    real, calls = shutil.rmtree, []
+
+    def interrupted(folder: Path, *_: object, **__: object) -> None:
+        (folder / "data").mkdir()
+        raise KeyboardInterrupt
+
+    def removed(folder: Path, *, ignore_errors: bool) -> None:
+        calls.append(folder)
+        real(folder, ignore_errors=ignore_errors)
+        if len(calls) == 1:
+            (folder / "data").mkdir(parents=True)
+
+    monkeypatch.setattr("safepoint.testing.postgres.server.create", interrupted)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", removed)
+        with pytest.raises(KeyboardInterrupt), Server():
+            pass
+    assert len(calls) == 2
+    assert list(temp.iterdir()) == []
 
 
 def test_a_folder_of_something_else_is_left_alone(temp: Path) -> None:
@@ -438,27 +493,68 @@ def test_a_version_that_is_not_there_is_refused() -> None:
     assert str(error.value) == "There is no PostgreSQL 9 in the wheel. Choose one of 16 and 18."
 
 
+def started_by(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "safepoint.testing.postgres", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def told(process: subprocess.Popen[str]) -> dict[str, str]:
+    """Return what a shell would export that is given the lines, up to the last of them."""
+    assert process.stdout is not None
+    found = {}
+    for line in process.stdout:
+        if line.startswith("export "):
+            name, _, value = line.removeprefix("export ").rstrip("\n").partition("=")
+            found[name] = shlex.split(value)[0]
+        else:
+            assert line.startswith("# ")
+        if line.startswith("# Ctrl-C stops it."):
+            return found
+    raise AssertionError(process.stderr.read() if process.stderr else "")
+
+
+def ended(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 0
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert (process.stdout.read(), process.stderr.read()) == ("", "")
+
+
 def test_a_person_runs_one_until_ctrl_c_and_again(temp: Path) -> None:
-    """The DSN works as it stands."""
+    """What is printed works as it stands, and is the same the next time."""
+    seen = []
     for _ in range(2):
-        with subprocess.Popen(
-            [sys.executable, "-m", "safepoint.testing.postgres", str(temp / "new")],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert process.stdout is not None
-            dsn = process.stdout.readline().removeprefix("DSN   ").rstrip("\n")
-            assert rows(dsn) == [("postgres",)]
-            assert "password=" not in dsn
-            assert process.stdout.readline().startswith("psql  /")
-            said = "Ctrl-C stops it. The same command goes on with it.\n"
-            assert process.stdout.readline() == said
-            process.send_signal(signal.SIGINT)
-            assert process.wait() == 0
-            assert process.stderr is not None
-            assert (process.stdout.read(), process.stderr.read()) == ("", "")
+        with started_by(str(temp / "new"), "--database", "checkpoints") as process:
+            exported = told(process)
+            environ = {**exported, "PATH": exported["PATH"].partition(":")[0]}
+            psql = [f"{environ['PATH']}/psql", "-XAtw", "-U", "postgres"]
+            asked = "select current_database(), current_user"
+            said = subprocess.run(
+                [*psql, "-c", asked], check=False, env=environ, capture_output=True, text=True
+            )
+            assert (said.stdout, said.stderr) == ("checkpoints|postgres\n", "")
+            seen.append(exported)
+            ended(process)
+    assert seen[0] == seen[1]
     assert processes_of(temp) == []
+
+
+def test_a_person_can_have_tls(temp: Path) -> None:
+    with started_by(str(temp / "new"), "--tls", "db.internal") as process:
+        exported = told(process)
+        assert (exported["PGHOST"], exported["PGHOSTADDR"]) == ("db.internal", "127.0.0.1")
+        words = {
+            "host": exported["PGHOST"],
+            "hostaddr": exported["PGHOSTADDR"],
+            "port": exported["PGPORT"],
+            "passfile": exported["PGPASSFILE"],
+            "sslrootcert": exported["PGSSLROOTCERT"],
+            "sslmode": "verify-full",
+            "user": "postgres",
+        }
+        assert rows(" ".join(f"{name}={value}" for name, value in words.items())) == [("postgres",)]
+        ended(process)
 
 
 def test_a_person_who_names_another_folder_gets_one_line(

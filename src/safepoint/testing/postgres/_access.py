@@ -85,6 +85,11 @@ class Access:
         copied = f" template {identifier(template)}" if template else ""
         self.psql(f"create database {identifier(name)}{copied}")
 
+    def has(self, database: str) -> bool:
+        """Tell whether there is a database of that name."""
+        names = self.psql("select datname from pg_database")
+        return database in names.split("\n")
+
     def psql(self, sql: str, *, user: str = SUPERUSER, database: str = "postgres") -> str:
         """Run SQL through `psql`, and return the rows without any decoration.
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +13,7 @@ from safepoint.errors import ConfigurationError, StorageUnavailable, shell
 from safepoint.testing.postgres._passfile import write_secret
 from safepoint.testing.postgres._wheel import User
 
+_SECONDS: Final = 10.0
 _EVERYBODYS: Final = "/tmp"  # noqa: S108  a folder of a random name is made in it
 
 
@@ -75,3 +78,13 @@ def create(
             f"PostgreSQL cannot make its files: {last}.",
             f"Look at the folder: {shell(str(folder))}.",
         )
+
+
+def remove(folder: Path) -> None:
+    """Remove a temporary folder, as far as this user may."""
+    end = time.monotonic() + _SECONDS
+    shutil.rmtree(folder, ignore_errors=True)
+    # Where making a cluster was interrupted, a child of `initdb` writes on for a moment.
+    while folder.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -36,6 +36,7 @@ class Postmaster:
 
     Attributes:
         port: where it listens, on 127.0.0.1.
+        process: the number of the first of its processes.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
@@ -43,7 +44,7 @@ class Postmaster:
         self.port = port
         # From the shell: a file of the cluster's could name any process, for a root to kill.
         said = process.stdout.readline() if process.stdout is not None else b""
-        self._id = int(said)
+        self.process = int(said)
 
     @classmethod
     def start(
@@ -66,7 +67,7 @@ class Postmaster:
     def send(self, number: signal.Signals) -> None:
         """Send a signal to the first of its processes."""
         if self.runs:
-            os.kill(self._id, number)
+            os.kill(self.process, number)
 
     def end(self, number: signal.Signals) -> None:
         """Ask it to end, in the way of a signal, and wait until it has."""
@@ -81,8 +82,8 @@ class Postmaster:
         """End all its processes at once, as a crash of the machine would."""
         if self.runs:
             # A stopped parent starts no child and cleans up after none.
-            os.kill(self._id, signal.SIGSTOP)
-            for process in (*_children(self._id), self._id):
+            os.kill(self.process, signal.SIGSTOP)
+            for process in (*_children(self.process), self.process):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
         self._process.wait()

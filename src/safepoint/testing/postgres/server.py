@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
-import shutil
 import signal
 import tempfile
 import time
@@ -20,7 +20,7 @@ from safepoint.errors import (
     shell,
 )
 from safepoint.testing.postgres._access import HOST, SUPERUSER, Access
-from safepoint.testing.postgres._cluster import create, made
+from safepoint.testing.postgres._cluster import create, made, remove
 from safepoint.testing.postgres._process import Postmaster, forget_memory
 from safepoint.testing.postgres._wheel import User, installed, programs_for
 from safepoint.testing.postgres.tls import TLSFront
@@ -34,8 +34,14 @@ _SETTINGS: Final = {
     "log_timezone": "UTC",
 }
 _SECONDS: Final = 60.0
+_PORT: Final = "port"
 _RELOADED: Final = "received SIGHUP, reloading configuration files"
 _NOT_RELOADED: Final = "pg_hba.conf was not reloaded"
+_IN_USE: Final = re.compile(
+    r'lock file "postmaster\.pid" already exists.*?\(PID (\d+)\)', re.DOTALL
+)
+# Its own file names the one that answers, also where two servers share folder and port.
+_WHO: Final = "select split_part(pg_read_file('postmaster.pid'), chr(10), 1)"
 
 
 class Server(Access):
@@ -79,7 +85,8 @@ class Server(Access):
         self._postmaster: Postmaster | None = None
         self._fronts: list[TLSFront] = []
         install = installed(version)
-        self.folder = made(folder, self._user)
+        named = None if folder is None else Path(folder).absolute()
+        self.folder = made(named, self._user)
         programs = programs_for(self._user, install, self.folder)
         super().__init__(programs, self.folder / "passfile")
         self._data = self.folder / "data"
@@ -134,6 +141,8 @@ class Server(Access):
         command = [str(self.bin / "postgres"), "-D", str(self._data)]
         for name, value in self._settings.items():
             command += ["-c", f"{name}={value}"]
+        kept = self._kept_port() if self._port is None else None
+        self._port = self._port or kept
         for _ in range(1 if self._fixed else 10):
             self._logged = self._log.stat().st_size if self._log.exists() else 0
             self._postmaster = Postmaster.start(
@@ -142,7 +151,10 @@ class Server(Access):
             port = self._postmaster.port
             if self._comes_up(self._postmaster):
                 self._port = port  # for the next time: who is connected comes back to it
+                (self.folder / _PORT).write_text(f"{port}\n", encoding="ascii")
                 return
+            if port == kept:
+                self._port = None  # somebody else has it by now
         raise StorageUnavailable(
             f"PostgreSQL does not start: port {port} is taken.", "Name another port, or none."
         )
@@ -164,7 +176,7 @@ class Server(Access):
         self._end(signal.SIGQUIT if self._temporary else signal.SIGINT)
         if self._temporary:
             forget_memory(self._user, self.folder / "data")
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove(self.folder)
 
     def reload(self) -> None:
         """Let it read its configuration again, and wait until it has.
@@ -216,10 +228,17 @@ class Server(Access):
         self._fronts.append(front)
         return front
 
+    def _kept_port(self) -> int | None:
+        """Return the port that it had before, so that what was told to others stays true."""
+        try:
+            return int((self.folder / _PORT).read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return None
+
     def _answers(self) -> bool:
         """Say whether this server answers, and not another one that took its port."""
-        done = self._psql("show data_directory", SUPERUSER, "postgres")
-        return done.stdout.rstrip("\n") == str(self._data)
+        done = self._psql(_WHO, SUPERUSER, "postgres")
+        return done.stdout.rstrip("\n") == str(self._running().process)
 
     def _comes_up(self, postmaster: Postmaster) -> bool:
         """Wait until it answers. Say whether it does: False if its port was taken meanwhile."""
@@ -232,6 +251,12 @@ class Server(Access):
         said = self.log()
         if "could not create any TCP/IP sockets" in said:
             return False
+        other = _IN_USE.search(said)
+        if other is not None:
+            raise StorageUnavailable(
+                f"A server runs on {shell(str(self.folder))} already (process {other[1]}).",
+                "Stop it, or name another folder.",
+            )
         last = " / ".join(said.splitlines()[-4:]).rstrip(".")
         raise StorageUnavailable(
             f"PostgreSQL does not start: {last or 'it says nothing'}.",
