@@ -135,7 +135,7 @@ def test_the_three_logins_and_the_key_together_do_not_change_the_past(orders: Da
     assert ledger.verify("order-7") == 3
 
 
-def test_a_head_that_was_moved_too_far_stops_loads_until_an_operator_sets_it_back(
+def test_a_head_that_was_moved_too_far_stops_loads_until_the_anchors_operator_sets_it_back(
     orders: Database,
 ) -> None:
     far = Head(9_999_999_999, "sha256:" + "0" * 64)
@@ -143,5 +143,29 @@ def test_a_head_that_was_moved_too_far_stops_loads_until_an_operator_sets_it_bac
     PostgresAnchor(orders.anchor).advance("invoices", "order-7", far)
     with pytest.raises(RolledBack):
         ledger_of(orders, 1).latest("order-7")
-    PostgresAnchor(orders.operator).rewind("invoices", "order-7", honest)
+    PostgresAnchor(orders.anchor_operator).rewind("invoices", "order-7", honest)
     assert ledger_of(orders, 1).latest("order-7").state["status"] == "cancelled"
+
+
+def test_neither_operator_rolls_back_alone(orders: Database) -> None:
+    """The one takes records out, and is noticed. The other one cannot touch a record."""
+    with pytest.raises(psycopg.Error, match=r"^permission denied for schema safepoint"):
+        run_as(orders.anchor_operator, "select safepoint.discard('order-7', 1)")
+    with pytest.raises(psycopg.Error, match=r"^permission denied for function rewind"):
+        run_as(orders.operator, "select safepoint_anchor.rewind('invoices', 'order-7', null, null)")
+    run_as(orders.operator, "select safepoint.discard('order-7', 1)")
+    with pytest.raises(RolledBack):
+        ledger_of(orders, 1).latest("order-7")
+
+
+def test_whoever_holds_both_operators_logins_rolls_back_on_record(orders: Database) -> None:
+    """It is what remains. The database writes both down, and gives neither record away."""
+    run_as(orders.operator, "select safepoint.discard('order-7', 1)")
+    PostgresAnchor(orders.anchor_operator).rewind("invoices", "order-7", None)
+    assert ledger_of(orders, 1).latest("order-7").state["status"] == "approved"
+    with psycopg.connect(orders.auditor) as connection:
+        rows = connection.execute(
+            "select thread, sequence, discarded_by from safepoint.discarded"
+            " union all select thread, from_sequence, login from safepoint_anchor.rewinds"
+        )
+        assert rows.fetchall() == [("order-7", 2, "operator"), ("order-7", 2, "anchor_operator")]

@@ -18,6 +18,7 @@ from safepoint.attacks.network import NETWORK_ATTACKS, SSL_MODES, FalseServer
 from safepoint.audit.network import check_network
 from safepoint.storage.postgres import PostgresCheckpointStorage, migrate
 from safepoint.testing.postgres import Server
+from safepoint.testing.postgres._certificates import issue
 from safepoint.testing.postgres.tls import TLSFront
 
 NO_PROOF = (
@@ -93,16 +94,48 @@ def test_somebody_in_the_middle_is_not_noticed_without_proof(
     here = (secret, "dbname=checkpoints", "require_auth=scram-sha-256")
     try:
         with PostgresCheckpointStorage(at(middle.port, *here, "sslmode=require")) as storage:
-            assert storage.threads() == []
+            assert storage.head("order-7") == 0
         with pytest.raises(StorageRefused, match="does not prove who it is"):
             PostgresCheckpointStorage(
                 at(middle.port, *here, "sslmode=verify-full", f"sslrootcert={real.ca}")
             )
         proof = ("sslmode=verify-full", f"sslrootcert={real.ca}")
         with PostgresCheckpointStorage(at(real.port, *here, *proof)) as storage:
-            assert storage.threads() == []
+            assert storage.head("order-7") == 0
     finally:
         middle.close()
+
+
+def test_certificate_and_authority_change_while_a_worker_saves(
+    server: Server, tmp_path: Path
+) -> None:
+    """First clients trust both authorities, then the server changes, then the old one goes."""
+    words = server.dsn("worker_1", "checkpoints").split()
+    secret = next(word for word in words if word.startswith("password="))
+    front = TLSFront(server.port, ["db.internal"], tmp_path)
+    old, trusted = front.ca.read_text("ascii"), tmp_path / "trusted.pem"
+    trusted.write_text(old, "ascii")
+    here = (secret, "dbname=checkpoints", "sslmode=verify-full")
+    authority = issue("another authority")
+    server_now = issue("db.internal", ["db.internal"], authority)
+    key, chain = tmp_path / "now.key", tmp_path / "now.pem"
+    key.write_text(server_now.key_pem, "ascii")
+    chain.write_text(server_now.pem, "ascii")
+    try:
+        with PostgresCheckpointStorage(at(front.port, *here, f"sslrootcert={trusted}")) as storage:
+            storage.append("certificates", 1, b"as it was")
+            trusted.write_text(old + authority.pem, "ascii")
+            front._context.load_cert_chain(chain, key)  # as a reload does
+            storage.append("certificates", 2, b"on the connection that is open")
+            storage.close()
+            storage.append("certificates", 3, b"on a new one")
+            trusted.write_text(authority.pem, "ascii")
+            storage.close()
+            storage.append("certificates", 4, b"without the old authority")
+        with pytest.raises(StorageRefused, match="does not prove who it is"):
+            PostgresCheckpointStorage(at(front.port, *here, f"sslrootcert={front.ca}"))
+    finally:
+        front.close()
 
 
 def test_the_rules_to_copy_let_nobody_in_from_elsewhere_and_none_of_them_is_broad(
@@ -127,4 +160,4 @@ def test_the_rules_to_copy_let_nobody_in_from_elsewhere_and_none_of_them_is_broa
     found = check_network(server.dsn("postgres", "checkpoints"))
     assert [each.what.split(")")[1] for each in found] == [
         " lets nobody in: the server has no TLS."
-    ] * 3
+    ] * 4

@@ -66,8 +66,13 @@ class Database:
 
     @property
     def operator(self) -> str:
-        """Who may prune, and rewind the anchor."""
+        """Who may prune, break leases and discard, and looks at the anchor."""
         return self.dsn("operator", "safepoint_operator")
+
+    @property
+    def anchor_operator(self) -> str:
+        """Who may set the anchor back."""
+        return self.dsn("anchor_operator", "safepoint_anchor_operator")
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.harness.postgres import Database
 
-KINDS = ("reader", "anchor", "journal", "auditor", "operator")
+KINDS = ("reader", "anchor", "journal", "auditor", "operator", "anchor_operator")
 
 
 def _one(dsn: str, query: str) -> object:

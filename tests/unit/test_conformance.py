@@ -45,6 +45,29 @@ RECORDS = {
 }
 """What holds for four methods on a store that several processes open."""
 
+PRUNING = {
+    "a_base_before_no_record_is_refused",
+    "a_base_can_be_sealed_anew",
+    "a_base_comes_back_byte_for_byte",
+    "a_ledger_deletes_a_thread",
+    "a_ledger_prunes_a_thread",
+    "a_pruned_thread_goes_on",
+    "a_pruned_thread_is_copied_into_it",
+    "a_scan_stops_at_the_base",
+    "a_scan_that_a_prune_overtakes_tells_no_lie",
+    "a_thread_has_no_base_at_first",
+    "a_thread_may_begin_at_any_sequence",
+    "a_thread_never_moves_backwards",
+    "another_opening_sees_the_prune",
+    "nothing_is_appended_below_the_base",
+    "odd_arguments_of_a_prune_are_refused",
+    "of_prunes_that_race_the_highest_counts",
+    "prune_removes_what_is_below",
+    "the_head_stays_after_a_prune",
+    "tokens_go_on_after_a_prune",
+}
+"""What is about a thread that was pruned."""
+
 
 def lacks(*names: str) -> Callable[[Suite], Suite]:
     """Let a suite say that the storage does not offer what these claims are about."""
@@ -109,6 +132,26 @@ class TestPostgres(StorageSuite):
         from safepoint.storage.postgres import PostgresCheckpointStorage
 
         return PostgresCheckpointStorage(self.dsn)
+
+
+@lacks(*PRUNING)
+class TestPostgresUnderAWorkersLogin(StorageSuite):
+    """Under the login that a worker has. What it lacks is to prune: the server refuses it that."""
+
+    @pytest.fixture(autouse=True)
+    def _database(self, database: Database) -> None:
+        self.dsn = database.worker(1)
+
+    def open(self, folder: Path) -> PostgresCheckpointStorage:
+        from safepoint.storage.postgres import PostgresCheckpointStorage
+
+        class OfAWorker(PostgresCheckpointStorage):
+            def __getattribute__(self, name: str) -> Any:
+                if name in ("base", "prune"):
+                    raise AttributeError(name)
+                return super().__getattribute__(name)
+
+        return OfAWorker(self.dsn)
 
 
 @lacks(*ALL - RECORDS)

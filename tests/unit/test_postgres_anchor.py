@@ -40,7 +40,7 @@ def anchor(database: Database) -> Iterator[PostgresAnchor]:
 
 @pytest.fixture
 def operator(database: Database) -> Iterator[PostgresAnchor]:
-    with PostgresAnchor(database.operator, wait_seconds=5) as opened:
+    with PostgresAnchor(database.anchor_operator, wait_seconds=5) as opened:
         yield opened
 
 
@@ -265,6 +265,41 @@ def test_rewind_takes_an_operator(database: Database, anchor: PostgresAnchor) ->
     assert anchor.read("s", "t") == head(5)
 
 
+def test_the_operators_of_the_store_see_heads_and_set_none_back(
+    database: Database, anchor: PostgresAnchor
+) -> None:
+    """They can discard records; that it was done shows for as long as the anchor is another's."""
+    anchor.advance("s", "t", head(5))
+    with PostgresAnchor(database.operator, wait_seconds=5) as of_store:
+        assert of_store.read("s", "t") == head(5)
+        assert of_store.threads("s") == ["t"]
+        for call in (
+            lambda: of_store.rewind("s", "t", head(2)),
+            lambda: of_store.rewind("s", "t", None),
+        ):
+            assert refusal(AnchorUnavailable, call) == (
+                f"Database '{database.name}' (login 'operator') refuses that: permission denied"
+                " for function rewind. Nothing was done. Use a login of the role that may do it,"
+                " and keep it where only that job runs."
+            )
+        assert "permission denied for table heads" in refusal(
+            AnchorUnavailable, lambda: of_store.advance("s", "t", head(6))
+        )
+    assert anchor.read("s", "t") == head(5)
+
+
+def test_the_operators_of_the_anchor_cannot_touch_the_store(database: Database) -> None:
+    with psycopg.connect(database.anchor_operator, autocommit=True) as connection:
+        for statement in (
+            "select * from safepoint.checkpoints",
+            "select safepoint.discard('t', 1)",
+            "select safepoint.prune('t', 1, 'x')",
+            "select safepoint.break_lease('t')",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement)
+
+
 def test_rewind_sets_an_older_head_and_is_written_down(
     database: Database, anchor: PostgresAnchor, operator: PostgresAnchor
 ) -> None:
@@ -287,11 +322,11 @@ def test_rewind_sets_an_older_head_and_is_written_down(
         database=database.name,
     )
     assert rows.split("\n") == [
-        "t|5|sha256:a|2|sha256:b|operator",
-        "t|3|sha256:a|3|sha256:c|operator",
-        "t|3|sha256:c|||operator",
-        "t|||||operator",
-        "new|||4|sha256:a|operator",
+        "t|5|sha256:a|2|sha256:b|anchor_operator",
+        "t|3|sha256:a|3|sha256:c|anchor_operator",
+        "t|3|sha256:c|||anchor_operator",
+        "t|||||anchor_operator",
+        "new|||4|sha256:a|anchor_operator",
     ]
 
 
@@ -305,14 +340,18 @@ def test_what_was_rewound_cannot_be_hidden(
         "update safepoint_anchor.rewinds set login = 'anchor'",
         "truncate safepoint_anchor.rewinds",
     ]
-    for dsn, said in ((database.operator, "permission denied"), (database.owner, "append-only")):
+    for dsn, said in (
+        (database.anchor_operator, "permission denied"),
+        (database.operator, "permission denied"),
+        (database.owner, "append-only"),
+    ):
         with psycopg.connect(dsn, autocommit=True) as connection:
             for statement in attempts:
                 with pytest.raises(psycopg.Error, match=said):
                     connection.execute(statement)
     with psycopg.connect(database.auditor) as connection:
         assert connection.execute("select login from safepoint_anchor.rewinds").fetchall() == [
-            ("operator",)
+            ("anchor_operator",)
         ]
 
 

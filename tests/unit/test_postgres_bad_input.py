@@ -120,11 +120,50 @@ def test_a_connection_string_is_text(opened: Callable[..., Any], dsn: object) ->
     )
 
 
-@pytest.mark.parametrize("word", ["port=abc", "sslmode=banana", "connect_timeout=soon"])
-def test_a_word_of_it_that_means_nothing_is_refused(word: str) -> None:
-    told = said(StorageUnavailable, f"host=127.0.0.1 dbname=checkpoints {word}")
-    assert told.startswith("The server of database 'checkpoints' cannot be reached: ")
-    assert word.partition("=")[2] in told
+def wrong(what: str, where: str = "database 'checkpoints'") -> str:
+    return (
+        f"The connection string of {where} cannot be used: {what}. Correct the connection string."
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("port=abc", 'invalid integer value "abc" for connection option "port"'),
+        ("port=99999", 'invalid port number: "99999"'),
+        ("port=1,2", "could not match 2 port numbers to 1 hosts"),
+        ("hostaddr=abc", 'could not parse network address "abc"'),
+        ("sslmode=banana", 'invalid sslmode value: "banana"'),
+        ("ssl_min_protocol_version=x", 'invalid "ssl_min_protocol_version" value: "x"'),
+        ("target_session_attrs=x", 'invalid target_session_attrs value: "x"'),
+        ("connect_timeout=soon", "bad value for connect_timeout: 'soon'"),
+        ("service=nope", 'definition of service "nope" not found'),
+    ],
+)
+def test_a_word_of_it_that_means_nothing_is_refused(word: str, told: str) -> None:
+    dsn = f"host=127.0.0.1 dbname=checkpoints {word}"
+    assert said(StorageUnavailable, dsn) == wrong(told)
+    assert refusal(StorageUnavailable, migrate, dsn) == wrong(told)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("-c nonsense=1", 'unrecognized configuration parameter "nonsense"'),
+        ("-c work_mem=abc", 'invalid value for parameter "work_mem": "abc"'),
+        ("-Z", "invalid command-line argument for server process: -Z"),
+        ("--x", "--x requires a value"),
+        ("-c fsync=off", 'parameter "fsync" cannot be changed now'),
+        ("-c session_replication_role=replica", "permission denied to set parameter"),
+    ],
+)
+def test_options_that_the_server_refuses(database: Database, options: str, told: str) -> None:
+    where = f"database '{database.name}' (login 'worker_1')"
+    if told.endswith("parameter"):
+        told += ' "session_replication_role"'
+    dsn = changed(database.worker(1), options=options)
+    assert said(StorageUnavailable, dsn) == wrong(told, where)
+    assert refusal(StorageUnavailable, migrate, dsn) == wrong(told, where)
 
 
 # The server
@@ -180,7 +219,8 @@ def test_a_login_that_is_not_there(database: Database) -> None:
     dsn = changed(database.worker(1), user="nobody_1")
     assert said(StorageRefused, dsn) == (
         f"The server of database '{database.name}' (login 'nobody_1') refuses the password. Put the"
-        " login's present password into the file that PGPASSFILE names, with mode 0600."
+        " login's present password into the file that PGPASSFILE names, with mode 0600, or create"
+        f" the login: {IN_ROLE}"
     )
 
 
@@ -188,7 +228,8 @@ def test_a_wrong_password_is_in_no_message(database: Database) -> None:
     dsn = changed(database.worker(1), password=SECRET)
     told = (
         f"The server of database '{database.name}' (login 'worker_1') refuses the password. Put the"
-        " login's present password into the file that PGPASSFILE names, with mode 0600."
+        " login's present password into the file that PGPASSFILE names, with mode 0600, or create"
+        f" the login: {IN_ROLE}"
     )
     assert said(StorageRefused, dsn) == told
     with pytest.raises(StorageRefused) as caught:
@@ -217,26 +258,23 @@ def test_a_role_that_is_no_login(database: Database) -> None:
 
 
 @contextmanager
-def rules(server: Server, *first: str) -> Iterator[None]:
-    """Put these lines before those of pg_hba.conf for a while."""
-    usual = "host all all 127.0.0.1/32 scram-sha-256"
-    server.hba([*first, usual])
+def rules(server: Server, *first: str, others: str = "all") -> Iterator[None]:
+    """Put these lines into pg_hba.conf for a while, and after them the one for the others."""
+    usual = "host all {} 127.0.0.1/32 scram-sha-256"
+    server.hba([*first, usual.format(others)])
     try:
         yield
     finally:
-        server.hba([usual])
+        server.hba([usual.format("all")])
 
 
 @pytest.mark.parametrize("how", ["reject", "hostssl"])
 def test_a_place_that_pg_hba_does_not_name(database: Database, how: str) -> None:
     worker = database.worker(1)
-    lines = {
-        "reject": [f"host {database.name} worker_1 127.0.0.1/32 reject"],
-        "hostssl": [f"host {database.name} worker_1 10.0.0.0/8 scram-sha-256"],
-    }[how]
-    if how == "hostssl":
-        lines.append(f"host {database.name} worker_1 127.0.0.1/32 reject")
-    with rules(database.server, *lines):
+    place = f"{database.name} worker_1 127.0.0.1/32"
+    lines = {"reject": f"host {place} reject", "hostssl": f"hostssl {place} scram-sha-256"}
+    others = "postgres" if how == "hostssl" else "all"
+    with rules(database.server, lines[how], others=others):
         told = said(StorageRefused, worker)
     assert told == (
         f"The server of database '{database.name}' (login 'worker_1') has no rule that lets this"
@@ -339,12 +377,41 @@ def test_a_database_that_becomes_read_only_meanwhile(database: Database) -> None
 
 @each_one
 def test_a_login_in_no_role(database: Database, opened: Callable[..., Any]) -> None:
-    schema = {storage: "", anchor: "_anchor", journal: "_journal"}[opened]
+    schema, job, role = {
+        storage: ("safepoint", "workers", "safepoint_writer"),
+        anchor: ("safepoint_anchor", "the anchor", "safepoint_anchor"),
+        journal: ("safepoint_journal", "the journal", "safepoint_journal"),
+    }[opened]
     with pytest.raises(CheckpointError) as caught:
         opened(database.dsn("stranger"))
     assert str(caught.value) == (
         f"Database '{database.name}' (login 'stranger') refuses that: permission denied for schema"
-        f" safepoint{schema}. {RIGHTS}"
+        f" {schema}. Nothing was done. Use a login that is for {job} alone, in the role that"
+        f" migrate made for that, {role} unless you chose another prefix: grant {role} to LOGIN"
+    )
+
+
+@each_one
+@pytest.mark.parametrize("made", ["n int", "number_ int"])
+def test_a_schema_of_another_application(
+    postgres: Server, opened: Callable[..., Any], made: str
+) -> None:
+    """`migrate` would not help, and is not what is named."""
+    schema = {storage: "", anchor: "_anchor", journal: "_journal"}[opened]
+    postgres.database("theirs")
+    try:
+        postgres.psql(
+            f"create schema safepoint{schema}; create table safepoint{schema}.version ({made})",
+            database="theirs",
+        )
+        with pytest.raises(CheckpointError) as caught:
+            opened(postgres.dsn(database="theirs"))
+    finally:
+        postgres.psql("drop database theirs with (force)")
+    assert str(caught.value) == (
+        "A schema in database 'theirs' (login 'postgres') has the name of safepoint's, and not its"
+        " columns. If it is another application's, create a database of its own for the"
+        " checkpoints: createdb checkpoints. If somebody changed it, restore it from a backup."
     )
 
 
@@ -356,6 +423,7 @@ def test_each_role_opens_its_own_part_alone(database: Database) -> None:
         "journal": (database.journal, {journal}),
         "auditor": (database.auditor, {storage, anchor, journal}),
         "operator": (database.operator, {storage, anchor}),
+        "anchor_operator": (database.anchor_operator, {anchor}),
     }
     for role, (dsn, parts) in may.items():
         for name, opened in OPENED.items():

@@ -385,6 +385,44 @@ def test_nobody_releases_a_lease_of_another_login(
     assert worker.lease("t") == lease
 
 
+@pytest.mark.parametrize(
+    ("call", "has"),
+    [
+        ("acquire('t', null, 60)", "a thread, an owner and seconds"),
+        ("acquire('new', null, 60)", "a thread, an owner and seconds"),
+        ("acquire(null, 'w', 60)", "a thread, an owner and seconds"),
+        ("acquire('t', 'w', null)", "a thread, an owner and seconds"),
+        ("renew(null, 'w', 1, 60)", "a thread, an owner, a token and seconds"),
+        ("renew('t', null, 1, 60)", "a thread, an owner, a token and seconds"),
+        ("renew('t', 'w', null, 60)", "a thread, an owner, a token and seconds"),
+        ("renew('t', 'w', 1, null)", "a thread, an owner, a token and seconds"),
+        ("release(null, 'w', 1)", "a thread, an owner and a token"),
+        ("release('t', null, 1)", "a thread, an owner and a token"),
+        ("release('t', 'w', null)", "a thread, an owner and a token"),
+    ],
+)
+def test_a_lease_is_not_of_nobody(
+    database: Database, worker: PostgresCheckpointStorage, call: str, has: str
+) -> None:
+    """It would leave a thread with an end of a lease and no owner, which nobody can use."""
+    filled(worker)
+    assert told(database.worker(1), f"select safepoint.{call}") == (
+        f"22004: a lease has {has}, and one of them is null"
+    )
+    assert worker.threads() == ["t"]
+    assert worker.acquire("t", "w", 60).token == 1
+
+
+@pytest.mark.parametrize("part", ["owner = 'w'", "expires = now()"])
+def test_not_even_an_administrator_leaves_half_a_lease(
+    database: Database, worker: PostgresCheckpointStorage, part: str
+) -> None:
+    filled(worker)
+    assert told(database.owner, f"update safepoint.threads set {part}") == (
+        '23514: new row for relation "threads" violates check constraint "threads_check"'
+    )
+
+
 # Bases, sizes, names
 
 
@@ -544,14 +582,15 @@ BEGINS = {
     "no first": f"{LOOSE.format('first')}; update safepoint.threads set first = null",
     "no token": f"{LOOSE.format('token')}; update safepoint.threads set token = null",
 }
+HALF = "alter table safepoint.threads drop constraint threads_check; update safepoint.threads set"
 LEASES = {
     "for ever": "update safepoint.threads set owner = 'w', token = 1, expires = 'infinity'",
     "since ever": "update safepoint.threads set owner = 'w', token = 1, expires = '-infinity'",
     "before year 1": "update safepoint.threads set owner = 'w', token = 1, expires = '0044-1-1 BC'",
     "in 20000": "update safepoint.threads set owner = 'w', token = 1, expires = '20000-01-01'",
     "token 0": "update safepoint.threads set owner = 'w', token = 0, expires = now()",
-    "no end": "update safepoint.threads set owner = 'w', token = 1",
-    "no owner": "update safepoint.threads set token = 1, expires = now()",
+    "no end": f"{HALF} owner = 'w', token = 1",
+    "no owner": f"{HALF} token = 1, expires = now()",
     "an owner that is none": (
         "alter domain safepoint.name drop constraint name_check;"
         "update safepoint.threads set owner = '../w', token = 1, expires = now()"

@@ -544,6 +544,29 @@ def test_8_threads_of_one_process_share_a_journal(journal: PostgresJournal) -> N
     assert journal.verify() == 80
 
 
+def test_a_writer_who_always_comes_too_late_gives_up(
+    database: Database, journal: PostgresJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else writes each time between its look at the end and its own line."""
+    with opened(database, wait_seconds=0.5) as slow:
+        look = slow._newest
+
+        def late(*args: Any) -> Any:
+            found = look(*args)
+            journal.record(event(detail="other"))
+            return found
+
+        monkeypatch.setattr(slow, "_newest", late)
+        assert refusal(JournalUnavailable, lambda: slow.record(event(detail="slow"))) == (
+            f"Others write to {place(database)} all the time: for 0.5 seconds each place at its end"
+            " was taken before this line was there. Nothing was written. Wait for longer with"
+            " wait_seconds=, or let fewer writers share one journal: name= tells them apart."
+        )
+        monkeypatch.undo()
+        assert {entry.detail for entry in journal.show()} == {"other"}
+        assert slow.record(event(detail="slow")).detail == "slow"
+
+
 # A bad network
 
 

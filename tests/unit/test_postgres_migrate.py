@@ -27,10 +27,19 @@ from safepoint.errors import (
 from safepoint.journal.postgres import PostgresJournal
 from safepoint.storage.postgres import PARTS, PostgresCheckpointStorage, migrate, statements
 from safepoint.testing.postgres import Server
-from tests.unit.postgres_helpers import MIGRATE, ROOT, SCHEMAS, catalog, refusal
+from tests.unit.postgres_helpers import ROOT, SCHEMAS, catalog, refusal
 
 NUMBERS = itertools.count(1)
-ROLES = ["anchor", "auditor", "journal", "operator", "owner", "reader", "writer"]
+ROLES = [
+    "anchor",
+    "anchor_operator",
+    "auditor",
+    "journal",
+    "operator",
+    "owner",
+    "reader",
+    "writer",
+]
 
 
 @pytest.fixture(scope="module", params=[18, 16], ids=["PostgreSQL 18", "PostgreSQL 16"])
@@ -129,9 +138,17 @@ def test_two_stores_on_one_server_have_roles_of_their_own(server: Server, name: 
     there = server.dsn(f"{name}_worker", other)
     assert refusal(StorageRefused, PostgresCheckpointStorage, there) == (
         f"Database '{other}' (login '{name}_worker') refuses that: permission denied for schema"
-        " safepoint. Nothing was done. Use a login of the role that may do it, and keep it where"
-        " only that job runs."
+        " safepoint. Nothing was done. Use a login that is for workers alone, in the role that"
+        " migrate made for that, safepoint_writer unless you chose another prefix: grant"
+        " safepoint_writer to LOGIN"
     )
+
+
+def test_the_longest_prefix_leaves_room_for_each_role(server: Server, name: str) -> None:
+    """A name has 63 bytes. What is longer the server would cut, and two roles could be one."""
+    prefix = name.ljust(47, "x")
+    migrate(server.dsn(database=name), prefix=prefix)
+    assert roles(server, prefix) == ROLES
 
 
 # Who runs it
@@ -333,8 +350,59 @@ def test_a_newer_version_is_refused(
     )
     assert refusal(StorageUnavailable, lambda: migrate(dsn, prefix=name)) == (
         f"Schema {schema} in database '{name}' (login 'postgres') has version 2, and this"
-        " safepoint makes version 1. Nothing was changed. Upgrade safepoint: pip install -U"
-        " safepoint"
+        " safepoint makes version 1. Nothing was made. Upgrade safepoint: pip install -U safepoint"
+    )
+
+
+CHANGED = "Somebody changed it: restore the database from a backup, and find out who did."
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("update {0}.version set number = 0", "version 0"),
+        ("update {0}.version set number = -1", "version -1"),
+        ("delete from {0}.version", "no version"),
+        (
+            "alter table {0}.version alter number type text; update {0}.version set number = 'v3'",
+            "version 'v3'",
+        ),
+    ],
+    ids=["0", "-1", "none", "text"],
+)
+@pytest.mark.parametrize(("opened", "error", "schema"), OPENED.values(), ids=OPENED)
+def test_a_version_that_nobody_made_was_changed(
+    server: Server,
+    name: str,
+    opened: Callable[..., Any],
+    error: type[CheckpointError],
+    schema: str,
+    change: str,
+    found: str,
+) -> None:
+    """Who opens it and who migrates it read the same, so that nobody is sent in a circle."""
+    dsn = server.dsn(database=name)
+    migrate(dsn, prefix=name)
+    server.psql(change.format(schema), database=name)
+    assert refusal(error, opened, dsn) == (
+        f"The schema in database '{name}' (login 'postgres') has {found}, and this safepoint works"
+        f" with version 1. {CHANGED}"
+    )
+    made = catalog(server, name)
+    assert refusal(StorageUnavailable, lambda: migrate(dsn, prefix=name)) == (
+        f"Schema {schema} in database '{name}' (login 'postgres') has {found}, and this safepoint"
+        f" makes version 1. Nothing was made. {CHANGED}"
+    )
+    assert catalog(server, name) == made
+
+
+def test_a_schema_of_ours_without_its_version_was_changed(server: Server, name: str) -> None:
+    dsn = server.dsn(database=name)
+    migrate(dsn, prefix=name)
+    server.psql("drop table safepoint.version", database=name)
+    assert refusal(StorageUnavailable, lambda: migrate(dsn, prefix=name)) == (
+        f"Schema safepoint in database '{name}' (login 'postgres') has no version, and this"
+        f" safepoint makes version 1. Nothing was made. {CHANGED}"
     )
 
 
@@ -353,7 +421,7 @@ def test_a_version_that_is_no_number_is_refused(
     )
     assert refusal(error, opened, server.dsn(database=name)) == (
         f"The schema in database '{name}' (login 'postgres') has version 'v3', and this safepoint"
-        f" works with version 1. Bring it up to date, as one who may create roles: {MIGRATE}"
+        f" works with version 1. {CHANGED}"
     )
 
 
@@ -373,14 +441,56 @@ def test_what_are_no_parts_is_refused(parts: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "prefix", ["", "A", "1a", "a-b", 'a"', "a b", "pg_x", "a" * 49, "a\n", "é", None, 5]
+    "prefix", ["", "A", "1a", "a-b", 'a"', "a b", "pg_x", "a" * 48, "a\n", "é", None, 5, "x_anchor"]
 )
 def test_what_cannot_begin_the_name_of_a_role_is_refused(prefix: Any) -> None:
     for call in (lambda: migrate("host=h", prefix=prefix), lambda: statements(prefix=prefix)):
         assert refusal(ConfigurationError, call) == (
-            f"{prefix!a} cannot begin the names of roles. Use 1 to 48 of a-z, 0-9 and '_',"
-            " begin with a letter, and not with pg_."
+            f"{prefix!a} cannot begin the names of roles. Use 1 to 47 of a-z, 0-9 and '_', begin"
+            " with a letter and not with pg_, and do not end with _anchor."
         )
+
+
+def test_two_stores_never_share_the_operators_of_an_anchor() -> None:
+    """The operators of a store "x_anchor" would have been those of the anchor of a store "x"."""
+    made = {f"x_{role}" for role in ROLES}
+    assert "x_anchor_operator" in made
+    with pytest.raises(ConfigurationError):
+        statements(prefix="x_anchor")
+    assert made.isdisjoint(f"xanchor_{role}" for role in ROLES)
+
+
+# The connection
+
+
+def test_what_the_string_says_about_the_session_counts(server: Server, name: str) -> None:
+    import psycopg
+
+    dsn = psycopg.conninfo.make_conninfo(
+        server.dsn(database=name), options="-c default_transaction_read_only=on"
+    )
+    assert refusal(StorageUnavailable, lambda: migrate(dsn, prefix=name)).startswith(
+        f"Database '{name}' (login 'postgres') takes no writes: "
+    )
+    assert (roles(server, name), schemas(server, name)) == ([], [])
+
+
+@pytest.mark.parametrize(("given", "waits"), [("", "10"), (" connect_timeout=3", "3")])
+def test_it_does_not_wait_for_ever_for_a_server(
+    given: str, waits: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    asked: list[Any] = []
+
+    def connect(dsn: str, **chosen: Any) -> None:
+        asked.append(chosen["connect_timeout"])
+        raise psycopg.OperationalError("timeout expired")
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    with pytest.raises(StorageUnavailable, match="does not answer"):
+        migrate(f"host=h dbname=d{given}")
+    assert asked == [waits]
 
 
 # The command line

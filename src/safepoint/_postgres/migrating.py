@@ -6,18 +6,29 @@ import re
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from safepoint._postgres.connections import VERSION
 from safepoint._postgres.driver import Address, driver
 from safepoint._postgres.refusals import refusal
+from safepoint._postgres.versions import VERSION, wrong_version
 from safepoint.errors import ConfigurationError, StorageUnavailable, quoted
 
 if TYPE_CHECKING:
     import psycopg
 
 PARTS: Final = ("store", "anchor", "journal")
-ROLES: Final = ("owner", "writer", "reader", "operator", "anchor", "journal", "auditor")
+ROLES: Final = (
+    "owner",
+    "writer",
+    "reader",
+    "operator",
+    "anchor",
+    "anchor_operator",
+    "journal",
+    "auditor",
+)
 OLDEST: Final = 140000
-_PREFIX: Final = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
+# The longest role still fits into the 63 bytes of a name. And the operators of a store "x_anchor"
+# would be those of the anchor of a store "x".
+_PREFIX: Final = re.compile(r"(?!pg_)(?![a-z0-9_]*_anchor\Z)[a-z][a-z0-9_]{0,46}\Z")
 _SCHEMAS: Final = {
     "store": "safepoint",
     "anchor": "safepoint_anchor",
@@ -26,9 +37,9 @@ _SCHEMAS: Final = {
 _LOCK: Final = 0x53465054
 _OPTIONS: Final = "-c search_path=pg_catalog,pg_temp -c lock_timeout=10s"
 _SCHEMA_OWNER: Final = (
-    "select pg_get_userbyid(n.nspowner), exists (select from pg_class c join pg_attribute a"
-    " on a.attrelid = c.oid where c.relnamespace = n.oid and c.relname = 'version'"
-    " and a.attname = 'number' and a.atttypid = 'integer'::regtype)"
+    "select pg_get_userbyid(n.nspowner), (select a.atttypid = 'integer'::regtype from pg_class c"
+    " join pg_attribute a on a.attrelid = c.oid where c.relnamespace = n.oid"
+    " and c.relname = 'version' and a.attname = 'number')"
     " from pg_namespace n where n.nspname = %s"
 )
 # Before PostgreSQL 16 a member always has all that the role has.
@@ -75,8 +86,9 @@ def migrate(
     try:
         with psycopg.connect(
             dsn,
-            options=_OPTIONS,
+            options=f"{address.get('options')} {_OPTIONS}".strip(),
             application_name="safepoint migrate",
+            connect_timeout=address.get("connect_timeout", "10"),
         ) as connection:
             connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
             _check_server(connection)
@@ -121,10 +133,11 @@ def _checked(parts: object) -> tuple[str, ...]:
 
 
 def _roles(prefix: object) -> dict[str, Any]:
-    if not isinstance(prefix, str) or not _PREFIX.match(prefix) or prefix.startswith("pg_"):
+    if not isinstance(prefix, str) or not _PREFIX.match(prefix):
         raise ConfigurationError(
             f"{quoted(prefix)} cannot begin the names of roles.",
-            "Use 1 to 48 of a-z, 0-9 and '_', begin with a letter, and not with pg_.",
+            "Use 1 to 47 of a-z, 0-9 and '_', begin with a letter and not with pg_, and do not end"
+            " with _anchor.",
         )
     identifier = driver().sql.Identifier
     return {role: identifier(f"{prefix}_{role}") for role in ROLES}
@@ -194,27 +207,31 @@ def _is_there(connection: psycopg.Connection[Any], part: str, owner: str, addres
     found = connection.execute(_SCHEMA_OWNER, (schema,)).fetchone()
     if found is None:
         return False
-    if not found[1]:
+    made_by, has_number = found
+    if made_by != owner and not has_number:
         raise StorageUnavailable(
             f"In {address.known(connection)} there is a schema {schema} that is not of safepoint.",
             "Nothing was made. Create a database of its own for the checkpoints: createdb"
             " checkpoints",
         )
-    if found[0] != owner:
+    if made_by != owner:
         raise StorageUnavailable(
             f"Schema {schema} in {address.known(connection)} belongs to the role"
-            f" {quoted(found[0])}, not to {owner}.",
+            f" {quoted(made_by)}, not to {owner}.",
             "Nothing was made. Give the prefix with which it was made, or another database.",
         )
-    sql = driver().sql
-    connection.execute(sql.SQL("set local role {}").format(sql.Identifier(owner)))
-    text = sql.SQL("select max(number) from {}.version").format(sql.Identifier(schema))
-    row = connection.execute(text).fetchone()
-    connection.execute("reset role")
-    if row != (VERSION,):
+    version = None
+    if has_number is not None:
+        sql = driver().sql
+        connection.execute(sql.SQL("set local role {}").format(sql.Identifier(owner)))
+        text = sql.SQL("select max(number) from {}.version").format(sql.Identifier(schema))
+        [(version,)] = connection.execute(text).fetchall()
+        connection.execute("reset role")
+    if version != VERSION:
+        shown, do = wrong_version(version)
         raise StorageUnavailable(
-            f"Schema {schema} in {address.known(connection)} has version"
-            f" {quoted(row[0] if row else None)}, and this safepoint makes version {VERSION}.",
-            "Nothing was changed. Upgrade safepoint: pip install -U safepoint",
+            f"Schema {schema} in {address.known(connection)} has {shown}, and this safepoint makes"
+            f" version {VERSION}.",
+            f"Nothing was made. {do}",
         )
     return True

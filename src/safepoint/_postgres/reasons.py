@@ -20,6 +20,17 @@ class Reason(NamedTuple):
     error: type[StorageError] = StorageUnavailable
 
 
+WRONG_WORD: Final = re.compile(
+    r'invalid integer value "[^"]*" for connection option "\w+"|invalid port number: "[^"]*"'
+    r'|invalid "?\w+"? value: "[^"]*"|bad value for connect_timeout: \'[^\']*\''
+    r'|could not match \d+ \w+(?: \w+)? to \d+ \w+|could not parse network address "[^"]*"'
+    r'|definition of service "[^"]*" not found|service file "[^"]*" not found'
+    # What its `options` say, and the server refuses before there is a session.
+    r'|unrecognized configuration parameter "[^"]*"|invalid value for parameter "[^"]*": "[^"]*"'
+    r"|invalid command-line argument for server process: \S+|-\S+ requires a value"
+    r'|parameter "[^"]*" cannot be changed\b.*|permission denied to set parameter "[^"]*"'
+)
+"""What is wrong with a connection string, in the words of libpq, the driver or the server."""
 NO_ANSWER: Final = Reason(
     r"Connection refused|No such file or directory|could not connect|No route to host"
     r"|Network is unreachable|timeout expired|timed out",
@@ -38,7 +49,8 @@ _REASONS: Final = (
     Reason(
         r"password authentication failed|no password supplied|empty password",
         "refuses the password",
-        "Put the login's present password into the file that PGPASSFILE names, with mode 0600.",
+        "Put the login's present password into the file that PGPASSFILE names, with mode 0600, or"
+        f" create the login: {_IN_ROLE}",
         StorageRefused,
     ),
     Reason(

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from safepoint._postgres.driver import driver
-from safepoint._postgres.reasons import MIGRATE, NO_ANSWER, NO_ROOM, reason
+from safepoint._postgres.reasons import MIGRATE, NO_ANSWER, NO_ROOM, WRONG_WORD, reason
 from safepoint.errors import StorageError, StorageFull, StorageRefused, StorageUnavailable
 
 _AGAIN = frozenset(
@@ -22,6 +22,14 @@ _AGAIN = frozenset(
 )
 
 
+_SCHEMA = re.compile(r"permission denied for schema (safepoint|safepoint_anchor|safepoint_journal)")
+_FOR = {
+    "safepoint": ("workers", "safepoint_writer"),
+    "safepoint_anchor": ("the anchor", "safepoint_anchor"),
+    "safepoint_journal": ("the journal", "safepoint_journal"),
+}
+
+
 def comes_back(error: Any) -> bool:
     """Tell whether the same may well work on a new connection, in a moment."""
     code = error.sqlstate
@@ -30,6 +38,8 @@ def comes_back(error: Any) -> bool:
     if not isinstance(error, driver().OperationalError):
         return False  # the driver's own: it cannot read what was sent, or does not like a word
     text = str(error)
+    if WRONG_WORD.search(text):
+        return False
     # The server of a connection that was lost, or one that is on its way up.
     if re.search(r"starting up|shutting down|recovery mode|not yet accept", text):
         return True
@@ -49,11 +59,15 @@ def refusal(error: Any, where: str) -> StorageError:
         return _not_connected(said, where)
     if code == "42501":
         return StorageRefused(
-            f"{_capital(where)} refuses that: {said}.",
-            "Nothing was done. Use a login of the role that may do it, and keep it where only that"
-            " job runs.",
+            f"{_capital(where)} refuses that: {said}.", f"Nothing was done. {_right(said)}"
         )
-    if code in ("42P01", "3F000", "42883", "42703"):
+    if code == "42703":
+        return StorageUnavailable(
+            f"A schema in {where} has the name of safepoint's, and not its columns.",
+            "If it is another application's, create a database of its own for the checkpoints:"
+            " createdb checkpoints. If somebody changed it, restore it from a backup.",
+        )
+    if code in ("42P01", "3F000", "42883"):
         return StorageUnavailable(
             f"There is no schema of safepoint in {where}.",
             f"Make it, as one who may create roles: {MIGRATE} DSN",
@@ -85,7 +99,25 @@ def refusal(error: Any, where: str) -> StorageError:
     )
 
 
+def _right(said: str) -> str:
+    """Say which login to use."""
+    schema = _SCHEMA.fullmatch(said)
+    if schema is None:
+        return "Use a login of the role that may do it, and keep it where only that job runs."
+    job, role = _FOR[schema[1]]
+    return (
+        f"Use a login that is for {job} alone, in the role that migrate made for that, {role}"
+        f" unless you chose another prefix: grant {role} to LOGIN"
+    )
+
+
 def _not_connected(said: str, where: str) -> StorageError:
+    wrong = WRONG_WORD.search(said)
+    if wrong is not None:
+        return StorageUnavailable(
+            f"The connection string of {where} cannot be used: {wrong[0]}.",
+            "Correct the connection string.",
+        )
     named = reason(said)
     if named is None:
         return StorageUnavailable(

@@ -30,7 +30,8 @@ create table safepoint.threads (
   token   safepoint.token not null default 0,
   owner   safepoint.name,
   login   name not null,
-  expires timestamptz
+  expires timestamptz,
+  check ((owner is null) = (expires is null))
 ) with (fillfactor = 50);  -- a row changes with each record of its thread, in the same page
 
 create table safepoint.checkpoints (
@@ -191,7 +192,10 @@ create function safepoint.acquire(
 declare
   held safepoint.threads;
 begin
-  if a_seconds is null or not a_seconds between 0.001 and 86400 then
+  if a_thread is null or a_owner is null or a_seconds is null then
+    raise exception 'a lease has a thread, an owner and seconds, and one of them is null'
+      using errcode = '22004';
+  elsif not a_seconds between 0.001 and 86400 then
     raise exception 'a lease lasts from 0.001 to 86400 seconds' using errcode = '22023';
   end if;
   insert into safepoint.threads (thread, login) values (a_thread, session_user)
@@ -215,7 +219,10 @@ create function safepoint.renew(
   out expires timestamptz
 ) language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  if a_seconds is null or not a_seconds between 0.001 and 86400 then
+  if a_thread is null or a_owner is null or a_token is null or a_seconds is null then
+    raise exception 'a lease has a thread, an owner, a token and seconds, and one of them is null'
+      using errcode = '22004';
+  elsif not a_seconds between 0.001 and 86400 then
     raise exception 'a lease lasts from 0.001 to 86400 seconds' using errcode = '22023';
   end if;
   update safepoint.threads t
@@ -232,6 +239,10 @@ end $$;
 create function safepoint.release(a_thread text, a_owner text, a_token bigint) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
+  if a_thread is null or a_owner is null or a_token is null then
+    raise exception 'a lease has a thread, an owner and a token, and one of them is null'
+      using errcode = '22004';
+  end if;
   update safepoint.threads t set owner = null, expires = null
     where t.thread = a_thread and t.token = a_token
       and (t.owner is null or t.owner = a_owner and t.login = session_user);

@@ -34,8 +34,9 @@ class PostgresAnchor:
 
     Give it a login in the role that `migrate` made for anchors, and give that login to nobody who
     writes the store. The database refuses to move a head back, whoever asks; `rewind`, for an
-    operator who accepts a loss, takes a login in the role of operators and is written down in
-    `safepoint_anchor.rewinds`.
+    operator who accepts a loss, takes a login in the role of the anchor's operators and is written
+    down in `safepoint_anchor.rewinds`. The operators of the store are not in it: they read heads,
+    to compare, and set none back.
 
     Best it lies on another server than the store: who administers a server can do all to it.
 
@@ -111,7 +112,8 @@ class PostgresAnchor:
         Raises:
             InvalidId: a name is outside the grammar.
             ConfigurationError: `head` is not a head.
-            AnchorUnavailable: this login is not in the role of operators, or the server is away.
+            AnchorUnavailable: this login is not in the role of the anchor's operators, or the
+                server is away.
         """
         place = _place(store, thread)
         to: tuple[Any, ...] = (None, None)

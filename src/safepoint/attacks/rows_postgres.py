@@ -17,22 +17,28 @@ WORKER_2: Final = "worker_2"
 READER: Final = "reader_1"
 OPERATOR: Final = "operator_1"
 ANCHOR: Final = "anchor_1"
+ANCHOR_OPERATOR: Final = "anchor_operator_1"
+JOURNAL: Final = "journal_1"
 _ROLES: Final = {
     WORKER: "safepoint_writer",
     WORKER_2: "safepoint_writer",
     READER: "safepoint_reader",
     OPERATOR: "safepoint_operator",
     ANCHOR: "safepoint_anchor",
+    ANCHOR_OPERATOR: "safepoint_anchor_operator",
+    JOURNAL: "safepoint_journal",
 }
 _SETTINGS: Final = {"fsync": "off", "full_page_writes": "off", "scram_iterations": "1"}
 _TEMPLATE: Final = "migrated"
 _TABLES: Final = (
     "safepoint.checkpoints",
     "safepoint.threads",
+    "safepoint.discarded",
     "safepoint.takings",
     "safepoint.prunings",
     "safepoint_anchor.heads",
     "safepoint_anchor.rewinds",
+    "safepoint_journal.lines",
 )
 
 

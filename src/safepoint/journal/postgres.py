@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -86,6 +87,7 @@ class PostgresJournal:
         with _translated():
             self._server = Connections(dsn, _VERSION, most=connections, wait_seconds=wait_seconds)
         self._error: type[Exception] = driver().Error
+        self._wait = float(wait_seconds)
         self._where = f"the journal in {self._server.where()}"
 
     def __repr__(self) -> str:
@@ -108,6 +110,7 @@ class PostgresJournal:
         event, at = _text.check(event, now)
         tried: dict[bytes, Entry] = {}
         since = 0
+        end = time.monotonic() + self._wait
 
         def write(connection: Connection) -> Entry:
             nonlocal since
@@ -125,6 +128,8 @@ class PostgresJournal:
                 except self._error as error:
                     if getattr(error, "sqlstate", None) not in _TAKEN:
                         raise
+                    if time.monotonic() > end:
+                        raise self._crowded() from error
                 else:
                     return entry
 
@@ -249,6 +254,14 @@ class PostgresJournal:
         chain.check_end()
         self._remember(chain.head)
         return lines, chain.head
+
+    def _crowded(self) -> JournalUnavailable:
+        return JournalUnavailable(
+            f"Others write to {self._where} all the time: for {self._wait:g} seconds each place at"
+            " its end was taken before this line was there.",
+            "Nothing was written. Wait for longer with wait_seconds=, or let fewer writers share"
+            " one journal: name= tells them apart.",
+        )
 
     def _remember(self, head: Head | None) -> None:
         with self._lock:

@@ -14,7 +14,7 @@ from safepoint.anchor.postgres import PostgresAnchor
 from safepoint.attacks.medium import Medium
 from safepoint.attacks.outcome import Miss
 from safepoint.attacks.rows import Rows, SQLiteRows
-from safepoint.attacks.rows_postgres import ANCHOR, OPERATOR, PostgresRows
+from safepoint.attacks.rows_postgres import ANCHOR, ANCHOR_OPERATOR, OPERATOR, PostgresRows
 from safepoint.attacks.rungs.gated import GatedTarget
 from safepoint.ledger import Ledger
 
@@ -74,7 +74,7 @@ class PostgresTarget(DatabaseTarget):
             PostgresAnchor(trial.server.dsn(ANCHOR, database), connections=1)
         )
         self._rewinding = trial.opened(
-            PostgresAnchor(trial.server.dsn(OPERATOR, database), connections=1)
+            PostgresAnchor(trial.server.dsn(ANCHOR_OPERATOR, database), connections=1)
         )
 
     def prune(self, thread: str, keep: int) -> None:

@@ -8,9 +8,12 @@ _HASH: Final = "select md5(coalesce(string_agg(x::text, '|' order by x::text), '
 _TABLES: Final = (
     "safepoint.checkpoints",
     "safepoint.threads",
+    "safepoint.discarded",
     "safepoint.takings",
     "safepoint.prunings",
     "safepoint_anchor.heads",
+    "safepoint_anchor.rewinds",
+    "safepoint_journal.lines",
     "pg_catalog.pg_auth_members",
     "pg_catalog.pg_authid",
     "pg_catalog.pg_db_role_setting",

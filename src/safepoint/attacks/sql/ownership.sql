@@ -44,9 +44,15 @@ select * from safepoint.acquire('theirs', 'mallory', null);
 
 select * from safepoint.acquire('theirs', null, 60);
 
+select * from safepoint.acquire(null, 'mallory', 60);
+
 select safepoint.renew('theirs', 'worker-of-theirs', %(their_token)s, 86400);
 
+select safepoint.renew('theirs', null, %(their_token)s, 86400);
+
 select safepoint.release('theirs', 'worker-of-theirs', %(their_token)s);
+
+select safepoint.release('theirs', null, %(their_token)s);
 
 select safepoint.break_lease('theirs');
 
@@ -62,6 +68,20 @@ insert into safepoint.checkpoints (thread, sequence, record, fence)
 
 insert into safepoint.checkpoints (thread, sequence, record, fence)
   values ('free', %(free_next)s, %(free)s, null);
+
+
+-- # no-owner SP07
+-- A thread is taken in the name of nobody, so that it has an end of a lease and no owner of it.
+
+select * from safepoint.acquire('free', null, 60);
+
+select * from safepoint.acquire('new', null, 60);
+
+select * from safepoint.acquire('mine', null, 60);
+
+select safepoint.release('mine', null, %(token)s);
+
+update safepoint.threads set owner = null where thread = 'mine';
 
 
 -- # junk-thread SP12

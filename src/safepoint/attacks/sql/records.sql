@@ -146,7 +146,7 @@ drop table safepoint_anchor.heads;
 
 
 -- # empty-log SP20
--- Who took which thread, and who pruned what, is gone or reads otherwise.
+-- Who took which thread, who pruned, discarded or set back what, is gone or reads otherwise.
 
 update safepoint.takings set owner = 'alice', login = 'alice';
 
@@ -156,10 +156,37 @@ delete from safepoint.prunings;
 
 delete from safepoint.discarded;
 
+update safepoint.discarded set login = 'alice', record = 'x';
+
+truncate safepoint.discarded;
+
+delete from safepoint_anchor.rewinds;
+
+delete from safepoint_journal.lines;
+
+truncate safepoint_journal.lines;
+
 truncate safepoint.takings, safepoint.prunings;
 
 insert into safepoint.takings (thread, token, owner)
   values ('mine', 9, 'alice');
+
+
+-- # edit-journal SP20
+-- A line of the journal reads otherwise, is gone, or was never written by who may.
+
+update safepoint_journal.lines set line = 'x' where number = 1;
+
+delete from safepoint_journal.lines where number = 1;
+
+insert into safepoint_journal.lines (journal, number, line)
+  values ('journal', 2, 'x');
+
+insert into safepoint_journal.lines (journal, number, line)
+  values ('journal', 1, 'x')
+  on conflict (journal, number) do update set line = excluded.line;
+
+drop table safepoint_journal.lines;
 
 
 -- # prune SP13

@@ -60,7 +60,12 @@ update safepoint.checkpoints set record = 'x' where thread = 'theirs';
 grant safepoint_owner to current_user;
 update safepoint.checkpoints set record = 'x' where thread = 'theirs';
 
+set role safepoint_anchor_operator;
+select safepoint_anchor.rewind('orders', 'theirs', 1, %(digest)s);
+
 grant safepoint_operator to current_user;
+
+grant safepoint_anchor_operator to current_user;
 
 alter role current_user superuser;
 

@@ -34,13 +34,34 @@ create table safepoint.prunings (
   thread text, first bigint, removed bigint, login name default session_user,
   pruned timestamptz default now()
 );
+create table safepoint.discarded (
+  thread text, sequence bigint, record bytea, login name default session_user,
+  discarded timestamptz default now()
+);
 create schema safepoint_anchor;
 create table safepoint_anchor.version (number integer);
 insert into safepoint_anchor.version values (1);
 create table safepoint_anchor.heads (
   store text, thread text, sequence bigint, digest text, primary key (store, thread)
 );
+create table safepoint_anchor.rewinds (
+  store text, thread text, from_sequence bigint, to_sequence bigint,
+  login name default session_user, rewound timestamptz default now()
+);
+create schema safepoint_journal;
+create table safepoint_journal.lines (
+  journal text, number bigint, line bytea, login name default session_user,
+  written timestamptz default now(), primary key (journal, number)
+);
 """
+
+TRACES: Final = """
+insert into safepoint.discarded (thread, sequence, record) values ('mended', 3, 'x');
+insert into safepoint_anchor.rewinds (store, thread, from_sequence, to_sequence)
+  values ('orders', 'mended', 3, 2);
+insert into safepoint_journal.lines (journal, number, line) values ('journal', 1, 'x');
+"""
+"""What it wrote down about a loss that was accepted, as ours does."""
 
 _BASE: Final = (
     "insert into safepoint.threads (thread, first, base) values (%s, %s, %b)"

@@ -24,6 +24,8 @@ THEIRS: Final = "theirs"
 """The thread of the other worker. Its lease runs, too."""
 FREE: Final = "free"
 """A thread that the other worker is done with: nobody holds a lease on it."""
+MENDED: Final = "mended"
+"""A thread of which an operator discarded what did not verify."""
 STORE: Final = "orders"
 SECONDS: Final = 2.0
 """How long an honest worker waits for the server."""
@@ -88,6 +90,10 @@ class SqlVictim(ABC):
     def reading(self) -> tuple[str, str, str]:
         """The logins of one who looks: at the records, at the anchor; and of one who prunes."""
 
+    @abstractmethod
+    def leave_traces(self) -> None:
+        """Let honest people discard a record, set the anchor back, and write a journal."""
+
     def drop(self) -> None:
         """Remove the database, and what was done to the login."""
         with self.superuser("postgres") as connection:
@@ -107,6 +113,7 @@ class SqlVictim(ABC):
                 for number in (1, 2, 3):
                     ledger.save(thread, step(number))
         self.ledger(self.reading[2]).prune(FREE, keep=2)
+        self.leave_traces()
 
     def works(self, *threads: str) -> bool:
         """Let both workers go on in new processes, and tell whether they can."""

@@ -5,9 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from safepoint._postgres.driver import driver
-from safepoint.attacks.rows_postgres import ANCHOR, OPERATOR, READER, WORKER, WORKER_2
-from safepoint.attacks.sql.usual import TABLES, UsualStorage
-from safepoint.attacks.sql.victim import DATABASE, SECONDS, SqlVictim
+from safepoint.anchor.postgres import PostgresAnchor
+from safepoint.attacks.outcome import step
+from safepoint.attacks.rows_postgres import (
+    ANCHOR,
+    ANCHOR_OPERATOR,
+    JOURNAL,
+    OPERATOR,
+    READER,
+    WORKER,
+    WORKER_2,
+)
+from safepoint.attacks.sql.usual import TABLES, TRACES, UsualStorage
+from safepoint.attacks.sql.victim import DATABASE, MENDED, SECONDS, STORE, SqlVictim
+from safepoint.heads import Head
+from safepoint.journal import Actor, Event
+from safepoint.journal.postgres import PostgresJournal
 from safepoint.storage.postgres import PostgresCheckpointStorage
 
 
@@ -35,6 +48,11 @@ class OneRole(SqlVictim):
         """The same login, for everybody."""
         return self.leaks, self.leaks, self.leaks
 
+    def leave_traces(self) -> None:
+        """Write rows into the tables that are there for it."""
+        with driver().connect(self.dsn(self.leaks)) as connection:
+            connection.execute(TRACES)
+
 
 class LeastPrivilege(SqlVictim):
     """What `migrate` makes, and a login for each worker and each job."""
@@ -56,3 +74,15 @@ class LeastPrivilege(SqlVictim):
     def reading(self) -> tuple[str, str, str]:
         """A reader's, the anchor's and an operator's."""
         return READER, ANCHOR, OPERATOR
+
+    def leave_traces(self) -> None:
+        """Let two operators undo a step, one in the store and one in the anchor, and note it."""
+        ledger = self.ledger(self.other)
+        kept, lost = (ledger.save(MENDED, step(number)) for number in (1, 2))
+        with self.storage(OPERATOR) as storage:
+            storage.discard(MENDED, kept.sequence)
+        with PostgresAnchor(self.dsn(ANCHOR_OPERATOR), connections=1) as anchor:
+            anchor.rewind(STORE, MENDED, Head(kept.sequence, kept.digest))
+        actor = Actor(OPERATOR, how="login")
+        with PostgresJournal(self.dsn(JOURNAL), keys=self.keys, connections=1) as journal:
+            journal.record(Event("accept-loss", "done", actor, STORE, MENDED, lost.sequence))
