@@ -164,11 +164,13 @@ LOGINS: Final = Grid(
     "A table with a column each for the store, the anchor and the journal. In the worker's "
     "process there are three logins. worker_1 adds to the store and reads it, and can do nothing "
     "to anchor or journal. anchor_1 moves heads of the anchor up and reads them, and nothing else. "
-    "journal_1 adds lines to the journal and reads them, and nothing else. People have two. "
-    "operator_1 adds to the store, reads and prunes it, reads the anchor and can set it back, and "
-    "both are written down. auditor_1 reads all three. The owner owns all three, and nobody logs "
-    "in as that role. A superuser can do everything to whatever is on their server, so the anchor "
-    "belongs on another one.",
+    "journal_1 adds lines to the journal and reads them, and nothing else. People have three. "
+    "operator_1 adds to the store, reads and prunes it, discards what does not verify, and reads "
+    "the anchor. anchor_operator_1 reads the anchor and can set it back. What these two do is "
+    "written down. auditor_1 reads all three. The owner owns all three, and nobody logs in as that "
+    "role. A superuser, whoever runs the server, can do everything to what is on it, so the anchor "
+    "belongs on another one. Amber cells are those that can take something away: the two "
+    "operators' and the superuser's.",
     ("store", "anchor", "journal"),
     (
         "In the worker's process",
@@ -176,12 +178,14 @@ LOGINS: Final = Grid(
         Row("anchor_1", ("-", "move up,\nread", "-")),
         Row("journal_1", ("-", "-", "add, read")),
         "In a person's hands, when needed",
-        Row("operator_1", ("!add, read,\nprune", "!set back,\nread", "-")),
+        Row("operator_1", ("!add, read,\nprune,\ndiscard", "read", "-")),
+        Row("anchor_\noperator_1", ("-", "!set back,\nread", "-")),
         Row("auditor_1", ("read", "read", "read")),
         "As this role nobody logs in",
         Row("owner", ("~owns it", "~owns it", "~owns it")),
-        "On the server itself: give the anchor another one",
+        "Whoever runs the server; so put the anchor on another",
         Row("superuser", ("!everything", "!everything", "!everything")),
+        "Amber: can take something away.",
     ),
 )
 
@@ -253,8 +257,8 @@ def _svg(drawing: Drawing | Grid, height: int, body: str) -> str:
     name = drawing.name
     return f"""\
 <svg xmlns="http://www.w3.org/2000/svg" class="{name}" viewBox="0 0 {WIDTH} {height}" \
-role="img" aria-labelledby="{name}-title {name}-desc" font-family="{FONTS}" \
-font-size="14" fill="currentColor">
+width="{WIDTH}" height="{height}" role="img" aria-labelledby="{name}-title {name}-desc" \
+font-family="{FONTS}" font-size="14" fill="currentColor">
   <title id="{name}-title">{escape(drawing.title)}</title>
   <desc id="{name}-desc">{escape(drawing.about)}</desc>
 {STYLE}
