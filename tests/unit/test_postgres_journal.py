@@ -613,3 +613,23 @@ def test_nor_if_others_wrote_meanwhile(database: Database, known: bool) -> None:
     with opened(database) as later:
         assert [each.number for each in later.show() if each.detail == "once"] == [1]
         assert later.verify() == 41
+
+
+def test_a_line_that_is_too_long_is_neither_taken_nor_read(database: Database) -> None:
+    """The attack: lines that fill the memory of whoever reads them."""
+    with (
+        psycopg.connect(database.journal, autocommit=True) as connection,
+        pytest.raises(psycopg.errors.CheckViolation),
+    ):
+        connection.execute(
+            "insert into safepoint_journal.lines (journal, number, line)"
+            " values ('journal', 1, convert_to(repeat('x', 32769), 'UTF8'))"
+        )
+    with psycopg.connect(database.owner, autocommit=True) as connection:
+        connection.execute("alter table safepoint_journal.lines drop constraint lines_line_check")
+        connection.execute(
+            "insert into safepoint_journal.lines (journal, number, line)"
+            " values ('journal', 1, convert_to(repeat('x', 32769), 'UTF8'))"
+        )
+    with PostgresJournal(database.journal, keys=Keyring(SigningKey.generate())) as journal:
+        assert "is not a line of a journal." in refusal(JournalBroken, journal.verify)

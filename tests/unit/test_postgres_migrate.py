@@ -612,3 +612,62 @@ def test_a_login_that_inherits_nothing_can_migrate_twice(server: Server, name: s
     dsn = server.dsn(f"{name}_dba", name)
     assert migrate(dsn, prefix=name) == PARTS
     assert migrate(dsn, prefix=name) == ()
+
+
+@pytest.mark.parametrize(
+    ("role", "made"),
+    [
+        ("writer", "create role {0} login"),
+        ("operator", "create role {0} createrole"),
+        ("reader", "create role {0} in role pg_write_all_data"),
+        ("anchor_operator", "create role {0} bypassrls"),
+    ],
+)
+def test_a_role_that_can_more_than_its_part_is_refused(
+    server: Server, name: str, role: str, made: str
+) -> None:
+    named = f"{name}_{role}"
+    server.psql(made.format(named))
+    with pytest.raises(StorageUnavailable) as caught:
+        migrate(server.dsn(database=name), prefix=name)
+    assert str(caught.value) == (
+        f"The role {named} is there already, and can more than its part."
+        f" Nothing was made. Run: alter role {named} nologin nosuperuser nocreaterole nocreatedb"
+        " noreplication nobypassrls; and revoke from it what it is a member of."
+    )
+    assert schemas(server, name) == []
+
+
+def test_an_owner_whose_tables_would_be_given_away_is_refused(server: Server, name: str) -> None:
+    """The attack: somebody was there before migrate, and waits for what it makes."""
+    server.psql(
+        f"create role {name}_owner; create role {name}_mally;"
+        f" alter default privileges for role {name}_owner grant all on tables to {name}_mally",
+        database=name,
+    )
+    with pytest.raises(StorageUnavailable) as caught:
+        migrate(server.dsn(database=name), prefix=name)
+    assert str(caught.value) == (
+        f"What the role {name}_owner makes is granted to somebody at once."
+        f" Nothing was made. Take that back: alter default privileges for role {name}_owner …"
+        " revoke; \\ddp in psql lists them."
+    )
+    assert schemas(server, name) == []
+
+
+def test_a_schema_that_only_says_that_it_is_ours_is_refused(server: Server, name: str) -> None:
+    server.psql(
+        f"create role {name}_owner; create schema safepoint authorization {name}_owner;"
+        " create table safepoint.version (number integer primary key);"
+        f" insert into safepoint.version values (1); alter table safepoint.version owner to"
+        f" {name}_owner",
+        database=name,
+    )
+    with pytest.raises(StorageUnavailable) as caught:
+        migrate(server.dsn(database=name), prefix=name)
+    assert str(caught.value) == (
+        f"Schema safepoint in database '{name}' (login 'postgres') is not as migrate makes it: a"
+        " table is missing, or is somebody else's. Nothing was made. Somebody changed it: restore"
+        " the database from a backup, and find out who did."
+    )
+    assert schemas(server, name) == ["safepoint"]

@@ -19,7 +19,7 @@ create domain safepoint_journal.name as text collate "C" check (
 create table safepoint_journal.lines (
   journal safepoint_journal.name not null,
   number  bigint not null check (number between 1 and 9999999999),
-  line    bytea not null,
+  line    bytea not null check (octet_length(line) <= 32768),
   login   name not null,
   written timestamptz not null,
   primary key (journal, number)

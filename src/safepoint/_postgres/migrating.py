@@ -42,6 +42,21 @@ _SCHEMA_OWNER: Final = (
     " and c.relname = 'version' and a.attname = 'number')"
     " from pg_namespace n where n.nspname = %s"
 )
+_ABLE: Final = (
+    "select rolname from pg_roles r where rolname = any(%s) and (rolcanlogin or rolsuper"
+    " or rolcreaterole or rolcreatedb or rolreplication or rolbypassrls"
+    " or exists (select from pg_auth_members m where m.member = r.oid)) order by rolname"
+)
+_GIVEN: Final = "select from pg_default_acl where defaclrole = to_regrole(%s)"
+_MADE: Final = (
+    "select count(*) from pg_class where relnamespace = to_regnamespace(%s) and relkind = 'r'"
+    " and relname = any(%s) and relowner = to_regrole(%s)"
+)
+_TABLES: Final = {
+    "store": ["checkpoints", "discarded", "prunings", "takings", "threads", "version"],
+    "anchor": ["heads", "rewinds", "version"],
+    "journal": ["lines", "version"],
+}
 # Before PostgreSQL 16 a member always has all that the role has.
 _OWNER: Final = (
     "select rolcanlogin, rolsuper, (select min(pg_get_userbyid(m.member)) from pg_auth_members m"
@@ -96,6 +111,7 @@ def migrate(
             for text in _preparing(roles):
                 connection.execute(text)
             _check_owner(connection, owner)
+            _check_roles(connection, prefix)
             connection.execute(_entering(roles))
             made = tuple(part for part in chosen if not _is_there(connection, part, owner, address))
             for part in made:
@@ -197,6 +213,29 @@ def _check_owner(connection: psycopg.Connection[Any], owner: str) -> None:
         )
 
 
+def _check_roles(connection: psycopg.Connection[Any], prefix: str) -> None:
+    """Refuse roles that were there before us and can more than we give them.
+
+    Raises:
+        StorageUnavailable: one can log in, create, or act as another; or what the owner makes
+            would be granted to somebody at once.
+    """
+    names = [f"{prefix}_{role}" for role in ROLES]
+    able = connection.execute(_ABLE, (names,)).fetchone()
+    if able is not None:
+        raise StorageUnavailable(
+            f"The role {able[0]} is there already, and can more than its part.",
+            f"Nothing was made. Run: alter role {able[0]} nologin nosuperuser nocreaterole"
+            " nocreatedb noreplication nobypassrls; and revoke from it what it is a member of.",
+        )
+    if connection.execute(_GIVEN, (f"{prefix}_owner",)).fetchone() is not None:
+        raise StorageUnavailable(
+            f"What the role {prefix}_owner makes is granted to somebody at once.",
+            "Nothing was made. Take that back: alter default privileges for role"
+            f" {prefix}_owner … revoke; \\ddp in psql lists them.",
+        )
+
+
 def _is_there(connection: psycopg.Connection[Any], part: str, owner: str, address: Address) -> bool:
     """Tell whether a part is there in this version, with these roles.
 
@@ -233,5 +272,13 @@ def _is_there(connection: psycopg.Connection[Any], part: str, owner: str, addres
             f"Schema {schema} in {address.known(connection)} has {shown}, and this safepoint makes"
             f" version {VERSION}.",
             f"Nothing was made. {do}",
+        )
+    wanted = _TABLES[part]
+    if connection.execute(_MADE, (schema, wanted, owner)).fetchone() != (len(wanted),):
+        raise StorageUnavailable(
+            f"Schema {schema} in {address.known(connection)} is not as migrate makes it: a table is"
+            " missing, or is somebody else's.",
+            "Nothing was made. Somebody changed it: restore the database from a backup, and find"
+            " out who did.",
         )
     return True

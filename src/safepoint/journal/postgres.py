@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _VERSION: Final = "select max(number) from safepoint_journal.version"
 _LAST: Final = "select max(number) from safepoint_journal.lines where journal = %s"
 _LINES: Final = (
-    "select number, line from safepoint_journal.lines where journal = %s and number >= %s"
-    " order by number limit 500"
+    "select number, case when octet_length(line) <= 32768 then line else '' end"
+    " from safepoint_journal.lines where journal = %s and number >= %s order by number limit 500"
 )
 _WRITE: Final = "insert into safepoint_journal.lines (journal, number, line) values (%s, %s, %b)"
 _TAKEN: Final = frozenset(["23505", "SP004"])
