@@ -742,7 +742,8 @@ def test_a_library_that_is_not_there_is_not_a_server_that_is_not_there(database:
     assert said == (
         f"The server of database '{database.name}' (login 'odd_library') begins no session: a"
         " setting of the login or the database names a library that is not there. Let an"
-        " administrator reset that: alter role worker_1 reset all"
+        " administrator reset that: alter role worker_1 reset all; alter role worker_1 in database"
+        " checkpoints reset all"
     )
     storage(dsn).close()
 

@@ -106,7 +106,8 @@ _REASONS: Final = (
         r"could not access file|could not load library",
         "begins no session: a setting of the login or the database names a library that is not"
         " there",
-        "Let an administrator reset that: alter role worker_1 reset all",
+        "Let an administrator reset that: alter role worker_1 reset all; alter role worker_1 in"
+        " database checkpoints reset all",
     ),
     Reason(
         r"could not translate host name|Name or service not known|could not resolve",
