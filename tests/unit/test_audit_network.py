@@ -7,9 +7,11 @@ import datetime as dt
 import ipaddress
 import socket
 import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +27,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from psycopg.conninfo import make_conninfo
 
 from safepoint.audit import check_network
+from safepoint.audit.databases import Database
+from safepoint.audit.hba import broad
 from safepoint.audit.network import Way, judged, may_see_rules
 from safepoint.testing.postgres import Server
 
@@ -316,8 +320,48 @@ def test_a_copy_that_may_answer(server: Server) -> None:
             "local replication all trust",
             (
                 "SP06 error: Line 2 of pg_hba.conf (local replication all trust) is too broad: it"
-                " asks for no password. Write as much as your workers need: local postgres"
-                " worker_1 scram-sha-256"
+                " asks for no password. Write as much as a copy of the server needs, or take it"
+                " out: local replication standby_1 scram-sha-256"
+            ),
+        ),
+        (
+            "hostnogssenc postgres worker_1 10.0.0.0/24 scram-sha-256",
+            (
+                "SP06 warning: Line 2 of pg_hba.conf (hostnogssenc postgres worker_1 10.0.0.0/24"
+                f" scram-sha-256) is too broad: it takes what is not encrypted. {NARROW}"
+                " 10.0.0.0/24 scram-sha-256"
+            ),
+        ),
+        (
+            "hostnogssenc postgres worker_1 10.0.0.0/24 password",
+            (
+                "SP06 error: Line 2 of pg_hba.conf (hostnogssenc postgres worker_1 10.0.0.0/24"
+                " password) is too broad: the password passes in the clear, it takes what is not"
+                f" encrypted. {NARROW} 10.0.0.0/24 scram-sha-256"
+            ),
+        ),
+        (
+            "host postgres worker_1 10.0.0.0/24 radius radiusservers=127.0.0.1 radiussecrets=y",
+            (
+                "SP06 error: Line 2 of pg_hba.conf (host postgres worker_1 10.0.0.0/24 radius) is"
+                " too broad: the password passes in the clear, it takes what is not encrypted."
+                f" {NARROW} 10.0.0.0/24 scram-sha-256"
+            ),
+        ),
+        (
+            "host postgres worker_1 128.0.0.0/1 scram-sha-256",  # half of all addresses
+            (
+                "SP06 warning: Line 2 of pg_hba.conf (host postgres worker_1 128.0.0.0/1"
+                " scram-sha-256) is too broad: it takes what is not encrypted, everybody may come"
+                f" from everywhere. {NARROW} 10.0.3.0/24 scram-sha-256"
+            ),
+        ),
+        (
+            "hostgssenc postgres worker_1 10.0.0.0/24 scram-sha-256",
+            (
+                "SP06 warning: Line 2 of pg_hba.conf (hostgssenc postgres worker_1 10.0.0.0/24"
+                " scram-sha-256) lets nobody in: the server has no GSSAPI. Take it out, or let them"
+                " come by hostssl."
             ),
         ),
         (
@@ -343,6 +387,25 @@ def test_a_rule_that_lets_in_too_much(server: Server, rule: str, line: str) -> N
         ["hostnossl all all 0.0.0.0/0 reject", "hostnossl postgres all 10.0.0.0/8 md5"],
         ["hostnossl all all all reject", "host postgres worker_1 10.0.0.0/24 scram-sha-256"],
         ["local all all peer", "host all all samehost scram-sha-256"],
+        ["host all all all reject", "hostnossl all all 0.0.0.0/0 trust"],
+        ["host all all all reject", "hostnogssenc all all 10.0.0.0/8 password"],
+        ["hostnogssenc all all all reject", "hostnogssenc postgres all 10.0.0.0/8 trust"],
+        ["host all,replication all 0.0.0.0/0 reject", "host replication all 10.0.0.0/8 trust"],
+        # One rejection for each, and together they reject all.
+        [
+            "host all all all reject",
+            "host replication all all reject",
+            "host all,replication all 0.0.0.0/0 trust",
+        ],
+        [
+            "host postgres worker_1 all reject",
+            "host postgres worker_2 all reject",
+            "host postgres worker_1,worker_2 10.0.0.0/8 trust",
+        ],
+        ["host all all samenet reject", "host all all samenet trust"],
+        ["host all all samenet reject", "host all all samehost trust"],
+        ["local all all reject", "local postgres all trust"],
+        ["hostssl all all all reject"],  # it cannot match here, and it lets nobody in
     ],
 )
 def test_a_rule_that_lets_in_nothing_more_is_no_finding(server: Server, rules: list[str]) -> None:
@@ -356,9 +419,74 @@ def test_a_rejection_of_less_closes_nothing(server: Server) -> None:
         "hostnossl all somebody 10.0.0.0/8 reject",
         "hostnossl all all 10.0.0.0/25 reject",
         "hostnossl all all ::/0 reject",
+        "hostnossl all all samenet reject",
+        "hostgssenc all all all reject",
+        "local all all reject",
     ):
         server.hba([ALL, rejected, "host postgres worker_1 10.0.0.0/24 scram-sha-256"])
         assert [line.split(":")[0] for line in lines(server.dsn())] == ["SP06 note", "SP06 warning"]
+
+
+def test_a_rejection_of_all_databases_lets_the_whole_server_be_copied(server: Server) -> None:
+    """To the server `all` are all databases, and whoever copies it names none."""
+    server.hba([ALL, "host all all all reject", "host replication all 0.0.0.0/0 trust"])
+    copied = subprocess.run(
+        [
+            str(server.bin / "psql"),
+            "-Xwc",
+            "IDENTIFY_SYSTEM",
+            f"host=127.0.0.1 port={server.port} user=postgres replication=true",
+        ],
+        env={"PGPASSFILE": str(server.folder / "none")},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert copied.returncode == 0, copied.stderr
+    assert lines(server.dsn()) == [
+        LISTENS,
+        (
+            "SP06 error: Line 3 of pg_hba.conf (host replication all 0.0.0.0/0 trust) is too"
+            " broad: it asks for no password, it takes what is not encrypted, everybody may come"
+            " from everywhere, as every login. Write as much as a copy of the server needs, or"
+            " take it out: hostssl replication standby_1 10.0.3.0/24 scram-sha-256"
+        ),
+    ]
+    server.hba([ALL])
+
+
+def test_a_rejection_of_what_is_encrypted_leaves_the_rest() -> None:
+    """A server with TLS has such a line; ours has none, so the line is read, and not the file."""
+    takes = "host", ["postgres"], ["worker_1"], "10.0.0.0", "255.255.255.0", "scram-sha-256", None
+    shut = "hostssl", ["all"], ["all"], "all", None, "reject", None
+
+    class Rules(Database):
+        def __init__(self) -> None:
+            self.name = "postgres"
+
+        def rows(self, text: str, values: object = ()) -> list[Any]:
+            return [("pg_hba.conf", 1, *shut), ("pg_hba.conf", 2, *takes)]
+
+    assert [str(each) for each in broad(Rules())] == [
+        (
+            "SP06 error: Line 2 of pg_hba.conf (host postgres worker_1 10.0.0.0/24 scram-sha-256)"
+            f" is too broad: it takes nothing but what is not encrypted. {NARROW} 10.0.0.0/24"
+            " scram-sha-256"
+        )
+    ]
+
+
+def test_a_file_that_is_included_stands_where_it_is_named(server: Server) -> None:
+    """Its first line comes after the fourth of the file that names it, and is named for its own."""
+    rule, more = "host postgres worker_1 10.0.0.0/8 trust", server.folder / "data" / "more.conf"
+    server.psql(f"copy (select '{rule}') to '{more}'")
+    server.hba([ALL, "", "", "", "include more.conf"])
+    assert [line.split(" (")[0] for line in lines(server.dsn())[1:]] == [
+        "SP06 error: Line 1 of more.conf"
+    ]
+    server.hba([ALL, "host postgres worker_1 all reject", "include more.conf"])
+    assert lines(server.dsn()) == [LISTENS]
+    server.hba([ALL])
 
 
 def test_a_line_that_the_server_does_not_understand(server: Server) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ _NUMBERS = itertools.count(1)
 CLOSE = (
     "revoke connect, temporary on database {db} from public;"
     "grant connect on database {db} to safepoint_writer, safepoint_reader, safepoint_anchor,"
-    " safepoint_journal, safepoint_auditor, safepoint_operator"
+    " safepoint_journal, safepoint_auditor, safepoint_operator, safepoint_anchor_operator"
 )
 BACK = (
     "Verify what is there, and find out who did it. How migrate makes it, this prints: python -m"
@@ -60,6 +61,21 @@ class Deployed:
         given = conninfo_to_dict(self.database.dsn(name, *roles))
         del given["password"]
         return make_conninfo("", **given, passfile=str(self.database.server.passfile))
+
+
+@pytest.fixture(autouse=True)
+def _no_other_operators(postgres: Server) -> Iterator[None]:
+    """Roles belong to the whole server, and who is in them is told: tests before left some."""
+    found = (
+        "select r.rolname || ' {0} ' || quote_ident(m.rolname) from pg_auth_members a"
+        " join pg_roles r on r.oid = a.roleid join pg_roles m on m.oid = a.member"
+        " where r.rolname in ('safepoint_operator', 'safepoint_anchor_operator')"
+    )
+    back = postgres.psql(found.format("to")).splitlines()
+    postgres.psql(";".join(f"revoke {e}" for e in postgres.psql(found.format("from")).splitlines()))
+    yield
+    postgres.psql(";".join(f"revoke {e}" for e in postgres.psql(found.format("from")).splitlines()))
+    postgres.psql(";".join(f"grant {each}" for each in back))
 
 
 @pytest.fixture
@@ -443,15 +459,115 @@ def test_an_operators_login_is_not_for_a_worker(deployed: Deployed) -> None:
     login = f"operator_case_{deployed.number}"
     by = "as a member of 'safepoint_operator', and a worker does not need it."
     do = f"Run: revoke safepoint_operator from {login}"
-    assert lines(dsn) == [
+    assert errors(dsn) == [
         f"SP05 error: Login '{login}' may run safepoint.break_lease(text), {by} {do}",
         f"SP05 error: Login '{login}' may run safepoint.discard(text,bigint), {by} {do}",
         f"SP05 error: Login '{login}' may run safepoint.prune(text,bigint,bytea), {by} {do}",
+    ]
+
+
+@pytest.mark.parametrize(("job", "is_for"), [("writer", "a worker"), ("anchor", "an anchor")])
+def test_a_login_of_every_day_does_not_set_the_anchor_back(
+    deployed: Deployed, job: str, is_for: str
+) -> None:
+    dsn, login = deployed.login(job), f"{job}_case_{deployed.number}"
+    deployed.run(f"grant safepoint_anchor_operator to {login}")
+    others = {"anchor": dsn} if job == "anchor" else {}
+    found = errors(deployed.login(), **others)
+    assert found == [
         (
             f"SP05 error: Login '{login}' may run safepoint_anchor.rewind(text,text,bigint,text),"
-            f" {by} {do}"
+            f" as a member of 'safepoint_anchor_operator', and {is_for} does not need it. Run:"
+            f" revoke safepoint_anchor_operator from {login}"
         ),
+        *([SAME_SERVER] if others else []),
     ]
+
+
+def both(login: str, one: str, other: str, do: str) -> str:
+    return (
+        f"SP05 error: Login '{login}' may discard records of the store{one}, and set its anchor"
+        f" back{other}: whoever steals it undoes work, and nobody can tell. {do}. Set the anchor"
+        " back with a login that does nothing else."
+    )
+
+
+OF_STORE = ", as a member of 'safepoint_operator'"
+OF_ANCHOR = ", as a member of 'safepoint_anchor_operator'"
+
+
+def errors(dsn: str, **others: str) -> list[str]:
+    """What is wrong, without the notes of who the operators are."""
+    return [line for line in lines(dsn, **others) if not line.startswith("SP05 note: Who can ")]
+
+
+def test_who_discards_does_not_set_the_anchor_back(deployed: Deployed) -> None:
+    """Any login of the server, not only those that the application uses."""
+    ops = f"ops_{deployed.number}"
+    deployed.dsn(ops, "safepoint_operator", "safepoint_anchor_operator")
+    do = f"Run: revoke safepoint_anchor_operator from {ops}"
+    assert errors(deployed.login()) == [both(ops, OF_STORE, OF_ANCHOR, do)]
+    deployed.run(do.removeprefix("Run: "))
+    assert errors(deployed.login()) == []
+
+
+def test_nor_by_way_of_another_role_or_a_grant_of_its_own(deployed: Deployed) -> None:
+    ops, team = f"ops_{deployed.number}", f"team_{deployed.number}"
+    deployed.dsn(ops, "safepoint_operator")
+    deployed.run(
+        f"create role {team} in role safepoint_anchor_operator; alter role {ops} noinherit;"
+        f" grant {team} to {ops}"
+    )
+    by = f", as a member of '{team}' and so of 'safepoint_anchor_operator'"
+    do = f"Run: revoke safepoint_anchor_operator from {team}"
+    assert errors(deployed.login()) == [both(ops, OF_STORE, by, do)]
+    deployed.run(f"{do.removeprefix('Run: ')}; alter role {ops} inherit")
+    deployed.run(
+        f"grant execute on function safepoint_anchor.rewind to {ops};"
+        f" grant usage on schema safepoint_anchor to {ops}"
+    )
+    do = f"revoke execute on function safepoint_anchor.rewind from {ops}"
+    found = errors(deployed.login())
+    assert found[0] == both(ops, OF_STORE, "", f"Run, as its owner: {do}")
+    assert [line.partition(",")[0] for line in found[1:]] == [
+        (
+            f"SP05 error: '{ops}' has EXECUTE on function"
+            " safepoint_anchor.rewind(text"  # up to the first comma
+        ),
+        f"SP05 warning: '{ops}' has USAGE on schema safepoint_anchor",
+    ]
+    deployed.run(f"{do}; revoke usage on schema safepoint_anchor from {ops}")
+    assert errors(deployed.login()) == []
+
+
+def test_nor_if_the_anchor_is_in_another_database(deployed: Deployed, postgres: Server) -> None:
+    name, ops = f"apart_{deployed.number}", f"ops_{deployed.number}"
+    deployed.run("drop schema safepoint_anchor cascade")
+    postgres.database(name)
+    try:
+        migrate(postgres.dsn(database=name), parts=("anchor",))
+        postgres.psql(CLOSE.format(db=name))
+        anchor = make_conninfo(deployed.login("anchor"), dbname=name)
+        deployed.dsn(ops, "safepoint_operator", "safepoint_anchor_operator")
+        do = f"Run: revoke safepoint_anchor_operator from {ops}"
+        assert errors(deployed.login(), anchor=anchor) == [
+            SAME_SERVER,
+            both(ops, OF_STORE, OF_ANCHOR, do),
+        ]
+    finally:
+        postgres.psql(f"drop database {name} with (force); drop role {ops}")
+
+
+def test_who_made_the_roles_is_in_none_of_them(tmp_path: Path) -> None:
+    """From PostgreSQL 16 on it may grant them; that is what its own page is about."""
+    with Server() as server:
+        server.database("checkpoints")
+        server.login("dba")
+        server.psql("alter role dba createrole; grant create on database checkpoints to dba")
+        migrate(server.dsn("dba", "checkpoints"))
+        server.login("worker_1", "safepoint_writer")
+        found = check_privileges(server.dsn("worker_1", "checkpoints"))
+    assert [each.what for each in found if each.severity == "error"] == []
 
 
 def test_a_login_with_a_name_that_needs_quotes(deployed: Deployed) -> None:
@@ -478,8 +594,9 @@ def test_what_everybody_may_do_by_default_is_said(database: Database) -> None:
     dsn = make_conninfo("", **given, passfile=str(database.server.passfile))
     do = (
         f"revoke connect, temporary on database {database.name} from public; grant connect on"
-        f" database {database.name} to safepoint_anchor, safepoint_auditor, safepoint_journal,"
-        " safepoint_operator, safepoint_reader, safepoint_writer"
+        f" database {database.name} to safepoint_anchor, safepoint_anchor_operator,"
+        " safepoint_auditor, safepoint_journal, safepoint_operator, safepoint_reader,"
+        " safepoint_writer"
     )
     assert lines(dsn) == [
         (

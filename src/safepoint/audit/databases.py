@@ -17,11 +17,16 @@ SCHEMAS: Final = {
 }
 _OPTIONS: Final = (
     "-c search_path=pg_catalog,pg_temp -c default_transaction_read_only=on"
+    " -c default_transaction_isolation=read\\ committed"
+    # What a thief sets for the login that they stole must not change what is seen here.
+    " -c client_encoding=UTF8 -c DateStyle=ISO -c TimeZone=UTC -c standard_conforming_strings=on"
+    " -c quote_all_identifiers=off -c role=none -c idle_session_timeout=0"
     " -c statement_timeout=10000 -c lock_timeout=10000"
+    " -c idle_in_transaction_session_timeout=10000"
 )
 _WHO: Final = (
     "select session_user::text, quote_ident(session_user), current_database()::text,"
-    " quote_ident(current_database()), pg_postmaster_start_time()"
+    " quote_ident(current_database()), extract(epoch from pg_postmaster_start_time())::text"
 )
 _MEMBERSHIPS: Final = (
     "select m.rolname::text, r.rolname::text from pg_auth_members a"
@@ -46,7 +51,7 @@ class Database:
         who = self.rows(_WHO)[0]
         self.login, self.sql_login = str(who[0]), shown(who[1])
         self.name, self.sql_name = str(who[2]), shown(who[3])
-        self.server = who[4]
+        self.server = str(who[4])
 
     @property
     def version(self) -> int:

@@ -55,7 +55,9 @@ _ROLES: Final = {
 _JOBS: Final = {"store": "a worker", "anchor": "an anchor", "journal": "a journal"}
 
 
-class _Grant(NamedTuple):
+class Grant(NamedTuple):
+    """A privilege that somebody was granted. The names of SQL are quoted as it wants them."""
+
     grantee: str
     sql_grantee: str
     kind: str
@@ -69,8 +71,8 @@ def excess(database: Database, roles: Roles, part: str) -> Iterator[Finding]:
     """Yield what a login may do to the schemas, and its job does not need."""
     if is_superuser(database, roles.login):
         return
-    grants = [each for each in _grants(database) if each.grantee in roles]
-    for kind, name, grantee, group in _grouped(grants):
+    grants = [each for each in granted(database) if each.grantee in roles]
+    for kind, name, grantee, group in grouped(grants):
         if kind == "table":
             yield from _table(database, roles, part, name, grantee, group)
         elif kind == "function":
@@ -81,7 +83,7 @@ def excess(database: Database, roles: Roles, part: str) -> Iterator[Finding]:
 
 def everybody(database: Database) -> Iterator[Finding]:
     """Yield what every login of the server may do."""
-    grants = _grants(database)
+    grants = granted(database)
     insiders = sorted(
         {
             shown(each.sql_grantee)
@@ -89,7 +91,7 @@ def everybody(database: Database) -> Iterator[Finding]:
             if each.kind == "schema" and each.name != "public" and each.grantee != EVERYBODY
         }
     )
-    for kind, name, grantee, group in _grouped(grants):
+    for kind, name, grantee, group in grouped(grants):
         if grantee != EVERYBODY:
             continue
         privileges = [each.privilege for each in group]
@@ -105,28 +107,30 @@ def everybody(database: Database) -> Iterator[Finding]:
                 yield Finding(
                     "SP05",
                     "warning",
-                    f"Every login of the server has {_listed(loose)} on {kind} {shown(name)}.",
-                    f"Run, as its owner: {_revoked(loose, kind, name, 'public')}{again}",
+                    f"Every login of the server has {joined(loose)} on {kind} {shown(name)}.",
+                    f"Run, as its owner: {revoked(loose, kind, name, 'public')}{again}",
                     name,
                 )
         else:
-            listed = _spelled(group)
+            listed = spelled(group)
             yield Finding(
                 "SP05",
                 "error",
-                f"Every login of the server has {_listed(listed)} on {kind} {shown(name)}.",
-                f"Run, as its owner: {_revoked(listed, kind, name, 'public')}",
+                f"Every login of the server has {joined(listed)} on {kind} {shown(name)}.",
+                f"Run, as its owner: {revoked(listed, kind, name, 'public')}",
                 name,
             )
 
 
-def _grants(database: Database) -> list[_Grant]:
+def granted(database: Database) -> list[Grant]:
+    """Return all that was granted to others than the owners."""
     rows = database.rows(_GRANTS, {"schemas": list(SCHEMAS.values())})
-    return [_Grant(*row) for row in rows]
+    return [Grant(*row) for row in rows]
 
 
-def _grouped(grants: Iterable[_Grant]) -> Iterator[tuple[str, str, str, list[_Grant]]]:
-    groups: dict[tuple[str, str, str], list[_Grant]] = {}
+def grouped(grants: Iterable[Grant]) -> Iterator[tuple[str, str, str, list[Grant]]]:
+    """Yield what kind of thing it is, its name, and what one grantee was granted on it."""
+    groups: dict[tuple[str, str, str], list[Grant]] = {}
     for each in grants:
         groups.setdefault((each.kind, each.name, each.grantee), []).append(each)
     for (kind, name, grantee), group in groups.items():
@@ -134,17 +138,17 @@ def _grouped(grants: Iterable[_Grant]) -> Iterator[tuple[str, str, str, list[_Gr
 
 
 def _table(
-    database: Database, roles: Roles, part: str, name: str, grantee: str, group: list[_Grant]
+    database: Database, roles: Roles, part: str, name: str, grantee: str, group: list[Grant]
 ) -> Iterator[Finding]:
     needs = _NEEDS[part].get(name, {})
     more = [each for each in group if each.privilege != "SELECT" and not _needed(each, needs)]
     if more:
-        listed = _spelled(more)
+        listed = spelled(more)
         allowed = [
             f"{privilege} ({', '.join(columns)})" if columns else privilege
             for privilege, columns in needs.items()
         ]
-        do = _take_back(database, roles, part, grantee, _revoked(listed, "table", name, ""), more)
+        do = _take_back(database, roles, part, grantee, revoked(listed, "table", name, ""), more)
         # To revoke a privilege on the table takes it from the columns as well.
         again = [each for each in allowed if each.split(" ")[0] in listed]
         if again and " on " in do:
@@ -153,9 +157,9 @@ def _table(
         yield Finding(
             "SP05",
             "error",
-            f"Login {quoted(roles.login)} may {_listed(listed)} in {shown(name)}"
+            f"Login {quoted(roles.login)} may {joined(listed)} in {shown(name)}"
             f"{roles.by(grantee)}; there {_JOBS[part]} needs no more than"
-            f" {_listed(['SELECT', *allowed]) if allowed else 'to read'}.",
+            f" {joined(['SELECT', *allowed]) if allowed else 'to read'}.",
             do,
             name,
         )
@@ -173,7 +177,7 @@ def _table(
 
 
 def _function(
-    database: Database, roles: Roles, part: str, name: str, grantee: str, group: list[_Grant]
+    database: Database, roles: Roles, part: str, name: str, grantee: str, group: list[Grant]
 ) -> Iterator[Finding]:
     if name.partition("(")[0] in {f"safepoint.{each}" for each in _RUNS[part]}:
         return
@@ -183,7 +187,7 @@ def _function(
         f"Login {quoted(roles.login)} may run {shown(name)}{roles.by(grantee)}, and"
         f" {_JOBS[part]} does not need it.",
         _take_back(
-            database, roles, part, grantee, _revoked(["EXECUTE"], "function", name, ""), group
+            database, roles, part, grantee, revoked(["EXECUTE"], "function", name, ""), group
         ),
         name,
     )
@@ -196,27 +200,28 @@ def _creates(roles: Roles, kind: str, name: str, grantee: str, sql_grantee: str)
         "error" if ours else "warning",
         f"Login {quoted(roles.login)} may create things in {kind} {shown(name)}"
         f"{roles.by(grantee)}, where others may take them for the real ones.",
-        f"Run, as its owner: {_revoked(['CREATE'], kind, name, sql_grantee)}",
+        f"Run, as its owner: {revoked(['CREATE'], kind, name, sql_grantee)}",
         name,
     )
 
 
 def _take_back(
-    database: Database, roles: Roles, part: str, grantee: str, revoke: str, group: list[_Grant]
+    database: Database, roles: Roles, part: str, grantee: str, revoke: str, group: list[Grant]
 ) -> str:
     """Say how a login loses a privilege: it leaves a role of another job, or the role loses it."""
-    job = grantee.rpartition("_")[2]
-    if grantee != roles.login and job in ROLES and job not in _ROLES[part]:
+    # Those of other jobs, by the whole of their names: x_anchor_operator is not x_operator.
+    jobs = [job for job in sorted(ROLES, key=len) if grantee.endswith(f"_{job}")]
+    if grantee != roles.login and jobs and jobs[-1] not in _ROLES[part]:
         return leave(database, roles, grantee)
     return f"Run, as its owner: {revoke}{shown(group[0].sql_grantee)}"
 
 
-def _needed(grant: _Grant, needs: dict[str, tuple[str, ...]]) -> bool:
+def _needed(grant: Grant, needs: dict[str, tuple[str, ...]]) -> bool:
     columns = needs.get(grant.privilege)
     return columns is not None and (not columns or grant.column in columns)
 
 
-def _spelled(group: list[_Grant]) -> list[str]:
+def spelled(group: list[Grant]) -> list[str]:
     """Return privileges as SQL has them: INSERT (login, written)."""
     columns: dict[str, list[str]] = {}
     for each in group:
@@ -233,10 +238,12 @@ def _lower(privilege: str) -> str:
     return f"{name.lower()}{space}{columns}"
 
 
-def _revoked(privileges: list[str], kind: str, name: str, grantee: str) -> str:
+def revoked(privileges: list[str], kind: str, name: str, grantee: str) -> str:
+    """Return the SQL that takes privileges back."""
     on = shown(name) if kind == "table" else f"{kind} {shown(name)}"
     return f"revoke {', '.join(map(_lower, privileges))} on {on} from {grantee}"
 
 
-def _listed(names: list[str]) -> str:
+def joined(names: list[str]) -> str:
+    """Return a list as a sentence has it."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -42,6 +42,17 @@ _OWNERS: Final = (
     " union all select pg_get_userbyid(datdba)::text, 'database', quote_ident(datname)"
     " from pg_database where datname = current_database()"
 )
+# Whoever made the roles may grant them to themselves, and is in none of them until they do.
+_RUNNERS: Final = (
+    "select distinct on (l.rolname) l.rolname::text, r.rolname::text from pg_proc p"
+    " join pg_namespace n on n.oid = p.pronamespace,"
+    " aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a"
+    " join pg_roles r on r.oid = a.grantee"
+    " join pg_roles l on l.rolcanlogin and not l.rolsuper"
+    " and (pg_has_role(l.oid, r.oid, 'USAGE') or pg_has_role(l.oid, r.oid, %s))"
+    " where n.nspname = %s and p.proname = %s and a.grantee <> p.proowner"
+    " order by l.rolname, r.rolname"
+)
 _MD5: Final = "select rolname::text from pg_authid where rolpassword like 'md5%' order by 1"
 _KINDS: Final = ("schema", "table", "function")
 
@@ -105,6 +116,36 @@ def owned(database: Database, roles: Roles) -> Iterator[Finding]:
                 else leave(database, roles, role),
                 roles.login,
             )
+
+
+def operators(store: Database, anchor: Database) -> Iterator[Finding]:
+    """Yield each login that can discard records and set the anchor back, so that nobody sees it.
+
+    Args:
+        store: the database with the store.
+        anchor: the database with its anchor, on the same server.
+    """
+    able = "SET" if store.version >= 160000 else "MEMBER"
+    rewinds = dict(anchor.rows(_RUNNERS, (able, SCHEMAS["anchor"], "rewind")))
+    for login, one in store.rows(_RUNNERS, (able, SCHEMAS["store"], "discard")):
+        other = rewinds.get(login)
+        if other is None:
+            continue
+        roles = Roles(store, login)
+        do = (
+            "Run, as its owner: revoke execute on function safepoint_anchor.rewind from"
+            f" {_sql(anchor, login)}"
+            if other == login
+            else leave(anchor, roles, other)
+        )
+        yield Finding(
+            "SP05",
+            "error",
+            f"Login {quoted(login)} may discard records of the store{roles.by(one)}, and set its"
+            f" anchor back{roles.by(other)}: whoever steals it undoes work, and nobody can tell.",
+            f"{do}. Set the anchor back with a login that does nothing else.",
+            login,
+        )
 
 
 def settings(database: Database, roles: Roles) -> Iterator[Finding]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 
 from safepoint._postgres.reasons import MIGRATE
 from safepoint.audit.databases import SCHEMAS, Database, Roles, looking
 from safepoint.audit.finding import Finding
 from safepoint.audit.grants import everybody, excess
-from safepoint.audit.powers import owned, powers, settings
+from safepoint.audit.others import beginnings, strangers
+from safepoint.audit.ownerships import Names, defaults, members, owners
+from safepoint.audit.powers import operators, owned, powers, settings
 from safepoint.audit.protections import changed
+from safepoint.audit.schema import altered
 from safepoint.errors import StorageUnavailable, quoted
 
 _JOBS = {"store": "the store", "anchor": "the anchor", "journal": "the journal"}
@@ -49,9 +52,11 @@ def check_privileges(
     Returns:
         Under SP05, an error for a superuser, an owner, and each privilege that lets a login change
         what is kept, or act in the place of another; a warning for what it does not need, for what
-        every login of the server may do, and for a password in a connection string; a note if the
-        anchor is on the server of the store. Under SP13, SP15 and SP20, an error for each function
-        and trigger of store, anchor and journal that is not as `migrate` made it.
+        every login of the server may do, and for a password in a connection string; an error for
+        whatever others own, may do, or can act as; a note of who the operators are, of what is set
+        for the sessions of the logins, and if the anchor is on the server of the store. Under SP13,
+        SP15 and SP20, an error for each function, trigger, table, column and constraint of store,
+        anchor and journal that is not as `migrate` made it.
 
     Raises:
         MissingPackage: psycopg is not installed.
@@ -74,13 +79,15 @@ def check_privileges(
 
 
 def _checks(seen: dict[str, Database]) -> Iterator[Iterator[Finding]]:
-    known: set[tuple[object, str]] = set()
+    known: set[tuple[str, str]] = set()
+    named: dict[str, set[str]] = {}
     for part, database in seen.items():
         yield _password(part, database)
         if (database.server, database.login) in known:
             continue  # one login for two jobs, which is said below
         known.add((database.server, database.login))
         roles = Roles(database, database.login)
+        named.setdefault(database.server, set()).update(roles.names)
         yield powers(database, roles)
         yield owned(database, roles)
         yield excess(database, roles, part)
@@ -95,11 +102,26 @@ def _checks(seen: dict[str, Database]) -> Iterator[Iterator[Finding]]:
             yield owned(other, roles)
             yield excess(other, roles, part)
     yield _together(seen)
-    for database in {(each.server, each.name): each for each in seen.values()}.values():
+    databases = {(each.server, each.name): each for each in seen.values()}.values()
+    for store, apart in product(databases, repeat=2):
+        if (
+            store.server == apart.server
+            and store.has_schema("store")
+            and apart.has_schema("anchor")
+        ):
+            yield operators(store, apart)
+    for database in databases:
+        names, told = Names(database), named[database.server]
         yield everybody(database)
+        yield owners(database, names, told)
+        yield members(database, names, told)
+        yield strangers(database, names, told)
+        yield defaults(database, names)
+        yield beginnings(database, names, told)
         for part in SCHEMAS:
             if database.has_schema(part):
                 yield changed(database, part)
+                yield altered(database, part)
 
 
 def _no_schema(part: str, database: Database) -> StorageUnavailable:

@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from safepoint.audit.files import guarded
 from safepoint.audit.finding import Finding, shortened
@@ -22,6 +22,7 @@ from safepoint.errors import (
     NotFound,
     StorageError,
     StorageUnavailable,
+    quoted,
     shell,
 )
 from safepoint.limits import DEFAULT_LIMITS, Limits
@@ -153,10 +154,10 @@ def _contents(storage: StoredSQLite, limits: Limits) -> Iterator[Finding]:
             "Nothing reads them. Find out who put them there.",
             where,
         )
-    for thread, missing, head in storage.rows(_GAPS):
+    for thread, missing, head in _shown(storage.rows(_GAPS)):
         refusal = gap(thread, missing, head)
         yield Finding("SP13", "error", refusal.what, refusal.do, thread)
-    for thread, first, count in storage.rows(_LEFT):
+    for thread, first, count in _shown(storage.rows(_LEFT)):
         yield Finding(
             "SP13",
             "error",
@@ -164,7 +165,7 @@ def _contents(storage: StoredSQLite, limits: Limits) -> Iterator[Finding]:
             _BACKUP,
             thread,
         )
-    for thread, first in storage.rows(_UNWRITTEN):
+    for thread, first in _shown(storage.rows(_UNWRITTEN)):
         yield Finding(
             "SP13",
             "error",
@@ -174,6 +175,14 @@ def _contents(storage: StoredSQLite, limits: Limits) -> Iterator[Finding]:
         )
     for thread in storage.threads():
         yield from _thread(storage, thread, limits)
+
+
+def _shown(rows: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """Make of each name and number what a message can hold: the file may hold any type."""
+    for row in rows:
+        yield tuple(
+            value if type(value) is int or is_thread(value) else quoted(value) for value in row
+        )
 
 
 def _thread(storage: StoredSQLite, thread: str, limits: Limits) -> Iterator[Finding]:
@@ -190,7 +199,8 @@ def _thread(storage: StoredSQLite, thread: str, limits: Limits) -> Iterator[Find
             pass  # it was pruned by now
         except CheckpointError as refusal:
             rule = "SP11" if isinstance(refusal, LimitExceeded) else "SP10"
-            what = f"{thread} #{sequence}: {refusal.what}"
+            number = sequence if type(sequence) is int else quoted(sequence)
+            what = f"{thread} #{number}: {refusal.what}"
             yield Finding(rule, "error", what, refusal.do, thread)
 
 
