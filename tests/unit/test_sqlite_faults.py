@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import opcode
 import os
 import shutil
 import sqlite3
@@ -21,6 +22,7 @@ import pytest
 from safepoint import SQLiteCheckpointStorage
 from safepoint.errors import CheckpointError, StorageError, StorageFull, StorageUnavailable
 from safepoint.storage._sqlite import faults, turns
+from safepoint.storage._sqlite.database import Database
 from tests.unit.storage_helpers import descriptors, python
 
 
@@ -483,6 +485,80 @@ def test_a_read_only_file_system_is_named(path: Path, monkeypatch: pytest.Monkey
         assert said(StorageUnavailable, lambda: SQLiteCheckpointStorage(other)) == message.format(
             other, ""
         )
+
+
+# A file that was opened a moment ago and has no name yet is closed by Python, with this warning.
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+def test_a_handler_that_raises_anywhere_in_a_turn_leaves_it_free(path: Path) -> None:
+    """Python runs the handler of a signal after a call and where a function begins: at each."""
+
+    class Late(Exception):
+        pass
+
+    def interrupt_at(number: int) -> Callable[..., Any]:
+        left, before = number, dict[int, str]()
+
+        def trace(frame: Any, event: str, _: object) -> Any:
+            nonlocal left
+            if frame.f_code.co_filename != turns.__file__:
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode" or (event == "call" and frame.f_lasti <= 0):
+                code = opcode.opname[frame.f_code.co_code[frame.f_lasti]]
+                if event == "call" or before.get(id(frame), "").startswith("CALL"):
+                    left -= 1
+                    if left < 0:
+                        raise Late
+                before[id(frame)] = code
+            return trace
+
+        return trace
+
+    with (
+        SQLiteCheckpointStorage(path, wait_seconds=0.2) as storage,
+        SQLiteCheckpointStorage(path, wait_seconds=0.2) as other,
+    ):
+        number, traced = 0, sys.gettrace()
+        while True:
+            head = storage.head("a")
+            try:
+                sys.settrace(interrupt_at(number))
+                storage.append("a", head + 1, b"")
+                break
+            except Late:
+                pass
+            finally:
+                sys.settrace(traced)
+            for each in (other, storage):
+                each.append("a", storage.head("a") + 1, b"")
+            number += 1
+        assert number > 20
+
+
+def test_an_interrupted_commit_leaves_no_transaction(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does an interrupted roll-back, for the one who saves next."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with (
+        SQLiteCheckpointStorage(path, wait_seconds=0.2) as storage,
+        SQLiteCheckpointStorage(path, wait_seconds=0.2) as other,
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(Database, "_commit", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                storage.append("a", 1, b"one")
+        other.append("a", 1, b"another")
+        with monkeypatch.context() as patched:
+            patched.setattr(Database, "_commit", interrupted)
+            patched.setattr(Database, "_roll_back", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                storage.append("a", 2, b"two")
+        storage.append("a", 2, b"two again")
+        assert list(other.scan("a", 1, 2)) == [b"another", b"two again"]
 
 
 def test_an_interrupted_wait_gives_the_turn_back(

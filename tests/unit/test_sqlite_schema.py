@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from safepoint import InMemoryAnchor, SQLiteCheckpointStorage
-from safepoint.errors import CheckpointError, SealBroken, StorageError, StorageUnavailable
+from safepoint.audit import check_database
+from safepoint.errors import (
+    CheckpointError,
+    RecordMalformed,
+    SealBroken,
+    StorageError,
+    StorageUnavailable,
+)
 from safepoint.storage._sqlite import schema
 from tests.unit.tampered import THREAD, fill, opened
 
@@ -308,6 +315,100 @@ def test_a_thread_that_says_what_nobody_wrote_is_not_saved(
                 " thread is saved. Somebody else wrote it, or the disk failed. Put the database"
                 " back from a backup."
             )
+
+
+def retype(path: Path, *statements: str) -> None:
+    """Put values of any type into the tables, which are STRICT before and after."""
+
+    def schema(change: str) -> None:
+        with closing(sqlite3.connect(path, isolation_level=None)) as attacker:
+            attacker.execute("PRAGMA writable_schema = ON")
+            attacker.execute(f"UPDATE sqlite_schema SET sql = {change} WHERE type = 'table'")  # noqa: S608
+            [(version,)] = attacker.execute("PRAGMA schema_version").fetchall()
+            attacker.execute(f"PRAGMA schema_version = {version + 1}")
+
+    strict, loose = ") STRICT, WITHOUT ROWID", ") WITHOUT ROWID /**/"
+    schema(f"replace(replace(sql, '{strict}', '{loose}'), ') STRICT', ') /**/')")
+    rewrite(path, *statements)
+    schema(f"replace(replace(sql, '{loose}', '{strict}'), ') /**/', ') STRICT')")
+
+
+@pytest.mark.parametrize(
+    ("changes", "unread"),
+    [
+        (["threads SET head = 'five'"], ["head"]),
+        (
+            ["threads SET head = 'five'", "checkpoints SET sequence = 'five' WHERE sequence = 5"],
+            ["head"],
+        ),
+        (["threads SET head = 5.5", "checkpoints SET sequence = 5.5 WHERE sequence = 5"], ["head"]),
+        (["checkpoints SET sequence = x'05' WHERE sequence = 5"], ["head"]),
+        (["threads SET head = x'05'"], ["head"]),
+        (["threads SET first = 'two'"], ["head", "read", "scan"]),
+        (["threads SET first = x'02'"], ["head", "read", "scan"]),
+    ],
+)
+def test_a_number_of_another_type_is_refused(
+    database: sqlite3.Connection, path: Path, changes: list[str], unread: list[str]
+) -> None:
+    retype(path, *(f"UPDATE {change}" for change in changes))
+    with SQLiteCheckpointStorage(path) as storage:
+        acts: dict[str, Callable[[], object]] = {
+            "head": lambda: storage.head("a"),
+            "read": lambda: storage.read("a", 3),
+            "scan": lambda: list(storage.scan("a", 3, 4)),
+        }
+        for name in unread:
+            with pytest.raises(StorageUnavailable) as caught:
+                acts[name]()
+            assert str(caught.value) == (
+                f"{path} does not say where thread 'a' ends or who owns it, so nothing of the"
+                " thread is saved. Somebody else wrote it, or the disk failed. Put the database"
+                " back from a backup."
+            )
+    findings = check_database(path)
+    assert (
+        f"{path} does not say where thread 'a' ends or who owns it, so nothing of the thread is"
+        " saved."
+    ) in [finding.what for finding in findings]
+
+
+@pytest.mark.parametrize("record", ["7", "7.5", "'text'"])
+def test_a_record_of_another_type_is_malformed(
+    database: sqlite3.Connection, path: Path, record: str
+) -> None:
+    retype(path, f"UPDATE checkpoints SET record = {record} WHERE sequence = 3")  # noqa: S608
+    message = (
+        "Checkpoint 3 of thread 'a' is not bytes. This storage never keeps anything else."
+        " Put the database back from a backup."
+    )
+    with SQLiteCheckpointStorage(path) as storage:
+        acts: list[Callable[[], object]] = [
+            lambda: storage.read("a", 3),
+            lambda: list(storage.scan("a", 2, 4)),
+        ]
+        for act in acts:
+            with pytest.raises(RecordMalformed) as caught:
+                act()
+            assert str(caught.value) == message
+    assert "a #3: Checkpoint 3 of thread 'a' is not bytes." in [
+        finding.what for finding in check_database(path)
+    ]
+
+
+def test_the_audit_shows_names_and_numbers_of_another_type_in_one_line(
+    database: sqlite3.Connection, path: Path
+) -> None:
+    retype(
+        path,
+        "UPDATE threads SET thread = x'61'",
+        "UPDATE checkpoints SET thread = x'61', sequence = 'a' || char(10) || sequence",
+        "INSERT INTO checkpoints SELECT 'b', 'x' || char(27), x'00'",
+        "INSERT INTO threads (thread, head) VALUES ('b', 'y' || char(27))",
+    )
+    for finding in check_database(path):
+        assert str(finding).isprintable()
+        assert type(finding.where) is str
 
 
 def test_a_database_of_another_application_is_left_alone(path: Path) -> None:

@@ -26,7 +26,7 @@ from safepoint.errors import (
     StorageUnavailable,
 )
 from safepoint.storage import InMemoryCheckpointStorage
-from safepoint.storage._sqlite import scanning, statements
+from safepoint.storage._sqlite import database, scanning, statements
 
 AGAIN = "Nothing was overwritten. Load the latest checkpoint and decide again from there."
 
@@ -153,9 +153,46 @@ def test_what_was_pruned_is_nowhere_in_the_files(path: Path) -> None:
         for sequence in range(1, 5):
             storage.append("a", sequence, b"%d" % sequence + canary)
         storage.prune("a", 4, b"base")
+        assert canaries(path) == [0, 0, 0, 1], "while it is open"
+    assert canaries(path) == [0, 0, 0, 1]
+
+
+def canaries(path: Path) -> list[int]:
     left = b"".join(file.read_bytes() for file in path.parent.iterdir())
-    assert left.count(b"4canary") == 1
-    assert [left.count(b"%dcanary" % number) for number in (1, 2, 3)] == [0, 0, 0]
+    return [left.count(b"%dcanary" % number) for number in (1, 2, 3, 4)]
+
+
+def test_a_reader_keeps_what_was_pruned_in_the_log_until_the_next_time(path: Path) -> None:
+    """It is pruned all the same, and nobody waits long for the reader."""
+    with SQLiteCheckpointStorage(path, wait_seconds=30) as storage:
+        for sequence in range(1, 5):
+            storage.append("a", sequence, b"%dcanary" % sequence)
+        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM threads").fetchall()
+            assert storage.prune("a", 4, b"base") == 3
+            assert said(NotFound, lambda: storage.read("a", 3)).startswith("Checkpoint 3 ")
+            assert all(canaries(path))
+            reader.execute("COMMIT")
+        writes = storage._database._writes.connection
+        assert writes is not None
+        assert writes.execute("PRAGMA busy_timeout").fetchone() == (30_000,)
+        assert storage.prune("a", 4, b"base") == 0
+        assert canaries(path) == [0, 0, 0, 1]
+
+
+def test_a_log_that_cannot_be_emptied_is_no_failure(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(database, "empty_log", fails)
+    with SQLiteCheckpointStorage(path) as storage:
+        fill(storage, 3)
+        assert storage.prune("a", 3, b"base") == 2
+        fill(storage, 4, first=4)
+        assert (storage.head("a"), storage.base("a")) == (4, (3, b"base"))
 
 
 def test_a_record_over_the_limit_is_neither_kept_nor_read(path: Path) -> None:

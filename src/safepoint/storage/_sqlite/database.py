@@ -16,7 +16,7 @@ from weakref import WeakSet
 from safepoint.errors import StorageUnavailable, shell
 from safepoint.storage._sqlite import schema
 from safepoint.storage._sqlite.faults import Faults, not_withdrawn, unwritten
-from safepoint.storage._sqlite.opening import check, connect, create_tables
+from safepoint.storage._sqlite.opening import check, connect, create_tables, empty_log
 from safepoint.storage._sqlite.place import LOCK, OPENING, Place
 from safepoint.storage._sqlite.slot import Slot
 from safepoint.storage._sqlite.turns import Turns
@@ -79,17 +79,25 @@ class Database:
             self._faults(doing),
             self._turns.turn(self.seconds),
             self._writes.mutex,
+            self._transaction() as connection,
         ):
-            connection = self._connection(self._writes)
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                self.place.look(self._writes.identity)
-                self._check_rules(connection)
+            yield connection
+
+    @contextmanager
+    def pruning(self) -> Iterator[sqlite3.Connection]:
+        """Write as in `writing`. Then empty the log, which may hold what is gone, if that goes.
+
+        Raises:
+            StorageFull: there is no room. All is as it was.
+            StorageError: the database cannot be written. All is as it was.
+        """
+        with self._faults("prune"), self._turns.turn(self.seconds), self._writes.mutex:
+            with self._transaction() as connection:
                 yield connection
-            except BaseException as error:
-                self._roll_back(connection, error)
-                raise
-            self._commit(connection)
+            try:
+                empty_log(connection, self.seconds)
+            except sqlite3.Error:
+                self._writes.drop()  # what was pruned is pruned
 
     def close(self) -> None:
         """Close the connections. To close twice does nothing."""
@@ -166,6 +174,21 @@ class Database:
     def orphaned(self) -> bool:
         """Whether this process holds connections of the one that it was forked from."""
         return self._orphaned
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        connection = self._connection(self._writes)
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")  # a signal's handler raised in the last one's
+            connection.execute("BEGIN IMMEDIATE")
+            self.place.look(self._writes.identity)
+            self._check_rules(connection)
+            yield connection
+            self._commit(connection)
+        except BaseException as error:
+            self._roll_back(connection, error)
+            raise
 
     def _check_rules(self, connection: sqlite3.Connection) -> None:
         """Look at the schema again if it has changed: SQLite itself goes by this number."""

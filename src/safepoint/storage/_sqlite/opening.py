@@ -1,4 +1,4 @@
-"""Opening a connection: its settings, the tables of a new database, and a look at those of an old.
+"""What a connection does but read and write: settings, the tables of a new database, the log.
 
 Nothing is written to a database before it is known to be ours, or nobody's.
 """
@@ -24,6 +24,7 @@ _SETTINGS = (
     "PRAGMA temp_store = MEMORY",
 )
 _WAL = "PRAGMA journal_mode = WAL"
+_PATIENCE = 0.1
 
 
 def connect(path: str, seconds: float) -> sqlite3.Connection:
@@ -89,6 +90,25 @@ def check(connection: sqlite3.Connection, path: str) -> None:
             "Name a file on a local file system such as ext4, XFS or APFS.",
         )
     connection.execute("SELECT 1 FROM threads LIMIT 1").fetchone()  # opens the files beside it
+
+
+def empty_log(connection: sqlite3.Connection, seconds: float) -> None:
+    """Move what is in the log into the database, and cut the log off, unless others read it.
+
+    Nobody writes while it waits for readers, so it does not wait for long.
+
+    Args:
+        connection: the database, outside a transaction.
+        seconds: how long SQLite waits for others at any other time.
+
+    Raises:
+        sqlite3.Error: the disk fails.
+    """
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {int(min(_PATIENCE, seconds) * 1000)}")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
 
 
 def _text(data: bytes) -> str:

@@ -50,7 +50,22 @@ def thread_row(path: str, thread: str, row: tuple[Any, ...] | None) -> ThreadRow
         if numbers and spelled(end) == expires:
             lease = Lease(thread, owner, token, end)
             return ThreadRow(head, first, Ownership(thread, token, lease))
-    raise StorageUnavailable(
+    raise _malformed(path, thread)
+
+
+def number_of(path: str, thread: str, number: object) -> int:
+    """Return where a thread begins or ends, or 0.
+
+    Raises:
+        StorageUnavailable: that is no number of a record, and not 0.
+    """
+    if type(number) is int and _whole(number, MAX_SEQUENCE):
+        return number
+    raise _malformed(path, thread)
+
+
+def _malformed(path: str, thread: str) -> StorageUnavailable:
+    return StorageUnavailable(
         f"{shell(path)} does not say where thread '{thread}' ends or who owns it, so nothing of the"
         " thread is saved.",
         "Somebody else wrote it, or the disk failed. Put the database back from a backup.",

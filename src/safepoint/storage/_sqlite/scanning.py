@@ -15,7 +15,7 @@ from safepoint.storage._sqlite.database import Database
 
 _RECORDS: Final = 256
 _BYTES: Final = 1 << 20
-Row = tuple[int, int, bytes | None]
+Row = tuple[int, object, object]
 
 
 def scan(
@@ -43,7 +43,7 @@ def _chunk(database: Database, thread: str, sequences: range, limit: int) -> lis
     ):
         for row in cursor:
             rows.append(row)
-            size += len(row[2] or b"")
+            size += len(row[2]) if type(row[2]) is bytes else 0  # the file may hold any type
             if size >= _BYTES:
                 break
     return rows

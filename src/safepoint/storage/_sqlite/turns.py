@@ -14,6 +14,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from threading import Lock
 from time import monotonic, sleep
 
@@ -39,12 +40,14 @@ class Turns:
     def __init__(self, path: str) -> None:
         self._path = path
         self._mutex = Lock()
-        self._fd: int | None = None
+        self._file: FileIO | None = None
         self._waiter: _Waiter | None = None
 
     @contextmanager
     def turn(self, seconds: float) -> Iterator[None]:
         """Be alone in this block, after at most so many seconds of waiting.
+
+        The handler of a signal may raise at any moment, and the turn is given back all the same.
 
         Raises:
             UnsafeLocation: the file is a link, not a regular file, or others can write it.
@@ -52,78 +55,93 @@ class Turns:
             OSError: the file cannot be opened.
         """
         end = monotonic() + seconds
-        if not self._mutex.acquire(timeout=seconds):
-            raise held(self._path, seconds)
-        mutex = self._mutex
+        mutex, got = self._mutex, list[bool]()
         try:
-            fd = self._fd = self._take(end, seconds) if _posix.SUPPORTED else None
+            # One call: between two of them a handler could raise, and nobody would know who has it.
+            got.extend(map(mutex.acquire, [True], [seconds]))
+            if not got[0]:
+                raise held(self._path, seconds)
             try:
+                if _posix.SUPPORTED:
+                    self._take(end, seconds)
                 yield
             finally:
-                if fd is not None and fd == self._fd:  # in a forked child it is closed already
-                    self._fd = None
-                    _let_go(fd)
+                try:
+                    self._give_back()
+                finally:
+                    self._give_back()  # if a handler raised in the first
         finally:
-            mutex.release()
+            if got and got[0]:
+                mutex.release()
 
     def forget(self) -> None:
         """Begin anew in a forked child, where the threads that wait and hold do not exist."""
-        for fd in (self._fd, self._waiter.fd if self._waiter else None):
-            if fd is not None:
+        for file in (self._file, self._waiter.file if self._waiter else None):
+            if file is not None:
                 with suppress(OSError):
-                    os.close(fd)  # and no unlock: the lock is the parent's
-        self._mutex, self._fd, self._waiter = Lock(), None, None
+                    file.close()  # and no unlock: the lock is the parent's
+        self._mutex, self._file, self._waiter = Lock(), None, None
 
-    def _take(self, end: float, seconds: float) -> int | None:
+    def _give_back(self) -> None:
+        if self._file is not None:
+            _let_go(self._file)
+            self._file = None
+
+    def _take(self, end: float, seconds: float) -> None:
+        self._give_back()  # what two signals in a row have left
         waiter, self._waiter = self._waiter, None
-        if waiter is None or not waiter.want():
-            fd = self._open()
-            try:
-                if _soon(fd):
-                    return fd
-            except OSError as error:
-                os.close(fd)
-                if error.errno in _NO_LOCKS:
-                    return None
-                raise
-            waiter = _Waiter(fd)
         came = False
         try:
+            if waiter is None or not waiter.want():
+                waiter = None
+                file = self._file = self._open()
+                try:
+                    if _soon(file.fileno()):
+                        return
+                except OSError as error:
+                    if error.errno in _NO_LOCKS:
+                        return
+                    raise
+                waiter = _Waiter(file)
+                self._file = None
             came = waiter.wait(end - monotonic())
+            if came:
+                self._file = waiter.file
         finally:
             # If it has not come, the waiter stays in the queue, for whoever asks next.
-            if not came and waiter.leave():
-                self._waiter = waiter
-            elif not came:
-                _let_go(waiter.fd)
+            if waiter is not None and not came:
+                if waiter.leave():
+                    self._waiter = waiter
+                else:
+                    _let_go(waiter.file)
         if not came:
             raise held(self._path, seconds)
-        return waiter.fd
 
-    def _open(self) -> int:
+    def _open(self) -> FileIO:
         try:
-            fd = os.open(self._path, _OPEN, 0o600)
+            file = FileIO(self._path, "r+", opener=lambda path, _: os.open(path, _OPEN, 0o600))
         except OSError:
             with suppress(FileNotFoundError):
                 enforce(record_refusals(self._path, os.lstat(self._path)))
             raise
         try:
-            info = os.fstat(fd)
+            info = os.fstat(file.fileno())
             if not _posix.private(info, stat.S_IFREG):
                 enforce(record_refusals(self._path, info))
             if stat.S_IMODE(info.st_mode) != 0o600:
-                os.fchmod(fd, 0o600)  # it is new, and the umask took bits that the next one needs
+                # It is new, and the umask took bits that the next one needs.
+                os.fchmod(file.fileno(), 0o600)
         except BaseException:
-            os.close(fd)
+            file.close()
             raise
-        return fd
+        return file
 
 
 class _Waiter:
     """Waits in the kernel's queue, in a thread, for one that must not wait for ever."""
 
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
+    def __init__(self, file: FileIO) -> None:
+        self.file = file
         self._mutex = Lock()
         self._bell = Lock()
         self._bell.acquire()
@@ -131,13 +149,13 @@ class _Waiter:
         _thread.start_new_thread(self._run, ())  # a Thread would wait until it has started
 
     def _run(self) -> None:
-        with suppress(OSError):
-            fcntl.flock(self.fd, fcntl.LOCK_EX)
+        with suppress(OSError, ValueError):  # of a file that is closed
+            fcntl.flock(self.file.fileno(), fcntl.LOCK_EX)
         with self._mutex:
             self._came = True
             self._bell.release()
             if not self._wanted:
-                _let_go(self.fd)
+                _let_go(self.file)
 
     def want(self) -> bool:
         """Ask for the turn again. Return False if it came meanwhile, and was let go."""
@@ -165,11 +183,12 @@ def _soon(fd: int) -> bool:
     return _posix.try_lock(fd)
 
 
-def _let_go(fd: int) -> None:
+def _let_go(file: FileIO) -> None:
+    """Unlock and close a file. To do it twice does nothing."""
+    with suppress(OSError, ValueError):  # of a file that is closed
+        _posix.unlock(file.fileno())
     with suppress(OSError):
-        _posix.unlock(fd)
-    with suppress(OSError):
-        os.close(fd)
+        file.close()
 
 
 def held(path: str, seconds: float) -> StorageUnavailable:

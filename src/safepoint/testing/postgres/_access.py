@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from safepoint.errors import ConfigurationError, StorageRefused, quoted
-from safepoint.testing.postgres._passfile import Passfile, conninfo, identifier
+from safepoint.testing.postgres._passfile import Passfile, check_line, conninfo, identifier
 
 HOST: Final = "127.0.0.1"
 SUPERUSER: Final = "postgres"
@@ -64,8 +64,10 @@ class Access:
         """Create a login with a random password as a member of roles, and return its DSN.
 
         Raises:
+            ConfigurationError: the name holds a control character.
             StorageRefused: the server refuses.
         """
+        check_line("login", name)
         password = secrets.token_urlsafe(18)
         member = f" in role {', '.join(map(identifier, roles))}" if roles else ""
         self.psql(f"create role {identifier(name)} login password '{password}'{member}")
@@ -73,7 +75,11 @@ class Access:
         return self.dsn(name, database)
 
     def remember(self, user: str, password: str) -> None:
-        """Keep the password of a login that was made by other means, for `dsn` and `passfile`."""
+        """Keep the password of a login that was made by other means, for `dsn` and `passfile`.
+
+        Raises:
+            ConfigurationError: one of the two holds a control character.
+        """
         self._logins.add(user, password)
 
     def database(self, name: str, *, template: str | None = None) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 import time
 from pathlib import Path
 from typing import Final
 
-from safepoint.errors import ConfigurationError, StorageUnavailable, shell
+from safepoint.errors import ConfigurationError, StorageUnavailable, UnsafeLocation, shell
 from safepoint.testing.postgres._passfile import write_secret
 from safepoint.testing.postgres._wheel import User
 
@@ -18,7 +19,13 @@ _EVERYBODYS: Final = "/tmp"  # noqa: S108  a folder of a random name is made in 
 
 
 def made(folder: str | os.PathLike[str] | None, user: User) -> Path:
-    """Make the folder of a server, or take one that was made before."""
+    """Make the folder of a server, or take one that was made before.
+
+    Raises:
+        ConfigurationError: it holds something else.
+        UnsafeLocation: it belongs to somebody else, or others can write it.
+        StorageUnavailable: it cannot be made, or the user of the server cannot reach it.
+    """
     if folder is None:
         # A temporary folder of root's own may be one that the other user cannot enter.
         place = tempfile.gettempdir()
@@ -34,6 +41,7 @@ def made(folder: str | os.PathLike[str] | None, user: User) -> Path:
         path = Path(folder)
         try:
             path.mkdir(mode=0o711 if user.id is not None else 0o700, exist_ok=True)
+            path = path.resolve(strict=True)
             others = any(path.iterdir())
         except OSError as error:
             raise StorageUnavailable(
@@ -45,6 +53,7 @@ def made(folder: str | os.PathLike[str] | None, user: User) -> Path:
                 f"The folder {shell(str(path))} holds something else.",
                 "Choose a new one, or one of an earlier run.",
             )
+        _check_ours(path)
     if not user.reaches(path):
         raise StorageUnavailable(
             "PostgreSQL does not run as root, and the user nobody, who runs it for root,"
@@ -52,6 +61,23 @@ def made(folder: str | os.PathLike[str] | None, user: User) -> Path:
             "Choose a folder that everybody can enter, or run this as another user.",
         )
     return path.resolve()
+
+
+def _check_ours(path: Path) -> None:
+    """Refuse a folder into which somebody else can put a link, a password or a program."""
+    info = path.stat()
+    if info.st_uid != os.geteuid():
+        raise UnsafeLocation(
+            f"The folder {shell(str(path))} belongs to user {info.st_uid}, and this process is user"
+            f" {os.geteuid()}.",
+            "Choose a new one.",
+        )
+    if info.st_mode & 0o022:
+        raise UnsafeLocation(
+            f"Others can write the folder {shell(str(path))}"
+            f" (mode {stat.S_IMODE(info.st_mode):04o}).",
+            "Choose a new one.",
+        )
 
 
 def create(

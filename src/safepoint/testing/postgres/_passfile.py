@@ -7,6 +7,9 @@ import re
 from pathlib import Path
 from typing import Final
 
+from safepoint.errors import ConfigurationError, quoted
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _FIELD: Final = re.compile(r"((?:[^\\:]|\\.)*)(?::|$)")
 
 
@@ -25,11 +28,18 @@ class Passfile:
     def read(self) -> None:
         """Take what the file says."""
         for line in self.path.read_text("utf-8").splitlines():
-            *_, user, password = [_plain(field) for field in _FIELD.findall(line)[:5]]
-            self.passwords[user] = password
+            fields = [_plain(field) for field in _FIELD.findall(line)[:5]]
+            if len(fields) == 5 and not line.startswith("#"):  # libpq skips what is none, too
+                self.passwords[fields[3]] = fields[4]
 
     def add(self, user: str, password: str) -> None:
-        """Add a password, or change it."""
+        """Add a password, or change it.
+
+        Raises:
+            ConfigurationError: a line of the file cannot hold the two.
+        """
+        check_line("login", user)
+        check_line("password", password)
         self.passwords[user] = password
         new = self.path.with_name(f"{self.path.name}.new")
         new.unlink(missing_ok=True)
@@ -45,6 +55,24 @@ def write_secret(path: Path, text: str) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
+
+
+def check_line(kind: str, word: str) -> None:
+    """Refuse what would end a line of the file, or cannot be written in it.
+
+    Args:
+        kind: "login" or "password". The second is not shown.
+        word: what is to be written.
+
+    Raises:
+        ConfigurationError: it holds such a character.
+    """
+    if _CONTROL.search(word):
+        shown = f" {quoted(word)}" if kind == "login" else ""
+        raise ConfigurationError(
+            f"The {kind}{shown} holds a control character, which a passfile cannot hold.",
+            "Choose one without line breaks and the like.",
+        )
 
 
 def identifier(name: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from safepoint.errors import StorageUnavailable, shell
 from safepoint.testing.postgres._wheel import User
 
 _SECONDS: Final = 60.0
@@ -50,12 +51,24 @@ class Postmaster:
     def start(
         cls, user: User, command: Sequence[str], folder: Path, *, remove: bool, port: int | None
     ) -> Postmaster:
-        """Start it on a port that is free, or on the one that you name. It may not be ready yet."""
+        """Start it on a port that is free, or on the one that you name. It may not be ready yet.
+
+        Raises:
+            StorageUnavailable: its log cannot be opened, or is a link.
+        """
         port = _free_port() if port is None else port
         shell_command = ["sh", "-c", _WATCH, "sh", str(folder) if remove else ""]
         # An error shows its statement, and in that a password may stand.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        with os.fdopen(os.open(folder / "log", flags, 0o600), "ab") as log:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        try:
+            fd = os.open(folder / "log", flags, 0o600)
+        except OSError as error:
+            path = shell(str(folder / "log"))
+            raise StorageUnavailable(
+                f"The log {path} cannot be opened: {error.strerror}.",
+                f"This server makes a file there. See what is there instead: ls -l {path}",
+            ) from None
+        with os.fdopen(fd, "ab") as log:
             process = user.start([*shell_command, *command, "-p", str(port)], folder, log)
         return cls(process, port)
 

@@ -107,7 +107,8 @@ def programs_for(user: User, install: Path, folder: Path) -> Path:
         shutil.copytree(libraries, folder / libraries.name, dirs_exist_ok=True)
     for top in (copy, folder / libraries.name):
         for path in (top, *top.rglob("*")):
-            path.chmod(0o755)
+            if path.exists() and not path.is_symlink():
+                path.chmod(0o755)
     return copy / install.name / "bin"
 
 

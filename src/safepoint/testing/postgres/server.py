@@ -75,6 +75,7 @@ class Server(Access):
         Raises:
             MissingPackage: the wheel with the programs is not installed.
             ConfigurationError: the folder holds something else, or there is no such version.
+            UnsafeLocation: the folder is somebody else's, or others can write it.
             StorageUnavailable: the user who runs the server cannot reach the folder.
         """
         self._temporary = folder is None
@@ -151,7 +152,7 @@ class Server(Access):
             port = self._postmaster.port
             if self._comes_up(self._postmaster):
                 self._port = port  # for the next time: who is connected comes back to it
-                (self.folder / _PORT).write_text(f"{port}\n", encoding="ascii")
+                (self.folder / _PORT).write_text(f"{port}\n", encoding="utf-8")
                 return
             if port == kept:
                 self._port = None  # somebody else has it by now
@@ -231,7 +232,7 @@ class Server(Access):
     def _kept_port(self) -> int | None:
         """Return the port that it had before, so that what was told to others stays true."""
         try:
-            return int((self.folder / _PORT).read_text(encoding="ascii"))
+            return int((self.folder / _PORT).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
 
