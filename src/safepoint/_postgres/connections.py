@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import BoundedSemaphore, Lock
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from safepoint._postgres.driver import Address, driver
 from safepoint._postgres.patient import connect
@@ -18,9 +18,7 @@ from safepoint._postgres.versions import VERSION, wrong_version
 from safepoint.errors import ConfigurationError, StorageUnavailable, quoted
 
 if TYPE_CHECKING:
-    import psycopg
-
-    Connection = psycopg.Connection[tuple[Any, ...]]
+    from safepoint._postgres.driver import Connection
 
 _T = TypeVar("_T")
 

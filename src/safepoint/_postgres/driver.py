@@ -9,6 +9,8 @@ from safepoint.errors import ConfigurationError, MissingPackage, quoted
 if TYPE_CHECKING:
     import psycopg
 
+    Connection = psycopg.Connection[tuple[Any, ...]]
+
 
 def driver() -> Any:
     """Return psycopg.

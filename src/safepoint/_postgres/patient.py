@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from safepoint._postgres.driver import driver
 
 if TYPE_CHECKING:
-    from safepoint._postgres.connections import Connection
+    from safepoint._postgres.driver import Connection
 
 MARGIN: Final = 2.0
 """How many seconds longer than the server we wait, for its own timeout to reach us."""

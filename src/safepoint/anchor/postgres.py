@@ -13,7 +13,7 @@ from safepoint.heads import Head
 from safepoint.ids import check_name
 
 if TYPE_CHECKING:
-    from safepoint._postgres.connections import Connection
+    from safepoint._postgres.driver import Connection
 
 _VERSION: Final = "select max(number) from safepoint_anchor.version"
 _READ: Final = (

@@ -24,7 +24,7 @@ from safepoint.journal.event import Entry, Event
 from safepoint.keys import Keyring
 
 if TYPE_CHECKING:
-    from safepoint._postgres.connections import Connection
+    from safepoint._postgres.driver import Connection
 
 _VERSION: Final = "select max(number) from safepoint_journal.version"
 _LAST: Final = "select max(number) from safepoint_journal.lines where journal = %s"

@@ -13,7 +13,7 @@ from safepoint.storage.postgres.rows import ThreadRow, thread_row
 from safepoint.times import spelled
 
 if TYPE_CHECKING:
-    from safepoint._postgres.connections import Connection
+    from safepoint._postgres.driver import Connection
 
 LARGEST: Final = 256 * 1024 * 1024
 """How many bytes the database takes in a record."""

@@ -13,7 +13,7 @@ from safepoint.storage.postgres import queries as sql
 from safepoint.storage.postgres.database import Database, code_of, of_another_login, row_of
 
 if TYPE_CHECKING:
-    from safepoint._postgres.connections import Connection
+    from safepoint._postgres.driver import Connection
 
 _CHECK: Final = "23514"
 

@@ -13,7 +13,7 @@ from safepoint.storage.postgres.database import Database, code_of, of_another_lo
 from safepoint.storage.postgres.rows import first_of
 
 if TYPE_CHECKING:
-    from safepoint._postgres.connections import Connection
+    from safepoint._postgres.driver import Connection
 
 
 class Retention(Database):

@@ -36,7 +36,7 @@ from safepoint.storage.postgres.retention import Retention
 from safepoint.storage.postgres.rows import head_of
 
 if TYPE_CHECKING:
-    from safepoint._postgres.connections import Connection
+    from safepoint._postgres.driver import Connection
 
 _SETTLED: Final = frozenset(["SP001", "SP002", "SP003", "SP004", "23505"])
 """What the database says of a record when it knows that the one before it is not on its way."""
