@@ -88,7 +88,8 @@ class Access:
         Raises:
             StorageRefused: the server refuses.
         """
-        copied = f" template {identifier(template)}" if template else ""
+        # As files: a template is small, and what is copied so is not written to the log as well.
+        copied = f" template {identifier(template)} strategy file_copy" if template else ""
         self.psql(f"create database {identifier(name)}{copied}")
 
     def has(self, database: str) -> bool:
