@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from safepoint.errors import (
+    ConfigurationError,
     Conflict,
     EncodeError,
     LimitExceeded,
@@ -15,6 +16,7 @@ from safepoint.errors import (
 )
 from safepoint.ids import check_name, check_sequence
 from safepoint.lease import check_token
+from safepoint.limits import Limits
 
 
 def frozen(record: object) -> bytes:
@@ -129,6 +131,29 @@ def sized(record: object, limit: int) -> bytes:
     if len(data) > limit:
         raise too_large(len(data), limit)
     return data
+
+
+def record_limit(storage: str, limits: object) -> int:
+    """Return how many bytes a record may have.
+
+    Args:
+        storage: what was given the limits, for the message.
+        limits: the limits.
+
+    Raises:
+        ConfigurationError: they are something else.
+    """
+    if not isinstance(limits, Limits):
+        raise ConfigurationError(
+            f"{storage} takes limits, and was given {type(limits).__name__}.",
+            "Write limits=Limits(state_bytes=...), or leave it out.",
+        )
+    return limits.record_bytes
+
+
+def is_whole(value: object, most: int) -> bool:
+    """Tell whether a number that was read is one from 0 up to `most`."""
+    return type(value) is int and 0 <= value <= most
 
 
 def check_place(thread: object, sequence: object, fence: object) -> None:

@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from safepoint.errors import ConfigurationError
 from safepoint.ids import check_name, check_sequence
-from safepoint.lease import Ownership, check_token
+from safepoint.lease import Ownership
 from safepoint.limits import DEFAULT_LIMITS, Limits
 from safepoint.location import absolute
 from safepoint.storage import _posix
@@ -31,7 +30,7 @@ from safepoint.storage._leasing import Leasing
 from safepoint.storage._own import change_ownership
 from safepoint.storage._prune import prune
 from safepoint.storage._publish import publish
-from safepoint.storage._record import frozen, missing, span, too_large
+from safepoint.storage._record import check_place, missing, record_limit, sized, span
 from safepoint.storage._store import Absent, Store, is_thread
 from safepoint.storage._thread import RECORD_NAME, TEMPS, ThreadFolder
 
@@ -64,13 +63,8 @@ class FileCheckpointStorage(Leasing):
         self, storage_path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS
     ) -> None:
         _posix.require_posix()
-        if not isinstance(limits, Limits):
-            raise ConfigurationError(
-                f"FileCheckpointStorage takes limits, and was given {type(limits).__name__}.",
-                "Write limits=Limits(state_bytes=...), or leave it out.",
-            )
+        self._limit = record_limit("FileCheckpointStorage", limits)
         path = absolute(storage_path)
-        self._limit = limits.record_bytes
         self._heads: dict[str, int] = {}
         with _posix.translated("open", path):
             self._store = Store(path, self._limit)
@@ -107,11 +101,8 @@ class FileCheckpointStorage(Leasing):
             StorageUnavailable: the folder is gone, closed or locked, the file of its lease is
                 malformed, or the disk fails.
         """
-        check_name("thread", thread)
-        check_sequence(sequence)
-        if fence is not None:
-            check_token(fence)
-        data = self._sized(record)
+        check_place(thread, sequence, fence)
+        data = sized(record, self._limit)
         seen = self._heads.get(thread, 0)
 
         def save() -> None:
@@ -222,7 +213,7 @@ class FileCheckpointStorage(Leasing):
         """
         check_name("thread", thread)
         check_sequence(first)
-        data = self._sized(base)
+        data = sized(base, self._limit)
 
         def remove() -> int:
             with (
@@ -280,12 +271,6 @@ class FileCheckpointStorage(Leasing):
                         yield _read(folder, sequence, first)
             except Absent:
                 raise missing(thread, sequences[0], 0) from None
-
-    def _sized(self, record: bytes) -> bytes:
-        data = frozen(record)
-        if len(data) > self._limit:
-            raise too_large(len(data), self._limit)
-        return data
 
     def _remember(self, thread: str, sequence: int) -> None:
         if len(self._heads) >= _REMEMBERED:

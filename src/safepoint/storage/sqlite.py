@@ -31,6 +31,7 @@ from safepoint.storage._record import (
     gap,
     malformed_base,
     missing,
+    record_limit,
     record_of,
     sized,
     span,
@@ -92,11 +93,7 @@ class SQLiteCheckpointStorage(Leasing):
         limits: Limits = DEFAULT_LIMITS,
         wait_seconds: float = 5.0,
     ) -> None:
-        if not isinstance(limits, Limits):
-            raise ConfigurationError(
-                f"SQLiteCheckpointStorage takes limits, and was given {type(limits).__name__}.",
-                "Write limits=Limits(state_bytes=...), or leave it out.",
-            )
+        limit = record_limit("SQLiteCheckpointStorage", limits)
         number = isinstance(wait_seconds, (int, float)) and not isinstance(wait_seconds, bool)
         if not number or not 0 < wait_seconds <= _LONGEST_WAIT:
             raise ConfigurationError(
@@ -104,7 +101,7 @@ class SQLiteCheckpointStorage(Leasing):
                 f" {_LONGEST_WAIT}.",
                 "Write wait_seconds=5.0, or leave it out.",
             )
-        self._limit = min(limits.record_bytes, _LARGEST)
+        self._limit = min(limit, _LARGEST)
         self._database = Database(Place(path), float(wait_seconds))
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from safepoint.errors import (
 )
 from safepoint.ids import MAX_SEQUENCE
 from safepoint.lease import MAX_TOKEN, Lease, Ownership
+from safepoint.storage._record import is_whole
 from safepoint.times import spelled
 
 
@@ -43,7 +44,9 @@ def thread_row(path: str, thread: str, row: tuple[Any, ...] | None) -> ThreadRow
         return ThreadRow(0, 0, Ownership(thread))
     head, first, token, owner, expires = row
     with suppress(CheckpointError, TypeError, ValueError):
-        numbers = _whole(head, MAX_SEQUENCE) and _whole(first, head) and _whole(token, MAX_TOKEN)
+        numbers = (
+            is_whole(head, MAX_SEQUENCE) and is_whole(first, head) and is_whole(token, MAX_TOKEN)
+        )
         if numbers and owner is None and expires is None:
             return ThreadRow(head, first, Ownership(thread, token))
         end = datetime.fromisoformat(expires)
@@ -59,7 +62,7 @@ def number_of(path: str, thread: str, number: object) -> int:
     Raises:
         StorageUnavailable: that is no number of a record, and not 0.
     """
-    if type(number) is int and _whole(number, MAX_SEQUENCE):
+    if type(number) is int and is_whole(number, MAX_SEQUENCE):
         return number
     raise _malformed(path, thread)
 
@@ -70,10 +73,6 @@ def _malformed(path: str, thread: str) -> StorageUnavailable:
         " thread is saved.",
         "Somebody else wrote it, or the disk failed. Put the database back from a backup.",
     )
-
-
-def _whole(value: object, most: int) -> bool:
-    return type(value) is int and 0 <= value <= most
 
 
 def cut(thread: str, head: int, last: int) -> RecordsMissing:

@@ -9,6 +9,7 @@ from typing import Any
 from safepoint.errors import CheckpointError, StorageUnavailable
 from safepoint.ids import MAX_SEQUENCE, check_sequence
 from safepoint.lease import MAX_TOKEN, Lease, Ownership
+from safepoint.storage._record import is_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ def thread_row(where: str, thread: str, row: tuple[Any, ...] | None) -> ThreadRo
         numbers = (
             head_of(where, thread, head) >= 0
             and first_of(where, thread, first) <= max(head, 1)
-            and _whole(token, MAX_TOKEN)
+            and is_whole(token, MAX_TOKEN)
         )
         if numbers and owner is None and endless is True and type(own) is bool:
             return ThreadRow(head, first, Ownership(thread, token), own)
@@ -57,7 +58,7 @@ def head_of(where: str, thread: str, head: object) -> int:
     Raises:
         StorageUnavailable: that is no number of a record, and not 0.
     """
-    if type(head) is int and _whole(head, MAX_SEQUENCE):
+    if type(head) is int and is_whole(head, MAX_SEQUENCE):
         return head
     raise _malformed(where, thread)
 
@@ -71,10 +72,6 @@ def first_of(where: str, thread: str, first: object) -> int:
     with suppress(CheckpointError):
         return check_sequence(first)
     raise _malformed(where, thread)
-
-
-def _whole(value: object, most: int) -> bool:
-    return type(value) is int and 0 <= value <= most
 
 
 def _malformed(where: str, thread: str) -> StorageUnavailable:

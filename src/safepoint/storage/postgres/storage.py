@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from safepoint._postgres.refusals import comes_back
 from safepoint.errors import (
     CheckpointError,
-    ConfigurationError,
     Conflict,
     NotOwner,
     RecordsMissing,
@@ -23,6 +22,7 @@ from safepoint.storage._record import (
     check_place,
     in_portions,
     missing,
+    record_limit,
     record_of,
     sized,
     span,
@@ -82,14 +82,8 @@ class PostgresCheckpointStorage(Leases, Retention):
         connections: int = 4,
         wait_seconds: float = 10.0,
     ) -> None:
-        if not isinstance(limits, Limits):
-            raise ConfigurationError(
-                f"PostgresCheckpointStorage takes limits, and was given {type(limits).__name__}.",
-                "Write limits=Limits(state_bytes=...), or leave it out.",
-            )
-        super().__init__(
-            dsn, limits.record_bytes, connections=connections, wait_seconds=wait_seconds
-        )
+        limit = record_limit("PostgresCheckpointStorage", limits)
+        super().__init__(dsn, limit, connections=connections, wait_seconds=wait_seconds)
 
     def __repr__(self) -> str:
         return f"PostgresCheckpointStorage(<{self._server!r}>)"
