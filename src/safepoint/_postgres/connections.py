@@ -198,4 +198,5 @@ def _in_child() -> None:
         each._begin()  # noqa: SLF001
 
 
-os.register_at_fork(after_in_child=_in_child)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_in_child)
