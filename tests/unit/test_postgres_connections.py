@@ -97,6 +97,48 @@ def test_when_all_connections_are_in_use_the_next_one_is_told(database: Database
         storage.append("t", 1, b"x")
 
 
+def test_one_who_waits_gets_the_connection_that_is_given_back(database: Database) -> None:
+    with PostgresCheckpointStorage(database.worker(1), connections=1, wait_seconds=30) as storage:
+        told: list[int] = []
+        waiting = threading.Thread(target=lambda: told.append(storage.head("t")))
+
+        def hold(_: Any) -> None:
+            waiting.start()
+            waiting.join(0.2)
+            assert told == [], "there is one connection, and it is in use"
+
+        storage._server.run(hold)
+        waiting.join(20)
+        assert told == [0]
+
+
+def test_what_cannot_be_opened_takes_up_no_place(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PostgresCheckpointStorage(database.worker(1), connections=1, wait_seconds=0.5) as storage:
+        storage.close()
+
+        def fail() -> None:
+            raise ValueError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(storage._server, "_opened", fail)
+            for _ in range(3):
+                with pytest.raises(ValueError):
+                    storage.head("t")
+        assert storage.head("t") == 0
+
+
+def test_answers_in_text_and_in_binary_take_turns_on_one_connection(database: Database) -> None:
+    with PostgresCheckpointStorage(database.worker(1), connections=1) as storage:
+        for sequence in range(1, 12):  # long enough for the server to prepare each statement
+            record = b"\\x00" * sequence
+            storage.append("t", sequence, record)
+            assert storage.head("t") == sequence
+            assert storage.threads() == ["t"]
+            assert storage.read("t", sequence) == record
+
+
 def test_a_call_that_fails_gives_its_connection_back(database: Database, name: str) -> None:
     dsn = named(database.worker(1), name)
     with PostgresCheckpointStorage(dsn, connections=2, wait_seconds=0.5) as storage:

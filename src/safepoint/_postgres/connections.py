@@ -6,9 +6,8 @@ import os
 import random
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from threading import BoundedSemaphore, Lock
+from collections.abc import Callable
+from threading import Condition, Lock
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from safepoint._postgres.driver import Address, driver
@@ -67,11 +66,12 @@ class Connections:
         self._most = most
         self._wait = float(wait_seconds)
         self._error: type[Exception] = driver().Error
+        self._ready: int = driver().pq.TransactionStatus.IDLE
         self._where = self.address.known()
         self._begin()
         _all.add(self)
         try:
-            self._give_back(self._opened())  # so that what is wrong is said here, and at once
+            self._give_back(self._borrowed(0.0))  # so that what is wrong is said here, and at once
         except self._error as error:
             raise refusal(error, self.where()) from error
 
@@ -93,8 +93,11 @@ class Connections:
         end, pause = time.monotonic() + self._wait, _FIRST_PAUSE
         while True:
             try:
-                with self._borrowed(end) as connection:
+                connection = self._borrowed(end)
+                try:
                     return act(connection)
+                finally:
+                    self._give_back(connection)
             except self._error as error:
                 if not comes_back(error) or time.monotonic() + pause > end:
                     raise refusal(error, self.where()) from error
@@ -111,38 +114,48 @@ class Connections:
         self._process = os.getpid()
         self._lock = Lock()
         self._idle: list[Connection] = []
-        self._free = BoundedSemaphore(self._most)
+        self._free = self._most
+        self._given_back = Condition(self._lock)
         # Whoever lets a storage go need not remember that it had connections.
         weakref.finalize(self, _close, self._idle, self._process)
 
-    @contextmanager
-    def _borrowed(self, end: float) -> Iterator[Connection]:
-        if not self._free.acquire(timeout=max(0.0, end - time.monotonic())):
-            raise StorageUnavailable(
-                f"All {self._most} connections to {self.where()} are in use.",
-                "Nothing was done. Allow more with connections=, or let fewer threads share them.",
-            )
+    def _borrowed(self, end: float) -> Connection:
+        with self._lock:
+            while not self._free:
+                left = max(0.0, end - time.monotonic())
+                if not self._given_back.wait(left) and not self._free:
+                    raise StorageUnavailable(
+                        f"All {self._most} connections to {self.where()} are in use.",
+                        "Nothing was done. Allow more with connections=, or let fewer threads share"
+                        " them.",
+                    )
+            self._free -= 1
+            if self._idle:
+                return self._idle.pop()
         try:
-            with self._lock:
-                connection = self._idle.pop() if self._idle else None
-            if connection is None:
-                connection = self._opened()
-            try:
-                yield connection
-            finally:
-                self._give_back(connection)
-        finally:
-            self._free.release()
+            return self._opened()
+        except BaseException:
+            self._let_go()
+            raise
 
     def _give_back(self, connection: Connection) -> None:
-        idle = driver().pq.TransactionStatus.IDLE
-        if connection.broken:
-            self.close()  # those that wait were to the same server: nobody tries them one by one
-        if connection.closed or connection.info.transaction_status != idle:
+        kept = None
+        try:
+            if connection.pgconn.transaction_status == self._ready:
+                kept = connection
+                return
+            if connection.broken:
+                self.close()  # those that wait were to the same server: nobody tries each of them
             connection.close()
-            return
+        finally:
+            self._let_go(kept)
+
+    def _let_go(self, connection: Connection | None = None) -> None:
         with self._lock:
-            self._idle.append(connection)
+            if connection is not None:
+                self._idle.append(connection)
+            self._free += 1
+            self._given_back.notify()
 
     def _opened(self) -> Connection:
         """Connect, and look whether this is a server and a schema that we can work with."""
