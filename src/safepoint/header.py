@@ -18,6 +18,7 @@ from safepoint.times import spelled
 Kind = Literal["state", "base", "deleted"]
 """What a record is: a checkpoint, where a pruned thread begins, or that a thread was deleted."""
 
+_KINDS: Final = get_args(Kind)
 _NAME: Final = "[a-z0-9][a-z0-9_-]{0,63}"
 _DIGEST: Final = "sha256:[0-9a-f]{64}"
 _APP: Final = "[A-Za-z0-9._@/+:-]{0,128}"
@@ -26,7 +27,7 @@ _LINE_2 = re.compile(
     r'"created":"(?P<created>[0-9]{4}-[0-9]{2}-[0-9]{2}'
     r'T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z)",'
     rf'"digest":"(?P<digest>{_DIGEST})",'
-    rf'"kind":"(?P<kind>{"|".join(get_args(Kind))})",'
+    rf'"kind":"(?P<kind>{"|".join(_KINDS)})",'
     rf'"previous":(?:null|"(?P<previous>{_DIGEST})"),'
     r'"sequence":(?P<sequence>[1-9][0-9]{0,9}),'
     rf'"store":"(?P<store>{_NAME})",'
@@ -107,7 +108,7 @@ class Header(NamedTuple):
         check_app(app)
         if created.tzinfo is None:
             raise InvalidId("The creation time has no time zone.", "Give an aware datetime.")
-        if kind not in get_args(Kind):
+        if kind not in _KINDS:
             raise InvalidId(f"{quoted(kind)} is no kind of record.", "Write records with a Ledger.")
         for name in (digest, previous, tools):
             if name is not None and not is_digest(name):

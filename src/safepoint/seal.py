@@ -91,16 +91,19 @@ def seal(
         previous=previous,
         tools=tools,
     )
-    opened = Opened(header, digest_of(bytes(header)), key.id, payload)
-    return reseal(opened, key), opened
+    line_2 = bytes(header)
+    return _sealed(line_2, payload, key), Opened(header, digest_of(line_2), key.id, payload)
 
 
 def reseal(opened: Opened, key: SigningKey) -> bytes:
     """Return the record again, sealed by `key`. Its digest stays, and so does every link to it."""
-    line_2 = bytes(opened.header)
+    return _sealed(bytes(opened.header), opened.payload, key)
+
+
+def _sealed(line_2: bytes, payload: bytes, key: SigningKey) -> bytes:
     signature = base64.b64encode(key.sign(_signed(line_2)))
     line_1 = b"%b %b %b" % (FORMAT.encode(), key.id.encode(), signature)
-    return b"%b\n%b\n%b\n" % (line_1, line_2, opened.payload)
+    return b"%b\n%b\n%b\n" % (line_1, line_2, payload)
 
 
 def open_sealed(
