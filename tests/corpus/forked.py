@@ -1,12 +1,13 @@
 """Try something on many files, each in a process of its own.
 
 One process imports what is slow to import, then forks for each file: whatever a file does, it does
-to a child. `python -m tests.corpus.forked` reads what to do from its standard input; `attempt` is
-how a test asks for it.
+to a child. `python -m tests.corpus.forked MODULES` imports them, and reads what to do from its
+standard input, one order in a line; `attempt` is how a test asks for it.
 """
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
@@ -18,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +27,6 @@ from tests.harness.blocks import ROOT
 
 GIB = 1024**3
 _ANSWER = 1 << 16
-_FEW = 40
 _LONGEST = 20_000
 _SHORT, _LONG = 1.0, 10.0  # seconds, for what runs in the background
 
@@ -73,30 +74,45 @@ def attempt(
         imports: modules to import before the first child.
         limits: for each child.
         runs: whether payloads are expected to run; then it waits for those in the background.
-        apart: whether two are tried at a time, also if there are few.
+        apart: whether two are tried at a time.
     """
-    order = {"act": act, "imports": list(imports), "limits": list(limits), "runs": runs}
+    order = {"act": act, "limits": list(limits), "runs": runs}
     names = list(files)
-    halves = [names[::2], names[1::2]] if apart or len(names) > _FEW else [names]
+    halves = [names[::2], names[1::2]] if apart else [names]
+
+    def ask(number: int) -> dict[str, Tried]:
+        some = {name: str(files[name]) for name in halves[number]}
+        return _asked(_parent(tuple(imports), number), {**order, "files": some})
+
     with ThreadPoolExecutor(len(halves)) as pool:
-        parts = list(pool.map(lambda half: _ask(order, {n: files[n] for n in half}), halves))
+        parts = list(pool.map(ask, range(len(halves))))
     answers = {name: tried for part in parts for name, tried in part.items()}
     return {name: answers[name] for name in names}
 
 
-def _ask(order: Mapping[str, Any], files: Mapping[str, Path]) -> dict[str, Tried]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.corpus.forked"],
-        input=json.dumps({**order, "files": {name: str(path) for name, path in files.items()}}),
-        capture_output=True,
+@cache
+def _parent(imports: tuple[str, ...], number: int) -> subprocess.Popen[str]:
+    """Start a process that has these modules, and keep it for the next order."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.corpus.forked", *imports],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        check=False,
         cwd=ROOT,
-        timeout=600,
     )
-    if done.returncode:
-        raise RuntimeError(done.stderr[-4000:])
-    answers: dict[str, list[Any]] = json.loads(done.stdout)
+    atexit.register(process.communicate)  # the end of its input is its end
+    return process
+
+
+def _asked(parent: subprocess.Popen[str], order: Mapping[str, Any]) -> dict[str, Tried]:
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    parent.stdin.write(json.dumps(order) + "\n")
+    parent.stdin.flush()
+    said = parent.stdout.readline()
+    if not said:
+        raise RuntimeError(f"the process ended that was to try {order['act']}")
+    answers: dict[str, list[Any]] = json.loads(said)
     return {
         name: Tried(ran, said, tuple(kinds), message, ended)
         for name, (ran, said, kinds, message, ended) in answers.items()
@@ -108,11 +124,16 @@ def left(path: Path) -> Path:
     return path.parent / "left"
 
 
-def main() -> None:
-    """Do what the standard input asks for."""
-    order = json.load(sys.stdin)
-    for module in order["imports"]:
+def main(modules: Iterable[str]) -> None:
+    """Do what the standard input asks for, until its end."""
+    for module in modules:
         importlib.import_module(module)
+    while line := sys.stdin.readline():
+        sys.stdout.write(json.dumps(_answers(json.loads(line))) + "\n")
+        sys.stdout.flush()
+
+
+def _answers(order: Mapping[str, Any]) -> dict[str, list[Any]]:
     module, _, attribute = order["act"].partition(":")
     act = getattr(importlib.import_module(module), attribute)
     limits = Limits(*order["limits"])
@@ -121,7 +142,7 @@ def main() -> None:
     deadline = time.monotonic() + (_LONG if order["runs"] else _SHORT)
     while time.monotonic() < deadline and not all(map(_ran, files.values())):
         time.sleep(0.02)
-    sys.stdout.write(json.dumps({name: [_ran(files[name]), *answers[name]] for name in files}))
+    return {name: [_ran(files[name]), *answers[name]] for name in files}
 
 
 def _ran(path: Path) -> bool:
@@ -192,4 +213,4 @@ def _used() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

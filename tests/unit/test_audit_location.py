@@ -421,7 +421,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 
 def test_the_command_says_that_all_is_well(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for record in root.glob("a/*"):
+    for record in sorted(root.glob("a/*")):
         record.write_bytes(b"safepoint/1 x\n")
     assert main([str(root)]) == 0
     assert capsys.readouterr() == (

@@ -19,6 +19,7 @@ from safepoint.audit import check_network, check_privileges
 from safepoint.audit.__main__ import main
 from safepoint.storage.postgres import migrate
 from safepoint.testing.postgres import Server
+from tests.harness.postgres import quick_server
 
 _NUMBERS = itertools.count(1)
 MEND = re.compile(r"(?:Run, as (?:its owner|a superuser)|then(?:, as its owner)?): (.*)")
@@ -31,7 +32,7 @@ LOST = (
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """A server of its own: what is done to its roles would be seen by every other test."""
-    with Server(settings={"fsync": "off"}) as server:
+    with quick_server() as server:
         server.database("migrated")
         migrate(server.dsn(database="migrated"))
         for login in ("worker", "other"):
@@ -557,7 +558,7 @@ def test_each_thing_that_is_not_as_migrate_made_it_is_said_with_what_mends_it(
 @pytest.mark.parametrize("version", [16, 18])
 def test_what_migrate_made_has_no_findings(version: int) -> None:
     """With roles of any name, and with the anchor and the journal in databases of their own."""
-    with Server(version=version, settings={"fsync": "off"}) as server:
+    with quick_server(version) as server:
         found = []
         for part, job in (("store", "writer"), ("anchor", "anchor"), ("journal", "journal")):
             server.database(part)
