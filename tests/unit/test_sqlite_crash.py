@@ -86,14 +86,14 @@ def test_a_log_that_ends_anywhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize("byte", [0.1, 0.5, 0.9])
 def test_a_log_with_a_wrong_byte_ends_there(tmp_path: Path, byte: float) -> None:
     path = tmp_path / "state/checkpoints.db"
-    kill_while_it_saves(path, 12)
+    told = kill_while_it_saves(path, 12)
     file = Path(f"{path}-wal")
     log = bytearray(file.read_bytes())
     log[int(len(log) * byte)] ^= 0x40
     file.write_bytes(log)
     with SQLiteCheckpointStorage(path) as storage:
         head = storage.head(THREAD)
-        assert head < 13
+        assert head <= told
         if head:
             assert opened(storage).verify(THREAD) == head
 

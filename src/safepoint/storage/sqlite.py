@@ -201,7 +201,7 @@ class SQLiteCheckpointStorage(Leasing):
         with self._database.reading() as connection:
             row = connection.execute(sql.READ, (thread, sequence, self._limit)).fetchone()
         if row is None or row[1] is None:
-            first = 0 if row is None else number_of(str(self.path), thread, row[0])
+            first = 0 if row is None else number_of(self._database.place.path, thread, row[0])
             raise missing(thread, sequence, first)
         return record_of(thread, sequence, row[1], row[2], self._limit)
 
@@ -224,7 +224,7 @@ class SQLiteCheckpointStorage(Leasing):
             return 0
         head, first, last, begins = row
         ends = (head, first, 0 if last is None else last)
-        head, first, last = (number_of(str(self.path), thread, end) for end in ends)
+        head, first, last = (number_of(self._database.place.path, thread, end) for end in ends)
         if first and not begins:
             raise beheaded(thread, first)
         if head != last:
@@ -319,7 +319,7 @@ class SQLiteCheckpointStorage(Leasing):
     def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
         with self._database.writing() as connection:
             found = connection.execute(sql.THREAD, (thread,)).fetchone()
-            after = step(thread_row(str(self.path), thread, found).ownership)
+            after = step(thread_row(self._database.place.path, thread, found).ownership)
             holder = after.holder
             owner = None if holder is None else holder.owner
             expires = None if holder is None else spelled(holder.expires)
@@ -329,4 +329,4 @@ class SQLiteCheckpointStorage(Leasing):
 
     def _row(self, connection: sqlite3.Connection, thread: str) -> ThreadRow:
         row = connection.execute(sql.THREAD, (thread,)).fetchone()
-        return thread_row(str(self.path), thread, row)
+        return thread_row(self._database.place.path, thread, row)

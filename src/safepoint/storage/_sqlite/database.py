@@ -43,10 +43,14 @@ class Database:
         self._main: tuple[int, int] | None = None
         self._closed = self._orphaned = False
         _LIVE.add(self)
-        with self._faults("open"):
-            place.prepare()
-            with self._writes.mutex:
-                self._connection(self._writes, create=True)
+        try:
+            with self._faults("open"):
+                place.prepare()
+                with self._writes.mutex:
+                    self._connection(self._writes, create=True)
+        except BaseException:
+            self._turns.close()
+            raise
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -106,6 +110,7 @@ class Database:
             if not self._orphaned:
                 self._reads.drop()
                 self._writes.drop()
+        self._turns.close()
 
     def pause(self) -> bool:
         """Close the connections and keep others from opening them. Return whether that was done."""

@@ -46,7 +46,7 @@ class Place:
         UnsafeLocation: what is above it is not a folder.
     """
 
-    __slots__ = ("folder", "path")
+    __slots__ = ("_files", "folder", "path")
 
     def __init__(self, path: object) -> None:
         _refuse_spelling(path)
@@ -59,6 +59,7 @@ class Place:
             )
         self.folder = absolute(named.parent, "path")
         self.path = str(Path(self.folder, named.name))
+        self._files = tuple(self.path + suffix for suffix in ("", *_BESIDE))
 
     def prepare(self) -> None:
         """Make the folder with mode 0700 and an empty file with mode 0600, if they are missing.
@@ -107,15 +108,7 @@ class Place:
         """Return what tells the database and the files beside it from any others."""
         if not _posix.SUPPORTED:
             return ()
-        found: list[tuple[int, int] | None] = []
-        for suffix in ("", *_BESIDE):
-            try:
-                info = os.lstat(self.path + suffix)
-            except FileNotFoundError:
-                found.append(None)
-            else:
-                found.append((info.st_dev, info.st_ino))
-        return tuple(found)
+        return tuple(map(_number, self._files))
 
     def look(self, identity: Identity) -> None:
         """Refuse to go on with files that somebody has put others in the place of.
@@ -137,7 +130,8 @@ class Place:
             enforce(folder_refusals(self.folder, folder))
         if not _posix.private(info, stat.S_IFREG):
             enforce(record_refusals(self.path, info))
-        found = self.identity()
+        log, shared = self._files[1:]
+        found = ((info.st_dev, info.st_ino), _number(log), _number(shared))
         if found == identity:
             return
         shown = shell(self.path)
@@ -167,6 +161,15 @@ class Place:
         if _posix.SUPPORTED:
             with _posix.opened(self.folder, _posix.FOLDER) as folder:
                 os.fsync(folder)
+
+
+def _number(path: str) -> tuple[int, int] | None:
+    """Return what tells a file from any other, or None if there is none."""
+    try:
+        info = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return info.st_dev, info.st_ino
 
 
 def _refuse_spelling(path: object) -> None:

@@ -1,8 +1,11 @@
-"""Turns: writers wait for each other in the kernel's queue, and not in SQLite's.
+"""Turns: writers take turns by a lock on a file beside the database.
 
 SQLite asks again and again whether the database is free, and sleeps in between, longer each time:
-whoever waited longest asks least often. A lock on a file beside it is handed on to who waits. It
-only keeps order. That one writes at a time is still for SQLite, also where there is no such lock.
+whoever waited longest asks least often. Here, too, one asks for a moment, since whoever writes
+already does it fastest, and can do more than one record while the others sleep. But after that
+moment one waits in the kernel's queue, and gets the next turn. Nobody has a turn while it does not
+write. The lock only keeps order. That one writes at a time is still for SQLite, also where there is
+no such lock.
 """
 
 from __future__ import annotations
@@ -25,8 +28,11 @@ from safepoint.storage import _posix
 if sys.platform != "win32":
     import fcntl
 
+_KNOWN = 5  # of what lstat tells: the mode, the number, the device, the links and the owner
 _OPEN = _posix.READ | os.O_RDWR | os.O_CREAT
-_TRIES, _PAUSE = 5, 0.0001
+_SHORTEST, _LONGEST = 0.0005, 0.005
+_ASKING = 0.025
+"""How many seconds one asks before one waits in the queue."""
 _NO_LOCKS = frozenset([errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS])
 
 
@@ -40,8 +46,11 @@ class Turns:
     def __init__(self, path: str) -> None:
         self._path = path
         self._mutex = Lock()
-        self._file: FileIO | None = None
+        self._file: FileIO | None = None  # in the turn that is under way
+        self._idle: FileIO | None = None  # open, for the next turn
+        self._known: tuple[float, ...] = ()
         self._waiter: _Waiter | None = None
+        self._closed = False
 
     @contextmanager
     def turn(self, seconds: float) -> Iterator[None]:
@@ -65,6 +74,7 @@ class Turns:
                 if _posix.SUPPORTED:
                     self._take(end, seconds)
                 yield
+                self._pass_on()
             finally:
                 try:
                     self._give_back()
@@ -73,14 +83,33 @@ class Turns:
         finally:
             if got and got[0]:
                 mutex.release()
+            if self._closed:
+                self.close()
+
+    def close(self) -> None:
+        """Close the file as soon as nobody in this process has a turn."""
+        self._closed = True
+        if self._mutex.acquire(blocking=False):
+            try:
+                if self._idle is not None:
+                    _let_go(self._idle)
+            finally:
+                self._mutex.release()
 
     def forget(self) -> None:
         """Begin anew in a forked child, where the threads that wait and hold do not exist."""
-        for file in (self._file, self._waiter.file if self._waiter else None):
+        for file in (self._file, self._idle, self._waiter.file if self._waiter else None):
             if file is not None:
                 with suppress(OSError):
                     file.close()  # and no unlock: the lock is the parent's
-        self._mutex, self._file, self._waiter = Lock(), None, None
+        self._mutex, self._file, self._idle, self._waiter = Lock(), None, None, None
+
+    def _pass_on(self) -> None:
+        """End a turn in which nothing failed: the next one needs the file again."""
+        if self._file is not None:
+            with suppress(OSError):
+                _posix.unlock(self._file.fileno())
+            self._idle, self._file = self._file, None
 
     def _give_back(self) -> None:
         if self._file is not None:
@@ -94,9 +123,9 @@ class Turns:
         try:
             if waiter is None or not waiter.want():
                 waiter = None
-                file = self._file = self._open()
+                file = self._opened()
                 try:
-                    if _soon(file.fileno()):
+                    if _soon(file.fileno(), end):
                         return
                 except OSError as error:
                     if error.errno in _NO_LOCKS:
@@ -116,6 +145,19 @@ class Turns:
                     _let_go(waiter.file)
         if not came:
             raise held(self._path, seconds)
+
+    def _opened(self) -> FileIO:
+        """Return the file. It is opened again if its name means another one by now."""
+        file = self._file = self._idle
+        self._idle = None
+        if file is not None and not file.closed:
+            with suppress(FileNotFoundError):
+                if os.lstat(self._path)[:_KNOWN] == self._known:
+                    return file
+            self._give_back()
+        file = self._file = self._open()
+        self._known = os.fstat(file.fileno())[:_KNOWN]
+        return file
 
     def _open(self) -> FileIO:
         try:
@@ -174,13 +216,17 @@ class _Waiter:
             return not self._wanted
 
 
-def _soon(fd: int) -> bool:
-    """Hold the file if it is free, or will be in a moment: that takes less time than a thread."""
-    for _ in range(_TRIES):
+def _soon(fd: int, end: float) -> bool:
+    """Ask for the lock for a moment, and return whether it came: a thread takes more time."""
+    if _posix.try_lock(fd):
+        return True
+    pause, end = _SHORTEST, min(end, monotonic() + _ASKING)
+    while monotonic() < end:
+        sleep(pause)
         if _posix.try_lock(fd):
             return True
-        sleep(_PAUSE)
-    return _posix.try_lock(fd)
+        pause = min(2 * pause, _LONGEST)
+    return False
 
 
 def _let_go(file: FileIO) -> None:
