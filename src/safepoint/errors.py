@@ -71,15 +71,25 @@ class CheckpointError(Exception):
     Attributes:
         what: what happened, as one sentence.
         do: what to do next, as one or two sentences.
+        address: where the site explains it, from its root: `errors/#sealbroken`.
     """
 
     def __init__(self, what: str, do: str) -> None:
         super().__init__(what, do)
         self.what = what
         self.do = do
+        # A traceback shows this below the message, and `str(error)` stays one line.
+        name = _known_as(type(self))
+        self.add_note(
+            f"Explained on the site at {_address(name)}, and by: python -m safepoint.explain {name}"
+        )
 
     def __str__(self) -> str:
         return f"{self.what} {self.do}"
+
+    @property
+    def address(self) -> str:  # noqa: D102  among the attributes above
+        return _address(_known_as(type(self)))
 
 
 class InvalidId(CheckpointError, ValueError):
@@ -292,6 +302,15 @@ class MissingPackage(CheckpointError, ImportError):
 
 class ConfigurationError(CheckpointError, TypeError):
     """An argument is of the wrong kind. The message says what to write."""
+
+
+def _known_as(kind: type[CheckpointError]) -> str:
+    """Name the nearest class of this tree: its own, or the one that an application built on."""
+    return next(base.__name__ for base in kind.__mro__ if base.__module__ == __name__)
+
+
+def _address(name: str) -> str:
+    return f"errors/#{name.lower()}"
 
 
 def quoted(value: object) -> str:

@@ -29,6 +29,7 @@ TOP_LEVEL = {
     "docs",
     "mkdocs.yml",
     "overrides",
+    "publish",
     "pyproject.toml",
     "requirements.txt",
     "snippets",
@@ -62,7 +63,7 @@ LAYERS = (
     {"storage", "anchor", "journal", "postgres"},
     {"ledger", "gate", "workflow", "migrate", "defaults", "safepoint"},
     {"command"},
-    {"pickles", "weights", "lint", "testing"},
+    {"pickles", "weights", "lint", "testing", "explain"},
     {"integrations", "attacks", "audit", "naive"},
     {"cli"},
 )

@@ -1,0 +1,85 @@
+"""The body of the page "By error": what each error means, from `safepoint.explain`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from markdown.extensions.toc import slugify
+
+from publish.project import Project
+from safepoint.explain import EXPLANATIONS, FAMILIES, Explanation
+
+_HEADING: Final = re.compile(r"^#{1,6} (?P<title>.+?)(?: \{ #(?P<id>[\w-]+) \})?$")
+_FENCE: Final = re.compile(r"^ *```")
+_ATTACK: Final = "Attack:"
+# No signature: all are made of the same two sentences.
+_OPTIONS: Final = """\
+    options:
+      heading_level: 3
+      members: false
+      merge_init_into_class: false"""
+# What every page about a rule has. Alone, such a name says nothing about where a link leads.
+_ON_EVERY_PAGE: Final = frozenset(["The attack", "The refusal", "What to write"])
+
+
+def markdown(project: Project) -> str:
+    """Return a heading for each family, and for each error what to know about it."""
+    lines: list[str] = []
+    for root, title in FAMILIES.items():
+        lines += [f"## {title}", ""]
+        for found in EXPLANATIONS.values():
+            if found.family == root:
+                lines += _explained(found, project)
+    return "\n".join(lines)
+
+
+def _explained(found: Explanation, project: Project) -> Iterator[str]:
+    # The heading's own id is the one that the reference links to. The short one is what a message
+    # carries, and stays even if the class moves.
+    yield f'<div class="error" id="{found.name.lower()}" markdown>'
+    yield ""
+    yield f"::: {found.error.__module__}.{found.name}"
+    yield _OPTIONS
+    yield ""
+    yield found.means
+    yield ""
+    yield "What may be behind it:"
+    yield ""
+    for cause in found.causes:
+        is_attack = cause.startswith(_ATTACK)
+        yield f"- **{_ATTACK}**{cause.removeprefix(_ATTACK)}" if is_attack else f"- {cause}"
+    yield ""
+    yield f"**First:** {found.first}"
+    yield ""
+    pages = "; ".join(_link(page, found, project) for page in found.pages)
+    rules = ", ".join(f"[{rule}](rules.md#{rule.lower()})" for rule in found.rules)
+    yield f"See {pages}." + (f" Rules: {rules}." if rules else "")
+    yield "</div>"
+    yield ""
+
+
+def _link(page: str, found: Explanation, project: Project) -> str:
+    src, _, anchor = page.partition("#")
+    section = sections(project.pages[src].text).get(anchor) if src in project.pages else None
+    if section is None:
+        from publish.fill import BrokenPage
+
+        raise BrokenPage(
+            f"src/safepoint/errors.toml: {found.name} names {page}, which is not there; correct it"
+        )
+    title = project.pages[src].title
+    return f"[{title if section in _ON_EVERY_PAGE else f'{title}: {section}'}]({page})"
+
+
+def sections(text: str) -> dict[str, str]:
+    """Return the headings of a page by their anchors, as the site will have them."""
+    found: dict[str, str] = {}
+    in_fence = False
+    for line in text.split("\n"):
+        in_fence ^= bool(_FENCE.match(line))
+        heading = None if in_fence else _HEADING.match(line)
+        if heading is not None:
+            found[heading["id"] or slugify(heading["title"], "-")] = heading["title"]
+    return found

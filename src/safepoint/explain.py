@@ -1,0 +1,189 @@
+"""Explain: what an error means and what to do first, for whoever has its message in front of them.
+
+`python -m safepoint.explain SealBroken` prints it; without a name it lists every error. The words
+are those of `errors.toml`, which the site shows under "By error".
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from types import MappingProxyType
+from typing import Final
+
+from safepoint import errors
+from safepoint._command import Parser, print_lines
+from safepoint.errors import CheckpointError, NotFound, quoted
+from safepoint.rules import RULES
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What one error of the package means.
+
+    Attributes:
+        error: its class.
+        family: the error that it is listed under: `SealError` for `SealBroken`.
+        says: what its docstring says.
+        means: what that tells you.
+        causes: what may be behind it, the harmless first. An attack begins with `Attack:`.
+        first: what to do first, and what not to do.
+        pages: the pages that show it, below `docs/`, each with its section.
+        rules: the ids of the rules that it holds up.
+    """
+
+    error: type[CheckpointError]
+    family: str
+    says: str
+    means: str
+    causes: tuple[str, ...]
+    first: str
+    pages: tuple[str, ...]
+    rules: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the error, as a message has it."""
+        return self.error.__name__
+
+    @property
+    def address(self) -> str:
+        """Where the site explains it, from its root."""
+        return f"errors/#{self.name.lower()}"
+
+    @property
+    def parent(self) -> str | None:
+        """The error right above it in the tree."""
+        above = self.error.__base__
+        return None if above is None or self.error is CheckpointError else above.__name__
+
+
+def _read() -> tuple[Mapping[str, str], Mapping[str, Explanation]]:
+    text = resources.files("safepoint").joinpath("errors.toml").read_text(encoding="utf-8")
+    data = tomllib.loads(text)
+    families: dict[str, str] = data.pop("families")
+    found = {}
+    for kind in _tree(CheckpointError):
+        entry = data.pop(kind.__name__)
+        above = [base.__name__ for base in kind.__mro__ if base.__name__ in families]
+        found[kind.__name__] = Explanation(
+            error=kind,
+            family=above[0],
+            says=inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0],
+            means=entry.pop("means").strip(),
+            causes=tuple(entry.pop("causes")),
+            first=entry.pop("first").strip(),
+            pages=tuple(entry.pop("pages")),
+            rules=tuple(entry.pop("rules")),
+        )
+        if entry:
+            raise ValueError(f"errors.toml: {kind.__name__} has {', '.join(entry)}")
+    if data:
+        raise ValueError(f"errors.toml: there is no error {', '.join(data)}")
+    return MappingProxyType(families), MappingProxyType(found)
+
+
+def _tree(kind: type[CheckpointError]) -> Iterator[type[CheckpointError]]:
+    """Yield an error and those below it, without what applications built on them."""
+    yield kind
+    for below in kind.__subclasses__():
+        if below.__module__ == errors.__name__:
+            yield from _tree(below)
+
+
+FAMILIES, EXPLANATIONS = _read()
+"""The headings of the families by their root, and every explanation by the name of its error."""
+
+_FOLDED: Final = {name.lower(): name for name in EXPLANATIONS}
+
+
+def explanation(name: str) -> Explanation:
+    """Return what an error means.
+
+    ```python
+    from safepoint.explain import explanation
+
+    found = explanation("sealbroken")
+    print(found.name, found.address, found.rules)
+    #> SealBroken errors/#sealbroken ('SP12', 'SP01')
+    ```
+
+    Args:
+        name: in capitals or not, also as the last line of a traceback has it, with its module in
+            front and the message behind it.
+
+    Raises:
+        NotFound: there is no such error.
+    """
+    wanted = name.partition(":")[0].rpartition(".")[2].strip()
+    known = _FOLDED.get(wanted.lower())
+    if known is None:
+        raise NotFound(f"There is no error {quoted(wanted)}.", _near(wanted))
+    return EXPLANATIONS[known]
+
+
+def _near(name: str) -> str:
+    wanted = name.lower()[:100]
+    near = difflib.get_close_matches(wanted, _FOLDED, n=3)
+    near += [each for each in _FOLDED if len(wanted) > 3 and wanted in each and each not in near]
+    if not near:
+        return "List them all: python -m safepoint.explain"
+    return f"Near it: {', '.join(_FOLDED[each] for each in near[:3])}."
+
+
+def lines_of(found: Explanation) -> Iterator[str]:
+    """Yield an explanation as it reads in a terminal."""
+    kind = "" if found.parent is None else f" (a kind of {found.parent})"
+    yield f"{found.name}{kind}: {found.says}"
+    yield found.means
+    yield "What may be behind it:"
+    yield from (f"  - {cause}" for cause in found.causes)
+    yield f"First: {found.first}"
+    yield "On the site:"
+    yield f"  - {found.address}"
+    yield from (f"  - {page.replace('.md#', '/#')}" for page in found.pages)
+    yield from (f"  - rules/#{rule.lower()}: {RULES[rule].title}" for rule in found.rules)
+
+
+def _listed() -> Iterator[str]:
+    for root, title in FAMILIES.items():
+        yield title
+        inside = [each for each in EXPLANATIONS.values() if each.family == root]
+        width = max(len(each.name) for each in inside)
+        yield from (f"  {each.name:{width}}  {each.says}" for each in inside)
+    yield "Explain one: python -m safepoint.explain NAME"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print what the errors mean, or list them.
+
+    Returns:
+        0, or 2 if there is no error of such a name.
+    """
+    parser = Parser(
+        prog="python -m safepoint.explain",
+        description="Say what an error means, what may be behind it, and what to do first.",
+        epilog="exit status: 0, or 2 if there is no such error.",
+    )
+    parser.add_argument("names", metavar="NAME", nargs="*", help="as in the message: SealBroken")
+    names = parser.parse_args(arguments).names
+    lines: list[str] = [] if names else [*_listed()]
+    failures: list[NotFound] = []
+    for name in names:
+        try:
+            lines += [*([""] if lines else []), *lines_of(explanation(name))]
+        except NotFound as error:
+            failures.append(error)
+    print_lines(lines)
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 2 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
