@@ -1,0 +1,345 @@
+"""The checklists keep their ticks, in this browser alone, and can be taken elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.browser.site import ROOT, SUB_PATH, Site
+from tests.harness.optional import need
+
+need("playwright", "the browser tests need playwright; make test installs it")
+
+from playwright.sync_api import Browser, BrowserContext, FrameLocator, Page, expect
+
+SOURCES: Final = sorted((ROOT / "docs/checklists").glob("*.md"))
+NOT_KEPT: Final = "Ticks are not kept: this browser stores nothing for this page."
+_LINK: Final = re.compile(r"\]\(([^)]*)\)")
+
+Open = Callable[[str], Page]
+
+
+@pytest.fixture
+def visitor(browser: Browser) -> Iterator[BrowserContext]:
+    """Somebody whose browser lets a page copy and download."""
+    context = browser.new_context(
+        viewport={"width": 1440, "height": 900},
+        reduced_motion="reduce",
+        permissions=["clipboard-read", "clipboard-write"],
+    )
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def opened(visitor: BrowserContext, site: Site) -> Open:
+    def go(name: str) -> Page:
+        page = visitor.new_page()
+        page.goto(f"{site.address}checklists/{name}/")
+        return page
+
+    return go
+
+
+def boxes(page: Page | FrameLocator) -> list[bool]:
+    found: list[bool] = page.locator(".checklist input").evaluate_all(
+        "boxes => boxes.map(box => box.checked)"
+    )
+    return found
+
+
+def tick(page: Page | FrameLocator, *places: int) -> None:
+    for place in places:
+        page.locator(".checklist .task-list-control").nth(place).click()
+
+
+def ticked(page: Page | FrameLocator) -> list[int]:
+    return [place for place, is_ticked in enumerate(boxes(page)) if is_ticked]
+
+
+def without_targets(text: str) -> str:
+    return _LINK.sub("]", " ".join(text.split()))
+
+
+def written_items(source: Path) -> list[str]:
+    text = source.read_text(encoding="utf-8")
+    return re.findall(r"^- \[ \] .*(?:\n  .*)*", text, re.MULTILINE)
+
+
+def serve_changed(page: Page, change: Callable[[str], str]) -> None:
+    """Let the page come with other text from its next load on."""
+
+    def answer(route: object) -> None:
+        response = route.fetch()  # type: ignore[attr-defined]
+        route.fulfill(response=response, body=change(response.text()))  # type: ignore[attr-defined]
+
+    page.route(page.url, answer)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+def test_every_item_of_the_page_is_counted_and_no_two_are_alike(source: Path, opened: Open) -> None:
+    items = written_items(source)
+    page = opened(source.stem)
+
+    assert items
+    assert len({without_targets(item) for item in items}) == len(items)
+    expect(page.locator(".checklist__state")).to_have_text(f"0 of {len(items)} done.")
+
+
+def test_a_tick_is_there_after_a_reload_and_on_no_other_page(opened: Open) -> None:
+    page = opened("builder")
+    tick(page, 0, 4)
+    expect(page.get_by_role("status").first).to_have_text("2 of 15 done.")
+    tick(page, 0)
+
+    page.reload()
+    assert ticked(page) == [4]
+    expect(page.locator(".checklist__state")).to_have_text("1 of 15 done.")
+    expect(page.locator(".checklist__note")).to_have_text("Ticks stay in this browser.")
+    assert ticked(opened("reviewer")) == []
+
+
+def test_an_item_that_moved_keeps_its_tick_and_one_that_changed_does_not(opened: Open) -> None:
+    page = opened("builder")
+    tick(page, 2, 3)
+
+    def change(text: str) -> str:
+        lists = re.findall(r'<ul class="task-list">.*?</ul>', text, re.DOTALL)
+        text = text.replace(lists[0], "").replace(lists[1], lists[1] + lists[0])
+        assert "Types of your own" in text
+        return text.replace("Types of your own", "Types of others")
+
+    serve_changed(page, change)
+    page.reload()
+    kept = page.locator(".checklist .task-list-item:has(:checked)")
+    expect(kept).to_have_count(1)
+    expect(kept).to_contain_text("Size, depth and count")
+    assert ticked(page) == [5]
+
+
+def test_another_tab_sees_the_tick(opened: Open) -> None:
+    one, two = opened("builder"), opened("builder")
+    tick(one, 1)
+    expect(two.locator(".checklist input").nth(1)).to_be_checked()
+    expect(two.locator(".checklist__state")).to_have_text("1 of 15 done.")
+
+
+def test_blocked_storage_is_said_and_the_list_still_ticks(
+    site: Site, context: BrowserContext
+) -> None:
+    """A frame with an origin of its own gets what a browser that blocks storage gives."""
+    page = context.new_page()
+    page.set_content(
+        '<iframe sandbox="allow-scripts" width="800" height="700" '
+        f'src="{site.address}checklists/builder/"></iframe>'
+    )
+    frame = page.frame_locator("iframe")
+    expect(frame.locator(".checklist__note")).to_have_text(NOT_KEPT)
+    reason = page.frames[1].evaluate("() => { try { localStorage } catch (e) { return e.name } }")
+    assert reason == "SecurityError"
+
+    tick(frame, 0, 1)
+    expect(frame.locator(".checklist__state")).to_have_text("2 of 15 done.")
+    clear = frame.locator(".checklist__bar button").last
+    clear.click()
+    expect(clear).to_have_text("Clear 2 ticks?")
+    clear.click()
+    assert ticked(frame) == []
+
+
+def test_full_storage_is_said_when_the_tick_is_made(opened: Open) -> None:
+    page = opened("builder")
+    note = page.locator(".checklist__note")
+    expect(note).to_have_text("Ticks stay in this browser.")
+    page.evaluate(
+        """() => {
+          for (let size = 2 ** 22; size >= 1; size = Math.floor(size / 2)) {
+            try {
+              for (let n = 0; ; n++) localStorage.setItem(`${size} ${n}`, "x".repeat(size));
+            } catch {}
+          }
+        }"""
+    )
+    tick(page, 0)
+    expect(note).to_have_text(NOT_KEPT)
+    expect(page.locator(".checklist__state")).to_have_text("1 of 15 done.")
+
+    page.evaluate("localStorage.clear()")
+    tick(page, 1)
+    expect(note).to_have_text("Ticks stay in this browser.")
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+def test_what_is_copied_and_downloaded_is_the_list_with_its_ticks(
+    source: Path, opened: Open, site: Site
+) -> None:
+    page = opened(source.stem)
+    tick(page, 1)
+    page.get_by_role("button", name="Copy as Markdown").click()
+    expect(page.locator(".checklist__state")).to_have_text(
+        re.compile(r"^1 of \d+ done\. Copied\.$")
+    )
+    copied: str = page.evaluate("navigator.clipboard.readText()")
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Download").click()
+
+    assert waiting.value.suggested_filename == f"checklist-{source.stem}.md"
+    assert Path(waiting.value.path()).read_text(encoding="utf-8") == copied
+
+    text = source.read_text(encoding="utf-8")
+    lines = copied.splitlines()
+    items = written_items(source)
+    today = page.evaluate("new Date().toLocaleDateString('sv')")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", today)
+    assert lines[0] == re.findall(r"^# .*", text, re.MULTILINE)[0]
+    assert lines[2] == f"1 of {len(items)} done, {today}, <{page.url}>"
+    inside = text[text.index('<div class="checklist"') : text.index("</div>")]
+    assert re.findall(r"^## .*", copied, re.MULTILINE) == re.findall(
+        r"^## .*", inside, re.MULTILINE
+    )
+    expected = [without_targets(item) for item in items]
+    expected[1] = expected[1].replace("- [ ]", "- [x]")
+    assert [without_targets(line) for line in lines if line.startswith("- ")] == expected
+    targets = _LINK.findall(copied)
+    assert targets
+    assert all(target.startswith(site.address) for target in targets)
+
+
+def test_a_browser_that_refuses_to_copy_is_told_of_the_download(
+    site: Site, context: BrowserContext
+) -> None:
+    context.add_init_script("delete Navigator.prototype.clipboard")
+    page = context.new_page()
+    page.goto(f"{site.address}checklists/builder/")
+    page.get_by_role("button", name="Copy as Markdown").click()
+    expect(page.locator(".checklist__state")).to_have_text(
+        "0 of 15 done. This browser does not let the page copy. Download instead."
+    )
+
+
+def test_clear_asks_once_and_forgets_the_ticks_of_this_page_alone(opened: Open) -> None:
+    other = opened("reviewer")
+    tick(other, 0)
+    page = opened("builder")
+    tick(page, 0)
+    page.evaluate(f"localStorage.setItem('checklist {SUB_PATH}checklists/builder/ old', '')")
+    clear = page.locator(".checklist__bar button").last
+    clear.click()
+    expect(clear).to_have_text("Clear 1 tick?")
+    tick(page, 1, 2)
+    expect(clear).to_have_text("Clear")
+    clear.click()
+    expect(clear).to_have_text("Clear 3 ticks?")
+    assert ticked(page) == [0, 1, 2]
+    clear.click()
+    expect(clear).to_have_text("Clear")
+    expect(page.locator(".checklist__state")).to_have_text("0 of 15 done. Cleared.")
+    page.reload()
+    assert ticked(page) == []
+    keys: list[str] = page.evaluate("Object.keys(localStorage)")
+    assert [key.split()[1] for key in keys if key.startswith("checklist ")] == [
+        f"{SUB_PATH}checklists/reviewer/"
+    ]
+    clear.click()
+    expect(page.locator(".checklist__state")).to_have_text(
+        "0 of 15 done. There is nothing to clear."
+    )
+
+
+def test_the_keyboard_alone_ticks_asks_and_takes_back(opened: Open) -> None:
+    page = opened("builder")
+    clear = page.locator(".checklist__bar button").last
+    first = page.locator(".checklist input").first
+    clear.focus()
+    for _ in range(5):
+        page.keyboard.press("Tab")
+        if first.evaluate("box => box === document.activeElement"):
+            break
+    expect(first).to_be_focused()
+    ring = first.evaluate(
+        "box => getComputedStyle(box.nextElementSibling, '::before').outlineStyle"
+    )
+    assert ring == "solid"
+    page.keyboard.press("Space")
+    assert ticked(page) == [0]
+
+    clear.focus()
+    page.keyboard.press("Enter")
+    expect(clear).to_have_text("Clear 1 tick?")
+    page.keyboard.press("Escape")
+    expect(clear).to_have_text("Clear")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Shift+Tab")
+    expect(clear).to_have_text("Clear")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Space")
+    assert ticked(page) == []
+    expect(clear).to_be_focused()
+
+
+def test_a_finger_has_44_pixels_on_a_phone(opened: Open) -> None:
+    page = opened("operator")
+    page.set_viewport_size({"width": 390, "height": 844})
+    small: list[str] = page.locator(".checklist :is(button, .task-list-control)").evaluate_all(
+        """parts => parts.filter(part => {
+          const { width, height } = part.getBoundingClientRect();
+          return width < 44 || height < 44;
+        }).map(part => part.outerHTML)"""
+    )
+    overlapping: list[int] = page.locator(".checklist .task-list-control").evaluate_all(
+        """parts => parts.map(part => part.getBoundingClientRect())
+          .flatMap((box, n, all) => n && box.top < all[n - 1].bottom ? [n] : [])"""
+    )
+    assert small == []
+    assert overlapping == []
+
+
+def test_print_shows_boxes_and_ticks_with_place_and_date_and_no_buttons(opened: Open) -> None:
+    page = opened("builder")
+    printed = page.locator(".checklist__printed")
+    expect(printed).not_to_be_visible()
+    tick(page, 0)
+    page.emulate_media(media="print")
+    expect(page.locator(".checklist__bar")).not_to_be_visible()
+    for button in page.locator(".checklist button").all():
+        expect(button).not_to_be_visible()
+    expect(printed).to_be_visible()
+    assert re.fullmatch(
+        rf"1 of 15 done · \d{{4}}-\d\d-\d\d · {re.escape(page.url)}", printed.inner_text()
+    )
+    drawn = """box => {
+      const style = getComputedStyle(box, "::before");
+      return [style.content, style.borderStyle, style.printColorAdjust, style.left];
+    }"""
+    marks = page.locator(".checklist .task-list-indicator")
+    assert marks.nth(0).evaluate(drawn) == ['"✓"', "solid", "exact", "0px"]
+    assert marks.nth(1).evaluate(drawn) == ['""', "solid", "exact", "0px"]
+
+
+def test_without_scripts_there_is_a_list_and_no_buttons(site: Site, browser: Browser) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{site.address}checklists/builder/")
+    expect(page.locator(".checklist .task-list-item")).to_have_count(15)
+    expect(page.locator(".checklist button")).to_have_count(0)
+    tick(page, 0)
+    expect(page.locator(".checklist input").first).to_be_checked()
+    context.close()
+
+
+def test_the_home_page_shows_its_doors_on_the_first_screen(
+    site: Site, context: BrowserContext
+) -> None:
+    page = context.new_page()
+    for width, height in ((1440, 900), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.goto(site.address)
+        expect(page.locator("h1")).to_be_in_viewport()
+        expect(page.locator(".hero__lead")).to_be_in_viewport()
+        for name in ("Read", "Run", "Copy"):
+            expect(page.locator(".door h2", has_text=name)).to_be_in_viewport()
