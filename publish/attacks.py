@@ -1,0 +1,250 @@
+"""The list of every attack, by what the attacker has: from the catalogues of the kit."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from publish.project import Project
+from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Attack, Memory
+from safepoint.attacks.models import MODEL_ATTACKS
+from safepoint.attacks.network import NETWORK_ATTACKS
+from safepoint.attacks.sql import SQL_ATTACKS
+from safepoint.rules import Rule
+
+_LADDER: Final = "ladder.md"
+_HEADS: Final = re.compile(r"^\| attack \|(?P<heads>.*)\|$")
+_ROW: Final = re.compile(r"^\| `(?P<attack>[\w-]+)` .*?<br>.*?\|(?P<cells>(?: \*\*.*)+)\|$")
+_CELL: Final = re.compile(r"\{ \.(?P<outcome>[\w-]+) \}")
+_FALLS: Final = frozenset({"accepted", "executed", "crashed"})
+
+_WRITER: Final = ("edit", "forge", "place", "past", "rollback", "live", "location", "names")
+_HOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "writer": (*_WRITER, "defaults"),
+    "key": ("thief", "payload", "decoding"),
+    "resumes": ("ownership", "resume", "approval", "journals"),
+}
+"""Who can do it, and the modules of the kit with what they do."""
+_APART: Final = {"fork": "key"}
+"""What somebody else can do than the rest of its module."""
+
+
+class _Described(Protocol):
+    @property
+    def id(self) -> str: ...
+    @property
+    def rule(self) -> str: ...
+    @property
+    def story(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One attack, as the page and the data for programs list it.
+
+    Attributes:
+        id: its name, and its anchor on the page.
+        story: what happens, in one line.
+        rules: the rules that it shows the reason for.
+        group: what the attacker has: `writer`, `key`, `resumes`, `sql`, `network`, `models`, or
+            `residue` for what nothing detects.
+        about: what the module that it is from says of itself, or "".
+        command: what runs it.
+        rung: the number of the first rung that detects it and has none above that falls to it;
+            if no rung detects it, of the first with nothing to strike; None off the ladder.
+        seen: whether that rung detects it.
+    """
+
+    id: str
+    story: str
+    rules: tuple[str, ...]
+    group: str
+    about: str
+    command: str
+    rung: int | None = None
+    seen: bool = False
+
+
+def listed(project: Project) -> list[Listed]:
+    """Return every attack of every catalogue, once.
+
+    Raises:
+        ValueError: nobody said who can do one of them, or the ladder lacks it.
+    """
+    rungs = dict(_rungs(project.pages[_LADDER].text))
+    found = [_of_store(kind, rungs, project) for kind in ATTACKS.values()]
+    found += [
+        _of(kind, "sql", "safepoint.attacks.sql", project)
+        for kind in SQL_ATTACKS.values()
+        if not kind.residue
+    ]
+    found += [
+        _of(kind, "network", "safepoint.attacks.network", project, takes_name=False)
+        for kind in NETWORK_ATTACKS.values()
+    ]
+    found += [
+        _of(kind, "models", "safepoint.attacks.models", project) for kind in MODEL_ATTACKS.values()
+    ]
+    found += [_of(kind, "residue", "safepoint.attacks", project) for kind in RESIDUE.values()]
+    found += [
+        _of(kind, "residue", "safepoint.attacks.sql", project)
+        for kind in SQL_ATTACKS.values()
+        if kind.residue
+    ]
+    return found
+
+
+def markdown(project: Project) -> str:
+    """Return the list, with a heading for each kind of attacker."""
+    every = listed(project)
+    parts: list[str] = []
+    for group, (title, words) in _GROUPS.items():
+        parts += [f"## {title} {{ #{group} }}", words.strip()]
+        attacks = [each for each in every if each.group == group]
+        for about in dict.fromkeys(each.about for each in attacks):
+            those = [each for each in attacks if each.about == about]
+            parts += [f"**{about}**"] * bool(about)
+            items = "\n".join(_item(each, project.rules) for each in those)
+            parts.append(f'<div class="attacks" markdown>\n\n{items}\n\n</div>')
+    return "\n\n".join(parts)
+
+
+def _of_store(
+    kind: type[Attack], rungs: Mapping[str, tuple[int, bool]], project: Project
+) -> Listed:
+    module = kind.__module__.rpartition(".")[2]
+    holders = [holder for holder, modules in _HOLDERS.items() if module in modules]
+    holders = [_APART[kind.id]] if kind.id in _APART else holders
+    if len(holders) != 1:
+        raise ValueError(f"publish/attacks.py: who can do {kind.id}? Add {module} to _HOLDERS")
+    if kind.id not in rungs:
+        raise ValueError(f"docs/{_LADDER}: {kind.id} is not in its tables; run make fix")
+    rung, seen = rungs[kind.id]
+    return _of(
+        kind,
+        holders[0],
+        "safepoint.attacks",
+        project,
+        about=(sys.modules[kind.__module__].__doc__ or "").partition("\n")[0],
+        more=" --in-memory" if kind.needs is Memory else "",
+        rung=rung,
+        seen=seen,
+    )
+
+
+def _of(
+    kind: _Described,
+    group: str,
+    module: str,
+    project: Project,
+    *,
+    takes_name: bool = True,
+    about: str = "",
+    more: str = "",
+    rung: int | None = None,
+    seen: bool = False,
+) -> Listed:
+    others = [rule.id for rule in project.rules.values() if kind.id in rule.legs["attack"]]
+    name = f" {kind.id}" if takes_name else ""
+    return Listed(
+        id=kind.id,
+        story=kind.story,
+        rules=tuple(dict.fromkeys([kind.rule, *others])),
+        group=group,
+        about=about,
+        command=f"python -m {module}{name}{more}",
+        rung=rung,
+        seen=seen,
+    )
+
+
+def _rungs(page: str) -> Iterator[tuple[str, tuple[int, bool]]]:
+    """Read the ladder, which the tests hold: what is above the last rung that falls."""
+    numbers: list[int] = []
+    for line in page.split("\n"):
+        heads, row = _HEADS.match(line), _ROW.match(line)
+        if heads:
+            numbers = [int(number) for number in re.findall(r"(\d+)<br>", heads["heads"])]
+        elif row:
+            outcomes = _CELL.findall(row["cells"])
+            falls = [index for index, outcome in enumerate(outcomes) if outcome in _FALLS]
+            above = max(falls, default=-1) + 1
+            seen = [i for i, each in enumerate(outcomes) if i >= above and each == "detected"]
+            if above < len(numbers):
+                yield row["attack"], (numbers[seen[0] if seen else above], bool(seen))
+
+
+def _item(attack: Listed, rules: Mapping[str, Rule]) -> str:
+    links = ", ".join(_link(rules[rule]) for rule in attack.rules)
+    return (
+        f"- **`{attack.id}`**{{ #{attack.id} }} {links}{_rung(attack)}  \n"
+        f"    {attack.story}  \n"
+        f"    `{attack.command}`"
+    )
+
+
+def _link(rule: Rule) -> str:
+    return f"[{rule.id}]({rule.page or f'rules.md#{rule.id.lower()}'})"
+
+
+def _rung(attack: Listed) -> str:
+    if attack.rung is None:
+        return ""
+    title = list(TARGETS.values())[attack.rung].title
+    what = "detected" if attack.seen else "nothing to strike"
+    return f" · {what} from rung {attack.rung} on, {title}"
+
+
+_GROUPS: Final[Mapping[str, tuple[str, str]]] = {
+    "writer": (
+        "A writer of the store",
+        """
+They can write the folder, the file or the tables that hold your checkpoints, and have read your
+code. They have no key. A leaked password, a job with too many rights, or a backup that anybody may
+restore is enough.""",
+    ),
+    "key": (
+        "Who holds the key",
+        """
+A thief of the signing key, or a writer inside who has it anyway. The records are sealed as they
+should be, so the decoder itself must refuse, and the anchor must remember. Where a store has no
+key, anybody can do this.""",
+    ),
+    "resumes": (
+        "Who resumes, or says yes",
+        """
+Most of the records are genuine here. What is wrong is who goes on from them, as what, on whose
+word, and what the journal says about it.""",
+    ),
+    "sql": (
+        "A worker's SQL login",
+        """
+They have the password of one worker, and no key. With the logins of
+[SP05](security/credentials.md) the server refuses it, or the ledger detects it. With one role that
+owns the tables, much gets through, and more is lost before it is missed. The command starts a
+PostgreSQL of its own, which takes `pip install '.[try-postgres]'`.""",
+    ),
+    "network": (
+        "Somebody on the network",
+        """
+They stand between a worker and its database. The command shows who believes them, for each
+`sslmode`. It takes `pip install '.[postgres]'`.""",
+    ),
+    "models": (
+        "Who hands you a model, or a change",
+        """
+They can hand you a file, write where your models lie, or propose a change of your code. The command
+compares somebody who does what is common with somebody who does what the page of the rule says. It
+takes `pip install '.[torch]'`.""",
+    ),
+    "residue": (
+        "What nobody detects",
+        """
+No rung of the ladder detects these, or no server can refuse them to a worker's login. They run as
+well, so that nobody claims otherwise. What helps is elsewhere: the page of the rule says where.""",
+    ),
+}
+"""Each kind of attacker: the heading, and what to know before the list."""

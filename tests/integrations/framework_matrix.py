@@ -1,0 +1,148 @@
+"""The framework matrix, as it stands on its page: computed from the attacks, never typed.
+
+Run `python -m tests.integrations.framework_matrix` to run the attacks and write the tables into
+the page, between their markers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from importlib import import_module
+from typing import Final
+
+from safepoint.attacks import ATTACKS, Attack, Outcome, SealedTarget, Target
+from safepoint.attacks.isolation import in_a_process
+from safepoint.attacks.models import MODEL_ATTACKS, CarefulModels, ModelAttack, ModelTarget
+from safepoint.rules import RULES
+from tests.harness.blocks import ROOT
+from tests.harness.ladder import MARKS
+from tests.integrations.framework_models import Safetensors, TorchUnrestricted, TorchWeightsOnly
+from tests.integrations.framework_stores import (
+    AgentFramework,
+    LangGraph,
+    LangGraphEncrypted,
+    LangGraphStrict,
+)
+
+PAGE: Final = ROOT / "docs/frameworks.md"
+Row = dict[str, Outcome]
+
+STORES: Final[Mapping[str, type[Target]]] = {
+    "Agent<br>Framework": AgentFramework,
+    "Lang<br>Graph": LangGraph,
+    "strict": LangGraphStrict,
+    "strict,<br>AES": LangGraphEncrypted,
+    "Safe<br>point": SealedTarget,
+}
+"""The columns, with what stands above them."""
+
+MODELS: Final[Mapping[str, type[ModelTarget]]] = {
+    "torch<br>False": TorchUnrestricted,
+    "torch<br>True": TorchWeightsOnly,
+    "safe<br>tensors": Safetensors,
+    "Safe<br>point": CarefulModels,
+}
+
+ON_STORES: Final = (
+    "edit-state",
+    "plant-record",
+    "swap-threads",
+    "replay-old-on-top",
+    "torn-record",
+    "cut-newest",
+    "restore-snapshot",
+    "delete-thread",
+    "undelete-thread",
+    "pickle-payload",
+    "unknown-type",
+    "traverse-id",
+    "open-folder",
+)
+"""What fits a store of anybody's as it is, and is by design or public. What only exhausts memory
+or the stack is left out, and so is what depends on how the adapter here names threads."""
+
+ON_MODELS: Final = ("model-payload", "model-swapped", "model-edited", "model-disguised")
+"""Without model-allow-list: PyTorch refuses the module of the one function that our payload calls,
+whoever allows it, and that says nothing about functions of other modules."""
+
+
+@cache
+def on_stores() -> dict[str, Row]:
+    """Run every attack on every store, each in a process of its own."""
+    for module in ("agent_framework", "langgraph.graph", "langgraph.checkpoint.sqlite"):
+        import_module(module)  # once, here, and not in each process
+    return {
+        attack: {head: _isolated(partial(_on_store, attack, kind)) for head, kind in STORES.items()}
+        for attack in ON_STORES
+    }
+
+
+@cache
+def on_models() -> dict[str, Row]:
+    """Run every attack on models on every loader, each in a process of its own."""
+    import_module("safetensors.torch")
+    return {
+        attack: {head: _isolated(partial(_on_model, attack, kind)) for head, kind in MODELS.items()}
+        for attack in ON_MODELS
+    }
+
+
+def _on_store(attack: str, kind: type[Target], folder: str) -> Outcome:
+    return ATTACKS[attack]().run(kind(folder))
+
+
+def _on_model(attack: str, kind: type[ModelTarget], folder: str) -> Outcome:
+    return MODEL_ATTACKS[attack]().run(kind(folder))
+
+
+def _isolated(strike: Callable[[str], Outcome]) -> Outcome:
+    logging.disable(logging.CRITICAL)  # the frameworks log what they skip
+    try:
+        return in_a_process(strike)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _table(
+    outcomes: Mapping[str, Row],
+    kinds: Mapping[str, type[Attack]] | Mapping[str, type[ModelAttack]],
+    heads: Sequence[str],
+) -> str:
+    lines = [f"| attack | {' | '.join(heads)} |", f"|:---|{':---:|' * len(heads)}"]
+    for attack, row in outcomes.items():
+        cells = " | ".join(
+            f"**{MARKS[each]}**{{ .{each.replace(' ', '-')} }}" for each in row.values()
+        )
+        rule = RULES[kinds[attack].rule]
+        link = f"[{rule.id}]({rule.page or f'rules.md#{rule.id.lower()}'})"
+        name = f"[`{attack}`](attacks.md#{attack})"
+        lines.append(f"| {name} {link}<br>{kinds[attack].story} | {cells} |")
+    style = "ladder ladder--short" if len(heads) == len(MODELS) else "ladder ladder--stores"
+    return f'<div class="{style}" markdown>\n\n' + "\n".join(lines) + "\n\n</div>"
+
+
+CONTENTS: Final[Mapping[str, Callable[[], str]]] = {
+    "stores": lambda: _table(on_stores(), ATTACKS, list(STORES)),
+    "models": lambda: _table(on_models(), MODEL_ATTACKS, list(MODELS)),
+}
+
+
+def filled(text: str) -> str:
+    """Return the page with the tables as they are computed now.
+
+    Raises:
+        ValueError: the page has not exactly one place for one of them.
+    """
+    for name, content in CONTENTS.items():
+        start, end = f"<!-- matrix {name} -->\n", f"<!-- /matrix {name} -->\n"
+        if text.count(start) != 1 or text.count(end) != 1:
+            raise ValueError(f"{PAGE.name} has no single place for the matrix of {name}; leave one")
+        before, _, rest = text.partition(start)
+        text = f"{before}{start}{content()}\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

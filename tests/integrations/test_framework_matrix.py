@@ -1,0 +1,171 @@
+"""What the page "By framework" says, on the releases that it names."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safepoint.attacks import ATTACKS, Outcome, Target
+from safepoint.attacks.kit import works
+from safepoint.attacks.outcome import HONEST, WANTED
+from tests.harness.optional import need
+
+need("agent_framework", "needs safepoint[agent-framework]")
+need("langgraph.checkpoint.sqlite", "needs langgraph-checkpoint-sqlite")
+need("torch", "needs safepoint[torch]")
+
+import agent_framework
+from langgraph.checkpoint.serde import _msgpack
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from tests.integrations import framework_matrix
+from tests.integrations.framework_stores import (
+    AgentFramework,
+    LangGraph,
+    LangGraphEncrypted,
+    LangGraphStrict,
+    Nothing,
+    Rows,
+)
+
+PAGE = framework_matrix.PAGE.read_text(encoding="utf-8")
+PACKAGES = (
+    "agent-framework-core",
+    "langgraph-checkpoint-sqlite",
+    "langgraph-checkpoint",
+    "langgraph",
+    "torch",
+    "safetensors",
+)
+FOREIGN = (AgentFramework, LangGraph, LangGraphStrict, LangGraphEncrypted)
+each_store = pytest.mark.parametrize("kind", FOREIGN, ids=lambda kind: kind.name)
+
+
+@pytest.fixture
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_tables_on_the_page_are_what_the_attacks_do_today() -> None:
+    """To repair: python -m tests.integrations.framework_matrix."""
+    assert framework_matrix.filled(PAGE) == PAGE
+
+
+def test_a_page_without_a_place_for_a_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="no single place for the matrix of stores; leave one"):
+        framework_matrix.filled(PAGE.replace("<!-- /matrix stores -->", ""))
+
+
+def test_no_store_and_no_loader_failed_before_it_was_attacked() -> None:
+    """A crash could be the adapter's, and would be held against the framework."""
+    for outcomes in (framework_matrix.on_stores(), framework_matrix.on_models()):
+        assert Outcome.CRASHED not in {each for row in outcomes.values() for each in row.values()}
+
+
+def test_our_own_column_detects_every_attack() -> None:
+    for outcomes in (framework_matrix.on_stores(), framework_matrix.on_models()):
+        assert {row["Safe<br>point"] for row in outcomes.values()} == {Outcome.DETECTED}
+
+
+def test_the_page_names_the_releases_that_ran() -> None:
+    named = set(re.findall(rf"\b({'|'.join(PACKAGES)})\s(\d+(?:\.\d+)+)\b(?!\.\d| or newer)", PAGE))
+    assert named == {(name, version(name).partition("+")[0]) for name in PACKAGES}
+
+
+@each_store
+def test_a_store_under_attack_works_without_one(kind: type[Target], tmp_path: Path) -> None:
+    """Or what it refuses would prove nothing."""
+    target = kind(tmp_path)
+    assert works(target)
+    target.save("victim", HONEST)
+    assert [target.medium.read(name) for name in target.records("victim")]
+    target.delete("victim")
+    with pytest.raises(Nothing):
+        target.latest("victim")
+
+
+def test_encrypted_rows_hide_the_state_and_not_the_metadata(tmp_path: Path) -> None:
+    target = LangGraphEncrypted(tmp_path)
+    target.save("victim", HONEST)
+    assert isinstance(target.medium, Rows)
+    with closing(sqlite3.connect(target.medium.path)) as connection:
+        rows = connection.execute("select type, checkpoint, metadata from checkpoints").fetchall()
+    ((kind, record, metadata),) = rows
+    assert kind == "msgpack+aes"
+    assert b"alice" not in record
+    assert json.loads(metadata)["source"] == "update"
+
+
+def test_encryption_refuses_flipped_bits_and_believes_a_row_without_it(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "2").mkdir()
+    flipped, planted = LangGraphEncrypted(tmp_path / "1"), LangGraphEncrypted(tmp_path / "2")
+    assert ATTACKS["edit-state"]().run(flipped) is Outcome.DETECTED
+    assert [words.partition(":")[0] for words in flipped.refused] == ["InvalidTag"]
+    assert ATTACKS["plant-record"]().run(planted) is Outcome.ACCEPTED
+    assert planted.latest("victim") == WANTED
+
+
+def test_strict_types_are_off_by_default() -> None:
+    assert "LANGGRAPH_STRICT_MSGPACK" not in os.environ
+    assert _msgpack.STRICT_MSGPACK_ENABLED is False
+
+
+def test_its_own_words_say_that_a_writer_of_the_database_may_run_code() -> None:
+    words = " ".join((JsonPlusSerializer.__doc__ or "").split())
+    assert "they may be able to trigger code execution when data is deserialized" in words
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_files_of_both_stores_are_readable_for_everybody_by_default(tmp_path: Path) -> None:
+    storage = agent_framework.FileCheckpointStorage(tmp_path / "af")
+    checkpoint = agent_framework.WorkflowCheckpoint(workflow_name="w", graph_signature_hash="")
+    asyncio.run(storage.save(checkpoint))
+    (file,) = (tmp_path / "af").glob("*.json")
+    assert (mode(tmp_path / "af"), mode(file)) == (0o755, 0o644)
+
+    file.chmod(0o600)
+    asyncio.run(storage.save(checkpoint))
+    assert mode(file) == 0o644
+
+    rows = Rows(tmp_path / "checkpoints.sqlite")
+    assert mode(rows.path) == 0o644
+
+
+def test_the_latest_of_one_workflow_decodes_the_files_of_all(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = agent_framework.FileCheckpointStorage(tmp_path)
+    (tmp_path / "other.json").write_text("{")
+    found: Any = asyncio.run(storage.get_latest(workflow_name="invoice"))
+    assert found is None
+    assert "Failed to read checkpoint file" in caplog.text
+
+
+def test_a_damaged_newest_file_is_skipped(tmp_path: Path) -> None:
+    """https://github.com/microsoft/agent-framework/issues/7831."""
+    target = AgentFramework(tmp_path)
+    target.save("victim", HONEST)
+    target.save("victim", WANTED)
+    newest = target.records("victim")[-1]
+    target.medium.write(newest, b"{")
+    assert target.latest("victim") == HONEST
+    with pytest.raises(Nothing):
+        target.load("victim", 2)
