@@ -1,0 +1,146 @@
+"""What the site knows, as JSON: rules, attacks, examples, errors, the matrix, the evidence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from publish import advisories, attacks
+from publish.machine import examples
+from publish.project import Project
+
+FORMAT: Final = 1
+"""Grows when a field is taken away or changes its meaning, and not when one is added."""
+
+
+def documents(project: Project) -> dict[str, dict[str, Any]]:
+    """Return every document by its name: `rules` is served as `data/rules.json`."""
+    parts = {
+        "rules": {"rules": _rules(project)},
+        "attacks": {"attacks": _attacks(project)},
+        "examples": {"examples": examples.described(project)},
+        "errors": {"errors": _errors(project)},
+        "matrix": {"rows": _matrix(project)},
+        "advisories": {"advisories": _advisories(project)},
+        "evidence": _evidence(project),
+    }
+    return {name: {"format": FORMAT, **part} for name, part in parts.items()}
+
+
+def dump(document: Mapping[str, Any]) -> str:
+    """Return a document as text, always the same for the same content."""
+    return json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+
+
+def _place(src: str | None, project: Project) -> dict[str, str | None]:
+    """Return where a page is read, and where its twin is."""
+    page = project.pages.get(src or "")
+    return {"page": page.url if page else None, "markdown": page.twin if page else None}
+
+
+def _section(src: str, project: Project) -> str:
+    """Return where a section of a page is read."""
+    name, mark, section = src.partition("#")
+    page = project.pages.get(name)
+    return f"{page.url if page else name}{mark}{section}"
+
+
+def _rules(project: Project) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": rule.id,
+            "theme": rule.theme,
+            "title": rule.title,
+            "severity": rule.severity,
+            "source": rule.source,
+            "callout": rule.callout,
+            "legs": {leg: list(held) for leg, held in rule.legs.items()},
+            "missing": list(rule.missing),
+            "anchor": f"rules/#{rule.id.lower()}",
+            **_place(rule.page, project),
+        }
+        for rule in project.rules.values()
+    ]
+
+
+def _attacks(project: Project) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": each.id,
+            "group": each.group,
+            "rules": list(each.rules),
+            "text": each.story,
+            "command": each.command,
+            "rung": each.rung,
+            "detected": each.seen,
+            "anchor": f"attacks/#{each.id}",
+        }
+        for each in attacks.listed(project)
+    ]
+
+
+def _errors(project: Project) -> list[dict[str, Any]]:
+    from safepoint import explain
+
+    return [
+        {
+            "name": name,
+            "kind_of": entry.parent,
+            "says": entry.says,
+            "means": entry.means,
+            "causes": list(entry.causes),
+            "first": entry.first,
+            "rules": list(entry.rules),
+            "pages": [_section(src, project) for src in entry.pages],
+            "anchor": entry.address,
+        }
+        for name, entry in sorted(explain.EXPLANATIONS.items())
+    ]
+
+
+def _matrix(project: Project) -> list[dict[str, Any]]:
+    return [
+        {
+            "rule": rule.id,
+            "attacks": list(rule.legs["attack"]),
+            "examples": [name.removeprefix("snippets/") for name in rule.legs["defence"]],
+            "tests": list(rule.legs["test"]),
+            "checks": list(rule.legs["check"]),
+        }
+        for rule in project.rules.values()
+    ]
+
+
+def _advisories(project: Project) -> list[dict[str, Any]]:
+    return [{**each.fields(), **_place(each.page, project)} for each in advisories.read(project)]
+
+
+def _evidence(project: Project) -> dict[str, Any]:
+    evidence = project.evidence
+    if evidence.state in ("missing", "unreadable"):
+        return {"state": evidence.state}
+    return {
+        "state": evidence.state,
+        "commit": evidence.commit,
+        "started": evidence.started.isoformat() if evidence.started else None,
+        "totals": dict(evidence.counts),
+        "versions": dict(evidence.versions),
+        "changed": list(evidence.changed),
+        "blocks": [
+            {
+                "page": entry.page,
+                "block": entry.number,
+                "line": entry.line,
+                "language": entry.language,
+                "sha256": entry.digest,
+                "outcome": entry.outcome,
+                "ms": entry.ms,
+                "python": entry.python,
+                "versions": dict(entry.versions),
+                "test": entry.test,
+            }
+            for entry in evidence.entries
+            if entry.number
+        ],
+    }
