@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-import yaml
-from mkdocs.config import load_config
-from mkdocs.structure.files import Files
 
-from overrides.drawings import (
+from publish.drawings import (
     LOGINS,
     RESUME,
     WIDTH,
@@ -24,10 +20,10 @@ from overrides.drawings import (
     draw,
     draw_grid,
 )
-from tests.harness.blocks import ROOT
+from publish.generated import generated
+from publish.project import Project
 from tests.harness.svg import svg_problems
 
-HOOK = ROOT / "overrides" / "drawings.py"
 SMALLEST_TEXT = 13
 DRAWN = {"resume": draw(RESUME), "logins": draw_grid(LOGINS)}
 LETTER = 0.52  # of the font's size, on average over a line: more than the fonts of the list need
@@ -134,17 +130,6 @@ def test_a_step_in_no_lane_is_refused() -> None:
         draw(Drawing("d", "t", "d", (Lane("a", ""),), (Step("x", "b"),)))
 
 
-def test_the_build_adds_it_to_the_site(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    config = yaml.safe_dump({"site_name": "x", "hooks": [str(HOOK)], "plugins": []})
-    (tmp_path / "mkdocs.yml").write_text(config, encoding="utf-8")
-    loaded = load_config(str(tmp_path / "mkdocs.yml"))
-    files = loaded.plugins.on_files(Files([]), config=loaded)
-    assert [(file.src_uri, file.content_string) for file in files] == [
-        (f"assets/{name}.svg", svg) for name, svg in DRAWN.items()
-    ]
-    assert list((tmp_path / "docs").iterdir()) == []
-
-
-def test_this_site_runs_it() -> None:
-    assert "\nhooks: [overrides/drawings.py, " in (ROOT / "mkdocs.yml").read_text("utf-8")
+def test_the_build_adds_it_to_the_site() -> None:
+    files = generated(Project())
+    assert {name: files[f"assets/{name}.svg"] for name in DRAWN} == DRAWN

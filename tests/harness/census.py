@@ -20,12 +20,15 @@ from typing import Final
 from mkdocs.config import load_config
 from mkdocs.structure.files import get_files
 
+from publish.project import Project
+from publish.zensical import build
 from tests.harness.blocks import ROOT, Block, digest, scan_page
 from tests.harness.docstrings import scan_docstrings
 from tests.harness.evidence import Entry, Outcome, read_evidence
 from tests.harness.rendered import rendered_blocks
 
 SITE: Final = "build/site-census"
+OTHER_SITE: Final = "build/site-zensical"
 # What mkdocs copies or renders as a page, and the tests do not collect.
 _OTHER_PAGES: Final = frozenset({".html", ".htm", ".xhtml", ".markdown", ".mdown", ".mkdn", ".mkd"})
 _GENERATED_FROM_CODE = re.compile(r"^::: ", re.MULTILINE)
@@ -76,8 +79,17 @@ def build_site(root: Path) -> None:
         raise RuntimeError(f"the site does not build; correct this first:\n{built.stderr}")
 
 
-def take_census(root: Path, entries: Sequence[Entry]) -> Census:
-    """Compare the site that was built with the evidence and with the pages as they are now."""
+def build_with_the_other(root: Path) -> None:
+    """Build it with Zensical, which may take the place of mkdocs one day.
+
+    Raises:
+        RuntimeError: with what Zensical said.
+    """
+    build(Project(root), root / OTHER_SITE)
+
+
+def take_census(root: Path, entries: Sequence[Entry], site: str = SITE) -> Census:
+    """Compare a site that was built with the evidence and with the pages as they are now."""
     census = Census()
     written = _written(root)
     ran = _by_page(entries)
@@ -85,14 +97,14 @@ def take_census(root: Path, entries: Sequence[Entry]) -> Census:
     docstrings = {entry.digest: entry for entry in entries if entry.page.endswith(".py")}
     sources = _sources(root)
     shown_docstrings: set[str] = set()
-    for html in sorted((root / SITE).rglob("*.html")):
-        name = html.relative_to(root / SITE).as_posix()
+    for html in sorted((root / site).rglob("*.html")):
+        name = html.relative_to(root / site).as_posix()
         source = sources.get(name)
         page = f"docs/{source}" if source else name
         expected = [entry for entry in ran.get(page, ()) if entry.number]
         is_reference = bool(source) and _is_reference(root / page)
         shown = rendered_blocks(html.read_text(encoding="utf-8"), reference=is_reference)
-        for text in shown:
+        for text, _ in shown:
             entry = _take(expected, digest(text))
             if entry is None and is_reference:
                 entry = docstrings.get(digest(text))
@@ -209,20 +221,27 @@ def _first_line(blocks: Iterable[Block], sought: str) -> str:
 def main(arguments: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
     """Build, compare, print; return 1 if anything is amiss."""
     parser = argparse.ArgumentParser(prog="census", description=__doc__)
+    parser.add_argument(
+        "--both", action="store_true", help="build with Zensical as well, and count there too"
+    )
     parser.add_argument("--evidence", type=Path, default=root / "build" / "evidence.jsonl")
     options = parser.parse_args(arguments)
-    try:
-        entries = read_evidence(options.evidence)
-        build_site(root)
-    except FileNotFoundError:
-        print(f"There is no evidence at {options.evidence.name}. Run make test.")
-        return 1
-    except (RuntimeError, ValueError) as error:
-        print(error)
-        return 1
-    census = take_census(root, entries)
-    print("\n".join(census.lines()))
-    return 1 if census.problems else 0
+    sites = {SITE: build_site} | ({OTHER_SITE: build_with_the_other} if options.both else {})
+    problems = 0
+    for site, build_it in sites.items():
+        try:
+            entries = read_evidence(options.evidence)
+            build_it(root)
+        except FileNotFoundError:
+            print(f"There is no evidence at {options.evidence.name}. Run make test.")
+            return 1
+        except (RuntimeError, ValueError) as error:
+            print(error)
+            return 1
+        census = take_census(root, entries, site)
+        print(*([f"{site}:"] if options.both else []), *census.lines(), sep="\n")
+        problems += len(census.problems)
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -9,11 +10,12 @@ import subprocess
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from tests.harness.blocks import Block
@@ -35,6 +37,23 @@ PACKAGES: Final = {
 """Modules whose versions matter, with the names of their distributions."""
 
 
+# What a block's outcome depends on, besides its own page.
+_SOURCES: Final = ("src/safepoint", "snippets", "tests/harness", "requirements.txt")
+_NOT_SOURCES: Final = frozenset({".pyc", ".svg", ".png", ".css", ".js"})
+
+
+class Run(NamedTuple):
+    """When and on what a process evaluated blocks."""
+
+    id: str
+    started: datetime
+    commit: str | None
+    python: str
+    system: str
+    versions: Mapping[str, str]
+    sources: Mapping[str, str]
+
+
 class Entry(NamedTuple):
     """What the evidence says about one block."""
 
@@ -44,6 +63,15 @@ class Entry(NamedTuple):
     language: str
     digest: str
     outcome: Outcome
+    ms: float = 0.0
+    python: str = ""
+    versions: Mapping[str, str] = MappingProxyType({})
+    run: str = ""
+
+    @property
+    def test(self) -> str:
+        """The id by which pytest knows it."""
+        return f"{self.page}::{self.line}-{self.language}"
 
 
 class Evidence:
@@ -88,6 +116,7 @@ class Evidence:
             "python": platform.python_version(),
             "system": platform.system(),
             "versions": versions(PACKAGES),
+            "sources": sources(self.root),
         }
 
     def _append(self, text: str) -> None:
@@ -111,27 +140,80 @@ def read_evidence(file: Path) -> list[Entry]:
         FileNotFoundError: nothing ran yet.
         ValueError: the file is not evidence.
     """
-    pages: dict[str, tuple[str, list[Entry]]] = {}
+    pages: dict[str, list[Entry]] = {}
+    for data in _lines(file):
+        if isinstance(data, Run):
+            continue
+        if data.page not in pages or pages[data.page][0].run != data.run:
+            pages[data.page] = []
+        pages[data.page].append(data)
+    return [entry for entries in pages.values() for entry in entries]
+
+
+def read_runs(file: Path) -> list[Run]:
+    """Return the runs of the file.
+
+    Raises:
+        FileNotFoundError: nothing ran yet.
+        ValueError: the file is not evidence.
+    """
+    return [data for data in _lines(file) if isinstance(data, Run)]
+
+
+def _lines(file: Path) -> Iterator[Run | Entry]:
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         try:
             data = json.loads(line)
-            run = data["run"]
-            if "page" not in data:
-                continue
-            entry = Entry(
-                data["page"],
-                data["line"],
-                data["block"],
-                data["language"],
-                data["sha256"],
-                data["outcome"],
-            )
+            yield _entry(data) if "page" in data else _run(data)
         except (ValueError, KeyError, TypeError):
             raise ValueError(f"{file.name}:{number} is not evidence; run make test") from None
-        if entry.page not in pages or pages[entry.page][0] != run:
-            pages[entry.page] = (run, [])
-        pages[entry.page][1].append(entry)
-    return [entry for _, entries in pages.values() for entry in entries]
+
+
+def _entry(data: Mapping[str, Any]) -> Entry:
+    return Entry(
+        data["page"],
+        data["line"],
+        data["block"],
+        data["language"],
+        data["sha256"],
+        data["outcome"],
+        data["ms"],
+        data["python"],
+        data["versions"],
+        data["run"],
+    )
+
+
+def _run(data: Mapping[str, Any]) -> Run:
+    return Run(
+        data["run"],
+        datetime.fromisoformat(data["started"]),
+        data["commit"],
+        data["python"],
+        data["system"],
+        data["versions"],
+        data["sources"],
+    )
+
+
+def sources(root: Path) -> dict[str, str]:
+    """Return a digest of each page, and of each folder that pages depend on, as they are now."""
+    pages = [*(root / "docs").rglob("*.md"), root / "README.md", root / "CONTRIBUTING.md"]
+    found = {file.relative_to(root).as_posix(): _digest([file], root) for file in sorted(pages)}
+    for name in _SOURCES:
+        place = root / name
+        files = [place] if place.is_file() else sorted(place.rglob("*"))
+        found[name] = _digest([f for f in files if f.suffix not in _NOT_SOURCES], root)
+    return found
+
+
+def _digest(files: Iterable[Path], root: Path) -> str:
+    total = hashlib.sha256()
+    for file in files:
+        if file.is_file():
+            total.update(f"{file.relative_to(root).as_posix()}\0".encode())
+            total.update(hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()[:16]
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from typing import Final, NamedTuple
 
@@ -16,24 +17,33 @@ class _Open(NamedTuple):
     is_generated: bool
 
 
-def rendered_blocks(html: str, *, reference: bool = False) -> list[str]:
-    """Return the text of each block that a writer wrote, in order.
+class Shown(NamedTuple):
+    """A block as a page shows it: its text, and where its element ends in the HTML."""
+
+    text: str
+    end: int
+
+
+def rendered_blocks(html: str, *, reference: bool = False) -> list[Shown]:
+    """Return each block that a writer wrote, in order.
 
     The theme has none, so the whole page is read. Only a page of the reference has signatures and
     source that are made from the code itself.
     """
-    reader = _Reader(GENERATED if reference else frozenset())
+    reader = _Reader(html, GENERATED if reference else frozenset())
     reader.feed(html)
     reader.close()
-    reader.end()
+    reader.end(len(html))
     return reader.blocks
 
 
 class _Reader(HTMLParser):
-    def __init__(self, generated: frozenset[str]) -> None:
+    def __init__(self, html: str, generated: frozenset[str]) -> None:
         super().__init__(convert_charrefs=True)
+        self._html = html
+        self._lines = [0, *(found.end() for found in re.finditer("\n", html))]
         self._generated = generated
-        self.blocks: list[str] = []
+        self.blocks: list[Shown] = []
         self._open: list[_Open] = []
         self._text: list[str] | None = None
 
@@ -52,12 +62,13 @@ class _Reader(HTMLParser):
         while self._open.pop().tag != tag:
             pass
         if not any(element.tag in SHOWS_CODE for element in self._open):
-            self.end()
+            line, column = self.getpos()
+            self.end(self._html.index(">", self._lines[line - 1] + column) + 1)
 
-    def end(self) -> None:
+    def end(self, place: int) -> None:
         """End the block that is open, if one is."""
         if self._text is not None:
-            self.blocks.append("".join(self._text))
+            self.blocks.append(Shown("".join(self._text), place))
             self._text = None
 
     def handle_data(self, data: str) -> None:

@@ -301,5 +301,5 @@ def test_blocks_are_read_from_the_whole_page() -> None:
     """Only the reference has signatures and source that nobody wrote as a block."""
     everything = ["menu", "x < 1", "source", "f()", "1", "y", "z", "the rest"]
     written = [text for text in everything if text not in ("source", "f()")]
-    assert [text.strip() for text in rendered_blocks(SHOWN)] == everything
-    assert [text.strip() for text in rendered_blocks(SHOWN, reference=True)] == written
+    assert [text.strip() for text, _ in rendered_blocks(SHOWN)] == everything
+    assert [text.strip() for text, _ in rendered_blocks(SHOWN, reference=True)] == written

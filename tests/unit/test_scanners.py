@@ -7,15 +7,13 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-import yaml
-from mkdocs.config import load_config
-from mkdocs.structure.files import get_files
 
 from benchmarks import scanners
 from benchmarks.rates import Found, Share, Verdict, on_page, tables, written
-from overrides.charts import BREAK, CHART, PAGE, WIDTH, Bars, draw_bars, read_bars
+from publish.charts import BREAK, CHART, PAGE, WIDTH, Bars, draw_bars, read_bars
+from publish.generated import generated
+from publish.project import Project
 from tests.corpus.gadgets import GADGETS
-from tests.harness.blocks import ROOT
 from tests.harness.optional import need
 from tests.harness.svg import svg_problems
 
@@ -151,14 +149,5 @@ def test_a_page_without_the_table_stops_the_build() -> None:
 def test_the_build_draws_it_from_the_page(tmp_path: Path, page: str) -> None:
     (tmp_path / "docs/security").mkdir(parents=True)
     (tmp_path / "docs" / PAGE).write_text(page, encoding="utf-8")
-    settings = {"site_name": "x", "hooks": [str(ROOT / "overrides/charts.py")], "plugins": []}
-    (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-    config = load_config(str(tmp_path / "mkdocs.yml"))
-    files = config.plugins.on_files(get_files(config), config=config)
-    drawn = {file.src_uri: file.content_string for file in files}
-    assert drawn == {PAGE: page, CHART: draw_bars(read_bars(page))}
-
-
-def test_this_site_draws_it() -> None:
-    hooks = "\nhooks: [overrides/drawings.py, overrides/charts.py]\n"
-    assert hooks in (ROOT / "mkdocs.yml").read_text("utf-8")
+    (tmp_path / "mkdocs.yml").write_text("nav: []\n", encoding="utf-8")
+    assert generated(Project(tmp_path))[CHART] == draw_bars(read_bars(page))

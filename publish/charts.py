@@ -1,13 +1,10 @@
-"""A chart that the build makes from a table on a page: mkdocs runs this file, by its path."""  # noqa: INP001
+"""A chart that the build makes from a table on a page."""
 
 from __future__ import annotations
 
 import re
 from html import escape
 from typing import Final, NamedTuple
-
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
 
 PAGE: Final = "security/scanners.md"
 CHART: Final = "assets/scanners.svg"
@@ -126,12 +123,3 @@ def _bar(y: int, share: tuple[int, int], colour: str, word: str) -> list[str]:
 
 def _text(x: int, y: int, text: str, *, size: int, weight: int) -> str:
     return f'<text x="{x}" y="{y}" font-size="{size}" font-weight="{weight}">{escape(text)}</text>'
-
-
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the chart to the files of the site, drawn from the table that stands under it."""
-    page = files.get_file_from_path(PAGE)
-    if page is not None:
-        content = draw_bars(read_bars(page.content_string))
-        files.append(File.generated(config, CHART, content=content))
-    return files

@@ -1,12 +1,9 @@
-"""Drawings that the build makes from a description: mkdocs runs this file, by its path."""  # noqa: INP001
+"""Drawings that the build makes from a description."""
 
 from __future__ import annotations
 
 from html import escape
 from typing import Final, NamedTuple
-
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
 
 WIDTH: Final = 360
 LEFT: Final = 106
@@ -384,10 +381,3 @@ class _Pen:
         more += f' font-size="{bold}" font-weight="650"' if bold else ""
         text = before + escape(text)
         self._before.append(f'<text x="{x}" y="{y}" fill="{colour}"{more}>{text}</text>')
-
-
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what is drawn to the files of the site."""
-    for name, svg in ((RESUME.name, draw(RESUME)), (LOGINS.name, draw_grid(LOGINS))):
-        files.append(File.generated(config, f"assets/{name}.svg", content=svg))
-    return files

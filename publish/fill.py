@@ -1,0 +1,69 @@
+"""Fill in what a page leaves to the build, and stop the build at a page that is broken.
+
+A line `<!-- fill NAME -->` becomes what `FILLS[NAME]` writes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from publish import advisories, attacks, changes, errors, verified
+from publish.project import Project
+from tests.harness.blocks import scan_page
+
+Fill = Callable[[Project], str]
+
+FILLS: Final[Mapping[str, Fill]] = {
+    "advisories": advisories.markdown,
+    "attacks": attacks.markdown,
+    "changes": changes.markdown,
+    "errors": errors.markdown,
+    "evidence": verified.evidence,
+    "evidence-line": verified.line,
+    "census": verified.census,
+    "differences": verified.differences,
+    "matrix": verified.matrix,
+}
+_MARKER: Final = re.compile(r"^<!-- fill (?P<name>[\w-]+) -->$")
+_RULE: Final = re.compile(r"\bSP\d+\b")
+_FENCE: Final = re.compile(r"^ *```")
+
+
+class BrokenPage(ValueError):
+    """A page that cannot be built: its name, the line, what is wrong and what to do."""
+
+
+def check(src: str, text: str, project: Project) -> None:
+    """Refuse a page that would not be built as it was meant.
+
+    Raises:
+        BrokenPage: with one line for each place.
+    """
+    page = f"docs/{src}"
+    problems = [str(problem) for problem in scan_page(text, page, root=project.root).problems]
+    in_fence = False
+    for number, line in enumerate(text.split("\n"), 1):
+        in_fence ^= bool(_FENCE.match(line))
+        marker = _MARKER.match(line)
+        if marker and not in_fence and marker["name"] not in FILLS:
+            known = ", ".join(sorted(FILLS))
+            problems.append(f"{page}:{number}: nothing fills in {marker['name']!r}; known: {known}")
+        problems += [
+            f"{page}:{number}: there is no rule {found}; see src/safepoint/rules.toml"
+            for found in _RULE.findall(line)
+            if found not in project.rules and not in_fence
+        ]
+    if problems:
+        raise BrokenPage("\n".join(problems))
+
+
+def fill(text: str, project: Project) -> str:
+    """Return the page with every marker replaced."""
+    lines = text.split("\n")
+    for index, line in enumerate(lines):
+        marker = _MARKER.match(line)
+        if marker:
+            lines[index] = FILLS[marker["name"]](project).strip("\n")
+    return "\n".join(lines)

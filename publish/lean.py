@@ -1,0 +1,125 @@
+"""Send less: the theme's rules that no page uses, style sheets of other pages, spaces.
+
+The theme's style sheet serves every site that anybody builds with it. What is left out here names
+a class that stands on no page and in no script, or is for text from right to left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+_PARTS: Final = re.compile(
+    r"(<(?:pre|script|style|textarea)\b.*?</(?:pre|script|style|textarea)>)", re.DOTALL
+)
+_ASSET: Final = re.compile(
+    r"""<link rel="stylesheet" href="[^"]*?(?P<css>assets/[\w.-]+\.css)">"""
+    r"""|<script src="[^"]*?(?P<js>assets/[\w.-]+\.js)"></script>"""
+)
+# Each of these serves pages on which one of the classes stands.
+_ONLY_WITH: Final = {
+    "assets/_mkdocstrings.css": {"doc"},
+    "assets/checklist.css": {"checklist"},
+    "assets/checklist.js": {"checklist"},
+    "assets/find.css": {"attacks", "ladder--stores"},
+    "assets/home.css": {"front"},
+}
+_CLASSES: Final = re.compile(r'class="([^"]*)"')
+_WORD: Final = re.compile(r"-?[A-Za-z_][\w-]*")
+_CLASS: Final = re.compile(rf"\.({_WORD.pattern})")
+_FUNCTION: Final = re.compile(r":(?:not|is|where|has)\([^()]*\)")
+_COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)
+_VARIABLE: Final = re.compile(
+    r"""(?P<name>--[\w-]+):(?:"[^"]*"|'[^']*'|url\([^()]*(?:\([^()]*\)[^()]*)*\)|[^;{}"'])*(?:;|(?=\}))"""
+)
+_USE: Final = re.compile(r"var\(\s*(--[\w-]+)")
+
+
+def lean_page(html: str) -> str:
+    """Return a page without the assets that it does not use, and without spare spaces."""
+    classes = _classes(html)
+    html = _ASSET.sub(lambda found: found[0] if _is_used(found, classes) else "", html)
+    parts = _PARTS.split(html)
+    return "".join(
+        part if index % 2 else re.sub(r"\s+", " ", part) for index, part in enumerate(parts)
+    )
+
+
+def _is_used(asset: re.Match[str], classes: set[str]) -> bool:
+    only = _ONLY_WITH.get(asset["css"] or asset["js"])
+    return only is None or bool(only & classes)
+
+
+def _classes(html: str) -> set[str]:
+    return {name for names in _CLASSES.findall(html) for name in names.split()}
+
+
+def lean_styles(site: Path) -> None:
+    """Leave out of the theme's style sheets what this site does not use."""
+    scripts = "".join(file.read_text(encoding="utf-8") for file in sorted(site.rglob("*.js")))
+    words = set(_WORD.findall(scripts))
+    for file in site.rglob("*.html"):
+        words |= _classes(file.read_text(encoding="utf-8"))
+    own = [file.read_text(encoding="utf-8") for file in sorted(site.glob("assets/*.css"))]
+    for file in sorted(site.glob("assets/stylesheets/*.css")):
+        css = _COMMENT.sub("", file.read_text(encoding="utf-8"))
+        css = "".join(_rules(css, words))
+        file.write_text(_without_variables(css, "".join([*own, scripts])), encoding="utf-8")
+
+
+def _rules(css: str, words: set[str]) -> Iterator[str]:
+    """Yield the rules of a style sheet that can match something."""
+    place = 0
+    while (brace := css.find("{", place)) >= 0:
+        statements, _, head = css[place:brace].rpartition(";")
+        if statements:
+            yield f"{statements};"
+        end = _end(css, brace)
+        body = css[brace + 1 : end - 1]
+        if head.startswith(("@media", "@supports")):
+            body = "".join(_rules(body, words))
+        elif not head.startswith("@"):
+            head = ",".join(part for part in _selectors(head) if _matches(part, words))
+        if head and body:
+            yield f"{head}{{{body}}}"
+        place = end
+    yield css[place:]
+
+
+def _end(css: str, brace: int) -> int:
+    """Return the place after the brace that closes the one at `brace`."""
+    depth = 0
+    for found in re.compile(r"[{}]").finditer(css, brace):
+        depth += 1 if found[0] == "{" else -1
+        if not depth:
+            return found.end()
+    raise ValueError("a style sheet with a brace that nothing closes")
+
+
+def _selectors(head: str) -> Iterator[str]:
+    depth = start = 0
+    for place, letter in enumerate(head):
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and not depth:
+            yield head[start:place]
+            start = place + 1
+    yield head[start:]
+
+
+def _matches(selector: str, words: set[str]) -> bool:
+    if "[dir=rtl]" in selector:
+        return False
+    plain = _FUNCTION.sub("", re.sub(r"\\.", "_", selector))
+    return all(name in words for name in _CLASS.findall(plain))
+
+
+def _without_variables(css: str, others: str) -> str:
+    """Leave out variables that nothing asks for: most are icons, and large."""
+    while True:
+        used = set(_USE.findall(css + others)) | set(re.findall(r"--[\w-]+", others))
+        left = _VARIABLE.sub(lambda found: found[0] if found["name"] in used else "", css)  # noqa: B023
+        if left == css:
+            return css
+        css = left

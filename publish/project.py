@@ -1,0 +1,171 @@
+"""The project as the site sees it: its pages, its rules, its evidence, where it stands in git."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from publish.dates import reviewed
+from publish.evidence import Evidence, read
+from safepoint.rules import RULES, Rule
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+_FRONT_MATTER: Final = re.compile(r"\A---\n(?P<yaml>.*?)\n---\n", re.DOTALL)
+_HEADING: Final = re.compile(r"^# (?P<title>.+?)(?: \{[^}]*\})?$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the site, as it was written.
+
+    Attributes:
+        src: where it was written, below `docs/`.
+        url: where it is read, below the site's root: "" for the home page.
+        title: what it is called.
+        description: one sentence about it.
+        text: the Markdown, without its front matter.
+    """
+
+    src: str
+    url: str
+    title: str
+    description: str
+    text: str
+
+    @property
+    def html(self) -> str:
+        """The file that it becomes."""
+        return f"{self.url}index.html"
+
+    @property
+    def twin(self) -> str:
+        """Where a program reads it as Markdown."""
+        return f"{self.url.rstrip('/') or 'index'}.md"
+
+
+@dataclass(frozen=True)
+class Project:
+    """All that the site is made from."""
+
+    root: Path = ROOT
+
+    @property
+    def docs(self) -> Path:
+        """The folder of the pages."""
+        return self.root / "docs"
+
+    @property
+    def rules(self) -> Mapping[str, Rule]:
+        """The guidance, by id."""
+        return RULES
+
+    @cached_property
+    def pages(self) -> Mapping[str, Page]:
+        """Every page, by where it was written, in the order of the navigation."""
+        order = {src: number for number, src in enumerate(self.navigation)}
+        files = [file.relative_to(self.docs).as_posix() for file in self.docs.rglob("*.md")]
+        files.sort(key=lambda src: (order.get(src, len(order)), src))
+        return {src: _page(src, (self.docs / src).read_text(encoding="utf-8")) for src in files}
+
+    @cached_property
+    def sections(self) -> list[tuple[str, list[str]]]:
+        """The navigation: each section with its pages. Pages outside of one have the name ""."""
+        found: list[tuple[str, list[str]]] = []
+        for entry in self.settings["nav"]:
+            [(name, value)] = entry.items()
+            if isinstance(value, list):
+                found.append((name, list(_sources(value))))
+            elif found and not found[-1][0]:
+                found[-1][1].append(value)
+            else:
+                found.append(("", [value]))
+        return found
+
+    @property
+    def navigation(self) -> list[str]:
+        """The pages in the order of the navigation."""
+        return [src for _, pages in self.sections for src in pages]
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """What mkdocs.yml says."""
+        text = (self.root / "mkdocs.yml").read_text(encoding="utf-8")
+        settings: dict[str, Any] = yaml.load(text, Loader=_Plain)  # noqa: S506  plain data
+        return settings
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What is known about the blocks."""
+        return read(self.root / "build" / "evidence.jsonl", self.root, self.commit)
+
+    @cached_property
+    def commit(self) -> str | None:
+        """The commit that is checked out, or None."""
+        return self._git("rev-parse", "--verify", "HEAD")
+
+    @cached_property
+    def committed(self) -> datetime | None:
+        """When that was committed."""
+        seconds = self._git("log", "-1", "--format=%ct")
+        return datetime.fromtimestamp(int(seconds), UTC) if seconds else None
+
+    @cached_property
+    def reviewed(self) -> Mapping[str, date | None]:
+        """When each page was last changed in git."""
+        return reviewed(self.root)
+
+    def _git(self, *arguments: str) -> str | None:
+        try:
+            done = subprocess.run(  # noqa: S603  fixed commands
+                ["git", *arguments],  # noqa: S607  whichever git the person uses
+                cwd=self.root,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        except OSError:
+            return None
+        return done.stdout.strip() or None
+
+
+class _Plain(yaml.SafeLoader):
+    """Reads mkdocs.yml without looking at the environment."""
+
+
+def _first_or_none(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
+    """Take the default of an !ENV."""
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node)[-1]
+    return None
+
+
+_Plain.add_constructor("!ENV", _first_or_none)
+
+
+def _sources(entries: list[Any]) -> Iterator[str]:
+    for entry in entries:
+        [value] = entry.values() if isinstance(entry, dict) else [entry]
+        if isinstance(value, list):
+            yield from _sources(value)
+        else:
+            yield value
+
+
+def _page(src: str, text: str) -> Page:
+    front = _FRONT_MATTER.match(text)
+    meta = (yaml.safe_load(front["yaml"]) or {}) if front else {}
+    body = text[front.end() :] if front else text
+    heading = _HEADING.search(body)
+    title = meta.get("title") or (heading["title"] if heading else src)
+    parts = src.removesuffix(".md").split("/")
+    parts = parts[:-1] if parts[-1] == "index" else parts
+    url = "".join(f"{part}/" for part in parts)
+    return Page(src, url, title, meta.get("description", ""), body)

@@ -1,0 +1,78 @@
+"""A page that is broken stops the build, with its name, the line, and what to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from publish.fill import FILLS, BrokenPage, check, fill
+from publish.project import Project
+from tests.harness.blocks import ROOT
+
+BROKEN = {
+    "an unknown rule": ("See SP99.", "3: there is no rule SP99; see src/safepoint/rules.toml"),
+    "an unknown fill": ("<!-- fill nothing -->", "3: nothing fills in 'nothing'; known: "),
+    "a missing include": ('```python\n--8<-- "gone.py"\n```', "4: "),
+    "a fence without an end": ("```python\n1", "3: this fence is never closed; add ``` at "),
+    "an unknown language": ("```klingon\nqapla\n```", "3: "),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_page_is_refused_with_its_line(text: str, said: str) -> None:
+    with pytest.raises(BrokenPage) as refused:
+        check("page.md", f"# Page\n\n{text}\n", Project())
+    assert str(refused.value).startswith(f"docs/page.md:{said}")
+
+
+@pytest.mark.parametrize(("text", "said"), BROKEN.values(), ids=BROKEN)
+def test_the_build_ends_with_that_line(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "snippets").mkdir()
+    (tmp_path / "docs/index.md").write_text(f"# Page\n\n{text}\n", encoding="utf-8")
+    hooks = [str(ROOT / "publish/hooks.py")]
+    settings = {"site_name": "x", "hooks": hooks, "plugins": [], "nav": [{"Home": "index.md"}]}
+    (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"docs/index.md:{said}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_every_page_of_this_site_is_whole() -> None:
+    project = Project()
+    for src in project.pages:
+        check(src, (project.docs / src).read_text(encoding="utf-8"), project)
+
+
+def test_every_fill_is_used_and_writes_something() -> None:
+    project = Project()
+    text = "\n".join(page.text for page in project.pages.values())
+    for name, write in FILLS.items():
+        assert f"<!-- fill {name} -->\n" in text
+        assert write(project).strip(), name
+
+
+def test_what_is_filled_in_holds_no_block() -> None:
+    """Nobody would have run it."""
+    project = Project()
+    for name, write in FILLS.items():
+        assert "```" not in write(project), name
+
+
+def test_a_marker_becomes_what_it_stands_for() -> None:
+    project = Project()
+    filled = fill("# Errors\n\n<!-- fill errors -->\n\nThe end", project)
+    assert filled.startswith("# Errors\n\n")
+    assert "SealBroken" in filled
+    assert "<!-- fill" not in filled

@@ -1,0 +1,40 @@
+"""A page may run what it was built with, and nothing that somebody adds to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from publish.policy import NoHead, policy, with_policy, without_styles
+
+PAGE = (
+    '<head><meta charset="utf-8"><script src="a.js"></script><script>go()</script>'
+    '<script id="c" type="application/json">{"a": 1}</script></head>'
+)
+
+
+def test_the_policy_names_the_inline_script_by_its_digest() -> None:
+    assert policy(PAGE) == (
+        "default-src 'none'; "
+        "script-src 'self' 'sha256-5KYv+PUboo5h+0+YAtGRPbwv5d/QxzHslP4YGnUaxRw='; "
+        "style-src 'self'; img-src 'self' data:; connect-src 'self'; worker-src 'self'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def test_it_stands_before_the_first_script() -> None:
+    html = with_policy(PAGE)
+    assert html.index("Content-Security-Policy") < html.index("<script")
+
+
+def test_another_script_has_another_digest() -> None:
+    assert policy(PAGE) != policy(PAGE.replace("go()", "evil()"))
+
+
+def test_html_without_a_head_is_refused() -> None:
+    with pytest.raises(NoHead, match="charset"):
+        with_policy("<p>words</p>")
+
+
+def test_alignment_needs_no_inline_style() -> None:
+    assert without_styles('<td style="text-align: right;">1</td>') == '<td class="to-right">1</td>'
+    assert without_styles('<p style="color: red">') == '<p style="color: red">'
