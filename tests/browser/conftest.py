@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.site import BuildFailed, Site, chromium, chromium_path, serving
+from tests.browser.site import (
+    BuildFailed,
+    Site,
+    chromium,
+    chromium_path,
+    serving,
+    written_pages,
+)
+from tests.browser.visit import Visit
 from tests.harness.optional import need
 
 if TYPE_CHECKING:
@@ -36,6 +44,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
                 f"the site does not build:\n{error}", pytrace=False
             ) from None
         yield served
+
+
+@pytest.fixture(scope="module", params=written_pages(), ids=lambda name: name or "home")
+def visit(request: pytest.FixtureRequest, site: Site, browser: Browser) -> Iterator[Visit]:
+    """Each page in turn, loaded once for all that only look at it."""
+    context = browser.new_context(
+        viewport={"width": 1440, "height": 900},
+        reduced_motion="reduce",
+        permissions=["clipboard-read", "clipboard-write"],
+    )
+    yield Visit(context, site.address + request.param)
+    context.close()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -12,6 +11,7 @@ from urllib.parse import unquote, urldefrag
 import pytest
 
 from tests.browser.site import Site, written_pages
+from tests.browser.visit import Visit
 from tests.harness.optional import need
 
 need("playwright", "the browser tests need playwright; make test installs it")
@@ -22,42 +22,6 @@ PAGES: Final = written_pages()
 WIDTHS: Final = (1440, 390)
 SCHEMES: Final[dict[Literal["light", "dark"], str]] = {"light": "default", "dark": "slate"}
 OVERFLOW: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-
-
-class Visit:
-    """A page, with all that it asked for and complained about."""
-
-    def __init__(self, context: BrowserContext, url: str) -> None:
-        self.asked: list[str] = []
-        self.complaints: list[str] = []
-        self.page: Page = context.new_page()
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.on("console", lambda message: self._heard(message.type, message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("requestfailed", lambda request: self.complaints.append(request.url))
-        response = self.page.goto(url, wait_until="networkidle")
-        self.status = response.status if response else None
-
-    def _heard(self, kind: str, text: str) -> None:
-        if kind in {"error", "warning"}:
-            self.complaints.append(text)
-
-    def elsewhere(self, site: Site) -> list[str]:
-        """What it asked of anyone but this site."""
-        here = (site.address, "data:", "blob:")
-        return [url for url in self.asked if not url.startswith(here)]
-
-
-@pytest.fixture(scope="module", params=PAGES, ids=[name or "home" for name in PAGES])
-def visit(request: pytest.FixtureRequest, site: Site, browser: Browser) -> Iterator[Visit]:
-    """Each page in turn, loaded once for all that only look at it."""
-    context = browser.new_context(
-        viewport={"width": 1440, "height": 900},
-        reduced_motion="reduce",
-        permissions=["clipboard-read", "clipboard-write"],
-    )
-    yield Visit(context, site.address + request.param)
-    context.close()
 
 
 class _Ids(HTMLParser):

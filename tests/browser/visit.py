@@ -1,0 +1,53 @@
+"""A visit to one page: what it asked for, what it complained about, what it weighs."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+from tests.browser.site import Site
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Page
+
+# Told by the page itself, whether or not the console says it.
+_REPORT = """addEventListener("securitypolicyviolation", (event) => {
+  (window.violations ||= []).push(`${event.violatedDirective}: ${event.blockedURI}`);
+})"""
+
+
+class Visit:
+    """A page, with all that it asked for and complained about."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.url = url
+        self.asked: list[str] = []
+        self.complaints: list[str] = []
+        self.page: Page = context.new_page()
+        self.page.add_init_script(_REPORT)
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("console", lambda message: self._heard(message.type, message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("requestfailed", lambda request: self.complaints.append(request.url))
+        response = self.page.goto(url, wait_until="networkidle")
+        self.status = response.status if response else None
+
+    def _heard(self, kind: str, text: str) -> None:
+        if kind in {"error", "warning"}:
+            self.complaints.append(text)
+
+    @property
+    def violations(self) -> list[str]:
+        """What its policy refused."""
+        found: list[str] = self.page.evaluate("window.violations || []")
+        return found
+
+    def elsewhere(self, site: Site) -> list[str]:
+        """What it asked of anyone but this site."""
+        here = (site.address, "data:", "blob:")
+        return [url for url in self.asked if not url.startswith(here)]
+
+    def weight(self, site: Site) -> int:
+        """How many bytes it asked for, as a server sends them: each file with gzip."""
+        files = {site.file(url) for url in self.asked}
+        return sum(len(gzip.compress(file.read_bytes(), 9, mtime=0)) for file in files if file)
