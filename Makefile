@@ -7,14 +7,14 @@ PORT ?= 8000
 ARGS ?=
 
 PY := .venv/bin/python
-SOURCES := src tests benchmarks bootstrap.py conftest.py
+SOURCES := src tests publish benchmarks bootstrap.py conftest.py
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help serve site test check fix attacks demo fuzz bench lock clean distclean always
+.PHONY: help serve site test check fix new-rule attacks demo fuzz bench lock clean distclean always
 
 help: ## List what you can type
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 serve: .venv/.ready ## Read the guide at http://127.0.0.1:8000 (PORT=8001 for another port)
 	@$(PY) -c "$$CHECK_PORT" "$(HOST)" "$(PORT)"
@@ -29,12 +29,12 @@ test: check ## Run everything: check, all tests, all blocks (ARGS="-k codec" for
 	@$(PY) -m tests.harness.pytests $(ARGS)
 ifeq ($(strip $(ARGS)),)
 	@echo "== census"
-	@$(PY) -m tests.harness.census
+	@$(PY) -m tests.harness.census --both
 else
 	@echo "== census left out, because ARGS chose the tests"
 endif
 
-check: .venv/.ready ## The quick gate before a commit: lint, format, types, callouts
+check: .venv/.ready ## The quick gate before a commit: lint, format, types, words
 	@echo "== lint"
 	@$(PY) -m ruff check
 	@echo "== format"
@@ -46,11 +46,17 @@ check: .venv/.ready ## The quick gate before a commit: lint, format, types, call
 	@$(PY) -m safepoint.lint src snippets
 	@echo "== callouts"
 	@$(PY) -m tests.harness.callouts --check
+	@echo "== words"
+	@.venv/bin/typos
+	@$(PY) -m tests.harness.prose
 
 fix: .venv/.ready ## Repair what a program can: lint, format, callouts
 	@$(PY) -m ruff check --fix
 	@$(PY) -m ruff format
 	@$(PY) -m tests.harness.callouts
+
+new-rule: .venv/.ready ## Make the failing skeleton of a rule (TITLE="…" SEVERITY=danger THEME=Storage PAGE=name)
+	@$(PY) -m publish.new_rule --title "$$TITLE" --severity "$$SEVERITY" --theme "$$THEME" --page "$$PAGE" $(ARGS)
 
 attacks: .venv/.ready ## Run the attacks on an unsafe store and on a sealed one
 	@$(PY) -m safepoint.attacks $(ARGS)

@@ -51,6 +51,12 @@
   tidy();
   new MutationObserver(tidy).observe(document.querySelector("article"), { childList: true, subtree: true });
 
+  // Each part of "On this page" is a landmark of its own, and may have the name of another one.
+  document.querySelectorAll(".md-nav--secondary nav").forEach((nav) => {
+    nav.setAttribute("role", "none");
+    nav.removeAttribute("aria-label");
+  });
+
   document.querySelectorAll(".task-list-item").forEach((item) => {
     item.querySelector("input").setAttribute("aria-label", item.textContent.trim());
   });

@@ -28,6 +28,7 @@ TARGETS = [
     "test",
     "check",
     "fix",
+    "new-rule",
     "attacks",
     "demo",
     "fuzz",
@@ -155,7 +156,7 @@ def script(path: Path, text: str) -> None:
 def test_help_is_the_default_and_lists_every_target(clone: Clone) -> None:
     listed = clone.make().stdout
     assert listed == clone.make("help").stdout
-    assert re.findall(r"^  make (\w+) +\S", listed, re.MULTILINE) == TARGETS
+    assert re.findall(r"^  make ([\w-]+) +\S", listed, re.MULTILINE) == TARGETS
     assert len({len(line) - len(line.split(maxsplit=2)[2]) for line in listed.splitlines()}) == 1
 
 
