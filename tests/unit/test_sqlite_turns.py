@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import fcntl
+import opcode
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from safepoint import SQLiteCheckpointStorage
 from safepoint.errors import Conflict, StorageUnavailable
 from safepoint.storage import _posix
+from safepoint.storage._sqlite import turns
 from tests.unit.storage_helpers import descriptors
 
 pytestmark = pytest.mark.skipif(not _posix.SUPPORTED, reason="there is no such lock elsewhere")
@@ -42,19 +45,43 @@ with storage._database.writing() as connection:
     print("ready", flush=True)
     sys.stdin.read()
 """
-LEAVE_A_CHILD_IN_A_TURN = """
+HOLD = """
 def hold():
     with storage._database._turns.turn(60):
         held.set()
         threading.Event().wait()
 
 held = threading.Event()
+"""
+LEAVE_A_CHILD_IN_A_TURN = f"""{HOLD}
 threading.Thread(target=hold, daemon=True).start()
 held.wait()
 if not os.fork():
     print("ready", flush=True)
     sys.stdin.read()
     os._exit(0)
+threading.Event().wait()
+"""
+LEAVE_A_CHILD_IN_THE_QUEUE = f"""{HOLD}
+import contextlib, fcntl, time
+from safepoint.errors import StorageUnavailable
+from safepoint.storage._sqlite.turns import _Waiter
+
+lock = os.open(sys.argv[1] + "-lock", os.O_RDWR)
+fcntl.flock(lock, fcntl.LOCK_EX)
+for _ in range(given_up):
+    with contextlib.suppress(StorageUnavailable):
+        storage._database._turns.turn(0.05).__enter__()
+threading.Thread(target=hold, daemon=True).start()
+while _Waiter.wait.__code__ not in [each.f_code for each in sys._current_frames().values()]:
+    time.sleep(0.001)
+child = os.fork()
+os.close(lock)
+if not child:
+    sys.stdin.read()
+    os._exit(0)
+held.wait()
+print("ready", flush=True)
 threading.Event().wait()
 """
 
@@ -126,11 +153,20 @@ def test_the_turn_of_a_process_that_was_killed_is_free(path: Path) -> None:
         assert (storage.head("a"), storage.head("other")) == (1, 0)
 
 
-def test_a_child_does_not_keep_the_turn_of_a_parent_that_was_killed(path: Path) -> None:
+@pytest.mark.parametrize(
+    "work",
+    [
+        pytest.param(LEAVE_A_CHILD_IN_A_TURN, id="in a turn"),
+        pytest.param(f"given_up = 0\n{LEAVE_A_CHILD_IN_THE_QUEUE}", id="in the queue"),
+        pytest.param(f"given_up = 1\n{LEAVE_A_CHILD_IN_THE_QUEUE}", id="in a place that was left"),
+    ],
+)
+def test_a_child_does_not_keep_the_turn_of_a_parent_that_was_killed(path: Path, work: str) -> None:
+    """Wherever the parent was when it forked: the child has none of its open files."""
     with (
         SQLiteCheckpointStorage(path, wait_seconds=0.05) as hasty,
         SQLiteCheckpointStorage(path, wait_seconds=60) as storage,
-        another(path, LEAVE_A_CHILD_IN_A_TURN) as other,
+        another(path, work) as other,
     ):
         with pytest.raises(StorageUnavailable):
             hasty.append("a", 1, b"one")
@@ -198,11 +234,11 @@ def test_the_file_is_opened_once_and_closed_at_the_end(
 def test_a_storage_that_is_closed_during_a_turn_closes_the_file_after_it(path: Path) -> None:
     before = descriptors()
     storage = SQLiteCheckpointStorage(path)
-    turns = storage._database._turns
+    ours = storage._database._turns
     taken, closed = threading.Event(), threading.Event()
 
     def work() -> None:
-        with turns.turn(60):
+        with ours.turn(60):
             taken.set()
             closed.wait()
 
@@ -235,3 +271,63 @@ def test_a_lock_that_was_replaced_is_left_for_the_new_one(path: Path) -> None:
         storage._database.seconds = 60
         storage.append("a", 2, b"two")
         assert descriptors() == before
+
+
+# A file that was opened a moment ago and has no name yet is closed by Python, with this warning.
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+@pytest.mark.parametrize("left", [False, True], ids=["anew", "in a place that was left"])
+def test_a_handler_that_raises_anywhere_in_the_queue_leaves_no_lock(
+    path: Path, monkeypatch: pytest.MonkeyPatch, left: bool
+) -> None:
+    """Python runs the handler of a signal after a call and where a function begins: at each."""
+
+    class Late(Exception):
+        pass
+
+    def interrupt_at(number: int) -> Callable[..., Any]:
+        left, before = number, dict[int, str]()
+
+        def trace(frame: Any, event: str, _: object) -> Any:
+            nonlocal left
+            if frame.f_code.co_filename != turns.__file__:
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode" or (event == "call" and frame.f_lasti <= 0):
+                code = opcode.opname[frame.f_code.co_code[frame.f_lasti]]
+                if event == "call" or before.get(id(frame), "").startswith("CALL"):
+                    left -= 1
+                    if left < 0:
+                        raise Late
+                before[id(frame)] = code
+            elif event == "exception":
+                before[id(frame)] = ""  # no handler runs after a call that raised
+            return trace
+
+        return trace
+
+    monkeypatch.setattr(turns, "_ASKING", 0)
+    with SQLiteCheckpointStorage(path, wait_seconds=60) as other:
+        other.append("a", 1, b"")
+        number, traced, ended = 0, sys.gettrace(), False
+        while not ended:
+            queue = turns.Turns(f"{path}-lock")
+            lock = os.open(f"{path}-lock", os.O_RDWR)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if left:
+                with pytest.raises(StorageUnavailable):
+                    queue.turn(0.01).__enter__()
+            turn = queue.turn(0.01)
+            try:
+                sys.settrace(interrupt_at(number))
+                turn.__enter__()
+            except Late:
+                pass
+            except StorageUnavailable:
+                ended = True
+            finally:
+                sys.settrace(traced)
+            os.close(lock)
+            other.append("a", number + 2, b"")
+            queue.close()
+            number += 1
+        assert number > 20

@@ -49,7 +49,7 @@ class Turns:
         self._file: FileIO | None = None  # in the turn that is under way
         self._idle: FileIO | None = None  # open, for the next turn
         self._known: tuple[float, ...] = ()
-        self._waiter: _Waiter | None = None
+        self._waiter: _Waiter | None = None  # in the queue
         self._closed = False
 
     @contextmanager
@@ -112,39 +112,32 @@ class Turns:
             self._idle, self._file = self._file, None
 
     def _give_back(self) -> None:
+        waiter = self._waiter
+        # If its turn has not come, it stays in the queue, for whoever asks next.
+        if waiter is not None and not waiter.leave():
+            _let_go(waiter.file)
+            self._waiter = None
         if self._file is not None:
             _let_go(self._file)
             self._file = None
 
     def _take(self, end: float, seconds: float) -> None:
+        """Lock the file. At each moment an attribute has it, for a fork in another thread."""
         self._give_back()  # what two signals in a row have left
-        waiter, self._waiter = self._waiter, None
-        came = False
-        try:
-            if waiter is None or not waiter.want():
-                waiter = None
-                file = self._opened()
-                try:
-                    if _soon(file.fileno(), end):
-                        return
-                except OSError as error:
-                    if error.errno in _NO_LOCKS:
-                        return
-                    raise
-                waiter = _Waiter(file)
-                self._file = None
-            came = waiter.wait(end - monotonic())
-            if came:
-                self._file = waiter.file
-        finally:
-            # If it has not come, the waiter stays in the queue, for whoever asks next.
-            if waiter is not None and not came:
-                if waiter.leave():
-                    self._waiter = waiter
-                else:
-                    _let_go(waiter.file)
-        if not came:
+        if self._waiter is None or not self._waiter.want():
+            self._waiter = None
+            file = self._opened()
+            try:
+                if _soon(file.fileno(), end):
+                    return
+            except OSError as error:
+                if error.errno in _NO_LOCKS:
+                    return
+                raise
+            self._waiter, self._file = _Waiter(file), None
+        if not self._waiter.wait(end - monotonic()):
             raise held(self._path, seconds)
+        self._file, self._waiter = self._waiter.file, None
 
     def _opened(self) -> FileIO:
         """Return the file. It is opened again if its name means another one by now."""
