@@ -19,7 +19,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from publish.skeleton import NewRule, Skeleton, Unfit, rules_of, skeleton
+from publish.skeleton import (
+    NewRule,
+    Skeleton,
+    Unfit,
+    class_name,
+    rules_of,
+    skeleton,
+    taken_names,
+)
 from safepoint._command import Parser
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -65,6 +73,8 @@ def checked(
             f"{title!r} is no title. Write one line of at most {LONGEST_TITLE} letters, digits and"
             " common punctuation, with a capital first and no period at its end."
         )
+    if _ID.search(title):
+        raise Unfit(f"{title!r} names a rule by its id. Say in words what it is about.")
     if title.lower() in {rule["title"].lower() for rule in rules}:
         raise Unfit(f"There is a rule {title!r} already. Write there what you would add.")
     _check_page(root, page)
@@ -78,7 +88,8 @@ def _check_page(root: Path, page: str) -> None:
             f"{page!r} is no name of a page. Write at most {LONGEST_PAGE} lower-case letters, with"
             " single hyphens between words."
         )
-    if keyword.iskeyword(module) or keyword.issoftkeyword(module):
+    name = class_name(page)
+    if keyword.iskeyword(module) or keyword.issoftkeyword(module) or keyword.iskeyword(name):
         raise Unfit(f"{page} is a word of Python. Take another name.")
     if "_" not in module and importlib.util.find_spec(module) is not None:
         raise Unfit(f"{page} is a module that others import. Take another name.")
@@ -86,6 +97,8 @@ def _check_page(root: Path, page: str) -> None:
     ids = {first or second for file in files for first, second in _ATTACK.findall(file.read_text())}
     if page in ids:
         raise Unfit(f"There is an attack {page} already. Take another name.")
+    if name in taken_names(root):
+        raise Unfit(f"The class of {page} would be {name}, which is taken. Take another name.")
 
 
 def write(root: Path, made: Skeleton) -> None:

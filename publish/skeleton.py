@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import tomllib
 from collections.abc import Callable, Iterator
@@ -11,23 +12,30 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
+import yaml
+
 RULES: Final = "src/safepoint/rules.toml"
 CATALOGUE: Final = "src/safepoint/attacks/catalogue.py"
 CHECKS: Final = "src/safepoint/audit/__init__.py"
-REFERENCE: Final = "docs/reference/audit-and-attacks.md"
+REFERENCE: Final = "docs/reference/audit.md"
 EXAMPLES: Final = "docs/examples.md"
 NAVIGATION: Final = "mkdocs.yml"
 
 _TEMPLATES: Final = Path(__file__).with_name("templates")
 _SECTION: Final = re.compile(r"^ +- [^:]+:$")
 _ENTRY: Final = re.compile(r"^(?P<indent> +)- [^:]+: (?P<page>security/\S+\.md)$")
-_EXAMPLE: Final = re.compile(r"^\| `[^`]+` \|.*\[SP\d\d\]\(security/\S+\) \|$")
+_EXAMPLE: Final = re.compile(r"^\| \[`[^`]+`\]\(examples/\S+\) \|.*\[SP\d\d\]\(security/\S+\) \|$")
 _EXPORTED: Final = re.compile(r'^    "check_\w+",$')
 _MEMBER: Final = re.compile(r"^(?P<indent> +)- check_\w+$")
 
 
 class Unfit(ValueError):
     """The project is not as it has to be, or the rule is not: what, and what to do."""
+
+
+def class_name(page: str) -> str:
+    """Return the name of the class of a page's attack."""
+    return "".join(part.capitalize() for part in page.split("-"))
 
 
 @dataclass(frozen=True)
@@ -48,15 +56,13 @@ class NewRule:
     @property
     def name(self) -> str:
         """The name of its attack's class."""
-        return "".join(part.capitalize() for part in self.page.split("-"))
+        return class_name(self.page)
 
     @property
     def label(self) -> str:
-        """What the navigation calls its page. In quotes, because YAML reads No as false."""
+        """What the navigation calls its page. In quotes if YAML reads it as no text, as No."""
         label = self.page.replace("-", " ").capitalize()
-        return (
-            f'"{label}"' if label.lower() in ("yes", "no", "on", "off", "true", "null") else label
-        )
+        return label if yaml.safe_load(label) == label else f'"{label}"'
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,20 @@ def rules_of(root: Path) -> list[dict[str, Any]]:
     except (tomllib.TOMLDecodeError, KeyError) as error:
         raise Unfit(f"{RULES} cannot be read ({error}). Mend it first.") from None
     return rules
+
+
+def taken_names(root: Path) -> set[str]:
+    """Return what means something else where an attack's class is written or listed.
+
+    Raises:
+        Unfit: the list of attacks cannot be read.
+    """
+    written = (_TEMPLATES / "attack.py.txt").read_text(encoding="utf-8").replace("$", "")
+    nodes = [
+        node for text in (written, _read(root, CATALOGUE)) for node in ast.walk(ast.parse(text))
+    ]
+    imported = {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+    return imported | {node.id for node in nodes if isinstance(node, ast.Name)} | set(dir(builtins))
 
 
 def skeleton(root: Path, rule: NewRule) -> Skeleton:
@@ -137,7 +157,9 @@ def _pages(root: Path, theme: str) -> set[str]:
 
 def _example(rule: NewRule) -> str:
     what = f"TODO({rule.id}): what it gives you"
-    return f"| `{rule.module}.py` | {what} | [{rule.id}](security/{rule.page}.md#what-to-write) |"
+    file = f"{rule.module}.py"
+    page = f"security/{rule.page}.md#what-to-write"
+    return f"| [`{file}`](examples/{file}) | {what} | [{rule.id}]({page}) |"
 
 
 def _after_last(text: str, pattern: re.Pattern[str], added: str, path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import yaml
 
 from publish import new_rule
 from publish.new_rule import left, main
+from publish.skeleton import NewRule
 from safepoint.attacks import NaiveTarget, Outcome
 from tests.docs import test_pages
 from tests.harness.blocks import ROOT, scan_page
@@ -31,7 +33,7 @@ MADE = [
 ]
 CHANGED = [
     "docs/examples.md",
-    "docs/reference/audit-and-attacks.md",
+    "docs/reference/audit.md",
     "mkdocs.yml",
     "src/safepoint/attacks/catalogue.py",
     "src/safepoint/audit/__init__.py",
@@ -244,15 +246,55 @@ def test_the_navigation_has_the_page_among_those_of_its_theme(
     assert {"Lost update": "security/lost-update.md"} in entries
 
 
-def test_a_label_that_yaml_would_take_for_something_else_is_quoted(root: Path) -> None:
+@pytest.mark.parametrize("page", ["false", "n", "no", "none", "null", "off", "on", "true", "yes"])
+def test_a_label_that_yaml_would_take_for_something_else_is_quoted(page: str) -> None:
+    label = NewRule(NEW, "", "", "", page).label
+    assert yaml.safe_load(f"- {label}: x.md") == [{page.capitalize(): "x.md"}]
+    assert label.strip('"') == page.capitalize()
+
+
+def test_a_label_that_is_quoted_stays_so_in_the_navigation(root: Path) -> None:
     assert make(root, page="off") == 0
     assert '- "Off": security/off.md' in (root / "mkdocs.yml").read_text()
+
+
+@pytest.mark.parametrize("page", ["any", "final", "mapping", "null"])
+def test_what_it_makes_can_be_imported_whatever_its_name_means_elsewhere(
+    page: str, root: Path
+) -> None:
+    assert make(root, page=page) == 0
+    script = "from safepoint.attacks.catalogue import ATTACKS; import sys; ATTACKS[sys.argv[1]]"
+    shutil.copytree(
+        ROOT / "src",
+        root / "whole",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    shutil.copytree(root / "src", root / "whole", dirs_exist_ok=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", script, page],
+        env={**os.environ, "PYTHONPATH": str(root / "whole")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_its_example_is_listed_as_the_others_are(made: Path) -> None:
+    lines = (made / "docs/examples.md").read_text().splitlines()
+    [line] = [line for line in lines if "lost_update.py" in line]
+    assert line == (
+        "| [`lost_update.py`](examples/lost_update.py) |"
+        f" TODO({NEW}): what it gives you |"
+        f" [{NEW}](security/lost-update.md#what-to-write) |"
+    )
 
 
 TITLE = (
     " is no title. Write one line of at most 72 letters, digits and common punctuation, with a"
     " capital first and no period at its end."
 )
+TAKEN = ", which is taken. Take another name."
 PAGE = (
     " is no name of a page. Write at most 24 lower-case letters, with single hyphens between words."
 )
@@ -280,6 +322,10 @@ PAGE = (
         ({"title": "A | cell"}, f"'A | cell'{TITLE}"),
         ({"title": "A" * 73}, f"'{'A' * 73}'{TITLE}"),
         (
+            {"title": "As in SP12"},
+            "'As in SP12' names a rule by its id. Say in words what it is about.",
+        ),
+        (
             {"title": "Append-Only and versioned"},
             "There is a rule 'Append-Only and versioned' already. Write there what you would add.",
         ),
@@ -289,6 +335,11 @@ PAGE = (
         ({"page": "-x"}, f"'-x'{PAGE}"),
         ({"page": "a" * 25}, f"'{'a' * 25}'{PAGE}"),
         ({"page": "import"}, "import is a word of Python. Take another name."),
+        ({"page": "false"}, "false is a word of Python. Take another name."),
+        ({"page": "none"}, "none is a word of Python. Take another name."),
+        ({"page": "true"}, "true is a word of Python. Take another name."),
+        ({"page": "attack"}, f"The class of attack would be Attack{TAKEN}"),
+        ({"page": "exception"}, f"The class of exception would be Exception{TAKEN}"),
         ({"page": "json"}, "json is a module that others import. Take another name."),
         ({"page": "cut-newest"}, "There is an attack cut-newest already. Take another name."),
         ({"page": "model-payload"}, "There is an attack model-payload already. Take another name."),
