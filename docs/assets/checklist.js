@@ -6,17 +6,17 @@
   if (!list) return;
 
   const squeeze = (text) => text.replace(/\s+/g, " ").trim();
-  const hash = (text) => { // FNV-1a: short and stable; it guards nothing
-    let sum = 0x811c9dc5;
-    for (const letter of text) sum = Math.imul(sum ^ letter.codePointAt(0), 0x01000193);
-    return (sum >>> 0).toString(36);
-  };
-  const here = location.href.replace(/(index\.html)?([?#].*)?$/, "");
+  const folder = (url) => url.replace(/(index\.html)?([?#].*)?$/, "");
+  const here = folder(location.href);
+  // Read from a disk, an address names the reader's folders: nothing takes those along.
+  const web = /^http/.test(here);
+  const root = web ? "" : folder(document.querySelector(".md-logo").href);
+  const place = web ? [here] : [];
   const prefix = `checklist ${new URL(here).pathname} `;
   const boxes = [...document.querySelectorAll(".checklist .task-list-item")].map((item) => ({
     input: item.querySelector("input"),
     // The text and not the place: an item that moves keeps its tick, one that changes loses it.
-    key: prefix + hash(squeeze(item.textContent)),
+    key: prefix + squeeze(item.textContent),
   }));
   const done = () => boxes.filter((box) => box.input.checked).length;
   const count = () => `${done()} of ${boxes.length} done`;
@@ -39,7 +39,7 @@
 
   const tell = (also = "") => {
     state.textContent = `${count()}. ${also}`;
-    printed.textContent = `${count()} \u00b7 ${today()} \u00b7 ${here}`;
+    printed.textContent = [count(), today(), ...place].join(" \u00b7 ");
     clear.textContent = "Clear";
   };
   // Storage can be blocked or full, in each of its calls.
@@ -64,10 +64,13 @@
     if (part.nodeType !== 1) return part.data;
     if (part.matches("label, .headerlink")) return "";
     if (part.matches("code")) return `\`${part.textContent}\``;
-    return part.matches("a") ? `[${markdown(part)}](${part.href})` : markdown(part);
+    return part.matches("a") ? `[${markdown(part)}](${part.href.replace(root, "")})` : markdown(part);
   }).join("");
   const exported = () => {
-    const lines = [`# ${squeeze(markdown(document.querySelector("h1")))}\n\n${count()}, ${today()}, <${here}>`];
+    const lines = [
+      `# ${squeeze(markdown(document.querySelector("h1")))}\n`,
+      [count(), today(), ...place.map((url) => `<${url}>`)].join(", "),
+    ];
     document.querySelectorAll(".checklist :is(h2, .task-list-item)").forEach((part) => {
       const box = part.querySelector("input");
       const start = box ? `- [${box.checked ? "x" : " "}] ` : "\n## ";

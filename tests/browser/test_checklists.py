@@ -209,6 +209,37 @@ def test_what_is_copied_and_downloaded_is_the_list_with_its_ticks(
     assert all(target.startswith(site.address) for target in targets)
 
 
+def test_a_list_that_is_read_from_a_folder_takes_no_path_of_its_reader_along(
+    visitor: BrowserContext, site: Site
+) -> None:
+    """Its links begin at the root of the site, and nothing names the page's address."""
+    page = visitor.new_page()
+    file = site.folder / "checklists/builder/index.html"
+    page.goto(f"{file.as_uri()}?q=seal#loading")
+    tick(page, 0)
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Download").click()
+    page.get_by_role("button", name="Copy as Markdown").click()
+    expect(page.locator(".checklist__state")).to_have_text("1 of 15 done. Copied.")
+    copied: str = page.evaluate("navigator.clipboard.readText()")
+
+    assert waiting.value.suggested_filename == "checklist-builder.md"
+    assert Path(waiting.value.path()).read_text(encoding="utf-8") == copied
+    today = page.evaluate("new Date().toLocaleDateString('sv')")
+    assert copied.splitlines()[2] == f"1 of 15 done, {today}"
+    assert page.locator(".checklist__printed").text_content() == f"1 of 15 done · {today}"
+    assert site.folder.name not in copied
+    targets = _LINK.findall(copied)
+    assert "security/untrusted/" in targets
+    assert "rules/#sp09" in targets
+    missing = [
+        target
+        for target in targets
+        if not (site.folder / target.partition("#")[0] / "index.html").is_file()
+    ]
+    assert missing == []
+
+
 def test_a_browser_that_refuses_to_copy_is_told_of_the_download(
     site: Site, context: BrowserContext
 ) -> None:
