@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 from tests.harness.evidence import Entry, Outcome, Run, read_evidence, read_runs, sources
+from tests.harness.written import written_blocks
 
-State = Literal["current", "stale", "other commit", "missing", "unreadable"]
+State = Literal["current", "failed", "partial", "stale", "other commit", "missing", "unreadable"]
 
 
 @dataclass(frozen=True)
@@ -57,40 +58,103 @@ class Evidence:
         commits = {run.commit for run in self.runs.values()}
         return commits.pop() if len(commits) == 1 else None
 
+    def is_late(self, page: str) -> bool:
+        """Tell whether a page, or what every page depends on, changed since its blocks ran."""
+        return any(name == page or not name.endswith(".md") for name in self.changed)
+
     def of(self, page: str) -> list[Entry]:
         """Return what is known about the blocks of a page, or of all docstrings for `src/`."""
         return [entry for entry in self.entries if entry.number and entry.page.startswith(page)]
 
 
 def read(file: Path, root: Path, commit: str | None) -> Evidence:
-    """Return the evidence of a project whose checked-out commit is `commit`."""
+    """Return the evidence of a project whose checked-out commit is `commit`.
+
+    What the file says of a block that is not written anywhere, or says twice, is left out.
+    """
     again = "Run make test, then build again."
     try:
         entries = read_evidence(file)
         used = {entry.run for entry in entries}
-        runs = {run.id: run for run in read_runs(file) if run.id in used}
+        headers = [run for run in read_runs(file) if run.id in used]
     except FileNotFoundError:
         return Evidence("missing", f"No evidence: this site claims nothing of its blocks. {again}")
-    except (ValueError, OSError):
-        return Evidence("unreadable", f"The evidence cannot be read, so it is left out. {again}")
+    except (ValueError, OSError) as error:
+        said = f"The evidence cannot be read, so it is left out ({error}). {again}"
+        return Evidence("unreadable", said)
+    runs = {run.id: run for run in headers}
+    entries, lacking = _matched(entries, root)
     if not entries or used - set(runs):
         return Evidence("unreadable", f"The evidence names no run, so it is left out. {again}")
     now = sources(root)
     changed = sorted(
-        name
-        for run in runs.values()
-        for name in {*now, *run.sources}
-        if now.get(name) != run.sources.get(name)
+        {
+            name
+            for run in headers
+            for name in {*now, *run.sources}
+            if now.get(name) != run.sources.get(name)
+        }
     )
-    changed = list(dict.fromkeys(changed))
-    total = sum(1 for entry in entries if entry.number)
-    if not changed:
-        said = f"Evidence of this very text: {total} blocks, each as it was run."
-        return Evidence("current", said, entries, runs)
-    shown = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
-    other = {run.commit for run in runs.values()} != {commit}
-    if other:
-        said = f"The evidence is of another commit, and {shown} changed since. {again}"
-        return Evidence("other commit", said, entries, runs, changed)
-    said = f"The evidence is older than {shown}. {again}"
-    return Evidence("stale", said, entries, runs, changed)
+    state, said = _judged(entries, headers, changed, lacking, commit)
+    said = said if state == "current" else f"{said} {again}"
+    return Evidence(state, said, entries, runs, changed)
+
+
+def _matched(entries: Iterable[Entry], root: Path) -> tuple[list[Entry], list[str]]:
+    """Return what is about a block that is written, once for each, and the pages that lack some."""
+    left = {
+        page: Counter(block.digest for block in blocks)
+        for page, blocks in written_blocks(root).items()
+    }
+    matched = []
+    for entry in entries:
+        page = left.get(entry.page, Counter())
+        if page[entry.digest] > 0:
+            page[entry.digest] -= 1
+            matched.append(entry)
+        elif entry.outcome == "failed":
+            matched.append(entry)
+    return matched, sorted(page for page, blocks in left.items() if blocks.total())
+
+
+def _judged(
+    entries: Sequence[Entry],
+    runs: Iterable[Run],
+    changed: Sequence[str],
+    lacking: Sequence[str],
+    commit: str | None,
+) -> tuple[State, str]:
+    """Say what the evidence is worth, the gravest thing first."""
+    failed = sum(entry.outcome == "failed" for entry in entries)
+    if failed:
+        return "failed", f"{failed} of the blocks failed when they were last run."
+    if changed and {run.commit for run in runs} != {commit}:
+        return (
+            "other commit",
+            f"The evidence is of another commit, and {_some(changed)} changed since.",
+        )
+    if changed:
+        return "stale", f"The evidence is older than {_some(changed)}."
+    if lacking:
+        return "partial", f"The evidence leaves out blocks of {_some(lacking)}."
+    counts = told(Counter(entry.outcome for entry in entries))
+    commits = sorted({run.commit or "unknown" for run in runs})
+    at = "" if commits == [commit] else f" The commit of the run: {', '.join(commits)}."
+    return "current", f"Evidence of this very text: {counts}.{at}"
+
+
+def told(counts: Mapping[Outcome, int]) -> str:
+    """Return counts as words: what there is none of is left out, except for what ran."""
+    words: dict[Outcome, str] = {
+        "checked": "checked only",
+        "skipped": "skipped",
+        "failed": "failed",
+    }
+    blocks = "block" if counts["ran"] == 1 else "blocks"
+    rest = [f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome]]
+    return ", ".join([f"{counts['ran']} {blocks} ran", *rest])
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more

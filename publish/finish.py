@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from datetime import date
 from html import escape
 from pathlib import Path
 from typing import Final
 
 from publish import machine, verified
+from publish.broken import BrokenPage
 from publish.lean import lean_page, lean_styles
-from publish.marks import Count, marked
-from publish.policy import STYLES, with_policy, without_styles
+from publish.marks import marked
+from publish.policy import STYLES, ForeignScript, with_policy, without_styles
 from publish.project import Page, Project
 
 _END: Final = "</article>"
+_TITLE: Final = re.compile(r"<title>.*?</title>", re.DOTALL)
+_SHARED: Final = re.compile(r'(<meta property="og:title" content=")[^"]*"')
+_MAP: Final = re.compile(r"\n?(?://|/\*)# sourceMappingURL=\S+(?: ?\*/)?\n?")
 _SEARCH: Final = "search/search_index.json"
 _LAZY: Final = "search/all.json"
 
 
-def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) -> Count:
-    """Finish each page of a site that was built into `site`.
+def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) -> Counter[str]:
+    """Finish each page of a site that was built into `site`, and count its blocks.
 
     Args:
         site: the folder of the HTML.
@@ -30,35 +36,58 @@ def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) 
     """
     pages = {page.html: page for page in project.pages.values()}
     finished: dict[Path, str] = {}
-    count = Count()
+    counts: Counter[str] = Counter()
     for file in sorted(site.rglob("*.html")):
         html = without_styles(file.read_text(encoding="utf-8"))
         page = pages.get(file.relative_to(site).as_posix())
         if page is not None:
-            html = marked(html, page, project.evidence, count)
-            html = html.replace(_END, _foot(page, project) + _END, 1)
+            html, here = marked(_titled(html, page, project), page, project.evidence)
+            html = html.replace(_END, _foot(page, project, here) + _END, 1)
+            counts += here
         finished[file] = html
     for file, html in finished.items():
-        whole = lean_page(verified.with_census(html, count, project))
-        file.write_text(with_policy(whole, styles) if policy else whole, encoding="utf-8")
+        whole = lean_page(verified.with_census(html, counts, project))
+        try:
+            whole = with_policy(whole, styles) if policy else whole
+        except ForeignScript as error:
+            raise BrokenPage(f"{file.relative_to(site).as_posix()}: {error}") from None
+        file.write_text(whole, encoding="utf-8")
     lean_styles(site)
+    _without_maps(site)
     _search_later(site)
-    machine.apply(site, project)
-    return count
+    machine.apply(site, project, counts)
+    return counts
 
 
-def _foot(page: Page, project: Project) -> str:
+def _titled(html: str, page: Page, project: Project) -> str:
+    """Call a page by its own name, and not by that in the menu."""
+    site = project.settings["site_name"]
+    title = page.title if page.title == site else f"{page.title} - {site}"
+    html = _TITLE.sub(lambda _: f"<title>{escape(title)}</title>", html, count=1)
+    return _SHARED.sub(lambda found: f'{found[1]}{escape(page.title)}"', html, count=1)
+
+
+def _foot(page: Page, project: Project, counts: Counter[str]) -> str:
     """Say when a page was last changed, what its blocks rest on, and where its source is."""
     up = "../" * page.url.count("/")
     day = project.reviewed.get(page.src)
     parts = [f"Last changed {_written(day)}"] if day else []
-    parts.append(f'<a href="{up}verified/">{verified.of_page(page, project)}</a>')
+    parts.append(f'<a href="{up}verified/">{verified.of_page(page, counts, project)}</a>')
     parts.append(f'<a href="{up}{escape(page.twin)}">This page as Markdown</a>')
     return f'<p class="page-foot">{" · ".join(parts)}</p>'
 
 
 def _written(day: date) -> str:
     return f"{day.day} {day:%B %Y}"
+
+
+def _without_maps(site: Path) -> None:
+    """Leave out what only the theme's authors read."""
+    for file in site.rglob("*.map"):
+        file.unlink()
+    for file in (each for kind in ("*.js", "*.css") for each in site.rglob(kind)):
+        text = file.read_text(encoding="utf-8")
+        file.write_text(_MAP.sub("", text), encoding="utf-8")
 
 
 def _search_later(site: Path) -> None:

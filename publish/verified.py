@@ -5,50 +5,63 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from publish.marks import Count
+from publish.marks import counted
 from publish.project import Page, Project
 from publish.zensical import DIFFERENCES
 from safepoint.rules import LEGS
 from tests.harness.evidence import Outcome
 
-_CENSUS: Final = "<!-- census of this build -->"
+_CENSUS: Final = "(The census of this build stands here.)"
 
 
 def line(project: Project) -> str:
     """Return one sentence for the home page."""
     found = project.evidence
-    if found.state != "current" or found.started is None:
-        return f"{found.said} [How this site is verified](verified.md)."
-    ran = found.counts["ran"]
-    return (
-        f"{ran} blocks of code on these pages and in the package ran on "
-        f"{found.started:%Y-%m-%d}, on the versions that each one names. "
-        "[How this site is verified](verified.md)."
-    )
+    if found.state == "current" and found.started is not None:
+        said = (
+            f"{found.counts['ran']} blocks of code on these pages and in the package ran on "
+            f"{found.started:%Y-%m-%d}, on the versions that each one names."
+        )
+    elif found.entries:
+        said = "Not everything here is as it was when it was last run. Each block says how it is."
+    else:
+        said = "This copy was built without a run of its blocks."
+    return f"{said} [How this site is verified](verified.md)."
 
 
-def of_page(page: Page, project: Project) -> str:
-    """Return a few words on the blocks of one page."""
+def of_page(page: Page, counts: Counter[str], project: Project) -> str:
+    """Return a few words on the blocks that one page shows."""
     found = project.evidence
+    if not counts.total():
+        return "No blocks to run"
     if not found.entries:
         return "Built without evidence"
-    entries = found.of(f"docs/{page.src}")
-    if not entries:
-        return "No blocks to run"
-    ran = sum(entry.outcome == "ran" for entry in entries)
-    blocks = "block" if len(entries) == 1 else "blocks"
-    late = ", before later changes" if found.changed else ""
-    return f"{ran} of {len(entries)} {blocks} ran{late}"
+    words = {
+        "ran": "ran",
+        "checked": "checked only",
+        "skipped": "skipped",
+        "failed": "failed",
+        "never": "not run",
+    }
+    parts = [f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome]]
+    late = ", before later changes" if found.is_late(f"docs/{page.src}") else ""
+    return f"Blocks: {', '.join(parts)}{late}"
 
 
 def evidence(project: Project) -> str:
-    """Return when, on what, and from which commit."""
+    """Return what the evidence is worth."""
     found = project.evidence
     lines = [f"**{found.said}**"]
-    if found.state in ("stale", "other commit"):
+    if found.changed:
         lines.append("Changed since: " + ", ".join(f"`{name}`" for name in found.changed) + ".")
+    return "\n\n".join(lines)
+
+
+def versions(project: Project) -> str:
+    """Return when the blocks began to run, from which commit, and on what."""
+    found = project.evidence
     if not found.entries:
-        return "\n\n".join(lines)
+        return "This build knows of no run."
     rows = ["| what | which |", "|:---|:---|"]
     if found.started:
         rows.append(f"| began | {found.started:%Y-%m-%d %H:%M} UTC |")
@@ -56,8 +69,8 @@ def evidence(project: Project) -> str:
     rows.append(f"| commit of this site | `{project.commit or 'none'}` |")
     systems = ", ".join(sorted({run.system for run in found.runs.values()}))
     rows.append(f"| system | {systems} |")
-    rows += [f"| {name} | {version} |" for name, version in found.versions.items()]
-    return "\n\n".join([*lines, "\n".join(rows)])
+    rows += [f"| {name} | `{version}` |" for name, version in found.versions.items()]
+    return "\n".join(rows)
 
 
 def census(project: Project) -> str:
@@ -78,25 +91,29 @@ def census(project: Project) -> str:
     return "\n".join([_CENSUS, "", *rows])
 
 
-def with_census(html: str, count: Count, project: Project) -> str:
-    """Put the count of this build where the page leaves room for it."""
+def with_census(text: str, counts: Counter[str], project: Project) -> str:
+    """Put the count of this build where the page, or its twin, leaves room for it."""
     if project.evidence.entries:
-        said = f"<strong>This build: {count}.</strong>"
+        said = f"This build: {counted(counts)}."
     else:
-        said = f"<strong>This build shows {count.total} blocks, and has evidence of none.</strong>"
-    return html.replace(_CENSUS, f"<p>{said}</p>")
+        said = f"This build shows {counts.total()} blocks, and has evidence of none."
+    return text.replace(_CENSUS, said)
 
 
 def matrix(project: Project) -> str:
-    """Return each rule with what it stands on."""
-    rows = ["| rule | " + " | ".join(LEGS) + " |", "|:---|" + ":---|" * len(LEGS)]
-    for rule in project.rules.values():
-        cells = []
+    """Return how many rules are whole, and each of them with what it stands on."""
+    rules = project.rules.values()
+    whole = sum(not rule.missing for rule in rules)
+    names = {"defence": "example"}
+    heads = [names.get(leg, leg) for leg in LEGS]
+    rows = ["| rule | " + " | ".join(heads) + " |", "|:---|" + ":---|" * len(LEGS)]
+    for rule in rules:
+        cells = [f"[{rule.id}](rules.md#{rule.id.lower()}) {rule.title}"]
         for leg in LEGS:
-            names = [name.rpartition("/")[2] for name in rule.legs[leg]]
-            cells.append("<br>".join(f"`{name}`" for name in names) or "planned")
-        rows.append(f"| [{rule.id}](rules.md#{rule.id.lower()}) | " + " | ".join(cells) + " |")
-    return "\n".join(["", *rows])
+            shown = [name.rpartition("/")[2] for name in rule.legs[leg]]
+            cells.append("<br>".join(f"`{name}`" for name in shown) or "planned")
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join([f"{whole} of {len(rules)} rules stand on all four.", "", *rows])
 
 
 def differences(project: Project) -> str:  # noqa: ARG001  every fill is given the project

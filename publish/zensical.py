@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING, Final
 import yaml
 
 if TYPE_CHECKING:
-    from publish.marks import Count
     from publish.project import Project
 
+VERSION: Final = "0.0.73"
 DIFFERENCES: Final = (
+    f"CI builds with version {VERSION}, and fails if a page shows other blocks.",
     "Search is Zensical's own: it loads an index of the whole site with the first page.",
     "Its search writes styles into the page, so the policy allows inline styles there.",
     "The pages weigh more, and the spacing of the menu is its own.",
@@ -38,7 +40,7 @@ class BuildFailed(RuntimeError):
     """Zensical does not build the site; the message is what it said."""
 
 
-def build(project: Project, site: Path) -> Count:
+def build(project: Project, site: Path) -> Counter[str]:
     """Build the site into `site`, and return what was counted.
 
     Raises:
@@ -93,13 +95,14 @@ def _lay_out(project: Project, stage: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build, and print the count."""
+    from publish.marks import counted
     from publish.project import Project
 
     parser = argparse.ArgumentParser(prog="python -m publish.zensical", description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=SITE, help="where (%(default)s)")
     folder: Path = parser.parse_args(arguments).folder
     try:
-        print(build(Project(), folder.resolve()))
+        print(counted(build(Project(), folder.resolve())))
     except (BuildFailed, ValueError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -14,7 +14,9 @@ FORMAT: Final = 1
 """Grows when a field is taken away or changes its meaning, and not when one is added."""
 
 
-def documents(project: Project) -> dict[str, dict[str, Any]]:
+def documents(
+    project: Project, counts: Mapping[str, int] | None = None
+) -> dict[str, dict[str, Any]]:
     """Return every document by its name: `rules` is served as `data/rules.json`."""
     parts = {
         "rules": {"rules": _rules(project)},
@@ -23,7 +25,7 @@ def documents(project: Project) -> dict[str, dict[str, Any]]:
         "errors": {"errors": _errors(project)},
         "matrix": {"rows": _matrix(project)},
         "advisories": {"advisories": _advisories(project)},
-        "evidence": _evidence(project),
+        "evidence": _evidence(project) | ({"shown": dict(counts)} if counts is not None else {}),
     }
     return {name: {"format": FORMAT, **part} for name, part in parts.items()}
 

@@ -13,7 +13,7 @@ from publish.project import Project
 
 PAGE: Final = "examples.md"
 _ROW: Final = re.compile(
-    r"^\| `(?P<name>[^`]+)` \| (?P<gives>.+?) \| (?P<read>.+?) \|$", re.MULTILINE
+    r"^\| \[`(?P<name>[^`]+)`\]\S+ \| (?P<gives>.+?) \| (?P<read>.+?) \|$", re.MULTILINE
 )
 
 

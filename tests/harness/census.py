@@ -22,10 +22,10 @@ from mkdocs.structure.files import get_files
 
 from publish.project import Project
 from publish.zensical import build
-from tests.harness.blocks import ROOT, Block, digest, scan_page
-from tests.harness.docstrings import scan_docstrings
+from tests.harness.blocks import ROOT, Block, digest
 from tests.harness.evidence import Entry, Outcome, read_evidence
 from tests.harness.rendered import rendered_blocks
+from tests.harness.written import written_blocks
 
 SITE: Final = "build/site-census"
 OTHER_SITE: Final = "build/site-zensical"
@@ -91,7 +91,7 @@ def build_with_the_other(root: Path) -> None:
 def take_census(root: Path, entries: Sequence[Entry], site: str = SITE) -> Census:
     """Compare a site that was built with the evidence and with the pages as they are now."""
     census = Census()
-    written = _written(root)
+    written = written_blocks(root)
     ran = _by_page(entries)
     _check_evidence(census, written, ran, entries)
     docstrings = {entry.digest: entry for entry in entries if entry.page.endswith(".py")}
@@ -174,20 +174,6 @@ def _check_all_pages_built(census: Census, ran: dict[str, list[Entry]], built: s
         for page in sorted(ran)
         if page.startswith("docs/") and page not in built
     ]
-
-
-def _written(root: Path) -> dict[str, list[Block]]:
-    """Return the blocks of every page and module as they are now."""
-    pages: dict[str, list[Block]] = {}
-    markdown = [*(root / "docs").rglob("*.md"), root / "README.md", root / "CONTRIBUTING.md"]
-    for file in filter(Path.is_file, markdown):
-        name = file.relative_to(root).as_posix()
-        pages[name] = scan_page(file.read_text(encoding="utf-8"), name, root=root).blocks
-    for file in (root / "src" / "safepoint").rglob("*.py"):
-        name = file.relative_to(root).as_posix()
-        scans = scan_docstrings(file.read_text(encoding="utf-8"), name, root=root)
-        pages[name] = [block for scan in scans for block in scan.blocks]
-    return pages
 
 
 def _sources(root: Path) -> dict[str, str]:

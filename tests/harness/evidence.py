@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
+import re
 import subprocess
 import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +26,8 @@ if sys.platform != "win32":
     import fcntl
 
 Outcome = Literal["ran", "checked", "skipped", "failed"]
+OUTCOMES: Final[tuple[Outcome, ...]] = ("ran", "checked", "skipped", "failed")
+_CLOCKS: Final = timedelta(hours=1)  # by which two machines may differ
 
 PACKAGES: Final = {
     "safepoint": "safepoint",
@@ -38,7 +42,18 @@ PACKAGES: Final = {
 
 
 # What a block's outcome depends on, besides its own page.
-_SOURCES: Final = ("src/safepoint", "snippets", "tests/harness", "requirements.txt")
+_SOURCES: Final = (
+    "src/safepoint",
+    "snippets",
+    "docs/vectors",
+    "tests/harness",
+    "publish",
+    "conftest.py",
+    "Makefile",
+    "mkdocs.yml",
+    "pyproject.toml",
+    "requirements.txt",
+)
 _NOT_SOURCES: Final = frozenset({".pyc", ".svg", ".png", ".css", ".js"})
 
 
@@ -161,39 +176,87 @@ def read_runs(file: Path) -> list[Run]:
 
 
 def _lines(file: Path) -> Iterator[Run | Entry]:
+    if file.stat().st_size > _LARGEST:
+        raise ValueError(f"{file.name} is too large to be evidence; run make test")
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         try:
             data = json.loads(line)
             yield _entry(data) if "page" in data else _run(data)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ValueError(f"{file.name}:{number} is not evidence; run make test") from None
 
 
 def _entry(data: Mapping[str, Any]) -> Entry:
     return Entry(
-        data["page"],
-        data["line"],
-        data["block"],
-        data["language"],
-        data["sha256"],
-        data["outcome"],
-        data["ms"],
-        data["python"],
-        data["versions"],
-        data["run"],
+        _word(data["page"], _PATH),
+        _count(data["line"]),
+        _count(data["block"]),
+        _word(data["language"], _LANGUAGE),
+        _word(data["sha256"], _DIGEST),
+        _outcome(data["outcome"]),
+        _milliseconds(data["ms"]),
+        _word(data["python"]),
+        _words(data["versions"]),
+        _word(data["run"]),
     )
 
 
 def _run(data: Mapping[str, Any]) -> Run:
+    commit = data["commit"]
     return Run(
-        data["run"],
-        datetime.fromisoformat(data["started"]),
-        data["commit"],
-        data["python"],
-        data["system"],
-        data["versions"],
-        data["sources"],
+        _word(data["run"]),
+        _moment(data["started"]),
+        commit if commit is None else _word(commit),
+        _word(data["python"]),
+        _word(data["system"]),
+        _words(data["versions"]),
+        _words(data["sources"], _PATH),
     )
+
+
+# It goes into pages, so nothing in it can be markup.
+_WORD: Final = re.compile(r"[\w.+!-]{1,80}", re.ASCII)
+_PATH: Final = re.compile(r"[\w./-]{1,200}", re.ASCII)
+_LANGUAGE: Final = re.compile(r"[a-z]{0,20}", re.ASCII)
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_LARGEST: Final = 32 << 20
+
+
+def _word(value: object, form: re.Pattern[str] = _WORD) -> str:
+    if not isinstance(value, str) or not form.fullmatch(value):
+        raise ValueError
+    return value
+
+
+def _words(value: Mapping[str, str], names: re.Pattern[str] = _WORD) -> Mapping[str, str]:
+    return {_word(name, names): _word(each) for name, each in value.items()}
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError
+    return value
+
+
+def _outcome(value: object) -> Outcome:
+    for outcome in OUTCOMES:
+        if value == outcome:
+            return outcome
+    raise ValueError
+
+
+def _milliseconds(value: object) -> float:
+    if type(value) not in (int, float) or not 0 <= value < math.inf:  # type: ignore[operator]
+        raise ValueError
+    return float(value)  # type: ignore[arg-type]
+
+
+def _moment(value: str) -> datetime:
+    """Read a time with its zone. Nothing ran in the future."""
+    moment = datetime.fromisoformat(value).astimezone(UTC)
+    if datetime.fromisoformat(value).tzinfo is None or moment > datetime.now(UTC) + _CLOCKS:
+        raise ValueError
+    return moment
 
 
 def sources(root: Path) -> dict[str, str]:

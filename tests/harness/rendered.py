@@ -11,6 +11,8 @@ from tests.harness.markup import GENERATED, SHOWS_CODE
 # Elements without an end tag.
 _VOID: Final = frozenset({"br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"})
 
+_ODD_COMMENT: Final = re.compile(r"<!---?>|--!>")
+
 
 class _Open(NamedTuple):
     tag: str
@@ -30,6 +32,10 @@ def rendered_blocks(html: str, *, reference: bool = False) -> list[Shown]:
     The theme has none, so the whole page is read. Only a page of the reference has signatures and
     source that are made from the code itself.
     """
+    if _ODD_COMMENT.search(html):
+        raise ValueError(
+            "a comment that a browser ends elsewhere than this reader; write <!-- x -->"
+        )
     reader = _Reader(html, GENERATED if reference else frozenset())
     reader.feed(html)
     reader.close()

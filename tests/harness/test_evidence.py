@@ -160,6 +160,6 @@ def test_the_last_run_of_a_page_counts(tmp_path: Path) -> None:
 def test_a_file_that_is_no_evidence_is_refused(tmp_path: Path) -> None:
     """With its line."""
     file = tmp_path / "e.jsonl"
-    file.write_text('{"run": "1"}\n[]\n')
-    with pytest.raises(ValueError, match=r"e\.jsonl:2 is not evidence; run make test"):
+    file.write_text("[]\n")
+    with pytest.raises(ValueError, match=r"e\.jsonl:1 is not evidence; run make test"):
         read_evidence(file)

@@ -4,41 +4,54 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from publish import verified
-from publish.evidence import read
+from publish.evidence import Evidence, read
 from publish.project import Page, Project
+from tests.harness.blocks import digest
 from tests.harness.evidence import sources
 
 COMMIT = "c" * 40
+RUN: dict[str, Any] = {
+    "run": "r1",
+    "started": "2026-11-15T14:48:09+00:00",
+    "commit": COMMIT,
+    "python": "3.11.7",
+    "system": "Linux",
+    "versions": {"torch": "2.13.0"},
+}
 BLOCK: dict[str, Any] = {
     "run": "r1",
     "page": "docs/guide.md",
     "line": 3,
     "block": 1,
     "language": "python",
-    "sha256": "0" * 64,
+    "sha256": digest("a = 1"),
     "outcome": "ran",
     "ms": 12.3,
     "python": "3.11.7",
     "versions": {"torch": "2.13.0"},
 }
+AGAIN = "Run make test, then build again."
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A project of two pages and a snippet."""
+    """A project with one block on one of its pages."""
     for name, text in {
-        "docs/guide.md": "# Guide\n",
+        "docs/guide.md": "# Guide\n\n```python\na = 1\n```\n",
         "docs/other.md": "# Other\n",
         "docs/assets/site.css": "p {}",
+        "docs/vectors/records.json": "{}",
         "snippets/a.py": "a = 1\n",
         "src/safepoint/x.py": "x = 1\n",
         "tests/harness/y.py": "y = 1\n",
+        "Makefile": "test:\n",
         "requirements.txt": "torch==2.13.0\n",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -46,56 +59,63 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def write(root: Path, *, commit: str | None = COMMIT, **changed: Any) -> Path:
-    """Let one block have run, on the sources as they are now."""
-    run = {
-        "run": "r1",
-        "started": "2026-11-15T14:48:09+00:00",
-        "commit": commit,
-        "python": "3.11.7",
-        "system": "Linux",
-        "versions": {"torch": "2.13.0"},
-        "sources": sources(root),
-    }
+def write(root: Path, *blocks: dict[str, Any], **run: Any) -> Path:
+    """Let blocks have run, on the sources as they are now."""
+    header = {**RUN, "sources": sources(root), **run}
+    lines = [header, *(BLOCK | block for block in blocks or ({},))]
     file = root / "build" / "evidence.jsonl"
     file.parent.mkdir(exist_ok=True)
-    file.write_text(f"{json.dumps(run)}\n{json.dumps(BLOCK | changed)}\n", encoding="utf-8")
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
     return file
 
 
+def found(root: Path, *blocks: dict[str, Any], **run: Any) -> Evidence:
+    return read(write(root, *blocks, **run), root, COMMIT)
+
+
 def test_evidence_of_this_text_is_current(root: Path) -> None:
-    found = read(write(root), root, COMMIT)
-    assert found.state == "current"
-    assert found.said == "Evidence of this very text: 1 blocks, each as it was run."
-    assert found.versions == {"Python": "3.11.7", "torch": "2.13.0"}
-    assert [entry.test for entry in found.of("docs/guide.md")] == ["docs/guide.md::3-python"]
+    evidence = found(root)
+    assert evidence.state == "current"
+    assert evidence.said == "Evidence of this very text: 1 block ran."
+    assert evidence.versions == {"Python": "3.11.7", "torch": "2.13.0"}
+    assert [entry.test for entry in evidence.of("docs/guide.md")] == ["docs/guide.md::3-python"]
 
 
 def test_evidence_of_the_same_text_in_another_commit_is_current(root: Path) -> None:
     """A commit that touched nothing of what the blocks depend on does not matter."""
-    assert read(write(root, commit="d" * 40), root, COMMIT).state == "current"
+    evidence = found(root, commit="d" * 40)
+    assert evidence.state == "current"
+    assert evidence.said == (
+        f"Evidence of this very text: 1 block ran. The commit of the run: {'d' * 40}."
+    )
 
 
 def test_no_evidence_is_said(root: Path) -> None:
-    found = read(root / "build/evidence.jsonl", root, COMMIT)
-    assert found.state == "missing"
-    assert found.said == (
-        "No evidence: this site claims nothing of its blocks. Run make test, then build again."
-    )
-    assert found.entries == ()
+    evidence = read(root / "build/evidence.jsonl", root, COMMIT)
+    assert evidence.state == "missing"
+    assert evidence.said == f"No evidence: this site claims nothing of its blocks. {AGAIN}"
+    assert evidence.entries == ()
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["docs/guide.md", "snippets/a.py", "src/safepoint/x.py", "tests/harness/y.py"],
+    ("name", "said"),
+    {
+        "docs/guide.md": "docs/guide.md",
+        "docs/vectors/records.json": "docs/vectors",
+        "snippets/a.py": "snippets",
+        "src/safepoint/x.py": "src/safepoint",
+        "tests/harness/y.py": "tests/harness",
+        "Makefile": "Makefile",
+        "requirements.txt": "requirements.txt",
+    }.items(),
 )
-def test_a_changed_source_makes_it_stale(root: Path, name: str) -> None:
+def test_a_changed_source_makes_it_stale(root: Path, name: str, said: str) -> None:
     file = write(root)
-    (root / name).write_text("changed\n", encoding="utf-8")
-    found = read(file, root, COMMIT)
-    said = name if name.startswith("docs/") else name.rpartition("/")[0]
-    assert found.state == "stale"
-    assert found.said == f"The evidence is older than {said}. Run make test, then build again."
+    with (root / name).open("a", encoding="utf-8") as source:
+        source.write("\n\n")
+    evidence = read(file, root, COMMIT)
+    assert evidence.state == "stale"
+    assert evidence.said == f"The evidence is older than {said}. {AGAIN}"
 
 
 def test_a_new_page_makes_it_stale(root: Path) -> None:
@@ -113,21 +133,123 @@ def test_a_changed_style_does_not(root: Path) -> None:
 def test_evidence_of_another_commit_is_named_as_that(root: Path) -> None:
     file = write(root, commit="d" * 40)
     shutil.rmtree(root / "snippets")
-    found = read(file, root, COMMIT)
-    assert found.state == "other commit"
-    assert found.said == (
-        "The evidence is of another commit, and snippets changed since. "
-        "Run make test, then build again."
+    evidence = read(file, root, COMMIT)
+    assert evidence.state == "other commit"
+    assert evidence.said == (
+        f"The evidence is of another commit, and snippets changed since. {AGAIN}"
     )
 
 
-@pytest.mark.parametrize("text", ["", "{}\n", "no JSON\n", json.dumps(BLOCK), "[1]\n", "\0\n"])
-def test_what_is_no_evidence_is_left_out(root: Path, text: str) -> None:
+def test_a_page_that_the_run_left_out_makes_it_partial(root: Path) -> None:
+    """As after `make test ARGS="docs/guide.md"`."""
+    (root / "docs/other.md").write_text("# Other\n\n```python\n1\n```\n", encoding="utf-8")
+    evidence = found(root)
+    assert evidence.state == "partial"
+    assert evidence.said == f"The evidence leaves out blocks of docs/other.md. {AGAIN}"
+
+
+def test_a_block_that_failed_is_said_first(root: Path) -> None:
+    file = write(root, {"outcome": "failed"})
+    (root / "docs/other.md").write_text("# Changed\n", encoding="utf-8")
+    evidence = read(file, root, COMMIT)
+    assert evidence.state == "failed"
+    assert evidence.said == f"1 of the blocks failed when they were last run. {AGAIN}"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"page": "docs/nowhere.md"},
+        {"page": "docs/other.md"},
+        {"sha256": "f" * 64},
+    ],
+    ids=["the same twice", "of no page", "of another page", "of no block"],
+)
+def test_what_is_said_of_no_block_is_not_counted(root: Path, more: dict[str, Any]) -> None:
+    evidence = found(root, {}, more)
+    assert evidence.counts["ran"] == 1
+    assert evidence.said == "Evidence of this very text: 1 block ran."
+
+
+def test_two_headers_of_one_run_must_agree(root: Path) -> None:
+    """Workers share the name of their run."""
+    file = write(root)
+    other = {**RUN, "sources": {**sources(root), "snippets": "0" * 16}}
+    lines = file.read_text(encoding="utf-8").splitlines()
+    file.write_text("\n".join([json.dumps(other), *lines]), encoding="utf-8")
+    assert read(file, root, COMMIT).changed == ["snippets"]
+
+
+def test_what_is_no_evidence_is_left_out_with_its_line(root: Path) -> None:
+    file = write(root)
+    file.write_text("no JSON\n", encoding="utf-8")
+    evidence = read(file, root, COMMIT)
+    assert evidence.said == (
+        "The evidence cannot be read, so it is left out "
+        f"(evidence.jsonl:1 is not evidence; run make test). {AGAIN}"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}\n", json.dumps(BLOCK), "[1]\n", "3\n", "\0\n", "[" * 100_000],
+    ids=["empty", "no fields", "no run", "a list", "a number", "a zero", "deep"],
+)
+def test_a_file_of_another_kind_is_unreadable(root: Path, text: str) -> None:
     file = write(root)
     file.write_text(text, encoding="utf-8")
-    found = read(file, root, COMMIT)
-    assert found.state == "unreadable"
-    assert found.entries == ()
+    evidence = read(file, root, COMMIT)
+    assert evidence.state == "unreadable"
+    assert evidence.entries == ()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"ms": "1"},
+        {"ms": float("nan")},
+        {"ms": float("inf")},
+        {"ms": -5},
+        {"ms": True},
+        {"outcome": "fine"},
+        {"outcome": ["ran"]},
+        {"page": 3},
+        {"page": "docs/<b>.md"},
+        {"line": -1},
+        {"block": "1"},
+        {"sha256": "short"},
+        {"versions": ["a"]},
+        {"versions": {"torch": "<script>"}},
+        {"versions": {"a|b": "1"}},
+        {"python": None},
+    ],
+    ids=str,
+)
+def test_an_entry_of_another_form_is_unreadable(root: Path, changed: dict[str, Any]) -> None:
+    assert found(root, changed).state == "unreadable"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"started": "2999-01-01T00:00:00+00:00"},
+        {"started": "2026-11-15T14:48:09"},
+        {"started": 5},
+        {"commit": 5},
+        {"system": "<b>"},
+        {"sources": []},
+        {"sources": {"docs/<x>": "0"}},
+    ],
+    ids=str,
+)
+def test_a_run_of_another_form_is_unreadable(root: Path, changed: dict[str, Any]) -> None:
+    assert found(root, **changed).state == "unreadable"
+
+
+def test_another_time_zone_is_told_in_utc(root: Path) -> None:
+    started = found(root, started="2026-11-15T18:00:00+14:00").started
+    assert f"{started:%Y-%m-%d %H:%M}" == "2026-11-15 04:00"
 
 
 class Fixed(Project):
@@ -136,37 +258,51 @@ class Fixed(Project):
     commit = COMMIT
 
 
-def page(src: str = "guide.md") -> Page:
-    return Page(src, "guide/", "Guide", "", "")
+def foot(root: Path, **counts: int) -> str:
+    page = Page("guide.md", "guide/", "Guide", "", "")
+    return verified.of_page(page, Counter(counts), Fixed(root))
 
 
 def test_the_pages_claim_what_is_current(root: Path) -> None:
     write(root)
     project = Fixed(root)
-    assert verified.of_page(page(), project) == "1 of 1 block ran"
-    assert verified.of_page(page("other.md"), project) == "No blocks to run"
+    assert foot(root, ran=2, checked=1, never=3) == "Blocks: 2 ran, 1 checked only, 3 not run"
+    assert foot(root) == "No blocks to run"
     assert verified.line(project).startswith("1 blocks of code on these pages and in the package ")
-    assert "| torch | 2.13.0 |" in verified.evidence(project)
+    assert "| torch | `2.13.0` |" in verified.versions(project)
     assert "| python | 1 | 0 | 0 | 0 |" in verified.census(project)
 
 
 def test_the_pages_claim_nothing_without_evidence(root: Path) -> None:
     project = Fixed(root)
-    assert verified.of_page(page(), project) == "Built without evidence"
-    assert verified.line(project).startswith("No evidence: this site claims nothing of its blocks.")
+    assert foot(root, never=2) == "Built without evidence"
+    assert verified.line(project).startswith("This copy was built without a run of its blocks. [")
     assert verified.evidence(project).startswith("**No evidence: ")
-    assert " ran " not in verified.evidence(project) + verified.census(project)
+    assert verified.versions(project) == "This build knows of no run."
+    assert " ran" not in verified.evidence(project) + verified.census(project)
+    census = verified.with_census(verified.census(project), Counter(never=2), project)
+    assert census == "This build shows 2 blocks, and has evidence of none."
 
 
 def test_the_pages_say_that_it_is_stale(root: Path) -> None:
     write(root)
-    (root / "docs/guide.md").write_text("# Changed\n", encoding="utf-8")
+    with (root / "docs/guide.md").open("a", encoding="utf-8") as page:
+        page.write("\nMore.\n")
     project = Fixed(root)
-    assert verified.of_page(page(), project) == "1 of 1 block ran, before later changes"
-    assert verified.line(project).startswith("The evidence is older than docs/guide.md.")
+    assert foot(root, ran=1) == "Blocks: 1 ran, before later changes"
+    assert verified.line(project).startswith("Not everything here is as it was")
     assert "Changed since: `docs/guide.md`." in verified.evidence(project)
 
 
-def test_a_block_that_was_not_run_is_not_counted_as_run(root: Path) -> None:
-    write(root, outcome="checked")
-    assert verified.of_page(page(), Fixed(root)) == "0 of 1 block ran"
+def test_another_page_that_changed_is_no_matter_of_this_one(root: Path) -> None:
+    write(root)
+    (root / "docs/other.md").write_text("# Changed\n", encoding="utf-8")
+    assert foot(root, ran=1) == "Blocks: 1 ran"
+
+
+def test_the_build_counts_what_it_shows(root: Path) -> None:
+    write(root)
+    census = verified.with_census(verified.census(Fixed(root)), Counter(ran=1), Fixed(root))
+    assert census.startswith(
+        "This build: 1 blocks shown, 1 ran, 0 checked only, 0 skipped, 0 without a good run.\n"
+    )

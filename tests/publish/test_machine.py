@@ -556,6 +556,8 @@ def test_links_lead_to_twins_and_to_what_stands_in_them(
             if there in known:
                 if fragment and fragment not in known[there]:
                     wrong.append(f"{name}: {target} has no such section")
+            elif there in built:
+                continue
             elif there.endswith(".md") or not ((real.docs / there).is_file() or there in GENERATED):
                 wrong.append(f"{name}: {target} does not exist")
     assert wrong == []
@@ -593,7 +595,7 @@ def test_every_field_is_named_on_the_page_for_programs(
 ) -> None:
     page = real.pages["machine.md"].text
     for name, document in data.documents(real).items():
-        [row] = re.findall(rf"^\| `data/{name}\.json` \| (.*) \|$", page, re.MULTILINE)
+        [row] = re.findall(rf"^\| \[`data/{name}\.json`\]\S+ \| (.*) \|$", page, re.MULTILINE)
         named = set(re.findall("`(\\w+)`", row))
         fields = set(document) - {"format"}
         for value in document.values():
@@ -638,8 +640,9 @@ def test_every_advisory_that_a_page_names_is_listed(real: Project) -> None:
 
 
 def test_two_processes_write_the_same_bytes(fake: Project, tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from publish import machine, project; "
-    code += "machine.apply(Path(sys.argv[1]), project.Project(Path(sys.argv[2])))"
+    code = "import sys; from collections import Counter; from pathlib import Path; "
+    code += "from publish import machine, project; "
+    code += "machine.apply(Path(sys.argv[1]), project.Project(Path(sys.argv[2])), Counter())"
     trees = []
     for seed in ("1", "2"):
         site = tmp_path / f"site-{seed}"

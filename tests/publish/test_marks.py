@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from publish.evidence import Evidence
-from publish.marks import Count, marked
+from publish.marks import counted, marked
 from publish.project import Page
 from tests.harness.blocks import digest
 from tests.harness.evidence import Entry, Run
@@ -51,61 +51,61 @@ def evidence(*entries: Entry, changed: tuple[str, ...] = ()) -> Evidence:
 
 
 def test_a_block_that_ran_says_when_on_what_how_long_and_as_which_test() -> None:
-    count = Count()
-    html = marked(HTML, page(), evidence(entry("a < 1"), entry("b", outcome="checked")), count)
+    found = evidence(entry("a < 1"), entry("b", outcome="checked"))
+    html, counts = marked(HTML, page(), found)
     assert (
         '</code></pre><details class="proof proof--ran"><summary>Ran<span> in 12 ms</span>'
         "</summary><p>2026-11-15 14:48 UTC · Python 3.11.7, torch 2.13.0 · "
         "test docs/guide.md::7-python · commit e834a6c76f</p></details></div><p>words</p>"
     ) in html
     assert '<pre><code>b</code></pre><details class="proof proof--checked">' in html
-    assert "<summary>Checked, not run<span>" in html
-    assert str(count) == ("2 blocks shown, 1 ran, 1 checked only, 0 skipped, 0 without a run")
+    assert "<summary>Checked only: it cannot run inside its own test</summary>" in html
+    assert counted(counts) == (
+        "2 blocks shown, 1 ran, 1 checked only, 0 skipped, 0 without a good run"
+    )
 
 
 def test_a_block_without_a_run_says_so() -> None:
-    count = Count()
-    html = marked(HTML, page(), evidence(entry("a < 1")), count)
+    html, counts = marked(HTML, page(), evidence(entry("a < 1")))
     assert '<code>b</code></pre><p class="proof proof--never">Not run since it was written' in html
-    assert count.shown["never"] == 1
+    assert counts["never"] == 1
 
 
 def test_one_run_does_not_count_for_two_blocks() -> None:
-    count = Count()
     twice = HTML.replace("<code>b</code>", "<code>a &lt; 1</code>")
-    html = marked(twice, page(), evidence(entry("a < 1")), count)
+    html, counts = marked(twice, page(), evidence(entry("a < 1")))
     assert html.count("proof--ran") == 1
-    assert count.shown == {"ran": 1, "never": 1}
+    assert counts == {"ran": 1, "never": 1}
 
 
 def test_a_run_on_another_page_does_not_count() -> None:
-    html = marked(HTML, page(), evidence(entry("a < 1", page="docs/other.md")), Count())
+    html, _ = marked(HTML, page(), evidence(entry("a < 1", page="docs/other.md")))
     assert "proof--ran" not in html
 
 
 def test_the_same_text_counts_for_a_docstring_on_a_page_of_the_reference_alone() -> None:
     found = evidence(entry("a < 1", page="src/safepoint/x.py"))
-    assert "proof--ran" not in marked(HTML, page("`::: x`"), found, Count())
-    assert "proof--ran" in marked(HTML, page("::: safepoint.x"), found, Count())
+    assert "proof--ran" not in marked(HTML, page("`::: x`"), found)[0]
+    assert "proof--ran" in marked(HTML, page("::: safepoint.x"), found)[0]
 
 
 def test_a_page_that_changed_since_says_so_at_each_block() -> None:
     for name in ("docs/guide.md", "src/safepoint"):
-        html = marked(HTML, page(), evidence(entry("b"), changed=(name,)), Count())
+        html, _ = marked(HTML, page(), evidence(entry("b"), changed=(name,)))
         assert "<summary>Ran<span> in 12 ms</span>, before later changes</summary>" in html
-    html = marked(HTML, page(), evidence(entry("b"), changed=("docs/other.md",)), Count())
+    html, _ = marked(HTML, page(), evidence(entry("b"), changed=("docs/other.md",)))
     assert "later changes" not in html
 
 
 def test_without_evidence_there_are_no_marks_and_all_is_counted() -> None:
-    count = Count()
-    assert marked(HTML, page(), Evidence("missing", ""), count) == HTML
-    assert count.shown == {"never": 2}
+    html, counts = marked(HTML, page(), Evidence("missing", ""))
+    assert html == HTML
+    assert counts == {"never": 2}
 
 
 def test_what_the_evidence_holds_is_text_and_not_markup() -> None:
     found = evidence(entry("b", versions={"<b>": "<script>"}))
-    html = marked(HTML, page(), found, Count())
+    html, _ = marked(HTML, page(), found)
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
 
@@ -113,7 +113,7 @@ def test_what_the_evidence_holds_is_text_and_not_markup() -> None:
 def test_durations_read_well() -> None:
     shown = {0.5: "0.5 ms", 9.96: "10.0 ms", 12.3: "12 ms", 999.4: "999 ms", 1234: "1.2 s"}
     for ms, said in shown.items():
-        html = marked(HTML, page(), evidence(replace_ms(entry("b"), ms)), Count())
+        html, _ = marked(HTML, page(), evidence(replace_ms(entry("b"), ms)))
         assert f"<span> in {said}</span>" in html
 
 
