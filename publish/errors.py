@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from typing import Final
 
 from markdown.extensions.toc import slugify
 
+from publish.broken import BrokenPage
 from publish.project import Project
 from safepoint.explain import EXPLANATIONS, FAMILIES, Explanation
 
 _HEADING: Final = re.compile(r"^#{1,6} (?P<title>.+?)(?: \{ #(?P<id>[\w-]+) \})?$")
 _FENCE: Final = re.compile(r"^ *```")
 _ATTACK: Final = "Attack:"
-# No signature: all are made of the same two sentences.
-_OPTIONS: Final = """\
-    options:
-      heading_level: 3
-      members: false
-      merge_init_into_class: false"""
+_ATTRIBUTE: Final = re.compile(r"^    (?P<name>\w+): (?P<text>.+)$", re.MULTILINE)
 # What every page about a rule has. Alone, such a name says nothing about where a link leads.
 _ON_EVERY_PAGE: Final = frozenset(["The attack", "The refusal", "What to write"])
 
@@ -38,20 +35,29 @@ def markdown(project: Project) -> str:
 def _explained(found: Explanation, project: Project) -> Iterator[str]:
     # The heading's own id is the one that the reference links to. The short one is what a message
     # carries, and stays even if the class moves.
+    path = f"{found.error.__module__}.{found.name}"
     yield f'<div class="error" id="{found.name.lower()}" markdown>'
     yield ""
-    yield f"::: {found.error.__module__}.{found.name}"
-    yield _OPTIONS
+    yield f"### {found.name} {{ #{path} }}"
+    yield ""
+    kind = f", a kind of [{found.parent}](#{found.parent.lower()})" if found.parent else ""
+    yield f"`{path}`{kind}"
+    yield ""
+    yield found.says
     yield ""
     yield found.means
+    yield ""
+    attributes = (inspect.getdoc(found.error) or "").partition("Attributes:")[2]
+    for each in _ATTRIBUTE.finditer(attributes):
+        yield f"- `error.{each['name']}`: {each['text']}"
+    yield ""
+    yield f"**First:** {found.first}"
     yield ""
     yield "What may be behind it:"
     yield ""
     for cause in found.causes:
         is_attack = cause.startswith(_ATTACK)
         yield f"- **{_ATTACK}**{cause.removeprefix(_ATTACK)}" if is_attack else f"- {cause}"
-    yield ""
-    yield f"**First:** {found.first}"
     yield ""
     pages = "; ".join(_link(page, found, project) for page in found.pages)
     rules = ", ".join(f"[{rule}](rules.md#{rule.lower()})" for rule in found.rules)
@@ -64,8 +70,6 @@ def _link(page: str, found: Explanation, project: Project) -> str:
     src, _, anchor = page.partition("#")
     section = sections(project.pages[src].text).get(anchor) if src in project.pages else None
     if section is None:
-        from publish.fill import BrokenPage
-
         raise BrokenPage(
             f"src/safepoint/errors.toml: {found.name} names {page}, which is not there; correct it"
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from publish import advisories, attacks, changes, errors, verified
+from publish.broken import BrokenPage
 from publish.project import Project
 from tests.harness.blocks import scan_page
 
@@ -25,14 +26,11 @@ FILLS: Final[Mapping[str, Fill]] = {
     "census": verified.census,
     "differences": verified.differences,
     "matrix": verified.matrix,
+    "versions": verified.versions,
 }
 _MARKER: Final = re.compile(r"^<!-- fill (?P<name>[\w-]+) -->$")
 _RULE: Final = re.compile(r"\bSP\d+\b")
 _FENCE: Final = re.compile(r"^ *```")
-
-
-class BrokenPage(ValueError):
-    """A page that cannot be built: its name, the line, what is wrong and what to do."""
 
 
 def check(src: str, text: str, project: Project) -> None:
@@ -60,10 +58,24 @@ def check(src: str, text: str, project: Project) -> None:
 
 
 def fill(text: str, project: Project) -> str:
-    """Return the page with every marker replaced."""
+    """Return the page with every marker replaced.
+
+    Raises:
+        BrokenPage: what takes its place holds markup that a page may not have, or a block.
+    """
     lines = text.split("\n")
     for index, line in enumerate(lines):
         marker = _MARKER.match(line)
         if marker:
-            lines[index] = FILLS[marker["name"]](project).strip("\n")
+            lines[index] = _filled(marker["name"], project)
     return "\n".join(lines)
+
+
+def _filled(name: str, project: Project) -> str:
+    text = FILLS[name](project).strip("\n")
+    found = scan_page(text, f"docs/(filled in by {name})", root=project.root)
+    problems = [str(problem) for problem in found.problems]
+    problems += [f"docs/(filled in by {name}): a block, which nobody ran" for _ in found.blocks]
+    if problems:
+        raise BrokenPage("\n".join(problems))
+    return text

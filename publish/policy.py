@@ -13,8 +13,13 @@ from typing import Final
 
 STYLES: Final = "'self'"
 _SCRIPT: Final = re.compile(r"<script(?P<attributes>[^>]*)>(?P<body>.*?)</script>", re.DOTALL)
+_ARTICLE: Final = re.compile(r"<article\b.*</article>", re.DOTALL)
 _CHARSET: Final = '<meta charset="utf-8">'
 _ALIGNED: Final = re.compile(r' style="text-align: (?P<side>left|center|right);"')
+
+
+class ForeignScript(ValueError):
+    """A script stands in the text of the page; only the theme's own, around it, are expected."""
 
 
 class NoHead(ValueError):
@@ -30,8 +35,12 @@ def with_policy(html: str, styles: str = STYLES) -> str:
     """Return the HTML with its policy, which names each inline script by its digest.
 
     Raises:
+        ForeignScript: a script in the text of the page. The policy would have to allow it.
         NoHead: the policy would come too late, or nowhere.
     """
+    text = _ARTICLE.search(html)
+    if text and "<script" in text[0].lower():
+        raise ForeignScript("a script in the text of the page; put it into docs/assets")
     if _CHARSET not in html:
         raise NoHead(f"{_CHARSET} is missing")
     content = policy(html, styles)

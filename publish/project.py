@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 import yaml
 
+from publish.broken import BrokenPage
 from publish.dates import reviewed
 from publish.evidence import Evidence, read
 from safepoint.rules import RULES, Rule
@@ -73,7 +75,7 @@ class Project:
         order = {src: number for number, src in enumerate(self.navigation)}
         files = [file.relative_to(self.docs).as_posix() for file in self.docs.rglob("*.md")]
         files.sort(key=lambda src: (order.get(src, len(order)), src))
-        return {src: _page(src, (self.docs / src).read_text(encoding="utf-8")) for src in files}
+        return {src: _page(src, self.docs / src) for src in files}
 
     @cached_property
     def sections(self) -> list[tuple[str, list[str]]]:
@@ -104,7 +106,8 @@ class Project:
     @cached_property
     def evidence(self) -> Evidence:
         """What is known about the blocks."""
-        return read(self.root / "build" / "evidence.jsonl", self.root, self.commit)
+        file = os.environ.get("EVIDENCE") or "build/evidence.jsonl"
+        return read(self.root / file, self.root, self.commit)
 
     @cached_property
     def commit(self) -> str | None:
@@ -159,9 +162,10 @@ def _sources(entries: list[Any]) -> Iterator[str]:
             yield value
 
 
-def _page(src: str, text: str) -> Page:
+def _page(src: str, file: Path) -> Page:
+    text = _text(src, file)
     front = _FRONT_MATTER.match(text)
-    meta = (yaml.safe_load(front["yaml"]) or {}) if front else {}
+    meta = _meta(src, front["yaml"]) if front else {}
     body = text[front.end() :] if front else text
     heading = _HEADING.search(body)
     title = meta.get("title") or (heading["title"] if heading else src)
@@ -169,3 +173,25 @@ def _page(src: str, text: str) -> Page:
     parts = parts[:-1] if parts[-1] == "index" else parts
     url = "".join(f"{part}/" for part in parts)
     return Page(src, url, title, meta.get("description", ""), body)
+
+
+def _text(src: str, file: Path) -> str:
+    content = file.read_bytes()
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise BrokenPage(f"docs/{src}:{line}: not UTF-8; save the page as UTF-8") from None
+
+
+def _meta(src: str, text: str) -> dict[str, Any]:
+    """Read the front matter, which begins on the second line."""
+    try:
+        meta = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 2 if mark else 2
+        raise BrokenPage(f"docs/{src}:{line}: front matter that is no YAML; mend it") from None
+    if not isinstance(meta, dict):
+        raise BrokenPage(f"docs/{src}:2: front matter without names; write title: and description:")
+    return meta

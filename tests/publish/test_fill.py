@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from publish.fill import FILLS, BrokenPage, check, fill
+from publish.broken import BrokenPage
+from publish.fill import FILLS, check, fill
 from publish.project import Project
 from tests.harness.blocks import ROOT
 
@@ -76,3 +77,22 @@ def test_a_marker_becomes_what_it_stands_for() -> None:
     assert filled.startswith("# Errors\n\n")
     assert "SealBroken" in filled
     assert "<!-- fill" not in filled
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- <script>alert(1)</script>",
+        "<!--><pre>hidden = 1</pre><!-- x -->",
+        '<meta http-equiv="refresh" content="0">',
+        "```python\n1\n```",
+    ],
+    ids=["a script", "a comment that ends early", "a redirect", "a block"],
+)
+def test_what_is_filled_in_may_not_hold_what_a_page_may_not(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """It comes from other files: the changelog, the evidence, tables."""
+    monkeypatch.setattr("publish.fill.FILLS", {"changes": lambda _: text})
+    with pytest.raises(BrokenPage, match=r"^docs/\(filled in by changes\)"):
+        fill("<!-- fill changes -->", Project())

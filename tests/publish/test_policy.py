@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from publish.policy import NoHead, policy, with_policy, without_styles
+from publish.policy import ForeignScript, NoHead, policy, with_policy, without_styles
 
 PAGE = (
     '<head><meta charset="utf-8"><script src="a.js"></script><script>go()</script>'
@@ -38,3 +38,10 @@ def test_html_without_a_head_is_refused() -> None:
 def test_alignment_needs_no_inline_style() -> None:
     assert without_styles('<td style="text-align: right;">1</td>') == '<td class="to-right">1</td>'
     assert without_styles('<p style="color: red">') == '<p style="color: red">'
+
+
+def test_a_script_in_the_text_of_a_page_is_refused() -> None:
+    """It may have come with a line of the changelog: the policy must not name it."""
+    with pytest.raises(ForeignScript, match="a script in the text of the page; put it into docs/"):
+        with_policy(f"{PAGE}<article><p><SCRIPT>evil()</SCRIPT></article><script>ours()</script>")
+    assert "sha256" in with_policy(f"{PAGE}<article><p>&lt;script&gt;</article>")

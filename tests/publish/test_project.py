@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from publish.broken import BrokenPage
 from publish.project import Project
 
 
@@ -24,3 +29,26 @@ def test_addresses_are_those_that_mkdocs_makes() -> None:
     assert pages["guide.md"].html == "guide/index.html"
     assert pages["security/seal.md"].twin == "security/seal.md"
     assert pages["reference/index.md"].url == "reference/"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            b"---\ntitle: x\nbad: [\n---\n# x\n",
+            "docs/x.md:3: front matter that is no YAML",
+        ),
+        (b"---\n- a\n---\n# x\n", "docs/x.md:2: front matter without names; write title: and "),
+        (b"# x\n\n\xff\n", "docs/x.md:3: not UTF-8; save the page as UTF-8"),
+    ],
+    ids=["YAML", "a list", "bytes"],
+)
+def test_a_page_that_cannot_be_read_is_named_with_its_line(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/x.md").write_bytes(content)
+    (tmp_path / "mkdocs.yml").write_text("nav: []\n", encoding="utf-8")
+    with pytest.raises(BrokenPage) as refused:
+        _ = Project(tmp_path).pages
+    assert str(refused.value).startswith(said)

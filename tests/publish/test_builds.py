@@ -1,0 +1,85 @@
+"""The site that is published: the same twice, and the same facts with either generator."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from publish.project import Project
+from publish.zensical import DIFFERENCES, build
+from tests.harness.blocks import ROOT, digest
+from tests.harness.rendered import rendered_blocks
+
+
+def built(site: Path, seed: str) -> dict[str, bytes]:
+    """Build the site as `make site` does, and return its files."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "NO_MKDOCS_2_WARNING": "1",
+            "PYTHONHASHSEED": seed,
+            "SITE_URL": "https://docs.example/safepoint/",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return files(site)
+
+
+def files(site: Path) -> dict[str, bytes]:
+    return {
+        file.relative_to(site).as_posix(): file.read_bytes()
+        for file in sorted(site.rglob("*"))
+        if file.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    return built(tmp_path_factory.mktemp("first"), "1")
+
+
+def blocks(html: str, *, reference: bool) -> list[str]:
+    return [digest(text) for text, _ in rendered_blocks(html, reference=reference)]
+
+
+def test_two_builds_of_one_commit_are_the_same_to_the_byte(
+    site: dict[str, bytes], tmp_path: Path
+) -> None:
+    again = built(tmp_path / "another folder", "2")
+    assert sorted(again) == sorted(site)
+    assert [name for name, content in site.items() if again[name] != content] == []
+
+
+def test_nothing_of_the_builders_machine_is_in_it(site: dict[str, bytes]) -> None:
+    home = str(Path.home()).encode()
+    private = [str(ROOT).encode(), *([home] if len(home) > 5 else [])]
+    found = [name for name, content in site.items() if any(part in content for part in private)]
+    assert found == []
+
+
+def test_zensical_shows_the_same_blocks_on_the_same_pages(
+    site: dict[str, bytes], tmp_path: Path
+) -> None:
+    project = Project()
+    count = build(project, tmp_path / "z")
+    other = files(tmp_path / "z")
+    for page in project.pages.values():
+        is_reference = page.src.startswith("reference/") or page.src == "errors.md"
+        ours, theirs = (
+            blocks(each[page.html].decode(), reference=is_reference) for each in (site, other)
+        )
+        assert theirs == ours, page.src
+        assert (page.twin in other) == (page.twin in site)
+    assert count.total() > 600
+    assert b"'unsafe-inline'" in other["index.html"]
+    assert b"unsafe" not in site["index.html"].partition(b"</head>")[0]
+    assert all(f"<li>{said[:30]}".encode() in site["verified/index.html"] for said in DIFFERENCES)
