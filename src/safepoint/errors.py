@@ -81,7 +81,7 @@ class CheckpointError(Exception):
         # A traceback shows this below the message, and `str(error)` stays one line.
         name = _known_as(type(self))
         self.add_note(
-            f"Explained on the site at {_address(name)}, and by: python -m safepoint.explain {name}"
+            f"Explained by: python -m safepoint.explain {name} (on the site: {_address(name)})"
         )
 
     def __str__(self) -> str:

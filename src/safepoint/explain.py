@@ -1,13 +1,15 @@
 """Explain: what an error means and what to do first, for whoever has its message in front of them.
 
-`python -m safepoint.explain SealBroken` prints it; without a name it lists every error. The words
-are those of `errors.toml`, which the site shows under "By error".
+`python -m safepoint.explain SealBroken` prints it; without a name it lists every error, and for the
+id of a rule it says where the rule is. The words are those of `errors.toml`, which the site shows
+under "By error".
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,8 +61,8 @@ class Explanation:
     @property
     def parent(self) -> str | None:
         """The error right above it in the tree."""
-        above = self.error.__base__
-        return None if above is None or self.error is CheckpointError else above.__name__
+        above = [base for base in self.error.__bases__ if issubclass(base, CheckpointError)]
+        return above[0].__name__ if above else None
 
 
 def _read() -> tuple[Mapping[str, str], Mapping[str, Explanation]]:
@@ -100,6 +102,7 @@ FAMILIES, EXPLANATIONS = _read()
 """The headings of the families by their root, and every explanation by the name of its error."""
 
 _FOLDED: Final = {name.lower(): name for name in EXPLANATIONS}
+_ON_THE_SITE: Final = re.compile(r"\b(?:errors|rules)/#(?P<name>[\w.]+)")
 
 
 def explanation(name: str) -> Explanation:
@@ -114,17 +117,22 @@ def explanation(name: str) -> Explanation:
     ```
 
     Args:
-        name: in capitals or not, also as the last line of a traceback has it, with its module in
-            front and the message behind it.
+        name: in capitals or not, also as a traceback has it, with its module in front and the
+            message behind it, or as an address of the site: `errors/#sealbroken`.
 
     Raises:
         NotFound: there is no such error.
     """
-    wanted = name.partition(":")[0].rpartition(".")[2].strip()
+    wanted = _name(name)
     known = _FOLDED.get(wanted.lower())
     if known is None:
         raise NotFound(f"There is no error {quoted(wanted)}.", _near(wanted))
     return EXPLANATIONS[known]
+
+
+def _name(pasted: str) -> str:
+    address = _ON_THE_SITE.search(pasted)
+    return (address["name"] if address else pasted.partition(":")[0]).rpartition(".")[2].strip()
 
 
 def _near(name: str) -> str:
@@ -150,6 +158,19 @@ def lines_of(found: Explanation) -> Iterator[str]:
     yield from (f"  - rules/#{rule.lower()}: {RULES[rule].title}" for rule in found.rules)
 
 
+def _lines(name: str) -> Iterator[str]:
+    rule = RULES.get(_name(name).upper())
+    if rule is None:
+        yield from lines_of(explanation(name))
+        return
+    yield f"{rule.id}: {rule.title}"
+    yield rule.callout
+    yield "On the site:"
+    yield f"  - rules/#{rule.id.lower()}"
+    if rule.page is not None:
+        yield f"  - {rule.page.replace('.md', '/')}"
+
+
 def _listed() -> Iterator[str]:
     for root, title in FAMILIES.items():
         yield title
@@ -163,20 +184,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print what the errors mean, or list them.
 
     Returns:
-        0, or 2 if there is no error of such a name.
+        0, or 2 if there is no error and no rule of such a name.
     """
     parser = Parser(
         prog="python -m safepoint.explain",
         description="Say what an error means, what may be behind it, and what to do first.",
         epilog="exit status: 0, or 2 if there is no such error.",
     )
-    parser.add_argument("names", metavar="NAME", nargs="*", help="as in the message: SealBroken")
+    parser.add_argument(
+        "names", metavar="NAME", nargs="*", help="as in the traceback: SealBroken; or a rule: SP12"
+    )
     names = parser.parse_args(arguments).names
     lines: list[str] = [] if names else [*_listed()]
     failures: list[NotFound] = []
     for name in names:
         try:
-            lines += [*([""] if lines else []), *lines_of(explanation(name))]
+            lines += [*([""] if lines else []), *_lines(name)]
         except NotFound as error:
             failures.append(error)
     print_lines(lines)

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 import safepoint
+from publish.broken import BrokenPage
 from publish.errors import markdown, sections
-from publish.fill import BrokenPage
 from publish.project import Project
 from safepoint import ApprovalNeeded, CheckpointError, NotFound, SealBroken, errors, weights
 from safepoint.explain import EXPLANATIONS, FAMILIES, Explanation, explanation, lines_of, main
@@ -83,7 +83,7 @@ def below(kind: type[CheckpointError]) -> Iterator[type[CheckpointError]]:
 
 def note(name: str) -> str:
     address = f"errors/#{name.lower()}"
-    return f"Explained on the site at {address}, and by: python -m safepoint.explain {name}"
+    return f"Explained by: python -m safepoint.explain {name} (on the site: {address})"
 
 
 # --- The data ------------------------------------------------------------------------------------
@@ -195,6 +195,13 @@ def test_every_family_has_its_root_and_more() -> None:
         assert len(inside) > 1
     assert explanation("ThreadDeleted").family == "CheckpointError"
     assert explanation("ApprovalSpent").family == "ResumeError"
+
+
+def test_a_kind_of_ours_is_not_called_a_kind_of_an_error_of_python() -> None:
+    """MissingPackage is an ImportError as well."""
+    assert explanation("MissingPackage").parent == "CheckpointError"
+    assert explanation("CheckpointError").parent is None
+    assert {found.parent for found in EXPLANATIONS.values()} - {None} <= set(EXPLANATIONS)
 
 
 # --- The message carries its address -------------------------------------------------------------
@@ -328,10 +335,36 @@ def test_several_names_are_explained_in_order(capsys: pytest.CaptureFixture[str]
         "safepoint.errors.SealBroken",
         "SealBroken:",
         "safepoint.errors.SealBroken: The state of order-7 #2 is not the one. Nothing was decoded.",
+        "errors/#sealbroken",
+        "errors/#safepoint.errors.SealBroken",
+        "https://example.org/some/folder/errors/#sealbroken",
+        "Explained by: python -m safepoint.explain SealBroken (on the site: errors/#sealbroken)",
     ],
 )
 def test_a_name_is_found_as_it_is_pasted(name: str) -> None:
     assert explanation(name).error is SealBroken
+
+
+@pytest.mark.parametrize("name", ["SP12", "sp12", "rules/#sp12", "SP12: Sign every checkpoint"])
+def test_a_rule_leads_to_its_page(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name]) == 0
+    assert capsys.readouterr().out == (
+        "SP12: Sign every checkpoint, bound to its place\n"
+        f"{RULES['SP12'].callout}\n"
+        "On the site:\n"
+        "  - rules/#sp12\n"
+        "  - security/seal/\n"
+    )
+    with pytest.raises(NotFound, match=r"^There is no error 'SP12'"):
+        explanation("SP12")
+
+
+def test_a_rule_without_a_page_leads_to_the_list_of_rules(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert RULES["SP09"].page is None
+    main(["SP09"])
+    assert capsys.readouterr().out.endswith("On the site:\n  - rules/#sp09\n")
 
 
 @pytest.mark.parametrize(
@@ -387,6 +420,11 @@ def test_the_page_has_each_error_once_under_its_family() -> None:
         if found.family == root
     ]
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == list(FAMILIES.values())
+    for found in EXPLANATIONS.values():
+        assert f"### {found.name} {{ #safepoint.errors.{found.name} }}\n" in text
+        kind = f", a kind of [{found.parent}](#{str(found.parent).lower()})" if found.parent else ""
+        assert f"\n`safepoint.errors.{found.name}`{kind}\n\n{found.says}\n" in text
+    assert "- `error.question`: what to approve or deny, exactly" in text
     assert "```" not in text
     assert "<!-- fill errors -->" in PROJECT.pages["errors.md"].text
 
