@@ -1,4 +1,4 @@
-"""Published advisories about checkpoints and model files, and what stops the class of each."""
+"""Published advisories about checkpoints and model files, and the rules that help with each."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class Advisory:
     rules: tuple[str, ...]
     page: str
     source: str
+    how: str = ""
     also: tuple[str, ...] = ()
     date: str | None = None
 
@@ -123,6 +124,7 @@ def markdown(project: Project) -> str:
 
 def _entry(each: Advisory, project: Project) -> str:
     names = f" Also known as {', '.join(each.also)}." if each.also else ""
+    how = f" {each.how}" if each.how else ""
     published = f" Published {each.date}." if each.date else ""
     rules = " and ".join(_rule(rule, project) for rule in each.rules)
     page = project.pages[each.page]
@@ -130,7 +132,7 @@ def _entry(each: Advisory, project: Project) -> str:
         f"### {each.id} · {each.package} {{ #{each.anchor} }}\n\n"
         f"{each.about}\n\n"
         f"- **{each.package}.** {each.versions}{published}{names}\n"
-        f"- Stopped by {rules}. See it happen: [{page.title}]({each.page}).\n"
+        f"- Rules that help: {rules}.{how} See it happen: [{page.title}]({each.page}).\n"
         f"- Source: <{each.source}>"
     )
 

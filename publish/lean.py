@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-_PARTS: Final = re.compile(
-    r"(<(?:pre|script|style|textarea)\b.*?</(?:pre|script|style|textarea)>)", re.DOTALL
-)
+_WHOLE: Final = re.compile(r"<(pre|script|style|textarea)\b.*?</\1>", re.DOTALL)
+_SPACES: Final = re.compile(r"[ \t\r\n]+")
 _ASSET: Final = re.compile(
     r"""<link rel="stylesheet" href="[^"]*?(?P<css>assets/[\w.-]+\.css)">"""
     r"""|<script src="[^"]*?(?P<js>assets/[\w.-]+\.js)"></script>"""
@@ -32,7 +31,7 @@ _CLASS: Final = re.compile(rf"\.({_WORD.pattern})")
 _FUNCTION: Final = re.compile(r":(?:not|is|where|has)\([^()]*\)")
 _COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)
 _VARIABLE: Final = re.compile(
-    r"""(?P<name>--[\w-]+):(?:"[^"]*"|'[^']*'|url\([^()]*(?:\([^()]*\)[^()]*)*\)|[^;{}"'])*(?:;|(?=\}))"""
+    r"""(?P<name>--[\w-]+):(?:"[^"]*"|'[^']*'|url\([^()]*(?:\([^()]*\)[^()]*)*\)|[^;{}"'])*+(?:;|(?=\}))"""
 )
 _USE: Final = re.compile(r"var\(\s*(--[\w-]+)")
 
@@ -41,10 +40,12 @@ def lean_page(html: str) -> str:
     """Return a page without the assets that it does not use, and without spare spaces."""
     classes = _classes(html)
     html = _ASSET.sub(lambda found: found[0] if _is_used(found, classes) else "", html)
-    parts = _PARTS.split(html)
-    return "".join(
-        part if index % 2 else re.sub(r"\s+", " ", part) for index, part in enumerate(parts)
-    )
+    parts: list[str] = []
+    done = 0
+    for whole in _WHOLE.finditer(html):
+        parts += [_SPACES.sub(" ", html[done : whole.start()]), whole[0]]
+        done = whole.end()
+    return "".join([*parts, _SPACES.sub(" ", html[done:])])
 
 
 def _is_used(asset: re.Match[str], classes: set[str]) -> bool:

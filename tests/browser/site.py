@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
+from tests.harness.pretend import pretend
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
@@ -113,11 +115,18 @@ def chromium() -> Iterator[Browser]:
 
 
 def _build(folder: Path, address: str) -> None:
+    # The pages may run later than these tests, and their marks are part of what is looked at.
+    evidence = pretend(folder.with_name("evidence.jsonl"), ROOT)
     done = subprocess.run(
         # Never --quiet: it drops the warnings before --strict can count them.
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
         cwd=ROOT,
-        env={**os.environ, "SITE_URL": address, "NO_MKDOCS_2_WARNING": "1"},
+        env={
+            **os.environ,
+            "SITE_URL": address,
+            "EVIDENCE": str(evidence),
+            "NO_MKDOCS_2_WARNING": "1",
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import pytest
 
 from tests.browser.html import checker, html_problems, is_of_the_theme
-from tests.browser.site import Site
+from tests.browser.site import ROOT, Site
 from tests.browser.visit import Visit
 from tests.harness.optional import need
 
@@ -22,6 +22,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 AXE: Final = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 KILOBYTES: Final = 90
+WEIGHTS: Final = ROOT / "build" / "weights.txt"
 # All rules once; what depends on colours in the other scheme too. Nothing else differs there.
 COLOURS: Final = ("color-contrast", "link-in-text-block")
 SCHEMES: Final[dict[Literal["light", "dark"], tuple[str, ...]]] = {"light": (), "dark": COLOURS}
@@ -89,13 +90,50 @@ def test_the_policy_refuses_what_was_not_there_when_it_was_built(
     assert len(page.evaluate("window.violations")) == 3
 
 
+@pytest.fixture(scope="module")
+def weights() -> Iterator[dict[str, int]]:
+    """What each page weighs, for the table in build/weights.txt."""
+    found: dict[str, int] = {}
+    yield found
+    rows = sorted(((weight, page) for page, weight in found.items()), reverse=True)
+    table = "".join(f"{weight:6} {page}\n" for weight, page in rows)
+    WEIGHTS.parent.mkdir(exist_ok=True)
+    WEIGHTS.write_text(f"bytes  page, with all that it loads, gzip\n{table}", encoding="utf-8")
+
+
 def test_a_page_weighs_less_than_90_kilobytes(
-    site: Site, visit: Visit, record_property: Any
+    site: Site, visit: Visit, weights: dict[str, int]
 ) -> None:
-    weight = visit.weight(site)
-    record_property("bytes", weight)
-    shown = visit.url.removeprefix(site.address) or "home"
-    assert weight < KILOBYTES * 1000, f"{shown}: {weight / 1000:.1f} KB"
+    page = visit.url.removeprefix(site.address) or "home"
+    weights[page] = visit.weight(site)
+    assert weights[page] < KILOBYTES * 1000
+
+
+def test_a_mark_opens_and_says_when_on_what_and_as_which_test(
+    site: Site, context: BrowserContext
+) -> None:
+    page = Visit(context, f"{site.address}guide/").page
+    mark = page.locator("article details.proof").first
+    said = mark.locator("p")
+    expect(said).not_to_be_visible()
+    mark.locator("summary").focus()
+    page.keyboard.press("Enter")
+    expect(said).to_be_visible()
+    expect(said).to_have_text(
+        re.compile(
+            r"\d{4}-\d\d-\d\d \d\d:\d\d UTC · Python 3\.\d+\.\d+.* · "
+            r"test docs/guide\.md::\d+-\w+ · no commit"
+        )
+    )
+
+
+def test_every_block_has_one_mark_and_the_foot_counts_them(visit: Visit) -> None:
+    blocks: int = visit.page.locator("article .highlight").evaluate_all(
+        "all => all.filter((block) => !block.closest('.doc-signature')).length"
+    )
+    assert visit.page.locator("article .highlight > .proof--ran").count() == blocks
+    foot = visit.page.locator("article > .page-foot, .page-foot").inner_text()
+    assert (f"Blocks: {blocks} ran" if blocks else "No blocks to run") in foot
 
 
 def test_everything_is_reached_by_tab_and_shows_its_focus(visit: Visit) -> None:
@@ -158,7 +196,10 @@ SEARCHES: Final = {
     "SP12": "rules/#sp12",
     "SealBroken": "errors/#safepoint.errors.SealBroken",
     "RolledBack": "errors/#safepoint.errors.RolledBack",
+    "safepoint.errors.SealBroken": "errors/#safepoint.errors.SealBroken",
+    "edit-state": "attacks/#edit-state",
     "CVE-2025-32434": "advisories/",
+    "GHSA-fjqc-hq36-qh5p": "advisories/#cve-2026-48775",
     "weights_only": "security/model-loading/",
 }
 

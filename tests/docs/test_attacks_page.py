@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -72,20 +73,30 @@ def test_every_link_leads_to_a_page_and_a_rule_that_teaches_the_attack() -> None
 def test_every_command_names_the_attack() -> None:
     for each in LISTED:
         assert each.id in each.command or each.command.endswith(".network")
-        assert f"`{each.command}`" in TEXT
+        name, _, rest = each.command.partition(f" {each.id}")
+        usual = f"`{name} NAME{rest}`" if each.id in each.command else f"`{name}`"
+        assert usual in TEXT or f"`{each.command}`" in TEXT
+    assert (
+        TEXT.count("`python -m ")
+        == len({each.group for each in LISTED})
+        + len([each for each in LISTED if f"`{each.command}`" in TEXT])
+        - 1
+    )  # the one of the network takes no name
     (aliasing,) = [each for each in LISTED if each.id == "aliasing"]
     assert aliasing.command == "python -m safepoint.attacks aliasing --in-memory"
 
 
-def test_a_module_that_nobody_placed_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attacks, "_HOLDERS", {"writer": ("edit",)})
-    with pytest.raises(ValueError, match=r"who can do plant-record\? Add forge to _HOLDERS"):
-        listed(PROJECT)
+def test_every_module_of_the_kit_has_one_place() -> None:
+    """Who can do it? Add a new module to _HOLDERS."""
+    placed = [module for modules in attacks._HOLDERS.values() for module in modules]
+    kit = {kind.__module__.rpartition(".")[2] for kind in ATTACKS.values()}
+    assert len(set(placed)) == len(placed)
+    assert kit <= set(placed), kit - set(placed)
 
 
 def test_an_attack_that_the_ladder_lacks_is_missed() -> None:
     page = PROJECT.pages["ladder.md"]
-    text = page.text.replace("| `swap-threads` ", "| `swapped` ")
+    text = page.text.replace("| [`swap-threads`]", "| [`swapped`]")
 
     other = Project()
     vars(other)["pages"] = {**PROJECT.pages, "ladder.md": replace(page, text=text)}
@@ -93,9 +104,18 @@ def test_an_attack_that_the_ladder_lacks_is_missed() -> None:
         listed(other)
 
 
-def test_an_item_says_what_it_is_in_three_lines() -> None:
+def test_an_item_has_a_heading_and_a_command_only_where_it_is_another() -> None:
     attack = Listed("edit-state", "It ends badly.", ("SP01",), "writer", "", "run it", 3, True)
-    assert attacks._item(attack, PROJECT.rules) == (
-        "- **`edit-state`**{ #edit-state } [SP01](security/trust-boundary.md)"
-        " · detected from rung 3 on, hash chain  \n    It ends badly.  \n    `run it`"
+    said = (
+        "#### edit-state { #edit-state }\n\nIt ends badly.  \n"
+        "[SP01](security/trust-boundary.md) · detected from rung 3 on, hash chain"
     )
+    assert attacks._item(attack, "run it", PROJECT.rules) == said
+    assert attacks._item(attack, "run", PROJECT.rules) == f"{said} · `run it`"
+
+
+def test_a_heading_never_skips_a_level() -> None:
+    """Each part has one of its own, above the headings of its attacks."""
+    levels = [len(marks) for marks in re.findall(r"^(#+) ", TEXT, re.MULTILINE)]
+    assert levels[0] == 2
+    assert all(b - a <= 1 for a, b in pairwise(levels))

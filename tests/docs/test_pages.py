@@ -153,4 +153,4 @@ def test_a_module_without_a_heading_is_not_in_the_contents(page: Path) -> None:
 def test_the_examples_page_lists_every_snippet() -> None:
     text = (ROOT / "docs/examples.md").read_text(encoding="utf-8")
     for snippet in (ROOT / "snippets").glob("*.py"):
-        assert f"| `{snippet.name}` |" in text
+        assert f"| [`{snippet.name}`](examples/{snippet.name}) |" in text

@@ -78,15 +78,23 @@ def _table(attacks: Iterable[str], rungs: Sequence[str]) -> str:
 def rungs_markdown() -> str:
     """Return the legend: each rung, how many attacks it falls to, and how many it detects."""
     outcomes = computed()
-    lines = ["| rung | what it is | falls to | detects |", "|:---:|:---|---:|---:|"]
+    lines = [
+        "| rung | what it is | falls to | detects | no target |",
+        "|:---:|:---|---:|---:|---:|",
+    ]
     for number, (name, target) in enumerate(TARGETS.items()):
         falls = sum(row[name].succeeded for row in outcomes.values())
         detects = sum(row[name] is Outcome.DETECTED for row in outcomes.values())
-        lines.append(f"| {number} | {target.title} (`{name}`) | {falls} | {detects} |")
-    spared = "The rest finds nothing to strike"
+        more = f"+{len(RESIDUE)}" if name == TOP else ""
+        spared = len(outcomes) - falls - detects
+        lines.append(
+            f"| {number} | {target.title} (`{name}`) | {falls}{more} | {detects} | {spared} |"
+        )
     return "\n".join(lines) + (
-        f"\n\nOf {len(outcomes)} attacks. {spared}. {len(RESIDUE)} more are not in these tables,"
-        " because no rung detects them: see [what remains](#what-remains-at-the-top)."
+        f"\n\nEach row is {len(outcomes)} attacks. *No target*: there was nothing to strike, such"
+        " as a signature where nothing is signed, and that is no merit. The"
+        f" +{len(RESIDUE)} are attacks that no rung detects, so the tables leave them out: see"
+        " [what remains at the top](#what-remains-at-the-top)."
     )
 
 
@@ -94,7 +102,7 @@ def residue_markdown() -> str:
     """Return what the top does not detect, each as it ended there."""
     outcomes = matrix(RESIDUE, [TOP])
     return "\n".join(
-        f"- `{name}`, *{outcomes[name][TOP]}*. {attack.story} ({_rule(attack.rule)})"
+        f"- {_name(name)}, *{outcomes[name][TOP]}*. {attack.story} ({_rule(attack.rule)})"
         for name, attack in RESIDUE.items()
     )
 
@@ -117,7 +125,11 @@ def _climb(attack: str) -> tuple[int, int, int]:
 def _row(attack: str, row: Iterable[Outcome]) -> str:
     kind = ATTACKS[attack]
     cells = " | ".join(f"**{MARKS[outcome]}**{{ .{_class(outcome)} }}" for outcome in row)
-    return f"| `{attack}` {_rule(kind.rule)}<br>{kind.story} | {cells} |"
+    return f"| {_name(attack)} {_rule(kind.rule)}<br>{kind.story} | {cells} |"
+
+
+def _name(attack: str) -> str:
+    return f"[`{attack}`](attacks.md#{attack})"
 
 
 def _rule(rule: str) -> str:

@@ -29,20 +29,22 @@ from tests.integrations.framework_stores import (
 PAGE: Final = ROOT / "docs/frameworks.md"
 Row = dict[str, Outcome]
 
+OURS: Final = "Safepoint"
+
 STORES: Final[Mapping[str, type[Target]]] = {
     "Agent<br>Framework": AgentFramework,
-    "Lang<br>Graph": LangGraph,
-    "strict": LangGraphStrict,
-    "strict,<br>AES": LangGraphEncrypted,
-    "Safe<br>point": SealedTarget,
+    "LangGraph": LangGraph,
+    "LangGraph<br>strict": LangGraphStrict,
+    "LangGraph<br>strict, AES": LangGraphEncrypted,
+    OURS: SealedTarget,
 }
 """The columns, with what stands above them."""
 
 MODELS: Final[Mapping[str, type[ModelTarget]]] = {
     "torch<br>False": TorchUnrestricted,
     "torch<br>True": TorchWeightsOnly,
-    "safe<br>tensors": Safetensors,
-    "Safe<br>point": CarefulModels,
+    "safetensors": Safetensors,
+    OURS: CarefulModels,
 }
 
 ON_STORES: Final = (

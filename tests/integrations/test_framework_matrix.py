@@ -81,7 +81,12 @@ def test_no_store_and_no_loader_failed_before_it_was_attacked() -> None:
 
 def test_our_own_column_detects_every_attack() -> None:
     for outcomes in (framework_matrix.on_stores(), framework_matrix.on_models()):
-        assert {row["Safe<br>point"] for row in outcomes.values()} == {Outcome.DETECTED}
+        assert {row[framework_matrix.OURS] for row in outcomes.values()} == {Outcome.DETECTED}
+
+
+def test_the_page_says_how_many_attacks_there_are() -> None:
+    count = len(framework_matrix.ON_STORES) + len(framework_matrix.ON_MODELS)
+    assert re.findall(r"\b(\d+) attacks\b", PAGE) == [str(count)]
 
 
 def test_the_page_names_the_releases_that_ran() -> None:

@@ -379,7 +379,7 @@ def test_real_pip_accepts_what_it_is_told(clone: Clone) -> None:
     subprocess.run([python, "-c", "import safepoint_works"], check=True)
 
 
-def ci(tmp_path: Path, *, browser: bool, outcome: int) -> tuple[int, list[str]]:
+def ci(tmp_path: Path, *programs: str, outcome: int) -> tuple[int, list[str]]:
     """Run `.ci/run` where make, apt-get and sudo only write down how they were called."""
     log, tried = tmp_path / "log", tmp_path / "tried"
     for name in ("bash", "dirname", "id", "env"):
@@ -387,13 +387,13 @@ def ci(tmp_path: Path, *, browser: bool, outcome: int) -> tuple[int, list[str]]:
     script(tmp_path / "make", f'#!/bin/sh\necho "make $* $CI $PWD" >>"{log}"\nexit {outcome}\n')
     script(
         tmp_path / "apt-get",
-        f'#!/bin/sh\necho "apt-get $1 $DEBIAN_FRONTEND" >>"{log}"\n'
+        f'#!/bin/sh\necho "apt-get $DEBIAN_FRONTEND $*" >>"{log}"\n'
         f'[ "$1" = update ] || [ -e "{tried}" ] || {{ : >"{tried}"; exit 100; }}\n',
     )
     script(tmp_path / "sudo", '#!/bin/sh\nshift\nexec "$@"\n')
     script(tmp_path / "sleep", "#!/bin/sh\n")
-    if browser:
-        script(tmp_path / "chromium", "#!/bin/sh\n")
+    for name in programs:
+        script(tmp_path / name, "#!/bin/sh\n")
     done = subprocess.run(
         [ROOT / ".ci" / "run"], cwd=tmp_path, env={"PATH": str(tmp_path)}, check=False
     )
@@ -402,13 +402,25 @@ def ci(tmp_path: Path, *, browser: bool, outcome: int) -> tuple[int, list[str]]:
 
 @pytest.mark.parametrize("outcome", [0, 3])
 def test_ci_runs_make_test_from_anywhere_and_ends_as_it_does(tmp_path: Path, outcome: int) -> None:
-    code, calls = ci(tmp_path, browser=True, outcome=outcome)
+    code, calls = ci(tmp_path, "chromium", "java", outcome=outcome)
     assert code == outcome
     assert calls == [f"make test true {ROOT}"]
 
 
-def test_ci_installs_a_missing_browser_and_tries_twice(tmp_path: Path) -> None:
-    code, calls = ci(tmp_path, browser=False, outcome=0)
+@pytest.mark.parametrize(
+    ("there", "missing"),
+    [
+        ("java", "chromium fonts-dejavu-core"),
+        ("chromium", "default-jre-headless"),
+        ("git", "chromium fonts-dejavu-core default-jre-headless"),
+    ],
+)
+def test_ci_installs_what_is_missing_and_tries_twice(
+    tmp_path: Path, there: str, missing: str
+) -> None:
+    code, calls = ci(tmp_path, there, outcome=0)
     assert code == 0
-    attempt = ["apt-get update ", "apt-get install noninteractive"]
-    assert calls == [*attempt, *attempt, f"make test true {ROOT}"]
+    assert calls == [
+        "apt-get  update -qq",
+        f"apt-get noninteractive install -y -qq --no-install-recommends {missing}",
+    ] * 2 + [f"make test true {ROOT}"]
