@@ -46,9 +46,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield served
 
 
-@pytest.fixture(scope="module", params=written_pages(), ids=lambda name: name or "home")
+@pytest.fixture(scope="package", params=written_pages(), ids=lambda name: name or "home")
 def visit(request: pytest.FixtureRequest, site: Site, browser: Browser) -> Iterator[Visit]:
-    """Each page in turn, loaded once for all that only look at it."""
+    """Each page in turn, loaded once for all tests that only look at it."""
     context = browser.new_context(
         viewport={"width": 1440, "height": 900},
         reduced_motion="reduce",
