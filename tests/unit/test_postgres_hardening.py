@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -714,6 +715,13 @@ def test_a_server_that_is_full_is_tried_again(said: str) -> None:
     assert comes_back(psycopg.OperationalError(f"connection failed: {said}"))
 
 
+def wait_until_nobody_is_there(database: Database) -> None:
+    """A server notices only later that somebody has left."""
+    count = "select count(*) from pg_stat_activity where usename = 'crowded'"
+    while database.server.psql(count) != "0":
+        time.sleep(0.05)
+
+
 def test_a_login_with_no_connection_left_is_told_and_then_let_in(database: Database) -> None:
     dsn = database.dsn("crowded", "safepoint_writer")
     database.server.psql("alter role crowded connection limit 1")
@@ -724,9 +732,11 @@ def test_a_login_with_no_connection_left_is_told_and_then_let_in(database: Datab
             " group by 1. A login is kept from taking all with: alter role worker_1 connection"
             " limit 20"
         )
+    wait_until_nobody_is_there(database)
     with storage(dsn, wait_seconds=60) as worker:
         worker.append("t", 1, b"one")
         worker.close()
+        wait_until_nobody_is_there(database)
         holds = psycopg.connect(dsn)
         leaves = threading.Timer(0.3, holds.close)
         leaves.start()
