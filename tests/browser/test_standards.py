@@ -22,11 +22,21 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 AXE: Final = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 KILOBYTES: Final = 90
-CODE: Final = ("guide/", "security/seal/", "security/credentials/", "security/linting/")
+CODE: Final = (
+    *("", "guide/", "ladder/", "frameworks/", "verified/", "checklists/operator/"),
+    *("security/seal/", "security/credentials/", "security/linting/", "reference/journal/"),
+)
+"""The home page and one of each kind, with code of every language."""
 WEIGHTS: Final = ROOT / "build" / "weights.txt"
-# All rules once; what depends on colours in the other scheme too. Nothing else differs there.
+# What depends on colours is all that the scheme can change.
 COLOURS: Final = ("color-contrast", "link-in-text-block")
-SCHEMES: Final[dict[Literal["light", "dark"], tuple[str, ...]]] = {"light": (), "dark": COLOURS}
+LOOKS: Final[tuple[tuple[int, Literal["light", "dark"], tuple[str, ...]], ...]] = (
+    (1440, "light", ()),
+    (390, "dark", ()),
+    (390, "light", COLOURS),
+    (1440, "dark", COLOURS),
+)
+CROSSED: Final = frozenset([(390, "light"), (1440, "dark")])
 POLICY: Final = "meta[http-equiv=Content-Security-Policy]"
 
 
@@ -47,19 +57,22 @@ def axe(visit: Visit, rules: Sequence[str] = (), *, without: str = ".md-dialog")
     return found
 
 
-def test_axe_finds_nothing_wide_or_narrow_light_or_dark(visit: Visit) -> None:
+def test_axe_finds_nothing_wide_or_narrow_light_or_dark(site: Site, visit: Visit) -> None:
     page = visit.page
     page.evaluate(AXE)
     # There are thousands of words of code, in a few colours: these pages have all of them.
-    is_code = visit.url.endswith(CODE)
+    is_code = visit.url.removeprefix(site.address) in CODE
     without = ".md-dialog" if is_code else ".md-dialog, pre code span"
     found = []
-    for width in (390, 1440):
+    for width, scheme, rules in LOOKS:
+        if (width, scheme) in CROSSED and not is_code:
+            continue  # the styles that depend on the width are those of the frame
         page.set_viewport_size({"width": width, "height": 900})
-        for scheme, rules in SCHEMES.items():
-            page.emulate_media(color_scheme=scheme)
-            problems = axe(visit, rules, without=without)
-            found += [f"{width} px, {scheme}: {problem}" for problem in problems]
+        page.emulate_media(color_scheme=scheme)
+        problems = axe(visit, rules, without=without)
+        found += [f"{width} px, {scheme}: {problem}" for problem in problems]
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.emulate_media(color_scheme="light")
     assert found == []
 
 
@@ -144,9 +157,12 @@ def test_every_block_has_one_mark_and_the_foot_counts_them(visit: Visit) -> None
     assert (f"Blocks: {blocks} ran" if blocks else "No blocks to run") in foot
 
 
-def test_everything_in_the_text_is_reached_by_tab_and_shows_its_focus(visit: Visit) -> None:
-    """The menu and the rest of the frame are the same on every page, and tried on one."""
-    page = visit.page
+@pytest.mark.parametrize("name", CODE)
+def test_everything_in_the_text_is_reached_by_tab_and_shows_its_focus(
+    site: Site, context: BrowserContext, name: str
+) -> None:
+    """What takes the focus is made by the same few rules on every page of a kind."""
+    page = Visit(context, site.address + name).page
     page.set_viewport_size({"width": 1440, "height": 900})
     total: int = page.evaluate(
         """() => {
