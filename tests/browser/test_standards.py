@@ -111,7 +111,7 @@ def test_the_policy_refuses_what_was_not_there_when_it_was_built(
     assert len(page.evaluate("window.violations")) == 3
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def weights() -> Iterator[dict[str, int]]:
     """What each page weighs, for the table in build/weights.txt."""
     found: dict[str, int] = {}
