@@ -36,11 +36,11 @@ from safepoint.weights import (
 from safepoint.weights.digest import digest
 from safepoint.weights.files import is_private, open_model
 from safepoint.weights.plan import read_plan
+from tests.unit.storage_helpers import descriptors
 from tests.unit.weights_helpers import (
     KEY,
     KEYS,
     Mark,
-    descriptors,
     hostile,
     refused,
     same,

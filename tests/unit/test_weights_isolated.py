@@ -42,9 +42,9 @@ from safepoint.errors import (
 from safepoint.weights import ModelLimits, Schema, TensorSpec, isolated, load_checkpoint
 from safepoint.weights.files import open_model
 from safepoint.weights.packing import pack
+from tests.unit.storage_helpers import descriptors
 from tests.unit.weights_helpers import (
     Calls,
-    descriptors,
     listed,
     refused,
     same,

@@ -21,11 +21,10 @@ import torch
 from safepoint.errors import Conflict, StorageFull, StorageUnavailable
 from safepoint.weights import load_checkpoint, save_checkpoint, seal_model
 from safepoint.weights.publishing import publish_seal, slot
-from tests.unit.storage_helpers import fail
+from tests.unit.storage_helpers import descriptors, fail
 from tests.unit.weights_helpers import (
     KEY,
     KEYS,
-    descriptors,
     listed,
     refused,
     same,

@@ -41,10 +41,10 @@ from safepoint.seal import seal
 from safepoint.weights import load_checkpoint, save_checkpoint, seal_model
 from safepoint.weights.digest import digest
 from safepoint.weights.seals import REST_BYTES, STORE, Sealed, make_seal, name_of, read_seal
+from tests.unit.storage_helpers import descriptors
 from tests.unit.weights_helpers import (
     KEY,
     KEYS,
-    descriptors,
     hostile,
     listed,
     refused,

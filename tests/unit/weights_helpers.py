@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import pickle
 from collections.abc import Iterator
@@ -111,12 +110,6 @@ def refused(kind: type[CheckpointError], message: str) -> Iterator[None]:
     with pytest.raises(CheckpointError) as caught:
         yield
     assert (type(caught.value), str(caught.value)) == (kind, message)
-
-
-def descriptors() -> int:
-    """Count the open descriptors of this process, but for those that only garbage holds."""
-    gc.collect()
-    return len(list(Path("/dev/fd").iterdir()))
 
 
 def listed(folder: Path) -> list[str]:
