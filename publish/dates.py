@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Final
 
-_PATIENCE: Final = 30.0
+from publish.git import git
 
 
 def reviewed(root: Path) -> dict[str, date | None]:
@@ -28,12 +25,12 @@ def reviewed(root: Path) -> dict[str, date | None]:
 
 
 def _dates(root: Path) -> Mapping[str, date]:
-    if _git(root, "rev-parse", "--is-shallow-repository") != "false\n":
+    if git(root, "rev-parse", "--is-shallow-repository") != "false\n":
         return {}
-    kept = _git(root, "ls-tree", "-r", "-z", "--name-only", "HEAD", "docs/")
-    changed = _git(root, "diff", "-z", "--name-only", "--no-renames", "--relative", "HEAD", "docs/")
+    kept = git(root, "ls-tree", "-r", "-z", "--name-only", "HEAD", "docs/")
+    changed = git(root, "diff", "-z", "--name-only", "--no-renames", "--relative", "HEAD", "docs/")
     # A merge counts for the files that it changed itself, and a rename is a change.
-    log = _git(
+    log = git(
         root,
         *("log", "-c", "--no-renames", "--relative", "--name-only", "-z", "--no-show-signature"),
         *("--format=%x01%as", "HEAD", "--", "docs/"),
@@ -47,21 +44,3 @@ def _dates(root: Path) -> Mapping[str, date]:
             dates.setdefault(name, date.fromisoformat(day.strip()))
     current = set(kept.split("\0")) - set(changed.split("\0"))
     return {name: day for name, day in dates.items() if name in current}
-
-
-def _git(root: Path, *arguments: str) -> str | None:
-    """Return what git prints, or None if it fails. It reads this folder's history and no other."""
-    environment = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
-    settings = ("-c", f"safe.directory={root.resolve()}", "-c", "core.fsmonitor=false")
-    try:
-        done = subprocess.run(  # noqa: S603  nothing here comes from outside
-            ["git", *settings, *arguments],  # noqa: S607
-            cwd=root,
-            env=environment | {"GIT_OPTIONAL_LOCKS": "0"},
-            capture_output=True,
-            timeout=_PATIENCE,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return None if done.returncode else done.stdout.decode(errors="surrogateescape")

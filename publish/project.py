@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -17,7 +16,9 @@ import yaml
 from publish.broken import BrokenPage
 from publish.dates import reviewed
 from publish.evidence import Evidence, read
+from publish.git import git
 from safepoint.rules import RULES, Rule
+from tests.harness.evidence import commit_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _FRONT_MATTER: Final = re.compile(r"\A---\n(?P<yaml>.*?)\n---\n", re.DOTALL)
@@ -112,31 +113,18 @@ class Project:
     @cached_property
     def commit(self) -> str | None:
         """The commit that is checked out, or None."""
-        return self._git("rev-parse", "--verify", "HEAD")
+        return commit_of(self.root)
 
     @cached_property
     def committed(self) -> datetime | None:
         """When that was committed."""
-        seconds = self._git("log", "-1", "--format=%ct")
+        seconds = git(self.root, "log", "-1", "--format=%ct")
         return datetime.fromtimestamp(int(seconds), UTC) if seconds else None
 
     @cached_property
     def reviewed(self) -> Mapping[str, date | None]:
         """When each page was last changed in git."""
         return reviewed(self.root)
-
-    def _git(self, *arguments: str) -> str | None:
-        try:
-            done = subprocess.run(  # noqa: S603  fixed commands
-                ["git", *arguments],  # noqa: S607  whichever git the person uses
-                cwd=self.root,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        except OSError:
-            return None
-        return done.stdout.strip() or None
 
 
 class _Plain(yaml.SafeLoader):

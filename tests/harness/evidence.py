@@ -127,7 +127,7 @@ class Evidence:
         return {
             "run": self.run,
             "started": self._started.isoformat(timespec="seconds"),
-            "commit": _commit(self.root),
+            "commit": commit_of(self.root),
             "python": platform.python_version(),
             "system": platform.system(),
             "versions": versions(PACKAGES),
@@ -288,7 +288,8 @@ def _version(distribution: str) -> str | None:
 
 
 @cache
-def _commit(root: Path) -> str | None:
+def commit_of(root: Path) -> str | None:
+    """Return the commit that is checked out, or None."""
     try:
         result = subprocess.run(
             ["git", "rev-parse", "--verify", "HEAD"],
