@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
-import opcode
 import os
 import shutil
 import sqlite3
@@ -23,6 +22,7 @@ from safepoint import SQLiteCheckpointStorage
 from safepoint.errors import CheckpointError, StorageError, StorageFull, StorageUnavailable
 from safepoint.storage._sqlite import faults, turns
 from safepoint.storage._sqlite.database import Database
+from tests.unit.interrupts import Late, interrupt_at
 from tests.unit.storage_helpers import descriptors, python
 
 
@@ -494,28 +494,6 @@ def test_a_read_only_file_system_is_named(path: Path, monkeypatch: pytest.Monkey
 def test_a_handler_that_raises_anywhere_in_a_turn_leaves_it_free(path: Path) -> None:
     """Python runs the handler of a signal after a call and where a function begins: at each."""
 
-    class Late(Exception):
-        pass
-
-    def interrupt_at(number: int) -> Callable[..., Any]:
-        left, before = number, dict[int, str]()
-
-        def trace(frame: Any, event: str, _: object) -> Any:
-            nonlocal left
-            if frame.f_code.co_filename != turns.__file__:
-                return None
-            frame.f_trace_opcodes = True
-            if event == "opcode" or (event == "call" and frame.f_lasti <= 0):
-                code = opcode.opname[frame.f_code.co_code[frame.f_lasti]]
-                if event == "call" or before.get(id(frame), "").startswith("CALL"):
-                    left -= 1
-                    if left < 0:
-                        raise Late
-                before[id(frame)] = code
-            return trace
-
-        return trace
-
     with (
         SQLiteCheckpointStorage(path, wait_seconds=0.2) as storage,
         SQLiteCheckpointStorage(path, wait_seconds=0.2) as other,
@@ -524,7 +502,7 @@ def test_a_handler_that_raises_anywhere_in_a_turn_leaves_it_free(path: Path) -> 
         while True:
             head = storage.head("a")
             try:
-                sys.settrace(interrupt_at(number))
+                sys.settrace(interrupt_at(turns, number))
                 storage.append("a", head + 1, b"")
                 break
             except Late:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import fcntl
-import opcode
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,6 +18,7 @@ from safepoint import SQLiteCheckpointStorage
 from safepoint.errors import Conflict, StorageUnavailable
 from safepoint.storage import _posix
 from safepoint.storage._sqlite import turns
+from tests.unit.interrupts import Late, interrupt_at
 from tests.unit.storage_helpers import descriptors
 
 pytestmark = pytest.mark.skipif(not _posix.SUPPORTED, reason="there is no such lock elsewhere")
@@ -281,30 +280,6 @@ def test_a_handler_that_raises_anywhere_in_the_queue_leaves_no_lock(
 ) -> None:
     """Python runs the handler of a signal after a call and where a function begins: at each."""
 
-    class Late(Exception):
-        pass
-
-    def interrupt_at(number: int) -> Callable[..., Any]:
-        left, before = number, dict[int, str]()
-
-        def trace(frame: Any, event: str, _: object) -> Any:
-            nonlocal left
-            if frame.f_code.co_filename != turns.__file__:
-                return None
-            frame.f_trace_opcodes = True
-            if event == "opcode" or (event == "call" and frame.f_lasti <= 0):
-                code = opcode.opname[frame.f_code.co_code[frame.f_lasti]]
-                if event == "call" or before.get(id(frame), "").startswith("CALL"):
-                    left -= 1
-                    if left < 0:
-                        raise Late
-                before[id(frame)] = code
-            elif event == "exception":
-                before[id(frame)] = ""  # no handler runs after a call that raised
-            return trace
-
-        return trace
-
     monkeypatch.setattr(turns, "_ASKING", 0)
     with SQLiteCheckpointStorage(path, wait_seconds=60) as other:
         other.append("a", 1, b"")
@@ -318,7 +293,7 @@ def test_a_handler_that_raises_anywhere_in_the_queue_leaves_no_lock(
                     queue.turn(0.01).__enter__()
             turn = queue.turn(0.01)
             try:
-                sys.settrace(interrupt_at(number))
+                sys.settrace(interrupt_at(turns, number))
                 turn.__enter__()
             except Late:
                 pass
