@@ -6,29 +6,14 @@ import re
 from html import escape
 from typing import Final, NamedTuple
 
+from publish.paper import ACCENT, FAINT, FONTS, QUIET, STYLE, WARNING, WIDTH
+
 PAGE: Final = "security/scanners.md"
 CHART: Final = "assets/scanners.svg"
 TITLE: Final = "What scanners find, and what they suspect in vain"
 BREAK: Final = "For comparison, what loads by an allow-list:"
-WIDTH: Final = 360
 BAR: Final = 190
 THICK: Final = 13
-# Each colour is the page's, and outside of a page one that can be read on light and dark.
-QUIET: Final = "var(--sp-ink-2, currentColor)"
-FAINT: Final = "var(--sp-line, #8a9499)"
-FOUND: Final = "var(--sp-accent, #2a8094)"
-FALSE: Final = "var(--sp-warning, #94690f)"
-FONTS: Final = (
-    "var(--sp-sans, -apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, 'Noto Sans',"
-    " 'Liberation Sans', Arial, sans-serif)"
-)
-STYLE: Final = """  <style>
-    /* As an image of its own it has no page to take its colours from. */
-    svg:root { color: #1d2428; --sp-ink-2: #566065; --sp-line: #cdc8bb; --sp-accent: #0b5b70; --sp-warning: #7a5100; }
-    @media (prefers-color-scheme: dark) {
-      svg:root { color: #dde3e3; --sp-ink-2: #a4b0b4; --sp-line: #46535a; --sp-accent: #82c9d9; --sp-warning: #e0b968; }
-    }
-  </style>"""  # noqa: E501
 
 _HEAD: Final = re.compile(r"^\| (?P<kind>tool|loader) \| ", re.MULTILINE)
 _ROW: Final = re.compile(
@@ -82,8 +67,8 @@ def draw_bars(bars: list[Bars], name: str = "scanners", title: str = TITLE) -> s
             y += 54
         found, false = ("refused", "honest refused") if one.loads else ("found", "false alarms")
         parts.append(_text(0, y, one.tool, size=15, weight=650))
-        parts += _bar(y + 9, one.found, FOUND, found)
-        parts += _bar(y + 9 + THICK + 5, one.false, FALSE, false)
+        parts += _bar(y + 9, one.found, ACCENT, found)
+        parts += _bar(y + 9 + THICK + 5, one.false, WARNING, false)
         y += 70
     about = " ".join(_sentence(one) for one in bars)
     return f"""\

@@ -5,27 +5,12 @@ from __future__ import annotations
 from html import escape
 from typing import Final, NamedTuple
 
-WIDTH: Final = 360
+from publish.paper import ACCENT, FAINT, FONTS, QUIET, STYLE, WARNING, WIDTH
+
 LEFT: Final = 106
 LINE: Final = 19
-# Each colour is the page's, and outside of a page one that can be read on light and dark.
-QUIET: Final = "var(--sp-ink-2, currentColor)"
-FAINT: Final = "var(--sp-line, #8a9499)"
-WRITER: Final = "var(--sp-accent, #2a8094)"
-APPROVER: Final = "var(--sp-warning, #94690f)"
-FONTS: Final = (
-    "var(--sp-sans, -apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, 'Noto Sans',"
-    " 'Liberation Sans', Arial, sans-serif)"
-)
 DASHED: Final = ' stroke-dasharray="5 4"'
 DOTTED: Final = ' stroke-dasharray="1 5" stroke-linecap="round"'
-STYLE: Final = """  <style>
-    /* As an image of its own it has no page to take its colours from. */
-    svg:root { color: #1d2428; --sp-ink-2: #566065; --sp-line: #cdc8bb; --sp-accent: #0b5b70; --sp-warning: #7a5100; }
-    @media (prefers-color-scheme: dark) {
-      svg:root { color: #dde3e3; --sp-ink-2: #a4b0b4; --sp-line: #46535a; --sp-accent: #82c9d9; --sp-warning: #e0b968; }
-    }
-  </style>"""  # noqa: E501
 
 
 class Lane(NamedTuple):
@@ -110,9 +95,9 @@ RESUME: Final = Drawing(
     "call.key, an idempotency key.",
     (
         Lane("journal", "signed, chained lines"),
-        Lane("worker", "holds the writer's key", WRITER),
+        Lane("worker", "holds the writer's key", ACCENT),
         Lane("store", "and its anchor"),
-        Lane("approver", "holds a key of their own", APPROVER),
+        Lane("approver", "holds a key of their own", WARNING),
     ),
     (
         Phase("Pause", "a worker", "worker"),
@@ -228,7 +213,7 @@ def _cell(x: int, y: int, wide: int, high: int, text: str) -> list[str]:
     if text == "-":
         middle = f"M{x + 8} {y + high // 2}h8"
         return [f'<path d="{middle}" stroke="{FAINT}" stroke-width="1.6"/>']
-    colour = {"!": APPROVER, "~": QUIET}.get(text[0], WRITER)
+    colour = {"!": WARNING, "~": QUIET}.get(text[0], ACCENT)
     box = (
         f'<rect x="{x}" y="{y}" width="{wide}" height="{high}" rx="5" fill="{colour}"'
         f' fill-opacity="0.09" stroke="{colour}" stroke-width="1.2"/>'

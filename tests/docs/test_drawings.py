@@ -10,7 +10,6 @@ import pytest
 from publish.drawings import (
     LOGINS,
     RESUME,
-    WIDTH,
     Drawing,
     Grid,
     Lane,
@@ -21,6 +20,7 @@ from publish.drawings import (
     draw_grid,
 )
 from publish.generated import generated
+from publish.paper import WIDTH
 from publish.project import Project
 from tests.harness.svg import svg_problems
 
