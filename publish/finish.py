@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from datetime import date
@@ -12,7 +11,7 @@ from typing import Final
 
 from publish import machine, verified
 from publish.broken import BrokenPage
-from publish.lean import lean_page, lean_styles
+from publish.lean import lean_page, lean_site
 from publish.marks import marked
 from publish.policy import STYLES, ForeignScript, with_policy, without_styles
 from publish.project import Page, Project
@@ -20,9 +19,6 @@ from publish.project import Page, Project
 _END: Final = "</article>"
 _TITLE: Final = re.compile(r"<title>.*?</title>", re.DOTALL)
 _SHARED: Final = re.compile(r'(<meta property="og:title" content=")[^"]*"')
-_MAP: Final = re.compile(r"\n?(?://|/\*)# sourceMappingURL=\S+(?: ?\*/)?\n?")
-_SEARCH: Final = "search/search_index.json"
-_LAZY: Final = "search/all.json"
 
 
 def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) -> Counter[str]:
@@ -52,9 +48,7 @@ def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) 
         except ForeignScript as error:
             raise BrokenPage(f"{file.relative_to(site).as_posix()}: {error}") from None
         file.write_text(whole, encoding="utf-8")
-    lean_styles(site)
-    _without_maps(site)
-    _search_later(site)
+    lean_site(site)
     machine.apply(site, project, counts)
     return counts
 
@@ -79,22 +73,3 @@ def _foot(page: Page, project: Project, counts: Counter[str]) -> str:
 
 def _written(day: date) -> str:
     return f"{day.day} {day:%B %Y}"
-
-
-def _without_maps(site: Path) -> None:
-    """Leave out what only the theme's authors read."""
-    for file in site.rglob("*.map"):
-        file.unlink()
-    for file in (each for kind in ("*.js", "*.css") for each in site.rglob(kind)):
-        text = file.read_text(encoding="utf-8")
-        file.write_text(_MAP.sub("", text), encoding="utf-8")
-
-
-def _search_later(site: Path) -> None:
-    """Keep what can be searched out of the way until somebody searches: it is half a site."""
-    index = site / _SEARCH
-    if index.is_file():
-        whole = index.read_bytes()
-        (site / _LAZY).write_bytes(whole)
-        empty = {"config": json.loads(whole)["config"], "docs": []}
-        index.write_text(json.dumps(empty, sort_keys=True), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Send less: the theme's rules that no page uses, style sheets of other pages, spaces.
+"""Send less: the theme's rules that no page uses, style sheets of other pages, spaces, the index.
 
 The theme's style sheet serves every site that anybody builds with it. What is left out here names
 a class that stands on no page and in no script, or is for text from right to left.
@@ -6,6 +6,7 @@ a class that stands on no page and in no script, or is for text from right to le
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,9 @@ _COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)
 _VARIABLE: Final = re.compile(
     r"""(?P<name>--[\w-]+):(?:"[^"]*"|'[^']*'|url\([^()]*(?:\([^()]*\)[^()]*)*\)|[^;{}"'])*+(?:;|(?=\}))"""
 )
+_MAP: Final = re.compile(r"\n?(?://|/\*)# sourceMappingURL=\S+(?: ?\*/)?\n?")
+_SEARCH: Final = "search/search_index.json"
+_LAZY: Final = "search/all.json"
 _USE: Final = re.compile(r"var\(\s*(--[\w-]+)")
 
 
@@ -57,7 +61,14 @@ def _classes(html: str) -> set[str]:
     return {name for names in _CLASSES.findall(html) for name in names.split()}
 
 
-def lean_styles(site: Path) -> None:
+def lean_site(site: Path) -> None:
+    """Leave out of a whole site what none of its pages needs to begin with."""
+    _without_rules(site)
+    _without_maps(site)
+    _search_later(site)
+
+
+def _without_rules(site: Path) -> None:
     """Leave out of the theme's style sheets what this site does not use."""
     scripts = "".join(file.read_text(encoding="utf-8") for file in sorted(site.rglob("*.js")))
     words = set(_WORD.findall(scripts))
@@ -124,3 +135,22 @@ def _without_variables(css: str, others: str) -> str:
         if left == css:
             return css
         css = left
+
+
+def _without_maps(site: Path) -> None:
+    """Leave out what only the theme's authors read."""
+    for file in site.rglob("*.map"):
+        file.unlink()
+    for file in (each for kind in ("*.js", "*.css") for each in site.rglob(kind)):
+        text = file.read_text(encoding="utf-8")
+        file.write_text(_MAP.sub("", text), encoding="utf-8")
+
+
+def _search_later(site: Path) -> None:
+    """Keep what can be searched out of the way until somebody searches: it is half a site."""
+    index = site / _SEARCH
+    if index.is_file():
+        whole = index.read_bytes()
+        (site / _LAZY).write_bytes(whole)
+        empty = {"config": json.loads(whole)["config"], "docs": []}
+        index.write_text(json.dumps(empty, sort_keys=True), encoding="utf-8")

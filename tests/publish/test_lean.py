@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from publish.lean import lean_page, lean_styles
+from publish.lean import lean_page, lean_site
 
 LINKS = (
     '<link rel="stylesheet" href="../assets/site.css">'
@@ -35,7 +35,7 @@ def css(tmp_path: Path, text: str) -> str:
     (tmp_path / "index.html").write_text('<p class="here two">', encoding="utf-8")
     file = tmp_path / "assets/stylesheets/main.css"
     file.write_text(text, encoding="utf-8")
-    lean_styles(tmp_path)
+    lean_site(tmp_path)
     return file.read_text(encoding="utf-8")
 
 
