@@ -7,6 +7,8 @@ from collections.abc import Callable
 from posixpath import join, normpath
 from typing import Final
 
+from markdown.extensions.toc import slugify
+
 from publish.machine.address import between
 from publish.project import Page, Project
 from tests.harness.markup import INLINE_CODE
@@ -78,9 +80,7 @@ def _anchor(found: re.Match[str]) -> str:
 
 def slug(heading: str) -> str:
     """Return the anchor that the site gives to a heading without one of its own."""
-    words = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading)
-    kept = re.sub(r"[^\w\s-]", "", words).strip().lower()
-    return re.sub(r"[-\s]+", "-", kept)
+    return str(slugify(re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading), "-"))
 
 
 def plain(text: str) -> str:
