@@ -21,7 +21,7 @@ _DATA: Final = {
     "data/examples.json": "every example with its digest; the files lie beside it in `examples/`",
     "data/errors.json": "every error, what it means and what to do first",
     "data/matrix.json": "rule, attack, example, test and check in one table",
-    "data/advisories.json": "published advisories, and the rule that would have stopped each",
+    "data/advisories.json": "published advisories, and the rules that help against each",
     "data/evidence.json": "each block of each page, and how it ran",
     "feed.xml": "advisories and changes, as Atom",
 }
