@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from tests.harness.evidence import Entry, Outcome, Run, read_evidence, read_runs, sources
+from tests.harness.evidence import OUTCOMES, Entry, Outcome, Run, read_evidence, read_runs, sources
 from tests.harness.written import written_blocks
 
 State = Literal["current", "failed", "partial", "stale", "other commit", "missing", "unreadable"]
@@ -145,13 +145,12 @@ def _judged(
 
 def told(counts: Mapping[Outcome, int]) -> str:
     """Return counts as words: what there is none of is left out, except for what ran."""
-    words: dict[Outcome, str] = {
-        "checked": "checked only",
-        "skipped": "skipped",
-        "failed": "failed",
-    }
     blocks = "block" if counts["ran"] == 1 else "blocks"
-    rest = [f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome]]
+    rest = [
+        f"{counts[outcome]} {word}"
+        for outcome, word in OUTCOMES.items()
+        if counts[outcome] and outcome != "ran"
+    ]
     return ", ".join([f"{counts['ran']} {blocks} ran", *rest])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from html import escape
 from typing import Final
@@ -11,9 +10,8 @@ from publish.evidence import Evidence
 from publish.project import Page
 from tests.harness.blocks import digest
 from tests.harness.evidence import Entry
-from tests.harness.rendered import rendered_blocks
+from tests.harness.rendered import is_generated, rendered_blocks
 
-_REFERENCE: Final = re.compile(r"^ *::: ", re.MULTILINE)
 _SAID: Final = {
     "ran": "Ran",
     "checked": "Checked only: it cannot run inside its own test",
@@ -27,7 +25,7 @@ def marked(html: str, page: Page, evidence: Evidence) -> tuple[str, Counter[str]
 
     `never` is what was not run since it was written.
     """
-    is_reference = bool(_REFERENCE.search(page.text)) or "<!-- fill errors -->" in page.text
+    is_reference = is_generated(page.text)
     expected = evidence.of(f"docs/{page.src}")
     docstrings = evidence.of("src/") if is_reference else []
     parts: list[str] = []

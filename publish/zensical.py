@@ -15,22 +15,16 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import yaml
 
-if TYPE_CHECKING:
-    from publish.project import Project
+from publish.fill import check, fill
+from publish.finish import finish
+from publish.generated import generated
+from publish.marks import counted
+from publish.project import Project
 
-VERSION: Final = "0.0.73"
-DIFFERENCES: Final = (
-    f"CI builds with version {VERSION}, and fails if a page shows other blocks.",
-    "Search is Zensical's own: it loads an index of the whole site with the first page.",
-    "Its search writes styles into the page, so the policy allows inline styles there.",
-    "The pages weigh more, and the spacing of the menu is its own.",
-    "Warnings do not stop its build. What MkDocs would warn of stops ours before.",
-)
-"""What is not the same, as sentences."""
 SITE: Final = "build/site-zensical"
 _STAGE: Final = "build/zensical"
 _SEARCH: Final = re.compile(r"^.*assets/search\.js.*\n", re.MULTILINE)
@@ -46,8 +40,6 @@ def build(project: Project, site: Path) -> Counter[str]:
     Raises:
         BuildFailed: with what Zensical said.
     """
-    from publish.finish import finish
-
     stage = project.root / _STAGE
     _lay_out(project, stage)
     done = subprocess.run(
@@ -67,9 +59,6 @@ def build(project: Project, site: Path) -> Counter[str]:
 
 def _lay_out(project: Project, stage: Path) -> None:
     """Copy what Zensical reads, with everything filled in that a hook would have filled in."""
-    from publish.fill import check, fill
-    from publish.generated import generated
-
     shutil.rmtree(stage, ignore_errors=True)
     shutil.copytree(project.docs, stage / "docs")
     for folder in ("snippets", "overrides", "src"):
@@ -95,9 +84,6 @@ def _lay_out(project: Project, stage: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build, and print the count."""
-    from publish.marks import counted
-    from publish.project import Project
-
     parser = argparse.ArgumentParser(prog="python -m publish.zensical", description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=SITE, help="where (%(default)s)")
     folder: Path = parser.parse_args(arguments).folder

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -20,18 +19,15 @@ from typing import Final
 from mkdocs.config import load_config
 from mkdocs.structure.files import get_files
 
-from publish.project import Project
-from publish.zensical import build
 from tests.harness.blocks import ROOT, Block, digest
 from tests.harness.evidence import Entry, Outcome, read_evidence
-from tests.harness.rendered import rendered_blocks
+from tests.harness.rendered import is_generated, rendered_blocks
 from tests.harness.written import written_blocks
 
 SITE: Final = "build/site-census"
 OTHER_SITE: Final = "build/site-zensical"
 # What mkdocs copies or renders as a page, and the tests do not collect.
 _OTHER_PAGES: Final = frozenset({".html", ".htm", ".xhtml", ".markdown", ".mdown", ".mkdn", ".mkd"})
-_GENERATED_FROM_CODE = re.compile(r"^::: ", re.MULTILINE)
 
 
 @dataclass
@@ -70,13 +66,7 @@ def build_site(root: Path) -> None:
         RuntimeError: with what mkdocs said.
     """
     # Not --quiet: that would also hide the warnings from --strict.
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", SITE]
-    environ = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    built = subprocess.run(
-        command, cwd=root, env=environ, capture_output=True, text=True, check=False
-    )
-    if built.returncode:
-        raise RuntimeError(f"the site does not build; correct this first:\n{built.stderr}")
+    _build(root, "mkdocs", "build", "--strict", "--site-dir", SITE)
 
 
 def build_with_the_other(root: Path) -> None:
@@ -85,7 +75,20 @@ def build_with_the_other(root: Path) -> None:
     Raises:
         RuntimeError: with what Zensical said.
     """
-    build(Project(root), root / OTHER_SITE)
+    _build(root, "publish.zensical", OTHER_SITE)
+
+
+def _build(root: Path, *command: str) -> None:
+    built = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=root,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if built.returncode:
+        raise RuntimeError(f"the site does not build; correct this first:\n{built.stderr}")
 
 
 def take_census(root: Path, entries: Sequence[Entry], site: str = SITE) -> Census:
@@ -102,7 +105,7 @@ def take_census(root: Path, entries: Sequence[Entry], site: str = SITE) -> Censu
         source = sources.get(name)
         page = f"docs/{source}" if source else name
         expected = [entry for entry in ran.get(page, ()) if entry.number]
-        is_reference = bool(source) and _is_reference(root / page)
+        is_reference = bool(source) and is_generated((root / page).read_text(encoding="utf-8"))
         shown = rendered_blocks(html.read_text(encoding="utf-8"), reference=is_reference)
         for text, _ in shown:
             entry = _take(expected, digest(text))
@@ -187,10 +190,6 @@ def _by_page(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
     for entry in entries:
         pages[entry.page].append(entry)
     return dict(pages)
-
-
-def _is_reference(page: Path) -> bool:
-    return bool(_GENERATED_FROM_CODE.search(page.read_text(encoding="utf-8")))
 
 
 def _take(expected: list[Entry], sought: str) -> Entry | None:

@@ -26,7 +26,10 @@ if sys.platform != "win32":
     import fcntl
 
 Outcome = Literal["ran", "checked", "skipped", "failed"]
-OUTCOMES: Final[tuple[Outcome, ...]] = ("ran", "checked", "skipped", "failed")
+OUTCOMES: Final[Mapping[Outcome, str]] = MappingProxyType(
+    {"ran": "ran", "checked": "checked only", "skipped": "skipped", "failed": "failed"}
+)
+"""How a block can end, with the words for it."""
 _CLOCKS: Final = timedelta(hours=1)  # by which two machines may differ
 
 PACKAGES: Final = {

@@ -11,6 +11,7 @@ from tests.harness.markup import GENERATED, SHOWS_CODE
 # Elements without an end tag.
 _VOID: Final = frozenset({"br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"})
 
+_FROM_CODE: Final = re.compile(r"^ *::: ", re.MULTILINE)
 _ODD_COMMENT: Final = re.compile(r"<!---?>|--!>")
 
 
@@ -24,6 +25,11 @@ class Shown(NamedTuple):
 
     text: str
     end: int
+
+
+def is_generated(page: str) -> bool:
+    """Tell whether a page, as it is written, has parts that are made from the code."""
+    return bool(_FROM_CODE.search(page))
 
 
 def rendered_blocks(html: str, *, reference: bool = False) -> list[Shown]:

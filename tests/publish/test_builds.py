@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from publish.project import Project
-from publish.zensical import DIFFERENCES, build
+from publish.verified import DIFFERENCES, ZENSICAL
+from publish.zensical import build
 from tests.harness.blocks import ROOT, digest
-from tests.harness.rendered import rendered_blocks
+from tests.harness.rendered import is_generated, rendered_blocks
 
 
 def built(site: Path, seed: str) -> dict[str, bytes]:
@@ -73,7 +74,7 @@ def test_zensical_shows_the_same_blocks_on_the_same_pages(
     count = build(project, tmp_path / "z")
     other = files(tmp_path / "z")
     for page in project.pages.values():
-        is_reference = page.src.startswith("reference/") or page.src == "errors.md"
+        is_reference = is_generated(page.text)
         ours, theirs = (
             blocks(each[page.html].decode(), reference=is_reference) for each in (site, other)
         )
@@ -83,3 +84,4 @@ def test_zensical_shows_the_same_blocks_on_the_same_pages(
     assert b"'unsafe-inline'" in other["index.html"]
     assert b"unsafe" not in site["index.html"].partition(b"</head>")[0]
     assert all(f"<li>{said[:30]}".encode() in site["verified/index.html"] for said in DIFFERENCES)
+    assert f"zensical=={ZENSICAL}" in (ROOT / "requirements.txt").read_text().split()
