@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 AXE: Final = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 KILOBYTES: Final = 90
-CODE: Final = (
+KINDS: Final = (
     *("", "guide/", "ladder/", "frameworks/", "verified/", "checklists/operator/"),
     *("security/seal/", "security/credentials/", "security/linting/", "reference/journal/"),
 )
@@ -61,7 +61,7 @@ def test_axe_finds_nothing_wide_or_narrow_light_or_dark(site: Site, visit: Visit
     page = visit.page
     page.evaluate(AXE)
     # There are thousands of words of code, in a few colours: these pages have all of them.
-    is_code = visit.url.removeprefix(site.address) in CODE
+    is_code = visit.url.removeprefix(site.address) in KINDS
     without = ".md-dialog" if is_code else ".md-dialog, pre code span"
     found = []
     for width, scheme, rules in LOOKS:
@@ -157,7 +157,7 @@ def test_every_block_has_one_mark_and_the_foot_counts_them(visit: Visit) -> None
     assert (f"Blocks: {blocks} ran" if blocks else "No blocks to run") in foot
 
 
-@pytest.mark.parametrize("name", CODE)
+@pytest.mark.parametrize("name", KINDS)
 def test_everything_in_the_text_is_reached_by_tab_and_shows_its_focus(
     site: Site, context: BrowserContext, name: str
 ) -> None:

@@ -347,10 +347,11 @@ def test_test_runs_everything_in_order(clone: Clone) -> None:
     ]
 
 
-def test_a_part_of_the_tests_leaves_the_census_out_and_says_so(clone: Clone) -> None:
+def test_a_part_of_the_tests_keeps_the_evidence_and_leaves_the_census_out(clone: Clone) -> None:
     plan = clone.make("-n", "test", "ARGS=-k codec").stdout
     assert "-m tests.harness.pytests -k codec\n" in plan
     assert "harness.census" not in plan
+    assert "evidence.jsonl" not in plan
     assert "census left out" in plan
 
 
