@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from publish import machine, verified
+from publish.allowed import foreign
 from publish.broken import BrokenPage
 from publish.lean import lean_page, lean_site
 from publish.marks import marked
@@ -35,7 +36,12 @@ def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) 
     counts: Counter[str] = Counter()
     for file in sorted(site.rglob("*.html")):
         html = without_styles(file.read_text(encoding="utf-8"))
-        page = pages.get(file.relative_to(site).as_posix())
+        name = file.relative_to(site).as_posix()
+        page = pages.get(name)
+        problems = foreign(html)
+        if problems:
+            where = f"docs/{page.src}" if page else name
+            raise BrokenPage("\n".join(f"{where}: {problem}" for problem in problems))
         if page is not None:
             html, here = marked(_titled(html, page, project), page, project.evidence)
             html = html.replace(_END, _foot(page, project, here) + _END, 1)

@@ -22,6 +22,9 @@ from tests.harness.evidence import commit_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _FRONT_MATTER: Final = re.compile(r"\A---\n(?P<yaml>.*?)\n---\n", re.DOTALL)
+_WORDS: Final = frozenset({"title", "description"})
+_META: Final = _WORDS | frozenset({"hide", "search"})
+_PLAIN_WORDS: Final = re.compile(r'[^<>&"\\\x00-\x1f\x7f-\x9f\u2028\u2029]+')
 _HEADING: Final = re.compile(r"^# (?P<title>.+?)(?: \{[^}]*\})?$", re.MULTILINE)
 
 
@@ -153,6 +156,9 @@ def _sources(entries: list[Any]) -> Iterator[str]:
 def _page(src: str, file: Path) -> Page:
     text = _text(src, file)
     front = _FRONT_MATTER.match(text)
+    if front is None and not text.startswith("# "):
+        # A generator would read more kinds of front matter than this one.
+        raise BrokenPage(f"docs/{src}:1: neither --- nor a heading; begin with one of them")
     meta = _meta(src, front["yaml"]) if front else {}
     body = text[front.end() :] if front else text
     heading = _HEADING.search(body)
@@ -182,4 +188,11 @@ def _meta(src: str, text: str) -> dict[str, Any]:
         raise BrokenPage(f"docs/{src}:{line}: front matter that is no YAML; mend it") from None
     if not isinstance(meta, dict):
         raise BrokenPage(f"docs/{src}:2: front matter without names; write title: and description:")
+    for name, value in meta.items():
+        if name not in _META:
+            known = ", ".join(sorted(_META))
+            raise BrokenPage(f"docs/{src}:2: front matter has {name!r}; known: {known}")
+        if name in _WORDS and not (isinstance(value, str) and _PLAIN_WORDS.fullmatch(value)):
+            # A theme puts it into an attribute as it is.
+            raise BrokenPage(f'docs/{src}:2: the {name} is words on one line, without < > & "')
     return meta

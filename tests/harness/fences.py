@@ -32,6 +32,8 @@ _MEANS: Final = {
     "data-skip": LANGUAGES,
     "data-write": _PARSED | {"python"},
 }
+ATTRIBUTES: Final = frozenset(_MEANS)
+"""What a fence can say to the tests; the site shows it to nobody, and keeps it."""
 _CLASSES: Final = {
     "unsafe": frozenset({"python", "sql"}),
     "no-copy": LANGUAGES,

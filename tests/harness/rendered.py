@@ -8,10 +8,11 @@ from typing import Final, NamedTuple
 
 from tests.harness.markup import GENERATED, SHOWS_CODE
 
-# Elements without an end tag.
-_VOID: Final = frozenset({"br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"})
+VOID: Final = frozenset({"br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"})
+"""Elements without an end tag."""
 
 _FROM_CODE: Final = re.compile(r"^ *::: ", re.MULTILINE)
+_FENCED: Final = re.compile(r"^ *(`{3,}).*?^ *\1", re.MULTILINE | re.DOTALL)
 _ODD_COMMENT: Final = re.compile(r"<!---?>|--!>")
 
 
@@ -29,7 +30,7 @@ class Shown(NamedTuple):
 
 def is_generated(page: str) -> bool:
     """Tell whether a page, as it is written, has parts that are made from the code."""
-    return bool(_FROM_CODE.search(page))
+    return bool(_FROM_CODE.search(_FENCED.sub("", page)))
 
 
 def rendered_blocks(html: str, *, reference: bool = False) -> list[Shown]:
@@ -60,7 +61,7 @@ class _Reader(HTMLParser):
         self._text: list[str] | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _VOID:
+        if tag in VOID:
             return
         classes = set((dict(attrs).get("class") or "").split())
         self._open.append(_Open(tag, bool(classes & self._generated)))

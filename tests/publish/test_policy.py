@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
+from publish import policy as module
 from publish.policy import ForeignScript, NoHead, policy, with_policy, without_styles
 
 PAGE = (
     '<head><meta charset="utf-8"><script src="a.js"></script><script>go()</script>'
     '<script id="c" type="application/json">{"a": 1}</script></head>'
 )
+
+
+@pytest.fixture(autouse=True)
+def theme(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the scripts of these pages for the theme's."""
+    scripts = ("go()", "ours()", 'here=new URL("",location)')
+    known = frozenset(hashlib.sha256(script.encode()).hexdigest() for script in scripts)
+    monkeypatch.setattr(module, "THEME", known)
 
 
 def test_the_policy_names_the_inline_script_by_its_digest() -> None:
@@ -45,3 +56,14 @@ def test_a_script_in_the_text_of_a_page_is_refused() -> None:
     with pytest.raises(ForeignScript, match="a script in the text of the page; put it into docs/"):
         with_policy(f"{PAGE}<article><p><SCRIPT>evil()</SCRIPT></article><script>ours()</script>")
     assert "sha256" in with_policy(f"{PAGE}<article><p>&lt;script&gt;</article>")
+
+
+@pytest.mark.parametrize("root", [".", "..", "../..", "/"])
+def test_the_themes_script_knows_where_its_page_is(root: str) -> None:
+    assert "sha256" in with_policy(PAGE.replace("go()", f'here=new URL("{root}",location)'))
+
+
+@pytest.mark.parametrize("root", ["https://evil.example", '"+evil()+"'])
+def test_and_nothing_else_passes_for_that(root: str) -> None:
+    with pytest.raises(ForeignScript, match="that the theme did not have before"):
+        with_policy(PAGE.replace("go()", f'here=new URL("{root}",location)'))

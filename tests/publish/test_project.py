@@ -9,6 +9,9 @@ import pytest
 from publish.broken import BrokenPage
 from publish.project import Project
 
+TITLE = 'docs/x.md:2: the title is words on one line, without < > & "'
+NEITHER = "docs/x.md:1: neither --- nor a heading; begin with one of them"
+
 
 def test_every_page_is_in_the_navigation_once() -> None:
     project = Project()
@@ -40,8 +43,19 @@ def test_addresses_are_those_that_mkdocs_makes() -> None:
         ),
         (b"---\n- a\n---\n# x\n", "docs/x.md:2: front matter without names; write title: and "),
         (b"# x\n\n\xff\n", "docs/x.md:3: not UTF-8; save the page as UTF-8"),
+        (b'---\ntitle: "x\\x3cscript\\x3ego()"\n---\n# x\n', TITLE),
+        (b"---\ntitle: [x]\n---\n# x\n", TITLE),
+        (
+            b"---\ndescription: '0;url=https://evil\" http-equiv=\"refresh'\n---\n# x\n",
+            TITLE.replace("title", "description"),
+        ),
+        (b"---\nauthor: x\n---\n# x\n", "docs/x.md:2: front matter has 'author'; known: descr"),
+        (b"title: <b>\n\n# x\n", NEITHER),
+        (b"--- \ntitle: <b>\n---\n# x\n", NEITHER),
+        (b"\xef\xbb\xbf---\ntitle: <b>\n---\n# x\n", NEITHER),
+        (b"\n---\ntitle: <b>\n---\n# x\n", NEITHER),
     ],
-    ids=["YAML", "a list", "bytes"],
+    ids=["YAML", "a list", "bytes", *(f"smuggled {number}" for number in range(1, 9))],
 )
 def test_a_page_that_cannot_be_read_is_named_with_its_line(
     tmp_path: Path, content: bytes, said: str
