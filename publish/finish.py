@@ -13,6 +13,7 @@ from publish import machine, verified
 from publish.allowed import foreign
 from publish.broken import BrokenPage
 from publish.lean import lean_page, lean_site
+from publish.machine.address import repository
 from publish.marks import marked
 from publish.policy import STYLES, ForeignScript, with_policy, without_styles
 from publish.project import Page, Project
@@ -44,7 +45,7 @@ def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) 
             raise BrokenPage("\n".join(f"{where}: {problem}" for problem in problems))
         if page is not None:
             html, here = marked(_titled(html, page, project), page, project.evidence)
-            html = html.replace(_END, _foot(page, project, here) + _END, 1)
+            html = html.replace(_END, foot(page, project, here) + _END, 1)
             counts += here
         finished[file] = html
     for file, html in finished.items():
@@ -67,13 +68,15 @@ def _titled(html: str, page: Page, project: Project) -> str:
     return _SHARED.sub(lambda found: f'{found[1]}{escape(page.title)}"', html, count=1)
 
 
-def _foot(page: Page, project: Project, counts: Counter[str]) -> str:
+def foot(page: Page, project: Project, counts: Counter[str]) -> str:
     """Say when a page was last changed, what its blocks rest on, and where its source is."""
     up = "../" * page.url.count("/")
     day = project.reviewed.get(page.src)
     parts = [f"Last changed {_written(day)}"] if day else []
     parts.append(f'<a href="{up}verified/">{verified.of_page(page, counts, project)}</a>')
     parts.append(f'<a href="{up}{escape(page.twin)}">This page as Markdown</a>')
+    if address := repository():
+        parts.append(f'<a href="{escape(address)}">The code</a>')
     return f'<p class="page-foot">{" · ".join(parts)}</p>'
 
 

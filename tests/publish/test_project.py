@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from publish.broken import BrokenPage
+from publish.finish import foot
+from publish.machine.address import repository
 from publish.project import Project
 
 TITLE = 'docs/x.md:2: the title is words on one line, without < > & "'
@@ -66,3 +69,22 @@ def test_a_page_that_cannot_be_read_is_named_with_its_line(
     with pytest.raises(BrokenPage) as refused:
         _ = Project(tmp_path).pages
     assert str(refused.value).startswith(said)
+
+
+def test_the_foot_links_the_code_where_it_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    project = Project()
+    page = project.pages["guide.md"]
+    monkeypatch.delenv("REPO_URL", raising=False)
+    assert "The code" not in foot(page, project, Counter())
+    monkeypatch.setenv("REPO_URL", "https://code.example/team/safepoint")
+    link = '<a href="https://code.example/team/safepoint">The code</a></p>'
+    assert foot(page, project, Counter()).endswith(link)
+
+
+@pytest.mark.parametrize("address", ["javascript:go()", "http://x/", 'https://x/"onclick="go()'])
+def test_an_address_of_the_code_that_nobody_could_open_is_refused(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("REPO_URL", address)
+    with pytest.raises(BrokenPage, match="REPO_URL is not an https:// address; correct it, or "):
+        repository()
