@@ -23,14 +23,29 @@ class Parser(argparse.ArgumentParser):
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print, and stop in silence where nobody reads any more."""
+    """Print, and stop in silence where nobody reads any more.
+
+    Raises:
+        SystemExit: it cannot be written, which a line on the other stream says.
+    """
+    for line in lines:
+        if not _printed(f"{line}\n"):
+            return
+    _printed("", flush=True)
+
+
+def _printed(text: str, *, flush: bool = False) -> bool:
     try:
-        for line in lines:
-            print(line)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever reads has seen enough. What is left in the buffer must not fail at exit.
+        print(text, end="", flush=flush)
+    except OSError as error:
+        # What is left in the buffer must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # whoever reads has seen enough
+            return False
+        line = f"The output cannot be written ({error.strerror}). Make room, or write it elsewhere."
+        print(line, file=sys.stderr)
+        sys.exit(2)
+    return True
 
 
 def keyring_of(paths: Sequence[str], revoked: Sequence[str] = ()) -> Keyring:

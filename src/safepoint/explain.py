@@ -11,17 +11,17 @@ import difflib
 import inspect
 import re
 import sys
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from types import MappingProxyType
 from typing import Final
 
 from safepoint import errors
 from safepoint._command import Parser, print_lines
 from safepoint.errors import CheckpointError, NotFound, quoted
-from safepoint.rules import RULES
+from safepoint.rules import RULES, package_toml
+
+_FILE: Final = "src/safepoint/errors.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +66,29 @@ class Explanation:
 
 
 def _read() -> tuple[Mapping[str, str], Mapping[str, Explanation]]:
-    text = resources.files("safepoint").joinpath("errors.toml").read_text(encoding="utf-8")
-    data = tomllib.loads(text)
+    data = package_toml("errors.toml")
     families: dict[str, str] = data.pop("families")
     found = {}
     for kind in _tree(CheckpointError):
-        entry = data.pop(kind.__name__)
         above = [base.__name__ for base in kind.__mro__ if base.__name__ in families]
-        found[kind.__name__] = Explanation(
-            error=kind,
-            family=above[0],
-            says=inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0],
-            means=entry.pop("means").strip(),
-            causes=tuple(entry.pop("causes")),
-            first=entry.pop("first").strip(),
-            pages=tuple(entry.pop("pages")),
-            rules=tuple(entry.pop("rules")),
-        )
+        try:
+            entry = data.pop(kind.__name__)
+            found[kind.__name__] = Explanation(
+                error=kind,
+                family=above[0],
+                says=inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0],
+                means=entry.pop("means").strip(),
+                causes=tuple(entry.pop("causes")),
+                first=entry.pop("first").strip(),
+                pages=tuple(entry.pop("pages")),
+                rules=tuple(entry.pop("rules")),
+            )
+        except KeyError as error:
+            raise ValueError(f"{_FILE}: {kind.__name__} lacks {error}; add it") from None
         if entry:
-            raise ValueError(f"errors.toml: {kind.__name__} has {', '.join(entry)}")
+            raise ValueError(f"{_FILE}: {kind.__name__} has {', '.join(entry)}")
     if data:
-        raise ValueError(f"errors.toml: there is no error {', '.join(data)}")
+        raise ValueError(f"{_FILE}: there is no error {', '.join(data)}")
     return MappingProxyType(families), MappingProxyType(found)
 
 
@@ -102,6 +104,7 @@ FAMILIES, EXPLANATIONS = _read()
 """The headings of the families by their root, and every explanation by the name of its error."""
 
 _FOLDED: Final = {name.lower(): name for name in EXPLANATIONS}
+_AT_THE_START: Final = re.compile(r"^ *(?:[\w.]*\.)?(?P<name>\w+) *(?::|$)", re.MULTILINE)
 _ON_THE_SITE: Final = re.compile(r"\b(?:errors|rules)/#(?P<name>[\w.]+)")
 
 
@@ -131,8 +134,11 @@ def explanation(name: str) -> Explanation:
 
 
 def _name(pasted: str) -> str:
-    address = _ON_THE_SITE.search(pasted)
-    return (address["name"] if address else pasted.partition(":")[0]).rpartition(".")[2].strip()
+    """Take what a line begins with, then the last address: a message may quote other names."""
+    begins = [found["name"] for found in _AT_THE_START.finditer(pasted)]
+    known = [name for name in begins if name.lower() in _FOLDED or name.upper() in RULES]
+    found = known or _ON_THE_SITE.findall(pasted) or [pasted.partition(":")[0]]
+    return str(found[-1]).rpartition(".")[2].strip()
 
 
 def _near(name: str) -> str:

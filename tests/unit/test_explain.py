@@ -22,7 +22,16 @@ import safepoint
 from publish.broken import BrokenPage
 from publish.errors import markdown, sections
 from publish.project import Project
-from safepoint import ApprovalNeeded, CheckpointError, NotFound, SealBroken, errors, weights
+from safepoint import (
+    ApprovalNeeded,
+    CheckpointError,
+    NotFound,
+    SealBroken,
+    errors,
+    explain,
+    weights,
+)
+from safepoint._command import print_lines
 from safepoint.explain import EXPLANATIONS, FAMILIES, Explanation, explanation, lines_of, main
 from safepoint.rules import RULES
 
@@ -188,6 +197,28 @@ def test_pages_that_are_named_show_the_error() -> None:
     assert set(EXPLANATIONS) - shown == NOT_SHOWN
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a = [", "Invalid value (at end of document); mend it"),
+        ("\nx = 1\nSeal = y", "Invalid value (at line 3, column 8); mend it"),
+        ("[families]\nCheckpointError = 'x'", "CheckpointError lacks 'CheckpointError'; add it"),
+        (
+            "[families]\nCheckpointError = 'x'\n[CheckpointError]\nmeans = 'x'",
+            "CheckpointError lacks 'causes'; add it",
+        ),
+    ],
+)
+def test_a_broken_file_is_named(
+    text: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "errors.toml").write_text(text)
+    monkeypatch.setattr("safepoint.rules.resources.files", lambda _: tmp_path)
+    with pytest.raises(ValueError, match=r"^src/safepoint/errors\.toml: ") as caught:
+        explain._read()
+    assert str(caught.value) == f"src/safepoint/errors.toml: {line}"
+
+
 def test_every_family_has_its_root_and_more() -> None:
     for root in FAMILIES:
         inside = [found.name for found in EXPLANATIONS.values() if found.family == root]
@@ -345,6 +376,19 @@ def test_a_name_is_found_as_it_is_pasted(name: str) -> None:
     assert explanation(name).error is SealBroken
 
 
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        "InvalidId: the thread name 'errors/#notfound' is not allowed (errors/#invalidid)",
+        "  safepoint.errors.InvalidId: 'NotFound: errors/#notfound' (see errors/#notfound)",
+        "Refused 'errors/#notfound'. Explained on the site: errors/#invalidid",
+        'Traceback:\n  File "a.py"\nsafepoint.NotFound: x\n\nInvalidId: errors/#notfound\nNoted.',
+    ],
+)
+def test_what_a_message_quotes_is_not_what_is_explained(pasted: str) -> None:
+    assert explanation(pasted).name == "InvalidId"
+
+
 @pytest.mark.parametrize("name", ["SP12", "sp12", "rules/#sp12", "SP12: Sign every checkpoint"])
 def test_a_rule_leads_to_its_page(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name]) == 0
@@ -392,9 +436,10 @@ def test_an_unknown_name_is_one_line_with_what_is_near(
         assert err == f"There is no error {name}. {do}\n"
 
 
-def test_a_name_of_a_megabyte_is_refused_at_once() -> None:
+@pytest.mark.parametrize("letters", ["x", "x.", "x ", ".", " ", "\n", "x\n", "errors/#"])
+def test_a_name_of_a_megabyte_is_refused_at_once(letters: str) -> None:
     with pytest.raises(NotFound) as caught:
-        explanation("x" * 1_000_000)
+        explanation(letters * (1_000_000 // len(letters)))
     assert len(str(caught.value)) < 200
 
 
@@ -406,6 +451,30 @@ def test_it_runs_as_a_module_and_takes_a_closed_pipe() -> None:
     line = f"'{sys.executable}' -W error -m safepoint.explain | head -c 1"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("N", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file that is full is one of Linux")
+def test_a_full_disk_gets_one_line() -> None:
+    """Also where what is left in the buffer would fail once more at exit."""
+    command = [sys.executable, "-W", "error", "-m", "safepoint.explain", "SealBroken"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60
+        )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "The output cannot be written (No space left on device)."
+        " Make room, or write it elsewhere.\n"
+    )
+
+
+def test_what_fails_while_lines_are_made_is_not_taken_for_the_output() -> None:
+    def lines() -> Iterator[str]:
+        yield "one"
+        raise BrokenPipeError(32, "of a socket")
+
+    with pytest.raises(BrokenPipeError, match="of a socket"):
+        print_lines(lines())
 
 
 # --- The page ------------------------------------------------------------------------------------
