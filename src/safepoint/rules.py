@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 Severity = Literal["danger", "warning", "info"]
 LEGS: Final = ("attack", "defence", "test", "check")
@@ -43,21 +43,38 @@ class Rule:
         return tuple(leg for leg in LEGS if not self.legs[leg])
 
 
+def package_toml(name: str) -> dict[str, Any]:
+    """Return what a file of this package says.
+
+    Raises:
+        ValueError: it is no TOML; the message has the file, and the line.
+    """
+    text = resources.files("safepoint").joinpath(name).read_text(encoding="utf-8")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"src/safepoint/{name}: {error}; mend it") from None
+
+
 def _read() -> Mapping[str, Rule]:
-    text = resources.files("safepoint").joinpath("rules.toml").read_text(encoding="utf-8")
-    data = tomllib.loads(text)
-    rules = {}
+    data = package_toml("rules.toml")
+    rules: dict[str, Rule] = {}
     for entry in data["rule"]:
+        where = f"src/safepoint/rules.toml: {entry.get('id', 'a rule without an id')}"
         legs = entry.pop("legs", {})
         unknown = set(legs) - set(LEGS)
-        if unknown or entry["id"] in rules:
+        if unknown or entry.get("id") in rules:
             problem = f"unknown legs {unknown}" if unknown else "a second entry"
-            raise ValueError(f"rules.toml: {entry['id']} has {problem}")
-        rules[entry["id"]] = Rule(
-            **{"page": None, **entry, "callout": entry["callout"].strip()}
-            | {"source": data["source"][entry["source"]]},
-            legs=MappingProxyType({leg: tuple(legs.get(leg, ())) for leg in LEGS}),
-        )
+            raise ValueError(f"{where} has {problem}")
+        try:
+            rule = Rule(
+                **{"page": None, **entry, "callout": entry["callout"].strip()}
+                | {"source": data["source"][entry["source"]]},
+                legs=MappingProxyType({leg: tuple(legs.get(leg, ())) for leg in LEGS}),
+            )
+        except (KeyError, TypeError) as error:  # something is not there, or not known
+            raise ValueError(f"{where} cannot be read ({error!r}); mend it") from None
+        rules[rule.id] = rule
     return MappingProxyType(rules)
 
 
