@@ -58,7 +58,8 @@ class Listed:
         about: what the module that it is from says of itself, or what its group has in common.
         command: what runs it.
         rung: the number of the first rung that detects it and has none above that falls to it;
-            if no rung detects it, of the first with nothing to strike; None off the ladder.
+            if no rung detects it, of the first with nothing to strike; None off the ladder, and
+            while no rung holds it.
         seen: whether that rung detects it.
     """
 
@@ -142,7 +143,7 @@ def _pattern(attack: Listed) -> str:
 
 
 def _of_store(
-    kind: type[Attack], rungs: Mapping[str, tuple[int, bool]], project: Project
+    kind: type[Attack], rungs: Mapping[str, tuple[int | None, bool]], project: Project
 ) -> Listed:
     module = kind.__module__.rpartition(".")[2]
     holders = [holder for holder, modules in _HOLDERS.items() if module in modules]
@@ -189,7 +190,7 @@ def _of(
     )
 
 
-def _rungs(page: str) -> Iterator[tuple[str, tuple[int, bool]]]:
+def _rungs(page: str) -> Iterator[tuple[str, tuple[int | None, bool]]]:
     """Read the ladder, which the tests hold: what is above the last rung that falls."""
     numbers: list[int] = []
     for line in page.split("\n"):
@@ -201,8 +202,9 @@ def _rungs(page: str) -> Iterator[tuple[str, tuple[int, bool]]]:
             falls = [index for index, outcome in enumerate(outcomes) if outcome in _FALLS]
             above = max(falls, default=-1) + 1
             seen = [i for i, each in enumerate(outcomes) if i >= above and each == "detected"]
-            if above < len(numbers):
-                yield row["attack"], (numbers[seen[0] if seen else above], bool(seen))
+            holds = seen[0] if seen else above
+            rung = numbers[holds] if holds < len(numbers) else None
+            yield row["attack"], (rung, bool(seen))
 
 
 def _item(attack: Listed, usual: str, rules: Mapping[str, Rule]) -> str:
@@ -218,7 +220,8 @@ def _link(rule: Rule) -> str:
 
 def _rung(attack: Listed) -> str:
     if attack.rung is None:
-        return ""
+        # A test refuses this once it is written; until then the page can be looked at.
+        return " · no rung holds it yet" if attack.id in ATTACKS else ""
     title = list(TARGETS.values())[attack.rung].title
     what = "detected" if attack.seen else "nothing to strike"
     return f" · {what} from rung {attack.rung} on, {title}"

@@ -1,10 +1,10 @@
 """Make the failing skeleton of a rule: its entry, its page, and a stub for each of its four legs.
 
-`python -m publish.new_rule --title "…" --severity danger --theme Storage --page short-name`
+`make new-rule TITLE="…" SEVERITY=danger THEME=Storage PAGE=short-name`
 
 Whatever it makes fails until it is written: each place says TODO and the rule's id, the tests fail
-with what to write, and `--left` lists what is left. It writes all of it or nothing, and never over
-a file that is there.
+with what to write, and `make new-rule ARGS=--left` lists what is left. It writes all of it or
+nothing, and never over a file that is there.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ SEVERITIES: Final = ("danger", "warning", "info")
 LONGEST_TITLE: Final = 72
 LONGEST_PAGE: Final = 24
 
+_TYPED: Final = 'make new-rule TITLE="…" SEVERITY=danger THEME=Storage PAGE=name'
 _ID: Final = re.compile(r"SP\d\d")
 _PAGE: Final = re.compile(r"[a-z]+(?:-[a-z]+)*")
 _TITLE: Final = re.compile(r"[A-Z][\w ,;:()'-]+[\w)]", re.ASCII)
@@ -171,7 +172,7 @@ def _next(rule: NewRule) -> list[str]:
         f'  make test ARGS="tests/attacks/test_{rule.module}.py"    # attack, test, check',
         f'  make test ARGS="docs/security/{rule.page}.md"    # the page, with its snippet',
         "  make test    # everything; it also names the numbers that are published",
-        "What is left to write: python -m publish.new_rule --left",
+        "What is left to write: make new-rule ARGS=--left",
     ]
 
 
@@ -194,7 +195,8 @@ def main(arguments: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
         return 1 if lines else 0
     for name in ("title", "severity", "theme", "page"):
         if not getattr(options, name):
-            parser.error(f"--{name} is missing")
+            sys.stderr.write(f"{name.upper()} (--{name}) is missing. Try: {_TYPED}\n")
+            return 2
     try:
         rule = checked(
             root,

@@ -104,6 +104,20 @@ def test_an_attack_that_the_ladder_lacks_is_missed() -> None:
         listed(other)
 
 
+def test_an_attack_that_no_rung_holds_says_so_until_one_does() -> None:
+    """As that of a skeleton, which crashes everywhere."""
+    page = PROJECT.pages["ladder.md"]
+    [row] = re.findall(r"^\| \[`swap-threads`\].*$", page.text, re.MULTILINE)
+    falls = re.sub(r"\{ \.[\w-]+ \}", "{ .crashed }", row)
+
+    other = Project()
+    text = page.text.replace(row, falls)
+    vars(other)["pages"] = {**PROJECT.pages, "ladder.md": replace(page, text=text)}
+    [item] = re.findall(r"#swap-threads \}\n\n.+  \n(.+)", markdown(other))
+    assert item.endswith(") · no rung holds it yet")
+    assert "no rung holds it yet" not in TEXT
+
+
 def test_an_item_has_a_heading_and_a_command_only_where_it_is_another() -> None:
     attack = Listed("edit-state", "It ends badly.", ("SP01",), "writer", "", "run it", 3, True)
     said = (

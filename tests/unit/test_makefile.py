@@ -355,6 +355,16 @@ def test_a_part_of_the_tests_keeps_the_evidence_and_leaves_the_census_out(clone:
     assert "census left out" in plan
 
 
+@pytest.mark.parametrize("title", ["", 'Two "writers" cannot; both $win'])
+def test_new_rule_takes_what_is_typed_and_needs_none_of_it(clone: Clone, title: str) -> None:
+    (clone.path / "publish").mkdir()
+    (clone.path / "publish/new_rule.py").write_text("import sys; print(sys.argv[1:])")
+    typed = [f"TITLE={title.replace('$', '$$')}", "PAGE=x"] if title else []
+    said = clone.make("new-rule", *typed, "ARGS=--left").stdout.splitlines()[-1]
+    given = {"--title": title, "--severity": "", "--theme": "", "--page": "x" if title else ""}
+    assert said == repr([each for pair in given.items() for each in pair] + ["--left"])
+
+
 def test_clean_keeps_the_environment_and_distclean_does_not(ready: Clone) -> None:
     for folder in ("site", "build", "src/__pycache__", ".mypy_cache", ".venv/lib/__pycache__"):
         (ready.path / folder).mkdir(parents=True)
