@@ -8,7 +8,9 @@ from datetime import date
 from posixpath import normpath
 from typing import Final
 
+from publish.broken import BrokenPage
 from publish.project import Project
+from publish.sources import read_text
 
 FILE: Final = "CHANGELOG.md"
 _VERSION: Final = re.compile(
@@ -51,19 +53,30 @@ class Version:
 
 
 def versions(project: Project) -> list[Version]:
-    """Return what the file says, the newest first."""
-    file = project.root / FILE
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    """Return what the file says, the newest first.
+
+    Raises:
+        BrokenPage: it holds what no page may hold, or a day that there is not.
+    """
+    text = read_text(project.root, FILE)
     found = list(_VERSION.finditer(text))
     ends = [each.start() for each in found[1:]] + [len(text)]
     return [
         Version(
             each["name"],
-            date.fromisoformat(each["day"]) if each["day"] else None,
+            _day(each),
             text[each.end() : end].strip("\n"),
         )
         for each, end in zip(found, ends, strict=True)
     ]
+
+
+def _day(found: re.Match[str]) -> date | None:
+    try:
+        return date.fromisoformat(found["day"]) if found["day"] else None
+    except ValueError:
+        line = found.string.count("\n", 0, found.start()) + 1
+        raise BrokenPage(f"{FILE}:{line}: {found['day']} is no day; correct it") from None
 
 
 def markdown(project: Project) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from markdown.extensions.toc import slugify
+from markdown.extensions.toc import slugify, unique
 
 from publish.broken import BrokenPage
 from publish.project import Project
@@ -85,5 +85,6 @@ def sections(text: str) -> dict[str, str]:
         in_fence ^= bool(_FENCE.match(line))
         heading = None if in_fence else _HEADING.match(line)
         if heading is not None:
-            found[heading["id"] or slugify(heading["title"], "-")] = heading["title"]
+            anchor = heading["id"] or unique(slugify(heading["title"], "-"), {*found})
+            found[anchor] = heading["title"]
     return found

@@ -1,4 +1,4 @@
-"""Fill in what a page leaves to the build, and stop the build at a page that is broken.
+"""Fill in what a page leaves to the build.
 
 A line `<!-- fill NAME -->` becomes what `FILLS[NAME]` writes.
 """
@@ -33,12 +33,8 @@ _RULE: Final = re.compile(r"\bSP\d+\b")
 _FENCE: Final = re.compile(r"^ *```")
 
 
-def check(src: str, text: str, project: Project) -> None:
-    """Refuse a page that would not be built as it was meant.
-
-    Raises:
-        BrokenPage: with one line for each place.
-    """
+def broken_lines(src: str, text: str, project: Project) -> list[str]:
+    """Return each place of a page that would not be built as it was meant."""
     page = f"docs/{src}"
     problems = [str(problem) for problem in scan_page(text, page, root=project.root).problems]
     in_fence = False
@@ -53,8 +49,7 @@ def check(src: str, text: str, project: Project) -> None:
             for found in _RULE.findall(line)
             if found not in project.rules and not in_fence
         ]
-    if problems:
-        raise BrokenPage("\n".join(problems))
+    return problems
 
 
 def fill(text: str, project: Project) -> str:

@@ -70,10 +70,12 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 @_told
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what is drawn, and name what programs read, so that a link to it can be checked."""
+    """Check the sources, add what is drawn, and name what programs read: pages link to it."""
+    from publish.check import check
     from publish.generated import generated
     from publish.machine import served
 
+    check(_State.project)
     for name, content in generated(_State.project).items():
         files.append(File.generated(config, name, content=content))
     for name in served(_State.project):
@@ -83,10 +85,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 @_told
 def on_page_markdown(markdown: str, page: MkDocsPage, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    """Check a page, and fill it in."""
-    from publish.fill import check, fill
+    """Fill a page in."""
+    from publish.fill import fill
 
-    check(page.file.src_uri, page.file.content_string, _State.project)
     return fill(markdown, _State.project)
 
 

@@ -19,7 +19,8 @@ from typing import Final
 
 import yaml
 
-from publish.fill import check, fill
+from publish.check import check
+from publish.fill import fill
 from publish.finish import finish
 from publish.generated import generated
 from publish.marks import counted
@@ -59,6 +60,7 @@ def build(project: Project, site: Path) -> Counter[str]:
 
 def _lay_out(project: Project, stage: Path) -> None:
     """Copy what Zensical reads, with everything filled in that a hook would have filled in."""
+    check(project)
     shutil.rmtree(stage, ignore_errors=True)
     shutil.copytree(project.docs, stage / "docs")
     for folder in ("snippets", "overrides", "src"):
@@ -71,7 +73,6 @@ def _lay_out(project: Project, stage: Path) -> None:
     for src in project.pages:
         file = stage / "docs" / src
         text = file.read_text(encoding="utf-8")
-        check(src, text, project)
         file.write_text(fill(text, project), encoding="utf-8")
     settings = {
         name: value

@@ -8,8 +8,10 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+from publish.broken import BrokenPage
 from publish.machine.prose import plain
 from publish.project import Project
+from publish.sources import EXAMPLES
 
 PAGE: Final = "examples.md"
 _ROW: Final = re.compile(
@@ -20,7 +22,11 @@ _ROW: Final = re.compile(
 def sources(project: Project) -> list[Path]:
     """Return the files, by name."""
     folder = project.root / "snippets"
-    return sorted(file for file in folder.glob("*") if file.is_file() and file.name[0] != ".")
+    return sorted(
+        file
+        for file in folder.glob("[!.]*")
+        if file.suffix in EXAMPLES and file.is_file() and not file.is_symlink()
+    )
 
 
 def copies(project: Project) -> dict[str, bytes]:
@@ -29,7 +35,11 @@ def copies(project: Project) -> dict[str, bytes]:
 
 
 def described(project: Project) -> list[dict[str, Any]]:
-    """Return what is known about each file."""
+    """Return what is known about each file.
+
+    Raises:
+        BrokenPage: one is no text, or no Python although it is called so.
+    """
     page = project.pages.get(PAGE)
     gives = {
         found["name"]: plain(found["gives"]) for found in _ROW.finditer(page.text if page else "")
@@ -39,9 +49,15 @@ def described(project: Project) -> list[dict[str, Any]]:
 
 def _described(file: Path, gives: dict[str, str], project: Project) -> dict[str, Any]:
     content = file.read_bytes()
-    about = _opening(file.name, content.decode())
-    title, _, rest = about.partition("\n")
     name = f"snippets/{file.name}"
+    try:
+        about = _opening(file.name, content.decode())
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise BrokenPage(f"{name}:{line}: not UTF-8; save the file as UTF-8") from None
+    except SyntaxError as error:
+        raise BrokenPage(f"{name}:{error.lineno or 1}: this is no Python; correct it") from None
+    title, _, rest = about.partition("\n")
     return {
         "name": file.name,
         "title": title.strip(),

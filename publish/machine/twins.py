@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 from xml.etree import ElementTree as ET
 
+from publish.broken import BrokenPage
 from publish.fill import fill
 from publish.machine.address import public
 from publish.machine.prose import about, link, prose
@@ -22,6 +23,10 @@ _FENCE: Final = re.compile(r"^(?P<indent> *)```(?P<info>.*)$")
 _HINT: Final = re.compile(r"^ *<!-- *block: *(?P<words>.*?) *--> *$")
 _RULE: Final = re.compile(r"^(?P<indent> *)<!-- rule (?P<id>SP\d+) --> *$")
 _END_RULE: Final = re.compile(r"^ *<!-- /rule --> *$")
+_CALLOUT: Final = re.compile(
+    r'<div class="rule rule--\w+" markdown>\n\n\w+\n\n'
+    r"\*\*\[(?P<id>SP\d+)\]\(\S+\) · .+\*\*\n\n\w.+\n</div>"
+)
 _INSET: Final = re.compile(
     r"^(?P<indent> *)(?P<mark>!!!|\?\?\?\+?|===\+?!?) +"
     r'(?:(?P<kind>[\w-]+) *)?(?:"(?P<title>.*)")? *$'
@@ -41,6 +46,7 @@ def twin(page: Page, project: Project) -> str:
     Raises:
         BadInclude: it includes what is not there.
         BadFence: the opening line of a block cannot be read.
+        BrokenPage: more than a callout stands where one does.
     """
     front = {"title": page.title, "description": about(page), "url": public(page.url)}
     # JSON is YAML, and quotes what needs to be quoted.
@@ -84,7 +90,7 @@ class _Writer:
                 hint = ""
             elif rule := _RULE.match(line):
                 step = _until(lines, index, _END_RULE)
-                yield "block", self._rule(rule)
+                yield "block", self._rule(rule, lines[index : index + step])
             elif directive := _DIRECTIVE.match(line):
                 step = 1 + _inset_length(lines[index + 1 :], 0)
                 options = "\n".join(lines[index + 1 : index + step])
@@ -118,21 +124,37 @@ class _Writer:
         shown = [said, "", f"```{info.language}"] if said else [f"```{info.language}"]
         return _indented(["", *shown, *body, "```", ""], indent)
 
-    def _rule(self, found: re.Match[str]) -> str:
+    def _rule(self, found: re.Match[str], lines: Sequence[str]) -> str:
+        """Return the callout anew, from the rule: what stands there may be older, but not more."""
+        inside = "\n".join(line.removeprefix(found["indent"]) for line in lines[1:-1])
+        callout = _CALLOUT.fullmatch(inside)
+        if inside.strip() and (callout is None or callout["id"] != found["id"]):
+            said = f"more than the callout of {found['id']} stands up to <!-- /rule -->"
+            raise BrokenPage(f"{self._place(lines)}: {said}; move it out, then run make fix")
         rule = self.project.rules[found["id"]]
         up = "../" * self.page.src.count("/")
         target = rule.page
         if target is None or target == self.page.src:
             target = f"rules.md#{rule.id.lower()}"
         there = link(up + target, self.page, self.project)
-        lines = [
+        shown = [
             "",
             f"> **{LABELS[rule.severity]} · [{rule.id}]({there}) · {rule.title}**",
             ">",
             f"> {rule.callout}",
             "",
         ]
-        return _indented(lines, found["indent"])
+        return _indented(shown, found["indent"])
+
+    def _place(self, lines: Sequence[str]) -> str:
+        """Return the page and the line where these lines begin in it, however deep they stand."""
+        text = (self.project.docs / self.page.src).read_text(encoding="utf-8")
+        written = [line.strip() for line in text.split("\n")]
+        wanted = [line.strip() for line in lines]
+        for number in range(len(written)):
+            if written[number : number + len(wanted)] == wanted:
+                return f"docs/{self.page.src}:{number + 1}"
+        return f"docs/{self.page.src}"
 
     def _inset(self, found: re.Match[str], lines: Sequence[str]) -> str:
         indent = found["indent"]

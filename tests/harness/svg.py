@@ -9,6 +9,9 @@ _BLACK = re.compile(
     r"(?:fill|stroke|color)\s*[=:]\s*[\"']?\s*(?:black|#000(?:000)?|rgb\(0,\s*0,\s*0\))\b",
     re.IGNORECASE,
 )
+# A backslash could spell any of the others.
+_REACHES_OUT = re.compile(r"url\(\s*[\"']?(?!#|[\"'])|image-set|@import|\\", re.IGNORECASE)
+_ACTIVE = frozenset({"script", "foreignobject", "set", "animate", "animatetransform"})
 
 
 def svg_problems(text: str, *, drawing: bool = True) -> list[str]:
@@ -43,15 +46,16 @@ def _that_run_or_reach_out(root: ET.Element, text: str) -> list[str]:
     problems: list[str] = []
     for element in root.iter():
         name = _name(element.tag)
-        if name in {"script", "foreignObject"}:
+        # On a page it is HTML, which is blind to case.
+        if name.lower() in _ACTIVE:
             problems.append(f"has <{name}>; remove it")
         for key, value in element.attrib.items():
             attribute = _name(key)
             if attribute.lower().startswith("on"):
                 problems.append(f"has an event handler {attribute}; remove it")
-            if attribute in {"href", "src"} and not value.startswith("#"):
+            if attribute.lower() in {"href", "src"} and not value.startswith("#"):
                 problems.append("refers to something outside itself; inline it")
-    if re.search(r"url\(\s*[\"']?(?!#|[\"'])", text) or "@import" in text:
+    if _REACHES_OUT.search(text):
         problems.append("refers to something outside itself; inline it")
     return list(dict.fromkeys(problems))
 

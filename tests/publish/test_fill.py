@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import yaml
 
 from publish.broken import BrokenPage
-from publish.fill import FILLS, check, fill
+from publish.check import check
+from publish.fill import FILLS, broken_lines, fill
 from publish.project import Project
 from tests.harness.blocks import ROOT
 
@@ -25,16 +27,18 @@ BROKEN = {
 
 @pytest.mark.parametrize(("text", "said"), BROKEN.values(), ids=BROKEN)
 def test_a_broken_page_is_refused_with_its_line(text: str, said: str) -> None:
-    with pytest.raises(BrokenPage) as refused:
-        check("page.md", f"# Page\n\n{text}\n", Project())
-    assert str(refused.value).startswith(f"docs/page.md:{said}")
+    [problem] = broken_lines("page.md", f"# Page\n\n{text}\n", Project())
+    assert problem.startswith(f"docs/page.md:{said}")
 
 
-@pytest.mark.parametrize(("text", "said"), BROKEN.values(), ids=BROKEN)
-def test_the_build_ends_with_that_line(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "snippets").mkdir()
-    (tmp_path / "docs/index.md").write_text(f"# Page\n\n{text}\n", encoding="utf-8")
+def built(tmp_path: Path, pages: Mapping[str, str], link: str = "") -> str:
+    """Build a site of these pages, which fails; return what was said."""
+    for folder in ("docs", "snippets", "overrides"):
+        (tmp_path / folder).mkdir()
+    for name, text in pages.items():
+        (tmp_path / "docs" / name).write_text(f"# Page\n\n{text}\n", encoding="utf-8")
+    if link:
+        (tmp_path / "docs" / link).symlink_to(tmp_path / "private")
     hooks = [str(ROOT / "publish/hooks.py")]
     settings = {"site_name": "x", "hooks": hooks, "plugins": [], "nav": [{"Home": "index.md"}]}
     (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(settings), encoding="utf-8")
@@ -46,14 +50,30 @@ def test_the_build_ends_with_that_line(tmp_path: Path, text: str, said: str) -> 
         check=False,
     )
     assert done.returncode == 1
-    assert f"docs/index.md:{said}" in done.stderr
     assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_the_build_ends_with_those_lines_of_all_pages(tmp_path: Path) -> None:
+    pages = {f"{number}.md": text for number, (text, _) in enumerate(BROKEN.values())}
+    said = built(tmp_path, {"index.md": "x", **pages})
+    for number, (_, problem) in enumerate(BROKEN.values()):
+        assert f"docs/{number}.md:{problem}" in said
+
+
+def test_the_build_ends_at_a_link_that_leads_nowhere(tmp_path: Path) -> None:
+    said = built(tmp_path, {"index.md": "[x](gone.md)"})
+    assert "docs/index.md:3: there is no page gone.md" in said
+
+
+def test_the_build_ends_at_a_file_that_nobody_meant(tmp_path: Path) -> None:
+    (tmp_path / "private").write_text("private", encoding="utf-8")
+    said = built(tmp_path, {"index.md": "x"}, link="leak.png")
+    assert "docs/leak.png: a link, and what it leads to would be published" in said
 
 
 def test_every_page_of_this_site_is_whole() -> None:
-    project = Project()
-    for src in project.pages:
-        check(src, (project.docs / src).read_text(encoding="utf-8"), project)
+    check(Project())
 
 
 def test_every_fill_is_used_and_writes_something() -> None:

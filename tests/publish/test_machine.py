@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from posixpath import dirname, join, normpath
 from typing import Any
@@ -16,6 +17,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from publish import advisories, changes, machine
+from publish.broken import BrokenPage
 from publish.machine import data, feed, sitemap
 from publish.machine.prose import slug
 from publish.machine.twins import twin
@@ -27,6 +29,7 @@ from safepoint.attacks.sql import SQL_ATTACKS
 from safepoint.explain import EXPLANATIONS
 from safepoint.rules import RULES
 from tests.harness.blocks import find_blocks
+from tests.harness.pretend import pretend
 
 ATOM = {"a": feed.ATOM}
 RAW = re.compile(
@@ -65,8 +68,11 @@ SEAL = """\
 <!-- rule SP12 -->
 <div class="rule rule--danger" markdown>
 
-stale words
+Danger
 
+**[SP12](../rules.md#sp12) · Stale title**
+
+Stale words.
 </div>
 <!-- /rule -->
 
@@ -164,7 +170,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
         "docs/index.md": HOME,
         "docs/security/seal.md": SEAL,
         "docs/reference/index.md": REFERENCE,
-        "docs/ladder.md": Project().pages["ladder.md"].text,
+        "docs/ladder.md": Project().pages["ladder.md"].text.lstrip("\n"),
         "docs/assets/boxes.svg": '<svg xmlns="http://www.w3.org/2000/svg"><title>Boxes</title>'
         "<desc>A box beside\n another.</desc></svg>\n",
         "snippets/lint.toml": "# Rules for a linter.\n# --8<-- [start:all]\na = 1\n"
@@ -295,6 +301,43 @@ A file.
     )
 
 
+CALLOUT = SEAL[SEAL.index("<div") : SEAL.index("<!-- /rule")]
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        f"{CALLOUT}```{{ .python .unsafe .no-copy }}\n# UNSAFE: this.\n```\n",
+        CALLOUT.replace("Stale words.", "```{ .python .unsafe }"),
+        CALLOUT.replace("Stale words.", "Stale words.\n\nMore."),
+        CALLOUT.replace("**[SP12]", "**[SP13]"),
+        "Words.\n",
+    ],
+    ids=["a block", "a fence", "a paragraph", "another rule", "words"],
+)
+@pytest.mark.parametrize("indent", ["", "    "])
+def test_what_stands_in_a_callout_does_not_get_lost(
+    fake: Project, inside: str, indent: str
+) -> None:
+    region = f"<!-- rule SP12 -->\n{inside}<!-- /rule -->"
+    inset = '!!! note "N"\n\n' if indent else ""
+    text = inset + "".join(f"{indent}{line}\n" for line in region.split("\n"))
+    page = f"---\ntitle: Seal\n---\n\n# Seal\n\n{text}"
+    (fake.docs / "security/seal.md").write_text(page, encoding="utf-8")
+    with pytest.raises(BrokenPage) as caught:
+        of(fake, "security/seal.md")
+    assert str(caught.value) == (
+        f"docs/security/seal.md:{9 if indent else 7}: more than the callout of SP12 stands up to "
+        "<!-- /rule -->; move it out, then run make fix"
+    )
+
+
+def test_a_callout_that_is_not_filled_in_yet_is_there_for_programs(fake: Project) -> None:
+    page = "# Seal\n\n<!-- rule SP12 -->\n<!-- /rule -->\n"
+    (fake.docs / "security/seal.md").write_text(page, encoding="utf-8")
+    assert f"> {RULES['SP12'].callout}\n" in of(fake, "security/seal.md")
+
+
 def test_the_twin_of_a_reference_has_names_signatures_and_summaries(fake: Project) -> None:
     text = of(fake, "reference/index.md")
     assert "Back [home](index.md)." in text
@@ -412,6 +455,41 @@ def test_the_feed_dates_by_data_and_leaves_out_what_has_no_date(fake: Project) -
             '"other"',
             "CVE-2030-12345 names the group other, and there are checkpoints, models, scanners",
         ),
+        ('date = "2030-02"', 'day = "2030-02"', "CVE-2030-12345 has the unknown key 'day'"),
+        ('fixed = "1.1"\n', "", "CVE-2030-12345 has no fixed"),
+        ('id = "CVE-2030-12345"\n', "", "this advisory has no id"),
+        ('"CVE-2030-12345"', "5", "this advisory needs one line of text as id"),
+        ('"1.1"', "1.1", "CVE-2030-12345 needs one line of text as fixed"),
+        ('"1.1"', '"1\\n1"', "CVE-2030-12345 needs one line of text as fixed"),
+        ('"2030-02"', "2030-02-01", "CVE-2030-12345 needs one line of text as date"),
+        ('["SP23"]', '"SP23"', "CVE-2030-12345 needs a list of lines of text as rules"),
+        ('["SP23"]', "[23]", "CVE-2030-12345 needs a list of lines of text as rules"),
+        *(
+            (
+                '"2030-02"',
+                f'"{day}"',
+                f"CVE-2030-12345 has the date '{day}', which is no day and no month",
+            )
+            for day in ("soon", "", "2030", "2030-13", "2030-02-30", "2030-W01", "20300201")
+        ),
+        *(
+            (
+                "https://example.org/advisory",
+                source,
+                "CVE-2030-12345 has a source that is no address with https or http",
+            )
+            for source in ("javascript:alert(1)", "ftp://example.org", "", "https://a> <b")
+        ),
+        (
+            "A box was open.",
+            "A [box]\\u0028javascript:alert) was open.",
+            "CVE-2030-12345 has in about a link with the scheme 'javascript', not https or http",
+        ),
+        (
+            "A box was open.",
+            "A box\\u0008 was open.",
+            "CVE-2030-12345 has in about the control character U+0008",
+        ),
     ],
 )
 def test_an_advisory_about_nothing_is_refused(
@@ -419,9 +497,84 @@ def test_an_advisory_about_nothing_is_refused(
 ) -> None:
     file = fake.root / advisories.FILE
     file.write_text(ADVISORIES.replace(old, new), encoding="utf-8")
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(BrokenPage) as caught:
         advisories.read(fake)
-    assert str(caught.value) == f"publish/advisories.toml: {message}; correct it"
+    assert str(caught.value) == f"publish/advisories.toml:1: {message}; correct it"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "A box was open.",
+            "A [box](javascript:alert) was open.",
+            ":8: a link with the scheme 'javascript', not https or http; remove it",
+        ),
+        ("A box was", "A\b box was", ":8: the control character U+0008; remove it"),
+        ('"1.1"', "1.1.1", ":6: this is no TOML; correct it"),
+        ('source = "', 'source = ["', ":12: this is no TOML; correct it"),
+        ('"1.1"', "[" * 100_000, ":12: this is no TOML; correct it"),
+        ("[[advisory]]", "[advisory]", ": not only [[advisory]] tables; remove the rest"),
+        ("[[advisory]]", "[[advisry]]", ": not only [[advisory]] tables; remove the rest"),
+        ("[[advisory]]", "advisory = [1]\n[x]", ": not only [[advisory]] tables; remove the rest"),
+        (
+            "[[advisory]]",
+            f"{ADVISORIES}\n[[advisory]]",
+            ":13: CVE-2030-12345 stands twice; correct it",
+        ),
+        (
+            "[[advisory]]\n",
+            'advisory = [{ id = "CVE-1" }]\n#',
+            ": not only [[advisory]] tables; remove the rest",
+        ),
+    ],
+)
+def test_a_file_that_is_no_list_of_advisories_is_refused(
+    fake: Project, old: str, new: str, message: str
+) -> None:
+    file = fake.root / advisories.FILE
+    file.write_text(ADVISORIES.replace(old, new), encoding="utf-8")
+    with pytest.raises(BrokenPage) as caught:
+        advisories.read(fake)
+    assert str(caught.value) == f"publish/advisories.toml{message}"
+
+
+def test_without_the_line_an_advisory_is_still_named(fake: Project) -> None:
+    file = fake.root / advisories.FILE
+    file.write_text('advisory = [{ id = "CVE-2030-12345" }]\n', encoding="utf-8")
+    with pytest.raises(BrokenPage) as caught:
+        advisories.read(fake)
+    assert str(caught.value) == ("publish/advisories.toml: CVE-2030-12345 has no group; correct it")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("## 1.0.0 - 2030-13-01\n", ":3: 2030-13-01 is no day; correct it"),
+        ("- a \b lid\n", ":3: the control character U+0008; remove it"),
+        (
+            "- [a lid](javascript:alert(1))\n",
+            ":3: a link with the scheme 'javascript', not https or http; remove it",
+        ),
+    ],
+)
+def test_a_change_that_no_page_may_hold_is_refused(fake: Project, text: str, message: str) -> None:
+    (fake.root / changes.FILE).write_text(f"# Changelog\n\n{text}", encoding="utf-8")
+    with pytest.raises(BrokenPage) as caught:
+        feed.atom(fake)
+    assert str(caught.value) == f"CHANGELOG.md{message}"
+
+
+def test_the_feed_holds_whatever_may_be_written(fake: Project) -> None:
+    hard = """<b>&amp; & ]]> <![CDATA[ "x" 'y' 🙂 &#8; <!-- -->"""
+    file = fake.root / advisories.FILE
+    about = hard.replace('"', '\\"')
+    file.write_text(ADVISORIES.replace("A box was open.", about), encoding="utf-8")
+    text = f"## {hard.split(maxsplit=1)[0]} - 2030-01-02\n\n### {hard}\n\n- **{hard}**\n"
+    (fake.root / changes.FILE).write_text(text, encoding="utf-8")
+    root = parsed(feed.atom(fake))
+    said = [entry.findtext("a:summary", "", ATOM) for entry in root.findall("a:entry", ATOM)]
+    assert said == [f"{hard} Affects 1.0 and older. Fixed in 1.1.", f"{hard}: {hard}."]
 
 
 def test_a_sitemap_needs_an_address(
@@ -591,10 +744,11 @@ def test_the_data_is_complete(real: Project, built: dict[str, bytes]) -> None:
 
 
 def test_every_field_is_named_on_the_page_for_programs(
-    real: Project, built: dict[str, bytes]
+    real: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = real.pages["machine.md"].text
-    for name, document in data.documents(real).items():
+    monkeypatch.setenv("EVIDENCE", str(pretend(tmp_path / "evidence.jsonl", ROOT)))
+    for name, document in data.documents(Project(), Counter(ran=1)).items():
         [row] = re.findall(rf"^\| \[`data/{name}\.json`\]\S+ \| (.*) \|$", page, re.MULTILINE)
         named = set(re.findall("`(\\w+)`", row))
         fields = set(document) - {"format"}
@@ -603,6 +757,22 @@ def test_every_field_is_named_on_the_page_for_programs(
                 fields |= set(value[0])
         lists = {"rules", "attacks", "examples", "errors", "rows", "advisories"}
         assert fields - lists <= named, name
+
+
+@pytest.mark.parametrize("text", [None, "no JSON"], ids=["missing", "unreadable"])
+def test_without_evidence_the_data_has_what_the_page_says(
+    text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "evidence.jsonl"
+    if text:
+        file.write_text(text, encoding="utf-8")
+    monkeypatch.setenv("EVIDENCE", str(file))
+    document = data.documents(Project(), Counter(never=1))["evidence"]
+    assert document == {
+        "format": 1,
+        "state": "unreadable" if text else "missing",
+        "shown": {"never": 1},
+    }
 
 
 def test_the_feed_is_atom_with_ids_of_its_own(built: dict[str, bytes]) -> None:

@@ -1,0 +1,137 @@
+"""What the site may be made from: files of known kinds, and text without surprises."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from publish.broken import BrokenPage
+from safepoint.errors import quoted
+from tests.harness.svg import svg_problems
+
+EXAMPLES: Final = frozenset({".conf", ".py", ".sh", ".toml"})
+"""How the name of an example ends."""
+_FOLDERS: Final = ("docs", "snippets", "overrides")
+# A generator copies whatever it finds, so each kind is named, with the folder that it lies below.
+_KINDS: Final[Mapping[str, frozenset[str]]] = {
+    "docs": frozenset({".md", ".png", ".svg"}),
+    "docs/assets": frozenset({".css", ".js"}),
+    "docs/vectors": frozenset({".json"}),
+    "snippets": EXAMPLES,
+    "overrides": frozenset({".html"}),
+}
+# What XML cannot hold, and what no reader sees. Tab and newline are neither.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]")
+_TARGET: Final = re.compile(
+    r"""(?:\]\(|\[[^\[\]^][^\[\]]*\]:|<(?=[^\s<>]+>)|\bhref\s*=)(?=(?P<target>[^)>]*))"""
+)
+# Browsers skip white space in a scheme, and so does this.
+_SCHEME: Final = re.compile(r"""[\s<"']*(?P<name>[^\W\d][\w+.\s-]*):""")
+
+_LINK: Final = "a link, and what it leads to would be published; put the file itself there"
+
+
+def check_sources(root: Path) -> None:
+    """Refuse what would be published although nobody meant it: links, unknown kinds, live SVG.
+
+    Raises:
+        BrokenPage: with one line for each file.
+    """
+    problems = []
+    for folder in _FOLDERS:
+        for path in _below(root, folder):
+            problem = _problem(root, path)
+            if problem:
+                problems.append(f"{_shown(path)}: {problem}")
+    if problems:
+        raise BrokenPage("\n".join(problems))
+
+
+def read_text(root: Path, name: str) -> str:
+    """Return a text that becomes part of pages and of the feed, or "" if it is not there.
+
+    Raises:
+        BrokenPage: it is a link, or holds what no page may hold, with the line.
+    """
+    file = root / name
+    if file.is_symlink():
+        raise BrokenPage(f"{name}: {_LINK}")
+    content = file.read_bytes() if file.is_file() else b""
+    try:
+        text = content.decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise BrokenPage(f"{name}:{line}: not UTF-8; save the file as UTF-8") from None
+    found = flaw(text)
+    if found:
+        raise BrokenPage(f"{name}:{found[0]}: {found[1]}; remove it")
+    return text
+
+
+def flaw(text: str) -> tuple[int, str] | None:
+    """Return the first thing in a text that no page may hold, with its line, or None."""
+    control = _CONTROL.search(text)
+    if control:
+        return _line(text, control), f"the control character U+{ord(control[0]):04X}"
+    for found in _TARGET.finditer(text):
+        scheme = _SCHEME.match(html.unescape(found["target"]))
+        name = "".join(scheme["name"].split()) if scheme else "https"
+        if name.lower() not in ("https", "http"):
+            return _line(text, found), f"a link with the scheme {quoted(name)}, not https or http"
+    return None
+
+
+def _below(root: Path, top: str) -> Iterator[PurePosixPath]:
+    """Go through all files, and the links to folders, without following any."""
+    if (root / top).is_symlink():
+        yield PurePosixPath(top)
+        return
+    for place, folders, files in os.walk(root / top):
+        folders.sort()
+        where = Path(place)
+        linked = [name for name in folders if (where / name).is_symlink()]
+        for name in sorted([*files, *linked]):
+            yield PurePosixPath((where / name).relative_to(root).as_posix())
+
+
+def _problem(root: Path, path: PurePosixPath) -> str | None:
+    file = root / path
+    if file.is_symlink():
+        return _LINK
+    if not path.name.isprintable():
+        return "a name with letters that cannot be shown; rename it"
+    if any(part.startswith(".") for part in path.parts):
+        # No generator publishes it. As a page it would still get a twin, and be listed.
+        return "a hidden page; rename or remove it" if path.suffix == ".md" else None
+    if path.parts[0] == "snippets" and "__pycache__" in path.parts:
+        return None
+    if not file.is_file():
+        return "neither a file nor a folder; remove it"
+    if not any(path.suffix in _KINDS.get(str(parent), ()) for parent in path.parents):
+        return "no file of this kind belongs here; move it, or list its kind in publish/sources.py"
+    return _svg_problem(file) if path.suffix == ".svg" else None
+
+
+def _svg_problem(file: Path) -> str | None:
+    try:
+        text = file.read_bytes().decode()
+    except UnicodeDecodeError:
+        return "not UTF-8; save the file as UTF-8"
+    # One could name a style sheet elsewhere, or an encoding in which other tags appear.
+    if "<?" in text:
+        return "this SVG has a processing instruction; remove it"
+    problems = svg_problems(text)
+    return f"this SVG {problems[0]}" if problems else None
+
+
+def _shown(path: PurePosixPath) -> str:
+    name = str(path)
+    return name if name.isprintable() else ascii(name)[1:-1]
+
+
+def _line(text: str, found: re.Match[str]) -> int:
+    return text.count("\n", 0, found.start()) + 1
