@@ -122,7 +122,10 @@ class Project:
     def committed(self) -> datetime | None:
         """When that was committed."""
         seconds = git(self.root, "log", "-1", "--format=%ct")
-        return datetime.fromtimestamp(int(seconds), UTC) if seconds else None
+        try:
+            return datetime.fromtimestamp(int(seconds or ""), UTC)
+        except (ValueError, OverflowError, OSError):  # no commit, or a date that no calendar has
+            return None
 
     @cached_property
     def reviewed(self) -> Mapping[str, date | None]:

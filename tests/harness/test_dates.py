@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from publish.dates import reviewed
+from publish.git import git as asked
 
 JANUARY, FEBRUARY, MARCH = date(2026, 1, 31), date(2026, 2, 28), date(2026, 3, 15)
 
@@ -152,3 +153,97 @@ def test_another_repository_in_the_environment_is_not_asked(
     monkeypatch.setenv("GIT_DIR", str(other / ".git"))
     monkeypatch.setenv("GIT_WORK_TREE", str(other))
     assert reviewed(root) == {"index.md": JANUARY, "security/bounds.md": FEBRUARY}
+
+
+def test_a_commit_from_a_year_of_five_digits_gives_no_date(root: Path) -> None:
+    """Git prints 10000-01-01, which is no date here. The page has no other either."""
+    commit_at(root, "@253402300800 +0000")
+    assert git(root, "log", "-1", "--format=%as") == "10000-01-01\n"
+    assert reviewed(root) == {"index.md": None, "security/bounds.md": FEBRUARY}
+
+
+@pytest.mark.parametrize(("days", "is_kept"), [(0, True), (1, True), (3, False), (9_000, False)])
+def test_a_day_that_has_not_come_yet_is_no_date(root: Path, days: int, is_kept: bool) -> None:
+    """Tomorrow has come, further east."""
+    day = datetime.now(UTC).date() + timedelta(days)
+    commit_at(root, f"{day}T12:00:00Z")
+    assert reviewed(root)["index.md"] == (day if is_kept else None)
+
+
+def commit_at(root: Path, moment: str) -> None:
+    """Commit a change of the home page as somebody whose clock says this."""
+    write(root, {"docs/index.md": "late"})
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "x", "--date", moment)
+
+
+def test_a_file_name_cannot_date_others(root: Path) -> None:
+    """One that looks like the head of an entry in what git prints."""
+    write(root, {"docs/a\0012020-01-01": "x", "docs/index.md": "two"})
+    commit(root, MARCH)
+    assert reviewed(root)["index.md"] == MARCH
+
+
+def test_a_repository_of_longer_ids_has_dates(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "--object-format=sha256")
+    write(tmp_path, {"docs/index.md": "one", "docs/other.md": "one"})
+    commit(tmp_path, MARCH)
+    write(tmp_path, {"docs/other.md": "two"})
+    assert reviewed(tmp_path) == {"index.md": MARCH, "other.md": None}
+
+
+def program(root: Path) -> str:
+    """A command that leaves a marker."""
+    file = root.parent / "program"
+    file.write_text(f"#!/bin/sh\ntouch '{root.parent}/marker'\n")
+    file.chmod(0o700)
+    return str(file)
+
+
+def test_a_filter_of_the_repository_is_not_run(root: Path) -> None:
+    """`git diff` runs it on each file whose time differs from the index."""
+    write(root, {".git/info/attributes": "*.md filter=evil\n"})
+    git(root, "config", "filter.evil.clean", program(root))
+    write(root, {"docs/index.md": "edited"})
+    assert reviewed(root) == {"index.md": None, "security/bounds.md": FEBRUARY}
+    assert not (root.parent / "marker").exists()
+    git(root, "diff", "HEAD")
+    assert (root.parent / "marker").exists()
+
+
+def test_what_the_repository_names_to_check_signatures_is_not_run(root: Path) -> None:
+    signed = git(root, "cat-file", "commit", "HEAD").replace(
+        "\n\n", "\ngpgsig -----BEGIN PGP SIGNATURE-----\n x\n -----END PGP SIGNATURE-----\n\n", 1
+    )
+    write(root, {"../commit": signed})
+    made = git(root, "hash-object", "-t", "commit", "-w", "../commit").strip()
+    git(root, "reset", "-q", "--hard", made)
+    git(root, "config", "log.showSignature", "true")
+    git(root, "config", "gpg.program", program(root))
+    assert asked(root, "log", "-1", "--format=%ct") == f"{noon(FEBRUARY)}\n"
+    assert reviewed(root) == {"index.md": JANUARY, "security/bounds.md": FEBRUARY}
+    assert not (root.parent / "marker").exists()
+    git(root, "log", "-1")
+    assert (root.parent / "marker").exists()
+
+
+def noon(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, 12, tzinfo=UTC).timestamp())
+
+
+def test_what_is_missing_is_not_fetched_by_a_command_of_the_repository(root: Path) -> None:
+    missing = git(root, "rev-parse", "HEAD^{tree}").strip()
+    (root / ".git/objects" / missing[:2] / missing[2:]).unlink()
+    for name, text in {
+        "core.repositoryFormatVersion": "1",
+        "extensions.partialClone": "origin",
+        "remote.origin.promisor": "true",
+        "remote.origin.url": f"ext::{program(root)}",
+        "protocol.ext.allow": "always",
+    }.items():
+        git(root, "config", name, text)
+    assert reviewed(root) == {"index.md": None, "security/bounds.md": None}
+    assert not (root.parent / "marker").exists()
+    with pytest.raises(subprocess.CalledProcessError):
+        git(root, "ls-tree", "-r", "HEAD")
+    assert (root.parent / "marker").exists()
