@@ -18,7 +18,7 @@ from publish.dates import reviewed
 from publish.evidence import Evidence, read
 from publish.git import git
 from safepoint.rules import RULES, Rule
-from tests.harness.evidence import commit_of
+from tests.harness.sources import commit_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _FRONT_MATTER: Final = re.compile(r"\A---\n(?P<yaml>.*?)\n---\n", re.DOTALL)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from publish.evidence import Evidence
 from publish.marks import counted
 from publish.project import Page, Project
-from safepoint.rules import LEGS
+from safepoint.rules import LEGS, Rule
 from tests.harness.evidence import OUTCOMES
 
 ZENSICAL: Final = "0.0.73"
@@ -20,6 +21,9 @@ DIFFERENCES: Final = (
 )
 """What is not the same with Zensical, as sentences."""
 _CENSUS: Final = "(The census of this build stands here.)"
+_FEW: Final = 5
+_NAMES: Final = {"defence": "example"}
+"""The words for legs that have another name in the rules."""
 
 
 def line(project: Project) -> str:
@@ -27,8 +31,8 @@ def line(project: Project) -> str:
     found = project.evidence
     if found.state == "current" and found.started is not None:
         said = (
-            f"{found.counts['ran']} blocks of code on these pages and in the package ran on "
-            f"{found.started:%Y-%m-%d}, on the versions that each one names."
+            f"{found.counts['ran']} blocks, code and what it prints, on these pages and in the "
+            f"repository, ran on {found.started:%Y-%m-%d}, on the versions that each one names."
         )
     elif found.entries:
         said = "Not everything here is as it was when it was last run. Each block says how it is."
@@ -55,7 +59,9 @@ def evidence(project: Project) -> str:
     found = project.evidence
     lines = [f"**{found.said}**"]
     if found.changed:
-        lines.append("Changed since: " + ", ".join(f"`{name}`" for name in found.changed) + ".")
+        few = ", ".join(f"`{name}`" for name in found.changed[:_FEW])
+        more = len(found.changed) - _FEW
+        lines.append(f"Changed since: {few}{f', and {more} more' if more > 0 else ''}.")
     return "\n\n".join(lines)
 
 
@@ -95,26 +101,102 @@ def census(project: Project) -> str:
 def with_census(text: str, counts: Counter[str], project: Project) -> str:
     """Put the count of this build where the page, or its twin, leaves room for it."""
     if project.evidence.entries:
-        said = f"This build: {counted(counts)}."
+        said = f"This build: {counted(counts)}.{_sum(counts, project.evidence)}"
     else:
         said = f"This build shows {counts.total()} blocks, and has evidence of none."
     return text.replace(_CENSUS, said)
 
 
+def _sum(counts: Counter[str], found: Evidence) -> str:
+    """Say how many blocks of the evidence no page shows."""
+    here = counts.total() - counts["never"]
+    elsewhere = found.counts.total() - here
+    if elsewhere <= 0:
+        return ""
+    return (
+        f" The evidence is of {found.counts.total()} blocks: {here} on these pages, {elsewhere} "
+        "elsewhere, in the README, in CONTRIBUTING and in docstrings that no page shows."
+    )
+
+
 def matrix(project: Project) -> str:
     """Return how many rules are whole, and each of them with what it stands on."""
-    rules = project.rules.values()
+    rules, found = project.rules.values(), project.evidence
     whole = sum(not rule.missing for rule in rules)
-    names = {"defence": "example"}
-    heads = [names.get(leg, leg) for leg in LEGS]
-    rows = ["| rule | " + " | ".join(heads) + " |", "|:---|" + ":---|" * len(LEGS)]
-    for rule in rules:
-        cells = [f"[{rule.id}](rules.md#{rule.id.lower()}) {rule.title}"]
+    head = f"{whole} of {len(rules)} rules stand on all four"
+    if found.proofs:
+        parts = []
         for leg in LEGS:
-            shown = [name.rpartition("/")[2] for name in rule.legs[leg]]
-            cells.append("<br>".join(f"`{name}`" for name in shown) or "planned")
-        rows.append("| " + " | ".join(cells) + " |")
-    return "\n".join([f"{whole} of {len(rules)} rules stand on all four.", "", *rows])
+            ends = [_end(leg, name, found) for name in {n for r in rules for n in r.legs[leg]}]
+            ends = [end for end in ends if end]
+            word = _NAMES.get(leg, leg)
+            parts.append(f"{ends.count('passed')} of {len(ends)} {word}s")
+        late = ", before later changes" if found.changed else ""
+        head += f". Passed in that run{late}: {', '.join(parts[:-1])} and {parts[-1]}."
+    else:
+        head += ": named, not run."
+    return "\n\n".join([head, *(_stands(rule, found) for rule in rules)])
+
+
+def _stands(rule: Rule, found: Evidence) -> str:
+    """Return one rule, folded up: how many of its legs passed, and behind it their names."""
+    ends = Counter(_end(leg, name, found) for leg in LEGS for name in rule.legs[leg])
+    del ends[""]
+    if found.proofs:
+        said = [f"{ends['passed']} of {ends.total()} passed"]
+        said += [f"{ends[end]} {end}" for end in ("failed", "skipped", "not run") if ends[end]]
+    else:
+        said = ["named, not run"]
+    said += [f"{_NAMES.get(leg, leg)} planned" for leg in rule.missing]
+    if not ends:
+        said = ["planned"]
+    lines = [f"- rule: [{rule.id}](rules.md#{rule.id.lower()})"]
+    lines += [_leg(leg, rule.legs[leg], found) for leg in LEGS if rule.legs[leg]]
+    body = "\n".join(f"    {line}" for line in lines)
+    return f'??? legs "{rule.id} {rule.title}: {", ".join(said)}"\n\n{body}'
+
+
+def _leg(leg: str, names: tuple[str, ...], found: Evidence) -> str:
+    """Return what a leg names, with a word on each that did not pass."""
+    links: list[str] = []
+    for name in names:
+        end = _end(leg, name, found)
+        whose = "" if leg == "test" or end == "not run" else "its tests "
+        said = f" ({whose}{end})" if found.proofs and end not in ("", "passed") else ""
+        links.append(_link(leg, name) + said)
+    if leg == "test":
+        return f"- test: {'; '.join(_by_file(names, links))}"
+    return f"- {_NAMES.get(leg, leg)}: {', '.join(links)}"
+
+
+def _link(leg: str, name: str) -> str:
+    """Return where to read of it. The name of a test is a sentence already."""
+    if leg == "test":
+        return name.partition("::test_")[2].replace("_", " ")
+    last = name.rpartition(":" if leg == "check" else "/")[2]
+    there = {
+        "attack": f"attacks.md#{last}",
+        "defence": f"examples/{last}",
+        "check": f"reference/audit.md#safepoint.audit.{last}",
+    }
+    return f"[`{last}`]({there[leg]})"
+
+
+def _by_file(names: tuple[str, ...], sentences: list[str]) -> list[str]:
+    """Name each file once, before the first of its tests."""
+    shown, last = [], ""
+    for name, sentence in zip(names, sentences, strict=True):
+        file = name.partition("::")[0]
+        shown.append(sentence if file == last else f"`{file}`: {sentence}")
+        last = file
+    return shown
+
+
+def _end(leg: str, name: str, found: Evidence) -> str:
+    """Return how the tests of a leg ended, or "" for a file that does not run by itself."""
+    if leg == "defence" and not name.endswith(".py"):
+        return ""
+    return found.held(leg, name) or "not run"
 
 
 def differences(project: Project) -> str:  # noqa: ARG001  every fill is given the project

@@ -145,4 +145,14 @@ def _evidence(project: Project) -> dict[str, Any]:
             for entry in evidence.entries
             if entry.number
         ],
+        "proofs": [
+            {
+                "leg": proof.leg,
+                "name": proof.name,
+                "test": proof.test,
+                "outcome": proof.outcome,
+                "ms": proof.ms,
+            }
+            for proof in evidence.proofs
+        ],
     }

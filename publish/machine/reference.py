@@ -39,7 +39,7 @@ def reference(path: str, options: str, project: Project) -> str:
     members = list(_members(documented, chosen))
     if documented.is_module:
         for member in members:
-            lines += _head(member, level, member.path)
+            lines += _head(member, level, f"{path}.{member.name}")  # as the site has it
             lines += _said(member)
             lines += _listed(_members(member, {**chosen, "members": None}))
     else:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
 import platform
 import re
-import subprocess
 import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
+from safepoint.rules import LEGS
 from tests.harness.blocks import Block
+from tests.harness.legs import RESULTS, Proof, Result, worst
+from tests.harness.sources import commit_of, sources
+from tests.harness.versions import PACKAGES, versions
 
 if sys.platform != "win32":
     import fcntl
@@ -31,33 +31,6 @@ OUTCOMES: Final[Mapping[Outcome, str]] = MappingProxyType(
 )
 """How a block can end, with the words for it."""
 _CLOCKS: Final = timedelta(hours=1)  # by which two machines may differ
-
-PACKAGES: Final = {
-    "safepoint": "safepoint",
-    "agent_framework": "agent-framework-core",
-    "fickling": "fickling",
-    "cryptography": "cryptography",
-    "torch": "torch",
-    "langgraph": "langgraph",
-    "pydantic": "pydantic",
-}
-"""Modules whose versions matter, with the names of their distributions."""
-
-
-# What a block's outcome depends on, besides its own page.
-_SOURCES: Final = (
-    "src/safepoint",
-    "snippets",
-    "docs/vectors",
-    "tests/harness",
-    "publish",
-    "conftest.py",
-    "Makefile",
-    "mkdocs.yml",
-    "pyproject.toml",
-    "requirements.txt",
-)
-_NOT_SOURCES: Final = frozenset({".pyc", ".svg", ".png", ".css", ".js"})
 
 
 class Run(NamedTuple):
@@ -100,6 +73,7 @@ class Evidence:
         self.root = root
         self.run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
         self.counts: Counter[Outcome] = Counter()
+        self._held: dict[tuple[str, str, str], tuple[Result | None, float]] = {}
         self._started = datetime.now(UTC)
         self._header_written = False
 
@@ -108,9 +82,7 @@ class Evidence:
     ) -> None:
         """Append what happened to a block, with the versions of what its page has imported."""
         self.counts[outcome] += 1
-        lines = [] if self._header_written else [self._header()]
-        self._header_written = True
-        lines.append(
+        self._write(
             {
                 "run": self.run,
                 "page": block.page,
@@ -124,7 +96,39 @@ class Evidence:
                 "versions": versions(imported),
             }
         )
-        self._append("".join(json.dumps(line, sort_keys=True) + "\n" for line in lines))
+
+    def hold(
+        self, leg: str, name: str, test: str, result: Result | None, seconds: float = 0.0
+    ) -> None:
+        """Remember how a case of a test went that holds up a leg of a rule; None: it goes on."""
+        before, taken = self._held.get((leg, name, test), (None, 0.0))
+        found = worst(each for each in (before, result) if each)
+        self._held[leg, name, test] = found, taken + seconds
+
+    def write_held(self) -> None:
+        """Append a line for each of these tests, all at once."""
+        self._write(
+            *(
+                {
+                    "run": self.run,
+                    "leg": leg,
+                    "name": name,
+                    "test": test,
+                    "outcome": result,
+                    "ms": round(seconds * 1000, 1),
+                }
+                for (leg, name, test), (result, seconds) in self._held.items()
+                if result
+            )
+        )
+        self._held.clear()
+
+    def _write(self, *lines: dict[str, Any]) -> None:
+        if not lines:
+            return
+        header = () if self._header_written else (self._header(),)
+        self._header_written = True
+        self._append("".join(f"{json.dumps(line, sort_keys=True)}\n" for line in (*header, *lines)))
 
     def _header(self) -> dict[str, Any]:
         return {
@@ -145,12 +149,6 @@ class Evidence:
             stream.write(text.encode())
 
 
-def versions(modules: Iterable[str]) -> dict[str, str]:
-    """Return the versions of those packages among `modules` that matter."""
-    found = {PACKAGES[name]: _version(PACKAGES[name]) for name in set(modules) & set(PACKAGES)}
-    return {name: version for name, version in sorted(found.items()) if version}
-
-
 def read_evidence(file: Path) -> list[Entry]:
     """Return the entries of each page from the last run that touched the page.
 
@@ -160,7 +158,7 @@ def read_evidence(file: Path) -> list[Entry]:
     """
     pages: dict[str, list[Entry]] = {}
     for data in _lines(file):
-        if isinstance(data, Run):
+        if not isinstance(data, Entry):
             continue
         if data.page not in pages or pages[data.page][0].run != data.run:
             pages[data.page] = []
@@ -178,13 +176,36 @@ def read_runs(file: Path) -> list[Run]:
     return [data for data in _lines(file) if isinstance(data, Run)]
 
 
-def _lines(file: Path) -> Iterator[Run | Entry]:
+def read_proofs(file: Path) -> list[Proof]:
+    """Return how the tests ended that the rules stand on, each from the last run that had it.
+
+    Raises:
+        FileNotFoundError: nothing ran yet.
+        ValueError: the file is not evidence.
+    """
+    found: dict[tuple[str, str, str], Proof] = {}
+    for data in _lines(file):
+        if not isinstance(data, Proof):
+            continue
+        before = found.get(data[:3])
+        if before is None or before.run != data.run:
+            found[data[:3]] = data
+        else:  # workers share the name of their run
+            both = worst((before.outcome, data.outcome)) or data.outcome
+            found[data[:3]] = data._replace(outcome=both, ms=before.ms + data.ms)
+    return list(found.values())
+
+
+def _lines(file: Path) -> Iterator[Run | Entry | Proof]:
     if file.stat().st_size > _LARGEST:
         raise ValueError(f"{file.name} is too large to be evidence; run make test")
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         try:
             data = json.loads(line)
-            yield _entry(data) if "page" in data else _run(data)
+            if "page" in data:
+                yield _entry(data)
+            else:
+                yield _proof(data) if "leg" in data else _run(data)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ValueError(f"{file.name}:{number} is not evidence; run make test") from None
 
@@ -200,6 +221,19 @@ def _entry(data: Mapping[str, Any]) -> Entry:
         _milliseconds(data["ms"]),
         _word(data["python"]),
         _words(data["versions"]),
+        _word(data["run"]),
+    )
+
+
+def _proof(data: Mapping[str, Any]) -> Proof:
+    if data["leg"] not in LEGS or data["outcome"] not in RESULTS:
+        raise ValueError
+    return Proof(
+        data["leg"],
+        _word(data["name"], _NAME),
+        _word(data["test"], _NAME),
+        data["outcome"],
+        _milliseconds(data["ms"]),
         _word(data["run"]),
     )
 
@@ -220,6 +254,7 @@ def _run(data: Mapping[str, Any]) -> Run:
 # It goes into pages, so nothing in it can be markup.
 _WORD: Final = re.compile(r"[\w.+!-]{1,80}", re.ASCII)
 _PATH: Final = re.compile(r"[\w./-]{1,200}", re.ASCII)
+_NAME: Final = re.compile(r"[\w./:-]{1,200}", re.ASCII)
 _LANGUAGE: Final = re.compile(r"[a-z]{0,20}", re.ASCII)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _LARGEST: Final = 32 << 20
@@ -260,47 +295,3 @@ def _moment(value: str) -> datetime:
     if datetime.fromisoformat(value).tzinfo is None or moment > datetime.now(UTC) + _CLOCKS:
         raise ValueError
     return moment
-
-
-def sources(root: Path) -> dict[str, str]:
-    """Return a digest of each page, and of each folder that pages depend on, as they are now."""
-    pages = [*(root / "docs").rglob("*.md"), root / "README.md", root / "CONTRIBUTING.md"]
-    found = {file.relative_to(root).as_posix(): _digest([file], root) for file in sorted(pages)}
-    for name in _SOURCES:
-        place = root / name
-        files = [place] if place.is_file() else sorted(place.rglob("*"))
-        found[name] = _digest([f for f in files if f.suffix not in _NOT_SOURCES], root)
-    return found
-
-
-def _digest(files: Iterable[Path], root: Path) -> str:
-    total = hashlib.sha256()
-    for file in files:
-        if file.is_file():
-            total.update(f"{file.relative_to(root).as_posix()}\0".encode())
-            total.update(hashlib.sha256(file.read_bytes()).digest())
-    return total.hexdigest()[:16]
-
-
-@cache
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-@cache
-def commit_of(root: Path) -> str | None:
-    """Return the commit that is checked out, or None."""
-    try:
-        result = subprocess.run(
-            ["git", "rev-parse", "--verify", "HEAD"],
-            cwd=root,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except OSError:
-        return None
-    return result.stdout.strip() or None

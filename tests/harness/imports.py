@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from tests.harness.blocks import Block
-from tests.harness.evidence import PACKAGES
+from tests.harness.versions import PACKAGES
 
 _PROGRAMS: Final = {distribution: module for module, distribution in PACKAGES.items()}
 _PYTHON_M = re.compile(r"\bpython3? +-m +(\w+)")
@@ -16,9 +16,11 @@ _FIRST_WORD = re.compile(r"(?:^(?:[$>] )?|[|;&(])[ \t]*([\w.-]+)", re.MULTILINE)
 
 
 def imported_by(block: Block) -> set[str]:
-    """Return the first names of the modules that a block imports or starts."""
+    """Return the modules that a block imports or starts, by their first names, or as PACKAGES."""
     if "data-check" in block.attributes:
         return set()
+    if block.language == "sql":
+        return {"safepoint.testing.postgres" if "data-login" in block.attributes else "sqlite3"}
     if block.language == "python":
         return _imported(block.text)
     if block.language == "pycon":
@@ -39,7 +41,8 @@ def _imported(code: str) -> set[str]:
         return set()
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-    return {name.partition(".")[0] for name in names} - {""}
+    known = {key for name in names for key in PACKAGES if f"{name}.".startswith(f"{key}.")}
+    return known | {name.partition(".")[0] for name in names} - {""}
 
 
 def _commands(block: Block) -> str:

@@ -1,10 +1,10 @@
-"""The pytest plugin: collects blocks through Sybil, and accounts for every skip."""
+"""The pytest plugin: collects blocks through Sybil, keeps evidence, accounts for every skip."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from tests.harness.blocks import Block, Problem, Scan, scan_page
 from tests.harness.docstrings import scan_docstrings
 from tests.harness.evaluators import evaluate
 from tests.harness.evidence import Evidence
+from tests.harness.legs import held_by, name_of, result_of
 from tests.harness.page import Failure, Page
 
 _EVIDENCE = pytest.StashKey[Evidence]()
@@ -132,7 +133,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--evidence",
         metavar="PATH",
         default="build/evidence.jsonl",
-        help="append what each block did to this file (default: %(default)s)",
+        help="append what blocks, and tests that rules name, did (default: %(default)s)",
     )
 
 
@@ -151,6 +152,18 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return collected
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep how a test ends that holds up what a rule stands on."""
+    report = yield
+    evidence = item.config.stash[_EVIDENCE]
+    for leg, name in held_by(item):
+        evidence.hold(leg, name, name_of(item), result_of(report), report.duration)
+    return report
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Count a skipped test."""
     _count_skip(report)
@@ -162,7 +175,8 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run in CI that skipped anything."""
+    """Write down what the rules stand on. Fail a run in CI that skipped anything."""
+    session.config.stash[_EVIDENCE].write_held()
     if _SKIPS and os.environ.get("CI"):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -1,4 +1,4 @@
-"""Evidence as if every block had run: so that the marks can be looked at before the blocks have."""
+"""Evidence as if all had run: so that the marks can be looked at before anything has."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from tests.harness.evidence import Evidence
+from tests.harness.legs import NAMED
 from tests.harness.written import written_blocks
 
 
@@ -16,6 +17,10 @@ def pretend(file: Path, root: Path) -> Path:
     for blocks in written_blocks(root).values():
         for block in blocks:
             evidence.record(block, "ran", 0.0123)
+    for leg, names in NAMED.items():
+        for name in sorted(names):
+            evidence.hold(leg, name, "pretended", "passed")
+    evidence.write_held()
     lines = file.read_text(encoding="utf-8").splitlines()
     header = json.loads(lines[0]) | {"commit": None}  # no commit stands for it
     file.write_text("\n".join([json.dumps(header), *lines[1:], ""]), encoding="utf-8")

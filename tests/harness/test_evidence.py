@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import sqlite3
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -13,10 +14,12 @@ import pytest
 
 from tests.harness.blocks import Block, find_blocks
 from tests.harness.evaluators import evaluate
-from tests.harness.evidence import Evidence, read_evidence, versions
+from tests.harness.evidence import Evidence, read_evidence, read_proofs, read_runs
 from tests.harness.imports import imported_by
+from tests.harness.legs import Result
 from tests.harness.page import Failure, Page
 from tests.harness.testing import page
+from tests.harness.versions import versions
 
 TEXT = page("""
     '''python
@@ -74,6 +77,12 @@ def test_versions_are_those_of_packages_that_matter() -> None:
     }
 
 
+def test_versions_of_databases_are_those_of_the_programs() -> None:
+    found = versions(["sqlite3", "safepoint.testing.postgres"])
+    assert found["SQLite"] == sqlite3.sqlite_version
+    assert found["PostgreSQL"].startswith("18.")
+
+
 def test_a_line_has_the_versions_of_what_its_page_imported_so_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +120,14 @@ def test_a_line_has_the_versions_of_what_its_page_imported_so_far(
     ("text", "modules"),
     [
         ("'''python\nimport a.b, c\nif 1:\n    from d.e import f\n'''", {"a", "c", "d"}),
+        (
+            "'''python\nfrom langgraph.checkpoint.sqlite import SqliteSaver\n'''",
+            {"langgraph", "langgraph.checkpoint", "langgraph.checkpoint.sqlite"},
+        ),
+        ("'''python\nimport langgraph.checkpoints\n'''", {"langgraph"}),
+        ("'''sql\nselect 1;\n'''", {"sqlite3"}),
+        ("'''{ .sql data-login=\"w\" }\nselect 1;\n'''", {"safepoint.testing.postgres"}),
+        ("'''bash\nruff check . && bandit -r .\n'''", {"ruff", "bandit"}),
         ("'''python\nfrom . import a\nb = 'import c'\n'''", set()),
         ("'''python\nimport a b\n'''", set()),
         ("'''pycon\n>>> import a\n>>> 1\n1\n'''", {"a"}),
@@ -163,3 +180,49 @@ def test_a_file_that_is_no_evidence_is_refused(tmp_path: Path) -> None:
     file.write_text("[]\n")
     with pytest.raises(ValueError, match=r"e\.jsonl:1 is not evidence; run make test"):
         read_evidence(file)
+
+
+TEST = ("test", "tests/a.py::test_a", "tests/a.py::test_a")
+
+
+def test_a_test_of_a_rule_has_one_line_for_all_its_cases(tmp_path: Path) -> None:
+    """The worst of them counts, what was skipped does not, and what goes on is no end."""
+    file = tmp_path / "e.jsonl"
+    evidence = Evidence(file, tmp_path)
+    evidence.hold(*TEST, None, 0.001)
+    evidence.hold(*TEST, "skipped")
+    evidence.hold(*TEST, "passed", 0.002)
+    evidence.hold("attack", "fork", "tests/b.py::test_b", "failed")
+    evidence.hold("attack", "fork", "tests/b.py::test_b", "passed")
+    evidence.hold("check", "m:never", "tests/c.py::test_c", None)
+    assert not file.exists()
+    evidence.write_held()
+    evidence.write_held()
+    [run] = read_runs(file)
+    assert [proof[:5] for proof in read_proofs(file)] == [
+        (*TEST, "passed", 3.0),
+        ("attack", "fork", "tests/b.py::test_b", "failed", 0.0),
+    ]
+    assert {proof.run for proof in read_proofs(file)} == {run.id}
+    assert read_evidence(file) == []
+
+
+def test_a_run_without_such_tests_leaves_no_file(tmp_path: Path) -> None:
+    Evidence(tmp_path / "e.jsonl", tmp_path).write_held()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_last_run_of_a_test_counts_and_workers_of_one_run_add_up(tmp_path: Path) -> None:
+    file = tmp_path / "e.jsonl"
+    first, second, worker = (Evidence(file, tmp_path) for _ in range(3))
+    worker.run = second.run
+    results: list[tuple[Evidence, Result]] = [
+        (first, "failed"),
+        (second, "skipped"),
+        (worker, "passed"),
+    ]
+    for evidence, result in results:
+        evidence.hold(*TEST, result, 0.001)
+        evidence.write_held()
+    [proof] = read_proofs(file)
+    assert (proof.outcome, proof.ms, proof.run) == ("passed", 2.0, second.run)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.evidence import read_proofs
 from tests.harness.optional import need
 from tests.harness.testing import make_project, run_tests
 
@@ -90,6 +91,87 @@ def test_the_run_left_evidence(run: tuple[Path, int, str]) -> None:
         ("src/safepoint/m.py", "failed"),
         ("src/safepoint/m.py", "ran"),
     ]
+
+
+PICKLE = """\
+import pytest
+from safepoint.audit import check_pickles
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_payload_does_not_run_in_a_ledger(number):
+    if number == 2:
+        pytest.skip("not here")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_payload_runs_before_the_type_check_raises(number):
+    assert number == 1
+
+
+def test_payload_of_the_right_type_passes_the_type_check(nothing):
+    pass
+
+
+def test_a_check():
+    assert check_pickles
+
+
+def test_another():
+    pass
+"""
+LADDER = """\
+import pytest
+
+
+@pytest.mark.parametrize("attack", ["edit-state", "unheard-of"])
+def test_the_top_detects_every_attack_that_applies(attack):
+    pass
+
+
+@pytest.mark.parametrize("attack", ["fork"])
+def test_an_attack_has_a_story(attack):
+    pass
+"""
+MODELS = """\
+def test_it(tmp_path):
+    strike = [].append
+    strike("stray-plugin")
+"""
+SNIPPETS = """\
+import pytest
+from pathlib import Path
+
+
+@pytest.mark.parametrize("file", [Path("snippets/journal.py"), Path("snippets/other.py")])
+def test_a_snippet_runs_by_itself(file):
+    pass
+"""
+
+
+def test_the_run_left_evidence_of_what_the_rules_stand_on(tmp_path: Path) -> None:
+    """Of the tests that a rule names, and of those that try its attacks, examples and checks."""
+    files = {"pickle": PICKLE, "ladder": LADDER, "models": MODELS}
+    root = make_project(
+        tmp_path,
+        {f"tests/attacks/test_{name}.py": text for name, text in files.items()}
+        | {"tests/docs/test_snippets.py": SNIPPETS},
+    )
+    _, output = run_tests(root, "tests")
+    assert "1 failed, 10 passed, 1 skipped, 1 error" in output
+    found = {
+        (proof.leg, proof.name.rpartition("::")[2], proof.outcome)
+        for proof in read_proofs(root / "build" / "evidence.jsonl")
+    }
+    assert found == {
+        ("test", "test_payload_does_not_run_in_a_ledger", "passed"),
+        ("test", "test_payload_runs_before_the_type_check_raises", "failed"),
+        ("test", "test_payload_of_the_right_type_passes_the_type_check", "failed"),
+        ("check", "safepoint.audit:check_pickles", "passed"),
+        ("attack", "edit-state", "passed"),
+        ("attack", "stray-plugin", "passed"),
+        ("defence", "snippets/journal.py", "passed"),
+    }
 
 
 SKIPPING = {

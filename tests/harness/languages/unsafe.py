@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from tests.harness.blocks import Block
-from tests.harness.evidence import PACKAGES
 from tests.harness.languages.process import run
 from tests.harness.languages.python import Raised, check_python, stated_output
 from tests.harness.page import Failure, Page
+from tests.harness.versions import PACKAGES
 
 # The block becomes __main__, as it would in a reader's own file, and the folder it runs in is the
 # first entry of sys.path.
