@@ -64,8 +64,9 @@ print(requests)
 #> {'invoices/order-7/3/pay': 42}
 # --8<-- [end:resume]
 
-# --8<-- [start:rehydrate]
+# --8<-- [start:stopped]
 invoice.begin(ledger, thread="order-8", order=8).step()
+# --8<-- [end:stopped]
 
 # Another process, another day:
 ledger = Ledger(
@@ -79,4 +80,3 @@ fresh = Workflow("invoice", [fetch, check, pay])
 run = fresh.rehydrate(ledger, thread="order-8")
 print(run.done, run.next, run.state["amount"])
 #> ('fetch',) check 42
-# --8<-- [end:rehydrate]

@@ -1,0 +1,82 @@
+"""What a newcomer reads first says the same everywhere, and says what is missing."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from typing import Final
+
+import pytest
+
+from tests.harness.blocks import ROOT, find_blocks
+
+FIRST: Final = ("README.md", "docs/index.md", "docs/guide.md")
+PROOF: Final = ("python", "bash", "python", "text")
+"""Save, attack, load, and the refusal."""
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def proof(page: str) -> list[str]:
+    """Return the first blocks of a page that show a state saved, edited and refused."""
+    blocks = find_blocks(read(page), page)
+    (first, *_) = [n for n, block in enumerate(blocks) if ".save(" in block.text]
+    shown = blocks[first : first + len(PROOF)]
+    assert tuple(block.language for block in shown) == PROOF
+    return [block.text for block in shown]
+
+
+def test_home_and_readme_show_the_same_edit_refused() -> None:
+    assert proof("docs/index.md") == proof("README.md")
+    assert proof("docs/index.md")[-1].startswith("SealBroken: ")
+
+
+@pytest.mark.parametrize("page", FIRST)
+def test_a_first_page_says_that_there_is_no_adapter(page: str) -> None:
+    """When there is one, this fails, and the pages have to say so."""
+    assert find_spec("safepoint.integrations") is None
+    (said,) = [text for text in read(page).split("\n\n") if "no adapter" in text]
+    assert {"LangGraph", "Microsoft"} <= set(said.split())
+    assert "frameworks.md)" in said
+
+
+def test_the_page_on_checkpoints_has_the_callouts_that_were_asked_for() -> None:
+    """https://github.com/microsoft/agent-framework/issues/4872 asks for these four, there."""
+    assert re.findall(r"^<!-- rule (\w+) -->$", read("docs/guide.md"), re.MULTILINE) == [
+        "SP01",
+        "SP02",
+        "SP03",
+        "SP04",
+    ]
+
+
+def test_the_guide_ends_with_where_to_go() -> None:
+    headings = re.findall(r"^## (.*)$", read("docs/guide.md"), re.MULTILINE)
+    assert headings[-1] == "What next"
+
+
+def test_the_guide_says_which_folders_to_delete_before_it_runs_again() -> None:
+    guide = read("docs/guide.md")
+    code = "\n".join(block.text for block in find_blocks(guide, "docs/guide.md"))
+    made = set(re.findall(r'"(\w+)[\w/.]*",[^\n"]*create=True', code))
+    made |= set(re.findall(r'Storage\("(\w+)/', code))
+    (said,) = re.findall(r"delete the folders (.*?), and restart", guide, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", said)) == made
+
+
+def test_every_word_has_its_own_line_and_address() -> None:
+    entries = re.findall(r"^\| \*\*(.+?)\*\*\{ #(\S+) \} \| ", read("docs/words.md"), re.MULTILINE)
+    assert len(entries) > 40
+    assert [anchor for _, anchor in entries] == [
+        word.lower().replace(" ", "-") for word, _ in entries
+    ]
+    assert len(dict(entries)) == len(entries)
+
+
+def test_a_word_that_the_guide_introduces_is_on_the_page_of_words() -> None:
+    introduced = set(re.findall(r"\*\*([a-z]+)\*\*", read("docs/guide.md")))
+    assert {"ledger", "store", "thread", "anchor", "gate"} <= introduced
+    words = read("docs/words.md")
+    assert [word for word in sorted(introduced) if f"{{ #{word} }}" not in words] == []
