@@ -23,7 +23,7 @@ THEME: Final = frozenset(
 )
 """The digests of the themes' inline scripts, without the address of the page's root."""
 _SCRIPT: Final = re.compile(r"<script(?P<attributes>[^>]*)>(?P<body>.*?)</script>", re.DOTALL)
-_ROOT: Final = re.compile(r'(?<=new URL\(")[./]*(?=",location\))')
+_ROOT: Final = re.compile(r'(?<=new URL\(")(?:\.|\.\.(?:/\.\.)*|(?:/[\w.~%-]+)*/)(?=",location\))')
 _ARTICLE: Final = re.compile(r"<article\b.*</article>", re.DOTALL)
 _CHARSET: Final = '<meta charset="utf-8">'
 _ALIGNED: Final = re.compile(r' style="text-align: (?P<side>left|center|right);"')
