@@ -57,9 +57,24 @@
     nav.removeAttribute("aria-label");
   });
 
+  // What an item says ticks it as well, unless it is a link or is being selected.
   document.querySelectorAll(".task-list-item").forEach((item) => {
-    item.querySelector("input").setAttribute("aria-label", item.textContent.trim());
+    const input = item.querySelector("input");
+    input.setAttribute("aria-label", item.textContent.trim());
+    item.addEventListener("click", (event) => {
+      if (!event.target.closest("a, label") && getSelection().isCollapsed) input.click();
+    });
   });
+
+  // The page that is not there offers the search where it speaks of it.
+  const prompt = document.querySelector(".search-prompt");
+  if (prompt) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = "Search";
+    button.addEventListener("click", () => document.querySelector(".md-search__input").focus());
+    prompt.append(button);
+  }
 
   document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
 })();

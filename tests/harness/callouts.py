@@ -62,17 +62,25 @@ def index_markdown(rules: Mapping[str, Rule]) -> str:
 
 
 def _table(rules: Mapping[str, Rule]) -> str:
-    lines = ["| rule | what it says | stands on |", "|:---|:---|:---|"]
+    lines = ["| rule | what it says | severity |", "|:---|:---|:---|"]
     for rule in rules.values():
-        legs = [leg for leg in LEGS if rule.legs[leg]]
-        stands = "all four legs" if not rule.missing else ", ".join(legs) or "planned"
         title = f"[{rule.title}]({rule.page})" if rule.page else rule.title
-        lines.append(f"| [{rule.id}](#{rule.id.lower()}) | {title} | {stands} |")
+        severity = f"*{LABELS[rule.severity].lower()}*{{ .severity--{rule.severity} }}"
+        missing = "" if not rule.missing else f", {_planned(rule)}"
+        lines.append(f"| [{rule.id}](#{rule.id.lower()}) | {title} | {severity}{missing} |")
     return "\n".join(lines)
 
 
+def _planned(rule: Rule) -> str:
+    return "planned" if len(rule.missing) == len(LEGS) else f"{', '.join(rule.missing)} planned"
+
+
 def _entry(rule: Rule) -> str:
-    there = [f"- {leg.capitalize()}: {_shown(rule.legs[leg])}" for leg in LEGS if rule.legs[leg]]
+    there = [
+        f"- {leg.capitalize()}: {', '.join(_shown(leg, name) for name in rule.legs[leg])}"
+        for leg in LEGS
+        if rule.legs[leg]
+    ]
     if rule.page:
         there.insert(0, f"- Page: [{rule.title}]({rule.page})")
     if there and rule.missing:
@@ -84,9 +92,15 @@ def _entry(rule: Rule) -> str:
     )
 
 
-def _shown(references: Sequence[str]) -> str:
-    """Return references as code, by the last and telling part of each."""
-    return ", ".join(f"`{reference.rpartition('::')[2]}`" for reference in references)
+def _shown(leg: str, reference: str) -> str:
+    """Return a reference by its last and telling part, as a link to where the site shows it."""
+    name = re.split(r"::|:|/", reference)[-1]
+    targets = {
+        "attack": f"attacks.md#{name}",
+        "defence": f"examples/{name}",
+        "check": f"reference/audit.md#safepoint.audit.{name}",
+    }
+    return f"[`{name}`]({targets[leg]})" if leg in targets else f"`{name}`"
 
 
 def filled(text: str, page: str, rules: Mapping[str, Rule]) -> str:

@@ -62,7 +62,7 @@ def runs_markdown() -> str:
 
 def _table(attacks: Iterable[str], rungs: Sequence[str]) -> str:
     outcomes, numbers = computed(), list(TARGETS)
-    heads = [f"{numbers.index(name)}<br>{SHORT[name]}" for name in rungs]
+    heads = [f"{numbers.index(name)}<br> {SHORT[name]}" for name in rungs]
     lines = [
         f"| attack | {' | '.join(heads)} |",
         f"|:---|{':---:|' * len(heads)}",
@@ -80,20 +80,24 @@ def rungs_markdown() -> str:
     outcomes = computed()
     lines = [
         "| rung | what it is | falls to | detects | no target |",
-        "|:---:|:---|---:|---:|---:|",
+        "|:---:|:---|---:|:---|---:|",
     ]
     for number, (name, target) in enumerate(TARGETS.items()):
         falls = sum(row[name].succeeded for row in outcomes.values())
         detects = sum(row[name] is Outcome.DETECTED for row in outcomes.values())
-        more = f"+{len(RESIDUE)}" if name == TOP else ""
-        spared = len(outcomes) - falls - detects
-        lines.append(
-            f"| {number} | {target.title} (`{name}`) | {falls}{more} | {detects} | {spared} |"
-        )
-    return "\n".join(lines) + (
-        f"\n\nEach row is {len(outcomes)} attacks. *No target*: there was nothing to strike, such"
-        " as a signature where nothing is signed, and that is no merit. The"
-        f" +{len(RESIDUE)} are attacks that no rung detects, so the tables leave them out: see"
+        cells = [
+            str(number),
+            f"{target.title} (`{name}`)",
+            _bar(falls, len(outcomes), "falls"),
+            _bar(detects, len(outcomes), "detects"),
+            str(len(outcomes) - falls - detects),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    table = '<div class="rungs" markdown>\n\n' + "\n".join(lines) + "\n\n</div>"
+    return table + (
+        f"\n\nEach row adds up to {len(outcomes)} attacks. *No target*: there was nothing to"
+        " strike, such as a signature where nothing is signed, and that is no merit. The table"
+        f" leaves out {len(RESIDUE)} more, which no rung detects: see"
         " [what remains at the top](#what-remains-at-the-top)."
     )
 
@@ -125,7 +129,13 @@ def _climb(attack: str) -> tuple[int, int, int]:
 def _row(attack: str, row: Iterable[Outcome]) -> str:
     kind = ATTACKS[attack]
     cells = " | ".join(f"**{MARKS[outcome]}**{{ .{_class(outcome)} }}" for outcome in row)
-    return f"| {_name(attack)} {_rule(kind.rule)}<br>{kind.story} | {cells} |"
+    # The space keeps the two apart for whoever reads no line break: the search.
+    return f"| {_name(attack)} {_rule(kind.rule)}<br> {kind.story} | {cells} |"
+
+
+def _bar(count: int, whole: int, kind: str) -> str:
+    """Return a number with how long its bar is, in twentieths: a policy allows no styles."""
+    return f"**{count}**{{ .bar .bar--{kind} .bar--{round(20 * count / whole)} }}"
 
 
 def _name(attack: str) -> str:

@@ -93,14 +93,35 @@ def test_a_callout_keeps_the_indent_of_its_marker() -> None:
 def test_the_index_lists_every_rule_with_its_legs() -> None:
     """A leg that is missing is planned, visibly."""
     index = (
-        "| rule | what it says | stands on |\n|:---|:---|:---|\n"
-        "| [SP01](#sp01) | A boundary | attack |\n\n"
+        "| rule | what it says | severity |\n|:---|:---|:---|\n"
+        "| [SP01](#sp01) | A boundary "
+        "| *danger*{ .severity--danger }, defence, test, check planned |\n\n"
         "## Storage\n\n### SP01 · A boundary { #sp01 }\n\nGuard it. *Danger; from own.*\n\n"
-        "- Attack: `edit`\n- Planned: defence, test, check"
+        "- Attack: [`edit`](attacks.md#edit)\n- Planned: defence, test, check"
     )
     assert index_markdown(RULES) == index
     text = filled("<!-- rules index -->\nold\n<!-- /rules index -->\n", "docs/rules.md", RULES)
     assert text == f"<!-- rules index -->\n{index}\n<!-- /rules index -->\n"
+
+
+def test_the_index_leads_to_what_a_rule_stands_on_and_says_only_what_is_missing() -> None:
+    """A test is not on the site, so it has a name and no link."""
+    legs = {
+        "attack": ("edit",),
+        "defence": ("snippets/own.py",),
+        "test": ("tests/x.py::test_edit",),
+        "check": ("safepoint.audit:check_it",),
+    }
+    index = index_markdown({"SP01": replace(RULES["SP01"], legs=legs)})
+    assert "| *danger*{ .severity--danger } |\n" in index
+    assert index.endswith(
+        "- Attack: [`edit`](attacks.md#edit)\n"
+        "- Defence: [`own.py`](examples/own.py)\n"
+        "- Test: `test_edit`\n"
+        "- Check: [`check_it`](reference/audit.md#safepoint.audit.check_it)"
+    )
+    none = replace(RULES["SP01"], legs=dict.fromkeys(LEGS, ()))
+    assert "| *danger*{ .severity--danger }, planned |" in index_markdown({"SP01": none})
 
 
 def test_markers_inside_a_block_are_left_alone() -> None:
