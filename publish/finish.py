@@ -15,6 +15,7 @@ from publish.broken import BrokenPage
 from publish.lean import lean_page, lean_site
 from publish.machine.address import repository
 from publish.marks import marked
+from publish.names import unbroken
 from publish.policy import STYLES, ForeignScript, with_policy, without_styles
 from publish.project import Page, Project
 
@@ -44,7 +45,7 @@ def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) 
             where = f"docs/{page.src}" if page else name
             raise BrokenPage("\n".join(f"{where}: {problem}" for problem in problems))
         if page is not None:
-            html, here = marked(_titled(html, page, project), page, project.evidence)
+            html, here = marked(unbroken(_titled(html, page, project)), page, project.evidence)
             html = html.replace(_END, foot(page, project, here) + _END, 1)
             counts += here
         finished[file] = html
