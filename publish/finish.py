@@ -18,6 +18,7 @@ from publish.marks import marked
 from publish.names import unbroken
 from publish.policy import STYLES, ForeignScript, with_policy, without_styles
 from publish.project import Page, Project
+from publish.search import search_later
 
 _END: Final = "</article>"
 _TITLE: Final = re.compile(r"<title>.*?</title>", re.DOTALL)
@@ -57,6 +58,7 @@ def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) 
             raise BrokenPage(f"{file.relative_to(site).as_posix()}: {error}") from None
         file.write_text(whole, encoding="utf-8")
     lean_site(site)
+    search_later(site)
     machine.apply(site, project, counts)
     return counts
 

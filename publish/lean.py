@@ -1,12 +1,11 @@
-"""Send less: the theme's rules that no page uses, style sheets of other pages, spaces, the index.
+"""Send less: the theme's rules that no page uses, style sheets of other pages, spaces, comments.
 
 The theme's style sheet serves every site that anybody builds with it. What is left out here names
-a class that stands on no page and in no script, or is for text from right to left.
+a class that stands on no page and in no script, or costs more than it gives.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,13 +29,16 @@ _CLASSES: Final = re.compile(r'class="([^"]*)"')
 _WORD: Final = re.compile(r"-?[A-Za-z_][\w-]*")
 _CLASS: Final = re.compile(rf"\.({_WORD.pattern})")
 _FUNCTION: Final = re.compile(r":(?:not|is|where|has)\([^()]*\)")
+# From right to left; and what holds colours still while they are switched, for which a browser
+# would look at every element twice while a page loads.
+_COSTLY: Final = ("[dir=rtl]", "[data-md-color-switching]")
 _COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)
+_LINES: Final = re.compile(r"\s*\n\s*")
+_LINE_COMMENT: Final = re.compile(r"^ *//.*\n", re.MULTILINE)
 _VARIABLE: Final = re.compile(
     r"""(?P<name>--[\w-]+):(?:"[^"]*"|'[^']*'|url\([^()]*(?:\([^()]*\)[^()]*)*\)|[^;{}"'])*+(?:;|(?=\}))"""
 )
 _MAP: Final = re.compile(r"\n?(?://|/\*)# sourceMappingURL=\S+(?: ?\*/)?\n?")
-_SEARCH: Final = "search/search_index.json"
-_LAZY: Final = "search/all.json"
 _USE: Final = re.compile(r"var\(\s*(--[\w-]+)")
 
 
@@ -65,7 +67,7 @@ def lean_site(site: Path) -> None:
     """Leave out of a whole site what none of its pages needs to begin with."""
     _without_rules(site)
     _without_maps(site)
-    _search_later(site)
+    _without_comments(site)
 
 
 def _without_rules(site: Path) -> None:
@@ -121,7 +123,7 @@ def _selectors(head: str) -> Iterator[str]:
 
 
 def _matches(selector: str, words: set[str]) -> bool:
-    if "[dir=rtl]" in selector:
+    if selector.startswith(_COSTLY):
         return False
     plain = _FUNCTION.sub("", re.sub(r"\\.", "_", selector))
     return all(name in words for name in _CLASS.findall(plain))
@@ -146,11 +148,11 @@ def _without_maps(site: Path) -> None:
         file.write_text(_MAP.sub("", text), encoding="utf-8")
 
 
-def _search_later(site: Path) -> None:
-    """Keep what can be searched out of the way until somebody searches: it is half a site."""
-    index = site / _SEARCH
-    if index.is_file():
-        whole = index.read_bytes()
-        (site / _LAZY).write_bytes(whole)
-        empty = {"config": json.loads(whole)["config"], "docs": []}
-        index.write_text(json.dumps(empty, sort_keys=True), encoding="utf-8")
+def _without_comments(site: Path) -> None:
+    """Leave out of our own files what only their authors read."""
+    for file in site.glob("assets/*.css"):
+        css = _COMMENT.sub("", file.read_text(encoding="utf-8"))
+        file.write_text(_LINES.sub("\n", css).lstrip(), encoding="utf-8")
+    for file in site.glob("assets/*.js"):
+        script = _LINE_COMMENT.sub("", file.read_text(encoding="utf-8"))
+        file.write_text(script, encoding="utf-8")

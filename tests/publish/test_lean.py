@@ -43,7 +43,8 @@ def test_rules_for_classes_that_are_nowhere_are_left_out(tmp_path: Path) -> None
     left = css(
         tmp_path,
         "/* c */.here{a:b}.gone{a:b}.here .gone,.two{a:b}.from-script{a:b}"
-        "p:not(.gone){a:b}a[href]{a:b}[dir=rtl] .here{a:b}[dir=ltr] .here{a:b}",
+        "p:not(.gone){a:b}a[href]{a:b}[dir=rtl] .here{a:b}[dir=ltr] .here{a:b}"
+        "[data-md-color-switching] *,[data-md-color-switching] :after{a:b}",
     )
     assert left == (
         ".here{a:b}.two{a:b}.from-script{a:b}p:not(.gone){a:b}a[href]{a:b}[dir=ltr] .here{a:b}"
@@ -73,3 +74,13 @@ def test_variables_that_nothing_asks_for_are_left_out(tmp_path: Path) -> None:
 def test_an_odd_style_sheet_takes_no_longer(tmp_path: Path) -> None:
     """It would take years if each way to read it were tried."""
     assert css(tmp_path, ":root{--a:" + "url(x)" * 60 + '"}') is not None
+
+
+def test_comments_of_our_own_files_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "assets").mkdir()
+    style, script = tmp_path / "assets/own.css", tmp_path / "assets/own.js"
+    style.write_text('/* why */\np {\n  color: red; /* so */\n}\n\na::after { content: "  " }\n')
+    script.write_text('// why\n  // so\n  go("// not this");\n')
+    lean_site(tmp_path)
+    assert style.read_text() == 'p {\ncolor: red;\n}\na::after { content: "  " }\n'
+    assert script.read_text() == '  go("// not this");\n'

@@ -1,0 +1,255 @@
+"""Search leads to what is pasted into it: an error, a rule or an advisory, by any of its names."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+from safepoint.explain import EXPLANATIONS
+from safepoint.rules import RULES
+from tests.browser.site import ROOT, Site
+from tests.browser.visit import Visit
+from tests.harness.optional import need
+
+need("playwright", "the browser tests need playwright; make test installs it")
+
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+LIMIT: Final = 60_000
+FIELD: Final = "[data-md-component=search-query]"
+LINKS: Final = ".md-search-result__item a.md-search-result__link"
+ERRORS: Final = {
+    name: f"errors/#{found.error.__module__}.{name}" for name, found in EXPLANATIONS.items()
+}
+PAGES: Final = {
+    rule.id: f"{rule.page.removesuffix('.md')}/" for rule in RULES.values() if rule.page
+}
+ADVISORIES: Final = {
+    name: f"advisories/#{advisory['id'].lower()}"
+    for advisory in tomllib.loads((ROOT / "publish/advisories.toml").read_text("utf-8"))["advisory"]
+    for name in (advisory["id"], *advisory.get("also", []))
+}
+# The theme writes how many were found each time that an answer comes, also when it is the same.
+ASK: Final = """async ([field, links, base, words, limit]) => {
+  const input = document.querySelector(field);
+  const found = () => [...document.querySelectorAll(links)].map((link) => {
+    const url = new URL(link.href);
+    url.search = "";
+    return [
+      url.href.replace(base, ""),
+      Number(link.firstElementChild.dataset.mdScore),
+      link.closest("li").matches(":first-child"),
+    ];
+  });
+  const answered = new Promise((resolve, reject) => {
+    setTimeout(() => reject(new Error(`no answer to ${words.slice(0, 60)}`)), limit);
+    const observer = new MutationObserver(() => { observer.disconnect(); resolve(found()); });
+    observer.observe(document.querySelector(".md-search-result__meta"), { childList: true });
+  });
+  input.value = words;
+  input.dispatchEvent(new InputEvent("input", { bubbles: true }));
+  return answered;
+}"""
+
+
+@dataclass(frozen=True)
+class Search:
+    """A page on which somebody searches."""
+
+    site: Site
+    visit: Visit
+
+    def links(self, words: str) -> list[tuple[str, float, bool]]:
+        """Return each answer: where it leads, how good it is, and whether it is in the first."""
+        page = self.visit.page
+        found: list[tuple[str, float, bool]] = page.evaluate(
+            ASK, [FIELD, LINKS, self.site.address, f"{words} ", LIMIT]
+        )
+        return found
+
+    def first(self, words: str) -> str:
+        """Return where the Enter key would lead: the best of the first page.
+
+        The theme shows the name of that page above it, so it is the first or second link.
+        """
+        links = self.links(words)
+        if not links:
+            return "nothing"
+        place, _, in_first = max(links, key=lambda link: link[1])
+        assert in_first
+        assert place in [link[0] for link in links[:2]]
+        return place
+
+    def wrong(self, wanted: dict[str, str]) -> dict[str, str]:
+        """Return the words that lead elsewhere, with where they lead."""
+        found = {words: self.first(words) for words in wanted}
+        return {words: place for words, place in found.items() if place != wanted[words]}
+
+
+def begun(page: Page) -> None:
+    page.set_default_timeout(LIMIT)
+    page.locator(FIELD).focus()
+    page.keyboard.type("seal")
+    expect(page.locator(LINKS).first).to_be_visible(timeout=LIMIT)
+
+
+@pytest.fixture(scope="module")
+def search(site: Site, browser: Browser) -> Iterator[Search]:
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+    visit = Visit(context, f"{site.address}guide/")
+    begun(visit.page)
+    yield Search(site, visit)
+    context.close()
+
+
+def test_the_name_of_an_error_leads_to_it(search: Search) -> None:
+    assert search.wrong(ERRORS) == {}
+    assert search.wrong({name.lower(): place for name, place in ERRORS.items()}) == {}
+
+
+def test_the_line_of_an_error_leads_to_it(search: Search) -> None:
+    """Whatever the message says, and also what its second line prints."""
+    message = "'../keys' was not in the store: seal it +again -x ~1, then see CheckpointStorage."
+    lines = (
+        "errors/#{anchor}",
+        f"{{name}}: {message}",
+        "Explained by: python -m safepoint.explain {name} (on the site: errors/#{anchor})",
+        (
+            'Traceback (most recent call last): File "/srv/app.py", line 7, in <module> '
+            f"raise NotFound(...) from None safepoint.errors.{{name}}: {message} Explained by: "
+            "python -m safepoint.explain {name} (on the site: errors/#{anchor})"
+        ),
+    )
+    wanted: dict[str, str] = {}
+    for number, (name, place) in enumerate(ERRORS.items()):
+        wanted[f"safepoint.errors.{name}: {message}"] = place
+        wanted[lines[number % len(lines)].format(name=name, anchor=name.lower())] = place
+    assert search.wrong(wanted) == {}
+
+
+def test_a_name_among_other_words_leads_to_it(search: Search) -> None:
+    assert search.first("what to do about SealBroken today") == ERRORS["SealBroken"]
+    assert search.first("the page of SP04 please") == PAGES["SP04"]
+    assert search.first("is CVE-2025-32434 fixed?") == ADVISORIES["CVE-2025-32434"]
+
+
+def test_what_an_error_says_leads_to_it_without_its_name(search: Search) -> None:
+    assert search.wrong({found.says: ERRORS[name] for name, found in EXPLANATIONS.items()}) == {}
+
+
+def test_a_message_that_a_page_shows_leads_to_its_error_without_its_name(search: Search) -> None:
+    """Also with other names in it than those of the page."""
+    wanted = {
+        "'../keys' is not a thread name.": "InvalidId",
+        "'bob@example.org' is not a thread name. Use 1 to 64 of a-z, 0-9, '-' and '_', and start "
+        "with a letter or digit.": "InvalidId",
+        "The state of invoice-12/9 is not the one that was sealed. Nothing was decoded.": (
+            "SealBroken"
+        ),
+    }
+    assert search.wrong({words: ERRORS[name] for words, name in wanted.items()}) == {}
+
+
+def test_words_that_people_use_are_no_names(search: Search) -> None:
+    """An attack is called prune, and an error Forked. Words lead to the page that teaches."""
+    assert search.first("pickle") == "security/pickle/"
+    assert search.first("Forked processes and pickle") == "security/pickle/"
+    assert search.first("may I prune old steps").startswith("security/")
+
+
+def test_every_name_of_an_advisory_leads_to_it(search: Search) -> None:
+    assert len(ADVISORIES) > 30
+    assert search.wrong(ADVISORIES) == {}
+    assert search.wrong({name.lower(): place for name, place in ADVISORIES.items()}) == {}
+
+
+def test_an_advisory_that_the_site_does_not_know_is_not_found(search: Search) -> None:
+    assert search.links("CVE-2025-99999") == []
+    assert search.links("GHSA-g48c-2wqr-0000") == []
+
+
+def test_a_rule_leads_to_the_page_that_teaches_it_and_then_to_the_list(search: Search) -> None:
+    for rule, page in PAGES.items():
+        assert search.first(rule).partition("#")[0] == page
+        places = [place for place, _, _ in search.links(rule.lower())]
+        assert places[0] == page
+        assert f"rules/#{rule.lower()}" in places
+    assert search.first("SP09") == "rules/#sp09"
+
+
+@pytest.mark.parametrize("enter", [False, True], ids=["paste", "enter"])
+def test_a_paste_searches_without_a_key(site: Site, context: BrowserContext, enter: bool) -> None:
+    page = Visit(context, site.address).page
+    begun(page)
+    page.locator(FIELD).select_text()
+    page.keyboard.insert_text("safepoint.errors.InvalidId: '../keys' is not a thread name.")
+    answer = page.locator(f"{LINKS}[href$='#safepoint.errors.InvalidId']")
+    expect(answer).to_be_visible(timeout=LIMIT)
+    if enter:
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/errors/?h=invalidid#safepoint.errors.InvalidId")
+
+
+def test_a_paste_leaves_no_suggestion_for_what_stood_there_before(search: Search) -> None:
+    page = search.visit.page
+    search.links("")
+    page.locator(FIELD).fill("")
+    page.keyboard.type("seal")
+    suggested = page.locator("[data-md-component=search-suggest]")
+    expect(suggested).to_contain_text("seal", timeout=LIMIT)
+    page.locator(FIELD).select_text()
+    page.keyboard.insert_text("SP04")
+    expect(suggested).not_to_contain_text("seal", timeout=LIMIT)
+
+
+def test_a_key_asks_once(search: Search) -> None:
+    page = search.visit.page
+    page.evaluate(
+        """() => {
+          window.questions = [];
+          const post = Worker.prototype.postMessage;
+          Worker.prototype.postMessage = function (message) {
+            window.questions.push(message.data);
+            post.call(this, message);
+          };
+        }"""
+    )
+    search.links("")
+    page.locator(FIELD).focus()
+    page.keyboard.press("End")
+    page.keyboard.press("a")
+    page.keyboard.press("b")
+    page.wait_for_function("window.questions.at(-1) === ' ab'")
+    assert page.evaluate("window.questions") == [" ", " a", " ab"]
+
+
+HOSTILE: Final = (
+    *("+", "-", "~", "^", ":", "*", '"', "'", "+-~^:*", "a:b", "seal:", "title:", "seal~", "seal^"),
+    *("seal~x", "seal^x", "+*", "-seal", "*seal*", '"seal', "seal ^ ~ : *", "\\", "(", "[a", "$&"),
+    *("__proto__", "constructor", "toString", "__proto__: seal", "errors/#__proto__"),
+    "<img src=x onerror=alert(1)> seal",
+    "</mark><script>alert(1)</script>",
+    "&lt;b&gt; %00 %s \x00 \u202e \ud83d\ude00 \u6a21\u578b",
+    "x" * 100_000,
+    "seal " * 20_000,
+    "\u6a21" * 20_000,
+    "errors." * 10_000,
+    "GHSA-" * 10_000,
+    "a-" * 20_000,
+)
+
+
+def test_hostile_words_do_nothing(search: Search) -> None:
+    visit = search.visit
+    images = visit.page.locator("img").count()
+    for words in HOSTILE:
+        search.links(words)
+        assert visit.complaints == [], words[:40]
+    assert visit.page.locator("img").count() == images
+    assert visit.violations == []
+    assert visit.elsewhere(search.site) == []
+    assert search.first("SealBroken") == ERRORS["SealBroken"]
