@@ -12,6 +12,7 @@ from typing import Final
 from publish import machine, verified
 from publish.allowed import foreign
 from publish.broken import BrokenPage
+from publish.images import sized
 from publish.lean import lean_page, lean_site
 from publish.machine.address import repository
 from publish.marks import marked
@@ -51,7 +52,7 @@ def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) 
             counts += here
         finished[file] = html
     for file, html in finished.items():
-        whole = lean_page(verified.with_census(html, counts, project))
+        whole = lean_page(sized(verified.with_census(html, counts, project), file))
         try:
             whole = with_policy(whole, styles) if policy else whole
         except ForeignScript as error:
