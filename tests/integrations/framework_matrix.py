@@ -120,7 +120,7 @@ def _table(
         rule = RULES[kinds[attack].rule]
         link = f"[{rule.id}]({rule.page or f'rules.md#{rule.id.lower()}'})"
         name = f"[`{attack}`](attacks.md#{attack})"
-        lines.append(f"| {name} {link}<br>{kinds[attack].story} | {cells} |")
+        lines.append(f"| {name} {link}<br> {kinds[attack].story} | {cells} |")
     style = "ladder ladder--short" if len(heads) == len(MODELS) else "ladder ladder--stores"
     return f'<div class="{style}" markdown>\n\n' + "\n".join(lines) + "\n\n</div>"
 
