@@ -13,8 +13,9 @@ from tests.browser.site import (
     Site,
     chromium,
     chromium_path,
+    every_page,
     serving,
-    written_pages,
+    visitor,
 )
 from tests.browser.visit import Visit
 from tests.harness.optional import need
@@ -46,21 +47,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield served
 
 
-@pytest.fixture(scope="package", params=written_pages(), ids=lambda name: name or "home")
+@pytest.fixture(scope="package", params=every_page(), ids=lambda name: name or "home")
 def visit(request: pytest.FixtureRequest, site: Site, browser: Browser) -> Iterator[Visit]:
     """Each page in turn, loaded once for all tests that only look at it."""
-    context = browser.new_context(
-        viewport={"width": 1440, "height": 900},
-        reduced_motion="reduce",
-        permissions=["clipboard-read", "clipboard-write"],
-    )
-    yield Visit(context, site.address + request.param)
-    context.close()
+    with visitor(browser, permissions=["clipboard-read", "clipboard-write"]) as context:
+        yield Visit(context, site.address + request.param)
 
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """A visitor who was never here."""
-    fresh = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
-    yield fresh
-    fresh.close()
+    with visitor(browser) as fresh:
+        yield fresh

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-from tests.browser.site import BuildFailed, chromium, chromium_path, serving
+from tests.browser.site import BuildFailed, chromium, chromium_path, serving, visitor
 
 WIDTHS: Final = (1440, 390)
 SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
@@ -43,20 +43,16 @@ def take(outdir: Path, names: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as site, chromium() as it:
         for scheme in SCHEMES:
             for width in WIDTHS:
-                context = it.new_context(
-                    color_scheme=scheme,
-                    reduced_motion="reduce",
-                    viewport={"width": width, "height": 900},
-                )
-                page = context.new_page()
-                for name in wanted or site.pages:
-                    page.goto(site.address + name, wait_until="networkidle")
-                    title = name.strip("/").replace("/", "-") or "home"
-                    file = outdir / f"{title}-{width}-{scheme}.png"
-                    # Playwright resizes the window; without this, half-way states are pictured.
-                    page.screenshot(path=file, full_page=True, animations="disabled")
-                    print(file)
-                context.close()
+                window = {"width": width, "height": 900}
+                with visitor(it, color_scheme=scheme, viewport=window) as context:
+                    page = context.new_page()
+                    for name in wanted or site.pages:
+                        page.goto(site.address + name, wait_until="networkidle")
+                        title = name.strip("/").replace("/", "-") or "home"
+                        file = outdir / f"{title}-{width}-{scheme}.png"
+                        # Playwright resizes the window; without this, half-way states are pictured.
+                        page.screenshot(path=file, full_page=True, animations="disabled")
+                        print(file)
 
 
 if __name__ == "__main__":

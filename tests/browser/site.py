@@ -21,11 +21,14 @@ from xml.etree import ElementTree as ET
 from tests.harness.pretend import pretend
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, BrowserContext
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 # Not the root of the host, so that a link which only works there is found.
 SUB_PATH: Final = "/some/folder/"
+PATIENCE: Final = 120_000
+"""How many milliseconds to wait for what has to come. Only what is broken takes that long."""
+NOT_FOUND: Final = "404.html"
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -67,6 +70,11 @@ def written_pages() -> list[str]:
     )
 
 
+def every_page() -> list[str]:
+    """Return all pages that a person can meet: those, and the one that says that there is none."""
+    return [*written_pages(), NOT_FOUND]
+
+
 def chromium_path() -> str | None:
     """Return the Chromium of this machine, if it has one."""
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
@@ -94,8 +102,9 @@ def serving(folder: Path) -> Iterator[Site]:
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Start a Chromium with a profile of its own, which can reach this machine alone."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE)
     arguments = [
         "--disable-gpu",
         "--disable-background-networking",
@@ -112,6 +121,18 @@ def chromium() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+@contextmanager
+def visitor(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
+    """Somebody who was never here, with a wide window unless the options say otherwise."""
+    wide = {"width": 1440, "height": 900}
+    context = browser.new_context(**{"viewport": wide, "reduced_motion": "reduce", **options})
+    context.set_default_timeout(PATIENCE)
+    try:
+        yield context
+    finally:
+        context.close()
 
 
 def _build(folder: Path, address: str) -> None:

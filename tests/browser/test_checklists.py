@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.browser.site import ROOT, SUB_PATH, Site
+from tests.browser.site import ROOT, SUB_PATH, Site, visitor
 from tests.harness.optional import need
 
 need("playwright", "the browser tests need playwright; make test installs it")
@@ -24,21 +24,16 @@ Open = Callable[[str], Page]
 
 
 @pytest.fixture
-def visitor(browser: Browser) -> Iterator[BrowserContext]:
+def copying(browser: Browser) -> Iterator[BrowserContext]:
     """Somebody whose browser lets a page copy and download."""
-    context = browser.new_context(
-        viewport={"width": 1440, "height": 900},
-        reduced_motion="reduce",
-        permissions=["clipboard-read", "clipboard-write"],
-    )
-    yield context
-    context.close()
+    with visitor(browser, permissions=["clipboard-read", "clipboard-write"]) as context:
+        yield context
 
 
 @pytest.fixture
-def opened(visitor: BrowserContext, site: Site) -> Open:
+def opened(copying: BrowserContext, site: Site) -> Open:
     def go(name: str) -> Page:
-        page = visitor.new_page()
+        page = copying.new_page()
         page.goto(f"{site.address}checklists/{name}/")
         return page
 
@@ -210,10 +205,10 @@ def test_what_is_copied_and_downloaded_is_the_list_with_its_ticks(
 
 
 def test_a_list_that_is_read_from_a_folder_takes_no_path_of_its_reader_along(
-    visitor: BrowserContext, site: Site
+    copying: BrowserContext, site: Site
 ) -> None:
     """Its links begin at the root of the site, and nothing names the page's address."""
-    page = visitor.new_page()
+    page = copying.new_page()
     file = site.folder / "checklists/builder/index.html"
     page.goto(f"{file.as_uri()}?q=seal#loading")
     tick(page, 0)
@@ -353,24 +348,28 @@ def test_print_shows_boxes_and_ticks_with_place_and_date_and_no_buttons(opened: 
 
 
 def test_without_scripts_there_is_a_list_and_no_buttons(site: Site, browser: Browser) -> None:
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(f"{site.address}checklists/builder/")
-    expect(page.locator(".checklist .task-list-item")).to_have_count(15)
-    expect(page.locator(".checklist button")).to_have_count(0)
-    tick(page, 0)
-    expect(page.locator(".checklist input").first).to_be_checked()
-    context.close()
+    with visitor(browser, java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(f"{site.address}checklists/builder/")
+        expect(page.locator(".checklist .task-list-item")).to_have_count(15)
+        expect(page.locator(".checklist button")).to_have_count(0)
+        tick(page, 0)
+        expect(page.locator(".checklist input").first).to_be_checked()
 
 
-def test_the_home_page_shows_its_doors_on_the_first_screen(
+def test_the_home_page_shows_what_it_is_and_an_edit_refused_on_the_first_screen(
     site: Site, context: BrowserContext
 ) -> None:
+    """A phone has the code there; a wide screen also the refusal, and the doors."""
     page = context.new_page()
     for width, height in ((1440, 900), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
         page.goto(site.address)
         expect(page.locator("h1")).to_be_in_viewport()
         expect(page.locator(".hero__lead")).to_be_in_viewport()
+        expect(page.get_by_text("#> {'amount': 42}")).to_be_in_viewport()
+        if width == 390:
+            continue
+        expect(page.get_by_text("SealBroken: The state of order-7")).to_be_in_viewport(ratio=1)
         for name in ("Read", "Run", "Copy"):
             expect(page.locator(".door h2", has_text=name)).to_be_in_viewport()

@@ -10,8 +10,8 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 
-from tests.browser.site import Site, written_pages
-from tests.browser.visit import Visit
+from tests.browser.site import Site, every_page, visitor, written_pages
+from tests.browser.visit import Visit, copied
 from tests.harness.optional import need
 
 need("playwright", "the browser tests need playwright; make test installs it")
@@ -104,9 +104,9 @@ def test_copy_puts_exactly_the_block_on_the_clipboard(visit: Visit) -> None:
             continue
         page.evaluate("navigator.clipboard.writeText('nothing was copied')")
         button.click()
-        copied: str = page.evaluate("navigator.clipboard.readText()")
-        if copied.removesuffix("\n") != text:
-            wrong.append(f"{copied[:60]!r} instead of {text[:60]!r}")
+        got = copied(page, instead_of="nothing was copied")
+        if got.removesuffix("\n") != text:
+            wrong.append(f"{got[:60]!r} instead of {text[:60]!r}")
     assert wrong == []
 
 
@@ -186,13 +186,13 @@ def test_some_page_shows_an_attack(site: Site) -> None:
 
 
 def test_pages_fit_a_phone_without_scripts(site: Site, browser: Browser) -> None:
-    context = browser.new_context(java_script_enabled=False, viewport={"width": 390, "height": 900})
-    page = context.new_page()
-    for name in PAGES:
-        page.goto(site.address + name)
-        assert page.locator("html.no-js").count() == 1
-        assert page.evaluate(OVERFLOW) == 0, f"{name}: scrolls sideways"
-    context.close()
+    narrow = {"width": 390, "height": 900}
+    with visitor(browser, java_script_enabled=False, viewport=narrow) as context:
+        page = context.new_page()
+        for name in every_page():
+            page.goto(site.address + name)
+            assert page.locator("html.no-js").count() == 1
+            assert page.evaluate(OVERFLOW) == 0, f"{name}: scrolls sideways"
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -203,9 +203,9 @@ def test_search_finds_a_rule_by_its_id(site: Site, context: BrowserContext, widt
     page.keyboard.press("/")
     page.keyboard.type("SP03")
     results = page.locator(".md-search-result__item a.md-search-result__link")
-    expect(results.first).to_be_visible()
-    found = [str(link.get_attribute("href")) for link in results.all()]
-    assert any("security/pickle/" in link for link in found), found
+    # The answers to the first letters come first; the one to the whole words takes their place.
+    expect(results.first).to_have_attribute("href", re.compile(r"h=sp03\b", re.IGNORECASE))
+    expect(results.and_(page.locator("[href*='security/pickle/']")).first).to_be_visible()
     results.first.click()
     page.wait_for_url(re.compile(r"h="))
     expect(page.locator("article")).to_contain_text("SP03")
@@ -279,27 +279,7 @@ def test_the_first_tab_reaches_the_skip_link_and_it_works(
     expect(page.locator(".md-skip")).to_have_css("opacity", "1")
     page.keyboard.press("Enter")
     heading = page.locator("h1").get_attribute("id")
-    assert page.evaluate("location.hash") == f"#{heading}"
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_the_keyboard_reaches_everything_and_the_focus_shows(
-    site: Site, context: BrowserContext, width: int
-) -> None:
-    page = context.new_page()
-    page.set_viewport_size({"width": width, "height": 900})
-    page.goto(f"{site.address}guide/", wait_until="networkidle")
-    hidden = []
-    for _ in range(400):
-        page.keyboard.press("Tab")
-        now = focused(page)
-        if now["isBody"]:
-            break
-        if not now["isSeen"]:
-            hidden.append(now["what"])
-    else:
-        pytest.fail("Tab never came round")
-    assert hidden == []
+    page.wait_for_url(f"{site.address}guide/#{heading}")
 
 
 def test_the_menu_opens_and_closes_by_keyboard_on_a_phone(
@@ -320,6 +300,41 @@ def test_the_menu_opens_and_closes_by_keyboard_on_a_phone(
     expect(page.get_by_role("button", name="Menu")).to_be_focused()
 
 
+@pytest.mark.parametrize("name", ["ladder/", "frameworks/"])
+def test_on_a_phone_the_heads_of_a_ladder_stay_above_its_last_row(
+    site: Site, context: BrowserContext, name: str
+) -> None:
+    """Far down, a row of marks says nothing to somebody who cannot see the heads."""
+    page = context.new_page()
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.goto(site.address + name)
+    ladders = page.locator(".ladder")
+    assert ladders.count() > 1
+    for ladder in ladders.all():
+        ladder.locator("tbody tr").last.evaluate("row => row.scrollIntoView({ block: 'end' })")
+        expect(ladder.locator("thead th").last).to_be_in_viewport(ratio=1)
+
+
+@pytest.mark.parametrize("name", ["ladder/", "frameworks/"])
+def test_the_heads_of_a_ladder_do_not_touch(site: Site, context: BrowserContext, name: str) -> None:
+    page = context.new_page()
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(site.address + name)
+        gaps: list[float] = page.locator(".ladder thead tr").evaluate_all(
+            """rows => rows.flatMap((row) => {
+              const heads = [...row.cells].slice(1).map((cell) => {
+                const words = document.createRange();
+                words.selectNodeContents(cell);
+                return words.getBoundingClientRect();
+              });
+              return heads.slice(1).map((head, n) => head.left - heads[n].right);
+            })"""
+        )
+        assert gaps
+        assert min(gaps) >= 4, f"{width} px"
+
+
 @pytest.mark.parametrize("missing", ["nothing-here/", "security/deep/down/nothing.html"])
 def test_a_missing_page_says_so_and_leads_back(
     site: Site, context: BrowserContext, missing: str
@@ -333,9 +348,11 @@ def test_a_missing_page_says_so_and_leads_back(
     expect(visit.page.locator("h1")).to_be_visible()
     links = visit.page.locator("article a")
     leads: list[str] = links.evaluate_all("links => links.map(link => link.href)")
-    assert sorted(link.removeprefix(site.address) for link in leads) == PAGES
-    links.first.click()
-    visit.page.wait_for_url(site.address)
+    assert len(leads) > 3
+    assert {link.removeprefix(site.address) for link in leads} <= set(PAGES)
+    assert site.address in leads
+    links.last.click()
+    visit.page.wait_for_url(leads[-1])
 
 
 def test_print_has_no_navigation_and_no_cut_lines(site: Site, context: BrowserContext) -> None:

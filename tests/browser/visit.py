@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from typing import TYPE_CHECKING
 
-from tests.browser.site import Site
+from tests.browser.site import PATIENCE, Site
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
@@ -14,6 +14,22 @@ if TYPE_CHECKING:
 _REPORT = """addEventListener("securitypolicyviolation", (event) => {
   (window.violations ||= []).push(`${event.violatedDirective}: ${event.blockedURI}`);
 })"""
+
+
+_COPIED = """async ([before, limit]) => {
+  const end = performance.now() + limit;
+  for (;;) {
+    const text = await navigator.clipboard.readText();
+    if (text !== before || performance.now() > end) return text;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}"""
+
+
+def copied(page: Page, *, instead_of: str) -> str:
+    """Return what is on the clipboard, as soon as it is something else than before."""
+    text: str = page.evaluate(_COPIED, [instead_of, PATIENCE])
+    return text
 
 
 class Visit:

@@ -12,16 +12,39 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from socket import create_server
+from typing import Final, NamedTuple
 
 import pytest
 
 from tests.harness.blocks import ROOT
 
 PARTS = ("docs", "snippets", "src", "overrides", "publish", "tests", "mkdocs.yml", "CHANGELOG.md")
+PATIENCE: Final = 900
+"""Seconds. A build takes twenty of a processor, and many more where others want it as well."""
+
+
+class Server(NamedTuple):
+    """A server that builds, and where it is."""
+
+    process: subprocess.Popen[bytes]
+    address: str
+
+    def shows(self, page: str, words: str) -> bool:
+        """Wait until a page has these words, or the server ends."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end and self.process.poll() is None:
+            try:
+                with urllib.request.urlopen(self.address + page, timeout=PATIENCE) as answer:  # noqa: S310  our own
+                    if words in answer.read().decode():
+                        return True
+            except OSError:
+                pass
+            time.sleep(0.2)
+        return False
 
 
 @contextmanager
-def served(root: Path) -> Iterator[str]:
+def served(root: Path) -> Iterator[Server]:
     """Serve a copy of the project as `make serve` does."""
     with closing(create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
@@ -31,23 +54,9 @@ def served(root: Path) -> Iterator[str]:
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(root / "src")},
     ) as server:
         try:
-            yield f"http://127.0.0.1:{port}/"
+            yield Server(server, f"http://127.0.0.1:{port}/")
         finally:
             server.kill()
-
-
-def shows(address: str, words: str) -> bool:
-    """Wait until a page has these words: a build takes some seconds, and the machine is shared."""
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
-        try:
-            with urllib.request.urlopen(address, timeout=60) as answer:  # noqa: S310  our own
-                if words in answer.read().decode():
-                    return True
-        except OSError:
-            pass
-        time.sleep(0.2)
-    return False
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +87,10 @@ def test_serve_follows_pages_snippets_rules_and_docstrings(project: Path) -> Non
             "errors/",
         ),
     }
-    with served(project) as address:
-        assert shows(address, "Safepoint")
+    with served(project) as server:
+        assert server.shows("", "Safepoint")
         for name, (old, new, _) in changes.items():
             file = project / name
             file.write_text(file.read_text("utf-8").replace(old, new, 1), encoding="utf-8")
         for _, new, page in changes.values():
-            assert shows(address + page, new.strip('"# ')), page
+            assert server.shows(page, new.strip('"# ')), page
