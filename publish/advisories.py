@@ -22,6 +22,7 @@ GROUPS: Final = {
 }
 _ID: Final = re.compile(r"CVE-\d{4}-\d{4,}|GHSA(?:-[23456789cfghjmpqrvwx]{4}){3}")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}(?:-[0-9]{2})?")
+_RELEASE: Final = re.compile(r"\d+(?:\.\d+)*(?:rc\d+)?")
 _SOURCE: Final = re.compile(r"https?://[^\s<>]+")
 _HEAD: Final = re.compile(r"^\s*\[\[\s*advisory\s*\]\]")
 _AT_LINE: Final = re.compile(r"\(at line (?P<number>\d+), ")
@@ -58,6 +59,12 @@ class Advisory:
         return affected + (
             f"Fixed in {self.fixed}." if self.fixed else "For the fix see its source."
         )
+
+    @property
+    def release(self) -> str:
+        """The release that has the fix, or "" where its sources name none."""
+        found = _RELEASE.match(self.fixed)
+        return found[0] if found else ""
 
     @property
     def first_day(self) -> dt.date | None:
@@ -186,6 +193,24 @@ def markdown(project: Project) -> str:
         parts.append("## In the corpus")
         parts.append(f"The [scanners](security/scanners.md) are measured on {said}: {links}.")
     return "\n\n".join(parts)
+
+
+def in_short(project: Project) -> str:
+    """Return which release of each package has every fix, and the advisories that ask for it."""
+    packages: dict[str, list[Advisory]] = {}
+    for each in read(project):
+        packages.setdefault(each.package, []).append(each)
+    rows = ["| package | at least | because of |", "|:---|:---|:---|"]
+    for name, found in packages.items():
+        releases = [each.release for each in found]
+        least = max(releases, key=_order) if all(releases) else "see the entries"
+        because = ", ".join(f"[{each.id}](#{each.anchor})" for each in found)
+        rows.append(f"| {name} | {least} | {because} |")
+    return "\n".join(rows)
+
+
+def _order(release: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", release)))
 
 
 def _entry(each: Advisory, project: Project) -> str:

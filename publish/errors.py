@@ -21,6 +21,19 @@ _ATTRIBUTE: Final = re.compile(r"^    (?P<name>\w+): (?P<text>.+)$", re.MULTILIN
 _ON_EVERY_PAGE: Final = frozenset(["The attack", "The refusal", "What to write"])
 
 
+def names(project: Project) -> str:  # noqa: ARG001  every fill is given the project
+    """Return every error by family, each a link to what there is to know about it."""
+    return "\n".join(
+        f"- {title}: "
+        + ", ".join(
+            f"[{found.name}](#{found.name.lower()})"
+            for found in EXPLANATIONS.values()
+            if found.family == root
+        )
+        for root, title in FAMILIES.items()
+    )
+
+
 def markdown(project: Project) -> str:
     """Return a heading for each family, and for each error what to know about it."""
     lines: list[str] = []

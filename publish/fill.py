@@ -18,8 +18,10 @@ Fill = Callable[[Project], str]
 
 FILLS: Final[Mapping[str, Fill]] = {
     "advisories": advisories.markdown,
+    "advisories-in-short": advisories.in_short,
     "attacks": attacks.markdown,
     "changes": changes.markdown,
+    "error-names": errors.names,
     "errors": errors.markdown,
     "evidence": verified.evidence,
     "evidence-line": verified.line,
