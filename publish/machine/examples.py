@@ -19,6 +19,9 @@ _ROW: Final = re.compile(
 )
 
 
+_MARK: Final = re.compile(rb"^ *# --8<-- \[(?:start|end):\w+\]\n", re.MULTILINE)
+
+
 def sources(project: Project) -> list[Path]:
     """Return the files, by name."""
     folder = project.root / "snippets"
@@ -31,7 +34,12 @@ def sources(project: Project) -> list[Path]:
 
 def copies(project: Project) -> dict[str, bytes]:
     """Return each file under the address at which the site has it."""
-    return {f"examples/{file.name}": file.read_bytes() for file in sources(project)}
+    return {f"examples/{file.name}": _copy(file) for file in sources(project)}
+
+
+def _copy(file: Path) -> bytes:
+    """Leave out the marks by which pages find parts of the file."""
+    return _MARK.sub(b"", file.read_bytes())
 
 
 def described(project: Project) -> list[dict[str, Any]]:
@@ -58,13 +66,14 @@ def _described(file: Path, gives: dict[str, str], project: Project) -> dict[str,
     except SyntaxError as error:
         raise BrokenPage(f"{name}:{error.lineno or 1}: this is no Python; correct it") from None
     title, _, rest = about.partition("\n")
+    copy = _copy(file)
     return {
         "name": file.name,
         "title": title.strip(),
         "description": gives.get(file.name) or " ".join(rest.split()) or title.strip(),
         "rules": [rule.id for rule in project.rules.values() if name in rule.legs["defence"]],
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "size": len(content),
+        "sha256": hashlib.sha256(copy).hexdigest(),
+        "size": len(copy),
         "address": f"examples/{file.name}",
     }
 
