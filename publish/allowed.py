@@ -23,13 +23,15 @@ _OURS: Final = ("md-", "proof", "page-foot")
 _SKIP: Final = "__skip"  # where one generator jumps to
 _SCHEME: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*:|//)", re.IGNORECASE)
 _SCHEMES: Final = frozenset({"http:", "https:", "mailto:"})
+# The words of code, of which there are thousands: a colour, and nothing else.
+_COLOURED: Final = re.compile(r'</?span(?: class="[a-z][a-z0-9]{0,2}")?>')
 _BLANKS: Final = re.compile(r"[\x00-\x20]")  # which a browser passes over
 
 
 def foreign(html: str) -> list[str]:
     """Say what a page holds that only the build or the theme may put there."""
     reader = _Reader()
-    reader.feed(html)
+    reader.feed(_COLOURED.sub("", html))
     reader.close()
     return reader.problems
 

@@ -78,13 +78,6 @@ def without_guard(server: Server, database: str, table: str, sql: str) -> None:
     )
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
-
-
 def alive(server: Server, application: str) -> int:
     """How many connections of an application there are."""
     return int(

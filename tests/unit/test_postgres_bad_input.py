@@ -31,8 +31,9 @@ from safepoint.errors import (
 from safepoint.journal.postgres import PostgresJournal
 from safepoint.storage.postgres import PostgresCheckpointStorage, migrate, statements
 from safepoint.testing.postgres import Server
+from safepoint.testing.postgres._process import free_port
 from tests.harness.postgres import Database
-from tests.unit.postgres_helpers import MAKE, MIGRATE, TRY, free_port, refusal
+from tests.unit.postgres_helpers import MAKE, MIGRATE, TRY, refusal
 
 KEYS = Keyring(SigningKey.generate())
 SECRET = "hunter2-correct-horse"  # noqa: S105  nobody's

@@ -18,8 +18,9 @@ from safepoint.anchor.postgres import PostgresAnchor
 from safepoint.errors import NotOwner, StorageUnavailable
 from safepoint.storage.postgres import PostgresCheckpointStorage, migrate
 from safepoint.testing.postgres import Server
+from safepoint.testing.postgres._process import free_port
 from tests.harness.postgres import Database
-from tests.unit.postgres_helpers import Network, Workers, free_port, refusal
+from tests.unit.postgres_helpers import Network, Workers, refusal
 
 KEYS = Keyring(SigningKey(bytes(range(32))))
 

@@ -336,8 +336,8 @@ def test_a_port_that_is_taken_is_said_and_a_free_one_is_found(
         f"PostgreSQL does not start: port {shared.port} is taken. Name another port, or none."
     )
     ports = iter([shared.port, shared.port])
-    real = _process._free_port
-    monkeypatch.setattr(_process, "_free_port", lambda: next(ports, None) or real())
+    real = _process.free_port
+    monkeypatch.setattr(_process, "free_port", lambda: next(ports, None) or real())
     with Server() as server:
         assert server.port != shared.port
         assert server.psql("show port") == str(server.port)

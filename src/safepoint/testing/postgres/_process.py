@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -15,6 +16,8 @@ from safepoint.errors import StorageUnavailable, shell
 from safepoint.testing.postgres._wheel import User
 
 _SECONDS: Final = 60.0
+# Below those that a system hands out by itself: to a client, or to a server that takes any.
+_PORTS: Final = range(20_000, 32_000)
 
 # The shell is the parent of the server: it ends the server when nobody holds the other end of its
 # input any more, however that process died, and removes what was temporary, as far as its user may.
@@ -56,7 +59,7 @@ class Postmaster:
         Raises:
             StorageUnavailable: its log cannot be opened, or is a link.
         """
-        port = _free_port() if port is None else port
+        port = free_port() if port is None else port
         shell_command = ["sh", "-c", _WATCH, "sh", str(folder) if remove else ""]
         # An error shows its statement, and in that a password may stand.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
@@ -117,11 +120,14 @@ def forget_memory(user: User, data: Path) -> None:
         user.run(["ipcrm", "-m", str(memory)], Path("/"))
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
+def free_port() -> int:
+    """Return a port that stays free while a server is away, but for who asks for that very one."""
+    for _ in range(1000):
+        port = secrets.choice(_PORTS)
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise StorageUnavailable("No port is free.", "End what listens on so many of them.")
 
 
 def _children(parent: int) -> list[int]:
