@@ -47,7 +47,7 @@ def test_ctrl_c_says_one_word(ready: Clone, tmp_path: Path) -> None:
         folder = Path(process.stdout.readline().strip())
         assert folder.is_dir()
         os.killpg(process.pid, signal.SIGINT)
-        said, complained = process.communicate(timeout=60)
+        said, complained = process.communicate(timeout=300)
     assert said == "Stopped.\n"
     assert re.fullmatch(r"(make: .*\n)?", complained)
     assert process.returncode not in (None, 0)
@@ -56,6 +56,6 @@ def test_ctrl_c_says_one_word(ready: Clone, tmp_path: Path) -> None:
 
 def test_an_error_is_shown(ready: Clone, tmp_path: Path) -> None:
     with demo(ready, "import sys\nprint('one')\nsys.exit('it failed')", tmp_path) as process:
-        said, complained = process.communicate(timeout=60)
+        said, complained = process.communicate(timeout=300)
     assert (said, complained.splitlines()[0]) == ("one\n", "it failed")
     assert process.returncode == 2
