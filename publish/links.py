@@ -18,8 +18,8 @@ from publish.errors import sections
 from publish.generated import generated
 from publish.machine import served
 from publish.project import Project
+from tests.harness.fences import without_fences
 
-_FENCED: Final = re.compile(r"^ *```.*?(?:^ *```|\Z)", re.MULTILINE | re.DOTALL)
 _CODE: Final = re.compile(
     r"(?<![\\`])(?P<ticks>`++)(?:[^`\n]++|\n(?!\s*\n)|(?!(?P=ticks)(?!`))`++)+(?P=ticks)(?!`)"
 )
@@ -61,7 +61,8 @@ def _links(text: str) -> Iterator[_Link]:
 
 def _without_code(text: str) -> str:
     """Leave out what is shown and not followed, so that every line keeps its number."""
-    for hidden in (_FENCED, _CODE, _COMMENT):
+    text = without_fences(text)
+    for hidden in (_CODE, _COMMENT):
         text = hidden.sub(lambda found: " " + "\n" * found[0].count("\n"), text)
     return text
 

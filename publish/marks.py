@@ -9,7 +9,7 @@ from typing import Final
 from publish.evidence import Evidence
 from publish.project import Page
 from tests.harness.blocks import digest
-from tests.harness.evidence import Entry
+from tests.harness.evidence import Entry, find
 from tests.harness.rendered import is_generated, rendered_blocks
 
 _SAID: Final = {
@@ -32,7 +32,7 @@ def marked(html: str, page: Page, evidence: Evidence) -> tuple[str, Counter[str]
     counts: Counter[str] = Counter()
     done = 0
     for text, end in rendered_blocks(html, reference=is_reference):
-        entry = _find(expected, digest(text), take=True) or _find(docstrings, digest(text))
+        entry = find(expected, digest(text), take=True) or find(docstrings, digest(text))
         counts[entry.outcome if entry else "never"] += 1
         parts += [html[done:end], mark(entry, evidence) if evidence.entries else ""]
         done = end
@@ -77,13 +77,6 @@ def mark(entry: Entry | None, evidence: Evidence) -> str:
         f'<details class="proof proof--{entry.outcome}"><summary>{said}</summary>'
         f"<p>{escape(proof)}</p></details>"
     )
-
-
-def _find(entries: list[Entry], sought: str, *, take: bool = False) -> Entry | None:
-    for index, entry in enumerate(entries):
-        if entry.digest == sought:
-            return entries.pop(index) if take else entry
-    return None
 
 
 def _duration(ms: float) -> str:

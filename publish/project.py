@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from publish.broken import BrokenPage
+from publish.broken import BrokenPage, decoded
 from publish.dates import reviewed
 from publish.evidence import Evidence, read
 from publish.git import git
@@ -157,7 +157,7 @@ def _sources(entries: list[Any]) -> Iterator[str]:
 
 
 def _page(src: str, file: Path) -> Page:
-    text = _text(src, file)
+    text = decoded(f"docs/{src}", file.read_bytes(), "page")
     front = _FRONT_MATTER.match(text)
     if front is None and not text.startswith("# "):
         # A generator would read more kinds of front matter than this one.
@@ -170,15 +170,6 @@ def _page(src: str, file: Path) -> Page:
     parts = parts[:-1] if parts[-1] == "index" else parts
     url = "".join(f"{part}/" for part in parts)
     return Page(src, url, title, meta.get("description", ""), body)
-
-
-def _text(src: str, file: Path) -> str:
-    content = file.read_bytes()
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise BrokenPage(f"docs/{src}:{line}: not UTF-8; save the page as UTF-8") from None
 
 
 def _meta(src: str, text: str) -> dict[str, Any]:

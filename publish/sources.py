@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from publish.broken import BrokenPage
+from publish.broken import BrokenPage, decoded
 from safepoint.errors import quoted
 from tests.harness.svg import svg_problems
 
@@ -61,11 +61,7 @@ def read_text(root: Path, name: str) -> str:
     if file.is_symlink():
         raise BrokenPage(f"{name}: {_LINK}")
     content = file.read_bytes() if file.is_file() else b""
-    try:
-        text = content.decode().replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise BrokenPage(f"{name}:{line}: not UTF-8; save the file as UTF-8") from None
+    text = decoded(name, content).replace("\r\n", "\n")
     found = flaw(text)
     if found:
         raise BrokenPage(f"{name}:{found[0]}: {found[1]}; remove it")

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from publish.broken import BrokenPage
+from publish.broken import BrokenPage, decoded
 from publish.machine.prose import plain
 from publish.project import Project
 from publish.sources import EXAMPLES
@@ -59,10 +59,7 @@ def _described(file: Path, gives: dict[str, str], project: Project) -> dict[str,
     content = file.read_bytes()
     name = f"snippets/{file.name}"
     try:
-        about = _opening(file.name, content.decode())
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise BrokenPage(f"{name}:{line}: not UTF-8; save the file as UTF-8") from None
+        about = _opening(file.name, decoded(name, content))
     except SyntaxError as error:
         raise BrokenPage(f"{name}:{error.lineno or 1}: this is no Python; correct it") from None
     title, _, rest = about.partition("\n")

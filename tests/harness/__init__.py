@@ -82,7 +82,8 @@ becomes a page and is not `.md`.
 
 After a run
 -----------
-`build/evidence.jsonl` says what ran: page, line, language, digest, outcome, time and versions.
+`build/evidence.jsonl` says what ran: page, line, language, digest, outcome, time and versions; and
+how the tests ended that the rules stand on (`legs.py`).
 `pytest docs/guide.md` runs one page. `pytest tests/docs/test_snippets.py --update-examples`
 rewrites the format and the `#>` lines of the files in `snippets/`.
 `python -m tests.harness.callouts` fills in the callouts from `rules.toml`.

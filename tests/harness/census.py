@@ -20,7 +20,7 @@ from mkdocs.config import load_config
 from mkdocs.structure.files import get_files
 
 from tests.harness.blocks import ROOT, Block, digest
-from tests.harness.evidence import Entry, Outcome, read_evidence
+from tests.harness.evidence import Entry, Outcome, find, read_evidence
 from tests.harness.rendered import is_generated, rendered_blocks
 from tests.harness.written import written_blocks
 
@@ -108,7 +108,7 @@ def take_census(root: Path, entries: Sequence[Entry], site: str = SITE) -> Censu
         is_reference = bool(source) and is_generated((root / page).read_text(encoding="utf-8"))
         shown = rendered_blocks(html.read_text(encoding="utf-8"), reference=is_reference)
         for text, _ in shown:
-            entry = _take(expected, digest(text))
+            entry = find(expected, digest(text), take=True)
             if entry is None and is_reference:
                 entry = docstrings.get(digest(text))
                 shown_docstrings.add(digest(text))
@@ -190,13 +190,6 @@ def _by_page(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
     for entry in entries:
         pages[entry.page].append(entry)
     return dict(pages)
-
-
-def _take(expected: list[Entry], sought: str) -> Entry | None:
-    for index, entry in enumerate(expected):
-        if entry.digest == sought:
-            return expected.pop(index)
-    return None
 
 
 def _first_line(blocks: Iterable[Block], sought: str) -> str:

@@ -166,6 +166,14 @@ def read_evidence(file: Path) -> list[Entry]:
     return [entry for entries in pages.values() for entry in entries]
 
 
+def find(entries: list[Entry], sought: str, *, take: bool = False) -> Entry | None:
+    """Return the first entry of a block with that digest, and take it out of the list if asked."""
+    for index, entry in enumerate(entries):
+        if entry.digest == sought:
+            return entries.pop(index) if take else entry
+    return None
+
+
 def read_runs(file: Path) -> list[Run]:
     """Return the runs of the file.
 

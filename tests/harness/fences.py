@@ -52,6 +52,14 @@ _IN_BRACES = re.compile(
 _AN_OPTION = re.compile(r"""(?P<key>[A-Za-z]\w*)=(?P<q>["'])(?P<value>.*?)(?P=q)(?=\s|$)""")
 
 
+_FENCED: Final = re.compile(r"^ *```.*?(?:^ *```|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def without_fences(page: str) -> str:
+    """Return what a page says outside of its fences; every line keeps its number."""
+    return _FENCED.sub(lambda found: " " + "\n" * found[0].count("\n"), page)
+
+
 class BadFence(ValueError):
     """The opening line says something that would not be understood or not be rendered."""
 

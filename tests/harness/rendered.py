@@ -6,13 +6,13 @@ import re
 from html.parser import HTMLParser
 from typing import Final, NamedTuple
 
+from tests.harness.fences import without_fences
 from tests.harness.markup import GENERATED, SHOWS_CODE
 
 VOID: Final = frozenset({"br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"})
 """Elements without an end tag."""
 
 _FROM_CODE: Final = re.compile(r"^ *::: ", re.MULTILINE)
-_FENCED: Final = re.compile(r"^ *(`{3,}).*?^ *\1", re.MULTILINE | re.DOTALL)
 _ODD_COMMENT: Final = re.compile(r"<!---?>|--!>")
 
 
@@ -30,7 +30,7 @@ class Shown(NamedTuple):
 
 def is_generated(page: str) -> bool:
     """Tell whether a page, as it is written, has parts that are made from the code."""
-    return bool(_FROM_CODE.search(_FENCED.sub("", page)))
+    return bool(_FROM_CODE.search(without_fences(page)))
 
 
 def rendered_blocks(html: str, *, reference: bool = False) -> list[Shown]:
