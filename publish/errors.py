@@ -12,9 +12,9 @@ from markdown.extensions.toc import slugify, unique
 from publish.broken import BrokenPage
 from publish.project import Project
 from safepoint.explain import EXPLANATIONS, FAMILIES, Explanation
+from tests.harness.fences import without_fences
 
 _HEADING: Final = re.compile(r"^#{1,6} (?P<title>.+?)(?: \{ #(?P<id>[\w-]+) \})?$")
-_FENCE: Final = re.compile(r"^ *```")
 _ATTACK: Final = "Attack:"
 _ATTRIBUTE: Final = re.compile(r"^    (?P<name>\w+): (?P<text>.+)$", re.MULTILINE)
 # What every page about a rule has. Alone, such a name says nothing about where a link leads.
@@ -93,10 +93,8 @@ def _link(page: str, found: Explanation, project: Project) -> str:
 def sections(text: str) -> dict[str, str]:
     """Return the headings of a page by their anchors, as the site will have them."""
     found: dict[str, str] = {}
-    in_fence = False
-    for line in text.split("\n"):
-        in_fence ^= bool(_FENCE.match(line))
-        heading = None if in_fence else _HEADING.match(line)
+    for line in without_fences(text).split("\n"):
+        heading = _HEADING.match(line)
         if heading is not None:
             anchor = heading["id"] or unique(slugify(heading["title"], "-"), {*found})
             found[anchor] = heading["title"]

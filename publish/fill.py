@@ -13,6 +13,7 @@ from publish import advisories, attacks, changes, errors, verified
 from publish.broken import BrokenPage
 from publish.project import Project
 from tests.harness.blocks import scan_page
+from tests.harness.fences import without_fences
 
 Fill = Callable[[Project], str]
 
@@ -32,24 +33,21 @@ FILLS: Final[Mapping[str, Fill]] = {
 }
 _MARKER: Final = re.compile(r"^<!-- fill (?P<name>[\w-]+) -->$")
 _RULE: Final = re.compile(r"\bSP\d+\b")
-_FENCE: Final = re.compile(r"^ *```")
 
 
 def broken_lines(src: str, text: str, project: Project) -> list[str]:
     """Return each place of a page that would not be built as it was meant."""
     page = f"docs/{src}"
     problems = [str(problem) for problem in scan_page(text, page, root=project.root).problems]
-    in_fence = False
-    for number, line in enumerate(text.split("\n"), 1):
-        in_fence ^= bool(_FENCE.match(line))
+    for number, line in enumerate(without_fences(text).split("\n"), 1):
         marker = _MARKER.match(line)
-        if marker and not in_fence and marker["name"] not in FILLS:
+        if marker and marker["name"] not in FILLS:
             known = ", ".join(sorted(FILLS))
             problems.append(f"{page}:{number}: nothing fills in {marker['name']!r}; known: {known}")
         problems += [
             f"{page}:{number}: there is no rule {found}; see src/safepoint/rules.toml"
             for found in _RULE.findall(line)
-            if found not in project.rules and not in_fence
+            if found not in project.rules
         ]
     return problems
 
