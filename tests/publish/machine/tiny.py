@@ -1,0 +1,129 @@
+"""The texts of a tiny project."""
+
+from __future__ import annotations
+
+HOME = """\
+---
+title: A store
+description: "What: a store."
+hide: [toc]
+---
+
+<div class="hero" markdown>
+# A store { .big #top }
+
+A lead.
+{ .hero__lead }
+
+See [the seal](security/seal.md#how-it-works) and `{ .kept }`, or [the code][code].
+[Again](security/seal.md "The seal"){ title="x" }.
+</div>
+
+[code]: reference/index.md
+
+<figure class="diagram" markdown>
+![Two boxes,
+one line.](assets/boxes.svg)
+</figure>
+
+--8<-- "boxes.svg"
+"""
+
+SEAL = """\
+# The seal
+
+<!-- rule SP12 -->
+<div class="rule rule--danger" markdown>
+
+Danger
+
+**[SP12](../rules.md#sp12) · Stale title**
+
+Stale words.
+</div>
+<!-- /rule -->
+
+Here is [why](../index.md). And more.
+
+## How it works
+
+```{ .python .unsafe .no-copy title="An edit" }
+# UNSAFE: this is an attack.
+edit()
+
+
+edit()
+```
+
+```{ .python .refused data-raises="SealBroken: broken" }
+load()
+```
+
+```{ .toml .fix title="lint.toml" }
+--8<-- "lint.toml:all"
+```
+
+!!! warning "Mind this"
+
+    Keep **it**, as [home](../index.md) says.
+
+    ```{ .bash title="Run it" }
+    make attacks
+    ```
+
+=== "SQLite"
+
+    A file.
+
+- **✓**{ .detected } refused<br>at once
+- **`one`**{ #one } is here
+
+<div class="error" id="two" markdown>
+</div>
+"""
+
+REFERENCE = """\
+# Reference
+
+Back [home](../index.md).
+
+::: tiny.Box
+    options:
+      members: [open]
+"""
+
+TINY = '''\
+class Box:
+    """Holds something.
+
+    ```python
+    Box()
+    ```
+
+    ```{ .text data-check="paths" }
+    [ ]
+    ```
+    """
+
+    def __init__(self, size: int = 1) -> None: ...
+
+    def open(self, *, wide: bool = False) -> str:
+        """Open it, at once."""
+
+    def close(self) -> None:
+        """Close it."""
+'''
+
+ADVISORIES = """\
+[[advisory]]
+id = "CVE-2030-12345"
+group = "models"
+package = "tiny"
+affected = "1.0 and older"
+fixed = "1.1"
+date = "2030-02"
+about = "A box was open."
+rules = ["SP23"]
+page = "security/seal.md"
+source = "https://example.org/advisory"
+"""
