@@ -38,7 +38,7 @@ _WATCH: Final = """(within) => {
     window.unreached.delete(target);
     // A hidden radio button or checkbox shows its focus on what is drawn instead of it.
     const group = target.matches("input")
-      && target.closest(".md-header__option, .tabbed-set, .task-list-control");
+      && target.closest(".md-header__option, .task-list-control");
     const drawn = group ? group.querySelectorAll("label, span") : [];
     if (![target, ...drawn].some((part) => ringed(part) || ringed(part, "::before")))
       window.unringed.push(target.outerHTML.slice(0, 120));

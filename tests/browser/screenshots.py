@@ -11,12 +11,16 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal
 
-from tests.browser.site import BuildFailed, chromium, chromium_path, serving, visitor
-
-WIDTHS: Final = (1440, 390)
-SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
+from tests.browser.site import (
+    SCHEMES,
+    WIDTHS,
+    BuildFailed,
+    chromium,
+    chromium_path,
+    serving,
+    visitor,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
@@ -38,6 +38,9 @@ LEFT_OUT: Final = (
     *("OptimizationHints", "NetworkTimeServiceQuerying", "PreconnectToSearch"),
 )
 NOT_FOUND: Final = "404.html"
+WIDTHS: Final = (1440, 390)
+SCHEMES: Final[dict[Literal["light", "dark"], str]] = {"light": "default", "dark": "slate"}
+"""What the system can ask for, and what the theme calls it."""
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from importlib.resources import files
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import pytest
 
@@ -18,12 +17,10 @@ from tests.browser.visit import Visit, copied
 from tests.harness.optional import need
 
 need("playwright", "the browser tests need playwright; make test installs it")
-need("axe_playwright_python", "the test of accessibility needs axe-playwright-python")
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from playwright.sync_api import TimeoutError as TookTooLong
 
-AXE: Final = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 KILOBYTES: Final = 90
 KINDS: Final = (
     *("", "guide/", "ladder/", "frameworks/", "verified/", "checklists/operator/"),
@@ -32,105 +29,7 @@ KINDS: Final = (
 )
 """The home page and one of each kind, with code of every language."""
 WEIGHTS: Final = ROOT / "build" / "weights.txt"
-# What depends on colours is all that the scheme can change.
-COLOURS: Final = ("color-contrast", "link-in-text-block")
-LOOKS: Final[tuple[tuple[int, Literal["light", "dark"], tuple[str, ...]], ...]] = (
-    (1440, "light", ()),
-    (1440, "dark", COLOURS),
-    (390, "dark", ()),
-    (390, "light", COLOURS),
-)
-FRAME: Final = (".md-header", ".md-sidebar", ".md-footer")
-# axe judges no contrast on a gradient, and none of a sign such as a tick unless it is told to. Ours
-# are bars and shadows at an edge; where words stand on one, they get its colour as a whole.
-PLAIN: Final = """() => {
-  const sheet = new CSSStyleSheet();
-  sheet.replaceSync(`*, ::before, ::after { background-image: none !important }
-    .bar { background-color: var(--bar) !important }`);
-  document.adoptedStyleSheets = [sheet];
-  const { options } = axe._audit.checks["color-contrast"];
-  const signs = { ...options, ignoreUnicode: false };
-  axe.configure({ checks: [{ id: "color-contrast", options: signs }] });
-}"""
-# A word of code has the colours of its classes, and of those around it. One of each is looked at:
-# the one that is furthest to the left, since what is cut off at the right cannot be judged.
-ALIKE: Final = """() => {
-  const kept = new Map();
-  const words = document.querySelectorAll("pre code span:not(:has(*)), .ladder td > strong");
-  for (const word of words) {
-    const around = [];
-    for (let part = word; part && part.tagName !== "ARTICLE"; part = part.parentElement)
-      around.push(`${part.tagName} ${part.className}`);
-    const look = around.join();
-    const { left, width } = word.getBoundingClientRect();
-    const place = width ? left : Infinity;
-    word.dataset.alike = "";
-    if (place < (kept.get(look)?.place ?? Infinity)) kept.set(look, { word, place });
-  }
-  kept.forEach(({ word }) => { delete word.dataset.alike; });
-}"""
 POLICY: Final = "meta[http-equiv=Content-Security-Policy]"
-
-
-def look(page: Page, width: int, scheme: Literal["light", "dark"]) -> None:
-    """Give the page another width and other colours, without loading it again."""
-    page.set_viewport_size({"width": width, "height": 900})
-    page.emulate_media(color_scheme=scheme)
-    name = "slate" if scheme == "dark" else "default"
-    expect(page.locator("body")).to_have_attribute("data-md-color-scheme", name)
-
-
-def axe(visit: Visit, rules: Sequence[str] = (), *, without: Sequence[str] = ()) -> list[str]:
-    """Return each violation, and what could not be judged, with the first element that shows it.
-
-    What is cut off at an edge is not judged, and that is no fault. What the theme says for a moment
-    after a copy is left out, as it would be by now.
-    """
-    found: list[str] = visit.page.evaluate(
-        """async ([rules, without]) => {
-          const resultTypes = ["violations", "incomplete"];
-          const options = { resultTypes, ...(rules.length && { runOnly: rules }) };
-          const { violations, incomplete } = await axe.run({ exclude: without }, options);
-          const isCut = ({ any: [{ data }] }) => /Obscur/.test(data.messageKey)
-            || (data.messageKey === "shortTextContent" && !data.contrastRatio);
-          const unjudged = incomplete.filter(({ id }) => id === "color-contrast").map((rule) => ({
-            id: "contrast not judged",
-            nodes: rule.nodes.filter((node) => !isCut(node)),
-          }));
-          return [...violations, ...unjudged].filter(({ nodes }) => nodes.length).map(
-            (v) => `${v.id} (${v.nodes.length}): ${v.nodes[0].html.slice(0, 160)}`);
-        }""",
-        [list(rules), [".md-dialog", *without]],
-    )
-    return found
-
-
-def test_axe_finds_nothing_wide_or_narrow_light_or_dark(site: Site, visit: Visit) -> None:
-    page = visit.page
-    page.evaluate(AXE)
-    page.evaluate(PLAIN)
-    page.evaluate(ALIKE)
-    is_kind = visit.url.removeprefix(site.address) in KINDS
-    found = []
-    for width, scheme, rules in LOOKS:
-        look(page, width, scheme)
-        # The menus and the foot have the same colours on every page.
-        frame = FRAME if rules and not is_kind else ()
-        problems = axe(visit, rules, without=["[data-alike]", *frame])
-        found += [f"{width} px, {scheme}: {problem}" for problem in problems]
-    look(page, 1440, "light")
-    page.evaluate("document.adoptedStyleSheets = []")
-    assert found == []
-
-
-def test_axe_would_find_something(site: Site, context: BrowserContext) -> None:
-    """The test above says nothing if the program does not run."""
-    visit = Visit(context, site.address)
-    visit.page.evaluate(AXE)
-    visit.page.evaluate(
-        "document.querySelector('article p').insertAdjacentHTML('beforeend', '<img src=x>')"
-    )
-    assert any(problem.startswith("image-alt") for problem in axe(visit))
 
 
 def test_the_policy_is_strict_and_nothing_breaks_it(visit: Visit) -> None:
