@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from publish.project import Project
 from tests.harness.blocks import ROOT
 
 PARTS = ("docs", "snippets", "src", "overrides", "publish", "tests", "mkdocs.yml", "CHANGELOG.md")
@@ -70,6 +71,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             shutil.copy(source, root / name)
     return root
+
+
+def test_all_that_pages_are_made_of_is_watched() -> None:
+    """Below, one change that is seen would show all of them."""
+    by_itself = {"docs", "mkdocs.yml"}
+    assert {*by_itself, *Project().settings["watch"], "tests"} == set(PARTS)
 
 
 def test_serve_follows_pages_snippets_rules_and_docstrings(project: Path) -> None:
