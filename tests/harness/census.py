@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -205,17 +206,18 @@ def main(arguments: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
     parser.add_argument("--evidence", type=Path, default=root / "build" / "evidence.jsonl")
     options = parser.parse_args(arguments)
     sites = {SITE: build_site} | ({OTHER_SITE: build_with_the_other} if options.both else {})
+    try:
+        entries = read_evidence(options.evidence)
+        with ThreadPoolExecutor() as both:
+            list(both.map(lambda build: build(root), sites.values()))
+    except FileNotFoundError:
+        print(f"There is no evidence at {options.evidence.name}. Run make test.")
+        return 1
+    except (RuntimeError, ValueError) as error:
+        print(error)
+        return 1
     problems = 0
-    for site, build_it in sites.items():
-        try:
-            entries = read_evidence(options.evidence)
-            build_it(root)
-        except FileNotFoundError:
-            print(f"There is no evidence at {options.evidence.name}. Run make test.")
-            return 1
-        except (RuntimeError, ValueError) as error:
-            print(error)
-            return 1
+    for site in sites:
         census = take_census(root, entries, site)
         print(*([f"{site}:"] if options.both else []), *census.lines(), sep="\n")
         problems += len(census.problems)

@@ -1,4 +1,4 @@
-"""All tests, by one more pytest side by side than there are processors: each waits now and then.
+"""All tests, by two more pytests side by side than there are processors: each waits now and then.
 
 With arguments there is one, and they are its own. Without, whoever is done takes the next part, and
 what it printed comes when it has ended, so that the lines do not mix. Temporary files are in memory
@@ -22,11 +22,11 @@ _UNIT: Final = "--ignore-glob=tests/unit/test_"
 # Each file is in one of them, whatever its name is. What takes longest comes first.
 PARTS: Final = (
     ("tests/browser",),
-    ("tests/attacks",),
     ("tests", "--ignore=tests/unit", "--ignore=tests/attacks", "--ignore=tests/browser"),
-    ("tests/unit", f"{_UNIT}[a-o]*", f"{_UNIT}[s-z]*"),
+    ("tests/attacks",),
     ("tests/unit", f"{_UNIT}[p-z]*"),
     ("tests/unit", f"{_UNIT}[a-r]*"),
+    ("tests/unit", f"{_UNIT}[a-o]*", f"{_UNIT}[s-z]*"),
     ("--ignore-glob=tests/*",),  # the pages and the docstrings
 )
 MEMORY: Final = Path("/dev/shm")  # noqa: S108  the folder in it is made by tempfile
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str], root: Path = ROOT, at_once: int | None = None
         if arguments:
             command = [*_PYTEST, *arguments]
             return subprocess.run(command, cwd=root, env=environ, check=False).returncode
-        return _all(root, environ, at_once or max(2, os.cpu_count() or 0) + 1)
+        return _all(root, environ, at_once or max(2, os.cpu_count() or 0) + 2)
 
 
 def has_room(place: Path, room: int = ROOM) -> bool:
