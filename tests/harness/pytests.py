@@ -1,4 +1,4 @@
-"""All tests, by two more pytests side by side than there are processors: each waits now and then.
+"""All tests, by one more pytest side by side than there are processors: each waits now and then.
 
 With arguments there is one, and they are its own. Without, whoever is done takes the next part, and
 what it printed comes when it has ended, so that the lines do not mix. Temporary files are in memory
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str], root: Path = ROOT, at_once: int | None = None
         if arguments:
             command = [*_PYTEST, *arguments]
             return subprocess.run(command, cwd=root, env=environ, check=False).returncode
-        return _all(root, environ, at_once or max(2, os.cpu_count() or 0) + 2)
+        return _all(root, environ, at_once or max(2, os.cpu_count() or 0) + 1)
 
 
 def has_room(place: Path, room: int = ROOM) -> bool:
