@@ -301,6 +301,23 @@ def test_on_a_phone_the_heads_of_a_ladder_stay_above_its_last_row(
         expect(ladder.locator("thead th").last).to_be_in_viewport(ratio=1)
 
 
+def test_on_a_phone_a_row_of_a_ladder_is_drawn_when_it_comes_near(
+    site: Site, context: BrowserContext
+) -> None:
+    """And a link to what is below all of them leads there all the same."""
+    page = context.new_page()
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.goto(f"{site.address}ladder/")
+    last = page.locator(".ladder tbody tr").last
+    drawn = "row => row.firstElementChild.checkVisibility({ contentVisibilityAuto: true })"
+    assert not last.evaluate(drawn)
+    below = page.locator("#what-remains-at-the-top")
+    page.locator("article a[href='#what-remains-at-the-top']").first.click()
+    expect(below).to_be_in_viewport(ratio=1)
+    last.scroll_into_view_if_needed()
+    page.wait_for_function(drawn, arg=last.element_handle())
+
+
 @pytest.mark.parametrize("name", ["ladder/", "frameworks/"])
 def test_the_heads_of_a_ladder_do_not_touch(site: Site, context: BrowserContext, name: str) -> None:
     page = context.new_page()

@@ -53,6 +53,14 @@ def test_the_feed_dates_by_data_and_leaves_out_what_has_no_date(fake: Project) -
     assert root.findtext("a:updated", "", ATOM) == "2030-02-01T00:00:00Z"
 
 
+def refusal(project: Project, text: str) -> str:
+    """Return what is said of such a list of advisories."""
+    (project.root / advisories.FILE).write_text(text, encoding="utf-8")
+    with pytest.raises(BrokenPage) as caught:
+        advisories.read(project)
+    return str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -108,11 +116,8 @@ def test_the_feed_dates_by_data_and_leaves_out_what_has_no_date(fake: Project) -
 def test_an_advisory_about_nothing_is_refused(
     fake: Project, old: str, new: str, message: str
 ) -> None:
-    file = fake.root / advisories.FILE
-    file.write_text(ADVISORIES.replace(old, new), encoding="utf-8")
-    with pytest.raises(BrokenPage) as caught:
-        advisories.read(fake)
-    assert str(caught.value) == f"publish/advisories.toml:1: {message}; correct it"
+    said = refusal(fake, ADVISORIES.replace(old, new))
+    assert said == f"publish/advisories.toml:1: {message}; correct it"
 
 
 @pytest.mark.parametrize(
@@ -145,19 +150,12 @@ def test_an_advisory_about_nothing_is_refused(
 def test_a_file_that_is_no_list_of_advisories_is_refused(
     fake: Project, old: str, new: str, message: str
 ) -> None:
-    file = fake.root / advisories.FILE
-    file.write_text(ADVISORIES.replace(old, new), encoding="utf-8")
-    with pytest.raises(BrokenPage) as caught:
-        advisories.read(fake)
-    assert str(caught.value) == f"publish/advisories.toml{message}"
+    assert refusal(fake, ADVISORIES.replace(old, new)) == f"publish/advisories.toml{message}"
 
 
 def test_without_the_line_an_advisory_is_still_named(fake: Project) -> None:
-    file = fake.root / advisories.FILE
-    file.write_text('advisory = [{ id = "CVE-2030-12345" }]\n', encoding="utf-8")
-    with pytest.raises(BrokenPage) as caught:
-        advisories.read(fake)
-    assert str(caught.value) == ("publish/advisories.toml: CVE-2030-12345 has no group; correct it")
+    said = refusal(fake, 'advisory = [{ id = "CVE-2030-12345" }]\n')
+    assert said == "publish/advisories.toml: CVE-2030-12345 has no group; correct it"
 
 
 @pytest.mark.parametrize(
