@@ -17,7 +17,7 @@ from safepoint.journal import Journal
 from safepoint.storage.base import CheckpointStorage
 
 if TYPE_CHECKING:
-    from safepoint._ledger.owning import Owned
+    from safepoint.ledger import Owned
     from safepoint.testing.postgres import Server
 
 STORE = "orders"

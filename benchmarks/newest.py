@@ -21,8 +21,7 @@ from benchmarks.load import state_of
 from benchmarks.measure import Act, medians, table
 from safepoint import Codec, Head, SigningKey
 from safepoint.anchor import Anchor
-from safepoint.header import Place
-from safepoint.seal import seal
+from safepoint.record import Place, seal
 
 if TYPE_CHECKING:
     from safepoint.testing.postgres import Server

@@ -12,7 +12,7 @@ import sys
 
 from safepoint import CheckpointError
 from safepoint.audit import check_places
-from safepoint.defaults import default_locations
+from safepoint.places import default_locations
 
 # Leave `service` out, and root or systemd make it a service.
 places = default_locations("invoices", service=False)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor
-from safepoint.approval import Approval, Approver, Approvers, Question
-from safepoint.checkpoint import Checkpoint
+from safepoint.approval import Approval, Approver, Approvers, Question, Reason
 from safepoint.codec import Codec
-from safepoint.defaults import Locations, default_locations
 from safepoint.errors import (
     AnchorError,
     AnchorMismatch,
@@ -62,13 +60,12 @@ from safepoint.errors import (
     WrongPlace,
 )
 from safepoint.gate import Gate, Policy
-from safepoint.heads import Head
 from safepoint.journal import Actor, FileJournal, InMemoryJournal
 from safepoint.keys import Keyring, Revoked, SigningKey, VerifyingKey
-from safepoint.lease import Lease
 from safepoint.ledger import Ledger
-from safepoint.limits import Limits
-from safepoint.reasons import Reason
+from safepoint.names import Head, Limits
+from safepoint.places import Locations, default_locations
+from safepoint.record import Checkpoint
 from safepoint.storage import (
     CheckpointStorage,
     FileCheckpointStorage,
@@ -78,6 +75,7 @@ from safepoint.storage import (
     RetentionStorage,
     SQLiteCheckpointStorage,
 )
+from safepoint.storage.base import Lease
 from safepoint.tools import Tool, ToolSet
 from safepoint.workflow import Approved, Ask, Call, Migration, Run, Workflow
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from safepoint.anchor import FileAnchor
-from safepoint.keys import Key, Keyring, Revoked, SigningKey, VerifyingKey
-from safepoint.keys.files import PUBLIC
+from safepoint.keys import PUBLIC, Key, Keyring, Revoked, SigningKey, VerifyingKey
 
 
 class Parser(argparse.ArgumentParser):

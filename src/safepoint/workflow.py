@@ -6,27 +6,1525 @@ Small on purpose: enough to show what resuming means, and what it trusts.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final, Literal, NamedTuple, NoReturn, Protocol
 
-from safepoint._workflow import resumption
-from safepoint._workflow.asking import Approved, Ask, Call
-from safepoint._workflow.granting import check_not_refused
-from safepoint._workflow.ledgers import SavesAndLoads
-from safepoint._workflow.looking import look
-from safepoint._workflow.migration import Migration
-from safepoint._workflow.payload import Payload
-from safepoint._workflow.plan import Plan, Step
-from safepoint._workflow.run import Run
-from safepoint.approval import Question
+from safepoint.anchor import Anchor
+from safepoint.approval import SKEW, Approval, Approvers, Question, Reason, checked_arguments
 from safepoint.errors import (
+    AnchorUnavailable,
+    ApprovalExpired,
+    ApprovalMismatch,
+    ApprovalNeeded,
+    ApprovalSpent,
+    ApprovalUntrusted,
     CheckpointError,
+    ConfigurationError,
     Conflict,
+    MigrationFailed,
+    NotFound,
+    ResumeRefused,
+    WorkflowError,
+    WorkflowMismatch,
+    quoted,
 )
+from safepoint.gate import MAX_APPROVERS, Decision, Gate, Runtime, Situation, Verdict
+from safepoint.journal import Actor, Journal, Outcome
+from safepoint.keys import Keyring
+from safepoint.ledger import RESUMING, Notes
+from safepoint.names import Head, check_name, check_sequence, digest_of
+from safepoint.record import Checkpoint
+from safepoint.tools import Tool, ToolSet
 
-__all__ = ["Approved", "Ask", "Call", "Migration", "Run", "SavesAndLoads", "Step", "Workflow"]
+_ACTION = re.compile(r"[A-Za-z0-9._:/-]{1,128}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a step returns to let the run wait for people.
+
+    The step counts as done. The run is captured and pauses; it goes on with the next step when
+    enough people have approved exactly this action with exactly these arguments. That next step,
+    and no other, is told what they approved.
+
+    ```python
+    from safepoint import Ask
+
+    def ask(state):
+        return Ask("pay", {"amount": state["amount"], "payee": state["payee"]})
+    ```
+
+    Args:
+        action: what will be done, as one word.
+        arguments: with what. The step that acts gets them from the signed approval, not from here.
+        changes: what changes in the state.
+
+    Raises:
+        WorkflowError: the action is no word, or the arguments cannot be kept exactly.
+    """
+
+    action: str
+    arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    changes: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.action, str) or not _ACTION.match(self.action):
+            raise WorkflowError(
+                f"{quoted(self.action)} cannot name what is asked.",
+                "Use 1 to 128 of A-Z, a-z, 0-9 and . _ : / -",
+            )
+        for name in ("arguments", "changes"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise WorkflowError(
+                    f"The {name} of {self.action} are {type(getattr(self, name)).__name__}.",
+                    'Give a dict: Ask("pay", {"amount": 42}).',
+                )
+        try:
+            arguments = checked_arguments(dict(self.arguments))
+        except CheckpointError as error:
+            raise WorkflowError(
+                f"What {self.action} is asked with cannot be signed. {error.what}",
+                "Ask with a few plain values: text, numbers, Decimal, dates, lists and dicts.",
+            ) from error
+        object.__setattr__(self, "arguments", arguments)
+
+
+class Approved(NamedTuple):
+    """What people approved, out of the statements that they signed.
+
+    Attributes:
+        action: what may be done.
+        arguments: with what, exactly.
+        by: the names of those who approved it.
+    """
+
+    action: str
+    arguments: dict[str, Any]
+    by: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"Approved({self.action!r}, by={self.by!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a step that takes a second argument is told.
+
+    Attributes:
+        thread: the name of the thread.
+        step: the name of the step.
+        sequence: the checkpoint that the step builds on.
+        key: a name for what this step does now, an idempotency key: store, thread, the checkpoint
+            that the last step left, and step. It is the same if the step runs again after a crash,
+            in another process, after an approval, or in a next version in which it has the same
+            name and still comes next. Give it to whatever acts, and let that drop what it has seen.
+    """
+
+    thread: str
+    step: str
+    sequence: int
+    key: str
+    _approved: Approved | None = field(default=None, repr=False)
+
+    @property
+    def was_approved(self) -> bool:
+        """Whether people approved what the step before this one asked for."""
+        return self._approved is not None
+
+    @property
+    def approved(self) -> Approved:
+        """What people approved, out of what they signed. It is for this step alone.
+
+        Raises:
+            WorkflowError: nobody was asked.
+        """
+        if self._approved is None:
+            raise WorkflowError(
+                f"Nobody was asked to approve the step {self.step}.",
+                "Let the step right before it return an Ask.",
+            )
+        return self._approved._replace(arguments=copy.deepcopy(self._approved.arguments))
+
+
+_VERSION = re.compile(r"[A-Za-z0-9._+-]{0,40}\Z")
+Change = Callable[[dict[str, Any]], Mapping[str, Any]]
+
+
+def check_version(version: object) -> str:
+    """Return `version` if it is one.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if not isinstance(version, str) or not _VERSION.match(version):
+        raise ConfigurationError(
+            f"{quoted(version)} is not a version.",
+            'Use up to 40 of A-Z, a-z, 0-9 and . _ + -, such as version="2".',
+        )
+    return version
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step from a version to a later one.
+
+    ```python
+    from safepoint import Migration
+
+    def with_currency(state):
+        return {**state, "currency": "EUR"}
+
+    Migration("1", "2", with_currency, steps={"fetch": "load"})
+    ```
+
+    Args:
+        before: the version that wrote the checkpoint.
+        after: the version that it is for.
+        change: takes the state and returns the whole state of the next version.
+        steps: new names of steps that are done; None for one that is no more.
+
+    Raises:
+        ConfigurationError: an argument is of the wrong kind, or both versions are one.
+    """
+
+    before: str
+    after: str
+    change: Change
+    steps: Mapping[str, str | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if check_version(self.before) == check_version(self.after):
+            raise ConfigurationError(
+                f"A migration leads from version {quoted(self.before)} to itself.",
+                'Name two versions: Migration("1", "2", change).',
+            )
+        if (
+            not callable(self.change)
+            or not isinstance(self.steps, Mapping)
+            or not all(isinstance(name, (str, type(None))) for name in self.steps.values())
+        ):
+            raise ConfigurationError(
+                f"The migration from {quoted(self.before)} to {quoted(self.after)} needs a function"
+                " and, if steps were renamed, a dict.",
+                'Write Migration("1", "2", change, steps={"fetch": "load"}).',
+            )
+
+    def carry(self, state: dict[str, Any], done: tuple[str, ...]) -> _Carried:
+        """Return the state and what is done, as the next version has it.
+
+        Raises:
+            MigrationFailed: the function raised, or returned something else than a state.
+        """
+        shown = f"The migration from {quoted(self.before)} to {quoted(self.after)}"
+        try:
+            returned = self.change(copy.deepcopy(state))
+        except CheckpointError:
+            raise
+        except Exception as error:
+            raise MigrationFailed(
+                f"{shown} raised {type(error).__name__}.",
+                "The checkpoint is as it was. Mend the migration, and resume again.",
+            ) from error
+        if not isinstance(returned, Mapping):
+            raise MigrationFailed(
+                f"{shown} returned {type(returned).__name__}.", "Return the whole state, as a dict."
+            )
+        names = (self.steps.get(name, name) for name in done)
+        return dict(returned), tuple(name for name in names if name is not None)
+
+
+_Carried = tuple[dict[str, Any], tuple[str, ...]]
+
+
+class Migrations:
+    """The ways that lead to one version.
+
+    Args:
+        listed: the migrations, in any order.
+        version: the version that they lead to.
+
+    Raises:
+        ConfigurationError: one is no migration, two begin at one version, or one leads elsewhere.
+    """
+
+    def __init__(self, listed: Iterable[Migration], version: str) -> None:
+        if isinstance(listed, (str, Mapping)) or not isinstance(listed, Iterable):
+            raise ConfigurationError(
+                f"The migrations are {type(listed).__name__}.",
+                'Give a list: migrations=[Migration("1", "2", change)].',
+            )
+        self.version = check_version(version)
+        self._next: dict[str, Migration] = {}
+        for migration in listed:
+            if not isinstance(migration, Migration):
+                raise ConfigurationError(
+                    f"A migration was given as {type(migration).__name__}.",
+                    'Write Migration("1", "2", change).',
+                )
+            if migration.before in self._next:
+                raise ConfigurationError(
+                    f"Two migrations begin at version {quoted(migration.before)}.",
+                    "Keep one: which of them to take would be a guess.",
+                )
+            self._next[migration.before] = migration
+        for before in self._next:
+            self.path(before)
+        self.sources = frozenset(self._next)
+
+    def path(self, before: str) -> list[Migration]:
+        """Return the migrations from a version to this one, in order; none if it is this one.
+
+        Raises:
+            ConfigurationError: no chain of them leads there.
+        """
+        found: list[Migration] = []
+        at = before
+        while at != self.version:
+            migration = self._next.get(at)
+            if migration is None or len(found) > len(self._next):
+                raise ConfigurationError(
+                    f"The migrations from version {quoted(before)} do not lead to"
+                    f" {quoted(self.version)}.",
+                    "Register one for each version on the way.",
+                )
+            found.append(migration)
+            at = migration.after
+        return found
+
+    def carry(self, before: str, state: dict[str, Any], done: tuple[str, ...]) -> _Carried:
+        """Return the state and what is done, as this version has it.
+
+        Raises:
+            MigrationFailed: a migration failed.
+        """
+        for migration in self.path(before):
+            state, done = migration.carry(state, done)
+        return state, done
+
+
+Step = Callable[..., Mapping[str, Any] | Ask | None]
+"""A function of the state, or of the state and a `Call`."""
+
+
+class Plan:
+    """The name, steps, version, tools, migrations and gate that a `Workflow` was given."""
+
+    def __init__(
+        self,
+        name: str,
+        steps: Iterable[Step],
+        *,
+        version: str = "",
+        tools: ToolSet | Iterable[Tool] = (),
+        migrations: Iterable[Migration] = (),
+        gate: Gate | None = None,
+        anchor_before: Iterable[Step] = (),
+    ) -> None:
+        self.name = check_name("workflow", name)
+        named = [(_step_name(step), step) for step in _listed(steps, "steps")]
+        self.steps = dict(named)
+        if not named or len(self.steps) != len(named):
+            raise WorkflowError(
+                f"The workflow {name} needs one or more steps with different names.",
+                "Give each step a function of its own.",
+            )
+        self._told = frozenset(name for name, step in named if _is_told(name, step))
+        irrevocable = _listed(anchor_before, "anchor_before")
+        self.anchor_before = frozenset(_step_name(step) for step in irrevocable)
+        if not self.anchor_before <= set(self.steps):
+            raise WorkflowError(
+                f"The workflow {name} has no step to anchor before.",
+                "Name steps of this workflow in anchor_before.",
+            )
+        self._tools = tools if isinstance(tools, ToolSet) else ToolSet(tools)
+        self.migrations = Migrations(migrations, version)
+        if not isinstance(gate, (Gate, type(None))):
+            raise ConfigurationError(
+                f"The workflow {name} was given {type(gate).__name__} as gate.",
+                'Write gate=Gate(approvers=Approvers({"dana": key})).',
+            )
+        self._gate = gate or Gate()
+
+    @property
+    def version(self) -> str:
+        """The version of the steps."""
+        return self.migrations.version
+
+    @property
+    def tools(self) -> ToolSet:
+        """What the run can use."""
+        return self._tools
+
+    @property
+    def gate(self) -> Gate:
+        """Who may resume into what."""
+        return self._gate
+
+    @property
+    def app(self) -> str:
+        """What its checkpoints say wrote them: the name, and the version if there is one."""
+        return f"{self.name}@{self.version}" if self.version else self.name
+
+    def call(self, name: str, state: dict[str, Any], call: Call) -> Mapping[str, Any] | Ask | None:
+        """Run one step, and return what it returned."""
+        step = self.steps[name]
+        return step(state, call) if name in self._told else step(state)
+
+
+def _listed(steps: Iterable[Step], name: str) -> list[Step]:
+    if not isinstance(steps, Iterable):
+        raise WorkflowError(
+            f"The {name} of a workflow are a list of functions, not {type(steps).__name__}.",
+            f"Write {'[first, second]' if name == 'steps' else 'anchor_before=[pay]'}.",
+        )
+    return list(steps)
+
+
+def _step_name(step: Step) -> str:
+    name = getattr(step, "__name__", "")
+    if not isinstance(name, str) or not name.isidentifier():
+        raise WorkflowError(
+            f"{quoted(name)} cannot name a step.", "Use functions that were defined with def."
+        )
+    if inspect.iscoroutinefunction(step):
+        raise WorkflowError(
+            f"The step {name} is async.", "Steps are plain functions: call asyncio.run inside it."
+        )
+    return str(name)
+
+
+def _is_told(name: str, step: Step) -> bool:
+    """Tell whether a step takes a `Call` besides the state."""
+    try:
+        signature = inspect.signature(step)
+    except (TypeError, ValueError):
+        return False  # some built-in functions do not say
+    for arguments in ((None, None), (None,)):
+        try:
+            signature.bind(*arguments)
+        except TypeError:
+            continue
+        required = [
+            parameter
+            for parameter in signature.parameters.values()
+            if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+        ]
+        return len(arguments) == 2 and len(required) > 1
+    raise WorkflowError(
+        f"The step {name} takes other arguments than a step does.",
+        "Define it as def step(state), or def step(state, call).",
+    )
+
+
+class SavesAndLoads(Protocol):
+    """A `Ledger`, or its unsafe twin, as a workflow sees it."""
+
+    @property
+    def store(self) -> str:
+        """The name of the store."""
+
+    @property
+    def keys(self) -> Keyring | None:
+        """The keys that vouch for what it hands out; None for the twin, which has none."""
+
+    @property
+    def anchor(self) -> Anchor | None:
+        """What remembers the head of each thread."""
+
+    @property
+    def journal(self) -> Journal | None:
+        """Where it is written down what happens."""
+
+    @property
+    def actor(self) -> Actor | None:
+        """Who acts, for the journal."""
+
+    def save(
+        self,
+        thread: str,
+        state: Any,
+        *,
+        app: str = ...,
+        tools: str | None = ...,
+        after: int | None = ...,
+        anchor: Literal["now"] | None = ...,
+    ) -> Checkpoint:
+        """Keep `state` as the thread's next checkpoint."""
+
+    def load(self, thread: str, sequence: int, *, linked: bool = ...) -> Checkpoint:
+        """Return the checkpoint at `sequence`."""
+
+    def latest(self, thread: str) -> Checkpoint:
+        """Return the newest checkpoint."""
+
+    def threads(self) -> list[str]:
+        """Return the names of the threads."""
+
+    def settle(self, thread: str) -> None:
+        """Let the anchor see the newest checkpoint."""
+
+    def holder(self, thread: str) -> str | None:
+        """Return who else holds the thread."""
+
+    def worker(self, thread: str) -> str | None:
+        """Return under which name this ledger owns the thread."""
+
+    def keep(self, thread: str) -> None:
+        """Renew the lease on the thread, if this ledger has one."""
+
+
+class Resumed(NamedTuple):
+    """Where a resumption came from, and why it was let through.
+
+    Attributes:
+        app: what wrote the checkpoint that was resumed.
+        digest: the digest of that checkpoint.
+        reasons: what the gate had to say.
+        sequence: its sequence.
+        statements: the approvals, as they were signed.
+    """
+
+    app: str
+    digest: str
+    reasons: tuple[str, ...]
+    sequence: int
+    statements: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A workflow's state as a checkpoint holds it.
+
+    Attributes:
+        state: what the steps work on.
+        done: the names of the steps that finished.
+        tools: the tool set in force.
+        asked: what the run waits for, or None.
+        approved: the signed approvals of what was asked last, for the steps that follow.
+        denied: the signed denial that ended the run, or None.
+        resumed: where this checkpoint came from, if it was resumed through the gate.
+        origin: the checkpoint at which the last step ended, if that is an earlier one.
+    """
+
+    state: dict[str, Any] = field(repr=False)
+    done: tuple[str, ...] = ()
+    tools: ToolSet = field(default_factory=ToolSet)
+    asked: Ask | None = None
+    approved: tuple[str, ...] = ()
+    denied: str | None = None
+    resumed: Resumed | None = None
+    origin: int | None = None
+
+    def pack(self) -> dict[str, Any]:
+        """Return it as plain values, without what there is nothing to say about."""
+        packed: dict[str, Any] = {"done": list(self.done), "state": copy.deepcopy(self.state)}
+        if self.tools:
+            packed["tools"] = self.tools.described
+        if self.asked is not None:
+            packed["asked"] = {
+                "action": self.asked.action,
+                "arguments": copy.deepcopy(dict(self.asked.arguments)),
+            }
+        if self.approved:
+            packed["approved"] = list(self.approved)
+        if self.denied is not None:
+            packed["denied"] = self.denied
+        if self.resumed is not None:
+            packed["resumed"] = {
+                **self.resumed._asdict(),
+                "reasons": list(self.resumed.reasons),
+                "statements": list(self.resumed.statements),
+            }
+        if self.origin is not None:
+            packed["origin"] = self.origin
+        return packed
+
+    @classmethod
+    def unpack(cls, checkpoint: Checkpoint) -> Payload:
+        """Return what a workflow kept in a checkpoint.
+
+        Raises:
+            WorkflowMismatch: it holds something else.
+        """
+        try:
+            payload = cls._unpacked(checkpoint.state)
+        except (CheckpointError, KeyError, TypeError, ValueError):
+            payload = None
+        if payload is None or checkpoint.tools != (payload.tools.digest if payload.tools else None):
+            raise WorkflowMismatch(
+                f"{checkpoint.thread} #{checkpoint.sequence} does not hold a workflow's state.",
+                "Load it with Ledger.load, if you wrote it with Ledger.save.",
+            )
+        return payload
+
+    @classmethod
+    def _unpacked(cls, saved: Any) -> Payload:
+        rest = dict(saved)
+        asked, resumed = rest.pop("asked", None), rest.pop("resumed", None)
+        payload = cls(
+            state=_a(dict, rest.pop("state")),
+            done=_texts(rest.pop("done")),
+            tools=ToolSet.from_described(rest.pop("tools", [])),
+            asked=None if asked is None else Ask(**_a(dict, asked)),
+            approved=_texts(rest.pop("approved", [])),
+            denied=rest.pop("denied", None),
+            resumed=None if resumed is None else _resumed(dict(_a(dict, resumed))),
+            origin=rest.pop("origin", None),
+        )
+        _a((str, type(None)), payload.denied)
+        _a((int, type(None)), payload.origin)
+        if rest:
+            raise ValueError
+        return payload
+
+
+def _resumed(saved: dict[str, Any]) -> Resumed:
+    reasons, statements = _texts(saved.pop("reasons")), _texts(saved.pop("statements"))
+    found = Resumed(reasons=reasons, statements=statements, **saved)
+    _a(str, found.app), _a(str, found.digest), _a(int, found.sequence)
+    return found
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(_a(str, item) for item in _a(list, value))
+
+
+def _a(kind: type | tuple[type, ...], value: Any) -> Any:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def changes_of(
+    name: str, returned: object, given: dict[str, Any], before: dict[str, Any]
+) -> Mapping[str, Any]:
+    """Return what a step changed, unless it changed what it was given and did not say so."""
+    changes = {} if returned is None else returned
+    if not isinstance(changes, Mapping):
+        raise WorkflowError(
+            f"The step {name} returned {type(returned).__name__}.",
+            "Return a dict of what changes in the state, nothing, or an Ask.",
+        )
+    unsaid = {key for key in {*given, *before} - set(changes) if _differs(key, given, before)}
+    if unsaid:
+        raise WorkflowError(
+            f"The step {name} changed the state in place, which is not kept.",
+            'Return what changes instead: return {"amount": 42}',
+        )
+    return changes
+
+
+def _differs(key: str, given: dict[str, Any], before: dict[str, Any]) -> bool:
+    if key not in given or key not in before:
+        return True
+    # A class without a comparison of its own differs from any copy, changed or not.
+    return bool(given[key] != before[key] and copy.deepcopy(before[key]) == before[key])
+
+
+class Granted(NamedTuple):
+    """What a record goes on from.
+
+    Attributes:
+        approved: what people approved.
+        question: what they were asked.
+        lapsed: why it no longer counts, or None.
+    """
+
+    approved: Approved
+    question: Question
+    lapsed: str | None
+
+
+def granted(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> Granted | None:
+    """Return what people approved, out of what they signed, or None if there is nothing.
+
+    The record that carries it is sealed by the writer. That is not enough: whoever has the writer's
+    key must not be able to say what a person approved, nor to say it twice, nor for something else.
+    So what they signed must be about the very record that this one follows, and name what this one
+    is: its app and its tools.
+
+    Raises:
+        ApprovalError: the statements do not bear it out.
+    """
+    if not payload.approved:
+        return None
+    approvers, shown = gate.approvers, f"{checkpoint.thread} #{checkpoint.sequence}"
+    if approvers is None:
+        raise ApprovalUntrusted(
+            f"{shown} goes on from an approval, and this workflow has no approvers to check it.",
+            'Write Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).',
+        )
+    approvals = [approvers.open(text, revoked=True) for text in payload.approved]
+    question = approvals[0].question
+    if (
+        not _follows(question, checkpoint)
+        or (question.app, question.tools) != (checkpoint.app, payload.tools.digest)
+        or Reason.ASKED not in question.reasons
+        or any(each.verdict != "approved" or each.question != question for each in approvals)
+    ):
+        raise ApprovalMismatch(
+            f"{shown} goes on from an approval of something else.",
+            "Whoever wrote it had the writer's key. Do not use it; replace that key.",
+        )
+    names = tuple(dict.fromkeys(approval.approver for approval in approvals))
+    approved = Approved(question.action, dict(question.arguments), names)
+    return Granted(approved, question, _lapsed(gate, approvers, approvals))
+
+
+def _lapsed(gate: Gate, approvers: Approvers, approvals: list[Approval]) -> str | None:
+    """Say why approvals that were given no longer count, if they do not."""
+    standing = []
+    for approval in approvals:
+        try:
+            standing.append(approvers.open(approval.text))
+        except ApprovalUntrusted:
+            return f"The key with which {approval.approver} approved it was revoked since."
+    if approvers.count(standing) < (gate.policy.needs(Reason.ASKED) or 1):
+        return "Fewer people approved it than the policy asks for now."
+    return None
+
+
+def check_source(
+    approval: Question, checkpoint: Checkpoint, payload: Payload, source: Checkpoint
+) -> None:
+    """Refuse a record that goes on from elsewhere than where people let it go on.
+
+    Args:
+        approval: what they were asked, and approved.
+        checkpoint: the record that goes on from it.
+        payload: what that one holds.
+        source: the record that they were asked about.
+
+    Raises:
+        ApprovalMismatch: it skips a step, or does what they were not asked.
+    """
+    try:
+        before = Payload.unpack(source)
+    except CheckpointError:
+        before = None
+    same = before is not None and (source.app != checkpoint.app or before.done == payload.done)
+    if (
+        not same
+        or before is None
+        or source.digest != approval.checkpoint.digest
+        or (
+            before.asked is not None
+            and (before.asked.action, before.asked.arguments)
+            != (approval.action, approval.arguments)
+        )
+    ):
+        raise ApprovalMismatch(
+            f"{checkpoint.thread} #{checkpoint.sequence} goes on from another place than people let"
+            " it go on from.",
+            "Whoever wrote it had the writer's key. Do not use it; replace that key.",
+        )
+
+
+def check_denial(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> None:
+    """Refuse a denial that nobody signed, or that was signed for something else.
+
+    Raises:
+        ApprovalError: it is one.
+    """
+    if payload.denied is None or gate.approvers is None:
+        return
+    denial = gate.approvers.open(payload.denied, revoked=True)
+    if denial.verdict != "denied" or not _follows(denial.question, checkpoint):
+        raise ApprovalMismatch(
+            f"{checkpoint.thread} #{checkpoint.sequence} ends with a denial of something else.",
+            "Whoever wrote it had the writer's key. Do not use it; replace that key.",
+        )
+
+
+def _follows(question: Question, checkpoint: Checkpoint) -> bool:
+    """Tell whether a record stands right after the one that a question is about."""
+    place = checkpoint.store, checkpoint.thread, checkpoint.sequence - 1, checkpoint.previous
+    head = question.head
+    return (question.store, question.thread, head.sequence, head.digest) == place
+
+
+_LONG: Final = 200
+_MANY: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """A resume that somebody wants: from where, into what, and what the gate says.
+
+    Attributes:
+        workflow: what wants to resume.
+        checkpoint: from where.
+        latest: the end of the thread.
+        payload: what the workflow kept in the checkpoint.
+        grant: what people had approved before that.
+        asked: what people are asked to approve now, or None.
+        decision: what the gate says.
+    """
+
+    workflow: Plan
+    checkpoint: Checkpoint
+    latest: Checkpoint
+    payload: Payload
+    grant: Granted | None
+    asked: Ask | None
+    decision: Decision
+
+    @property
+    def approved(self) -> Approved | None:
+        """What people approved, for the step that comes next, unless they are asked again."""
+        return None if self.grant is None or self.asked is not None else self.grant.approved
+
+    @property
+    def at(self) -> Head:
+        """The checkpoint, as the end that it once was."""
+        return Head(self.checkpoint.sequence, self.checkpoint.digest)
+
+    @property
+    def head(self) -> Head:
+        """The end of the thread, which an approval is bound to."""
+        return Head(self.latest.sequence, self.latest.digest)
+
+    @property
+    def version(self) -> str:
+        """The version that wrote the checkpoint."""
+        return self.checkpoint.app.partition("@")[2]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do: the thread ends with a denial, or with its last step."""
+        if self.checkpoint is not self.latest:
+            return False
+        finished = self.payload.done == tuple(self.workflow.steps) and self.payload.asked is None
+        return self.payload.denied is not None or (
+            finished and self.checkpoint.app == self.workflow.app
+        )
+
+    @property
+    def question(self) -> Question | None:
+        """What people are asked to approve, or None if the gate lets it through, or never will."""
+        if self.decision.verdict is not Verdict.NEEDS_APPROVAL:
+            return None
+        return Question(
+            store=self.checkpoint.store,
+            thread=self.checkpoint.thread,
+            checkpoint=self.at,
+            head=self.head,
+            app=self.workflow.app,
+            tools=self.workflow.tools.digest,
+            reasons=self.decision.reasons,
+            details=_folded(self.decision.details),
+            action="" if self.asked is None else self.asked.action,
+            arguments={} if self.asked is None else dict(self.asked.arguments),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.checkpoint.thread} #{self.checkpoint.sequence}"
+
+
+def look(
+    workflow: Plan,
+    ledger: SavesAndLoads,
+    thread: str,
+    sequence: int | None,
+    *,
+    to_ask: bool = False,
+) -> Resumption:
+    """Verify what is to be resumed, and let the gate decide.
+
+    Args:
+        workflow: what wants to resume.
+        ledger: where the thread is.
+        thread: the thread.
+        sequence: an older checkpoint, or None for the latest.
+        to_ask: whether somebody only wants to know what to ask, whoever owns the thread now.
+
+    Raises:
+        CheckpointError: it does not verify, or belongs to another workflow.
+    """
+    latest = checkpoint = ledger.latest(thread)
+    if sequence is not None and check_sequence(sequence) != latest.sequence:
+        checkpoint = ledger.load(thread, sequence, linked=True)
+    wanted = judge(workflow, None if to_ask else ledger, checkpoint, latest)
+    if wanted.grant is not None:
+        question = wanted.grant.question
+        with suppress(NotFound):  # it was pruned
+            source = ledger.load(thread, question.checkpoint.sequence)
+            check_source(question, checkpoint, wanted.payload, source)
+    return wanted
+
+
+def judge(
+    workflow: Plan, ledger: SavesAndLoads | None, checkpoint: Checkpoint, latest: Checkpoint
+) -> Resumption:
+    """Let the gate decide on a resume of what was verified already.
+
+    Args:
+        workflow: what wants to resume.
+        ledger: who owns the thread; None if that does not matter.
+        checkpoint: from where.
+        latest: the end of the thread.
+
+    Raises:
+        WorkflowMismatch: it belongs to another workflow.
+        ResumeRefused: it is a denial that others followed.
+        ApprovalError: what people are said to have approved is not what they signed.
+    """
+    thread = checkpoint.thread
+    if checkpoint.app.partition("@")[0] != workflow.name:
+        raise WorkflowMismatch(
+            f"{thread} #{checkpoint.sequence} was not written by the workflow {workflow.name} but"
+            f" by {quoted(checkpoint.app)}.",
+            "Resume it with the workflow that wrote it.",
+        )
+    payload = Payload.unpack(checkpoint)
+    check_denial(workflow.gate, checkpoint, payload)
+    if payload.denied is not None and checkpoint.sequence < latest.sequence:
+        raise ResumeRefused(
+            f"{thread} #{checkpoint.sequence} is a denial, so nothing goes on from there.",
+            "Name a checkpoint before it.",
+        )
+    grant, asked = granted(workflow.gate, checkpoint, payload), payload.asked
+    situation = Situation(
+        checkpoint=checkpoint,
+        head=Head(latest.sequence, latest.digest),
+        tools=payload.tools,
+        asked=asked is not None,
+        owner=None if ledger is None else ledger.holder(thread),
+        runtime=Runtime(
+            app=workflow.app,
+            tools=workflow.tools,
+            worker=None if ledger is None else ledger.worker(thread),
+            migrates_from=workflow.migrations.sources,
+        ),
+    )
+    decision = workflow.gate.decide(situation)
+    if grant is not None and (decision.reasons or grant.lapsed):
+        # An approval counts once, and for what was to be resumed then. Who goes back to before it
+        # was acted upon, or on with something else, has to ask again.
+        asked = Ask(grant.approved.action, grant.approved.arguments)
+        again = workflow.gate.decide(replace(situation, asked=True))
+        details = (*decision.details, _asked_again(checkpoint, grant.lapsed))
+        decision = replace(again, details=details)
+    if checkpoint.sequence < latest.sequence:
+        decision = replace(decision, details=(*decision.details, *_denials(workflow, latest)))
+    return Resumption(workflow, checkpoint, latest, payload, grant, asked, decision)
+
+
+def _asked_again(checkpoint: Checkpoint, lapsed: str | None) -> str:
+    said = f"It was approved before, at #{checkpoint.sequence}, and may have been done already."
+    return said if lapsed is None else f"{said} {lapsed}"
+
+
+def _denials(workflow: Plan, latest: Checkpoint) -> list[str]:
+    """Say that the end of the thread, from which somebody wants to go back, is a denial."""
+    try:
+        denial = Payload.unpack(latest).denied
+    except WorkflowMismatch:
+        return []
+    if denial is None:
+        return []
+    try:
+        approvers = workflow.gate.approvers
+        name = approvers.open(denial, revoked=True).approver if approvers else ""
+    except CheckpointError:
+        name = ""
+    return [f"{name or 'Somebody'} denied it at #{latest.sequence}."]
+
+
+def _folded(details: tuple[str, ...]) -> tuple[str, ...]:
+    """Return no more than a person reads. What is left out is bound by the digest of the tools."""
+    short = tuple(
+        each if len(each) <= _LONG else f"{each[:_LONG]}... ({len(each)} characters)"
+        for each in details
+    )
+    if len(short) <= _MANY:
+        return short
+    rest = digest_of("\n".join(details[_MANY - 1 :]).encode())
+    return (*short[: _MANY - 1], f"And {len(details) - _MANY + 1} more like these: {rest}.")
+
+
+_INSTEAD = {
+    Reason.NO_MIGRATION: "Register a migration from the version that wrote it, or resume it with"
+    " that version.",
+    Reason.OWNED_BY_ANOTHER: "Let that worker go on with it, or own it once the lease has ended.",
+}
+
+
+_NOBODY = 'Say who may approve: Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).'
+
+
+def check_not_refused(wanted: Resumption) -> None:
+    """Refuse what nobody can approve.
+
+    Raises:
+        ResumeRefused: the gate says no.
+    """
+    decision, policy = wanted.decision, wanted.workflow.gate.policy
+    if decision.verdict is Verdict.REFUSED:
+        never = [reason for reason in decision.reasons if policy.needs(reason) is None]
+        raise ResumeRefused(
+            f"{wanted} cannot be resumed. {' '.join(decision.details)}",
+            _INSTEAD.get(
+                never[-1], "The policy lets nobody approve that. Start a new thread instead."
+            ),
+        )
+
+
+def decided(
+    wanted: Resumption, ledger: SavesAndLoads, given: Sequence[str], now: datetime
+) -> tuple[Approval, ...]:
+    """Return the approvals that let it through, or the one denial.
+
+    Raises:
+        ResumeRefused: the gate says no.
+        ApprovalError: one of them does not count.
+        ApprovalNeeded: there are too few.
+    """
+    check_not_refused(wanted)
+    accepted = accept(wanted, ledger, given, now)
+    denials = [approval for approval in accepted if approval.verdict == "denied"]
+    if denials:
+        return (denials[0],)
+    if wanted.question is not None:
+        _check_enough(wanted, wanted.question, accepted)
+    return accepted
+
+
+def accept(
+    wanted: Resumption, ledger: SavesAndLoads, given: Sequence[str], now: datetime
+) -> tuple[Approval, ...]:
+    """Return the approvals that count, one of each person.
+
+    Raises:
+        ApprovalError: one does not count.
+        ConfigurationError: the workflow has no approvers.
+    """
+    if not given:
+        return ()
+    gate = wanted.workflow.gate
+    question = None if wanted.is_over else wanted.question
+    if gate.approvers is None:
+        raise ConfigurationError(
+            f"{wanted} was given an approval, and its workflow has no approvers.",
+            _NOBODY,
+        )
+    if now < wanted.latest.created - SKEW:
+        raise ApprovalExpired(
+            f"It is {now:%Y-%m-%d %H:%M} by this worker's clock, and {wanted.head} was written"
+            f" {wanted.latest.created:%Y-%m-%d %H:%M}.",
+            "So what has expired cannot be told. Set the clock that is wrong. If it is the one that"
+            f" wrote {wanted.head}, save that state anew with Ledger.save, and ask again.",
+        )
+    accepted: dict[tuple[str, str], Approval] = {}
+    for text in given:
+        approval = gate.approvers.open(text)
+        _check_unspent(wanted, ledger, approval)
+        if question is None:
+            raise ApprovalMismatch(
+                f"{wanted} needs no approval, and was given one of {approval.approver}.",
+                "Somebody may have answered another question. Resume it without.",
+            )
+        gate.approvers.check_at_time(approval, question, now, lifetime=gate.policy.lifetime)
+        accepted.setdefault((approval.approver, approval.verdict), approval)
+    return tuple(accepted.values())
+
+
+def _check_enough(wanted: Resumption, question: Question, accepted: Sequence[Approval]) -> None:
+    needed, approvers = wanted.decision.approvers, wanted.workflow.gate.approvers
+    found = 0 if approvers is None else approvers.count(accepted)
+    if found >= needed:
+        return
+    people = "one person" if needed == 1 else f"{needed} people"
+    have = f" {found} of them approved so far." if found else ""
+    raise ApprovalNeeded(
+        f"{wanted} needs the approval of {people}. {' '.join(wanted.decision.details)}{have}",
+        _NOBODY
+        if approvers is None
+        else "Show them this error's question, and pass what they sign: resume(...,"
+        " approvals=[text]).",
+        question,
+    )
+
+
+def _check_unspent(wanted: Resumption, ledger: SavesAndLoads, approval: Approval) -> None:
+    """Refuse an approval that was given for an earlier end of this thread.
+
+    Raises:
+        ApprovalSpent: it was.
+    """
+    question, thread = approval.question, wanted.checkpoint.thread
+    place = wanted.checkpoint.store, thread
+    if (question.store, question.thread) != place or question.head == wanted.head:
+        return
+    after = question.head.sequence + 1
+    if after > wanted.latest.sequence:
+        return  # of another history, which the comparison with the question tells
+    try:
+        following = Payload.unpack(ledger.load(thread, after))
+    except CheckpointError:
+        following = None  # pruned, or not of a workflow
+    resumed = None if following is None else following.resumed
+    if resumed is not None and approval.text in resumed.statements:
+        raise ApprovalSpent(
+            f"This approval of {approval.approver} was used for {thread} #{after}.",
+            "An approval counts once. If that run was interrupted, resume it without approvals.",
+        )
+    raise ApprovalSpent(
+        f"{approval.approver} answered about {thread} {question.head}, and it is at {wanted.head}"
+        " by now.",
+        "Look at what happened since, and ask again.",
+    )
+
+
+class Run:
+    """One run of a workflow: its state, what is done, and what comes next.
+
+    Iterating over it runs one step at a time and yields the checkpoint after each. It stops at the
+    end, and where a step asks people.
+
+    Attributes:
+        workflow: the workflow.
+        thread: the name of the thread.
+        head: the sequence of the thread's latest checkpoint.
+        approved: what people approved, for the step that comes next, or None.
+        notes: what the run can do less than before, as the gate says it.
+    """
+
+    def __init__(
+        self,
+        workflow: Plan,
+        ledger: SavesAndLoads,
+        thread: str,
+        payload: Payload,
+        *,
+        at: Checkpoint | None = None,
+        approved: Approved | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        self.workflow = workflow
+        self.thread = thread
+        self.head = 0 if at is None else at.sequence
+        self.approved = approved
+        self.notes = notes
+        self._ledger = ledger
+        self._payload = payload
+        self._at = at
+        self._at_odds = False
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state after the last step that finished."""
+        return self._payload.state
+
+    @property
+    def done(self) -> tuple[str, ...]:
+        """The names of the steps that finished."""
+        return self._payload.done
+
+    @property
+    def next(self) -> str | None:
+        """The name of the step that runs next, or None at the end and after a denial."""
+        names = list(self.workflow.steps)
+        return names[len(self.done)] if len(self.done) < len(names) and not self.denied else None
+
+    @property
+    def paused(self) -> bool:
+        """Whether the run waits for people."""
+        return self._payload.asked is not None
+
+    @property
+    def denied(self) -> bool:
+        """Whether somebody denied what the run asked for, which ended it."""
+        return self._payload.denied is not None
+
+    @property
+    def question(self) -> Question | None:
+        """What people are asked to approve or deny, exactly, or None if the run does not wait."""
+        if self._payload.asked is None or self._at is None:
+            return None
+        return judge(self.workflow, None, self._at, self._at).question
+
+    def step(self) -> Checkpoint:
+        """Run the next step and capture its result.
+
+        A step that raises changes nothing: the state and the last checkpoint stay.
+
+        Raises:
+            WorkflowError: there is no step left, or the step did not return what changes.
+            ApprovalNeeded: the run waits for people.
+            NotOwner: another worker owns the thread by now. The step did not run.
+            CheckpointError: the checkpoint was refused.
+        """
+        name = self.next
+        if self._at_odds:
+            raise WorkflowError(
+                f"{self.thread} may or may not be captured after #{self.head}.",
+                "Resume it: what is saved tells how far it came.",
+            )
+        if self.paused:
+            raise ApprovalNeeded(
+                f"{self.thread} waits for people at #{self.head}.",
+                "Show them run.question, and pass what they sign: resume(..., approvals=[text]).",
+                self.question,
+            )
+        if name is None:
+            how = "was denied" if self.denied else "has run every step"
+            raise WorkflowError(f"{self.thread} {how}.", "Start a new thread to run it again.")
+        self._ledger.keep(self.thread)
+        acted = self.approved is not None or name in self.workflow.anchor_before
+        if acted:
+            self._check_still_here(name)
+        before = self._payload
+        given = copy.deepcopy(self.state)
+        returned = self.workflow.call(name, given, self._call(name))
+        asked = returned if isinstance(returned, Ask) else None
+        if asked is not None:
+            self._check_answerable(name)
+        changes = changes_of(name, asked.changes if asked else returned, given, self.state)
+        self._payload = replace(
+            before,
+            state={**self.state, **copy.deepcopy(dict(changes))},
+            done=(*self.done, name),
+            tools=self.workflow.tools,
+            asked=asked,
+            approved=(),
+            resumed=None,
+            origin=None,
+        )
+        try:
+            if asked is not None:
+                notes = Notes.of(self._ledger)
+                notes.write("pause", "intended", self.thread, self._head, asked.action)
+            checkpoint = self.record(turning=acted)
+        except AnchorUnavailable:
+            raise  # it may be saved by now
+        except BaseException:
+            self._payload = before
+            raise
+        self.approved = None
+        return checkpoint
+
+    def capture(self) -> Checkpoint:
+        """Save the run as it is now, as the thread's next checkpoint.
+
+        Raises:
+            WorkflowError: the run was denied, or goes on from an approval, which is for its next
+                step alone.
+            CheckpointError: the checkpoint was refused.
+        """
+        if self.denied:
+            raise WorkflowError(f"{self.thread} was denied.", "There is nothing to capture.")
+        if self.approved is not None:
+            raise WorkflowError(
+                f"{self.thread} goes on from an approval, which is for the step {self.next} alone.",
+                "Run that step: it is captured by itself.",
+            )
+        # No step ran, so the next one has the key that it had.
+        origin = self._payload.origin or self.head
+        self._payload = replace(self._payload, resumed=None, origin=origin)
+        return self.record()
+
+    def record(self, *, turning: bool = False, app: str | None = None) -> Checkpoint:
+        """Save the run with all that it carries; it is for the workflow's own use.
+
+        Args:
+            turning: whether the anchor must see it at once.
+            app: what wrote it, if not this workflow.
+        """
+        tools, anchored = self._payload.tools, self._ledger.anchor is not None
+        turning = turning or self._is_turning_point()
+        now = self.next in self.workflow.anchor_before or (anchored and turning)
+        try:
+            checkpoint = self._ledger.save(
+                self.thread,
+                self._payload.pack(),
+                app=self.workflow.app if app is None else app,
+                tools=tools.digest if tools else None,
+                after=self.head,
+                anchor="now" if now else None,
+            )
+        except AnchorUnavailable:
+            self._at_odds = True  # it may be saved, so this run does not know where it is
+            raise
+        self.head = checkpoint.sequence
+        self._at = checkpoint
+        return checkpoint
+
+    def finish(self) -> Run:
+        """Run every step that is left, up to the end or a pause, and return the run itself."""
+        for _ in self:
+            pass
+        return self
+
+    def __iter__(self) -> Iterator[Checkpoint]:
+        while self.next is not None and not self.paused:
+            yield self.step()
+
+    def __repr__(self) -> str:
+        how = ", paused" if self.paused else ", denied" if self.denied else ""
+        return (
+            f"Run({self.workflow.name!r}, {self.thread!r}, done={self.done!r},"
+            f" next={self.next!r}{how})"
+        )
+
+    def _is_turning_point(self) -> bool:
+        payload = self._payload
+        return payload.asked is not None or payload.resumed is not None or self.denied
+
+    @property
+    def _head(self) -> Head | None:
+        return None if self._at is None else Head(self._at.sequence, self._at.digest)
+
+    def _call(self, name: str) -> Call:
+        origin = self._payload.origin or self.head
+        store = "" if self._at is None else self._at.store
+        key = f"{store}/{self.thread}/{origin}/{name}"
+        return Call(self.thread, name, self.head, key, self.approved)
+
+    def _check_still_here(self, name: str) -> None:
+        """Write down that a step is about to act, unless the thread has moved on.
+
+        Raises:
+            Conflict: it has.
+            JournalError: it cannot be written down, so the step does not act.
+        """
+        latest = self._ledger.latest(self.thread)
+        if self._at is None or latest.digest != self._at.digest:
+            raise Conflict(
+                f"{self.thread} is at #{latest.sequence} by now, and this run is at #{self.head}.",
+                f"The step {name} did not run. Rehydrate the run, and decide again.",
+            )
+        Notes.of(self._ledger).write("act", "intended", self.thread, self._head, name)
+
+    def _check_answerable(self, name: str) -> None:
+        """Refuse to wait for people whose answer could not be used.
+
+        Raises:
+            ConfigurationError: the workflow knows no approvers, or the ledger has no journal.
+            KeyRefused: an approver has the writer's key.
+        """
+        approvers, keys = self.workflow.gate.approvers, self._ledger.keys
+        if approvers is None:
+            raise ConfigurationError(
+                f"The step {name} asks people, and the workflow {self.workflow.name} has no"
+                " approvers.",
+                'Write Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).',
+            )
+        if keys is None:
+            return
+        approvers.check_apart(keys)
+        if self._ledger.journal is None:
+            raise ConfigurationError(
+                f"The step {name} asks people, and the ledger has no journal to write the answer"
+                " down.",
+                "Write Ledger(..., journal=FileJournal(path, keys=...)).",
+            )
+
+
+def resume(
+    workflow: Plan,
+    ledger: SavesAndLoads,
+    thread: str,
+    sequence: int | None,
+    approvals: Iterable[str],
+    now: datetime,
+) -> Run:
+    """Return a run that may go on, after the record that says so was written, if one is due.
+
+    Raises:
+        CheckpointError: it was refused. No step ran.
+    """
+    notes = Notes.of(ledger)
+    with notes.watching("resume", thread, quiet=RESUMING):
+        given, moment = _listed_resumption(approvals), _aware(now)
+        if workflow.gate.approvers is not None and ledger.keys is not None:
+            workflow.gate.approvers.check_apart(ledger.keys)
+        wanted = look(workflow, ledger, thread, sequence)
+    with notes.watching("resume", thread, wanted.at, quiet=RESUMING):
+        if wanted.is_over:
+            accept(wanted, ledger, given, moment)
+            ledger.settle(thread)  # as below: a denial that is cut off would be undone
+            return _run(wanted, ledger)
+        accepted = decided(wanted, ledger, given, moment)
+        if _is_no(accepted) and not _ends(wanted):
+            return _denied(wanted, accepted[0], notes)
+        if wanted.decision.reasons:
+            return _through(wanted, ledger, accepted, notes)
+        _check_steps(wanted, wanted.payload.done)
+        ledger.settle(thread)  # a crash may have come between the last save and its anchor
+        notes.write("resume", "done", thread, wanted.head, " ".join(wanted.decision.notes))
+        return _run(wanted, ledger)
+
+
+def _run(wanted: Resumption, ledger: SavesAndLoads) -> Run:
+    return Run(
+        wanted.workflow,
+        ledger,
+        wanted.checkpoint.thread,
+        wanted.payload,
+        at=wanted.latest,
+        approved=wanted.approved,
+        notes=wanted.decision.notes,
+    )
+
+
+def _is_no(accepted: tuple[Approval, ...]) -> bool:
+    return any(approval.verdict == "denied" for approval in accepted)
+
+
+def _ends(wanted: Resumption) -> bool:
+    """Tell whether a no ends the run: if it waits at its end for an answer to what a step asked.
+
+    A no to anything else, such as a wider tool set or a way back, leaves the run as it is.
+    """
+    return wanted.payload.asked is not None and wanted.checkpoint is wanted.latest
+
+
+def _denied(wanted: Resumption, denial: Approval, notes: Notes) -> NoReturn:
+    _note_answers(wanted, (denial,), notes, "done")
+    raise ResumeRefused(
+        f"{denial.approver} denied it: {wanted} is not resumed.",
+        "The run stays as it was. Ask again only if something has changed.",
+    )
+
+
+def _note_answers(
+    wanted: Resumption, accepted: tuple[Approval, ...], notes: Notes, outcome: Outcome
+) -> None:
+    """Write down who said yes or no."""
+    for approval in accepted:
+        notes.write(
+            "deny" if approval.verdict == "denied" else "approve",
+            outcome,
+            wanted.checkpoint.thread,
+            wanted.at,
+            approval.question.action,
+            actor=Actor(approval.approver, f"signature of key {approval.key}"),
+        )
+
+
+def _through(
+    wanted: Resumption, ledger: SavesAndLoads, accepted: tuple[Approval, ...], notes: Notes
+) -> Run:
+    """Append the record that spends the approvals, and return the run that goes on from it."""
+    workflow, thread, decision = wanted.workflow, wanted.checkpoint.thread, wanted.decision
+    if ledger.keys is not None and ledger.journal is None:
+        raise ConfigurationError(
+            f"{wanted} can be resumed only where that is written down."
+            f" {' '.join(decision.details)}",
+            "Write Ledger(..., journal=FileJournal(path, keys=...)).",
+        )
+    payload = _following(wanted, accepted, notes)
+    denied, into = _is_no(accepted), f"{wanted.checkpoint.app} to {workflow.app}"
+    migrates = not denied and wanted.version in workflow.migrations.sources
+    said = [f"{each.verdict} by {each.approver}, nonce {each.nonce}." for each in accepted]
+    detail = " ".join((f"{into}: {', '.join(decision.reasons)}.", *said, *decision.notes))
+    notes.write("resume", "intended", thread, wanted.at, detail)
+    _note_answers(wanted, accepted, notes, "intended")
+    if migrates:
+        notes.write("migrate", "intended", thread, wanted.at, into)
+    run = Run(workflow, ledger, thread, payload, at=wanted.latest, notes=decision.notes)
+    try:
+        written = run.record(app=wanted.checkpoint.app if denied else workflow.app)
+    except Conflict as conflict:
+        if not accepted:
+            raise
+        raise ApprovalSpent(
+            f"Another worker resumed {thread} first, so this approval is spent.",
+            "Let that worker go on. If it died, resume without approvals.",
+        ) from conflict
+    head = Head(written.sequence, written.digest)
+    _note_answers(wanted, accepted, notes, "done")
+    if migrates:
+        notes.write("migrate", "done", thread, head, into)
+    notes.write("resume", "refused" if denied else "done", thread, head, detail)
+    grant = granted(workflow.gate, written, payload)
+    run.approved = None if grant is None else grant.approved
+    return run
+
+
+def _following(wanted: Resumption, accepted: tuple[Approval, ...], notes: Notes) -> Payload:
+    """Return what the record of the resumption holds.
+
+    Raises:
+        WorkflowError: the state cannot be carried to the workflow of today.
+    """
+    workflow, checkpoint, payload = wanted.workflow, wanted.checkpoint, wanted.payload
+    denial = accepted[0].text if _is_no(accepted) else None
+    reasons, texts = wanted.decision.reasons, tuple(approval.text for approval in accepted)
+    state, done = payload.state, payload.done
+    if denial is None:
+        with notes.watching("migrate", checkpoint.thread, wanted.at):
+            if wanted.version in workflow.migrations.sources:
+                state, done = workflow.migrations.carry(wanted.version, state, done)
+            _check_steps(wanted, done)
+    # Going back is meant to repeat what was done. Anything else must not.
+    again = Reason.OLD_CHECKPOINT in reasons
+    return Payload(
+        state=state,
+        done=done,
+        tools=payload.tools if denial is not None else workflow.tools,
+        approved=texts if wanted.asked is not None and denial is None else (),
+        denied=denial,
+        resumed=Resumed(
+            app=checkpoint.app,
+            digest=checkpoint.digest,
+            reasons=tuple(str(reason) for reason in reasons),
+            sequence=checkpoint.sequence,
+            statements=texts,
+        ),
+        origin=None if again else payload.origin or checkpoint.sequence,
+    )
+
+
+def _check_steps(wanted: Resumption, done: tuple[str, ...]) -> None:
+    """Refuse a run that has done something else than the workflow of today begins with.
+
+    Raises:
+        WorkflowMismatch: it has.
+    """
+    if list(done) != list(wanted.workflow.steps)[: len(done)]:
+        raise WorkflowMismatch(
+            f"{wanted} was written by other steps than those of {wanted.workflow.name} today.",
+            "Resume it with the code that wrote it, or give the workflow a new version and a"
+            " migration that says which steps are done.",
+        )
+
+
+def _aware(now: object) -> datetime:
+    if not isinstance(now, datetime) or now.utcoffset() is None:
+        raise ConfigurationError(
+            "The time of a resume has no time zone, or is no time.", "Write now=datetime.now(UTC)."
+        )
+    return now
+
+
+def _listed_resumption(approvals: Iterable[str]) -> list[str]:
+    """Return what was given, each once.
+
+    Raises:
+        ConfigurationError: it is no list, or too long for one.
+    """
+    if isinstance(approvals, (str, bytes)) or not isinstance(approvals, Iterable):
+        raise ConfigurationError(
+            f"The approvals were given as {type(approvals).__name__}.",
+            "Give a list of what the approvers signed: approvals=[text].",
+        )
+    given: list[str] = []
+    for text in approvals:
+        if text not in given:
+            given.append(text)
+        if len(given) > MAX_APPROVERS:
+            raise ConfigurationError(
+                f"More than {MAX_APPROVERS} approvals were given.",
+                "Give one of each person whom the policy asks for.",
+            )
+    return given
 
 
 class Workflow(Plan):
@@ -148,7 +1646,7 @@ class Workflow(Plan):
         now: datetime,
     ) -> Run:
         """Rebuild a run as if it were `now`, an aware time. Approvals and leases end by it."""
-        return resumption.resume(self, ledger, thread, sequence, approvals, now)
+        return resume(self, ledger, thread, sequence, approvals, now)
 
     def resume_at_time(
         self,

@@ -28,7 +28,7 @@ from safepoint import (
     UnknownKey,
     WrongPlace,
 )
-from safepoint.naive import NaiveLedger
+from safepoint.attacks.naive import NaiveLedger
 
 KEYS = Keyring(SigningKey.generate())
 

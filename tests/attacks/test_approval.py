@@ -30,7 +30,7 @@ from safepoint import (
     Workflow,
 )
 from safepoint.approval import Question
-from safepoint.naive import NaiveLedger
+from safepoint.attacks.naive import NaiveLedger
 from tests.unit.resume_helpers import DANA, ERIN, Place
 
 NOW = datetime.now(UTC)

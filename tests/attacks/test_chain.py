@@ -21,8 +21,8 @@ from safepoint import (
     SigningKey,
     WrongPlace,
 )
-from safepoint.header import Place, digest_of
-from safepoint.seal import open_sealed, seal
+from safepoint.names import digest_of
+from safepoint.record import Place, open_sealed, seal
 
 KEYS = Keyring(SigningKey.generate())
 NOT_LINKED = "One of the two was replaced. Restore both from a copy that verifies."

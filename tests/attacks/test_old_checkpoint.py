@@ -32,9 +32,9 @@ from safepoint import (
     SigningKey,
     Workflow,
 )
-from safepoint._workflow.payload import Payload
+from safepoint.attacks.naive import NaiveLedger, acted, due
 from safepoint.audit.resumptions import check_resumptions
-from safepoint.naive import NaiveLedger, acted, due
+from safepoint.workflow import Payload
 
 State = dict[str, Any]
 THREAD = "order-7"

@@ -18,7 +18,7 @@ from safepoint import (
     SigningKey,
     Workflow,
 )
-from safepoint.naive import NaiveLedger
+from safepoint.attacks.naive import NaiveLedger
 
 KEYS = Keyring(SigningKey.generate())
 SHORT = 0.001

@@ -23,7 +23,10 @@ def load_with_the_naive_twin(folder: Path, pickled: bytes) -> subprocess.Complet
     record = {"thread": "t", "sequence": 1, "app": "", "created": "2026-11-15", "state": state}
     (folder / "store").mkdir()
     (folder / "store/t.1.json").write_text(json.dumps(record))
-    code = "from safepoint.naive import NaiveLedger; print(NaiveLedger('store').latest('t').state)"
+    code = (
+        "from safepoint.attacks.naive import NaiveLedger;"
+        " print(NaiveLedger('store').latest('t').state)"
+    )
     command = [sys.executable, "-c", code]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 

@@ -11,26 +11,20 @@ from typing import Any
 import pytest
 
 from safepoint import JournalError
-from safepoint._ledger.noting import Notes
-from safepoint._ledger.view import View
-from safepoint._workflow.granted import Granted
-from safepoint._workflow.payload import Payload
-from safepoint.approval import Approval, Approvers, Question
-from safepoint.approval.statement import read, split
+from safepoint.approval import Approval, Approvers, Question, Reason, read, split
 from safepoint.attacks import ATTACKS, TARGETS, Memory, Outcome
 from safepoint.attacks.ladder import outcome_of, scratch
 from safepoint.attacks.rungs import TOP
-from safepoint.checkpoint import Checkpoint
 from safepoint.codec import Codec
 from safepoint.gate import Decision, Gate, Situation, Verdict
-from safepoint.header import Header, Place
-from safepoint.heads import Head
 from safepoint.journal import Entry
 from safepoint.journal import _text as journal_text
 from safepoint.journal._chain import Chain
-from safepoint.reasons import Reason
-from safepoint.seal import Opened, open_sealed
-from safepoint.workflow import Approved
+from safepoint.ledger import Notes
+from safepoint.names import Head
+from safepoint.record import Checkpoint, Header, Opened, Place, open_sealed
+from safepoint.verify import View
+from safepoint.workflow import Approved, Granted, Payload
 
 _EDITED = "SealBroken: was changed after it was sealed"
 _STATE = "SealBroken: is not the one that was sealed"
@@ -297,47 +291,43 @@ DEFENCES: dict[str, tuple[dict[str, Callable[..., Any]], str, set[str]]] = {
     ),
     "the place": (
         {
-            "safepoint._ledger.view.open_sealed": anywhere,
-            "safepoint._ledger.walk.open_sealed": anywhere,
+            "safepoint.verify.open_sealed": anywhere,
         },
         "signed-chain",
         {"swap-threads", "swap-stores", "replay-old-on-top", "fast-forward", "replay-approval"},
     ),
     "the links": (
         {
-            "safepoint._ledger.view.check_follows": nothing,
-            "safepoint._ledger.walk.check_follows": nothing,
+            "safepoint.verify.check_follows": nothing,
         },
         "signed-chain",
         {"reorder", "delete-middle", "cut-oldest", "splice-branches"},
     ),
     "the links, with an anchor": (
         {
-            "safepoint._ledger.view.check_follows": nothing,
-            "safepoint._ledger.walk.check_follows": nothing,
+            "safepoint.verify.check_follows": nothing,
         },
         TOP,
         {"reorder", "delete-middle", "cut-oldest", "splice-branches"},
     ),
     "the seal of a base": (
-        {"safepoint._ledger.view.View.base": any_base},
+        {"safepoint.verify.View.base": any_base},
         TOP,
         {"forged-base", "thief-prunes"},
     ),
     "the last word of a tombstone": (
-        {"safepoint._ledger.view.refuse_deleted": nothing},
+        {"safepoint.verify.refuse_deleted": nothing},
         TOP,
         {"stolen-key-undelete", "undelete-by-number"},
     ),
     "the revocation": (
-        {"safepoint.seal._check_revoked": nothing},
+        {"safepoint.record._check_revoked": nothing},
         TOP,
         {"retired-key", "thief-prunes"},
     ),
     "what the anchor has seen": (
         {
-            "safepoint._ledger.view.check_is": nothing,
-            "safepoint._ledger.walk.check_is": nothing,
+            "safepoint.verify.check_is": nothing,
         },
         TOP,
         {"fork", "stolen-key-rewrite"},
@@ -373,10 +363,9 @@ DEFENCES: dict[str, tuple[dict[str, Callable[..., Any]], str, set[str]]] = {
     "the question of an approval, also in the record": (
         {
             **BOUND,
-            "safepoint._workflow.granting._check_unspent": nothing,
-            "safepoint._workflow.looking.granted": believed,
-            "safepoint._workflow.resumption.granted": believed,
-            "safepoint._workflow.looking.check_source": nothing,
+            "safepoint.workflow._check_unspent": nothing,
+            "safepoint.workflow.granted": believed,
+            "safepoint.workflow.check_source": nothing,
         },
         TOP,
         {"ride-along", "replay-approval", "reuse-approval"},
@@ -384,18 +373,18 @@ DEFENCES: dict[str, tuple[dict[str, Callable[..., Any]], str, set[str]]] = {
     "the key of a payment, and the last look before it": (
         {
             "safepoint.attacks.rungs.application.Payments.is_new": genuine,
-            "safepoint._workflow.run.Run._check_still_here": nothing,
+            "safepoint.workflow.Run._check_still_here": nothing,
         },
         TOP,
         {"race-approval"},
     ),
     "the fence": (
-        {"safepoint.lease.Ownership.check_fence": nothing},
+        {"safepoint.storage.base.Ownership.check_fence": nothing},
         TOP,
         {"former-owner", "second-writer"},
     ),
     "the journal's last word": (
-        {"safepoint._ledger.noting.Notes.write": if_possible},
+        {"safepoint.ledger.Notes.write": if_possible},
         TOP,
         {"journal-down"},
     ),

@@ -18,9 +18,9 @@ from safepoint import (
     ToolSet,
     Workflow,
 )
-from safepoint._workflow.ledgers import SavesAndLoads
+from safepoint.attacks.naive import NaiveLedger
 from safepoint.gate import Gate
-from safepoint.naive import NaiveLedger
+from safepoint.workflow import SavesAndLoads
 from tests.unit.resume_helpers import APPROVERS, DANA, Place
 
 MAIL = Tool("mail", version="1", permissions=["read"])

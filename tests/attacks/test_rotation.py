@@ -29,8 +29,7 @@ from safepoint import (
     WrongPlace,
 )
 from safepoint.audit.__main__ import main as audit
-from safepoint.header import Place
-from safepoint.seal import seal
+from safepoint.record import Place, seal
 
 STORE = "invoices"
 THREAD = "order-7"

@@ -17,7 +17,7 @@ from safepoint import (
     SigningKey,
     Workflow,
 )
-from safepoint.naive import NaiveLedger
+from safepoint.attacks.naive import NaiveLedger
 
 PAID: list[int] = []
 

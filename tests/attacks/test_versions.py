@@ -35,8 +35,8 @@ from safepoint import (
     Workflow,
     WorkflowMismatch,
 )
+from safepoint.attacks.naive import NaiveLedger
 from safepoint.audit.versions import check_versions
-from safepoint.naive import NaiveLedger
 
 State = dict[str, Any]
 THREAD = "order-7"

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safepoint import CheckpointError, Codec, Keyring, Limits, SigningKey
-from safepoint.header import Kind, Place, digest_of
-from safepoint.seal import Opened, open_sealed, seal
+from safepoint.names import digest_of
+from safepoint.record import Kind, Opened, Place, open_sealed, seal
 from tests.unit.codec_types import CODEC
 
 MAC = SigningKey.generate()

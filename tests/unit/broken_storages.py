@@ -10,8 +10,8 @@ from time import sleep
 from typing import Any
 
 from safepoint.errors import Conflict, NotFound, NotOwner, RecordsMissing
-from safepoint.lease import Lease, Ownership
 from safepoint.storage import InMemoryCheckpointStorage
+from safepoint.storage.base import Lease, Ownership
 
 BROKEN: dict[str, tuple[type[Any], tuple[str, ...]]] = {}
 

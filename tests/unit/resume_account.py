@@ -34,9 +34,8 @@ from safepoint import (
     ToolSet,
     Workflow,
 )
-from safepoint.header import Place
 from safepoint.journal import Entry, Event
-from safepoint.seal import open_sealed
+from safepoint.record import Place, open_sealed
 from tests.unit.resume_helpers import (
     APPROVERS,
     DANA,

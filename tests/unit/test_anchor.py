@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor, is_further, memory
 from safepoint.anchor.base import checked
 from safepoint.errors import ConfigurationError, Forked, InvalidId
-from safepoint.heads import Head, Heads
+from safepoint.names import Head, Heads
 
 
 def head(sequence: int, digit: str = "a") -> Head:
@@ -124,7 +124,7 @@ def test_what_is_not_a_head_is_refused(anchor: Anchor, wrong: object) -> None:
         anchor.advance("s", "t", wrong)  # type: ignore[arg-type]
     assert str(caught.value) == (
         f"A head was asked for, and {type(wrong).__name__} was given."
-        " Pass safepoint.chain.Head(sequence, digest)."
+        " Pass safepoint.record.Head(sequence, digest)."
     )
     assert anchor.read("s", "t") is None
 

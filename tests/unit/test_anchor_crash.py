@@ -18,7 +18,7 @@ import pytest
 
 from safepoint.anchor import FileAnchor
 from safepoint.errors import AnchorUnavailable
-from safepoint.heads import Head
+from safepoint.names import Head
 
 
 def head(sequence: int) -> Head:
@@ -27,7 +27,7 @@ def head(sequence: int) -> Head:
 
 def python(code: str, *arguments: str) -> str:
     """Run code in a process of its own, with `head` as above; its output comes back."""
-    start = "from safepoint.heads import Head\nhead = lambda n: Head(n, f'sha256:{n:064x}')\n"
+    start = "from safepoint.names import Head\nhead = lambda n: Head(n, f'sha256:{n:064x}')\n"
     done = subprocess.run(
         [sys.executable, "-c", start + textwrap.dedent(code), *arguments],
         check=False,

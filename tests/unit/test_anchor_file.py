@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from safepoint import _files as _posix
 from safepoint.anchor import FileAnchor, _folder, _text
 from safepoint.errors import (
     AnchorError,
@@ -22,8 +23,8 @@ from safepoint.errors import (
     ConfigurationError,
     UnsafeLocation,
 )
-from safepoint.heads import Head
-from safepoint.storage import FileCheckpointStorage, _posix
+from safepoint.names import Head
+from safepoint.storage import FileCheckpointStorage
 
 DIGEST = "sha256:" + "a" * 64
 LINE = f"safepoint-anchor/1 invoices order-7 57 {DIGEST}\n"

@@ -27,10 +27,9 @@ from safepoint import (
     InvalidId,
     LimitExceeded,
 )
-from safepoint.approval import Question, checked_arguments
-from safepoint.approval.binding import difference
+from safepoint.approval import Question, checked_arguments, difference
 from safepoint.errors import quoted
-from safepoint.header import digest_of
+from safepoint.names import digest_of
 from tests.unit.approval_helpers import (
     APPROVERS,
     CAP,

@@ -20,8 +20,7 @@ from safepoint import (
     SigningKey,
 )
 from safepoint.approval import Approvers
-from safepoint.header import Place
-from safepoint.seal import open_sealed, seal
+from safepoint.record import Place, open_sealed, seal
 from tests.unit.approval_helpers import (
     APPROVERS,
     CAP,

@@ -21,11 +21,10 @@ from safepoint import (
     NotFound,
     SigningKey,
 )
-from safepoint._ledger.view import View
 from safepoint.audit import anchor as anchors
 from safepoint.audit import check_anchor
-from safepoint.header import Place
-from safepoint.seal import seal
+from safepoint.record import Place, seal
+from safepoint.verify import View
 
 KEY = SigningKey.generate()
 KEYS = Keyring(KEY)

@@ -20,7 +20,7 @@ from safepoint import (
 )
 from safepoint.audit import check_append_only
 from safepoint.audit.threads import Thread
-from safepoint.storage._record import gap
+from safepoint.storage.base import gap
 
 
 @pytest.fixture

@@ -42,8 +42,7 @@ from safepoint.audit.approvals import check_approvals
 from safepoint.audit.resumptions import check_resumptions
 from safepoint.audit.tools import check_tools
 from safepoint.audit.versions import check_versions
-from safepoint.header import Place
-from safepoint.seal import seal
+from safepoint.record import Place, seal
 
 State = dict[str, Any]
 DANA, ERIN = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")

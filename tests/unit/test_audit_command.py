@@ -38,10 +38,9 @@ from safepoint import progress as bars
 from safepoint._command import keyring_of
 from safepoint.audit import check_anchor, check_keys, check_records
 from safepoint.audit.__main__ import main
-from safepoint.defaults import default_locations
-from safepoint.header import Place
 from safepoint.journal import Event
-from safepoint.seal import seal
+from safepoint.places import default_locations
+from safepoint.record import Place, seal
 from safepoint.storage.stored import StoredFolder
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from safepoint import _files as _posix
 from safepoint.audit import location
 from safepoint.audit.defaults import check_places
 from safepoint.audit.finding import Finding
-from safepoint.defaults import Locations, default_locations
 from safepoint.errors import StorageUnavailable
 from safepoint.keys import SigningKey
-from safepoint.storage import _posix
+from safepoint.places import Locations, default_locations
 
 PARTS = ["storage", "keys", "anchor", "journal", "journal_anchor"]
 COMMITTED = "so state could be committed. Name a folder outside of it."

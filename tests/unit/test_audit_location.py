@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from safepoint._files import file_system
 from safepoint.audit import Finding, check_location, location
 from safepoint.audit.__main__ import main
 from safepoint.errors import StorageUnavailable, UnsafeLocation
-from safepoint.location import file_system
 from safepoint.storage import FileCheckpointStorage
 
 

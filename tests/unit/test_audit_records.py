@@ -22,9 +22,9 @@ from safepoint import (
 )
 from safepoint.audit import check_records
 from safepoint.codec import Codec
-from safepoint.header import Place, digest_of
 from safepoint.keys import Revoked
-from safepoint.seal import seal
+from safepoint.names import digest_of
+from safepoint.record import Place, seal
 
 KEY = SigningKey.generate()
 KEYS = Keyring(KEY)

@@ -569,7 +569,7 @@ def test_a_deletion_that_was_interrupted_is_no_change_of_version(
     def dies(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("safepoint._ledger.retention.cut", dies)
+    monkeypatch.setattr("safepoint.ledger.cut", dies)
     with pytest.raises(KeyboardInterrupt):
         desk.ledger().delete("order-7")
     assert desk.versions() == []

@@ -23,10 +23,10 @@ from safepoint import (
     StorageUnavailable,
     UnsafeLocation,
 )
+from safepoint._files import SUPPORTED
 from safepoint.audit import check_database, check_ownership
 from safepoint.audit.__main__ import main
 from safepoint.audit.ownership import check_ownership_at_time
-from safepoint.storage._posix import SUPPORTED
 from safepoint.storage.stored_sqlite import StoredSQLite
 
 if not SUPPORTED:

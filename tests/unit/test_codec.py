@@ -17,7 +17,7 @@ import pytest
 
 from safepoint.codec import Codec
 from safepoint.errors import CodecError
-from safepoint.limits import Limits
+from safepoint.names import Limits
 from tests.unit.codec_types import (
     CODEC,
     VALUES,

@@ -15,7 +15,7 @@ import pytest
 
 from safepoint.codec import Codec
 from safepoint.errors import ConfigurationError, DecodeError, LimitExceeded
-from safepoint.limits import DEFAULT_LIMITS, Limits
+from safepoint.names import DEFAULT_LIMITS, Limits
 from tests.unit.codec_types import CODEC, VALUES, Point, assert_carries_nothing, same
 
 MIB = 1024 * 1024

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from safepoint.codec import Codec
 from safepoint.errors import CheckpointError, LimitExceeded
-from safepoint.limits import Limits
+from safepoint.names import Limits
 from tests.unit.codec_types import CODEC, Colour, Invoice, Level, Note, Point, Rights, Swapped, same
 
 QUICK = settings(

@@ -35,14 +35,15 @@ from safepoint import (
     StorageUnavailable,
     UnsafeLocation,
 )
-from safepoint._defaults import folders, platform
+from safepoint import _files as _posix
+from safepoint import places as folders
+from safepoint import places as platform
 from safepoint.attacks import Disk, NaiveTarget, Outcome, SealedTarget
 from safepoint.attacks.defaults import EverythingInOneFolder
 from safepoint.attacks.medium import Medium
 from safepoint.attacks.rungs import MacPlaceTarget, SignedChainTarget
-from safepoint.defaults import Locations, default_locations
 from safepoint.keys import Keyring, SigningKey
-from safepoint.storage import _posix
+from safepoint.places import Locations, default_locations
 from tests.unit.storage_helpers import descriptors, fail, tree
 
 USER = os.geteuid()

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from safepoint import _files as _posix
+from safepoint._files import folder_refusals, record_refusals
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
@@ -20,10 +22,8 @@ from safepoint.errors import (
     NotFound,
     UnsafeLocation,
 )
-from safepoint.ids import MAX_SEQUENCE
-from safepoint.limits import Limits
-from safepoint.location import folder_refusals, record_refusals
-from safepoint.storage import CheckpointStorage, FileCheckpointStorage, _posix
+from safepoint.names import MAX_SEQUENCE, Limits
+from safepoint.storage import CheckpointStorage, FileCheckpointStorage
 from tests.unit.storage_helpers import descriptors, python, tree
 
 

@@ -12,7 +12,7 @@ from safepoint.errors import (
     RecordsMissing,
     UnsafeLocation,
 )
-from safepoint.limits import Limits
+from safepoint.names import Limits
 from safepoint.storage import FileCheckpointStorage
 from tests.unit.storage_helpers import (
     every_look,

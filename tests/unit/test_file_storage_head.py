@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safepoint.errors import Conflict, RecordsMissing
-from safepoint.ids import MAX_SEQUENCE
+from safepoint.names import MAX_SEQUENCE
 from safepoint.storage import FileCheckpointStorage
 from safepoint.storage._head import find_head, highest
 

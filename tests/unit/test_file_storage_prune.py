@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from safepoint import _files as _posix
 from safepoint.errors import (
     CheckpointError,
     Conflict,
@@ -20,7 +21,7 @@ from safepoint.errors import (
     StorageFull,
     StorageUnavailable,
 )
-from safepoint.storage import FileCheckpointStorage, _posix
+from safepoint.storage import FileCheckpointStorage
 from tests.unit.storage_helpers import (
     descriptors,
     every_look,

@@ -14,7 +14,7 @@ from safepoint.errors import (
     StorageUnavailable,
     UnsafeLocation,
 )
-from safepoint.limits import Limits
+from safepoint.names import Limits
 from safepoint.storage import FileCheckpointStorage
 from tests.unit.storage_helpers import (
     fail,

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from safepoint import _files as _posix
 from safepoint.errors import (
     StorageUnavailable,
 )
-from safepoint.storage import FileCheckpointStorage, _posix
+from safepoint.storage import FileCheckpointStorage
 from tests.unit.storage_helpers import fail
 
 

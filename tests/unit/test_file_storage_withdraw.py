@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from safepoint import _files as _posix
 from safepoint.errors import RecordsMissing, StorageUnavailable
-from safepoint.storage import FileCheckpointStorage, _posix
+from safepoint.storage import FileCheckpointStorage
 from tests.unit.storage_helpers import fail, folder, tree
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from safepoint.approval import Approvers
-from safepoint.checkpoint import Checkpoint
+from safepoint.approval import Approvers, Reason
 from safepoint.errors import ConfigurationError, InvalidId
 from safepoint.gate import (
     DEFAULT_POLICY,
@@ -24,9 +23,9 @@ from safepoint.gate import (
     Verdict,
     decide,
 )
-from safepoint.heads import Head
 from safepoint.keys import SigningKey, VerifyingKey
-from safepoint.reasons import Reason
+from safepoint.names import Head
+from safepoint.record import Checkpoint
 from safepoint.tools import Tool, ToolSet
 
 DIGEST = f"sha256:{'a' * 64}"

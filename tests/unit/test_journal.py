@@ -22,11 +22,11 @@ from safepoint.errors import (
     JournalUnavailable,
     KeyRefused,
 )
-from safepoint.header import digest_of
 from safepoint.journal import Actor, Entry, Event, InMemoryJournal, Journal, _text
 from safepoint.journal._chain import Chain
 from safepoint.journal.actor import MAX_TEXT
 from safepoint.journal.event import MAX_DETAIL, OUTCOMES, WHATS
+from safepoint.names import digest_of
 
 KEY = SigningKey.generate()
 KEYS = Keyring(KEY)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from safepoint import Keyring, SigningKey
+from safepoint import _files as _posix
 from safepoint.anchor import _folder as anchored
 from safepoint.errors import (
     CheckpointError,
@@ -26,7 +27,6 @@ from safepoint.errors import (
     UnsafeLocation,
 )
 from safepoint.journal import Actor, Event, FileJournal, _folder, _walk
-from safepoint.storage import _posix
 from tests.unit.journal_helpers import (
     ANA,
     CALLS,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from safepoint import KeyRefused, Keyring, SigningKey, UnknownKey
 from safepoint.errors import AnchorUnavailable, RolledBack
-from safepoint.heads import Head
 from safepoint.keys import Key, Revoked, VerifyingKey
+from safepoint.names import Head
 
 OLD, MID, NEW = (SigningKey(bytes([n]) * 32) for n in (1, 2, 3))
 PAIR = SigningKey(bytes(32), "ed25519")

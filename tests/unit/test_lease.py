@@ -18,12 +18,12 @@ from safepoint.errors import (
     StorageUnavailable,
     quoted,
 )
-from safepoint.lease import MAX_TOKEN, Lease, Ownership
 from safepoint.storage import (
     FileCheckpointStorage,
     InMemoryCheckpointStorage,
     LeasingStorage,
 )
+from safepoint.storage.base import MAX_TOKEN, Lease, Ownership
 
 NOW = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
 Storage = InMemoryCheckpointStorage | FileCheckpointStorage

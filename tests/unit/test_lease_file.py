@@ -18,10 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from safepoint import _files as _posix
 from safepoint.errors import NotOwner, StorageFull, StorageUnavailable, UnsafeLocation
-from safepoint.lease import MAX_TOKEN, Lease, Ownership
-from safepoint.storage import FileCheckpointStorage, _posix
+from safepoint.storage import FileCheckpointStorage
 from safepoint.storage._lease import read_lease, write_lease
+from safepoint.storage.base import MAX_TOKEN, Lease, Ownership
 from tests.unit.storage_helpers import descriptors, fail, folder, planted, python, tree
 
 NOW = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)

@@ -28,8 +28,7 @@ from safepoint import (
     StorageUnavailable,
     WrongPlace,
 )
-from safepoint.header import Place
-from safepoint.seal import seal
+from safepoint.record import Place, seal
 
 KEYS = Keyring(SigningKey.generate())
 

@@ -33,7 +33,7 @@ from safepoint import (
     ThreadDeleted,
     UnknownKey,
 )
-from safepoint._ledger import walk
+from safepoint import verify as walk
 from tests.unit.tampered import KEY, KEYS, STORE, THREAD, Files, Memory, fill, opened, states
 
 NEW = SigningKey.generate("ed25519")

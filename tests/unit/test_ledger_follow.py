@@ -17,7 +17,7 @@ from safepoint import (
     SQLiteCheckpointStorage,
 )
 from safepoint.errors import Conflict, NotOwner, RolledBack, StorageUnavailable, ThreadDeleted
-from safepoint.heads import Head
+from safepoint.names import Head
 
 KEYS = Keyring(SigningKey.generate())
 

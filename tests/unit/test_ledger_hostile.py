@@ -31,8 +31,7 @@ from safepoint import (
     ThreadDeleted,
     WrongPlace,
 )
-from safepoint.header import Place
-from safepoint.seal import seal
+from safepoint.record import Place, seal
 from tests.unit.tampered import KEY, KEYS, STORE, THREAD, Files, Memory, fill, opened, states
 
 USES: list[Callable[[Ledger], object]] = [

@@ -18,9 +18,8 @@ from safepoint import (
     Ledger,
     WrongPlace,
 )
-from safepoint.header import Place
 from safepoint.migrate import Unsigned, json_files, migrate
-from safepoint.seal import seal
+from safepoint.record import Place, seal
 from tests.unit.tampered import KEY, KEYS, STORE, THREAD, Files, Memory, base_of, fill, opened
 
 WITHOUT_ZONE = datetime(2026, 11, 15)  # noqa: DTZ001  that is what is refused

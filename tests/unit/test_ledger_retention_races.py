@@ -18,7 +18,7 @@ from safepoint import (
     Ledger,
     NotFound,
 )
-from safepoint._ledger.walk import span_of
+from safepoint.verify import span_of
 from tests.unit.tampered import (
     KEYS,
     STORE,
@@ -46,11 +46,11 @@ def test_a_prune_that_loses_the_race_has_nothing_to_do(
         return genuine(thread, sequence)
 
     def race(*given: Any) -> Any:
-        monkeypatch.setattr("safepoint._ledger.upkeep.span_of", span_of)
+        monkeypatch.setattr("safepoint.ledger.span_of", span_of)
         monkeypatch.setattr(ledger._view, "open", raced)
         return span_of(*given)
 
-    monkeypatch.setattr("safepoint._ledger.upkeep.span_of", race)
+    monkeypatch.setattr("safepoint.ledger.span_of", race)
     assert ledger.prune(THREAD, keep=5) == 0
     assert states(opened(storage, anchor)) == [10, 11]
 

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safepoint.errors import StorageFull, StorageUnavailable, UnsafeLocation, shell
-from safepoint.location import (
+from safepoint._files import (
     absolute,
     ancestor_refusals,
     folder_refusals,
@@ -23,8 +22,9 @@ from safepoint.location import (
     location_refusals,
     record_refusals,
     replaceable_refusals,
+    translate,
 )
-from safepoint.storage._posix import translate
+from safepoint.errors import StorageFull, StorageUnavailable, UnsafeLocation, shell
 
 OF_YOUR_OWN = "Name a folder of your own, such as /s/checkpoints: mkdir -m 700 /s/checkpoints"
 FOLDER, FILE, LINK, FIFO = stat.S_IFDIR, stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO

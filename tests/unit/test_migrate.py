@@ -34,8 +34,7 @@ from safepoint import (
     WrongPlace,
 )
 from safepoint.errors import shell
-from safepoint.migrate import Unsigned, json_files, migrate
-from safepoint.migrate.report import begun_by
+from safepoint.migrate import Unsigned, begun_by, json_files, migrate
 
 KEYS = Keyring(SigningKey.generate())
 

@@ -36,8 +36,7 @@ from safepoint import (
     StorageUnavailable,
 )
 from safepoint.errors import shell
-from safepoint.migrate import migrate
-from safepoint.migrate.lineage import Link, chains
+from safepoint.migrate import Link, chains, migrate
 from safepoint.pickles.limits import PickleLimits
 from safepoint.pickles.migration import Outcome, Summary, migrate_pickles, pickled_files
 from tests.unit.killed import kill_after_each_step, no_sync

@@ -24,7 +24,7 @@ from safepoint.errors import (
     InvalidId,
     RolledBack,
 )
-from safepoint.heads import Heads
+from safepoint.names import Heads
 from safepoint.storage.postgres import PostgresCheckpointStorage
 from tests.harness.postgres import Database
 from tests.unit.postgres_helpers import Workers, head, refusal, without_guard
@@ -116,7 +116,7 @@ def test_a_name_outside_the_grammar_never_reaches_the_server(
 def test_what_is_not_a_head_is_refused(anchor: PostgresAnchor, wrong: Any) -> None:
     said = (
         f"A head was asked for, and {type(wrong).__name__} was given."
-        " Pass safepoint.chain.Head(sequence, digest)."
+        " Pass safepoint.record.Head(sequence, digest)."
     )
     assert refusal(ConfigurationError, lambda: anchor.advance("s", "t", wrong)) == said
     if wrong is not None:

@@ -29,7 +29,7 @@ from safepoint.errors import (
     StorageRefused,
     StorageUnavailable,
 )
-from safepoint.ids import check_name
+from safepoint.names import check_name
 from safepoint.storage.postgres import PostgresCheckpointStorage, migrate
 from tests.harness.postgres import Database
 from tests.unit.postgres_helpers import refusal, without_guard

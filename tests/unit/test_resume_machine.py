@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from safepoint import CheckpointError, Codec, Head, JournalBroken, Ledger, Question, Run
-from safepoint.header import Place
-from safepoint.seal import seal
+from safepoint.record import Place, seal
 from tests.unit.resume_account import (
     FORGERIES,
     HOUR,

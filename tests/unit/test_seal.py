@@ -25,10 +25,9 @@ from safepoint import (
     UnknownKey,
     WrongPlace,
 )
-from safepoint.header import Kind, Place, digest_of
-from safepoint.heads import Head
 from safepoint.keys import Revoked
-from safepoint.seal import Opened, open_sealed, seal
+from safepoint.names import Head, digest_of
+from safepoint.record import Kind, Opened, Place, open_sealed, seal
 
 KEY = SigningKey(bytes(range(32)))
 PAIR = SigningKey.generate("ed25519")

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from safepoint import SQLiteCheckpointStorage
+from safepoint import _files as _posix
 from safepoint.errors import CheckpointError, StorageUnavailable, UnsafeLocation
-from safepoint.storage import _posix
 from tests.unit.storage_helpers import python, tree
 
 BESIDE = ["-wal", "-shm", "-lock"]

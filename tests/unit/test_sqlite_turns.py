@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from safepoint import SQLiteCheckpointStorage
+from safepoint import _files as _posix
 from safepoint.errors import Conflict, StorageUnavailable
-from safepoint.storage import _posix
 from safepoint.storage._sqlite import turns
 from tests.unit.interrupts import Late, interrupt_at
 from tests.unit.storage_helpers import descriptors

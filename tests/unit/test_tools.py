@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from safepoint.codec import Codec
 from safepoint.errors import ConfigurationError, EncodeError, LimitExceeded
-from safepoint.header import is_digest
+from safepoint.names import is_digest
 from safepoint.tools import Changes, Tool, ToolSet
 
 SCHEMA = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}

@@ -27,11 +27,9 @@ from safepoint import (
     Limits,
     SigningKey,
 )
-from safepoint._ledger.view import View
-from safepoint._ledger.walk import walk
-from safepoint.header import Place
 from safepoint.keys import Key, Revoked, VerifyingKey
-from safepoint.seal import open_sealed
+from safepoint.record import Place, open_sealed
+from safepoint.verify import View, walk
 from tests.harness.blocks import ROOT
 from tests.harness.includes import expand
 from tests.vectors import FOLDER, PAGE, files, shown, write

@@ -36,8 +36,7 @@ from safepoint.errors import (
     UnknownKey,
     WrongPlace,
 )
-from safepoint.header import Place
-from safepoint.seal import seal
+from safepoint.record import Place, seal
 from safepoint.weights import load_checkpoint, save_checkpoint, seal_model
 from safepoint.weights.digest import digest
 from safepoint.weights.seals import REST_BYTES, STORE, Sealed, make_seal, name_of, read_seal

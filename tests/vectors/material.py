@@ -6,9 +6,9 @@ import base64
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from safepoint.header import Kind, Place, digest_of
 from safepoint.keys import SigningKey
-from safepoint.seal import Opened, seal
+from safepoint.names import digest_of
+from safepoint.record import Kind, Opened, Place, seal
 
 Vector = dict[str, Any]
 

@@ -8,8 +8,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from safepoint.header import Place, digest_of
-from safepoint.seal import Opened
+from safepoint.names import digest_of
+from safepoint.record import Opened, Place
 from tests.vectors.material import (
     BASE,
     DELETED,

@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 
-from safepoint import location
+from safepoint import _files as _posix
+from safepoint import _files as location
 from safepoint.errors import (
     AnchorUnavailable,
     StorageFull,
@@ -19,7 +20,6 @@ from safepoint.errors import (
     UnsafeLocation,
     shell,
 )
-from safepoint.storage import _posix
 
 if sys.platform != "win32":
     pass

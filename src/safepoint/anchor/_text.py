@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from safepoint.errors import AnchorMismatch, AnchorUnavailable, shell
-from safepoint.heads import Head
+from safepoint.names import Head
 
 FORMAT = "safepoint-anchor/1"
 LIMIT = 256

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from safepoint.errors import ConfigurationError, Forked
-from safepoint.heads import Head
+from safepoint.names import Head
 
 
 class Anchor(Protocol):
@@ -112,6 +112,6 @@ def checked(head: object) -> Head:
     if not isinstance(head, Head):
         raise ConfigurationError(
             f"A head was asked for, and {type(head).__name__} was given.",
-            "Pass safepoint.chain.Head(sequence, digest).",
+            "Pass safepoint.record.Head(sequence, digest).",
         )
     return head

@@ -14,12 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from safepoint import _files as _posix
 from safepoint.anchor import _folder, _text
 from safepoint.anchor.base import checked, is_further
 from safepoint.errors import AnchorUnavailable, UnsafeLocation, shell
-from safepoint.heads import Head
-from safepoint.ids import check_name
-from safepoint.storage import _posix
+from safepoint.names import Head, check_name
 from safepoint.storage.file import is_thread
 
 MARK = "store"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from threading import Lock
 
 from safepoint.anchor.base import checked, is_further
-from safepoint.heads import Head
-from safepoint.ids import check_name
+from safepoint.names import Head, check_name
 
 
 class InMemoryAnchor:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from safepoint._postgres.connections import Connections
 from safepoint.anchor.base import checked, is_further
 from safepoint.errors import AnchorUnavailable, StorageError
-from safepoint.heads import Head
-from safepoint.ids import check_name
+from safepoint.names import Head, check_name
 
 if TYPE_CHECKING:
     from safepoint._postgres.driver import Connection

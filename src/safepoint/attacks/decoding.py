@@ -12,7 +12,7 @@ from typing import ClassVar
 from safepoint.attacks.kit import Attack, got, unnoticed, worst
 from safepoint.attacks.outcome import HONEST, WANTED, Miss, Outcome
 from safepoint.attacks.target import Target
-from safepoint.limits import DEFAULT_LIMITS
+from safepoint.names import DEFAULT_LIMITS
 
 
 class _Smuggled(Attack):

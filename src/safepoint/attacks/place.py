@@ -9,7 +9,7 @@ from functools import partial
 from safepoint.attacks.kit import Attack, got, worst
 from safepoint.attacks.outcome import WANTED, Outcome, step
 from safepoint.attacks.target import Target
-from safepoint.ids import MAX_SEQUENCE
+from safepoint.names import MAX_SEQUENCE
 
 _DATE = re.compile(rb"20\d\d-\d\d-\d\dT")
 

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from safepoint.attacks.medium import Medium
-from safepoint.lease import Lease, Ownership
+from safepoint.names import spelled
 from safepoint.storage._lease import LEASE, read_lease, write_lease
-from safepoint.storage.base import CheckpointStorage
+from safepoint.storage.base import CheckpointStorage, Lease, Ownership
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
-from safepoint.times import spelled
 
 BASE: Final = "base"
 RECORD: Final = ".checkpoint"

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Self
 
-from safepoint import naive
+from safepoint.attacks import naive
 from safepoint.attacks.medium import Disk
 from safepoint.tools import Tool
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from safepoint._command import keyring_of, print_lines
+from safepoint._files import absolute
 from safepoint.anchor import FileAnchor
 from safepoint.audit.command import gate_of, options_of
 from safepoint.audit.defaults import check_places
@@ -19,9 +20,8 @@ from safepoint.audit.safety import check_safety_test
 from safepoint.audit.seen import Seen
 from safepoint.audit.stores import is_database, look_at_path, look_at_postgres, name_of
 from safepoint.errors import CheckpointError, shell
-from safepoint.ids import check_name
 from safepoint.keys import Keyring
-from safepoint.location import absolute
+from safepoint.names import check_name
 from safepoint.progress import Bar
 
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from safepoint._ledger.view import View
+from safepoint._files import SUPPORTED
 from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.records import view_of
 from safepoint.errors import AnchorError, CheckpointError, NotFound, shell
-from safepoint.heads import Head
 from safepoint.ledger import Ledger
-from safepoint.storage._posix import SUPPORTED
+from safepoint.names import Head
+from safepoint.verify import View
 
 _PATIENCE: Final = 0.2
 

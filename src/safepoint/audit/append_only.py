@@ -16,12 +16,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from safepoint._files import hard_link_refusals, record_refusals
 from safepoint.audit.files import existing_folder, guarded, unseen
 from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.threads import Record, Thread
 from safepoint.errors import CheckpointError, shell
-from safepoint.location import hard_link_refusals, record_refusals
-from safepoint.storage._record import beheaded, gap
+from safepoint.storage.base import beheaded, gap
 from safepoint.storage.file import TEMPS, is_thread
 
 _TEMP: Final = re.compile(r"[0-9a-f]{32}\Z")

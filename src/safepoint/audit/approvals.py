@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from safepoint._workflow.payload import Payload
+from safepoint.approval import Reason
 from safepoint.audit.approvers import approvers_apart
 from safepoint.audit.finding import Finding, Severity, shortened
 from safepoint.audit.replay import Entry, Link, links
@@ -23,7 +23,7 @@ from safepoint.audit.steps import is_same
 from safepoint.errors import CheckpointError
 from safepoint.gate import Gate
 from safepoint.ledger import Ledger
-from safepoint.reasons import Reason
+from safepoint.workflow import Payload
 
 
 def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:

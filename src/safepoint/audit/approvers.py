@@ -12,9 +12,7 @@ from typing import Final
 from safepoint.audit.files import content
 from safepoint.audit.finding import Finding
 from safepoint.errors import KeyRefused, shell
-from safepoint.keys import SigningKey, VerifyingKey
-from safepoint.keys.algorithms import ED25519
-from safepoint.keys.files import SECRET
+from safepoint.keys import ED25519, SECRET, SigningKey, VerifyingKey
 from safepoint.ledger import Ledger
 
 _LONGEST: Final = 64 * 1024

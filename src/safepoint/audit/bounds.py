@@ -7,13 +7,13 @@ import re
 from pathlib import Path
 from typing import Final
 
-from safepoint._codec.shape import check_shape
 from safepoint.audit.files import Closed, content, existing_folder, files
 from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.formats import SEALED
 from safepoint.audit.text import is_json, narrow
+from safepoint.codec import check_shape
 from safepoint.errors import LimitExceeded, shell
-from safepoint.limits import DEFAULT_LIMITS, Limits
+from safepoint.names import DEFAULT_LIMITS, Limits
 from safepoint.storage.file import RECORD_NAME
 
 _WORDS: Final = re.compile(rb'[^\[\]{},:"]+')

@@ -6,11 +6,10 @@ import argparse
 from collections.abc import Sequence
 
 from safepoint._command import Parser
-from safepoint.approval import Approvers
+from safepoint.approval import Approvers, Reason
 from safepoint.errors import ConfigurationError, quoted
 from safepoint.gate import Gate, Policy
 from safepoint.keys import VerifyingKey
-from safepoint.reasons import Reason
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:

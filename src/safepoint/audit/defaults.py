@@ -10,13 +10,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final
 
+from safepoint._files import absolute, location_refusals, require_posix
 from safepoint.audit.files import Closed, content, files, guarded
 from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.location import ancestors, readable, temporary, work_tree
 from safepoint.errors import StorageError, shell
-from safepoint.keys.files import SECRET
-from safepoint.location import absolute, location_refusals
-from safepoint.storage._posix import require_posix
+from safepoint.keys import SECRET
 
 _PEM: Final = b"-----BEGIN "
 _LONGEST: Final = 128

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from safepoint._files import absolute
 from safepoint.audit.finding import Finding, shortened
 from safepoint.errors import StorageUnavailable, shell
-from safepoint.location import absolute
 
 DEEPEST: Final = 64
 # O_NONBLOCK: opening a FIFO that somebody planted must not wait for its other end.

@@ -16,7 +16,7 @@ from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.pickles import is_pickle
 from safepoint.audit.text import is_json, narrow
 from safepoint.errors import shell
-from safepoint.seal import FORMAT
+from safepoint.record import FORMAT
 from safepoint.storage._lease import is_lease
 
 LOOKED_AT: Final = 1024 * 1024

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from safepoint._files import SUPPORTED, as_named, folder_refusals, record_refusals
 from safepoint.anchor import Anchor
 from safepoint.audit.finding import Finding, shortened
 from safepoint.errors import (
@@ -16,13 +17,11 @@ from safepoint.errors import (
     UnsafeLocation,
     shell,
 )
-from safepoint.ids import check_name
 from safepoint.journal import FileJournal
 from safepoint.journal._chain import THREAD
 from safepoint.journal._walk import Progress
 from safepoint.keys import Keyring
-from safepoint.location import as_named, folder_refusals, record_refusals
-from safepoint.storage._posix import SUPPORTED
+from safepoint.names import check_name
 
 # A writer that recovers writes two entries, and may die before the anchor has seen either.
 _LAG = 2

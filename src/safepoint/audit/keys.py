@@ -11,16 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from safepoint._ledger.guards import storage_errors
-from safepoint._ledger.walk import records
 from safepoint.audit.files import Closed, content, existing_folder, files
 from safepoint.audit.finding import Finding
 from safepoint.audit.records import view_of
 from safepoint.errors import AnchorError, CheckpointError, ConfigurationError, KeyRefused, shell
-from safepoint.keys import Key, Keyring
-from safepoint.keys.algorithms import HMAC
+from safepoint.keys import HMAC, Key, Keyring
 from safepoint.ledger import Ledger
-from safepoint.seal import open_sealed
+from safepoint.record import open_sealed
+from safepoint.verify import records, storage_errors
 
 _KEY_FILE: Final = re.compile(
     rb"\s*(?:safepoint-(public-)?key/[0-9]+ |-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)"

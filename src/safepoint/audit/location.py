@@ -11,19 +11,20 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from safepoint.audit.files import guarded, unseen
-from safepoint.audit.finding import Finding, shortened
-from safepoint.errors import StorageError, StorageUnavailable, shell
-from safepoint.location import (
+from safepoint._files import (
     absolute,
     folder_refusals,
     hard_link_refusals,
     location_refusals,
     network_file_system,
     record_refusals,
+    require_posix,
     stranger_refusals,
+    translated,
 )
-from safepoint.storage._posix import require_posix, translated
+from safepoint.audit.files import guarded, unseen
+from safepoint.audit.finding import Finding, shortened
+from safepoint.errors import StorageError, StorageUnavailable, shell
 from safepoint.storage.file import RECORD_NAME, TEMPS, is_thread
 
 _OTHERS_READ = stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH

@@ -8,14 +8,14 @@ from contextlib import closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from safepoint._files import absolute
 from safepoint.audit.files import existing_folder, unseen
 from safepoint.audit.finding import Finding, shortened
 from safepoint.errors import CheckpointError
-from safepoint.lease import MAX_SECONDS, MAX_TOKEN, Lease
-from safepoint.location import absolute
+from safepoint.names import spelled
+from safepoint.storage.base import MAX_SECONDS, MAX_TOKEN, Lease
 from safepoint.storage.stored import StoredFolder
 from safepoint.storage.stored_sqlite import StoredSQLite
-from safepoint.times import spelled
 
 # Clocks may differ, though not by more than this.
 _LONGEST: Final = timedelta(seconds=MAX_SECONDS, hours=1)

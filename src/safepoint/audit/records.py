@@ -6,8 +6,6 @@ import re
 from contextlib import suppress
 from typing import Final
 
-from safepoint._ledger.view import View
-from safepoint._ledger.walk import Progress
 from safepoint.audit.finding import Finding
 from safepoint.errors import (
     AnchorError,
@@ -23,6 +21,7 @@ from safepoint.errors import (
 )
 from safepoint.keys import Keyring
 from safepoint.ledger import Ledger
+from safepoint.verify import Progress, View
 
 _RULES: Final[tuple[tuple[type[CheckpointError], str], ...]] = (
     (UnsafeLocation, "SP04"),

@@ -11,23 +11,26 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, cast
 
-from safepoint._ledger.view import View
-from safepoint._ledger.walk import walk
-from safepoint._workflow.ledgers import SavesAndLoads
-from safepoint._workflow.looking import Resumption, judge
-from safepoint._workflow.payload import Payload, Resumed
 from safepoint.approval import Question
 from safepoint.audit.finding import Finding
 from safepoint.audit.records import view_of
 from safepoint.audit.steps import begins, unbegun
 from safepoint.audit.workflows import unverified, without_state
-from safepoint.checkpoint import Checkpoint
 from safepoint.errors import AnchorError, CheckpointError, WorkflowMismatch
 from safepoint.gate import Gate, Verdict
-from safepoint.heads import Head
 from safepoint.ledger import Ledger
-from safepoint.seal import Opened
-from safepoint.workflow import Migration, Workflow
+from safepoint.names import Head
+from safepoint.record import Checkpoint, Opened
+from safepoint.verify import View, walk
+from safepoint.workflow import (
+    Migration,
+    Payload,
+    Resumed,
+    Resumption,
+    SavesAndLoads,
+    Workflow,
+    judge,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from safepoint._workflow.payload import Payload, Resumed
-from safepoint.approval import Approval
+from safepoint.approval import Approval, Reason
 from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.records import view_of
 from safepoint.audit.statements import STOLEN, UNEXPLAINED, Judges
@@ -13,10 +12,10 @@ from safepoint.audit.steps import begins, goes_on, is_carried, is_origin, unbegu
 from safepoint.audit.workflows import Record, payload_of, records_of, unverified
 from safepoint.errors import AnchorError, ApprovalMismatch, CheckpointError
 from safepoint.gate import Gate
-from safepoint.heads import Head
 from safepoint.ledger import Ledger
-from safepoint.reasons import Reason
+from safepoint.names import Head
 from safepoint.tools import ToolSet
+from safepoint.workflow import Payload, Resumed
 
 
 def check_resumptions(ledger: Ledger, gate: Gate | None = None) -> list[Finding]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from safepoint._files import hard_link_refusals, location_refusals, record_refusals, require_posix
 from safepoint.audit.files import guarded
 from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.formats import SEALED
@@ -25,12 +26,10 @@ from safepoint.errors import (
     quoted,
     shell,
 )
-from safepoint.limits import DEFAULT_LIMITS, Limits
-from safepoint.location import hard_link_refusals, location_refusals, record_refusals
-from safepoint.storage._posix import require_posix
-from safepoint.storage._record import gap
+from safepoint.names import DEFAULT_LIMITS, Limits
 from safepoint.storage._sqlite.place import Place
 from safepoint.storage._store import is_thread
+from safepoint.storage.base import gap
 from safepoint.storage.stored_sqlite import StoredSQLite
 
 BESIDE: Final = ("", "-wal", "-shm", "-journal", "-lock")

@@ -7,16 +7,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from safepoint._workflow.looking import Resumption
-from safepoint.approval import Approval, Approvers, Question
-from safepoint.approval.validity import SKEW, check_valid
+from safepoint.approval import SKEW, Approval, Approvers, Question, Reason, check_valid
 from safepoint.audit.finding import Finding
 from safepoint.audit.replay import Entry, Link
 from safepoint.errors import ApprovalError, ApprovalExpired, CheckpointError, ConfigurationError
 from safepoint.gate import Decision, Gate, Policy, Verdict
-from safepoint.heads import Head
 from safepoint.keys import VerifyingKey
-from safepoint.reasons import Reason
+from safepoint.names import Head
+from safepoint.workflow import Resumption
 
 WIDER: Final = frozenset({Reason.TOOLS_ADDED, Reason.TOOL_CHANGED, Reason.PERMISSIONS_WIDENED})
 _MANY: Final = 10

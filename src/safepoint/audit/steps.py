@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from safepoint._workflow.payload import Payload
 from safepoint.audit.finding import Finding
+from safepoint.workflow import Payload
 
 
 def begins(payload: Payload, sequence: int, first: int) -> bool:

@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final
 
+from safepoint._files import absolute
 from safepoint._postgres.driver import Address
 from safepoint.anchor import Anchor
 from safepoint.anchor.postgres import PostgresAnchor
@@ -43,7 +44,6 @@ from safepoint.errors import (
 )
 from safepoint.keys import Keyring
 from safepoint.ledger import Ledger
-from safepoint.location import absolute
 from safepoint.progress import Bar
 from safepoint.storage.base import CheckpointStorage
 from safepoint.storage.postgres import PostgresCheckpointStorage

@@ -11,8 +11,8 @@ from typing import Final
 from safepoint.audit.files import content
 from safepoint.errors import RecordMalformed
 from safepoint.storage._lease import LEASE
-from safepoint.storage._record import malformed_base
 from safepoint.storage._thread import BASE
+from safepoint.storage.base import malformed_base
 
 _RECORD: Final = re.compile(r"([0-9]{10})\.checkpoint\Z")
 _FIRST: Final = re.compile(rb"([0-9]{10})\n")

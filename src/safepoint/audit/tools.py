@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from safepoint.approval import Reason
 from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.replay import Link, links
 from safepoint.audit.statements import FORGED, WIDER, Judges, impossible, is_here
 from safepoint.errors import CheckpointError
 from safepoint.gate import Gate
 from safepoint.ledger import Ledger
-from safepoint.reasons import Reason
 
 
 def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from safepoint.approval import Reason
 from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.records import view_of
 from safepoint.audit.workflows import Record, records_of, unverified
 from safepoint.errors import AnchorError, CheckpointError, ConfigurationError, quoted
 from safepoint.ledger import Ledger
-from safepoint.reasons import Reason
 
 
 def check_versions(ledger: Ledger, *apps: str) -> list[Finding]:

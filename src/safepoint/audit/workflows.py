@@ -8,17 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from safepoint._codec.shape import check_shape
-from safepoint._ledger.view import View
-from safepoint._ledger.walk import walk
-from safepoint._workflow.payload import Payload, Resumed
 from safepoint.audit.finding import Finding
-from safepoint.checkpoint import Checkpoint
-from safepoint.codec import Codec
+from safepoint.codec import Codec, check_shape
 from safepoint.errors import CheckpointError, LimitExceeded, NotFound, WorkflowMismatch
-from safepoint.ids import check_name
-from safepoint.limits import Limits
-from safepoint.seal import Opened
+from safepoint.names import Limits, check_name
+from safepoint.record import Checkpoint, Opened
+from safepoint.verify import View, walk
+from safepoint.workflow import Payload, Resumed
 
 _CODEC: Final = Codec()
 SEE_RECORDS: Final = "See what check_records says of it."

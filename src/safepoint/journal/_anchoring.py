@@ -13,8 +13,8 @@ from safepoint.errors import (
     JournalBroken,
     JournalUnavailable,
 )
-from safepoint.heads import Head
 from safepoint.journal._chain import THREAD
+from safepoint.names import Head
 
 
 class Anchored:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from safepoint.errors import ConfigurationError, quoted
-from safepoint.ids import check_name
 from safepoint.journal.event import WHATS, Entry
+from safepoint.names import check_name
 
 
 def matches(store: str | None, thread: str | None, what: str | None) -> Callable[[Entry], bool]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from safepoint.errors import AnchorError, JournalBroken, JournalUnavailable, UnknownKey
-from safepoint.heads import Head
 from safepoint.journal import _text
 from safepoint.journal.event import Entry
 from safepoint.keys import Keyring
+from safepoint.names import Head
 
 THREAD: Final = "journal"
 """The thread under which an anchor keeps the head of a journal."""

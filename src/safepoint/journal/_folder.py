@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from safepoint import location
+from safepoint import _files as _posix
+from safepoint import _files as location
 from safepoint.anchor import _folder as anchored
 from safepoint.errors import JournalUnavailable, UnsafeLocation, shell
 from safepoint.journal._chain import refused
 from safepoint.journal._place import WHAT, translated, unavailable
-from safepoint.storage import _posix
 
 LOCK: Final = anchored.LOCK
 WRITE: Final = _posix.READ | os.O_RDWR

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from safepoint import _files as _posix
 from safepoint.errors import (
     AnchorUnavailable,
     JournalUnavailable,
@@ -15,7 +16,6 @@ from safepoint.errors import (
     UnsafeLocation,
     shell,
 )
-from safepoint.storage import _posix
 
 WHAT: Final = "The path of the journal"
 

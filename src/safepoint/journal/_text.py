@@ -18,12 +18,10 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from safepoint.errors import CheckpointError, ConfigurationError
-from safepoint.header import digest_of
-from safepoint.heads import Head
 from safepoint.journal.actor import Actor
 from safepoint.journal.event import OUTCOMES, WHATS, Entry, Event
 from safepoint.keys import SigningKey
-from safepoint.times import spelled
+from safepoint.names import Head, digest_of, spelled
 
 FORMAT: Final = "safepoint-journal/1"
 LINE_BYTES: Final = 32 * 1024

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from safepoint.heads import Head
 from safepoint.journal import _text
 from safepoint.journal._chain import Chain, refused
 from safepoint.journal._folder import Folder
 from safepoint.journal._lines import aligned, lines
 from safepoint.journal.event import Entry
 from safepoint.keys import Keyring
+from safepoint.names import Head
 
 Progress = Callable[[int, int], None]
 

@@ -7,10 +7,8 @@ from datetime import datetime
 from typing import Final, Literal, get_args
 
 from safepoint.errors import ConfigurationError, InvalidId, quoted
-from safepoint.header import is_digest
-from safepoint.ids import check_name, check_sequence
 from safepoint.journal.actor import Actor, is_text
-from safepoint.times import spelled
+from safepoint.names import check_name, check_sequence, is_digest, spelled
 
 What = Literal[
     "save",

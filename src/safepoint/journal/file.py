@@ -11,8 +11,6 @@ from typing import Final
 
 from safepoint.anchor import Anchor
 from safepoint.errors import ConfigurationError, quoted
-from safepoint.heads import Head
-from safepoint.ids import check_name
 from safepoint.journal import _folder, _text
 from safepoint.journal._anchoring import Anchored
 from safepoint.journal._asked import check_count, matches
@@ -30,6 +28,7 @@ from safepoint.journal._walk import (
 from safepoint.journal.actor import Actor
 from safepoint.journal.event import Entry, Event
 from safepoint.keys import Keyring, SigningKey
+from safepoint.names import Head, check_name
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 

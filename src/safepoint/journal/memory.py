@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from threading import Lock
 
 from safepoint.errors import ConfigurationError
-from safepoint.ids import check_name
 from safepoint.journal import _text
 from safepoint.journal._asked import check_count, matches
 from safepoint.journal._chain import Chain
 from safepoint.journal.event import Entry, Event
 from safepoint.keys import Keyring, SigningKey
+from safepoint.names import check_name
 
 _WHERE = "the journal in memory"
 

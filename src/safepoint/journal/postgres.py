@@ -14,14 +14,13 @@ from safepoint._postgres.connections import Connections
 from safepoint._postgres.driver import driver
 from safepoint.anchor import Anchor
 from safepoint.errors import ConfigurationError, JournalUnavailable, StorageError
-from safepoint.heads import Head
-from safepoint.ids import check_name
 from safepoint.journal import _text
 from safepoint.journal._anchoring import Anchored
 from safepoint.journal._asked import check_count, matches
 from safepoint.journal._chain import Chain, refused
 from safepoint.journal.event import Entry, Event
 from safepoint.keys import Keyring
+from safepoint.names import Head, check_name
 
 if TYPE_CHECKING:
     from safepoint._postgres.driver import Connection

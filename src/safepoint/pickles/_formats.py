@@ -10,7 +10,7 @@ import re
 from typing import BinaryIO, Final
 
 from safepoint.errors import DecodeError, LimitExceeded, ModelMalformed
-from safepoint.migrate.reading import strict_json
+from safepoint.migrate import strict_json
 from safepoint.pickles._arrays import MAGIC, header_end, plain_size
 from safepoint.pickles._zips import AGAIN, read_at
 

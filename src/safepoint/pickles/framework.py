@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Final
 
 from safepoint.errors import PickleRefused, quoted
-from safepoint.migrate.lineage import Link
+from safepoint.migrate import Link
 
 EVENTS: Final = "agent_framework._workflows._events"
 """Where the framework keeps the class of a request that waits for an answer."""

@@ -9,9 +9,15 @@ from pathlib import Path
 
 from safepoint.errors import CheckpointError, ConfigurationError, shell
 from safepoint.ledger import Ledger
-from safepoint.migrate import Unsigned
-from safepoint.migrate.report import Report, begun_by
-from safepoint.migrate.sealing import SEALED, THERE_ALREADY, Sealer, check_vouched
+from safepoint.migrate import (
+    SEALED,
+    THERE_ALREADY,
+    Report,
+    Sealer,
+    Unsigned,
+    begun_by,
+    check_vouched,
+)
 from safepoint.pickles.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
 from safepoint.pickles.moving import REFUSED, Outcome, Outlook, outcomes
 from safepoint.pickles.reviving import Types

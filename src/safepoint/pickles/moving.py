@@ -17,8 +17,7 @@ from safepoint.errors import (
     shell,
 )
 from safepoint.ledger import Ledger
-from safepoint.migrate import Unsigned
-from safepoint.migrate.sealing import SEALED, THERE_ALREADY, check_new, found
+from safepoint.migrate import SEALED, THERE_ALREADY, Unsigned, check_new, found
 from safepoint.pickles.stored import PickledFolder, Stored, Thread
 
 REFUSED: Final = "refused"

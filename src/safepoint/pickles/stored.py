@@ -19,9 +19,8 @@ from safepoint.errors import (
     quoted,
     shell,
 )
-from safepoint.ids import check_name
-from safepoint.migrate.lineage import Link, chains
-from safepoint.migrate.reading import read_file, strict_json, unreadable
+from safepoint.migrate import Link, chains, read_file, strict_json, unreadable
+from safepoint.names import check_name
 from safepoint.pickles.framework import link_of
 from safepoint.pickles.kinds import Kind, identify
 from safepoint.pickles.limits import PickleLimits

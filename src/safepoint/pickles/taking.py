@@ -27,7 +27,7 @@ from safepoint.errors import (
     quoted,
     shell,
 )
-from safepoint.migrate.reading import strict_json
+from safepoint.migrate import strict_json
 from safepoint.pickles._arrays import MOST
 from safepoint.pickles.kinds import Kind, identify
 from safepoint.pickles.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, out_of_memory

@@ -9,7 +9,7 @@ from enum import Enum, Flag
 from functools import cached_property
 from typing import Any
 
-from safepoint._codec.registry import Entry, register
+from safepoint.codec import Entry, register
 from safepoint.errors import ConfigurationError, DecodeError, PickleRefused, quoted
 from safepoint.pickles._plain import BUILTINS, COPYREG, PLAIN, UUIDS, reconstructor
 from safepoint.pickles.machine import Functions, Name

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from safepoint.errors import RecordsMissing
-from safepoint.ids import MAX_SEQUENCE
-from safepoint.storage._record import beheaded, gap
+from safepoint.names import MAX_SEQUENCE
+from safepoint.storage.base import beheaded, gap
 
 
 class Sequences(Protocol):

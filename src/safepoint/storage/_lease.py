@@ -13,8 +13,8 @@ from contextlib import suppress
 from datetime import datetime
 
 from safepoint.errors import StorageUnavailable, shell
-from safepoint.lease import Lease, Ownership
-from safepoint.times import spelled
+from safepoint.names import spelled
+from safepoint.storage.base import Lease, Ownership
 
 LEASE = "lease"
 FORMAT = "safepoint-lease/1"

@@ -6,8 +6,8 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from safepoint import _files as _posix
 from safepoint.errors import StorageUnavailable, shell
-from safepoint.storage import _posix
 
 _PATIENCE = 10.0
 _NO_LOCKS = frozenset([errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from safepoint.lease import Ownership
 from safepoint.storage._lease import LEASE, write_lease
 from safepoint.storage._lock import locked
 from safepoint.storage._temps import replace
 from safepoint.storage._thread import ThreadFolder
+from safepoint.storage.base import Ownership
 
 
 def change_ownership(

@@ -6,9 +6,9 @@ import os
 from contextlib import suppress
 
 from safepoint.storage._lock import locked
-from safepoint.storage._record import missing
 from safepoint.storage._temps import replace
 from safepoint.storage._thread import BASE, ThreadFolder, base_content
+from safepoint.storage.base import missing
 
 
 def prune(thread: ThreadFolder, first: int, base: bytes, *, temps: int) -> int:

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 from safepoint.errors import CheckpointError, StorageUnavailable, shell
 from safepoint.storage._lock import locked
-from safepoint.storage._record import gap, taken, withdrawn
 from safepoint.storage._temps import Lost, written
 from safepoint.storage._thread import ThreadFolder, file_name
+from safepoint.storage.base import gap, taken, withdrawn
 
 _NO_LINKS = frozenset([errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS])
 

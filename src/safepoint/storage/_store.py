@@ -7,10 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from safepoint import _files as _posix
+from safepoint._files import enforce, location_refusals
 from safepoint.errors import InvalidId, StorageUnavailable, UnsafeLocation, shell
-from safepoint.ids import check_name
-from safepoint.location import enforce, location_refusals
-from safepoint.storage import _posix
+from safepoint.names import check_name
 from safepoint.storage._temps import Lost, clean
 from safepoint.storage._thread import RECORD_NAME, TEMPS, ThreadFolder, exists
 

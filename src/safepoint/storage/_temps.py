@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from safepoint.storage import _posix
+from safepoint import _files as _posix
 
 _TEMP_NAME = re.compile(r"[0-9a-f]{32}\Z")
 

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Self
 
+from safepoint import _files as _posix
+from safepoint._files import enforce, hard_link_refusals
 from safepoint.errors import LimitExceeded, shell
-from safepoint.lease import Ownership
-from safepoint.location import enforce, hard_link_refusals
-from safepoint.storage import _posix
 from safepoint.storage._lease import LEASE, LIMIT, read_lease
-from safepoint.storage._record import malformed_base
+from safepoint.storage.base import Ownership, malformed_base
 
 BASE = "base"
 TEMPS = ".tmp"

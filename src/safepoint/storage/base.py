@@ -1,11 +1,262 @@
-"""What a storage is: four methods over bytes; more if it can forget, lease, or follow."""
+"""What every storage says about a record, in the same words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol, cast
 
-from safepoint.lease import Lease
+from safepoint.errors import (
+    ConfigurationError,
+    Conflict,
+    EncodeError,
+    LimitExceeded,
+    NotFound,
+    NotOwner,
+    RecordMalformed,
+    RecordsMissing,
+    StorageUnavailable,
+    quoted,
+    shell,
+)
+from safepoint.names import Limits, check_name, check_sequence, spelled
+
+MAX_SECONDS: Final = 86_400
+MAX_TOKEN: Final = 10**18 - 1
+_LEAST = 0.001
+_SKEW: Final = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write a thread, as a storage gave it.
+
+    ```python
+    from safepoint import InMemoryCheckpointStorage
+    from safepoint.errors import NotOwner
+
+    storage = InMemoryCheckpointStorage()
+    first = storage.acquire("order-7", "worker-a", 60)
+    # worker-a sleeps for too long, and worker-b takes over
+    second = storage.acquire_at_time(
+        "order-7", "worker-b", 60, now=first.expires
+    )
+    storage.append("order-7", 1, b"...", fence=second.token)
+    try:
+        storage.append("order-7", 2, b"...", fence=first.token)
+    except NotOwner as refusal:
+        print(refusal.do)
+        #> Nothing was saved. Stop this run: another one took it over.
+    ```
+
+    Args:
+        thread: the thread.
+        owner: the worker that holds it.
+        token: its number. Each later lease of the thread has a higher one.
+        expires: from when on another worker may take the thread over.
+
+    Raises:
+        InvalidId: the thread or the owner is outside the grammar.
+        ConfigurationError: the token is no token, or the time has no time zone.
+    """
+
+    thread: str
+    owner: str
+    token: int
+    expires: datetime
+
+    def __post_init__(self) -> None:
+        check_name("thread", self.thread)
+        check_name("worker", self.owner)
+        check_token(self.token)
+        check_moment(self.expires)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.owner} owns {self.thread} with token {self.token} until {spelled(self.expires)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """All that a storage keeps of the leases of a thread. It changes nothing and asks no clock.
+
+    Attributes:
+        thread: the thread.
+        token: the highest token that was handed out, or 0.
+        holder: the lease that counts, also if it has expired; None if the thread is free.
+    """
+
+    thread: str
+    token: int = 0
+    holder: Lease | None = None
+
+    def acquired(self, owner: str, seconds: float, now: datetime) -> Ownership:
+        """Return what is to be kept once `owner` has the thread.
+
+        Raises:
+            NotOwner: another worker owns it until later than `now`.
+            StorageUnavailable: there is no higher token.
+        """
+        holder = self.holder
+        if holder is not None and holder.owner != owner and now < holder.expires <= _latest(now):
+            raise NotOwner(
+                f"Thread '{self.thread}' is owned by worker '{holder.owner}' until"
+                f" {spelled(holder.expires)}.",
+                "Wait until then, or let that worker release it. If it is dead for certain, own the"
+                " thread under its name: what it saves is refused from then on.",
+            )
+        if self.token >= MAX_TOKEN:
+            raise StorageUnavailable(
+                f"Thread '{self.thread}' has handed out its last token.",
+                "Somebody edited its lease. Go on in a new thread.",
+            )
+        lease = Lease(self.thread, owner, self.token + 1, now + timedelta(seconds=seconds))
+        return Ownership(self.thread, lease.token, lease)
+
+    def renewed(self, lease: Lease, seconds: float, now: datetime) -> Ownership:
+        """Return what is to be kept once `lease` ends so many seconds after `now`.
+
+        Raises:
+            NotOwner: the lease was released, or another one took its place.
+        """
+        self._check_holder(lease)
+        return replace(self, holder=replace(lease, expires=now + timedelta(seconds=seconds)))
+
+    def released(self, lease: Lease) -> Ownership:
+        """Return what is to be kept once the thread is free: its highest token.
+
+        Raises:
+            NotOwner: another lease took its place.
+        """
+        if self.holder is not None or self.token != lease.token:
+            self._check_holder(lease)
+        return replace(self, holder=None)
+
+    def check_fence(self, fence: int | None) -> None:
+        """Refuse a save by anybody but the holder.
+
+        Raises:
+            NotOwner: the thread has a holder with another token, or the token is of no holder.
+        """
+        holder = self.holder
+        if holder is None:
+            if fence is not None:
+                raise NotOwner(
+                    f"Thread '{self.thread}' has no owner, and this save carries token {fence}.",
+                    "Nothing was saved. The lease was released: acquire the thread, load its latest"
+                    " checkpoint, and decide again from there.",
+                )
+        elif fence is None:
+            raise NotOwner(
+                f"Thread '{self.thread}' is owned by worker '{holder.owner}', and this save carries"
+                " no token.",
+                "Nothing was saved. Acquire the thread before you write to it.",
+            )
+        elif fence != holder.token:
+            raise NotOwner(
+                f"Thread '{self.thread}' is owned by worker '{holder.owner}' with token"
+                f" {holder.token}, and this save carries token {fence}.",
+                "Nothing was saved. Stop this run: another one took it over.",
+            )
+
+    def _check_holder(self, lease: Lease) -> None:
+        holder = self.holder
+        if holder is None:
+            raise NotOwner(
+                f"Thread '{self.thread}' has no owner, and this lease has token {lease.token}.",
+                "It was released: acquire the thread, load its latest checkpoint, and decide again"
+                " from there.",
+            )
+        if (holder.token, holder.owner) != (lease.token, lease.owner):
+            raise NotOwner(
+                f"Thread '{self.thread}' is owned by worker '{holder.owner}' with token"
+                f" {holder.token}, and this lease of worker '{lease.owner}' has token"
+                f" {lease.token}.",
+                "Stop this run: another one took it over.",
+            )
+
+
+def _latest(now: datetime) -> datetime:
+    """Return the latest end that a lease can have. One that ends later has a clock that is wrong.
+
+    Its holder loses the thread, as one whose lease has ended: the token keeps the two apart.
+    """
+    try:
+        return now + timedelta(seconds=MAX_SECONDS) + _SKEW
+    except OverflowError:
+        return now
+
+
+def check_token(token: object) -> int:
+    """Return `token` if it is a number that a lease can have.
+
+    Raises:
+        ConfigurationError: it is anything else, `True` included.
+    """
+    if type(token) is not int or not 1 <= token <= MAX_TOKEN:
+        raise ConfigurationError(
+            f"{quoted(token)} is not the token of a lease.",
+            "Pass the token of the Lease that acquire returned.",
+        )
+    return token
+
+
+def check_lease(lease: object) -> Lease:
+    """Return `lease` if it is one.
+
+    Raises:
+        ConfigurationError: it is anything else.
+    """
+    if not isinstance(lease, Lease):
+        raise ConfigurationError(
+            f"{quoted(lease)} is not a lease.", "Pass the Lease that acquire returned."
+        )
+    return lease
+
+
+def check_span(seconds: object, now: object) -> datetime:
+    """Return `now` in UTC if a lease can run from then on for so many seconds.
+
+    Raises:
+        ConfigurationError: the seconds are no number that a lease can have, `True` included, or
+            the time has no time zone or none so late exists.
+    """
+    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not number or not _LEAST <= cast("float", seconds) <= MAX_SECONDS:
+        raise ConfigurationError(
+            f"{quoted(seconds)} is not how many seconds a lease can last.",
+            f"Write a number from {_LEAST} to {MAX_SECONDS}, and renew the lease in good time.",
+        )
+    moment = check_moment(now)
+    try:
+        moment + timedelta(seconds=cast("float", seconds))
+    except OverflowError:
+        raise _no_moment() from None
+    return moment
+
+
+def check_moment(moment: object) -> datetime:
+    """Return a time in UTC.
+
+    Raises:
+        ConfigurationError: it is not a time, or has no time zone.
+    """
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+        raise _no_moment()
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise _no_moment() from None
+
+
+def _no_moment() -> ConfigurationError:
+    return ConfigurationError(
+        "A lease needs a time that has a time zone, and an end within the calendar.",
+        "Write datetime.now(UTC).",
+    )
 
 
 class CheckpointStorage(Protocol):
@@ -127,3 +378,287 @@ class LeasingStorage(CheckpointStorage, Protocol):
         If your storage refuses saves for another reason as well, say so with a method
         `foreign(thread) -> bool`: a ledger asks it before a step acts.
         """
+
+
+class Leasing(ABC):
+    """The leases of a storage: who may write a thread.
+
+    They keep honest workers out of each other's way. Whoever can write the storage itself can
+    change what it says of an owner, as they can change the records; the seal shows the second.
+    """
+
+    def acquire(self, thread: str, owner: str, seconds: float) -> Lease:
+        """Let a worker own a thread for so many seconds, with a token that none had before it.
+
+        The thread needs no record yet. If this worker owns it already, it gets a new token as well:
+        it was restarted, and what may be left of its former self is fenced off.
+
+        Args:
+            thread: the thread.
+            owner: the name of the worker; each worker needs one of its own.
+            seconds: after which another worker may take the thread over, unless it is renewed.
+
+        Raises:
+            InvalidId: the thread or the owner is outside the grammar.
+            ConfigurationError: the seconds are not a number from 0.001 to 86400.
+            NotOwner: another worker owns it. The message says which, and until when.
+            StorageError: the storage could not keep it. Whoever owned the thread may be fenced off
+                by now: try again.
+        """
+        return self.acquire_at_time(thread, owner, seconds, datetime.now(UTC))
+
+    def acquire_at_time(self, thread: str, owner: str, seconds: float, now: datetime) -> Lease:
+        """Do as `acquire` does, with the time that you give."""
+        check_name("thread", thread)
+        check_name("worker", owner)
+        moment = check_span(seconds, now)
+        kept = self._change_ownership(thread, lambda old: old.acquired(owner, seconds, moment))
+        return cast("Lease", kept.holder)
+
+    def renew(self, lease: Lease, seconds: float) -> Lease:
+        """Let a lease end so many seconds from now. Its token stays.
+
+        One that has expired is renewed too, as long as nobody has taken the thread over.
+
+        Raises:
+            ConfigurationError: it is no lease, or the seconds are not a number from 0.001 to 86400.
+            NotOwner: it was released, or another one took its place.
+            StorageError: the storage could not keep it.
+        """
+        return self.renew_at_time(lease, seconds, datetime.now(UTC))
+
+    def renew_at_time(self, lease: Lease, seconds: float, now: datetime) -> Lease:
+        """Do as `renew` does, with the time that you give."""
+        check_lease(lease)
+        moment = check_span(seconds, now)
+        kept = self._change_ownership(lease.thread, lambda old: old.renewed(lease, seconds, moment))
+        return cast("Lease", kept.holder)
+
+    def release(self, lease: Lease) -> None:
+        """Let a thread be free. Its tokens go on from where they are.
+
+        To release a lease twice does nothing.
+
+        Raises:
+            ConfigurationError: it is no lease.
+            NotOwner: another one took its place.
+            StorageError: the storage could not keep that.
+        """
+        check_lease(lease)
+        self._change_ownership(lease.thread, lambda old: old.released(lease))
+
+    def lease(self, thread: str) -> Lease | None:
+        """Return the lease that counts for a thread, also if it has expired; None if it is free.
+
+        Raises:
+            InvalidId: the thread is outside the grammar.
+            StorageError: the storage cannot tell.
+        """
+        return self._ownership(check_name("thread", thread)).holder
+
+    @abstractmethod
+    def _ownership(self, thread: str) -> Ownership:
+        """Return what is kept of the thread's leases."""
+
+    @abstractmethod
+    def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
+        """Keep what `step` makes of it, durably, with nobody in between. Return that."""
+
+
+def frozen(record: object) -> bytes:
+    """Return the record as `bytes` that nobody else can change; a `bytearray` is copied.
+
+    Raises:
+        EncodeError: it is not bytes.
+    """
+    if not isinstance(record, (bytes, bytearray, memoryview)):
+        raise EncodeError(
+            f"A record is bytes, and this is {type(record).__name__}.",
+            "Save through a ledger, which seals the state into bytes.",
+        )
+    return bytes(record)
+
+
+def span(first: object, last: object) -> range:
+    """Return the sequences from `first` to `last`, downwards if `last` is the lower one.
+
+    Raises:
+        InvalidId: one of the two is not a sequence.
+    """
+    start, end = check_sequence(first), check_sequence(last)
+    return range(start, end + 1) if start <= end else range(start, end - 1, -1)
+
+
+def too_large(size: int, limit: int) -> LimitExceeded:
+    """Say that a record is over the limit."""
+    return LimitExceeded(
+        f"The record has {size} bytes or more, and the limit is {limit}.",
+        "Keep large data outside the state, or pass Limits(state_bytes=...) with a higher limit.",
+    )
+
+
+def taken(thread: str, sequence: int, first: int) -> Conflict:
+    """Say that another writer was first; `first` is where the thread begins."""
+    what = f"Thread '{thread}' already has a checkpoint {sequence}."
+    if sequence < first:
+        what = f"Thread '{thread}' had a checkpoint {sequence}, and begins at {first} by now."
+    return Conflict(
+        what, "Nothing was overwritten. Load the latest checkpoint and decide again from there."
+    )
+
+
+def gap(thread: str, sequence: int, behind: int) -> RecordsMissing:
+    """Say that a record is gone from the middle of a thread."""
+    return RecordsMissing(
+        f"Thread '{thread}' has checkpoint {behind} but not {sequence}.",
+        "Somebody removed it, or put a later one there. Restore it from a backup, or move the later"
+        " one away; until then nothing is loaded or saved.",
+    )
+
+
+def beheaded(thread: str, first: int) -> RecordsMissing:
+    """Say that the record with which a pruned thread begins is gone."""
+    return RecordsMissing(
+        f"Thread '{thread}' was pruned to begin at checkpoint {first}, and that one is gone.",
+        "Somebody removed it, or put a later one there. Restore it from a backup, or move the later"
+        " one away; until then nothing is loaded or saved.",
+    )
+
+
+def withdrawn(thread: str, sequence: int) -> RecordsMissing:
+    """Say that the record on which a save was built is gone again."""
+    return RecordsMissing(
+        f"Checkpoint {sequence} of thread '{thread}' was there a moment ago and is gone, so nothing"
+        " was saved after it.",
+        "Another save failed, or somebody removed it. Load the latest checkpoint and decide again"
+        " from there.",
+    )
+
+
+def missing(thread: str, sequence: int, first: int) -> NotFound:
+    """Say that there is no such record; `first` is where the thread begins."""
+    if sequence < first:
+        return NotFound(
+            f"Checkpoint {sequence} of thread '{thread}' was pruned; the thread begins at {first}"
+            " now.",
+            f"Ask for {first} or a later one, or look for {sequence} in a backup.",
+        )
+    return NotFound(
+        f"Thread '{thread}' has no checkpoint {sequence}.",
+        "Check the thread's name; its head is the highest sequence that it has.",
+    )
+
+
+def malformed_base(path: str) -> RecordMalformed:
+    """Say that what should tell where a thread begins does not."""
+    return RecordMalformed(
+        f"{shell(path)} does not say at which checkpoint its thread begins.",
+        "It was not written by prune. Put it back from a backup; until then nothing of the thread"
+        " is loaded or saved.",
+    )
+
+
+def ahead(thread: str, sequence: int, head: int) -> RecordsMissing:
+    """Say that a record does not follow upon the last one."""
+    return RecordsMissing(
+        f"Thread '{thread}' is at checkpoint {head}, so {sequence} does not follow.",
+        "Nothing was saved. Load the latest checkpoint and decide again from there.",
+    )
+
+
+def sized(record: object, limit: int) -> bytes:
+    """Return the record as `bytes`, if it is within the limit.
+
+    Raises:
+        EncodeError: it is not bytes.
+        LimitExceeded: it is too large.
+    """
+    data = frozen(record)
+    if len(data) > limit:
+        raise too_large(len(data), limit)
+    return data
+
+
+def record_limit(storage: str, limits: object) -> int:
+    """Return how many bytes a record may have.
+
+    Args:
+        storage: what was given the limits, for the message.
+        limits: the limits.
+
+    Raises:
+        ConfigurationError: they are something else.
+    """
+    if not isinstance(limits, Limits):
+        raise ConfigurationError(
+            f"{storage} takes limits, and was given {type(limits).__name__}.",
+            "Write limits=Limits(state_bytes=...), or leave it out.",
+        )
+    return limits.record_bytes
+
+
+def is_whole(value: object, most: int) -> bool:
+    """Tell whether a number that was read is one from 0 up to `most`."""
+    return type(value) is int and 0 <= value <= most
+
+
+def check_place(thread: object, sequence: object, fence: object) -> None:
+    """Refuse what is not the place of a record, or not the token of a lease.
+
+    Raises:
+        InvalidId: the thread or the sequence is outside the grammar.
+        ConfigurationError: the fence is neither a token nor None.
+    """
+    check_name("thread", thread)
+    check_sequence(sequence)
+    if fence is not None:
+        check_token(fence)
+
+
+def record_of(thread: str, sequence: int, size: object, record: object, limit: int) -> bytes:
+    """Return a record as a database gave it, if it was not over the limit.
+
+    Raises:
+        LimitExceeded: it has more bytes than a record may have.
+        RecordMalformed: it is not bytes.
+    """
+    if type(record) is bytes:
+        return record
+    if record is None and type(size) is int and size > limit:
+        raise too_large(size, limit)
+    raise RecordMalformed(
+        f"Checkpoint {sequence} of thread '{thread}' is not bytes.",
+        "This storage never keeps anything else. Put the database back from a backup.",
+    )
+
+
+def in_portions(
+    thread: str,
+    sequences: range,
+    portion: Callable[[range], Sequence[tuple[int, object, object]]],
+    read: Callable[[str, int], bytes],
+    limit: int,
+) -> Iterator[bytes]:
+    """Return the records at these sequences, in their order, with nothing held in between.
+
+    Args:
+        thread: the thread.
+        sequences: one after the other, up or down.
+        portion: reads on from the first of them: sequence, size and record of a few.
+        read: reads one record. It is asked for one that is not there, and says why.
+        limit: how many bytes a record may have.
+
+    Raises:
+        CheckpointError: as `read` does. The records before that one were handed out.
+    """
+    while sequences:
+        rows = portion(sequences)
+        if not rows or rows[0][0] != sequences[0]:
+            yield read(thread, sequences[0])
+            sequences = sequences[1:]
+            continue
+        for found, size, record in rows:
+            if found != sequences[0]:
+                break  # and the next portion begins there
+            yield record_of(thread, found, size, record, limit)
+            sequences = sequences[1:]

@@ -20,19 +20,24 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from safepoint.ids import check_name, check_sequence
-from safepoint.lease import Ownership
-from safepoint.limits import DEFAULT_LIMITS, Limits
-from safepoint.location import absolute
-from safepoint.storage import _posix
+from safepoint import _files as _posix
+from safepoint._files import absolute
+from safepoint.names import DEFAULT_LIMITS, Limits, check_name, check_sequence
 from safepoint.storage._head import find_head
-from safepoint.storage._leasing import Leasing
 from safepoint.storage._own import change_ownership
 from safepoint.storage._prune import prune
 from safepoint.storage._publish import publish
-from safepoint.storage._record import check_place, missing, record_limit, sized, span
 from safepoint.storage._store import Absent, Store, is_thread
 from safepoint.storage._thread import RECORD_NAME, TEMPS, ThreadFolder
+from safepoint.storage.base import (
+    Leasing,
+    Ownership,
+    check_place,
+    missing,
+    record_limit,
+    sized,
+    span,
+)
 
 __all__ = ["RECORD_NAME", "TEMPS", "FileCheckpointStorage", "is_thread"]
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from threading import Lock
 
-from safepoint.ids import check_name, check_sequence
-from safepoint.lease import Ownership
-from safepoint.storage._leasing import Leasing
-from safepoint.storage._record import check_place, frozen, missing, span, taken
+from safepoint.names import check_name, check_sequence
+from safepoint.storage.base import Leasing, Ownership, check_place, frozen, missing, span, taken
 
 
 class InMemoryCheckpointStorage(Leasing):

@@ -20,11 +20,16 @@ from pathlib import Path
 from typing import Final, Self
 
 from safepoint.errors import ConfigurationError, quoted
-from safepoint.ids import check_name, check_sequence
-from safepoint.lease import Ownership
-from safepoint.limits import DEFAULT_LIMITS, Limits
-from safepoint.storage._leasing import Leasing
-from safepoint.storage._record import (
+from safepoint.names import DEFAULT_LIMITS, Limits, check_name, check_sequence, spelled
+from safepoint.storage._sqlite import statements as sql
+from safepoint.storage._sqlite.database import Database
+from safepoint.storage._sqlite.place import Place
+from safepoint.storage._sqlite.rows import ThreadRow, cut, number_of, thread_row
+from safepoint.storage._sqlite.scanning import scan
+from safepoint.storage._store import is_thread
+from safepoint.storage.base import (
+    Leasing,
+    Ownership,
     ahead,
     beheaded,
     check_place,
@@ -37,13 +42,6 @@ from safepoint.storage._record import (
     span,
     taken,
 )
-from safepoint.storage._sqlite import statements as sql
-from safepoint.storage._sqlite.database import Database
-from safepoint.storage._sqlite.place import Place
-from safepoint.storage._sqlite.rows import ThreadRow, cut, number_of, thread_row
-from safepoint.storage._sqlite.scanning import scan
-from safepoint.storage._store import is_thread
-from safepoint.times import spelled
 
 _LARGEST: Final = 999_000_000
 """How many bytes SQLite takes in a row, less a little for the rest of it."""

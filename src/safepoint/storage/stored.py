@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import NoReturn
 
+from safepoint import _files as _posix
+from safepoint._files import absolute, enforce, location_refusals
 from safepoint.errors import ConfigurationError, UnsafeLocation
-from safepoint.limits import DEFAULT_LIMITS, Limits
-from safepoint.location import absolute, enforce, location_refusals
-from safepoint.storage import _posix
+from safepoint.names import DEFAULT_LIMITS, Limits
 from safepoint.storage._store import Store, is_thread
 from safepoint.storage.file import RECORD_NAME, FileCheckpointStorage
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from urllib.parse import quote
 
 from safepoint.errors import ConfigurationError, StorageUnavailable, shell
-from safepoint.limits import DEFAULT_LIMITS, Limits
+from safepoint.names import DEFAULT_LIMITS, Limits
 from safepoint.storage._sqlite import schema
 from safepoint.storage._sqlite.database import Database
 from safepoint.storage._sqlite.place import Place

@@ -9,7 +9,7 @@ from time import sleep
 from typing import Any
 
 from safepoint.errors import Conflict, NotOwner
-from safepoint.lease import MAX_TOKEN, Lease
+from safepoint.storage.base import MAX_TOKEN, Lease
 from safepoint.testing._leases import SHORT
 from safepoint.testing._suite import Suite, expect, fill, refused, same, taken_over
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from safepoint.errors import ConfigurationError, InvalidId, NotOwner
-from safepoint.lease import MAX_SECONDS, MAX_TOKEN, Lease
+from safepoint.storage.base import MAX_SECONDS, MAX_TOKEN, Lease
 from safepoint.testing._records import ODD_NAMES
 from safepoint.testing._suite import NotOffered, Suite, expect, fill, refused, same, taken_over
 

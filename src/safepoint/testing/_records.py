@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from safepoint.errors import CheckpointError, Conflict, EncodeError, InvalidId, NotFound
-from safepoint.ids import MAX_SEQUENCE
+from safepoint.names import MAX_SEQUENCE
 from safepoint.testing._suite import (
     FORGETTING,
     LEASING,

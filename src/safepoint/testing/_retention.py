@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from safepoint.errors import Conflict, EncodeError, InvalidId, NotFound
-from safepoint.ids import MAX_SEQUENCE
+from safepoint.names import MAX_SEQUENCE
 from safepoint.testing._records import NOT_BYTES, ODD_NAMES, ODD_SEQUENCES
 from safepoint.testing._suite import NotOffered, Suite, expect, fill, refused, same
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from unittest import SkipTest
 
 from safepoint.errors import CheckpointError, NotOwner, quoted
-from safepoint.lease import Lease
+from safepoint.storage.base import Lease
 
 FORGETTING = ("base", "prune")
 LEASING = ("acquire", "renew", "release", "lease")

@@ -8,9 +8,9 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
+from safepoint._files import FULL
 from safepoint.errors import CheckpointError, LimitExceeded, ModelError, StorageFull, shell
 from safepoint.pickles.kinds import Kind
-from safepoint.storage._posix import FULL
 from safepoint.weights import _packages
 from safepoint.weights.files import ModelFile
 from safepoint.weights.isolated import DONE

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import IO, Any, BinaryIO, Final
 
 import safepoint.errors
+from safepoint import _files as _posix
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
@@ -29,7 +30,6 @@ from safepoint.errors import (
     StorageUnavailable,
     UnsafeModel,
 )
-from safepoint.storage import _posix
 from safepoint.weights.files import ModelFile
 from safepoint.weights.limits import ModelLimits
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from safepoint.codec import Codec
 from safepoint.errors import ModelMalformed, quoted
-from safepoint.limits import Limits
+from safepoint.names import Limits
 from safepoint.weights.limits import ModelLimits
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from safepoint import _files as _posix
 from safepoint.errors import Conflict, StorageUnavailable, shell
-from safepoint.storage import _posix
 from safepoint.weights.seals import ENDING
 
 _TEMP: Final = ".safepoint-model-"

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from safepoint._files import translated
 from safepoint.errors import ConfigurationError, shell
 from safepoint.keys import SigningKey
-from safepoint.storage._posix import translated
 from safepoint.weights.files import SAFETENSORS, open_model, path_of
 from safepoint.weights.limits import DEFAULT_MODEL_LIMITS, ModelLimits
 from safepoint.weights.packing import pack

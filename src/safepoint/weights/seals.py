@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from safepoint._files import opened
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
@@ -28,12 +29,9 @@ from safepoint.errors import (
     WrongPlace,
     shell,
 )
-from safepoint.header import Header, Place
-from safepoint.ids import RESERVED, check_name
 from safepoint.keys import Keyring, SigningKey
-from safepoint.limits import DEFAULT_LIMITS
-from safepoint.seal import Opened, open_sealed, seal
-from safepoint.storage._posix import opened
+from safepoint.names import DEFAULT_LIMITS, RESERVED, check_name
+from safepoint.record import Header, Opened, Place, open_sealed, seal
 
 ENDING: Final = ".seal"
 STORE: Final = f"{RESERVED}models"

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from safepoint import naive
+from safepoint.attacks import naive
 from safepoint.attacks.models.target import ModelTarget
 from safepoint.attacks.outcome import Miss
 from safepoint.errors import CheckpointError

@@ -14,11 +14,11 @@ from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.outcome import Miss
 from safepoint.attacks.rungs.in_memory import Kept
 from safepoint.attacks.target import BOTH, Target, Trick
-from safepoint.header import Header, Kind, Place, digest_of
 from safepoint.journal import Journal
 from safepoint.keys import Keyring, SigningKey
 from safepoint.ledger import Ledger
-from safepoint.seal import seal
+from safepoint.names import digest_of
+from safepoint.record import Header, Kind, Place, seal
 from safepoint.storage.base import CheckpointStorage
 from safepoint.storage.file import FileCheckpointStorage
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from safepoint import naive
+from safepoint.attacks import naive
 from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.target import BOTH, Target
 

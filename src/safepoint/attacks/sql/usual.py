@@ -10,9 +10,7 @@ from typing import Any, Final
 
 from safepoint._postgres.driver import driver
 from safepoint.errors import StorageUnavailable
-from safepoint.lease import Lease, Ownership
-from safepoint.storage._leasing import Leasing
-from safepoint.storage._record import missing, taken
+from safepoint.storage.base import Lease, Leasing, Ownership, missing, taken
 
 TABLES: Final = """
 create schema safepoint;

@@ -13,10 +13,10 @@ from safepoint.attacks.outcome import step
 from safepoint.attacks.rows_postgres import Trial
 from safepoint.attacks.sql.fingerprint import FINGERPRINT
 from safepoint.errors import CheckpointError
-from safepoint.header import Header, Place, digest_of
 from safepoint.keys import Keyring, SigningKey
 from safepoint.ledger import Ledger
-from safepoint.seal import seal
+from safepoint.names import digest_of
+from safepoint.record import Header, Place, seal
 
 MINE: Final = "mine"
 """The thread of the worker whose login leaked. Its lease runs."""

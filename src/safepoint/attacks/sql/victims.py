@@ -18,9 +18,9 @@ from safepoint.attacks.rows_postgres import (
 )
 from safepoint.attacks.sql.usual import TABLES, TRACES, UsualStorage
 from safepoint.attacks.sql.victim import DATABASE, MENDED, SECONDS, STORE, SqlVictim
-from safepoint.heads import Head
 from safepoint.journal import Actor, Event
 from safepoint.journal.postgres import PostgresJournal
+from safepoint.names import Head
 from safepoint.storage.postgres import PostgresCheckpointStorage
 
 

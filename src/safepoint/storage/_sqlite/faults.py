@@ -7,8 +7,8 @@ import secrets
 import sqlite3
 from pathlib import Path
 
+from safepoint import _files as _posix
 from safepoint.errors import StorageError, StorageFull, StorageUnavailable, shell
-from safepoint.storage import _posix
 from safepoint.storage._sqlite.turns import held
 
 _PROBE = 1 << 18

@@ -12,8 +12,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from safepoint.errors import StorageUnavailable, UnsafeLocation, quoted, shell
-from safepoint.location import (
+from safepoint import _files as _posix
+from safepoint._files import (
     absolute,
     as_named,
     enforce,
@@ -23,7 +23,7 @@ from safepoint.location import (
     network_file_system,
     record_refusals,
 )
-from safepoint.storage import _posix
+from safepoint.errors import StorageUnavailable, UnsafeLocation, quoted, shell
 
 LOCK: Final = "-lock"
 _BESIDE: Final = ("-wal", "-shm")

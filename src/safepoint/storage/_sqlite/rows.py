@@ -13,10 +13,8 @@ from safepoint.errors import (
     StorageUnavailable,
     shell,
 )
-from safepoint.ids import MAX_SEQUENCE
-from safepoint.lease import MAX_TOKEN, Lease, Ownership
-from safepoint.storage._record import is_whole
-from safepoint.times import spelled
+from safepoint.names import MAX_SEQUENCE, spelled
+from safepoint.storage.base import MAX_TOKEN, Lease, Ownership, is_whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Final
 
-from safepoint.storage._record import in_portions
 from safepoint.storage._sqlite import statements as sql
 from safepoint.storage._sqlite.database import Database
+from safepoint.storage.base import in_portions
 
 _RECORDS: Final = 256
 _BYTES: Final = 1 << 20

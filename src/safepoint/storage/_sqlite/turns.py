@@ -21,9 +21,9 @@ from io import FileIO
 from threading import Lock
 from time import monotonic, sleep
 
+from safepoint import _files as _posix
+from safepoint._files import enforce, record_refusals
 from safepoint.errors import StorageUnavailable, shell
-from safepoint.location import enforce, record_refusals
-from safepoint.storage import _posix
 
 if sys.platform != "win32":
     import fcntl

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 from safepoint._postgres.connections import Connections
 from safepoint._postgres.driver import driver
 from safepoint.errors import NotOwner
-from safepoint.lease import Ownership
+from safepoint.names import spelled
+from safepoint.storage.base import Ownership
 from safepoint.storage.postgres import queries as sql
 from safepoint.storage.postgres.rows import ThreadRow, thread_row
-from safepoint.times import spelled
 
 if TYPE_CHECKING:
     from safepoint._postgres.driver import Connection

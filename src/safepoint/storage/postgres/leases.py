@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from safepoint.errors import NotFound
-from safepoint.ids import check_name
-from safepoint.lease import Lease, Ownership, check_lease, check_span
+from safepoint.names import check_name
+from safepoint.storage.base import Lease, Ownership, check_lease, check_span
 from safepoint.storage.postgres import queries as sql
 from safepoint.storage.postgres.database import Database, code_of, of_another_login, row_of
 

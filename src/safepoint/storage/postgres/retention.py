@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from safepoint.errors import NotFound, NotOwner
-from safepoint.ids import check_name, check_sequence
-from safepoint.lease import Ownership
-from safepoint.storage._record import missing, record_of, sized
+from safepoint.names import check_name, check_sequence
+from safepoint.storage.base import Ownership, missing, record_of, sized
 from safepoint.storage.postgres import queries as sql
 from safepoint.storage.postgres.database import Database, code_of, of_another_login, row_of
 from safepoint.storage.postgres.rows import first_of

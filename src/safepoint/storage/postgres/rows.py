@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from safepoint.errors import CheckpointError, StorageUnavailable
-from safepoint.ids import MAX_SEQUENCE, check_sequence
-from safepoint.lease import MAX_TOKEN, Lease, Ownership
-from safepoint.storage._record import is_whole
+from safepoint.names import MAX_SEQUENCE, check_sequence
+from safepoint.storage.base import MAX_TOKEN, Lease, Ownership, is_whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from safepoint.errors import (
     StorageError,
     StorageUnavailable,
 )
-from safepoint.ids import check_name, check_sequence
-from safepoint.limits import DEFAULT_LIMITS, Limits
-from safepoint.storage._record import (
+from safepoint.names import DEFAULT_LIMITS, Limits, check_name, check_sequence
+from safepoint.storage._store import is_thread
+from safepoint.storage.base import (
     ahead,
     check_place,
     in_portions,
@@ -28,7 +28,6 @@ from safepoint.storage._record import (
     span,
     taken,
 )
-from safepoint.storage._store import is_thread
 from safepoint.storage.postgres import queries as sql
 from safepoint.storage.postgres.database import code_of, of_another_login, row_of
 from safepoint.storage.postgres.leases import Leases

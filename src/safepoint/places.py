@@ -13,24 +13,243 @@ nobody restores the first with the storage, or finds the second in the storage's
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Final
 
-from safepoint._defaults.folders import make_folder
-from safepoint._defaults.platform import is_service, of_a_service, of_a_user
+from safepoint._files import (
+    FOLDER,
+    Descriptor,
+    absolute,
+    as_named,
+    enforce,
+    folder_refusals,
+    group_refusals,
+    make_folder,
+    replaceable_refusals,
+    require_posix,
+    stranger_refusals,
+    translated,
+)
 from safepoint.anchor import FileAnchor
 from safepoint.codec import Codec
-from safepoint.errors import ConfigurationError, quoted, shell
-from safepoint.ids import check_name
+from safepoint.errors import (
+    ConfigurationError,
+    StorageError,
+    StorageUnavailable,
+    UnsafeLocation,
+    quoted,
+    shell,
+)
 from safepoint.journal import Actor, FileJournal
 from safepoint.keys import Keyring, SigningKey
 from safepoint.ledger import Ledger
-from safepoint.location import as_named
+from safepoint.names import check_name
 from safepoint.storage import FileCheckpointStorage
-from safepoint.storage._posix import require_posix
+
+if sys.platform != "win32":
+    import pwd
+
+_MAC: Final = Path("Library", "Application Support")
+
+
+@dataclass(frozen=True, slots=True)
+class Bases:
+    """Where a program keeps its state, anchors, logs and keys; and the home of its user, if any."""
+
+    state: Path
+    anchors: Path
+    logs: Path
+    keys: Path
+    home: Path | None = None
+
+
+def is_service(environ: Mapping[str, str]) -> bool:
+    """Tell whether this looks like a service: root runs it, or systemd gave it a folder."""
+    return os.geteuid() == 0 or _folder(environ, "STATE_DIRECTORY") is not None
+
+
+def of_a_service(environ: Mapping[str, str]) -> Bases:
+    """Return the folders that systemd made for a service, or those that every system has.
+
+    A folder that systemd made is what people back up and restore. So the anchors need another one.
+
+    Raises:
+        StorageUnavailable: systemd made a folder for state, and none apart from it for the anchors.
+    """
+    state, anchors = _folder(environ, "STATE_DIRECTORY"), _folder(environ, "STATE_DIRECTORY", 1)
+    if state is None:
+        state = anchors = Path("/var/lib")
+    elif anchors is None or anchors.is_relative_to(state) or state.is_relative_to(anchors):
+        raise StorageUnavailable(
+            f"systemd gave one folder for state, {shell(str(state))}, so that the storage and its"
+            " anchor would be restored together.",
+            "Name two in the unit: StateDirectory=invoices invoices-anchor",
+        )
+    return Bases(
+        state=state,
+        anchors=anchors,
+        logs=_folder(environ, "LOGS_DIRECTORY") or Path("/var/log"),
+        keys=_folder(environ, "CONFIGURATION_DIRECTORY") or Path("/etc"),
+    )
+
+
+def of_a_user(environ: Mapping[str, str], platform: str = sys.platform) -> Bases:
+    """Return the folders of a user, by the XDG specification or as macOS has them.
+
+    Keys are data and no configuration: many people publish their `.config`.
+
+    Raises:
+        StorageUnavailable: the user has no home.
+    """
+    home = _home(environ)
+    if platform == "darwin":
+        return Bases(home / _MAC, home / _MAC, home / _MAC, home / _MAC, home)
+    state = _absolute(environ.get("XDG_STATE_HOME", "")) or home / ".local" / "state"
+    data = _absolute(environ.get("XDG_DATA_HOME", "")) or home / ".local" / "share"
+    return Bases(state, state, state, data, home)
+
+
+def _folder(environ: Mapping[str, str], name: str, index: int = 0) -> Path | None:
+    """Return one folder of a list, as systemd writes them, or None."""
+    return _absolute("".join(environ.get(name, "").split(":")[index : index + 1]))
+
+
+def _absolute(value: str) -> Path | None:
+    """Return a path, unless it is relative or empty: then the variable counts as not set."""
+    path = Path(value)
+    return path if path.is_absolute() else None
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    named = _absolute(environ.get("HOME", ""))
+    if named is not None:
+        return named
+    with suppress(KeyError):
+        known = _absolute(pwd.getpwuid(os.geteuid()).pw_dir)
+        if known is not None:
+            return known
+    raise StorageUnavailable(
+        f"User {os.geteuid()} has no home folder.",
+        "Set HOME to an absolute path, or pass service=True.",
+    )
+
+
+_Refusals = Callable[[str, os.stat_result], Iterator[StorageError]]
+
+
+def make_folders(path: Path, top: Path) -> None:
+    """Make a folder and those above it that are missing, each with mode 0700 whatever the umask.
+
+    What exists is looked at and not changed. Up to `top`, links are followed if they are root's
+    or this user's; below it, none is.
+
+    Args:
+        path: the folder.
+        top: the last folder above it that must be there.
+
+    Raises:
+        UnsafeLocation: a folder belongs to somebody else or is open to others, or others could
+            replace it.
+        StorageUnavailable: a folder cannot be made or opened.
+        StorageFull: there is no room.
+    """
+    names = path.relative_to(top).parts
+    start = Path(absolute(top / names[0])).parent
+    with translated("create", str(path)):
+        enforce(
+            chain(
+                replaceable_refusals(str(top)),
+                group_refusals(str(top)),
+                group_refusals(str(start)),
+            )
+        )
+        _descend(start, names)
+
+
+def _descend(start: Path, names: tuple[str, ...]) -> None:
+    path = start.joinpath(*names)
+    with ExitStack() as opened:
+        fd = opened.enter_context(_open(str(start), None, str(start), _above))
+        for number, name in enumerate(names, 1):
+            here = str(start.joinpath(*names[:number]))
+            try:
+                if make_folder(name, fd):
+                    os.fsync(fd)
+            except PermissionError as error:
+                raise StorageUnavailable(
+                    f"This process may not create {shell(str(path))}.",
+                    f"Run: sudo install -d -m 700 -o {os.geteuid()} {shell(str(path))}",
+                ) from error
+            refusals = _own_refusals if number == len(names) else _parent_refusals
+            fd = opened.enter_context(_open(name, fd, here, refusals))
+
+
+def _open(name: str, dir_fd: int | None, path: str, refusals: _Refusals) -> Descriptor:
+    try:
+        fd = os.open(name, FOLDER, dir_fd=dir_fd)
+    except OSError as error:
+        # The code depends on the system (a link: ELOOP, ENOTDIR, EMLINK). Look what it is.
+        enforce(refusals(path, os.stat(name, dir_fd=dir_fd, follow_symlinks=False)))
+        if isinstance(error, PermissionError):
+            raise StorageUnavailable(
+                f"This process may not look into {shell(path)}.",
+                f"Run: sudo chmod go+rx {shell(path)}",
+            ) from error
+        raise
+    found = Descriptor(fd, os.fstat(fd))
+    try:
+        # What counts is what was opened, not what the name meant a moment before or after.
+        enforce(refusals(path, found.info))
+    except BaseException:
+        os.close(fd)
+        raise
+    return found
+
+
+def _above(path: str, info: os.stat_result) -> Iterator[StorageError]:
+    """Yield nothing: what is not ours to make was asked about before it was opened."""
+    del path, info
+    yield from ()
+
+
+def _parent_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
+    """Yield what is wrong with a folder around the store's own. It may be root's, or readable."""
+    yield from _kind_refusals(path, info)
+    yield from stranger_refusals(path, info)
+    if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        yield _mode(path, info)
+
+
+def _own_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
+    """Yield what is wrong with a folder of the store: it is this user's, and closed to others."""
+    yield from _kind_refusals(path, info)
+    user = os.geteuid()
+    if info.st_uid != user:
+        yield UnsafeLocation(
+            f"{shell(path)} belongs to user {info.st_uid}, and this process is user {user}.",
+            f"If what is inside is yours, run: sudo chown {user} {shell(path)}",
+        )
+    if info.st_mode & 0o777 != 0o700:
+        yield _mode(path, info)
+
+
+def _kind_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
+    if not stat.S_ISDIR(info.st_mode):
+        yield from folder_refusals(path, info)
+
+
+def _mode(path: str, info: os.stat_result) -> UnsafeLocation:
+    return UnsafeLocation(
+        f"{shell(path)} has mode {stat.S_IMODE(info.st_mode):04o}, and should have 0700.",
+        f"Run: chmod 700 {shell(path)}",
+    )
+
 
 KEY: Final = "signing.key"
 JOURNAL_KEY: Final = "journal.key"
@@ -47,7 +266,7 @@ class Locations:
     from dataclasses import replace
     from pathlib import Path
 
-    from safepoint.defaults import default_locations
+    from safepoint.places import default_locations
 
     usual = default_locations("invoices", service=True, environ={})
     print(usual.anchor)
@@ -187,7 +406,7 @@ class Locations:
         # The XDG specification: a folder of the user's that is missing is made, for them alone.
         while self.home in top.parents and not os.path.lexists(top):
             top = top.parent
-        make_folder(path, top)
+        make_folders(path, top)
 
 
 def default_locations(
@@ -196,7 +415,7 @@ def default_locations(
     """Choose where a store keeps its parts, by the conventions of the platform.
 
     ```python
-    from safepoint.defaults import default_locations
+    from safepoint.places import default_locations
 
     locations = default_locations("invoices", service=True, environ={})
     print(locations.storage)

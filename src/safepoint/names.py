@@ -1,12 +1,12 @@
-"""The grammar of names.
-
-Thread and store names become file names and keys of a database, so the alphabet is the part on
-which every system agrees: no case to fold, nothing to normalise, nothing to escape.
-"""
+"""Heads: how far a thread had come when somebody looked."""
 
 from __future__ import annotations
 
+import hashlib
 import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
 
 from safepoint.errors import InvalidId, quoted
 
@@ -15,6 +15,7 @@ RESERVED = "safepoint-"
 """How the names of stores begin that no ledger may have. Seals of models are of one of them."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
+_IS_DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _DEVICES = frozenset(
     ["con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))]
 )
@@ -71,3 +72,71 @@ def check_sequence(sequence: object) -> int:
             f"Sequences are whole numbers from 1 to {MAX_SEQUENCE}.",
         )
     return sequence
+
+
+def digest_of(data: bytes) -> str:
+    """Return the digest of `data` as records write it."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def is_digest(text: object) -> bool:
+    """Tell whether `text` is a digest as records write it."""
+    return isinstance(text, str) and _IS_DIGEST.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large a checkpoint may be. Everything above is refused with `LimitExceeded`.
+
+    Attributes:
+        state_bytes: the encoded state.
+        depth: nesting of containers in the state.
+        items: values in the encoded state.
+    """
+
+    state_bytes: int = 16 * 1024 * 1024
+    depth: int = 64
+    items: int = 1_000_000
+
+    @property
+    def record_bytes(self) -> int:
+        """The whole record: the state and the two lines above it."""
+        return self.state_bytes + 4096
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def spelled(moment: datetime) -> str:
+    """Return an aware time in UTC as records, approvals, leases and journals write it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").zfill(27)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Head:
+    """The end of a thread as somebody saw it: its last sequence, and that record's digest.
+
+    Raises:
+        InvalidId: the sequence or the digest is outside its grammar.
+    """
+
+    sequence: int
+    digest: str
+
+    def __post_init__(self) -> None:
+        check_sequence(self.sequence)
+        if not is_digest(self.digest):
+            raise InvalidId(
+                f"{quoted(self.digest)} is not a digest.",
+                "Digests are 'sha256:' and 64 hex digits.",
+            )
+
+    def __str__(self) -> str:
+        return f"#{self.sequence}"
+
+
+class Heads(Protocol):
+    """Anything that remembers how far a thread had come: an anchor, or a copy of one."""
+
+    def read(self, store: str, thread: str) -> Head | None:
+        """Return the thread's head as it was last seen, or None if it never was."""

@@ -1,13 +1,4 @@
-r"""The sealed record: verified before it is decoded.
-
-A record is three lines that a person can read with `cat`:
-
-    safepoint/1 <key id> <signature, base64>
-    {"app":…,"created":…,"digest":"sha256:…","kind":"state","previous":…,"sequence":7,"store":…,…}
-    {…the state…}
-
-The signature covers `safepoint/1\n` and the bytes of line 2, which hold the digest of the rest.
-Nothing is re-encoded to be verified, and nothing is decoded before it is.
+"""Heads and links: does what is stored continue what is known?
 
 These functions decide; they touch no disk.
 """
@@ -18,20 +9,200 @@ import base64
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
 from safepoint.errors import (
+    Forked,
+    InvalidId,
     KeyRevoked,
     LimitExceeded,
     RecordMalformed,
+    RolledBack,
     SealBroken,
     UnknownKey,
     WrongPlace,
+    quoted,
 )
-from safepoint.header import Header, Kind, Place, digest_of
-from safepoint.heads import Head
 from safepoint.keys import Keyring, Revoked, SigningKey
-from safepoint.limits import DEFAULT_LIMITS, Limits
+from safepoint.names import (
+    DEFAULT_LIMITS,
+    Head,
+    Limits,
+    check_name,
+    check_sequence,
+    digest_of,
+    is_digest,
+    spelled,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a ledger hands out. If you hold one, its seal, place and digest were checked.
+
+    The `repr` leaves the state out, so that a log line cannot leak it.
+
+    Attributes:
+        store: the store that the ledger was opened for.
+        thread: one run of one workflow.
+        sequence: 1, 2, 3 … in the thread. Order comes from it, never from a clock.
+        app: what wrote it, as told to `Ledger.save`.
+        created: when it was written, in UTC, by the writer's clock. For people, not for ordering.
+        previous: the digest of the checkpoint before it, or None for the first.
+        digest: the digest of this one's sealed header, which covers everything else.
+        tools: the digest of the tool set in force, or None.
+        state: the decoded state. It is yours: changing it changes nothing stored.
+    """
+
+    store: str
+    thread: str
+    sequence: int
+    app: str
+    created: datetime
+    previous: str | None
+    digest: str
+    tools: str | None
+    state: Any = field(repr=False)
+
+
+Kind = Literal["state", "base", "deleted"]
+"""What a record is: a checkpoint, where a pruned thread begins, or that a thread was deleted."""
+
+_KINDS: Final = get_args(Kind)
+_NAME: Final = "[a-z0-9][a-z0-9_-]{0,63}"
+_DIGEST: Final = "sha256:[0-9a-f]{64}"
+_APP: Final = "[A-Za-z0-9._@/+:-]{0,128}"
+_LINE_2 = re.compile(
+    rf'{{"app":"(?P<app>{_APP})",'
+    r'"created":"(?P<created>[0-9]{4}-[0-9]{2}-[0-9]{2}'
+    r'T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z)",'
+    rf'"digest":"(?P<digest>{_DIGEST})",'
+    rf'"kind":"(?P<kind>{"|".join(_KINDS)})",'
+    rf'"previous":(?:null|"(?P<previous>{_DIGEST})"),'
+    r'"sequence":(?P<sequence>[1-9][0-9]{0,9}),'
+    rf'"store":"(?P<store>{_NAME})",'
+    rf'"thread":"(?P<thread>{_NAME})",'
+    rf'"tools":(?:null|"(?P<tools>{_DIGEST})")}}'
+)
+_IS_APP = re.compile(_APP)
+
+
+class Place(NamedTuple):
+    """Where the reader expects a record to belong."""
+
+    store: str
+    thread: str
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.thread} #{self.sequence}"
+
+
+class Header(NamedTuple):
+    """Line 2 of a record."""
+
+    app: str
+    created: str
+    digest: str
+    kind: Kind
+    previous: str | None
+    sequence: int
+    store: str
+    thread: str
+    tools: str | None
+
+    def __bytes__(self) -> bytes:
+        previous = "null" if self.previous is None else f'"{self.previous}"'
+        tools = "null" if self.tools is None else f'"{self.tools}"'
+        return (
+            f'{{"app":"{self.app}","created":"{self.created}","digest":"{self.digest}",'
+            f'"kind":"{self.kind}","previous":{previous},"sequence":{self.sequence},'
+            f'"store":"{self.store}","thread":"{self.thread}","tools":{tools}}}'
+        ).encode("ascii")
+
+    @classmethod
+    def parse(cls, line: bytes) -> Header | None:
+        """Return the header that `line` spells, or None if it spells none."""
+        # Latin-1 never fails, and what it makes of a byte above 127 is in no grammar below.
+        found = _LINE_2.fullmatch(line.decode("latin-1"))
+        if found is None:
+            return None
+        fields: Any = found.groups()
+        app, created, digest, kind, previous, sequence, store, thread, tools = fields
+        number = int(sequence)
+        if (number == 1) != (previous is None) or not _is_time(created):
+            return None
+        return cls(app, created, digest, kind, previous, number, store, thread, tools)
+
+    @classmethod
+    def of(
+        cls,
+        place: Place,
+        *,
+        app: str,
+        created: datetime,
+        digest: str,
+        kind: str,
+        previous: str | None,
+        tools: str | None,
+    ) -> Header:
+        """Return a header whose every field is inside its grammar.
+
+        Raises:
+            InvalidId: one is not.
+        """
+        check_name("store", place.store)
+        check_name("thread", place.thread)
+        check_sequence(place.sequence)
+        check_app(app)
+        if created.tzinfo is None:
+            raise InvalidId("The creation time has no time zone.", "Give an aware datetime.")
+        if kind not in _KINDS:
+            raise InvalidId(f"{quoted(kind)} is no kind of record.", "Write records with a Ledger.")
+        for name in (digest, previous, tools):
+            if name is not None and not is_digest(name):
+                raise InvalidId(
+                    f"{quoted(name)} is not a digest.", "Digests are 'sha256:' and 64 hex digits."
+                )
+        if (place.sequence == 1) != (previous is None):
+            raise InvalidId(
+                "The first checkpoint has no previous one, and every other has.",
+                "Write records with Ledger.save.",
+            )
+        return cls(
+            app=app,
+            created=spelled(created),
+            digest=digest,
+            kind=cast("Kind", kind),
+            previous=previous,
+            sequence=place.sequence,
+            store=place.store,
+            thread=place.thread,
+            tools=tools,
+        )
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def check_app(app: object) -> str:
+    """Return the name of what writes a record, if it is one.
+
+    Raises:
+        InvalidId: it is outside the grammar.
+    """
+    if not isinstance(app, str) or not _IS_APP.fullmatch(app):
+        raise InvalidId(
+            f"{quoted(app)} is not an app name.",
+            "Use up to 128 of A-Z, a-z, 0-9 and . _ @ / + : -",
+        )
+    return app
+
 
 FORMAT: Final = "safepoint/1"
 # A signature of 32 bytes (HMAC-SHA256) or 64 (Ed25519); which of them is right, the key says. Its
@@ -273,4 +444,80 @@ def _check_revoked(opened: Opened, revoked: Revoked) -> None:
             f" and does not count {last}.",
             "Whoever stole that key may have written it. Restore what was there before, and save"
             " with the new key.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """Who saw a head, and what to do when the store says otherwise.
+
+    Attributes:
+        name: as it should read in a message.
+        cut_off: what to do when the store ends earlier.
+        replaced: what to do when another record stands there.
+    """
+
+    name: str
+    cut_off: str
+    replaced: str
+
+
+ANCHOR: Final = Witness(
+    "the anchor",
+    "Checkpoints were cut off, or an older copy was restored. Nothing was loaded: put back what is"
+    " missing, or accept the loss by name with Ledger.accept_loss.",
+    "Two histories exist, and the store shows the other one. Nothing was loaded: restore the copy"
+    " that the anchor knows, and replace the key if nobody rewrote it on purpose.",
+)
+PROCESS: Final = Witness(
+    "this process",
+    "Checkpoints were cut off, or an older copy was restored, while it ran. Put back what is"
+    " missing; if you restored on purpose, open the ledger anew.",
+    "The record was replaced while it ran. Find out who can write the store; if you restored on"
+    " purpose, open the ledger anew.",
+)
+
+
+def check_reaches(thread: str, head: int, known: Head | None, witness: Witness) -> None:
+    """Refuse a thread that ends before what is known of it.
+
+    Args:
+        thread: the thread, for the message.
+        head: the last sequence in the storage, asked after `known` was.
+        known: the head as it was last seen.
+        witness: who saw it.
+
+    Raises:
+        RolledBack: records were cut off, or an older copy was restored.
+    """
+    if known is not None and head < known.sequence:
+        gone = f"ends at #{head}" if head else "is gone"
+        raise RolledBack(f"{thread} {gone}, and {witness.name} has seen {known}.", witness.cut_off)
+
+
+def check_is(opened: Opened, known: Head, witness: Witness) -> None:
+    """Refuse a record that is not the one that is known to stand at its place.
+
+    Raises:
+        Forked: another genuine record stands there: there are two heads, and this is the wrong one.
+    """
+    if opened.digest != known.digest:
+        raise Forked(
+            f"{opened.header.thread} {known} is not the record that {witness.name} has seen there.",
+            witness.replaced,
+        )
+
+
+def check_follows(opened: Opened, previous: str | None) -> None:
+    """Refuse a record that does not continue the one before it.
+
+    Raises:
+        WrongPlace: one of the two was replaced.
+    """
+    header = opened.header
+    if header.previous != previous:
+        raise WrongPlace(
+            f"{header.thread} #{header.sequence} does not follow the #{header.sequence - 1} that"
+            " is stored.",
+            "One of the two was replaced. Restore both from a copy that verifies.",
         )

@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from safepoint.checkpoint import Checkpoint
-from safepoint.header import digest_of
+from safepoint.names import digest_of
+from safepoint.record import Checkpoint
 
 _PLAIN = (str, int, float, bool, type(None))
 

@@ -1,3 +1,0 @@
-"""The parts of `safepoint.codec`. Private: import `Codec` from there."""
-
-from __future__ import annotations

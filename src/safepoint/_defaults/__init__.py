@@ -1,3 +1,0 @@
-"""The parts of the defaults."""
-
-from __future__ import annotations

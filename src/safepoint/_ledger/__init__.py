@@ -1,3 +1,0 @@
-"""The parts of the ledger."""
-
-from __future__ import annotations

@@ -1,3 +1,0 @@
-"""The parts of a workflow."""
-
-from __future__ import annotations

@@ -1,0 +1,1166 @@
+"""Keys, and the keyring that says which of them to trust.
+
+The algorithm is a property of the key, never of a record. A record names a key only as a hint;
+whether that key counts is decided by the caller's keyring.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, NoReturn, Protocol, TypeVar, get_args
+
+from safepoint._files import replaceable_refusals
+from safepoint.errors import (
+    AnchorUnavailable,
+    CheckpointError,
+    ConfigurationError,
+    InvalidId,
+    KeyRefused,
+    StorageError,
+    UnknownKey,
+    UnsafeLocation,
+    quoted,
+    shell,
+)
+from safepoint.names import Head, Heads
+
+
+class Redacted:
+    """Shows its type alone, and is neither pickled nor copied."""
+
+    __slots__ = ()
+
+    noun: ClassVar[str] = "A secret"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise KeyRefused(
+            f"{self.noun} is neither pickled nor copied.", "Pass the key file's path instead."
+        )
+
+    def __getstate__(self) -> NoReturn:
+        self.__reduce__()
+
+
+class Hidden(Redacted):
+    """Bytes on their way between a key and its file."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: bytes) -> None:
+        self._value = value
+
+    def reveal(self) -> bytes:
+        """Return the bytes."""
+        return self._value
+
+
+Algorithm = Literal["hmac-sha256", "ed25519"]
+"""What a signing key can be made for."""
+
+HMAC: Final = "hmac-sha256"
+ED25519: Final = "ed25519"
+KEY_BYTES: Final = 32
+# No record is signed under this label: the bytes that a seal covers go on with a line break.
+_IDENTITY: Final = b"safepoint/1 key id"
+
+
+class Verifier(Protocol):
+    """Tells a signature from a forgery."""
+
+    algorithm: Algorithm
+    identity: bytes
+    """32 bytes that name the key and do not reveal it. The id is the beginning of them."""
+
+    def verify(self, message: bytes, signature: bytes) -> bool:
+        """Tell whether `signature` is the key's over `message`."""
+
+
+class Signer(Verifier, Protocol):
+    """Makes signatures too."""
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the signature of `message`."""
+
+    def secret(self) -> Hidden:
+        """Return what the key's file holds."""
+
+
+def check_algorithm(name: object) -> Algorithm:
+    """Return `name` if it is an algorithm.
+
+    Raises:
+        KeyRefused: it is not.
+    """
+    for algorithm in get_args(Algorithm):
+        if name == algorithm:
+            found: Algorithm = algorithm
+            return found
+    raise KeyRefused(
+        f"{quoted(name)} is not an algorithm of this release.",
+        f"Write '{HMAC}', or '{ED25519}' for readers who must not write.",
+    )
+
+
+class HmacSha256(Redacted):
+    """One secret that signs and verifies."""
+
+    __slots__ = ("_keyed", "_secret", "identity")
+
+    algorithm: Algorithm = HMAC
+
+    def __init__(self, secret: Hidden) -> None:
+        self._secret = secret
+        # To copy it is faster than to begin anew, and hands the secret to nobody.
+        self._keyed = hmac.new(secret.reveal(), digestmod=hashlib.sha256)
+        self.identity = self.sign(_IDENTITY)
+
+    def sign(self, message: bytes) -> bytes:
+        """Return 32 bytes."""
+        mac = self._keyed.copy()
+        mac.update(message)
+        return mac.digest()
+
+    def verify(self, message: bytes, signature: bytes) -> bool:
+        """Compare in constant time."""
+        return hmac.compare_digest(self.sign(message), signature)
+
+    def secret(self) -> Hidden:
+        """Return the secret."""
+        return self._secret
+
+
+class Ed25519Public(Redacted):
+    """The half that verifies.
+
+    Raises:
+        KeyRefused: under this key, anybody can sign.
+    """
+
+    __slots__ = ("_key", "identity", "raw")
+
+    algorithm: Algorithm = ED25519
+
+    def __init__(self, raw: bytes) -> None:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        if int.from_bytes(raw, "little") & _WITHOUT_SIGN in _SMALL_ORDER:
+            raise KeyRefused(
+                "Under this public key anybody can sign.",
+                "It was damaged or planted. Take it from the signing key again: key.public.",
+            )
+        self.raw = raw
+        self.identity = hashlib.sha256(_IDENTITY + b" ed25519\n" + raw).digest()
+        self._key = Ed25519PublicKey.from_public_bytes(raw)
+
+    def verify(self, message: bytes, signature: bytes) -> bool:
+        """Tell whether `signature` is 64 bytes, and the right ones."""
+        from cryptography.exceptions import InvalidSignature
+
+        try:
+            self._key.verify(signature, message)
+        except InvalidSignature:
+            return False
+        return True
+
+
+class Ed25519Private(Redacted):
+    """The half that signs, and the other one with it."""
+
+    __slots__ = ("_private", "identity", "public")
+
+    algorithm: Algorithm = ED25519
+
+    def __init__(self, seed: Hidden) -> None:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        self._private = Ed25519PrivateKey.from_private_bytes(seed.reveal())
+        self.public = Ed25519Public(self._private.public_key().public_bytes_raw())
+        self.identity = self.public.identity
+
+    def sign(self, message: bytes) -> bytes:
+        """Return 64 bytes."""
+        return self._private.sign(message)
+
+    def verify(self, message: bytes, signature: bytes) -> bool:
+        """Tell whether `signature` is 64 bytes, and the right ones."""
+        return self.public.verify(message, signature)
+
+    def secret(self) -> Hidden:
+        """Return the seed, as RFC 8032 calls it the private key."""
+        return Hidden(self._private.private_bytes_raw())
+
+
+# The points of small order, by their y: a file of zero bytes holds one. The last two of the seven
+# are 0 and 1 again, not reduced.
+_P: Final = 2**255 - 19
+_WITHOUT_SIGN: Final = 2**255 - 1
+_ORDER_8: Final = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_SMALL_ORDER: Final = frozenset([0, 1, _P - 1, _ORDER_8, _P - _ORDER_8, _P, _P + 1])
+
+
+class Key(Redacted):
+    """A `SigningKey` or a `VerifyingKey`: either can verify.
+
+    Attributes:
+        id: 16 hex digits. Both halves of an Ed25519 key have the same.
+        algorithm: `"hmac-sha256"` or `"ed25519"`.
+        path: the file that it was read from or first written to, absolute, or None.
+    """
+
+    __slots__ = ("_verifier", "algorithm", "id", "path")
+
+    def __init__(self, verifier: Verifier) -> None:
+        self._verifier: Final = verifier
+        self.algorithm: Final[Algorithm] = verifier.algorithm
+        self.id: Final = verifier.identity[:8].hex()
+        self.path: Path | None = None
+
+    def verify(self, message: bytes, signature: bytes) -> bool:
+        """Tell whether `signature` is this key's over `message`.
+
+        Raises:
+            ConfigurationError: one of them is not `bytes`.
+        """
+        check_bytes("verifies", message)
+        check_bytes("verifies", signature)
+        return self._verifier.verify(message, signature)
+
+    def is_same_as(self, other: Key) -> bool:
+        """Tell, in constant time, whether both are one key, or the halves of one."""
+        return hmac.compare_digest(self._verifier.identity, other._verifier.identity)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Key) or type(other) is not type(self):
+            return NotImplemented
+        return self.is_same_as(other)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "id"):  # refused while it was made, and now in somebody's report
+            return super().__repr__()
+        return f"{type(self).__name__}(id={self.id!r}, algorithm={self.algorithm!r})"
+
+
+def check_bytes(does: str, value: object) -> None:
+    """Refuse what is not `bytes`, before a library does in words of its own.
+
+    Raises:
+        ConfigurationError: it is something else.
+    """
+    if not isinstance(value, bytes):
+        raise ConfigurationError(
+            f"A key {does} bytes, and was given {type(value).__name__}.",
+            "Encode it first: text.encode().",
+        )
+
+
+def reason(error: OSError | ValueError) -> str | None:
+    """Say in a few words why a path did not work."""
+    return error.strerror if isinstance(error, OSError) else "not a path"
+
+
+def real(path: str | os.PathLike[str]) -> Path:
+    """Return the path, absolute, with the links in its folder resolved."""
+    return Path(os.path.realpath(Path(path).parent), Path(path).name)
+
+
+def check_folder(path: str | os.PathLike[str]) -> None:
+    """Refuse a folder in which others could put another key in place of this one.
+
+    Raises:
+        KeyRefused: they could.
+    """
+    folder = Path(path).absolute().parent
+    for refusal in _folder_refusals(folder):
+        raise KeyRefused(f"The key in {shell(str(folder))} is not safe. {refusal.what}", refusal.do)
+
+
+def _folder_refusals(folder: Path) -> Iterator[StorageError]:
+    shown = shell(str(folder))
+    if folder.is_symlink():
+        yield UnsafeLocation(
+            f"{shown} is a symbolic link.", f"Name the folder that it leads to: readlink -f {shown}"
+        )
+    yield from replaceable_refusals(str(folder))
+
+
+def make_folder(path: str | os.PathLike[str]) -> None:
+    """Make the folder, for its owner alone, in one that exists.
+
+    Raises:
+        KeyRefused: it cannot be made.
+    """
+    folder = Path(path).parent
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except (OSError, ValueError) as error:
+        shown = shell(str(folder))
+        raise KeyRefused(
+            f"The folder {shown} for the key cannot be made ({reason(error)}).",
+            f"Run: mkdir -p -m 700 {shown}",
+        ) from None
+
+
+if sys.platform != "win32":
+    import fcntl
+
+_TEMP: Final = re.compile(r"\.safepoint-key-[0-9a-f]{32}\Z")
+# The names are missing on Windows, where this module must still import.
+_SAFE: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE
+# O_NONBLOCK: opening a FIFO that somebody planted must not wait for its other end.
+_READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _SAFE
+_ATTEMPTS: Final = 20
+
+
+class _Lost(Exception):
+    """Somebody took the file for a left-over and removed it. Nothing happened: try again."""
+
+
+def publish(path: str | os.PathLike[str], mode: int, content: Hidden) -> None:
+    """Make a file appear, whole and on disk, and never over another.
+
+    Raises:
+        FileExistsError: something is there. It is as durable as what this would have made.
+        OSError: another step failed. Nothing is left behind.
+        ValueError: the path can be none.
+    """
+    with _folder_of(path) as folder:
+        there = _exists(os.fspath(path))
+        _clean(folder)
+        if there:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        for _ in range(_ATTEMPTS):
+            with suppress(_Lost):
+                _publish(folder, Path(path).name, mode, content)
+                return
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+
+def clean(path: str | os.PathLike[str]) -> None:
+    """Remove what crashed writers left beside a key file. Nothing is said of what cannot be."""
+    with suppress(OSError, ValueError), _folder_of(path) as folder:
+        _clean(folder)
+
+
+def names(path: str | os.PathLike[str], status: os.stat_result) -> int:
+    """Return how many names of that file this module gave it, its own included.
+
+    It has two for a moment while it is published, and after a crash at that moment until the next
+    one makes a key there.
+    """
+    with _folder_of(path) as folder, os.scandir(folder) as entries:
+        return 1 + sum(_is_same(entry, status) for entry in entries if _TEMP.match(entry.name))
+
+
+def _is_same(entry: os.DirEntry[str], status: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(entry.stat(follow_symlinks=False), status)
+    except FileNotFoundError:
+        return False
+
+
+def _publish(folder: int, name: str, mode: int, content: Hidden) -> None:
+    with _written(folder, mode, content) as temp:
+        try:
+            os.link(temp, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        except FileExistsError:
+            os.fsync(folder)  # whoever made it may not have come to that yet, or may have died
+            raise
+        except FileNotFoundError:
+            if _exists(temp, folder):
+                raise
+            raise _Lost from None
+        try:
+            os.fsync(folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name, dir_fd=folder)
+            raise
+
+
+@contextmanager
+def _written(folder: int, mode: int, content: Hidden) -> Iterator[str]:
+    temp = f".safepoint-key-{secrets.token_hex(16)}"
+    with _opened(temp, _CREATE, folder) as descriptor:
+        try:
+            if not _try_lock(descriptor):
+                raise _Lost
+            os.fchmod(descriptor, mode)  # whatever the umask
+            with os.fdopen(descriptor, "wb", closefd=False) as file:
+                file.write(content.reveal())
+            os.fsync(descriptor)
+            yield temp
+        finally:
+            # Last of all: as long as this name is there, the other may not be on disk.
+            with suppress(OSError):
+                os.unlink(temp, dir_fd=folder)
+
+
+def _clean(folder: int) -> None:
+    with os.scandir(folder) as entries:
+        left = [entry.name for entry in entries if _TEMP.match(entry.name)]
+    if left:
+        os.fsync(folder)
+    for temp in left:
+        # A left-over harms nobody, so one that cannot be removed is no reason to stop.
+        with suppress(OSError):
+            _remove(temp, folder)
+
+
+def _remove(temp: str, folder: int) -> None:
+    try:
+        with _opened(temp, _READ, folder) as descriptor:
+            # A writer holds a lock on its own for as long as it lives.
+            if stat.S_ISREG(os.fstat(descriptor).st_mode) and _try_lock(descriptor):
+                os.unlink(temp, dir_fd=folder)
+    except PermissionError:
+        # Its umask hid it from its own writer, who died before fchmod. A living one tries again.
+        os.unlink(temp, dir_fd=folder)
+
+
+def _exists(name: str, folder: int | None = None) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _folder_of(path: str | os.PathLike[str]) -> AbstractContextManager[int]:
+    return _opened(str(Path(path).parent), _FOLDER)
+
+
+@contextmanager
+def _opened(name: str, flags: int, folder: int | None = None) -> Iterator[int]:
+    descriptor = os.open(name, flags, 0o600, dir_fd=folder)
+    try:
+        yield descriptor
+    finally:
+        with suppress(OSError):
+            os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+_TEXT = re.compile(rb"([a-z/1-]+) ([a-z0-9-]+) ([A-Za-z0-9+/]{43}=)\r?\n?")
+_LONGEST: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One of the two: what its text begins with, who may reach it, and what to do about it."""
+
+    magic: bytes
+    algorithms: tuple[Algorithm, ...]
+    mode: int
+    forbidden: int
+    reached: str
+    if_missing: str
+    if_there: str
+    if_reached: str
+    if_linked: str
+    if_other: tuple[str, str]
+
+
+SECRET: Final = Kind(
+    magic=b"safepoint-key/1",
+    algorithms=(HMAC, ED25519),
+    mode=0o600,
+    forbidden=0o077,
+    reached="reached",
+    if_missing="Check the path, or make a key with SigningKey.generate().to_file(path).",
+    if_there="If there is a key, load it with SigningKey.from_file: a new one cannot verify what"
+    " the old one sealed.",
+    if_reached="and replace the key if anyone may have read it.",
+    if_linked="Make a new key: whoever holds the other name may know this one.",
+    if_other=(
+        "holds a public key, which cannot sign.",
+        "Name the file of the signing key, or verify with VerifyingKey.from_file(path).",
+    ),
+)
+PUBLIC: Final = Kind(
+    magic=b"safepoint-public-key/1",
+    algorithms=(ED25519,),
+    mode=0o644,
+    forbidden=0o022,
+    reached="changed",
+    if_missing="Check the path, or make the file where the signing key is:"
+    " key.public.to_file(path).",
+    if_there="If it holds an older key, give the new one a file of its own: readers need both.",
+    if_reached="and compare the key's id with the signing key's.",
+    if_linked="Write it to a file of its own: key.public.to_file(path).",
+    if_other=(
+        "holds a secret key, and readers need the public half alone.",
+        "Keep it with the writer, and give readers the file of key.public.to_file(path).",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFile:
+    """What was read, and where: the path is absolute, with no link in it."""
+
+    algorithm: Algorithm
+    content: Hidden
+    path: Path
+
+
+def read(path: str | os.PathLike[str], kind: Kind) -> KeyFile:
+    """Read a key file that nobody else can have changed.
+
+    Raises:
+        KeyRefused: it is missing, malformed, of the other kind, or others could have changed it.
+    """
+    shown = shell(_text(path))
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags)
+    except (OSError, ValueError) as error:
+        raise KeyRefused(
+            f"The key file {shown} cannot be opened ({reason(error)}).", kind.if_missing
+        ) from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise KeyRefused(f"The key {shown} is not a regular file.", "Name a key file.")
+        magic, algorithm, content = _parse(os.read(descriptor, _LONGEST))
+        if magic in (SECRET.magic, PUBLIC.magic) and magic != kind.magic:
+            what, do = kind.if_other
+            raise KeyRefused(f"The file {shown} {what}", do)
+        _check_file(status, shown, kind)
+        check_folder(path)
+        if status.st_nlink > 1:
+            ours = names(path, status)
+            # Read after the names: a writer may have removed its own meanwhile.
+            if os.fstat(descriptor).st_nlink > ours:
+                raise KeyRefused(f"The key {shown} has a second name (hard link).", kind.if_linked)
+    except OSError as error:
+        raise KeyRefused(
+            f"The key file {shown} cannot be read ({error.strerror}).", "Name a key file."
+        ) from None
+    finally:
+        os.close(descriptor)
+    for known in kind.algorithms:
+        if (magic, algorithm) == (kind.magic, known.encode()):
+            return KeyFile(known, content, real(path))
+    raise KeyRefused(
+        f"The file {shown} does not hold a key that this release reads.",
+        f"Restore it from a backup, or name another one. {kind.if_missing}",
+    )
+
+
+def write(
+    path: str | os.PathLike[str],
+    kind: Kind,
+    algorithm: Algorithm,
+    content: Hidden,
+    *,
+    keep_existing: bool = False,
+) -> None:
+    """Write a new key file, durably. What is at `path` already stays.
+
+    Raises:
+        KeyRefused: something is at `path` and `keep_existing` is not set, the file cannot be
+            written, or others could replace it there.
+    """
+    shown = shell(_text(path))
+    line = Hidden(
+        kind.magic + b" " + algorithm.encode() + b" " + base64.b64encode(content.reveal()) + b"\n"
+    )
+    try:
+        check_folder(path)
+        publish(path, kind.mode, line)
+    except FileExistsError as error:
+        if not keep_existing:
+            raise KeyRefused(
+                f"The key file {shown} cannot be made ({reason(error)}).", kind.if_there
+            ) from None
+    except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError) as error:
+        raise KeyRefused(
+            f"The key file {shown} cannot be made ({reason(error)}).",
+            "Name a file in a folder that you can write, on a file system with hard links.",
+        ) from None
+    except OSError as error:
+        raise KeyRefused(
+            f"The key file {shown} cannot be written ({error.strerror}).",
+            "Nothing was kept. Make room or choose another folder, and try again.",
+        ) from None
+
+
+def create_key(path: str | os.PathLike[str], algorithm: Algorithm, secret: Hidden) -> None:
+    """Write a new secret key, and its folder, unless something is at `path` already.
+
+    Of several processes that start at once, one makes the key and all of them read it. One that
+    dies on the way leaves no key, or a whole one.
+
+    Raises:
+        KeyRefused: the file or the folder cannot be made.
+    """
+    if os.path.lexists(_text(path)):
+        clean(path)
+    else:
+        make_folder(path)
+        write(path, SECRET, algorithm, secret, keep_existing=True)
+
+
+def _parse(text: bytes) -> tuple[bytes, bytes, Hidden]:
+    """Take the line apart. It raises nothing, since whoever reports that would see the text."""
+    line = _TEXT.fullmatch(text)
+    if line is None:
+        return b"", b"", Hidden(b"")
+    magic, algorithm, content = line.groups()
+    return magic, algorithm, Hidden(base64.b64decode(content))
+
+
+def _text(path: object) -> str:
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise KeyRefused(
+            f"A key file was asked for at {type(path).__name__}, which is not a path.",
+            "Give a str or a pathlib.Path.",
+        )
+    return text
+
+
+def _check_file(status: os.stat_result, shown: str, kind: Kind) -> None:
+    if status.st_uid not in (os.geteuid(), 0):
+        raise KeyRefused(
+            f"The key {shown} belongs to another user, who can replace it.",
+            f"Run: sudo chown {os.geteuid()} {shown}",
+        )
+    if status.st_mode & kind.forbidden:
+        raise KeyRefused(
+            f"The key {shown} can be {kind.reached} by other users"
+            f" (mode {status.st_mode & 0o777:04o}).",
+            f"Run: chmod {kind.mode:o} {shown}, {kind.if_reached}",
+        )
+
+
+class VerifyingKey(Key):
+    """The public half of an Ed25519 key. Who holds it can read and verify, and cannot forge.
+
+    ```python
+    from safepoint import Keyring, SigningKey, VerifyingKey
+
+    writer = SigningKey.generate("ed25519")
+    writer.public.to_file("reader.key")
+
+    reader = VerifyingKey.from_file("reader.key")
+    print(reader.id == writer.id, reader.verify(b"text", writer.sign(b"text")))
+    #> True True
+    keys = Keyring(verify=[reader])  # opens what the writer sealed, and can seal nothing
+    ```
+
+    It is no secret, and yet it decides what is genuine: take it from the writer, over a path that
+    the writer of the storage cannot reach.
+
+    Args:
+        public: the 32 bytes of the public key.
+
+    Raises:
+        KeyRefused: they are something else, or a key under which anybody can sign.
+    """
+
+    __slots__ = ("_public",)
+
+    noun: ClassVar[str] = "A verifying key"
+
+    def __init__(self, public: bytes) -> None:
+        if not isinstance(public, bytes) or len(public) != KEY_BYTES:
+            raise KeyRefused(
+                f"A public key is {KEY_BYTES} bytes; this is something else.",
+                "Take it from a signing key: SigningKey.generate('ed25519').public.",
+            )
+        self._public: Final = Ed25519Public(public)
+        super().__init__(self._public)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> VerifyingKey:
+        """Read a public key that `to_file` wrote.
+
+        Everybody may read the file; only you and root may write it.
+
+        Raises:
+            KeyRefused: the file is missing, malformed, not yours, writable by others, or holds
+                a secret key.
+        """
+        found = read(path, PUBLIC)
+        key = cls(found.content.reveal())
+        key.path = found.path
+        return key
+
+    def to_file(self, path: str | os.PathLike[str]) -> None:
+        """Write the key to a new file with mode 0644. An existing file is never overwritten.
+
+        Raises:
+            KeyRefused: the file exists, cannot be written, or others could replace it there.
+        """
+        write(path, PUBLIC, ED25519, Hidden(self._public.raw))
+
+
+class SigningKey(Key):
+    """A secret that seals records and verifies them.
+
+    It is made on the first run and kept in a file that only its owner can read. Keep that file
+    out of the storage folder, out of the repository, and in a backup of its own:
+
+    ```python
+    from pathlib import Path
+
+    from safepoint import SigningKey
+
+    key = SigningKey.from_file("keys/signing.key", create=True)
+    print(key.algorithm, oct(Path("keys/signing.key").stat().st_mode & 0o777))
+    #> hmac-sha256 0o600
+    ```
+
+    An HMAC-SHA256 key is fast, and whoever verifies with it can also sign. An Ed25519 key has a
+    public half for readers who must not write:
+
+    ```python
+    from safepoint import SigningKey
+
+    key = SigningKey.generate("ed25519")
+    key.public.to_file("reader.key")
+    ```
+
+    The key's bytes are never shown: `repr` has the id alone, and a key is neither pickled nor
+    copied.
+
+    Args:
+        secret: 32 random bytes: the HMAC key, or the seed of Ed25519.
+        algorithm: what the key is for. It never signs or verifies by another one.
+
+    Raises:
+        KeyRefused: the secret is not 32 bytes, or there is no such algorithm.
+    """
+
+    __slots__ = ("_signer",)
+
+    noun: ClassVar[str] = "A signing key"
+
+    def __init__(self, secret: bytes, algorithm: Algorithm = HMAC) -> None:
+        hidden = Hidden(secret)
+        is_secret = isinstance(secret, bytes) and len(secret) == KEY_BYTES
+        del secret  # a tool that reports the variables of a failed call must not find it
+        if not is_secret:
+            raise KeyRefused(
+                f"A signing key is {KEY_BYTES} random bytes; this is something else.",
+                "Make one with SigningKey.generate(), never from a password or a text.",
+            )
+        make = Ed25519Private if check_algorithm(algorithm) == ED25519 else HmacSha256
+        self._signer: Final[Signer] = make(hidden)
+        super().__init__(self._signer)
+
+    @classmethod
+    def generate(cls, algorithm: Algorithm = HMAC) -> SigningKey:
+        """Return a new key from the operating system's random source.
+
+        Raises:
+            KeyRefused: there is no such algorithm.
+        """
+        return cls(secrets.token_bytes(KEY_BYTES), algorithm)
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        create: bool = False,
+        algorithm: Algorithm | None = None,
+    ) -> SigningKey:
+        """Read a key that `to_file` wrote.
+
+        Args:
+            path: the file.
+            create: make the key, and the folder it is in, if the file is missing. A new key
+                verifies nothing that an older one sealed, so a lost key still shows.
+            algorithm: make it for this one (HMAC-SHA256 if you name none), and refuse a file that
+                holds another.
+
+        Raises:
+            KeyRefused: the file is missing, malformed, not yours, readable by others, or holds
+                a public key or one of another algorithm.
+        """
+        wanted = None if algorithm is None else check_algorithm(algorithm)
+        if create:
+            create_key(path, wanted or HMAC, Hidden(secrets.token_bytes(KEY_BYTES)))
+        found = read(path, SECRET)
+        if wanted not in (None, found.algorithm):
+            raise KeyRefused(
+                f"The key {shell(str(found.path))} is for {found.algorithm}, and {wanted} was"
+                " asked for.",
+                "Name another file, or no algorithm: a key keeps the one that it was made for.",
+            )
+        key = cls(found.content.reveal(), found.algorithm)
+        key.path = found.path
+        return key
+
+    def to_file(self, path: str | os.PathLike[str]) -> None:
+        """Write the key to a new file with mode 0600. An existing file is never overwritten.
+
+        Raises:
+            KeyRefused: the file exists, cannot be written, or others could replace it there.
+        """
+        write(path, SECRET, self.algorithm, self._signer.secret())
+        self.path = self.path or Path(path).absolute()
+
+    @property
+    def public(self) -> VerifyingKey:
+        """The half that verifies and cannot sign, for readers who must not write.
+
+        Raises:
+            KeyRefused: this is an HMAC key, which has none.
+        """
+        if not isinstance(self._signer, Ed25519Private):
+            raise KeyRefused(
+                "An HMAC key has no public half: whoever can verify with it can also sign.",
+                "Make a key for readers who must not write with SigningKey.generate('ed25519').",
+            )
+        return VerifyingKey(self._signer.public.raw)
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the signature of `message`: 32 bytes of HMAC-SHA256, or 64 of Ed25519.
+
+        Raises:
+            ConfigurationError: the message is not `bytes`.
+        """
+        check_bytes("signs", message)
+        return self._signer.sign(message)
+
+
+class RevokedKey(Key):
+    """A revoked key as its ring shows it: to look at, and not to trust on another ring."""
+
+    __slots__ = ()
+
+    noun: ClassVar[str] = "A revoked key"
+
+    def __init__(self, key: Key) -> None:
+        super().__init__(key._verifier)  # noqa: SLF001 - the same key, seen from its ring
+        self.path = key.path
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Revoked:
+    """A key that somebody else may hold by now. What it sealed counts up to a point alone.
+
+    A thief can sign anything, with any date. So the point is not a time: it is where each thread
+    stood, as an anchor saw it before the theft. What is below the point is vouched for by the
+    ledger's own anchor; where that knows less of a thread than the point does, keep what you trust
+    with `Ledger.copy_to(..., up_to=before)`, which follows every link from the point.
+
+    ```python
+    from safepoint import Keyring, Revoked, SigningKey
+
+    stolen, new = SigningKey.generate(), SigningKey.generate()
+    keys = Keyring(new, revoked=Revoked(stolen, until=None))  # nothing that it sealed counts
+    print(keys.revoked(stolen.id) is not None, keys.revoked(new.id))
+    #> True None
+    ```
+
+    Attributes:
+        key: the key.
+        until: where each thread stood: a copy of the anchor from before the theft, such as
+            `FileAnchor("anchor-before")`, that nobody moves any more. Never the anchor that a
+            ledger still moves: the point would move with it, over whatever the thief sealed.
+            None if nothing that the key sealed counts.
+
+    Raises:
+        KeyRefused: the key is no key, or `until` has no `read`.
+    """
+
+    key: Key
+    until: Heads | None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, Key):
+            raise KeyRefused(
+                f"A key is revoked, and {type(self.key).__name__} is none.",
+                'Write Revoked(SigningKey.from_file(path), until=FileAnchor("anchor-before")).',
+            )
+        if self.until is not None and not callable(getattr(self.until, "read", None)):
+            raise KeyRefused(
+                f"Key {self.key.id} is revoked until {type(self.until).__name__}, which has no"
+                " method read.",
+                'Give a copy of the anchor from before the theft, FileAnchor("anchor-before"), or'
+                " None to let nothing count.",
+            )
+
+    def head(self, store: str, thread: str) -> Head | None:
+        """Return the last checkpoint of the thread up to which the key counts, or None.
+
+        Raises:
+            AnchorUnavailable: `until` failed.
+            CheckpointError: whatever error of this package `until` raised.
+        """
+        if self.until is None:
+            return None
+        try:
+            head = self.until.read(store, thread)
+        except CheckpointError:
+            raise
+        except Exception as error:
+            raise AnchorUnavailable(
+                f"How far revoked key {self.key.id} counts cannot be read: {type(error).__name__}.",
+                "Nothing is loaded without it. See the error that it came from.",
+            ) from error
+        if head is None:
+            return None
+        if type(head) is not Head:
+            raise self._answered(type(head).__name__)
+        try:
+            # One that was unpickled, or copied by hand, was never looked at.
+            return Head(head.sequence, head.digest)
+        except (InvalidId, AttributeError):
+            raise self._answered("a Head that is none") from None
+
+    def _answered(self, what: str) -> AnchorUnavailable:
+        return AnchorUnavailable(
+            f"How far key {self.key.id} counts was answered with {what}.",
+            "Return a safepoint.Head, or None for a thread in which it does not count at all.",
+        )
+
+    def __repr__(self) -> str:
+        key_id = getattr(self.key, "id", None)  # None if it was refused while it was made
+        until = None if self.until is None else type(self.until).__name__
+        return f"Revoked({key_id!r}, until={until})"
+
+
+_T = TypeVar("_T")
+
+
+class Keyring:
+    """The keys to trust: one that signs, older ones that still verify, and revoked ones.
+
+    ```python
+    from safepoint import Keyring, SigningKey
+
+    old, new = SigningKey.generate(), SigningKey.generate()
+    keys = Keyring(new, verify=[old])  # seals with `new`, still opens what `old` sealed
+    ```
+
+    A ring never changes. To rotate, make the next one from it:
+
+    ```python
+    from safepoint import Keyring, SigningKey
+
+    keys = Keyring(SigningKey.generate())
+    keys = keys.rotated(SigningKey.generate("ed25519"))
+    print([key.algorithm for key in keys])
+    #> ['hmac-sha256', 'ed25519']
+    ```
+
+    Args:
+        signing: the key that seals. Leave it out for a reader that must not write.
+        verify: keys whose records are opened too, oldest first.
+        revoked: keys whose records are opened up to a point alone. One that is also in `verify`
+            is revoked.
+
+    Raises:
+        KeyRefused: there is no key at all, something is no key, the signing key is revoked, a key
+            is revoked twice, a key of `verify` was taken off a ring on which it is revoked, or
+            two keys have one id.
+    """
+
+    __slots__ = ("_keys", "_revoked", "_signing")
+
+    def __init__(
+        self,
+        signing: SigningKey | None = None,
+        *,
+        verify: Key | Iterable[Key] = (),
+        revoked: Revoked | Iterable[Revoked] = (),
+    ) -> None:
+        older = _listed(verify, Key, "verify=[key], or keyring.rotated(key) to keep a whole ring")
+        gone = _listed(
+            revoked, Revoked, 'revoked=[Revoked(key, until=FileAnchor("anchor-before"))]'
+        )
+        if signing is not None:
+            _check_signs(signing)
+        self._signing: Final = signing
+        self._revoked: Final = _revoked(gone, signing)
+        _check_counts(older, self._revoked)
+        self._keys: Final = _ordered(older, gone, signing)
+
+    @property
+    def signing(self) -> SigningKey:
+        """The key that seals.
+
+        Raises:
+            KeyRefused: this ring only verifies.
+        """
+        if self._signing is None:
+            raise KeyRefused(
+                "This keyring only verifies: no key on it signs.",
+                "Save where the signing key is, with Keyring(SigningKey.from_file(path)).",
+            )
+        return self._signing
+
+    @property
+    def all(self) -> tuple[Key, ...]:
+        """Every key, oldest to newest, the signing key last.
+
+        A revoked one is a `RevokedKey`, which another ring takes only if it is revoked there too.
+        """
+        return tuple(
+            RevokedKey(key) if key.id in self._revoked else key for key in self._keys.values()
+        )
+
+    def find(self, key_id: str) -> Key:
+        """Return the key of that id. Ask `revoked` too: a revoked key is found as well.
+
+        Raises:
+            UnknownKey: no key of this ring has that id.
+        """
+        key = self._keys.get(key_id) if isinstance(key_id, str) else None
+        if key is None:
+            raise UnknownKey(
+                f"It names key {quoted(key_id)}, which is not on this keyring.",
+                "If that key is one of yours, add it with Keyring(..., verify=[key]); "
+                "if not, treat the record as forged.",
+            )
+        return key
+
+    def revoked(self, key_id: str) -> Revoked | None:
+        """Return how far the key of that id counts, or None if it is not revoked."""
+        return self._revoked.get(key_id) if isinstance(key_id, str) else None
+
+    def rotated(self, signing: SigningKey) -> Keyring:
+        """Return a ring that signs with a new key and verifies with all that are on this one.
+
+        Raises:
+            KeyRefused: it is no signing key, or is revoked.
+        """
+        _check_signs(signing)
+        return Keyring(signing, verify=self._keys.values(), revoked=self._revoked.values())
+
+    def revoking(self, key: Key | str, *, until: Heads | None) -> Keyring:
+        """Return a ring on which a key counts up to a point alone. Rotate first, if it signs.
+
+        ```python
+        from safepoint import Keyring, SigningKey
+
+        stolen = SigningKey.generate()
+        keys = Keyring(stolen).rotated(SigningKey.generate()).revoking(stolen, until=None)
+        ```
+
+        Args:
+            key: the key, or the id of one that is on this ring.
+            until: where each thread stood when the key was still yours alone, as `Revoked` takes
+                it. None if nothing that it sealed counts.
+
+        Raises:
+            KeyRefused: the key signs on this ring, or is revoked already.
+            UnknownKey: no key of this ring has that id.
+        """
+        gone = Revoked(self.find(key) if isinstance(key, str) else key, until)
+        revoked = [*self._revoked.values(), gone]
+        return Keyring(self._signing, verify=self._keys.values(), revoked=revoked)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self.all)
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "_keys"):  # refused while it was made
+            return "<Keyring>"
+        signing = None if self._signing is None else self._signing.id
+        trusted = [key_id for key_id in self._keys if key_id not in self._revoked]
+        return f"Keyring(signing={signing!r}, trusted={trusted}, revoked={list(self._revoked)})"
+
+
+def _check_signs(key: object) -> None:
+    if not isinstance(key, SigningKey):
+        raise KeyRefused(
+            f"A keyring signs with a signing key, not {type(key).__name__}.",
+            "Write Keyring(SigningKey.from_file(path)), or Keyring(verify=[key]) for a reader.",
+        )
+
+
+def _listed(value: object, kind: type[_T], example: str) -> list[_T]:
+    found: list[Any] = [value]
+    # A ring is no list of keys: its revoked ones would count again.
+    if isinstance(value, Iterable) and not isinstance(value, Keyring):
+        found = list(value)
+    for item in found:
+        if not isinstance(item, kind):
+            raise KeyRefused(
+                f"A keyring was given {type(item).__name__} among its keys.", f"Write {example}."
+            )
+    return found
+
+
+def _check_counts(older: list[Key], gone: dict[str, Revoked]) -> None:
+    """Refuse keys that were taken off a ring on which they are revoked: they would count again."""
+    for key in older:
+        if isinstance(key, RevokedKey) and key.id not in gone:
+            raise KeyRefused(
+                f"Key {key.id} is revoked on the keyring that it was taken from.",
+                "Keep that with keyring.rotated(key), or revoke it here too:"
+                " revoked=[old_keyring.revoked(key.id)].",
+            )
+
+
+def _revoked(gone: list[Revoked], signing: SigningKey | None) -> dict[str, Revoked]:
+    found: dict[str, Revoked] = {}
+    for entry in gone:
+        if entry.key.id in found:
+            raise KeyRefused(
+                f"Key {entry.key.id} is revoked twice, so how far it counts is not clear.",
+                "Keep the entry that lets less count.",
+            )
+        found[entry.key.id] = entry
+    if signing is not None and signing.id in found:
+        raise KeyRefused(
+            f"Key {signing.id} is revoked, so it cannot sign.",
+            "Sign with a new one first: keyring.rotated(SigningKey.generate()).",
+        )
+    return found
+
+
+def _ordered(older: list[Key], gone: list[Revoked], signing: SigningKey | None) -> dict[str, Key]:
+    listed = {key.id for key in older}
+    revoked = [entry.key for entry in gone]
+    keys = [*(key for key in revoked if key.id not in listed), *older, *revoked]
+    if signing is not None:
+        keys.append(signing)
+    found: dict[str, Key] = {}
+    for key in keys:
+        if not found.setdefault(key.id, key).is_same_as(key):
+            raise KeyRefused(
+                f"Two different keys have the id {key.id}.", "Replace one of them with a new key."
+            )
+    if signing is not None:
+        del found[signing.id]  # to stand last, and as the half that signs
+        found[signing.id] = signing
+    if not found:
+        raise KeyRefused(
+            "A keyring without a key trusts nothing.",
+            "Write Keyring(SigningKey.from_file(path, create=True)).",
+        )
+    return found
