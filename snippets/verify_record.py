@@ -87,7 +87,7 @@ def open_record(
     check(end and len(line_2) <= 2048, "RecordMalformed")
 
     check(key_id in keys, "UnknownKey")
-    message = b"safepoint/1\n" + line_2
+    message = b"safepoint/1 record\n" + line_2
     genuine = is_genuine(keys[key_id], message, signature)
     check(genuine, "SealBroken")
 

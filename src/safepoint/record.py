@@ -23,7 +23,7 @@ from safepoint.errors import (
     WrongPlace,
     quoted,
 )
-from safepoint.keys import Keyring, Revoked, SigningKey
+from safepoint.keys import Key, Keyring, Revoked, SigningKey
 from safepoint.names import (
     DEFAULT_LIMITS,
     Head,
@@ -205,6 +205,9 @@ def check_app(app: object) -> str:
 
 
 FORMAT: Final = "safepoint/1"
+Use = Literal["record", "journal", "approval", "order"]
+"""What the envelope holds. The signature covers it, so that none of them opens as another."""
+
 # A signature of 32 bytes (HMAC-SHA256) or 64 (Ed25519); which of them is right, the key says. Its
 # last letter has no bits to spare, so that one signature has one spelling.
 _LINE_1 = re.compile(
@@ -247,6 +250,7 @@ def seal(
     previous: str | None = None,
     app: str = "",
     tools: str | None = None,
+    use: Use = "record",
 ) -> tuple[bytes, Opened]:
     """Return the record that binds `payload` to `place`, and the same as `open_sealed` gives it.
 
@@ -263,18 +267,33 @@ def seal(
         tools=tools,
     )
     line_2 = bytes(header)
-    return _sealed(line_2, payload, key), Opened(header, digest_of(line_2), key.id, payload)
+    return _sealed(line_2, payload, key, use), Opened(header, digest_of(line_2), key.id, payload)
 
 
-def reseal(opened: Opened, key: SigningKey) -> bytes:
+def reseal(opened: Opened, key: SigningKey, use: Use = "record") -> bytes:
     """Return the record again, sealed by `key`. Its digest stays, and so does every link to it."""
-    return _sealed(bytes(opened.header), opened.payload, key)
+    return _sealed(bytes(opened.header), opened.payload, key, use)
 
 
-def _sealed(line_2: bytes, payload: bytes, key: SigningKey) -> bytes:
-    signature = base64.b64encode(key.sign(_signed(line_2)))
-    line_1 = b"%b %b %b" % (FORMAT.encode(), key.id.encode(), signature)
-    return b"%b\n%b\n%b\n" % (line_1, line_2, payload)
+def _sealed(line_2: bytes, payload: bytes, key: SigningKey, use: Use) -> bytes:
+    return b"%b\n%b\n%b\n" % (sign_line(line_2, key, use), line_2, payload)
+
+
+def sign_line(line_2: bytes, key: SigningKey, use: Use) -> bytes:
+    """Return line 1 of an envelope: the format, the key's id, and the signature of line 2."""
+    signature = base64.b64encode(key.sign(_signed(line_2, use)))
+    return b"%b %b %b" % (FORMAT.encode(), key.id.encode(), signature)
+
+
+def read_line(line_1: bytes) -> tuple[str, bytes] | None:
+    """Return the key's id and the signature that line 1 names, or None if it is malformed."""
+    found = _LINE_1.fullmatch(line_1 + b"\n")
+    return None if found is None else (found[1].decode(), base64.b64decode(found[2]))
+
+
+def is_signed(line_2: bytes, signature: bytes, key: Key, use: Use) -> bool:
+    """Tell whether `key` signed line 2 for this use."""
+    return key.verify(_signed(line_2, use), signature)
 
 
 def open_sealed(
@@ -285,6 +304,7 @@ def open_sealed(
     base: bool = False,
     digest: str | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    use: Use = "record",
 ) -> Opened:
     """Verify a record in the one order that is safe, and return it still encoded.
 
@@ -296,6 +316,7 @@ def open_sealed(
         digest: what a record that you trust already names as the one before it. It stands in for
             the signature, since nobody can make another header of the same digest.
         limits: how large it may be.
+        use: what it was signed as.
 
     Raises:
         LimitExceeded: it is larger than the limit.
@@ -333,7 +354,7 @@ def open_sealed(
             f"{_shown(place, base)} cannot be verified. {unknown.what}", unknown.do
         ) from None
     own_digest = digest_of(line_2)
-    if digest is None and not key.verify(_signed(line_2), base64.b64decode(signature)):
+    if digest is None and not is_signed(line_2, base64.b64decode(signature), key, use):
         raise SealBroken(
             f"{_shown(place, base)} was changed after it was sealed, or was never sealed.",
             _DISTRUST,
@@ -386,8 +407,8 @@ def _shown(place: Place, base: bool) -> str:
     return f"{place.thread} base #{place.sequence}" if base else str(place)
 
 
-def _signed(line_2: bytes) -> bytes:
-    return FORMAT.encode() + b"\n" + line_2
+def _signed(line_2: bytes, use: Use) -> bytes:
+    return f"{FORMAT} {use}\n".encode() + line_2
 
 
 def _not_sealed(record: bytes, shown: str) -> RecordMalformed:

@@ -139,7 +139,7 @@ def test_algorithm_in_the_header_is_refused(ledger: Ledger, record: Path, key: S
     record.write_bytes(b"\n".join([line_1, named, rest]))
     with pytest.raises(SealBroken, match="was changed after it was sealed"):
         ledger.latest("order-7")
-    signature = base64.b64encode(key.sign(b"safepoint/1\n" + named))
+    signature = base64.b64encode(key.sign(b"safepoint/1 record\n" + named))
     line_1 = b" ".join([*line_1.split(b" ")[:2], signature])
     record.write_bytes(b"\n".join([line_1, named, rest]))
     with pytest.raises(RecordMalformed, match="has a header that this release did not write"):
@@ -152,8 +152,8 @@ def test_hmac_under_the_public_key_is_refused(
     """The forger knows the public key, and signs by HMAC as if it were a secret."""
     public = public_bytes(key, tmp_path)
     line_1, line_2, rest = record.read_bytes().split(b"\n", 2)
-    mac = hmac.digest(public, b"safepoint/1\n" + line_2, "sha256")
-    assert SigningKey(public).verify(b"safepoint/1\n" + line_2, mac)
+    mac = hmac.digest(public, b"safepoint/1 record\n" + line_2, "sha256")
+    assert SigningKey(public).verify(b"safepoint/1 record\n" + line_2, mac)
     forged = b" ".join([*line_1.split(b" ")[:2], base64.b64encode(mac)])
     record.write_bytes(b"\n".join([forged, line_2, rest]))
     for trusting in (ledger, reader(tmp_path, key.public)):

@@ -278,6 +278,4 @@ def test_a_signature_that_is_compared_by_value_is_seen(line: str, tmp_path: Path
 
 def test_signatures_are_compared_at_all() -> None:
     """One place verifies a MAC, and one tells two keys apart."""
-    keys = sorted((SRC / "safepoint" / "keys").glob("*.py"))
-    with_it = [path.stem for path in keys if "hmac.compare_digest(" in path.read_text()]
-    assert with_it == ["algorithms", "base"]
+    assert (SRC / "safepoint" / "keys.py").read_text().count("hmac.compare_digest(") == 2

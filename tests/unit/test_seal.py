@@ -62,7 +62,7 @@ def resign(record: bytes, change: dict[str, object], key: SigningKey = KEY) -> b
 
 
 def _sign(header: bytes, rest: bytes, key: SigningKey = KEY) -> bytes:
-    signature = base64.b64encode(key.sign(b"safepoint/1\n" + header))
+    signature = base64.b64encode(key.sign(b"safepoint/1 record\n" + header))
     return b"safepoint/1 %b %b\n%b\n%b" % (key.id.encode(), signature, header, rest)
 
 

@@ -54,7 +54,7 @@ def stateless(kind: Kind, previous: str) -> tuple[bytes, Opened]:
 
 def signed(line_2: bytes, rest: bytes, *, message: bytes | None = None) -> bytes:
     """Return what another program that holds the key could write: any line 2, truly signed."""
-    covered = b"safepoint/1\n" + line_2 if message is None else message
+    covered = b"safepoint/1 record\n" + line_2 if message is None else message
     signature = base64.b64encode(HMAC.sign(covered))
     return b"safepoint/1 %b %b\n%b\n%b" % (HMAC.id.encode(), signature, line_2, rest)
 

@@ -217,24 +217,38 @@ def _dumped(fields: Vector) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
+def signed_as(line_2: bytes, rest: bytes, use: str) -> bytes:
+    """Return a record that was truly signed, as something else than a record."""
+    return signed(line_2, rest, message=f"safepoint/1 {use}\n".encode() + line_2)
+
+
 def _broken() -> list[Vector]:
     _, line_2, rest = ONE.split(b"\n", 2)
     signature = base64.b64decode(signature_of(ONE))
     flipped = bytes([signature[0] ^ 1]) + signature[1:]
     borrowed = sealed(FIRST, HMAC_2)[0].replace(HMAC_2.id.encode(), HMAC.id.encode(), 1)
-    with_line_end = b"safepoint/1\n" + line_2 + b"\n"
+    with_line_end = b"safepoint/1 record\n" + line_2 + b"\n"
     unended = line_2.replace(digest_of(rest).encode(), digest_of(STATE).encode())
     by_ed25519, _ = sealed(FIRST, ED25519)
     signed_by_it = base64.b64decode(signature_of(by_ed25519))
     second_half = int.from_bytes(signed_by_it[32:], "little") + _ORDER
     malleable = signed_by_it[:32] + second_half.to_bytes(32, "little")
-    by_public_key = hmac.digest(PUBLIC, b"safepoint/1\n" + by_ed25519.split(b"\n")[1], "sha256")
+    covered = b"safepoint/1 record\n" + by_ed25519.split(b"\n")[1]
+    by_public_key = hmac.digest(PUBLIC, covered, "sha256")
     found = [
         ("header-edited", "An edit of line 2.", ONE.replace(b'"store":"i', b'"store":"j')),
         ("signature-edited", "One bit of it.", with_signature(ONE, flipped)),
         ("id-borrowed", "Another key's signature, under a trusted id.", borrowed),
-        ("signed-line-2-alone", "Without safepoint/1.", signed(line_2, rest, message=line_2)),
+        (
+            "signed-line-2-alone",
+            "Without the line before it.",
+            signed(line_2, rest, message=line_2),
+        ),
         ("signed-line-end", "With the end of line 2.", signed(line_2, rest, message=with_line_end)),
+        *(
+            (f"signed-as-{use}", "For another use of the envelope.", signed_as(line_2, rest, use))
+            for use in ("journal", "approval", "order")
+        ),
         ("signature-of-64", "For an HMAC key.", with_signature(ONE, signature * 2)),
         ("state-edited", "An edit of the state.", ONE.replace(b":42}", b":43}")),
         ("state-longer", "A line after the state.", ONE + b"{}\n"),

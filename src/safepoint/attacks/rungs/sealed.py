@@ -141,7 +141,7 @@ class SignedChainTarget(Target):
         # The id of the genuine key, and a hash that needs none where its signature belongs.
         line_1 = record.partition(b"\n")[0]
         _, line_2, rest = forged.split(b"\n", 2)
-        digest = base64.b64encode(hashlib.sha256(b"safepoint/1\n" + line_2).digest())
+        digest = base64.b64encode(hashlib.sha256(b"safepoint/1 record\n" + line_2).digest())
         return b"\n".join((b" ".join((*line_1.split(b" ")[:2], digest)), line_2, rest))
 
     def use(self, act: Callable[[Ledger], _Result]) -> _Result:
