@@ -394,7 +394,7 @@ class Journal:
             JournalError: as `show` does.
         """
         with _told():
-            return self._view.verify(THREAD, progress, every_signature=True)
+            return sum(1 for each in self._view.walk(THREAD, progress) if _entry(each))
 
 
 class InMemoryJournal(Journal):
