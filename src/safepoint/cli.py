@@ -43,7 +43,7 @@ COMMANDS: Final = {
     "audit": "safepoint.audit.command",
     "convert": "safepoint.models.command",
     "explain": "safepoint.explain",
-    "lint": "safepoint.lint.command",
+    "lint": "safepoint.models.lint",
     "postgres": "safepoint.cli",
     "scan": "safepoint.models.command",
     "test-storage": "safepoint.testing.command",
