@@ -1,4 +1,4 @@
-"""python -m safepoint.audit: runs what applies, one line per finding, and changes nothing."""
+"""safepoint audit: runs what applies, one line per finding, and changes nothing."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_wrong_options_are_one_line(
         main([str(tmp_path), *arguments])
     assert stop.value.code == 2
     assert capsys.readouterr().err == (
-        f"python -m safepoint.audit: {line}. Try: python -m safepoint.audit --help\n"
+        f"safepoint audit: {line}. Try: safepoint audit --help\n"
     )
 
 

@@ -454,8 +454,8 @@ def test_the_command_says_that_the_path_is_missing(tmp_path: Path) -> None:
 def test_wrong_usage_is_one_line(arguments: list[str]) -> None:
     code, out, err = run(*arguments)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("python -m safepoint.audit: ")
-    assert err.endswith(". Try: python -m safepoint.audit --help\n")
+    assert err.startswith("safepoint audit: ")
+    assert err.endswith(". Try: safepoint audit --help\n")
 
 
 @pytest.mark.parametrize(

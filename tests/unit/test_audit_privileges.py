@@ -733,7 +733,7 @@ def test_nothing_is_changed(deployed: Deployed) -> None:
             (
                 "There is no schema safepoint in database 'postgres' (login '{login}'). Correct"
                 " the connection string of the store, or make it, as one who may create roles:"
-                " python -m safepoint.storage.postgres migrate DSN"
+                " safepoint postgres migrate DSN"
             ),
         ),
         ({"port": "1"}, None),
@@ -849,5 +849,5 @@ def test_wrong_options_are_one_line(
         main(arguments)
     assert stop.value.code == 2
     assert capsys.readouterr().err == (
-        f"python -m safepoint.audit: {line}. Try: python -m safepoint.audit --help\n"
+        f"safepoint audit: {line}. Try: safepoint audit --help\n"
     )

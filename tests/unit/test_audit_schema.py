@@ -25,7 +25,7 @@ _NUMBERS = itertools.count(1)
 MEND = re.compile(r"(?:Run, as (?:its owner|a superuser)|then(?:, as its owner)?): (.*)")
 LOST = (
     "Restore the database from a backup, and find out who did it. How migrate makes it, this"
-    " prints: python -m safepoint.storage.postgres sql"
+    " prints: safepoint postgres sql"
 )
 
 

@@ -92,7 +92,7 @@ def below(kind: type[CheckpointError]) -> Iterator[type[CheckpointError]]:
 
 def note(name: str) -> str:
     address = f"errors/#{name.lower()}"
-    return f"Explained by: python -m safepoint.explain {name} (on the site: {address})"
+    return f"Explained by: safepoint explain {name} (on the site: {address})"
 
 
 # --- The data ------------------------------------------------------------------------------------
@@ -346,7 +346,7 @@ def test_without_a_name_it_lists_every_error_once(capsys: pytest.CaptureFixture[
         found.name for root in FAMILIES for found in EXPLANATIONS.values() if found.family == root
     ]
     assert [line for line in lines[:-1] if not line.startswith("  ")] == list(FAMILIES.values())
-    assert lines[-1] == "Explain one: python -m safepoint.explain NAME"
+    assert lines[-1] == "Explain one: safepoint explain NAME"
 
 
 def test_several_names_are_explained_in_order(capsys: pytest.CaptureFixture[str]) -> None:
@@ -354,7 +354,7 @@ def test_several_names_are_explained_in_order(capsys: pytest.CaptureFixture[str]
     out, err = capsys.readouterr()
     parts = [list(lines_of(explanation(name))) for name in ("Forked", "Conflict")]
     assert out.splitlines() == [*parts[0], "", *parts[1]]
-    assert err == "There is no error 'nobody'. List them all: python -m safepoint.explain\n"
+    assert err == "There is no error 'nobody'. List them all: safepoint explain\n"
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_several_names_are_explained_in_order(capsys: pytest.CaptureFixture[str]
         "errors/#sealbroken",
         "errors/#safepoint.errors.SealBroken",
         "https://example.org/some/folder/errors/#sealbroken",
-        "Explained by: python -m safepoint.explain SealBroken (on the site: errors/#sealbroken)",
+        "Explained by: safepoint explain SealBroken (on the site: errors/#sealbroken)",
     ],
 )
 def test_a_name_is_found_as_it_is_pasted(name: str) -> None:
@@ -417,10 +417,10 @@ def test_a_rule_without_a_page_leads_to_the_list_of_rules(
         ("'Seelbroken'", "Near it: SealBroken, JournalBroken."),
         ("'rolledback2'", "Near it: RolledBack."),
         ("'journal'", "Near it: JournalError, JournalBroken, JournalUnavailable."),
-        ("''", "List them all: python -m safepoint.explain"),
+        ("''", "List them all: safepoint explain"),
         ("'ValueError'", None),
-        (r"'a\nb'", "List them all: python -m safepoint.explain"),
-        (r"'\u202egnp'", "List them all: python -m safepoint.explain"),
+        (r"'a\nb'", "List them all: safepoint explain"),
+        (r"'\u202egnp'", "List them all: safepoint explain"),
     ],
 )
 def test_an_unknown_name_is_one_line_with_what_is_near(

@@ -395,7 +395,7 @@ def test_what_is_no_port_is_refused_before_anything_is_made(
 ) -> None:
     with pytest.raises(SystemExit) as end:
         main([str(temp / "new"), f"--port={port}"])
-    name = "python -m safepoint.testing.postgres"
+    name = "safepoint try-postgres"
     shown = ascii(ascii(port))[1:-1]
     assert end.value.code == 2
     assert capsys.readouterr().err == (
