@@ -3,7 +3,8 @@
 A part that has commands offers `commands(sub)`, which adds their parsers to argparse's `sub` with
 `set_defaults(run=function)`. The function takes the options, prints, and returns the exit status:
 0 nothing to do, 1 findings, or something is refused, 2 it could not look, or was asked for what it
-cannot do. It raises a CheckpointError for the rest: `main` says it on one line.
+cannot do. It raises a CheckpointError for the rest, which `main` says on one line; and
+`options.refuse(why)` ends it as argparse would.
 """
 
 from __future__ import annotations
@@ -96,6 +97,14 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **{"epilog": _STATUS, **named})
+        self.set_defaults(refuse=self.error)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse what it does not know, under the name of the command that was given it."""
+        options, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return options, rest
 
     def error(self, message: str) -> NoReturn:
         """End with a line that says what is wrong."""

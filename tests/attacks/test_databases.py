@@ -238,7 +238,7 @@ def test_a_thread_of_another_login_is_refused_until_it_is_acquired(targets: Targ
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "safepoint.attacks", *arguments],
+        [sys.executable, "-m", "safepoint", "attack", *arguments],
         capture_output=True,
         text=True,
         check=False,

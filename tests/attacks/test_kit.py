@@ -241,7 +241,7 @@ def test_an_attack_without_effect_was_not_detected(tmp_path: Path) -> None:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "safepoint.attacks", *arguments]
+    command = [sys.executable, "-m", "safepoint", "attack", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

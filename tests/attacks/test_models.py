@@ -191,7 +191,7 @@ def test_the_archive_is_one_that_torch_reads(tmp_path: Path) -> None:
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "safepoint.attacks.models", *arguments],
+        [sys.executable, "-m", "safepoint", "attack", "--models", *arguments],
         capture_output=True,
         text=True,
         check=False,

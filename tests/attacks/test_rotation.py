@@ -28,9 +28,9 @@ from safepoint import (
     UnsafeLocation,
     WrongPlace,
 )
-from safepoint.audit.__main__ import main as audit
 from safepoint.header import Place
 from safepoint.seal import seal
+from tests.unit.commands import audit
 
 STORE = "invoices"
 THREAD = "order-7"

@@ -224,7 +224,7 @@ def test_who_took_a_thread_is_written_down(attack: str, thread: str, ours: Least
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "safepoint.attacks.sql", *arguments],
+        [sys.executable, "-m", "safepoint", "attack", "--sql", *arguments],
         capture_output=True,
         text=True,
         check=False,

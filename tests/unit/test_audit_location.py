@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from safepoint.audit import Finding, check_location, location
-from safepoint.audit.__main__ import main
 from safepoint.errors import StorageUnavailable, UnsafeLocation
 from safepoint.location import file_system
 from safepoint.storage import FileCheckpointStorage
+from tests.unit.commands import audit as main
 
 
 @pytest.fixture(autouse=True)
@@ -410,7 +410,7 @@ def test_a_closed_folder_of_temporary_files_hides_nothing_else(
 
 def run(*arguments: str) -> tuple[int, str, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "safepoint.audit", *arguments],
+        [sys.executable, "-m", "safepoint", "audit", *arguments],
         check=False,
         capture_output=True,
         text=True,

@@ -24,10 +24,10 @@ from safepoint import (
     UnsafeLocation,
 )
 from safepoint.audit import check_database, check_ownership
-from safepoint.audit.__main__ import main
 from safepoint.audit.ownership import check_ownership_at_time
 from safepoint.storage._posix import SUPPORTED
 from safepoint.storage.stored_sqlite import StoredSQLite
+from tests.unit.commands import audit as main
 
 if not SUPPORTED:
     pytest.skip("modes and owners are POSIX", allow_module_level=True)

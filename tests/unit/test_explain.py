@@ -8,11 +8,8 @@ import importlib
 import pickle
 import pkgutil
 import re
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +28,9 @@ from safepoint import (
     explain,
     weights,
 )
-from safepoint._command import print_lines
-from safepoint.explain import EXPLANATIONS, FAMILIES, Explanation, explanation, lines_of, main
+from safepoint.cli import COMMANDS
+from safepoint.cli import main as safepoint_main
+from safepoint.explain import EXPLANATIONS, FAMILIES, Explanation, explanation, lines_of
 from safepoint.rules import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,6 +80,10 @@ class WithASignatureOfItsOwn(CheckpointError):
 
     def __init__(self, order: int) -> None:
         super().__init__(f"Order {order} is refused.", "Ask Dana.")
+
+
+def main(arguments: list[str]) -> int:
+    return safepoint_main(["explain", *arguments])
 
 
 def below(kind: type[CheckpointError]) -> Iterator[type[CheckpointError]]:
@@ -143,11 +145,7 @@ def test_an_explanation_is_fit_to_be_read(found: Explanation) -> None:
 @each_explanation
 def test_what_to_do_begins_with_a_verb_and_names_commands_that_exist(found: Explanation) -> None:
     assert found.first.split()[0] not in {"The", "This", "It", "You", "If", "There"}
-    for module in re.findall(r"python -m (safepoint[\w.]*)", found.first):
-        spec = find_spec(module)
-        assert spec is not None
-        if spec.submodule_search_locations:
-            assert find_spec(f"{module}.__main__") is not None
+    assert {*re.findall(r"`safepoint ([\w-]+)", found.first)} <= {*COMMANDS}
 
 
 def test_options_of_the_audit_are_those_that_it_takes() -> None:
@@ -157,7 +155,7 @@ def test_options_of_the_audit_are_those_that_it_takes() -> None:
     used = {
         option
         for found in EXPLANATIONS.values()
-        for command in re.findall(r"`python -m safepoint\.audit ([^`]*)`", found.first)
+        for command in re.findall(r"`safepoint audit ([^`]*)`", found.first)
         for option in re.findall(r"--[\w-]+", command)
     }
     assert used
@@ -441,40 +439,6 @@ def test_a_name_of_a_megabyte_is_refused_at_once(letters: str) -> None:
     with pytest.raises(NotFound) as caught:
         explanation(letters * (1_000_000 // len(letters)))
     assert len(str(caught.value)) < 200
-
-
-def test_it_runs_as_a_module_and_takes_a_closed_pipe() -> None:
-    command = [sys.executable, "-W", "error", "-m", "safepoint.explain"]
-    done = subprocess.run([*command, "sealbroken"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("SealBroken (a kind of SealError): ")
-    line = f"'{sys.executable}' -W error -m safepoint.explain | head -c 1"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("N", "")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file that is full is one of Linux")
-def test_a_full_disk_gets_one_line() -> None:
-    """Also where what is left in the buffer would fail once more at exit."""
-    command = [sys.executable, "-W", "error", "-m", "safepoint.explain", "SealBroken"]
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60
-        )
-    assert done.returncode == 2
-    assert done.stderr == (
-        "The output cannot be written (No space left on device)."
-        " Make room, or write it elsewhere.\n"
-    )
-
-
-def test_what_fails_while_lines_are_made_is_not_taken_for_the_output() -> None:
-    def lines() -> Iterator[str]:
-        yield "one"
-        raise BrokenPipeError(32, "of a socket")
-
-    with pytest.raises(BrokenPipeError, match="of a socket"):
-        print_lines(lines())
 
 
 # --- The page ------------------------------------------------------------------------------------

@@ -498,7 +498,7 @@ def test_it_does_not_wait_for_ever_for_a_server(
 
 def command(*arguments: str, **environ: str) -> tuple[int, str, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "safepoint.storage.postgres", *arguments],
+        [sys.executable, "-m", "safepoint", "postgres", *arguments],
         cwd=ROOT,
         env={**os.environ, **environ},
         check=False,

@@ -52,7 +52,6 @@ LAYERS = (
         "heads",
         "seal",
         "chain",
-        "progress",
         "rules",
         "tools",
         "reasons",
@@ -62,10 +61,9 @@ LAYERS = (
     },
     {"storage", "anchor", "journal", "postgres"},
     {"ledger", "gate", "workflow", "migrate", "defaults", "safepoint"},
-    {"command"},
-    {"pickles", "weights", "lint", "testing", "explain"},
-    {"integrations", "attacks", "audit", "naive"},
-    {"cli"},
+    {"cli", "command"},  # to which the parts below add their commands
+    {"models", "pickles", "weights", "testing", "explain"},
+    {"integrations", "attacks", "audit", "naive", "main__"},
 )
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 

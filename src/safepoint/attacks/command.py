@@ -33,7 +33,7 @@ def commands(sub: Any) -> None:
         description="Run the attacks on the built-in targets and print the outcomes.",
         epilog="exit status: 0 none gets through that should not, 1 one does, 2 it cannot be run",
     )
-    parser.set_defaults(run=_attack, refuse=parser.error)
+    parser.set_defaults(run=_attack)
     parser.add_argument(
         "attacks", nargs="*", metavar="ATTACK", help="its name, as --list has it (default: all)"
     )

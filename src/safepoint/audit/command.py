@@ -36,7 +36,7 @@ def commands(sub: Any) -> None:
         " changed.",
         epilog="exit status: 0 nothing to mend, 1 an error or a warning, 2 it cannot be looked at",
     )
-    parser.set_defaults(run=_audit, refuse=parser.error)
+    parser.set_defaults(run=_audit)
     parser.add_argument(
         "path",
         metavar="PATH",

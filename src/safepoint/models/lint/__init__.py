@@ -526,7 +526,7 @@ def commands(sub: Any) -> None:
         epilog="exit status: 0 clean, 1 findings, 2 something could not be looked at."
         " Allow one on its line: # safepoint: allow SL02 REASON",
     )
-    parser.set_defaults(run=_lint, refuse=parser.error)
+    parser.set_defaults(run=_lint)
     parser.add_argument("paths", metavar="PATH", nargs="*", help="a file, or a folder of code")
     parser.add_argument("--format", choices=("text", "json", "github"), default="text")
     parser.add_argument("--list", action="store_true", help="say what is looked for, do no more")
