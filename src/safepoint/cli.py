@@ -117,8 +117,9 @@ def _parser(arguments: list[str]) -> Parser:
     sub = parser.add_subparsers(title="commands", metavar="COMMAND")
     wanted = COMMANDS.get(arguments[0] if arguments else "")
     for module in [wanted] if wanted else dict.fromkeys(COMMANDS.values()):
-        if importlib.util.find_spec(module):  # TODO(models): until that of the models is there
-            importlib.import_module(module).commands(sub)
+        if module == "safepoint.models.command" and not importlib.util.find_spec(module):
+            continue  # TODO(models): remove these two lines when it is there
+        importlib.import_module(module).commands(sub)
     return parser
 
 

@@ -533,7 +533,7 @@ def test_the_command_prints_what_it_would_run(server: Server, name: str) -> None
 def test_the_command_says_in_one_line_what_is_wrong(server: Server, name: str) -> None:
     server.psql("create schema safepoint", database=name)
     code, said, wrong = command("migrate", server.dsn(database=name), "--prefix", name)
-    assert (code, said) == (1, "")
+    assert (code, said) == (2, "")
     assert wrong.startswith(f"In database '{name}' (login 'postgres') there is a schema safepoint")
     assert wrong.count("\n") == 1
 
@@ -541,9 +541,9 @@ def test_the_command_says_in_one_line_what_is_wrong(server: Server, name: str) -
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["migrate", "x y z"], 1, "This is not a connection string for PostgreSQL. Write "),
-        (["sql", "--prefix", "A"], 1, "'A' cannot begin the names of roles. "),
-        (["migrate"], 2, "the following arguments are required: dsn. Try: "),
+        (["migrate", "x y z"], 2, "This is not a connection string for PostgreSQL. Write "),
+        (["sql", "--prefix", "A"], 2, "'A' cannot begin the names of roles. "),
+        (["migrate"], 2, "the following arguments are required: DSN. Try: "),
         (["sql", "--part", "all"], 2, "argument --part: invalid choice: "),
         (["drop"], 2, "invalid choice: "),
         ([], 2, "the following arguments are required: COMMAND. Try: "),
