@@ -12,4 +12,4 @@ __all__ = ["Parser", "keyring_of", "print_lines"]
 def print_lines(lines: Iterable[str]) -> None:
     """Print."""
     for line in lines:
-        print(line)
+        print(line, flush=True)
