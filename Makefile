@@ -44,7 +44,7 @@ check: .venv/.ready ## The quick gate before a commit: lint, format, types, word
 	@$(PY) -m mypy $(SOURCES)
 	@$(PY) -m mypy --allow-untyped-defs --allow-untyped-calls snippets
 	@echo "== loads"
-	@$(PY) -m safepoint.lint src snippets
+	@.venv/bin/safepoint lint src snippets
 	@echo "== callouts"
 	@$(PY) -m tests.harness.callouts --check
 	@echo "== words"
@@ -60,7 +60,7 @@ new-rule: .venv/.ready ## Make the failing skeleton of a rule (TITLE="…" SEVER
 	@$(PY) -m publish.new_rule --title "$$TITLE" --severity "$$SEVERITY" --theme "$$THEME" --page "$$PAGE" $(ARGS)
 
 attacks: .venv/.ready ## Run the attacks on an unsafe store and on a sealed one
-	@$(PY) -m safepoint.attacks $(ARGS)
+	@.venv/bin/safepoint attack $(ARGS)
 
 demo: .venv/.ready ## Two workers on a real PostgreSQL: one is killed, the other takes over
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && trap 'echo Stopped.; exit 130' INT && \

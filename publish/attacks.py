@@ -82,7 +82,7 @@ def listed(project: Project) -> list[Listed]:
     rungs = dict(_rungs(project.pages[_LADDER].text))
     found = [_of_store(kind, rungs, project) for kind in ATTACKS.values()]
     found += [
-        _of(kind, "sql", "safepoint.attacks.sql", project, about=_LOGIN)
+        _of(kind, "sql", " --sql", project, about=_LOGIN)
         for kind in SQL_ATTACKS.values()
         if not kind.residue
     ]
@@ -90,9 +90,8 @@ def listed(project: Project) -> list[Listed]:
         _of(
             kind,
             "network",
-            "safepoint.attacks.network",
+            " --network",
             project,
-            takes_name=False,
             about="The attack between a worker and its database.",
         )
         for kind in NETWORK_ATTACKS.values()
@@ -101,18 +100,18 @@ def listed(project: Project) -> list[Listed]:
         _of(
             kind,
             "models",
-            "safepoint.attacks.models",
+            " --models",
             project,
             about="Attacks by a file, or by a change of the code.",
         )
         for kind in MODEL_ATTACKS.values()
     ]
     found += [
-        _of(kind, "residue", "safepoint.attacks", project, about="Attacks that no rung detects.")
+        _of(kind, "residue", "", project, about="Attacks that no rung detects.")
         for kind in RESIDUE.values()
     ]
     found += [
-        _of(kind, "residue", "safepoint.attacks.sql", project, about=_LOGIN)
+        _of(kind, "residue", " --sql", project, about=_LOGIN)
         for kind in SQL_ATTACKS.values()
         if kind.residue
     ]
@@ -155,7 +154,7 @@ def _of_store(
     return _of(
         kind,
         holder,
-        "safepoint.attacks",
+        "",
         project,
         about=(sys.modules[kind.__module__].__doc__ or "").partition("\n")[0],
         more=" --in-memory" if kind.needs is Memory else "",
@@ -167,24 +166,22 @@ def _of_store(
 def _of(
     kind: _Described,
     group: str,
-    module: str,
+    option: str,
     project: Project,
     *,
-    takes_name: bool = True,
     about: str = "",
     more: str = "",
     rung: int | None = None,
     seen: bool = False,
 ) -> Listed:
     others = [rule.id for rule in project.rules.values() if kind.id in rule.legs["attack"]]
-    name = f" {kind.id}" if takes_name else ""
     return Listed(
         id=kind.id,
         story=kind.story,
         rules=tuple(dict.fromkeys([kind.rule, *others])),
         group=group,
         about=about,
-        command=f"python -m {module}{name}{more}",
+        command=f"safepoint attack{option} {kind.id}{more}",
         rung=rung,
         seen=seen,
     )

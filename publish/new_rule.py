@@ -28,7 +28,7 @@ from publish.skeleton import (
     skeleton,
     taken_names,
 )
-from safepoint._command import Parser
+from safepoint.cli import Parser
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SEVERITIES: Final = ("danger", "warning", "info")

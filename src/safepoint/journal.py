@@ -394,7 +394,7 @@ class Journal:
             JournalError: as `show` does.
         """
         with _told():
-            return sum(1 for each in self._view.walk(THREAD, progress) if _entry(each))
+            return sum(1 for _ in map(_entry, self._view.walk(THREAD, progress)))
 
 
 class InMemoryJournal(Journal):

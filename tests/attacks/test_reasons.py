@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from safepoint.journal._chain import Chain
 
 from safepoint import JournalError
 from safepoint.approval import Approval, Approvers, Question, Reason, read, split
@@ -19,7 +20,6 @@ from safepoint.codec import Codec
 from safepoint.gate import Decision, Gate, Situation, Verdict
 from safepoint.journal import Entry
 from safepoint.journal import _text as journal_text
-from safepoint.journal._chain import Chain
 from safepoint.ledger import Notes
 from safepoint.names import Head
 from safepoint.record import Checkpoint, Header, Opened, Place, open_sealed

@@ -117,11 +117,11 @@ def test_the_line_of_an_error_leads_to_it(search: Search) -> None:
     lines = (
         "errors/#{anchor}",
         f"{{name}}: {message}",
-        "Explained by: python -m safepoint.explain {name} (on the site: errors/#{anchor})",
+        "Explained by: safepoint explain {name} (on the site: errors/#{anchor})",
         (
             'Traceback (most recent call last): File "/srv/app.py", line 7, in <module> '
             f"raise NotFound(...) from None safepoint.errors.{{name}}: {message} Explained by: "
-            "python -m safepoint.explain {name} (on the site: errors/#{anchor})"
+            "safepoint explain {name} (on the site: errors/#{anchor})"
         ),
     )
     wanted: dict[str, str] = {}

@@ -63,7 +63,7 @@ def test_a_security_page_has_the_page_form(page: Path) -> None:
         "## Checklist",
         "- [ ] ",
         "**Tested by** `tests/",
-        "python -m safepoint.attacks",
+        "safepoint attack",
     ]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)

@@ -188,7 +188,7 @@ def test_pages_run_in_the_temporary_folder_and_the_audit_says_so_everywhere(
 
         '''{ .bash data-exit="1" }
         mkdir -m 700 state
-        python -m safepoint.audit state | grep -o ".* is inside the temporary folder"
+        safepoint audit state | grep -o ".* is inside the temporary folder"
         '''
 
         '''text

@@ -19,7 +19,7 @@ class Case:
         code: the file.
         bandit: the test of Bandit that finds it, or none.
         ruff: the rule of Ruff that finds it, or none.
-        ours: the ids of `safepoint.lint` that find it.
+        ours: the ids of `safepoint lint` that find it.
         runs: the kind of file that it is shown to run, "forced" if it needs the environment
             variable for that, or "" if it is not run here: the package is not installed, or its
             files are programs by design.

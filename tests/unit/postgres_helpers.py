@@ -26,12 +26,9 @@ need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SCHEMAS: Final = "('safepoint', 'safepoint_anchor', 'safepoint_journal')"
-MIGRATE: Final = "python -m safepoint.storage.postgres migrate DSN"
+MIGRATE: Final = "safepoint postgres migrate DSN"
 MAKE: Final = f"Make it, as one who may create roles: {MIGRATE}"
-TRY: Final = (
-    "Start it, or correct host and port. To try one out: python -m safepoint.testing.postgres"
-    " FOLDER"
-)
+TRY: Final = "Start it, or correct host and port. To try one out: safepoint try-postgres FOLDER"
 
 # All that decides who may do what: relations, columns, rules, functions, triggers.
 _CATALOG: Final = f"""

@@ -160,7 +160,7 @@ def test_the_tests_of_installed_packages_do_not_count(tmp_path: Path) -> None:
 
 
 def audit(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "safepoint.audit", *map(str, arguments)]
+    command = [sys.executable, "-m", "safepoint", "audit", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -25,9 +25,9 @@ from safepoint import (
 )
 from safepoint._files import SUPPORTED
 from safepoint.audit import check_database, check_ownership
-from safepoint.audit.__main__ import main
 from safepoint.audit.ownership import check_ownership_at_time
 from safepoint.storage.stored_sqlite import StoredSQLite
+from tests.unit.commands import audit as main
 
 if not SUPPORTED:
     pytest.skip("modes and owners are POSIX", allow_module_level=True)

@@ -331,15 +331,15 @@ def test_host_of_another_machine_gets_one_line(unchanged: Clone) -> None:
 
 def test_test_runs_everything_in_order(clone: Clone) -> None:
     plan = clone.make("-n", "test").stdout
-    steps = "ruff check|ruff format --check|mypy|safepoint.lint|callouts --check|rm -f .*evidence"
+    steps = "ruff check|ruff format --check|mypy|safepoint lint|callouts --check|rm -f .*evidence"
     steps += "|pytest|census"
-    found = re.findall(rf"^(?:\S*python -m )?(?:\S+harness\.)?({steps})", plan, re.MULTILINE)
+    found = re.findall(rf"^(?:\S*python -m |\S+/)?(?:\S+harness\.)?({steps})", plan, re.MULTILINE)
     assert [step.split("/")[-1] for step in found] == [
         "ruff check",
         "ruff format --check",
         "mypy",
         "mypy",
-        "safepoint.lint",
+        "safepoint lint",
         "callouts --check",
         "evidence",
         "pytest",

@@ -146,7 +146,7 @@ def test_a_server_that_does_not_come_back(killable: Server) -> None:
         try:
             away = (
                 "The server of database 'checkpoints' (login 'worker_1') does not answer. Start it,"
-                " or correct host and port. To try one out: python -m safepoint.testing.postgres"
+                " or correct host and port. To try one out: safepoint try-postgres"
                 " FOLDER"
             )
             assert refusal(StorageUnavailable, lambda: storage.read("gone", 1)) == away

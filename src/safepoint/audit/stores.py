@@ -34,6 +34,7 @@ from safepoint.audit.tools import check_tools
 from safepoint.audit.unsealed import unsealed
 from safepoint.audit.versions import check_versions
 from safepoint.audit.workflows import SEE_RECORDS
+from safepoint.cli import Bar
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
@@ -44,7 +45,6 @@ from safepoint.errors import (
 )
 from safepoint.keys import Keyring
 from safepoint.ledger import Ledger
-from safepoint.progress import Bar
 from safepoint.storage.base import CheckpointStorage
 from safepoint.storage.postgres import PostgresCheckpointStorage
 from safepoint.storage.stored import StoredFolder

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from safepoint._command import print_lines
+from safepoint.cli import Bar
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
@@ -20,7 +21,6 @@ from safepoint.pickles.command import complain, ledger_of, options_of, types_of
 from safepoint.pickles.inspection import Inspected, inspect
 from safepoint.pickles.migration import Outcome, migrate_pickles
 from safepoint.pickles.moving import REFUSED
-from safepoint.progress import Bar
 
 # Those that are about the file. The others are about the path, or about this installation.
 _ABOUT_THE_FILE = (PickleRefused, LimitExceeded)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from safepoint._command import Parser, keyring_of, print_lines
+from safepoint.cli import Bar
 from safepoint.errors import (
     CheckpointError,
     LimitExceeded,
@@ -19,7 +20,6 @@ from safepoint.errors import (
 )
 from safepoint.keys import Keyring, SigningKey
 from safepoint.pickles.kinds import Kind
-from safepoint.progress import Bar
 from safepoint.weights.converting import convert
 from safepoint.weights.files import about, open_model
 from safepoint.weights.limits import DEFAULT_MODEL_LIMITS

@@ -9,7 +9,7 @@ with Server() as server:
     #> checkpoints
 ```
 
-`python -m safepoint.testing.postgres FOLDER` runs one for you, and keeps it.
+`safepoint try-postgres FOLDER` runs one for you, and keeps it.
 """
 
 from __future__ import annotations
