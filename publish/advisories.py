@@ -104,11 +104,16 @@ def _wrong(each: Advisory, project: Project) -> str | None:
     lines = [value for name, value in asdict(each).items() if name not in _LISTS and value]
     if not all(map(_LINE.fullmatch, lines)):
         return "has a field that is not one line of text"
+    if each.date is not None and not _is_date(each.date):
+        return f"has the date {each.date}, which is no day and no month"
+    return None
+
+
+def _is_date(text: str) -> bool:
     try:
-        is_date = not each.date or (_DATE.fullmatch(each.date) and each.first_day)
+        return bool(_DATE.fullmatch(text)) and bool(dt.date.fromisoformat(f"{text}-01"[:10]))
     except ValueError:
-        is_date = False
-    return None if is_date else f"has the date {each.date}, which is no day and no month"
+        return False
 
 
 def corpus(project: Project) -> list[str]:

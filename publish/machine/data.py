@@ -113,20 +113,36 @@ def _evidence(project: Project) -> dict[str, Any]:
     if evidence.state in ("missing", "unreadable"):
         return {"state": evidence.state}
     return {
-        **_fields(evidence, "state", "commit", "versions", "changed"),
+        "state": evidence.state,
+        "commit": evidence.commit,
         "started": evidence.started.isoformat() if evidence.started else None,
         "totals": dict(evidence.counts),
+        "versions": dict(evidence.versions),
+        "changed": list(evidence.changed),
         "blocks": [
             {
-                **_fields(entry, "page", "line", "language", "outcome", "ms", "python", "test"),
+                "page": entry.page,
                 "block": entry.number,
+                "line": entry.line,
+                "language": entry.language,
                 "sha256": entry.digest,
+                "outcome": entry.outcome,
+                "ms": entry.ms,
+                "python": entry.python,
                 "versions": dict(entry.versions),
+                "test": entry.test,
             }
             for entry in evidence.entries
             if entry.number
         ],
         "proofs": [
-            _fields(proof, "leg", "name", "test", "outcome", "ms") for proof in evidence.proofs
+            {
+                "leg": proof.leg,
+                "name": proof.name,
+                "test": proof.test,
+                "outcome": proof.outcome,
+                "ms": proof.ms,
+            }
+            for proof in evidence.proofs
         ],
     }

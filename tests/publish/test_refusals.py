@@ -339,7 +339,7 @@ def test_a_script_that_the_theme_does_not_have_is_not_named_by_the_policy(
         ("SP23", "SP99", "CVE-2030-12345 names SP99, which is no id that is known"),
         ("CVE-2030-12345", "CVE-1", "CVE-1 names CVE-1, which is no id that is known"),
         ("security/seal.md", "no.md", "CVE-2030-12345 names the page no.md, which does not exist"),
-        ('"models"', '"other"', "CVE-2030-12345 names the group other, and there are checkpoin"),
+        ('"models"', '"other"', "CVE-2030-12345 names the group other, and there are "),
         ('date = "2030-02"', 'day = "2030-02"', "not as it explains itself (Advisory.__init__() "),
         ('fixed = "1.1"\n', "", "not as it explains itself (Advisory.__init__() missing 1"),
         ('"CVE-2030-12345"', "5", "not as it explains itself ("),

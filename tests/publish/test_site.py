@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from socket import create_server
 from typing import Final
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -70,9 +71,27 @@ def test_every_page_is_in_the_navigation_once_and_says_what_it_is(real: Project)
     assert where["reference/index.md"] == ("reference/", "reference.md")
 
 
-def test_the_chart_is_as_every_drawing_should_be(real: Project) -> None:
-    [svg] = generated(real).values()
+@pytest.mark.parametrize("name", ["resume", "logins", "scanners"])
+def test_the_words_of_a_drawing_are_large_enough_on_a_phone_and_stay_inside(
+    real: Project, name: str
+) -> None:
+    """It is as wide as a phone's column, so its sizes are pixels there."""
+    file = real.docs / f"assets/{name}.svg"
+    svg = file.read_text("utf-8") if file.is_file() else generated(real)[f"assets/{name}.svg"]
     assert svg_problems(svg) == []
+    root = ET.fromstring(svg)  # noqa: S314  our own
+    _, _, wide, high = map(float, root.get("viewBox", "").split())
+    texts = [element for element in root.iter() if element.tag.endswith("}text")]
+    assert len(texts) > 15
+    for element in texts:
+        said = "".join(element.itertext())
+        size = float(element.get("font-size", root.get("font-size", "")))
+        long = len(said) * size * 0.52  # more than the fonts of the list need
+        left = float(element.get("x", "0")) - (long if element.get("text-anchor") else 0)
+        assert size >= 13, said
+        assert left >= 0, said
+        assert left + long <= wide, said
+        assert 0 < float(element.get("y", "0")) < high, said
 
 
 def test_a_drawing_gets_its_room_before_it_arrives(tmp_path: Path) -> None:
