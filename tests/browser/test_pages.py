@@ -73,7 +73,7 @@ CODE: Final = """blocks => blocks.map(block => {
 
 BARE: Final = """() => {
   for (const code of document.querySelectorAll("article code")) code.textContent = code.textContent;
-  for (const part of document.querySelectorAll(".md-sidebar, .md-header, .md-footer")) part.remove();
+  for (const part of document.querySelectorAll(".md-sidebar, header, footer")) part.remove();
 }"""
 """Leave out what is the same on every page: for axe it is most of the work."""
 

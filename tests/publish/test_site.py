@@ -55,7 +55,7 @@ def test_nothing_of_the_builders_machine_is_in_it(
     found = [name for name, content in site.items() if any(part in content for part in private)]
     assert found == []
     assert b"unsafe" not in site["index.html"].partition(b"</head>")[0]
-    assert all(f"<li>{said[:30]}".encode() in site["verified/index.html"] for said in DIFFERENCES)
+    assert all(said[-25:].encode() in site["verified/index.html"] for said in DIFFERENCES)
     assert f"zensical=={ZENSICAL}" in (ROOT / "requirements.txt").read_text().split()
 
 
