@@ -18,10 +18,7 @@ from tests.harness.blocks import Block, find_blocks
 from tests.harness.includes import expand
 from tests.harness.markup import INLINE_CODE
 
-_INSET: Final = re.compile(
-    r"^ *(?P<mark>!!!|\?\?\?\+?|===\+?!?) +"
-    r'(?=\S)(?:(?P<kind>[\w-]+) *)?(?:"(?P<title>.*)")? *$'
-)
+_INSET: Final = re.compile(r'^ *(?:!!!|\?\?\?\+?) +(?P<kind>[\w-]+)(?: +"(?P<title>.*)")? *$')
 _DIRECTIVE: Final = re.compile(r"^::: +(?P<path>[\w.]+) *$")
 _DEEPER: Final = 4  # spaces before what is inset
 
@@ -56,7 +53,7 @@ def twin(page: Page, project: Project) -> str:
 
 
 def _flat(lines: Sequence[str]) -> Iterator[str]:
-    """Yield a page's lines with what stands in callouts and tabs below a line that says so."""
+    """Yield a page's lines with what stands in callouts below a line that says so."""
     insets: list[int] = []  # how deep the marks stand that are open here
     in_block = False
     for line in lines:
@@ -67,8 +64,8 @@ def _flat(lines: Sequence[str]) -> Iterator[str]:
         found = None if in_block else _INSET.match(line)
         if found:
             insets.append(indent)
-            kind = "Tab" if found["mark"][0] == "=" else (found["kind"] or "note").capitalize()
-            said = f"**{kind}: {found['title']}**" if found["title"] else f"**{kind}**"
+            title = f": {found['title']}" if found["title"] else ""
+            said = f"**{found['kind'].capitalize()}{title}**"
             shown = f"\n{' ' * (len(shown) - len(shown.lstrip()))}{said}\n"
         in_block ^= line.lstrip().startswith("```")
         yield from shown.split("\n")

@@ -25,7 +25,7 @@ from tests.harness.pretend import pretend
 from tests.publish.conftest import write
 
 RAW = re.compile(
-    r"--8<--|^:::|\{:? ?[.#]|</?(?:div|figure|figcaption|sup|br)\b|<!--|^ *(?:!!!|\?\?\?|===) "
+    r"--8<--|^:::|\{:? ?[.#]|</?(?:div|figure|figcaption|sup|br)\b|<!--|^ *(?:!!!|\?\?\?) "
 )
 ATOM = {"a": feed.ATOM}
 
@@ -123,10 +123,6 @@ Keep **it**, as [home](../index.md) says.
 make attacks
 ```
 
-**Tab: SQLite**
-
-A file.
-
 - **✓** refused at once
 - **`one`**<a id="one"></a> is here
 
@@ -153,6 +149,7 @@ Holds something.
 ```
 
 - `open(*, wide: bool = False) -> str`: Open it, at once.
+- `wide: int`: How much fits.
 """.replace("../index.md", "index.md")
     )
 

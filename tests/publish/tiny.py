@@ -75,10 +75,6 @@ load()
     make attacks
     ```
 
-=== "SQLite"
-
-    A file.
-
 - **✓**{ .detected } refused<br>at once
 - **`one`**{ #one } is here
 
@@ -97,7 +93,7 @@ Back [home](../index.md).
 
 ::: tiny.Box
     options:
-      members: [open]
+      members: [open, wide]
 """
 
 TINY = '''\
@@ -117,6 +113,10 @@ class Box:
 
     def open(self, *, wide: bool = False) -> str:
         """Open it, at once."""
+
+    @property
+    def wide(self) -> int:
+        """How much fits."""
 
     def close(self) -> None:
         """Close it."""
