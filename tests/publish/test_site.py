@@ -191,6 +191,9 @@ def test_what_serves_no_page_is_left_out_of_the_themes_style_sheet(
     assert not list(tmp_path.rglob("*.map"))
     assert (tmp_path / "assets/own.css").read_text() == "p {\ncolor: var(--used);\n}\n"
     assert (tmp_path / "assets/own.js").read_text() == '  go("// not this");\n'
+    write(tmp_path, "assets/stylesheets/main.css", "@media print{.here{a:b}")
+    with pytest.raises(ValueError, match="a brace that nothing closes"):
+        lean_site(tmp_path)
 
 
 def test_changes_link_to_pages_and_to_nothing_else_of_the_repository(fake: Project) -> None:

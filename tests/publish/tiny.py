@@ -49,7 +49,7 @@ Or it moves.
 
 Here is [why](../index.md). And more.
 
-## How it works
+## How it works { #how-it-works }
 
 ```{ .python .unsafe .no-copy title="An edit" }
 # UNSAFE: this is an attack.
