@@ -56,7 +56,7 @@ fix: .venv/.ready ## Repair what a program can: lint, format, callouts
 	@$(PY) -m ruff format
 	@$(PY) -m tests.harness.callouts
 
-new-rule: .venv/.ready ## Make the failing skeleton of a rule (TITLE="…" SEVERITY=danger THEME=Storage PAGE=name)
+new-rule: .venv/.ready ## Begin a rule with files that fail (TITLE="…" SEVERITY=danger THEME=Storage PAGE=name)
 	@$(PY) -m publish.new_rule --title "$$TITLE" --severity "$$SEVERITY" --theme "$$THEME" --page "$$PAGE" $(ARGS)
 
 attacks: .venv/.ready ## Run the attacks on an unsafe store and on a sealed one

@@ -13,11 +13,11 @@ from tests.harness.evidence import OUTCOMES
 
 ZENSICAL: Final = "0.0.73"
 DIFFERENCES: Final = (
-    f"CI builds with version {ZENSICAL}, and fails if a page shows other blocks.",
+    f"`make deep` builds with version {ZENSICAL}, and fails if a page shows other blocks.",
     "Search is Zensical's own: it loads an index of the whole site with the first page.",
     "Its search writes styles into the page, so the policy allows inline styles there.",
     "The pages weigh more, and the spacing of the menu is its own.",
-    "Warnings do not stop its build. What MkDocs would warn of stops ours before.",
+    "Warnings do not stop its build, as they stop that of MkDocs.",
 )
 """What is not the same with Zensical, as sentences."""
 _CENSUS: Final = "(The census of this build stands here.)"

@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 import safepoint
-from publish.broken import BrokenPage
 from publish.errors import markdown, sections
-from publish.project import Project
+from publish.project import BrokenPage, Project
 from safepoint import (
     ApprovalNeeded,
     CheckpointError,

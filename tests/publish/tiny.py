@@ -30,6 +30,10 @@ one line.](assets/boxes.svg)
 """
 
 SEAL = """\
+---
+description: Here is why.
+---
+
 # The seal
 
 <!-- rule SP12 -->
@@ -37,15 +41,15 @@ SEAL = """\
 
 Danger
 
-**[SP12](../rules.md#sp12) · Stale title**
+**[SP12](../rules.md#sp12) · Sign it**
 
-Stale words.
+Or it moves.
 </div>
 <!-- /rule -->
 
 Here is [why](../index.md). And more.
 
-## How it works
+## How it works { #how-it-works }
 
 ```{ .python .unsafe .no-copy title="An edit" }
 # UNSAFE: this is an attack.
@@ -71,10 +75,6 @@ load()
     make attacks
     ```
 
-=== "SQLite"
-
-    A file.
-
 - **✓**{ .detected } refused<br>at once
 - **`one`**{ #one } is here
 
@@ -83,13 +83,17 @@ load()
 """
 
 REFERENCE = """\
+---
+description: Back home.
+---
+
 # Reference
 
 Back [home](../index.md).
 
 ::: tiny.Box
     options:
-      members: [open]
+      members: [open, wide]
 """
 
 TINY = '''\
@@ -110,6 +114,10 @@ class Box:
     def open(self, *, wide: bool = False) -> str:
         """Open it, at once."""
 
+    @property
+    def wide(self) -> int:
+        """How much fits."""
+
     def close(self) -> None:
         """Close it."""
 '''
@@ -127,3 +135,22 @@ rules = ["SP23"]
 page = "security/seal.md"
 source = "https://example.org/advisory"
 """
+
+FILES = {
+    "mkdocs.yml": "site_name: Tiny\nsite_description: A tiny site.\nnav:\n"
+    "  - Home: index.md\n  - Security:\n      - Seal: security/seal.md\n"
+    "  - Reference:\n      - Box: reference/index.md\n",
+    "docs/index.md": HOME,
+    "docs/security/seal.md": SEAL,
+    "docs/reference/index.md": REFERENCE,
+    "docs/assets/boxes.svg": '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 3 4.5">'
+    "<title>Boxes</title><desc>A box beside\n another.</desc></svg>\n",
+    "snippets/lint.toml": "# Rules for a linter.\n# --8<-- [start:all]\na = 1\n"
+    "# --8<-- [end:all]\n",
+    "overrides/main.html": "",
+    "src/tiny.py": TINY,
+    "publish/advisories.toml": ADVISORIES,
+    "CHANGELOG.md": "# Changelog\n\n## Unreleased\n\n### Added\n\n- **A box.** See "
+    "[the seal](docs/security/seal.md), and [how to help](CONTRIBUTING.md).\n\n"
+    "## [1.0.0] - 2030-01-02\n\n### Fixed\n\n- The lid\n  closes. It did not.\n",
+}
