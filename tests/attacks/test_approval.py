@@ -58,7 +58,7 @@ def paused(place: Place, thread: str = "order-7", amount: int = 42) -> Question:
 
 def resume(place: Place, *approvals: str, thread: str = "order-7", now: datetime = NOW) -> None:
     """Go on as another process does."""
-    run = place.workflow().rehydrate_at_time(place.ledger(), thread, approvals=approvals, now=now)
+    run = place.workflow().rehydrate(place.ledger(), thread, approvals=approvals, now=now)
     run.finish()
 
 
@@ -77,20 +77,20 @@ def test_a_yes_that_nobody_gave_pays_on_the_naive_twin(naive: NaiveLedger) -> No
 
 def forged(question: Question) -> list[str]:
     """Every yes that can be made without dana's key."""
-    genuine = DANA.approve_at_time(question, NOW)
+    genuine = DANA.approve(question, now=NOW)
     line, body = genuine.split("\n", 1)
     label, key, signature = line.split(" ")
     stranger = Approver("dana", SigningKey.generate("ed25519"))
-    denial = ERIN.deny_at_time(question, NOW)
+    denial = ERIN.deny(question, now=NOW)
     return [
         "",
         "approved",
         body,
         f"{label} {key}\n{body}",
         f"{label} {key} {'A' * 86}==\n{body}",
-        f"{label} {key} {stranger.approve_at_time(question, NOW).split(' ')[2]}",
-        stranger.approve_at_time(question, NOW),
-        Approver("mally", SigningKey.generate("ed25519")).approve_at_time(question, NOW),
+        f"{label} {key} {stranger.approve(question, now=NOW).split(' ')[2]}",
+        stranger.approve(question, now=NOW),
+        Approver("mally", SigningKey.generate("ed25519")).approve(question, now=NOW),
         genuine.replace("dana", "erin"),
         denial.replace("denied", "approved"),
         f"{label} {key} {signature}\n{denial.split(chr(10), 1)[1]}",
@@ -108,7 +108,7 @@ def test_a_forged_approval_pays_nobody(place: Place) -> None:
 
 
 def test_an_edited_approval_pays_nobody(place: Place) -> None:
-    genuine = DANA.approve_at_time(paused(place), NOW)
+    genuine = DANA.approve(paused(place), now=NOW)
     for index in range(0, len(genuine), 13):  # the decoder is fuzzed elsewhere, byte by byte
         other = "x" if genuine[index] != "x" else "y"
         with pytest.raises(ApprovalError):
@@ -129,7 +129,7 @@ def test_a_yes_to_42_pays_no_fortune(place: Place) -> None:
     question = paused(place, amount=5_000_000)
     shown = replace(question, arguments=REQUEST)
     with pytest.raises(ApprovalMismatch) as refusal:
-        resume(place, DANA.approve_at_time(shown, NOW))
+        resume(place, DANA.approve(shown, now=NOW))
     assert str(refusal.value) == (
         "The approval by dana has the argument 'amount': 42, and the question has 5000000. It does"
         " not count here. Ask dana this question."
@@ -138,7 +138,7 @@ def test_a_yes_to_42_pays_no_fortune(place: Place) -> None:
     record = "order-8/0000000003.checkpoint"
     edit(place.path / "store", record, b'"amount":42', b'"amount":43')
     with pytest.raises(SealBroken):
-        resume(place, DANA.approve_at_time(little, NOW), thread="order-8")
+        resume(place, DANA.approve(little, now=NOW), thread="order-8")
     assert place.bank.payments == {}
 
 
@@ -150,7 +150,7 @@ def test_one_yes_serves_two_customers_on_the_naive_twin(naive: NaiveLedger) -> N
 
 
 def test_an_approval_of_another_order_pays_nobody(place: Place) -> None:
-    yes = DANA.approve_at_time(paused(place, "order-7"), NOW)
+    yes = DANA.approve(paused(place, "order-7"), now=NOW)
     paused(place, "order-8")
     with pytest.raises(ApprovalMismatch) as refusal:
         resume(place, yes, thread="order-8")
@@ -169,7 +169,7 @@ def test_a_yes_stays_in_the_state_of_the_naive_twin(naive: NaiveLedger) -> None:
 
 
 def test_an_approval_pays_once(place: Place) -> None:
-    yes = DANA.approve_at_time(paused(place), NOW)
+    yes = DANA.approve(paused(place), now=NOW)
     resume(place, yes)
     with pytest.raises(ApprovalSpent) as refusal:
         resume(place, yes)
@@ -193,7 +193,7 @@ def test_an_approval_pays_once(place: Place) -> None:
 def test_an_approval_of_another_time_pays_nobody(
     place: Place, issued: datetime, lifetime: timedelta, why: str
 ) -> None:
-    yes = DANA.approve_at_time(paused(place), issued, lifetime=lifetime)
+    yes = DANA.approve(paused(place), now=issued, lifetime=lifetime)
     with pytest.raises(ApprovalExpired) as refusal:
         resume(place, yes)
     assert why in refusal.value.what
@@ -249,8 +249,8 @@ def test_a_denial_can_be_cut_off_the_naive_twin(naive: NaiveLedger) -> None:
 
 def test_a_denial_cannot_be_cut_off(place: Place) -> None:
     question = paused(place)
-    yes = DANA.approve_at_time(question, NOW)
-    resume(place, ERIN.deny_at_time(question, NOW))
+    yes = DANA.approve(question, now=NOW)
+    resume(place, ERIN.deny(question, now=NOW))
     with pytest.raises(ApprovalSpent):
         resume(place, yes)
     (place.path / "store" / "order-7" / "0000000004.checkpoint").unlink()

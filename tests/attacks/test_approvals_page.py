@@ -179,9 +179,9 @@ def test_yes_used_twice_is_refused(desk: Desk) -> None:
 def test_expired_yes_is_refused_from_its_last_moment_on(desk: Desk) -> None:
     question = desk.asked("order-7", HONEST)
     now = datetime.now(UTC)
-    answer = Approver("dana", DANA).approve_at_time(question, now, lifetime=timedelta(minutes=10))
+    answer = Approver("dana", DANA).approve(question, now=now, lifetime=timedelta(minutes=10))
     late = partial(
-        desk.payment().rehydrate_at_time,
+        desk.payment().rehydrate,
         desk.ledger(),
         "order-7",
         approvals=[answer],

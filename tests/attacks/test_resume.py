@@ -20,7 +20,7 @@ from safepoint import (
 )
 from safepoint.attacks.naive import NaiveLedger
 from safepoint.gate import Gate
-from safepoint.workflow import SavesAndLoads
+from safepoint.ledger import Ledger
 from tests.unit.resume_helpers import APPROVERS, DANA, Place
 
 MAIL = Tool("mail", version="1", permissions=["read"])
@@ -40,10 +40,10 @@ class Errand:
             "errand", [act], version=version, tools=tools, gate=Gate(approvers=APPROVERS)
         )
 
-    def begin(self, ledger: SavesAndLoads) -> None:
+    def begin(self, ledger: Ledger) -> None:
         self.workflow.begin(ledger, "order-7", amount=42)
 
-    def resume(self, ledger: SavesAndLoads, *approvals: str, sequence: int | None = None) -> None:
+    def resume(self, ledger: Ledger, *approvals: str, sequence: int | None = None) -> None:
         self.workflow.resume(ledger, "order-7", sequence, approvals=approvals)
 
 

@@ -24,7 +24,7 @@ from tests.unit.approval_helpers import (
     sign,
 )
 
-GENUINE = [TEXT, DANA.deny_at_time(QUESTION, NOW), ERIN.approve_at_time(QUESTION, NOW)]
+GENUINE = [TEXT, DANA.deny(QUESTION, now=NOW), ERIN.approve(QUESTION, now=NOW)]
 PIECES = st.one_of(
     st.text(max_size=20),
     st.sampled_from(["\n", " ", "\0", "=", "null", '"', "{}", "safepoint-approval/1 ", "\ud800"]),

@@ -42,7 +42,7 @@ def ask(**changes: Any) -> Question:
 
 
 QUESTION = ask()
-TEXT = DANA.approve_at_time(QUESTION, NOW)
+TEXT = DANA.approve(QUESTION, now=NOW)
 
 
 class Untouched(str):

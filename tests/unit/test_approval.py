@@ -183,7 +183,7 @@ def test_an_expired_approval_is_refused() -> None:
 
 
 def test_a_denial_expires_too() -> None:
-    text = ERIN.deny_at_time(QUESTION, NOW)
+    text = ERIN.deny(QUESTION, now=NOW)
     check(text, now=NOW + HOUR - TICK)
     assert expired(text=text, now=NOW + HOUR) == (
         "The denial by erin expired at 2026-11-15T13:00:00.000000Z, and it is"
@@ -206,7 +206,7 @@ def test_an_approval_for_longer_than_the_policy_allows_is_refused() -> None:
         "The approval by dana is valid for 1:00:00, and the policy allows 0:59:59.999999."
         " Ask dana again, for a shorter time: approve(question, lifetime=...)."
     )
-    forever = DANA.approve_at_time(QUESTION, NOW, lifetime=timedelta(days=36500))
+    forever = DANA.approve(QUESTION, now=NOW, lifetime=timedelta(days=36500))
     assert expired(text=forever, lifetime=timedelta(days=1)) == (
         "The approval by dana is valid for 36500 days, 0:00:00, and the policy allows 1 day,"
         " 0:00:00. Ask dana again, for a shorter time: approve(question, lifetime=...)."
@@ -236,8 +236,8 @@ class NoOffset(tzinfo):
 def test_a_time_without_a_zone_is_refused(now: Any) -> None:
     for use in (
         lambda: check(now=now),
-        lambda: DANA.approve_at_time(QUESTION, now),
-        lambda: DANA.deny_at_time(QUESTION, now),
+        lambda: DANA.approve(QUESTION, now=now),
+        lambda: DANA.deny(QUESTION, now=now),
     ):
         with pytest.raises(ConfigurationError) as error:
             use()
@@ -280,7 +280,7 @@ def test_a_lifetime_is_above_zero(lifetime: Any, shown: str) -> None:
 
 def test_an_approval_without_an_end_is_refused() -> None:
     with pytest.raises(ConfigurationError) as error:
-        DANA.approve_at_time(QUESTION, NOW, lifetime=timedelta.max)
+        DANA.approve(QUESTION, now=NOW, lifetime=timedelta.max)
     assert str(error.value) == (
         "The approval would end after the year 9999. Write lifetime=timedelta(hours=1)."
     )
@@ -289,7 +289,7 @@ def test_an_approval_without_an_end_is_refused() -> None:
 def test_times_are_kept_to_the_microsecond_in_every_year() -> None:
     for year in (1, 999, 9998):
         moment = datetime(year, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
-        approval = APPROVERS.open(DANA.approve_at_time(QUESTION, moment, lifetime=TICK))
+        approval = APPROVERS.open(DANA.approve(QUESTION, now=moment, lifetime=TICK))
         assert (approval.issued, approval.expires) == (moment, moment + TICK)
 
 
@@ -385,11 +385,11 @@ def test_an_approval_of_something_else_is_refused(changes: dict[str, Any], diffe
             f"The approval by dana has {difference}. It does not count here."
             " Ask dana this question."
         )
-    APPROVERS.check_bound(APPROVERS.open(DANA.approve_at_time(other, NOW)), other)
+    APPROVERS.check_bound(APPROVERS.open(DANA.approve(other, now=NOW)), other)
 
 
 def test_a_denial_of_something_else_is_refused() -> None:
-    denial = APPROVERS.open(ERIN.deny_at_time(ask(thread="order-8"), NOW))
+    denial = APPROVERS.open(ERIN.deny(ask(thread="order-8"), now=NOW))
     with pytest.raises(ApprovalMismatch) as error:
         APPROVERS.check_bound(denial, QUESTION)
     assert str(error.value) == (
@@ -400,7 +400,7 @@ def test_a_denial_of_something_else_is_refused() -> None:
 
 def test_long_values_that_differ_at_their_end_do_not_look_the_same() -> None:
     one, other = "a" * 1000 + "1", "a" * 1000 + "2"
-    approval = APPROVERS.open(DANA.approve_at_time(ask(arguments={"memo": one}), NOW))
+    approval = APPROVERS.open(DANA.approve(ask(arguments={"memo": one}), now=NOW))
     with pytest.raises(ApprovalMismatch) as error:
         APPROVERS.check_bound(approval, ask(arguments={"memo": other}))
     shown = [
@@ -415,7 +415,7 @@ def test_long_values_that_differ_at_their_end_do_not_look_the_same() -> None:
 
 def test_true_is_not_one() -> None:
     for first, second in ((1, True), (0, False), (0.0, -0.0), ([1], (1,)), ({"a": 1}, {"a": True})):
-        approval = APPROVERS.open(DANA.approve_at_time(ask(arguments={"v": first}), NOW))
+        approval = APPROVERS.open(DANA.approve(ask(arguments={"v": first}), now=NOW))
         with pytest.raises(ApprovalMismatch) as error:
             APPROVERS.check_bound(approval, ask(arguments={"v": second}))
         assert error.value.what == (
@@ -476,7 +476,7 @@ def test_an_approval_that_was_made_by_hand_does_not_count(changes: dict[str, Any
 
 def test_an_approval_that_other_approvers_opened_does_not_count() -> None:
     opened = Approvers({"root": WRITER.public}).open(
-        Approver("root", WRITER).approve_at_time(QUESTION, NOW)
+        Approver("root", WRITER).approve(QUESTION, now=NOW)
     )
     with pytest.raises(ApprovalUntrusted, match="which is no approver's"):
         APPROVERS.check_bound(opened, QUESTION)
@@ -519,7 +519,7 @@ def opened(*texts: str, approvers: Approvers = APPROVERS) -> Iterator[Approval]:
 
 
 def test_people_are_counted_once() -> None:
-    again, erins = DANA.approve_at_time(QUESTION, NOW), ERIN.approve_at_time(QUESTION, NOW)
+    again, erins = DANA.approve(QUESTION, now=NOW), ERIN.approve(QUESTION, now=NOW)
     assert APPROVERS.count([]) == 0
     assert APPROVERS.count(opened(TEXT)) == 1
     assert APPROVERS.count(opened(TEXT, TEXT, again)) == 1
@@ -538,7 +538,7 @@ def test_one_answer_that_arrived_in_many_ways_is_one_answer() -> None:
 def test_a_person_with_two_keys_counts_once() -> None:
     second = SigningKey.generate("ed25519")
     approvers = Approvers({"dana": [DANA_KEY.public, second.public], "erin": [ERIN_KEY.public]})
-    texts = [TEXT, Approver("dana", second).approve_at_time(QUESTION, NOW)]
+    texts = [TEXT, Approver("dana", second).approve(QUESTION, now=NOW)]
     found = list(opened(*texts, approvers=approvers))
     assert [approval.key for approval in found] == [DANA_KEY.id, second.id]
     assert approvers.count(found) == 1
@@ -547,8 +547,8 @@ def test_a_person_with_two_keys_counts_once() -> None:
 
 
 def test_a_denial_is_no_approval() -> None:
-    assert APPROVERS.count(opened(TEXT, ERIN.deny_at_time(QUESTION, NOW))) == 1
-    assert APPROVERS.count(opened(DANA.deny_at_time(QUESTION, NOW))) == 0
+    assert APPROVERS.count(opened(TEXT, ERIN.deny(QUESTION, now=NOW))) == 1
+    assert APPROVERS.count(opened(DANA.deny(QUESTION, now=NOW))) == 0
 
 
 def test_people_without_a_key_that_counts_are_no_approvers() -> None:

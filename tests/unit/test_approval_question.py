@@ -81,7 +81,7 @@ def exact(value: object) -> str:
 def test_arguments_survive_exactly_through_signing() -> None:
     question = ask(arguments=EVERY_TYPE)
     travelled = Question.from_text(question.text)
-    opened = APPROVERS.open(DANA.approve_at_time(travelled, NOW)).question
+    opened = APPROVERS.open(DANA.approve(travelled, now=NOW)).question
     for each in (question, travelled, opened):
         assert exact(each.arguments) == exact(EVERY_TYPE)
         assert each == question
@@ -91,7 +91,7 @@ def test_arguments_survive_exactly_through_signing() -> None:
 def test_arguments_are_copied_in_and_out() -> None:
     lines = [{"amount": 42}]
     question = ask(arguments={"lines": lines})
-    text = DANA.approve_at_time(question, NOW)
+    text = DANA.approve(question, now=NOW)
     lines[0]["amount"] = 5_000_000
     question.arguments["lines"][0]["amount"] = 5_000_000
     question.fields["arguments"]["lines"].clear()
@@ -528,7 +528,7 @@ def test_other_line_ends_and_blanks_around_it_are_the_same_question(arrived: str
     question = Question.from_text(arrived)
     assert question == QUESTION
     assert question.text == QUESTION.text
-    approval = APPROVERS.open(DANA.approve_at_time(question, NOW))
+    approval = APPROVERS.open(DANA.approve(question, now=NOW))
     APPROVERS.check_bound(approval, QUESTION)
 
 

@@ -80,7 +80,7 @@ def test_what_an_approver_signs_opens_as_what_it_says() -> None:
     assert approval.expires == NOW + HOUR
     assert approval.question == QUESTION
     assert approval.text == TEXT
-    assert APPROVERS.open(DANA.deny_at_time(QUESTION, NOW)).verdict == "denied"
+    assert APPROVERS.open(DANA.deny(QUESTION, now=NOW)).verdict == "denied"
 
 
 def test_the_text_is_two_lines_that_a_person_can_read() -> None:
@@ -108,7 +108,7 @@ def test_the_text_is_two_lines_that_a_person_can_read() -> None:
 
 
 def test_no_two_approvals_have_one_nonce() -> None:
-    nonces = {APPROVERS.open(DANA.approve_at_time(QUESTION, NOW)).nonce for _ in range(50)}
+    nonces = {APPROVERS.open(DANA.approve(QUESTION, now=NOW)).nonce for _ in range(50)}
     assert len(nonces) == 50
     assert {len(nonce) for nonce in nonces} == {32}
 
@@ -486,7 +486,7 @@ def test_the_largest_question_still_fits_into_an_approval() -> None:
         arguments={"memo": "x" * (48 * 1024 - 11)},
     )
     assert len(Codec().encode(question.arguments)) == 48 * 1024
-    assert APPROVERS.open(DANA.approve_at_time(question, NOW)).question == question
+    assert APPROVERS.open(DANA.approve(question, now=NOW)).question == question
 
 
 def test_the_deepest_and_the_most_arguments_still_open() -> None:
@@ -495,12 +495,12 @@ def test_the_deepest_and_the_most_arguments_still_open() -> None:
         deep = (deep,)
     for arguments in ({"deep": deep}, {"many": [0] * 4094}):
         question = ask(arguments=arguments)
-        assert APPROVERS.open(DANA.approve_at_time(question, NOW)).question.arguments == arguments
+        assert APPROVERS.open(DANA.approve(question, now=NOW)).question.arguments == arguments
 
 
 def test_a_refusal_shows_nothing_of_what_was_signed() -> None:
     secret = ask(arguments={"token": "hunter2"})
-    text = DANA.approve_at_time(secret, NOW)
+    text = DANA.approve(secret, now=NOW)
     for broken in (text[:-2], text.replace("pay", "pax"), text + "x", "> " + text):
         with pytest.raises(ApprovalError) as error:
             APPROVERS.open(broken)

@@ -251,16 +251,16 @@ def test_an_approval_ends_at_its_time(desk: Desk) -> None:
     question = desk.paused().question
     assert question is not None
     now = datetime.now(UTC)
-    text = Approver("dana", DANA).approve_at_time(question, now, lifetime=timedelta(hours=1))
+    text = Approver("dana", DANA).approve(question, now=now, lifetime=timedelta(hours=1))
     late = now + timedelta(hours=1)
     refused(
         ApprovalExpired,
-        lambda: desk.workflow().rehydrate_at_time(
+        lambda: desk.workflow().rehydrate(
             desk.ledger(), "order-7", approvals=[text], now=late
         ),
     )
     just = late - timedelta(microseconds=1)
-    run = desk.workflow().rehydrate_at_time(desk.ledger(), "order-7", approvals=[text], now=just)
+    run = desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[text], now=just)
     assert run.finish().state["paid"] == Decimal("42.00")
 
 
@@ -305,7 +305,7 @@ def test_a_question_about_what_nobody_can_approve_is_refused(desk: Desk) -> None
 def test_resuming_at_a_time_runs_what_is_left(desk: Desk) -> None:
     question = desk.paused().question
     now = datetime.now(UTC) + timedelta(minutes=1)
-    run = desk.workflow().resume_at_time(
+    run = desk.workflow().resume(
         desk.ledger(), "order-7", approvals=[yes(question)], now=now
     )
     assert run.next is None
@@ -331,9 +331,9 @@ def test_a_worker_whose_clock_is_behind_cannot_tell_what_has_expired(desk: Desk)
     question = desk.paused().question
     assert question is not None
     past = datetime.now(UTC) - timedelta(days=30)
-    old = Approver("dana", DANA).approve_at_time(question, past, lifetime=timedelta(hours=1))
+    old = Approver("dana", DANA).approve(question, now=past, lifetime=timedelta(hours=1))
     act = partial(
-        desk.workflow().rehydrate_at_time, desk.ledger(), "order-7", approvals=[old], now=past
+        desk.workflow().rehydrate, desk.ledger(), "order-7", approvals=[old], now=past
     )
     message = refused(ApprovalExpired, act)
     assert message.startswith(f"It is {past:%Y-%m-%d %H:%M} by this worker's clock, and #3 was")
@@ -346,7 +346,7 @@ def test_a_worker_whose_clock_is_behind_cannot_tell_what_has_expired(desk: Desk)
 def test_a_pause_that_a_clock_from_the_future_wrote_can_be_saved_anew(desk: Desk) -> None:
     question = desk.paused().question
     past = datetime.now(UTC) - timedelta(days=30)
-    act = partial(desk.workflow().rehydrate_at_time, desk.ledger(), "order-7", now=past)
+    act = partial(desk.workflow().rehydrate, desk.ledger(), "order-7", now=past)
     refused(ApprovalExpired, partial(act, approvals=[yes(question)]))
     latest = desk.ledger().latest("order-7")
     desk.ledger().save("order-7", latest.state, app=latest.app, tools=latest.tools)

@@ -56,7 +56,7 @@ def test_a_step_that_asks_where_nobody_could_answer_is_refused_at_once(desk: Des
 def test_a_time_without_a_time_zone_is_refused(desk: Desk, now: Any) -> None:
     desk.paused()
     with pytest.raises(ConfigurationError):
-        desk.workflow().rehydrate_at_time(desk.ledger(), "order-7", now=now)
+        desk.workflow().rehydrate(desk.ledger(), "order-7", now=now)
 
 
 @pytest.mark.parametrize("sequence", [True, 0, -1, "3", 1.0])
