@@ -255,9 +255,7 @@ def test_an_approval_ends_at_its_time(desk: Desk) -> None:
     late = now + timedelta(hours=1)
     refused(
         ApprovalExpired,
-        lambda: desk.workflow().rehydrate(
-            desk.ledger(), "order-7", approvals=[text], now=late
-        ),
+        lambda: desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[text], now=late),
     )
     just = late - timedelta(microseconds=1)
     run = desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[text], now=just)
@@ -305,9 +303,7 @@ def test_a_question_about_what_nobody_can_approve_is_refused(desk: Desk) -> None
 def test_resuming_at_a_time_runs_what_is_left(desk: Desk) -> None:
     question = desk.paused().question
     now = datetime.now(UTC) + timedelta(minutes=1)
-    run = desk.workflow().resume(
-        desk.ledger(), "order-7", approvals=[yes(question)], now=now
-    )
+    run = desk.workflow().resume(desk.ledger(), "order-7", approvals=[yes(question)], now=now)
     assert run.next is None
     assert len(desk.paid) == 1
 
@@ -332,9 +328,7 @@ def test_a_worker_whose_clock_is_behind_cannot_tell_what_has_expired(desk: Desk)
     assert question is not None
     past = datetime.now(UTC) - timedelta(days=30)
     old = Approver("dana", DANA).approve(question, now=past, lifetime=timedelta(hours=1))
-    act = partial(
-        desk.workflow().rehydrate, desk.ledger(), "order-7", approvals=[old], now=past
-    )
+    act = partial(desk.workflow().rehydrate, desk.ledger(), "order-7", approvals=[old], now=past)
     message = refused(ApprovalExpired, act)
     assert message.startswith(f"It is {past:%Y-%m-%d %H:%M} by this worker's clock, and #3 was")
     assert message.endswith(
