@@ -60,7 +60,10 @@ DECISIONS: dict[str, tuple[dict[str, Any], list[Reason], int | None, list[str]]]
         [Reason.VERSION_CHANGED, Reason.NO_MIGRATION],
         None,
         [
-            "The checkpoint was written by version '1', and would be resumed by an unnamed version.",
+            (
+                "The checkpoint was written by version '1', and would be resumed by an unnamed"
+                " version."
+            ),
             "No migration leads from version '1' to an unnamed version.",
         ],
     ),
