@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -370,14 +370,14 @@ def granted(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> Granted | N
         or any(each.verdict != "approved" or each.question != question for each in approvals)
     ):
         raise ApprovalMismatch(f"{shown} goes on from an approval of something else.", _THIEF)
-    approved = _approved(approvals)
+    people = tuple(dict.fromkeys(approval.approver for approval in approvals))
     revoked = [each.approver for each in approvals if each.key in approvers.revoked]
     lapsed = ""
     if revoked:
         lapsed = f"The key with which {revoked[0]} approved it was revoked since."
-    elif len(approved.by) < (gate.policy.needs(Reason.ASKED) or 1):
+    elif len(people) < (gate.policy.needs(Reason.ASKED) or 1):
         lapsed = "Fewer people approved it than the policy asks for now."
-    return Granted(approved, question, lapsed)
+    return Granted(Approved(question.action, question.arguments, people), question, lapsed)
 
 
 def check_source(grant: Granted, checkpoint: Checkpoint, payload: Payload, ledger: Ledger) -> None:
@@ -759,15 +759,9 @@ def _through(
     if migrates:
         notes.write("migrate", "done", thread, head, into)
     notes.write("resume", "refused" if denied else "done", thread, head, detail)
-    if payload.approved:
-        run.approved = _approved(accepted)
+    grant = granted(workflow.gate, written, payload)  # held to what was signed once more
+    run.approved = None if grant is None else grant.approved
     return run
-
-
-def _approved(approvals: Sequence[Approval]) -> Approved:
-    question = approvals[0].question
-    people = dict.fromkeys(approval.approver for approval in approvals)
-    return Approved(question.action, question.arguments, tuple(people))
 
 
 def _note_answers(

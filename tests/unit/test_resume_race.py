@@ -186,22 +186,6 @@ def test_one_of_eight_workers_who_take_the_lease_uses_an_approval(
     check(place, amounts)
 
 
-def test_owners_race_with_workers_who_own_nothing(
-    place: Place, ledger: Ledger, workers: Workers
-) -> None:
-    """One payment, whoever came first. Whom an owner cut off after it, a plain resume follows."""
-    amounts, refusals = {}, Counter[str]()
-    for thread, amount in paused(place, ledger, 40):
-        approval = signed(place, ledger, thread)
-        won, lost = workers.race(place, thread, approval, owns=(True, False))
-        assert len(won) <= 1
-        refusals.update(told["error"] for told in lost)
-        assert place.workflow().resume(ledger, thread).state["paid"] == amount
-        amounts[thread] = amount
-    assert set(refusals) <= {"NotOwner", "ApprovalSpent", "ResumeRefused"}
-    check(place, amounts)
-
-
 def test_an_approval_races_with_a_denial(place: Place, ledger: Ledger, workers: Workers) -> None:
     """Whichever is written first is the answer. After a denial nothing is paid, whoever asks."""
     amounts, denied = {}, 0
