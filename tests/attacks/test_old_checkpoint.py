@@ -24,12 +24,10 @@ from safepoint import (
     Keyring,
     Ledger,
     RolledBack,
-    Run,
     SigningKey,
     Workflow,
 )
 from safepoint.audit.resumptions import check_resumptions
-from safepoint.workflow import Payload
 
 State = dict[str, Any]
 THREAD = "order-7"
@@ -120,26 +118,6 @@ def test_way_back_that_nobody_asked_for_is_refused_and_pays_nobody(office: Offic
     ] * 2
 
 
-def test_retry_with_the_number_of_the_end_goes_on_and_pays_once(office: Office) -> None:
-    run = office.invoice().begin(office.ledger(), thread=THREAD)
-    run.step()
-    office.invoice().resume(office.ledger(), THREAD, 2)
-    office.invoice().resume(office.ledger(), THREAD, 3)
-    assert len(office.paid) == 1
-
-
-def test_way_back_that_somebody_approved_pays_again_under_a_key_of_its_own(office: Office) -> None:
-    """Going back is meant to repeat: the bank must not drop it as a retry."""
-    office.invoice().start(office.ledger(), thread=THREAD)
-    yes = office.answer(2, "dana", asks=False)
-    office.invoice().rehydrate(office.ledger(), THREAD, 2, approvals=[yes])  # and dies
-    run = office.invoice().resume(office.ledger(), THREAD)
-    assert office.paid == [("invoices/order-7/2/pay", 42), ("invoices/order-7/4/pay", 42)]
-    kept = office.ledger().load(THREAD, 4).state["resumed"]
-    assert (kept["sequence"], kept["reasons"], kept["statements"]) == (2, ["old-checkpoint"], [yes])
-    assert run.head == 5
-
-
 def test_way_back_is_written_down_with_who_approved_it(office: Office) -> None:
     office.invoice().start(office.ledger(), thread=THREAD)
     yes = office.answer(2, "dana", asks=False)
@@ -224,21 +202,3 @@ def test_yes_from_before_the_denial_does_not_go_back_past_it(office: Office) -> 
             " and ask again."
         )
     assert office.paid == []
-
-
-def test_writer_that_goes_on_after_a_denial_is_found_by_the_check(office: Office) -> None:
-    """A holder of the writer's key saves what it likes. That cannot be refused, but it shows."""
-    office.denied()
-    ledger = office.ledger()
-    Run(
-        office.invoice(asks=True),
-        ledger,
-        THREAD,
-        Payload.unpack(ledger.load(THREAD, 3)),
-        at=ledger.latest(THREAD),
-    ).capture()
-    (finding,) = check_resumptions(office.ledger(), GATE)
-    assert (finding.severity, finding.what) == (
-        "error",
-        "order-7 #5 goes on, and somebody denied that at #4.",
-    )

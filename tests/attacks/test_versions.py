@@ -153,18 +153,6 @@ def test_worker_of_the_old_version_does_not_go_on_with_a_migrated_run(bank: Bank
     assert bank.paid == []
 
 
-def test_worker_of_the_old_version_that_is_slow_saves_nothing_after_the_migration(
-    bank: Bank,
-) -> None:
-    """It has the run in its memory. Its key makes the bank drop one of the two."""
-    slow = bank.release("1").rehydrate(bank.ledger(), THREAD)
-    bank.second().resume(bank.ledger(), THREAD)
-    with pytest.raises(CheckpointError):
-        slow.step()
-    assert [key for key, _ in bank.paid] == ["invoices/order-7/2/pay"] * 2
-    assert bank.ledger().latest(THREAD).app == "invoice@2"
-
-
 def test_record_that_is_relabelled_as_the_new_version_is_refused(bank: Bank) -> None:
     file = bank.path / "state" / THREAD / "0000000002.checkpoint"
     file.write_bytes(file.read_bytes().replace(b"invoice@1", b"invoice@2"))
