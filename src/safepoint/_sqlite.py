@@ -15,7 +15,6 @@ all connections are closed before a fork, and opened anew on either side when th
 from __future__ import annotations
 
 import os
-import secrets
 import sqlite3
 import stat
 import sys
@@ -406,8 +405,10 @@ class Database:
         else:
             Path(folder).mkdir(mode=0o700, exist_ok=True)
         self._check_place()
-        if not Path(self.path).exists():
-            _publish(self.path, self._schema.image)
+        if not os.path.lexists(self.path):
+            with _alone(folder, self._seconds):
+                if not os.path.lexists(self.path):
+                    _publish(self.path, self._schema.image)
 
     def _check_place(self) -> None:
         """Refuse a place where others could change the database or a file beside it."""
@@ -578,29 +579,39 @@ def place_of(path: object) -> str:
     return str(Path(_files.absolute(named.parent, "path"), named.name))
 
 
+@contextmanager
+def _alone(folder: str, seconds: float) -> Iterator[None]:
+    """Be the only one that makes a file in a folder, if it can be locked; rename is atomic."""
+    if not _files.SUPPORTED:
+        yield
+        return
+    with _files.opened(folder, _files.FOLDER) as fd:
+        if not _files.wait_for_lock(fd, seconds):
+            raise StorageUnavailable(
+                f"Another program has held {shell(folder)} for {seconds:g} s.",
+                f"Find it, let it end, and try again: fuser -v {shell(folder)}",
+            )
+        yield
+        os.fsync(fd)
+
+
 def _publish(path: str, content: bytes) -> None:
-    """Make a file appear under its name, whole and on disk, if nobody else was faster.
+    """Make a file appear under its name, whole and on disk.
 
     Its descriptor is closed before it has that name: SQLite's locks belong to the process, and
     closing any descriptor of the file lets go of all of them.
     """
-    temp = f"{path}-{secrets.token_hex(8)}"
+    temp = f"{path}-new"
+    Path(temp).unlink(missing_ok=True)  # what a crash left
     fd = os.open(temp, _files.CREATE, 0o600)
     try:
-        try:
-            if _files.SUPPORTED:
-                os.fchmod(fd, 0o600)  # the umask took bits that SQLite needs
-            _files.write_all(fd, content)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        with suppress(FileExistsError):
-            os.link(temp, path)
+        if _files.SUPPORTED:
+            os.fchmod(fd, 0o600)  # the umask took bits that SQLite needs
+        _files.write_all(fd, content)
+        os.fsync(fd)
     finally:
-        Path(temp).unlink()
-    if _files.SUPPORTED:
-        with _files.opened(str(Path(path).parent), _files.FOLDER) as folder:
-            os.fsync(folder)
+        os.close(fd)
+    os.rename(temp, path)  # noqa: PTH104  as the crash driver sees it
 
 
 def _number(path: str) -> tuple[int, int] | None:
