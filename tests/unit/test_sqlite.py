@@ -467,7 +467,7 @@ def test_no_value_is_read_that_is_longer_than_ours(
     statement, refused = LARGE[value]
     rewrite(path, statement)
     with SQLiteCheckpointStorage(path, limits=Limits(state_bytes=1000)) as storage:
-        acts = {
+        acts: dict[str, Callable[[], object]] = {
             "head": lambda: storage.head("a"),
             "read": lambda: storage.read("a", 3),
             "scan": lambda: list(storage.scan("a", 2, 5)),
@@ -800,9 +800,8 @@ def test_a_log_that_ends_anywhere_or_has_a_wrong_byte(tmp_path: Path, path: Path
     edges = {32 + frame * 4120 + near for frame in range(10) for near in (-1, 0, 1, 24)}
     sizes = sorted({*edges, 0, 1, *range(0, len(log), len(log) // 17), len(log)})
     torn = [log[:size] for size in sizes if 0 <= size <= len(log)]
-    wrong = []
-    for place in (len(log) * part // 8 for part in (1, 3, 5, 7)):
-        wrong.append(log[:place] + bytes([log[place] ^ 0x40]) + log[place + 1 :])
+    places = [len(log) * part // 8 for part in (1, 3, 5, 7)]
+    wrong = [log[:at] + bytes([log[at] ^ 0x40]) + log[at + 1 :] for at in places]
     heads = []
     for number, left in enumerate([*torn, *wrong]):
         copy = tmp_path / f"copy-{number}" / path.name
