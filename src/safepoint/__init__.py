@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor
+from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor, SQLiteAnchor
 from safepoint.approval import Approval, Approver, Approvers, Question, Reason
 from safepoint.codec import Codec
 from safepoint.errors import (
@@ -151,6 +151,7 @@ __all__ = [
     "Revoked",
     "RolledBack",
     "Run",
+    "SQLiteAnchor",
     "SQLiteCheckpointStorage",
     "SealBroken",
     "SealError",

@@ -941,7 +941,7 @@ class Run:
         )
         try:
             if asked is not None:
-                notes = Notes.of(self._ledger)
+                notes = self._ledger.notes
                 notes.write("pause", "intended", self.thread, self._head, asked.action)
             checkpoint = self.record(at_once=acts)
         except AnchorUnavailable:
@@ -1035,7 +1035,7 @@ class Run:
                 f"{self.thread} is at #{latest.sequence} by now, and this run is at #{self.head}.",
                 f"The step {name} did not run. Rehydrate the run, and decide again.",
             )
-        Notes.of(self._ledger).write("act", "intended", self.thread, self._head, name)
+        self._ledger.notes.write("act", "intended", self.thread, self._head, name)
 
     def _check_answerable(self, name: str) -> None:
         """Refuse to wait for people whose answer could not be used.
@@ -1244,7 +1244,7 @@ class Workflow:
 
         It passes the same gate as `resume`, and takes and raises the same.
         """
-        notes = Notes.of(ledger)
+        notes = ledger.notes
         with notes.watching("resume", thread, quiet=RESUMING):
             if isinstance(approvals, str):
                 raise ConfigurationError(
