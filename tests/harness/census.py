@@ -21,7 +21,7 @@ from mkdocs.config import load_config
 from mkdocs.structure.files import get_files
 
 from tests.harness.blocks import ROOT, Block, digest
-from tests.harness.evidence import Entry, Outcome, find, read_evidence
+from tests.harness.evidence import Entry, Outcome, find, read
 from tests.harness.rendered import is_generated, rendered_blocks
 from tests.harness.written import written_blocks
 
@@ -98,14 +98,14 @@ def take_census(root: Path, entries: Sequence[Entry], site: str = SITE) -> Censu
     written = written_blocks(root)
     ran = _by_page(entries)
     _check_evidence(census, written, ran, entries)
-    docstrings = {entry.digest: entry for entry in entries if entry.page.endswith(".py")}
+    docstrings = {entry.sha256: entry for entry in entries if entry.page.endswith(".py")}
     sources = _sources(root)
     shown_docstrings: set[str] = set()
     for html in sorted((root / site).rglob("*.html")):
         name = html.relative_to(root / site).as_posix()
         source = sources.get(name)
         page = f"docs/{source}" if source else name
-        expected = [entry for entry in ran.get(page, ()) if entry.number]
+        expected = [entry for entry in ran.get(page, ()) if entry.block]
         is_reference = bool(source) and is_generated((root / page).read_text(encoding="utf-8"))
         shown = rendered_blocks(html.read_text(encoding="utf-8"), reference=is_reference)
         for text, _ in shown:
@@ -117,12 +117,12 @@ def take_census(root: Path, entries: Sequence[Entry], site: str = SITE) -> Censu
         for entry in expected:
             census.problems.append(
                 f"{page}:{entry.line}: ran but is not rendered: "
-                f"{_first_line(written.get(page, ()), entry.digest)}"
+                f"{_first_line(written.get(page, ()), entry.sha256)}"
             )
     _check_no_page_of_another_kind(census, root)
     _check_all_pages_built(census, ran, {f"docs/{source}" for source in sources.values()})
     for entry in entries:
-        if not entry.page.startswith("docs/") and entry.digest not in shown_docstrings:
+        if not entry.page.startswith("docs/") and entry.sha256 not in shown_docstrings:
             census.elsewhere["docstrings" if entry.page.endswith(".py") else entry.page] += 1
     return census
 
@@ -152,7 +152,7 @@ def _check_evidence(
     ]
     for page in sorted({*written, *ran}):
         now = Counter(block.digest for block in written.get(page, ()))
-        then = Counter(entry.digest for entry in ran.get(page, ()) if entry.number)
+        then = Counter(entry.sha256 for entry in ran.get(page, ()) if entry.block)
         if now == then:
             continue
         changed = [
@@ -207,7 +207,7 @@ def main(arguments: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
     options = parser.parse_args(arguments)
     sites = {SITE: build_site} | ({OTHER_SITE: build_with_the_other} if options.both else {})
     try:
-        entries = read_evidence(options.evidence)
+        entries = read(options.evidence).entries
         with ThreadPoolExecutor() as both:
             list(both.map(lambda build: build(root), sites.values()))
     except FileNotFoundError:
