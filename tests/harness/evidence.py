@@ -36,6 +36,8 @@ OUTCOMES: Final[Mapping[Outcome, str]] = MappingProxyType(
 """How a block can end, with the words for it."""
 _CLOCKS: Final = timedelta(hours=1)  # by which two machines may differ
 _NAMED: Final = 100  # failures that a run names; all are counted
+CENSUS: Final = "census"
+"""What a whole run ends with, and what is no pytest."""
 _LARGEST: Final = 32 << 20
 _T = TypeVar("_T")
 
@@ -240,7 +242,9 @@ class Read:
         for name in {**self.ends, **(self.done or {})}:
             end, part = self.ends.get(name), self._part(name)
             status = (self.done or {}).get(name, 0)
-            if status < 0:
+            if name == CENSUS:
+                said += ["the census found a difference"] if status else []
+            elif status < 0:
                 said.append(f"{part} was ended by signal {-status}")
             elif end is None:
                 said.append(f"{part} ended before its tests did, with exit status {status}")

@@ -2,9 +2,11 @@
 
 With arguments there is one, and they are its own. Without, the files are dealt out into parts,
 whoever is done takes the next one, and what it printed comes when it has ended, so that the lines
-do not mix. Such a whole run begins new evidence, writes its plan into it first and how each pytest
-ended last. Temporary files are in memory where there is room: most of the time would go into
-waiting for the disk, and no test asks for that.
+do not mix. If all of them passed, the census follows. Such a whole run begins new evidence: its
+plan is written first, and how each pytest ended last.
+
+Temporary files are in memory where there is room: most of the time would go into waiting for the
+disk, and no test asks for that.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from tests.harness.evidence import Done, Plan, append, read
+from tests.harness.evidence import CENSUS, Done, Plan, append, read
+from tests.harness.shared import SHARED
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 EVIDENCE: Final = "build/evidence.jsonl"
@@ -75,7 +78,7 @@ def main(arguments: Sequence[str], root: Path = ROOT, at_once: int | None = None
     place = MEMORY if has_room(MEMORY) else None
     with tempfile.TemporaryDirectory(prefix="t-", dir=place, ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o1777)  # as the system's own, which other users can enter
-        environ = {**os.environ, "TMPDIR": folder}
+        environ = {**os.environ, "TMPDIR": folder, SHARED: f"{folder}/shared"}
         if arguments:
             command = [*_PYTEST, *arguments]
             return subprocess.run(command, cwd=root, env=environ, check=False).returncode
@@ -107,6 +110,10 @@ def _all(root: Path, environ: Mapping[str, str], at_once: int) -> int:
     finally:
         for each in running:
             codes[each.name] = each.end()
+        if not any(codes.values()) and not waiting:
+            print("== census", flush=True)
+            command = [sys.executable, "-m", "tests.harness.census", f"--root={root}"]
+            codes[CENSUS] = subprocess.run(command, cwd=root, env=environ, check=False).returncode
         append(evidence, Done(codes)._asdict())
     return _judged(evidence)
 

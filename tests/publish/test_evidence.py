@@ -139,6 +139,11 @@ def test_evidence_of_this_text_is_current(root: Path) -> None:
             "The last run of the tests failed: 1 block failed.",
         ),
         (
+            {"done": {"done": {"r1": 0, "census": 1}}},
+            "failed",
+            "The last run of the tests failed: the census found a difference.",
+        ),
+        (
             {"done": None},
             "partial",
             "This is no whole run of the tests: the run has not come to its end.",
