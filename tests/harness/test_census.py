@@ -19,7 +19,7 @@ SITE = "build/site"
 GOOD = """
     # Good
 
-    '''python title="a.py" hl_lines="1"
+    '''python title="a.py"
     x = "<a> & b"
 
     print(x)
@@ -75,8 +75,8 @@ GOOD = """
     make test
     '''
 
-    '''{ .yaml data-skip="later" }
-    a: 1
+    '''{ .toml data-skip="later" }
+    a = 1
     '''
 """
 REFERENCE = """
@@ -176,7 +176,7 @@ def test_a_good_project_is_counted_to_the_last_block(
         ["json", "2"],
         ["python", "7"],
         ["text", "1"],
-        ["yaml", "1"],
+        ["toml", "1"],
     ]
 
 
