@@ -14,7 +14,7 @@ from tests.harness.evidence import OUTCOMES
 
 ZENSICAL: Final = "0.0.73"
 DIFFERENCES: Final = (
-    f"CI builds with version {ZENSICAL}, and fails if a page shows other blocks.",
+    f"It is version {ZENSICAL}, and a page that shows other blocks is a failure.",
     "Search is Zensical's own: it loads an index of the whole site with the first page.",
     "Its search writes styles into the page, so the policy allows inline styles there.",
     "The pages weigh more, and the spacing of the menu is its own.",

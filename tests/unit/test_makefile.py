@@ -399,6 +399,7 @@ def test_clean_keeps_the_environment_and_distclean_does_not(ready: Clone) -> Non
     assert not (ready.path / ".venv").exists()
 
 
+@pytest.mark.deep
 def test_real_pip_accepts_what_it_is_told(clone: Clone) -> None:
     """The one slow test: a whole set-up, with a package that needs nothing from outside."""
     (clone.path / "backend.py").write_text(dedent(BACKEND))
