@@ -119,13 +119,23 @@ def _evidence(project: Project) -> dict[str, Any]:
         "totals": dict(evidence.counts),
         "versions": dict(evidence.versions),
         "changed": list(evidence.changed),
+        "run": {
+            "whole": not evidence.found.partial,
+            "passed": evidence.found.total("passed"),
+            "failed": evidence.found.total("failed"),
+            "skipped": evidence.found.total("skipped"),
+            "deep": evidence.found.total("deep"),
+            "failures": evidence.found.failures,
+            "exits": {name: end.exit for name, end in evidence.found.ends.items()}
+            | dict(evidence.found.done or {}),
+        },
         "blocks": [
             {
                 "page": entry.page,
-                "block": entry.number,
+                "block": entry.block,
                 "line": entry.line,
                 "language": entry.language,
-                "sha256": entry.digest,
+                "sha256": entry.sha256,
                 "outcome": entry.outcome,
                 "ms": entry.ms,
                 "python": entry.python,
@@ -133,7 +143,7 @@ def _evidence(project: Project) -> dict[str, Any]:
                 "test": entry.test,
             }
             for entry in evidence.entries
-            if entry.number
+            if entry.block
         ],
         "proofs": [
             {
