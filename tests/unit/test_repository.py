@@ -47,7 +47,7 @@ LAYERS = [
     set(layer.split())
     for layer in (
         "errors rules names codec keys record",
-        "files storage anchor",
+        "files sqlite storage anchor",
         "ledger verify journal postgres",
         "workflow gate approval tools answers places migrate safepoint",
         "cli models pickles weights command testing explain main__",
