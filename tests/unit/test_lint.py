@@ -78,6 +78,8 @@ def test_a_finding_says_where_what_and_what_to_write() -> None:
     )
     assert (finding.rule, finding.last) == ("SP23", 6)
     assert [each.id for each in check_source("\ufeffimport torch\ntorch.load(p)\n")] == ["SL01"]
+    (idle,) = check_source("x = 1  # safepoint: allow SL02 made by us\n", "x.py")
+    assert idle.place == "x.py:1:8"
     for each in IDS.values():
         assert each.rule in RULES
         assert re.fullmatch(r"[A-Z].*(\.|REASON)", each.fix)
@@ -186,6 +188,7 @@ def test_a_link_to_itself_is_a_finding_and_blinds_nothing(out: Out, tmp_path: Pa
     assert (code, errors) == (2, [])
     assert [line[:14] for line in lines[:-1]] == ["p/loop.py:1:1:", "p/z.py:2:1: SL"]
     assert lines[-1] == "2 findings in 1 Python file. Left out: p/link."
+    assert out("x" * 5_000)[0] == 2
     assert out("p/loop")[2] == ["p/loop is not there. Name a file or a folder to look at."]
     rules = [finding.rule for finding in check_loads(tmp_path / "p")]
     assert rules == ["SP23", "SP26"]

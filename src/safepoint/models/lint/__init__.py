@@ -260,39 +260,6 @@ _MARK: Final = re.compile(
 _Comment = tuple[str, int, int, str]  # its text, its line and column, and the whole line
 
 
-class _Allow(NamedTuple):
-    """A comment that allows something. One that stands alone is about the next line."""
-
-    line: int
-    column: int
-    alone: bool
-    ids: list[str]
-    reason: str
-
-    def problem(self, left: list[Finding]) -> str:
-        """Take one finding out for each id; or say why it does not count."""
-        if not self.ids:
-            return "It does not say what it allows."
-        for name in self.ids:
-            if name not in IDS or name in ("SL90", "SL91"):
-                return f"{quoted(name)} is nothing that can be allowed."
-        if len(self.reason.split()) < 2:
-            return f"It allows {', '.join(self.ids)} without a reason."
-        idle = []
-        for name in self.ids:
-            found = next((each for each in left if each.id == name and self._covers(each)), None)
-            if found is None:
-                idle.append(name)
-            else:
-                left.remove(found)
-        return f"It allows {', '.join(idle)}, and there is no such finding left." if idle else ""
-
-    def _covers(self, finding: Finding) -> bool:
-        if self.alone and self.line == finding.line - 1:
-            return True
-        return finding.line <= self.line <= max(finding.line, finding.last)
-
-
 def _comments(data: bytes) -> list[_Comment]:
     if b"allow" not in data.lower():
         return []
@@ -312,12 +279,36 @@ def _allowed(findings: list[Finding], comments: list[_Comment], path: str) -> It
         mark = _MARK.search(text)
         if mark is None:
             continue
-        names = [name.strip().upper() for name in (mark[1] or "").split(",") if name.strip()]
-        at, alone = column + 1 + mark.start(), not whole[:column].strip()
-        what = _Allow(line, at, alone, names, mark[2].strip()).problem(left)
+        above = None if whole[:column].strip() else line + 1  # where it stands alone
+        near = [
+            each
+            for each in left
+            if each.line == above or each.line <= line <= max(each.line, each.last)
+        ]
+        ids = [name.strip().upper() for name in (mark[1] or "").split(",") if name.strip()]
+        what, allowed = _read_allow(ids, mark[2], near)
+        left = [each for each in left if each not in allowed]
         if what:
-            yield Finding(path, 0, line, at, "SL91", what)
+            yield Finding(path, 0, line, column + 1 + mark.start(), "SL91", what)
     yield from left
+
+
+def _read_allow(ids: list[str], reason: str, near: list[Finding]) -> tuple[str, list[Finding]]:
+    """Return why an allow does not count, and the findings that it allows: one for each id."""
+    if not ids:
+        return "It does not say what it allows.", []
+    for name in ids:
+        if name not in IDS or name in ("SL90", "SL91"):
+            return f"{quoted(name)} is nothing that can be allowed.", []
+    if len(reason.split()) < 2:
+        return f"It allows {', '.join(ids)} without a reason.", []
+    idle, allowed = [], []
+    for name in ids:
+        found = [each for each in near if each.id == name and each not in allowed]
+        allowed += found[:1]
+        idle += [] if found else [name]
+    what = f"It allows {', '.join(idle)}, and there is no such finding left." if idle else ""
+    return what, allowed
 
 
 # --- folders ------------------------------------------------------------------------------------

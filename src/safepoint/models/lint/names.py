@@ -201,7 +201,7 @@ class Names:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Scope, str | ast.expr], frozenset[str]] = {}
+        self._known: dict[tuple[Scope, str | ast.expr | None], frozenset[str]] = {}
         self._active: set[tuple[Scope, str]] = set()
         self._cut: set[tuple[Scope, str]] = set()
         self._steps = 0
@@ -212,8 +212,6 @@ class Names:
         Raises:
             Tangled: there are too many.
         """
-        if node is None:
-            return frozenset()
         if (scope, node) not in self._known:
             self._steps += 1
             found = {each.removesuffix(".__call__") for each in self._of(node, scope)}
@@ -224,7 +222,7 @@ class Names:
             self._known[scope, node] = frozenset(found)
         return self._known[scope, node]
 
-    def _of(self, node: ast.expr, scope: Scope) -> set[str] | frozenset[str]:
+    def _of(self, node: ast.expr | None, scope: Scope) -> set[str] | frozenset[str]:
         match node:
             case ast.Name(id=name):
                 return self._named(name, scope)
