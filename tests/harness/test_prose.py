@@ -33,7 +33,7 @@ FAULTS = {
     "alt": ("![](a.svg)", 1, "an image without a text; say in the brackets what it shows"),
     "belittles": ("You simply save.", 1, "'simply' shouts or belittles; leave it out"),
     "just": ("- a\n- Just save.", 2, "'just' shouts or belittles; leave it out"),
-    "todo": ("Text.\n\nTODO: more", 3, "'TODO' shouts or belittles; leave it out"),
+    "left": ("'''bash\n# FIXME\n'''", 2, "a TODO is left; write what it asks for, and remove it"),
     "behind code": ("'''python\nx\n'''\n\nJust", 5, "'just' shouts or belittles; leave it out"),
 }
 

@@ -144,6 +144,11 @@ def test_evidence_of_this_text_is_current(root: Path) -> None:
             "The last run of the tests failed: the census found a difference.",
         ),
         (
+            {"done": {"done": {}}},
+            "partial",
+            "This is no whole run of the tests: 1 of 1 pytests never ran.",
+        ),
+        (
             {"done": None},
             "partial",
             "This is no whole run of the tests: the run has not come to its end.",
@@ -247,6 +252,12 @@ def test_a_file_of_another_kind_is_unreadable(root: Path, text: str) -> None:
     assert evidence.entries == ()
     if text.startswith("no"):
         assert "(evidence.jsonl:1 is not evidence; run make test)" in evidence.said
+
+
+def test_a_file_that_is_too_large_is_not_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(root)
+    monkeypatch.setattr("tests.harness.evidence._LARGEST", file.stat().st_size - 1)
+    assert "too large to be evidence" in read(file, root, COMMIT).said
 
 
 WRONG: Mapping[str, Mapping[str, list[Any]]] = {
@@ -368,6 +379,11 @@ def test_many_failures_are_named_and_all_are_counted(root: Path) -> None:
     assert "60 of 67 tests failed" in said
     assert said.count("- `tests/a.py::test_") == 50
     assert "- and 10 more" in said
+    write(root, end={"exit": 1, "failed": 1, "failures": ["docs/guide.md::3-python"]})
+    assert foot(root, ran=1) == (
+        '<strong class="failed">Blocks: 1 ran. Failed: docs/guide.md::3-python.</strong>'
+    )
+    assert foot(root, failed=1).startswith('<strong class="failed">Blocks: 1 failed.')
 
 
 def test_the_matrix_says_what_ran_and_not_what_is_named(root: Path) -> None:
