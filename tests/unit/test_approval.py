@@ -326,7 +326,7 @@ def test_a_revoked_key_no_longer_counts_whatever_date_it_writes() -> None:
     public = {"dana": DANA_KEY.public, "erin": ERIN_KEY.public}
     for gone in (DANA_KEY.id, DANA_KEY.public):
         left = Approvers(public, revoked=[gone])
-        assert (left.names, left.revoked) == (("erin",), {DANA_KEY.id})
+        assert (left.names, left.revoked) == (("erin",), frozenset([DANA_KEY.id]))
         said = refusal(ApprovalUntrusted, left.open, TEXT)
         assert said == f"The approval names key {DANA_KEY.id} of dana, which was revoked."
         assert left.open(TEXT, revoked=True).approver == "dana"

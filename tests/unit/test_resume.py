@@ -190,7 +190,7 @@ def test_an_approval_of_a_wider_or_newer_run_is_none_of_this_one(desk: Desk) -> 
         ({"tools": [BANK, Tool("mail")]}, "the tools"),
         (NEWER, "the app 'invoice@2', and the question has 'invoice@1'"),
     ):
-        text = yes(desk.question(**more))  # type: ignore[arg-type]
+        text = yes(desk.question(**more))
         assert said in refused(ApprovalMismatch, partial(desk.go_on, text))
     assert desk.paid == []
 
@@ -337,8 +337,8 @@ def genuine(question: Question, **changes: Any) -> list[str]:
     return [yes(replace(question, **changes))]
 
 
-OTHER = {"action": "send-quote", "arguments": {"amount": 5_000_000}}
-BACK = {"reasons": ("old-checkpoint",), "action": "", "arguments": {}}
+OTHER: State = {"action": "send-quote", "arguments": {"amount": 5_000_000}}
+BACK: State = {"reasons": ("old-checkpoint",), "action": "", "arguments": {}}
 # What a thief appends after the question, with or without what dana and erin signed some time.
 THEFTS: dict[str, tuple[Callable[[Question], State], type[CheckpointError]]] = {
     "a stranger's": (
@@ -386,7 +386,8 @@ def test_a_thief_of_the_writers_key_cannot_say_what_a_person_approved(
 def test_an_approval_of_another_record_of_the_same_run_is_none(desk: Desk, place: str) -> None:
     question = desk.paused().question
     assert question is not None
-    other = replace(question, **{place: replace(question.head, digest="sha256:" + "0" * 64)})
+    moved: State = {place: replace(question.head, digest="sha256:" + "0" * 64)}
+    other = replace(question, **moved)
     desk.forge("asked", approved=[yes(other)])
     refused(ApprovalMismatch, desk.go_on)
     assert desk.paid == []
@@ -530,7 +531,7 @@ def test_a_migration_that_fails_changes_nothing(
     desk: Desk, change: Any, steps: Any, error: Any, message: str
 ) -> None:
     before = desk.paused().state
-    more = {"version": "2", "migrations": [Migration("1", "2", change, steps=steps)]}
+    more: State = {"version": "2", "migrations": [Migration("1", "2", change, steps=steps)]}
     text = yes(desk.question(**more))
     assert refused(error, lambda: desk.go_on(text, **more)).startswith(message)
     assert desk.ledger().latest("order-7").state["state"] == before
@@ -751,7 +752,26 @@ def test_what_nobody_could_sign_is_refused_in_the_step(
     assert desk.ledger().latest("order-7").sequence == 1
 
 
-RESUMED = {"app": "a", "digest": "d", "reasons": [], "sequence": 1, "statements": []}
+RESUMED: State = {"app": "a", "digest": "d", "reasons": [], "sequence": 1, "statements": []}
+NO_PAYLOADS: list[State] = [
+    {"strange": 1},
+    {"asked": {"action": "pay", "arguments": 7}},
+    {"asked": {"action": 7, "arguments": {}}},
+    {"asked": {"arguments": {}}},
+    {"approved": "x"},
+    {"approved": [7]},
+    {"denied": 7},
+    {"origin": True},
+    {"resumed": {**RESUMED, "app": 7}},
+    {"resumed": {**RESUMED, "digest": 7}},
+    {"resumed": {**RESUMED, "reasons": [7]}},
+    {"resumed": {**RESUMED, "sequence": True}},
+    {"resumed": {**RESUMED, "statements": "x"}},
+    {"resumed": {**RESUMED, "more": 1}},
+    {"resumed": {"app": "a"}},
+    {"tools": [{"name": "bank"}]},
+    {"tools": [BANK.described]},  # which the header does not name
+]
 
 
 @pytest.mark.parametrize(
@@ -762,28 +782,7 @@ RESUMED = {"app": "a", "digest": "d", "reasons": [], "sequence": 1, "statements"
         {"state": {}},
         {"done": [], "state": 7},
         {"done": [7], "state": {}},
-        *(
-            {"done": [], "state": {}, **more}
-            for more in (
-                {"strange": 1},
-                {"asked": {"action": "pay", "arguments": 7}},
-                {"asked": {"action": 7, "arguments": {}}},
-                {"asked": {"arguments": {}}},
-                {"approved": "x"},
-                {"approved": [7]},
-                {"denied": 7},
-                {"origin": True},
-                {"resumed": {**RESUMED, "app": 7}},
-                {"resumed": {**RESUMED, "digest": 7}},
-                {"resumed": {**RESUMED, "reasons": [7]}},
-                {"resumed": {**RESUMED, "sequence": True}},
-                {"resumed": {**RESUMED, "statements": "x"}},
-                {"resumed": {**RESUMED, "more": 1}},
-                {"resumed": {"app": "a"}},
-                {"tools": [{"name": "bank"}]},
-                {"tools": [BANK.described]},  # which the header does not name
-            )
-        ),
+        *({"done": [], "state": {}, **more} for more in NO_PAYLOADS),
     ],
 )
 def test_what_is_not_a_workflows_payload_is_refused(desk: Desk, payload: Any) -> None:

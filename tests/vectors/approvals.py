@@ -52,7 +52,7 @@ def _vector(name: str, about: str, text: str, **outcome: Any) -> Vector:
 
 
 def _accepted() -> list[Vector]:
-    found = [
+    found: list[tuple[str, str, dict[str, Any]]] = [
         ("yes", "A yes of dana.", {}),
         ("no", "A no of dana.", {"verdict": "denied"}),
         ("no-action", "Nothing is asked by a step.", {"action": "", "arguments": {}}),
