@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, cast
 
 from safepoint.anchor import Anchor
 from safepoint.codec import Codec
@@ -62,6 +62,9 @@ from safepoint.verify import (
     verify,
     walk,
 )
+
+if TYPE_CHECKING:
+    from safepoint.places import Locations
 
 NO_NEWS = (InvalidId, ConfigurationError, JournalError)
 """What a caller got wrong, or what the journal itself says: neither is about the store."""
@@ -933,6 +936,9 @@ class Ledger(Upkeep, Ownership):
         InvalidId: `store` is outside the grammar.
         KeyRefused: a key lies inside the storage folder.
     """
+
+    places: Locations | None = None
+    """Where its parts are, if `open_ledger` chose that."""
 
     def __init__(
         self,

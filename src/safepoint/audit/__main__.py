@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from safepoint._command import keyring_of, print_lines
 from safepoint._files import absolute
-from safepoint.anchor import FileAnchor
+from safepoint.anchor import Anchor, FileAnchor, SQLiteAnchor
 from safepoint.audit.command import gate_of, options_of
 from safepoint.audit.defaults import check_places
 from safepoint.audit.journal import check_journal
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     keys: Keyring | None = None
     try:
         keys = keyring_of(options.key, options.revoked) if options.key or options.revoked else None
-        anchor = None if options.anchor is None else FileAnchor(options.anchor)
+        anchor = None if options.anchor is None else _anchor(options.anchor)
         options.gate = None
         if options.approver:
             gone, people = options.revoked_approver, options.people
@@ -73,6 +74,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if seen.failures:
         return 2
     return int(any(finding.severity != "note" for finding in seen.findings.values()))
+
+
+def _anchor(path: str) -> Anchor:
+    """Open an anchor of files, or one in a file of SQLite."""
+    in_file = os.path.isfile(path)  # noqa: PTH113  that of Path may raise
+    return SQLiteAnchor(path, read_only=True) if in_file else FileAnchor(path)
 
 
 def _not_seen(seen: Seen, options: argparse.Namespace) -> list[str]:
