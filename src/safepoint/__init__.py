@@ -64,7 +64,7 @@ from safepoint.journal import Actor, FileJournal, InMemoryJournal
 from safepoint.keys import Keyring, Revoked, SigningKey, VerifyingKey
 from safepoint.ledger import Ledger
 from safepoint.names import Head, Limits
-from safepoint.places import Locations, default_locations
+from safepoint.places import Locations, default_locations, open_ledger
 from safepoint.record import Checkpoint
 from safepoint.storage import (
     CheckpointStorage,
@@ -173,4 +173,5 @@ __all__ = [
     "WorkflowMismatch",
     "WrongPlace",
     "default_locations",
+    "open_ledger",
 ]

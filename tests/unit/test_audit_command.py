@@ -38,7 +38,7 @@ from safepoint import (
 from safepoint.audit import check_anchor, check_keys, check_records
 from safepoint.cli import keyring_of
 from safepoint.journal import Event
-from safepoint.places import default_locations
+from safepoint.places import default_locations, open_ledger
 from safepoint.record import Place, seal
 from safepoint.storage.stored import StoredFolder
 from tests.unit.commands import audit as main
@@ -759,9 +759,18 @@ def test_the_journal_of_default_locations_has_the_name_of_its_store(
     tmp_path: Path, out: Any
 ) -> None:
     places = default_locations("invoices", service=False, environ={"HOME": str(tmp_path)})
-    places.ledger(create=True).save("order-7", {})
+    open_ledger("invoices", places=places).save("order-7", {})
+    journal_key = SigningKey.from_file(places.journal_key, create=True)
+    journal = FileJournal(
+        places.journal,
+        keys=Keyring(journal_key),
+        name="invoices",
+        anchor=FileAnchor(places.journal_anchor, create=True),
+        create=True,
+    )
+    open_ledger("invoices", places=places, journal=journal).save("order-7", {})
     options = [
-        str(places.storage),
+        str(places.storage_file),
         *("--journal", str(places.journal)),
         *("--journal-key", str(places.journal_key)),
         *("--journal-anchor", str(places.journal_anchor)),

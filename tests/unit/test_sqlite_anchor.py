@@ -148,6 +148,16 @@ def test_an_anchor_that_nobody_of_us_wrote_is_not_believed(
         said(AnchorUnavailable, call)
 
 
+def test_a_frozen_copy_is_asked_and_never_moved(anchor: SQLiteAnchor, path: Path) -> None:
+    anchor.close()
+    before = path.read_bytes()
+    with SQLiteAnchor(path, read_only=True) as frozen:
+        assert (frozen.read(STORE, "a"), frozen.threads(STORE)) == (head(2), ["a"])
+        said(AnchorUnavailable, lambda: frozen.advance(STORE, "a", head(3)))
+        assert [each.name for each in path.parent.iterdir()] == [path.name]
+    assert path.read_bytes() == before
+
+
 def test_faults_are_the_anchors(anchor: SQLiteAnchor, path: Path) -> None:
     anchor.close()
     assert "was closed" in said(AnchorUnavailable, lambda: anchor.read(STORE, "a"))

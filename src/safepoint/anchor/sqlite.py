@@ -70,13 +70,16 @@ class SQLiteAnchor:
         create: begin a new anchor if the file is missing, and make its folder. Pass it once, when
             you set the store up: a wrong path, or a volume that is not mounted, is then refused
             ever after instead of counting as an anchor that has seen nothing.
+        read_only: ask an anchor, or a frozen copy of one, and make and change nothing.
 
     Raises:
         AnchorUnavailable: there is no anchor at that path, or it cannot be made or opened.
         UnsafeLocation: others could change what is stored there. The message says what to run.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, create: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, create: bool = False, read_only: bool = False
+    ) -> None:
         with _told():
             place = place_of(path)
             folder = Path(place).parent
@@ -98,7 +101,9 @@ class SQLiteAnchor:
                     "Correct the path, or mount the volume. To begin a new anchor there, pass"
                     " create=True once.",
                 )
-            self._database = Database(path, _SCHEMA, longest=_LONGEST, create=create)
+            self._database = Database(
+                path, _SCHEMA, longest=_LONGEST, create=create, read_only=read_only
+            )
 
     def __repr__(self) -> str:
         return f"SQLiteAnchor({str(self.path)!r})"

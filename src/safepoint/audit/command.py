@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from safepoint._files import absolute
-from safepoint.anchor import FileAnchor
+from safepoint.anchor import Anchor, FileAnchor, SQLiteAnchor
 from safepoint.approval import Approvers, Reason
 from safepoint.audit.defaults import check_places
 from safepoint.audit.journal import check_journal
@@ -144,7 +145,7 @@ def _audit(options: argparse.Namespace) -> int:
     keys: Keyring | None = None
     try:
         keys = keyring_of(options.key, options.revoked) if options.key or options.revoked else None
-        anchor = None if options.anchor is None else FileAnchor(options.anchor)
+        anchor = None if options.anchor is None else _anchor(options.anchor)
         options.gate = None
         if options.approver:
             gone, people = options.revoked_approver, options.people
@@ -296,3 +297,9 @@ def _gate_of(named: Sequence[str], *, revoked: Sequence[str] = (), people: int =
         keys.setdefault(name, []).append(VerifyingKey.from_file(file))
     gone = [VerifyingKey.from_file(each.partition("=")[2]) for each in revoked]
     return Gate(Policy({Reason.ASKED: people}), Approvers(keys, revoked=gone))
+
+
+def _anchor(path: str) -> Anchor:
+    """Open an anchor of files, or one in a file of SQLite."""
+    in_file = os.path.isfile(path)  # noqa: PTH113  that of Path may raise
+    return SQLiteAnchor(path, read_only=True) if in_file else FileAnchor(path)
