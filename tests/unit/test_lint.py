@@ -197,7 +197,7 @@ def test_torch_load_is_known_by_any_name(code: str) -> None:
         "import yaml, json, tomllib\nyaml.safe_load(f)\njson.load(f)\ntomllib.load(f)",
         "import numpy as np\nnp.load(p, None, False)\nnp.load(p, allow_pickle=None)",
         "import numpy as np\nload = np.load\nmap(np.load, p)",
-        "from safepoint.weights import load_checkpoint\nload_checkpoint(p, safe=True)",
+        "from safepoint.models import load_checkpoint\nload_checkpoint(p, safe=True)",
         "from mine import load_checkpoint\nload_checkpoint(p, safe=False)",
         "import torch\nload = torch.load\nload(p, weights_only=True)",
         "import torch\ndef f():\n    load = torch.load\n    return load.__doc__",
@@ -256,17 +256,17 @@ def test_a_loader_that_is_handed_on_is_told(code: str, found: list[str]) -> None
 @pytest.mark.parametrize(
     ("code", "found"),
     [
-        ("from safepoint.weights import load_checkpoint as lc\nlc(p, safe=False)", ["SL02"]),
-        ("from safepoint.weights import load_checkpoint as lc\nlc(p, safe=False, keys=k)", []),
+        ("from safepoint.models import load_checkpoint as lc\nlc(p, safe=False)", ["SL02"]),
+        ("from safepoint.models import load_checkpoint as lc\nlc(p, safe=False, keys=k)", []),
         (
-            "from safepoint.weights import load_checkpoint as lc\nlc(p, safe=False, keys=None)",
+            "from safepoint.models import load_checkpoint as lc\nlc(p, safe=False, keys=None)",
             ["SL02"],
         ),
-        ("import safepoint.weights as w\nw.load_checkpoint(p, safe=flag)", ["SL01"]),
-        ("import safepoint.weights as w\nw.load_checkpoint(p, **options)", ["SL01"]),
-        ("import safepoint.weights as w\nw.load_checkpoint(p, safe=True, **options)", []),
-        ("import safepoint.weights as w\nw.load_checkpoint(p, keys=k, **options)", []),
-        ("import safepoint.weights as w\nw.load_checkpoint(*places)", []),
+        ("import safepoint.models as w\nw.load_checkpoint(p, safe=flag)", ["SL01"]),
+        ("import safepoint.models as w\nw.load_checkpoint(p, **options)", ["SL01"]),
+        ("import safepoint.models as w\nw.load_checkpoint(p, safe=True, **options)", []),
+        ("import safepoint.models as w\nw.load_checkpoint(p, keys=k, **options)", []),
+        ("import safepoint.models as w\nw.load_checkpoint(*places)", []),
         ("from torch.hub import load_state_dict_from_url as l\nl(u, weights_only=True)", []),
         ("from torch.hub import load_state_dict_from_url as l\nl(u, weights_only=False)", ["SL02"]),
         ("from torch.utils.model_zoo import load_url\nload_url(u)", ["SL01"]),
@@ -431,7 +431,7 @@ def test_a_stand_in_that_loads_is_told_where_it_does(code: str, found: list[str]
 def test_a_fallback_is_a_finding_of_its_own(
     handler: str, first: str, second: str, found: list[str]
 ) -> None:
-    head = "import pickle, torch\nfrom safepoint.weights import load_checkpoint\n"
+    head = "import pickle, torch\nfrom safepoint.models import load_checkpoint\n"
     assert ids(f"{head}try:\n    a = {first}\n{handler}:\n    a = {second}\n") == found
     if handler == "except Exception":
         assert ids(f"{head}try:\n    a = {first}\nexcept* E:\n    a = {second}\n") == found
@@ -487,7 +487,7 @@ def test_a_finding_says_where_what_and_what_to_write() -> None:
     assert str(finding) == (
         "'a b.py':4:9: SL01 torch.load without weights_only depends on the version and on an"
         " environment variable. Write weights_only=True as a literal, or use"
-        " safepoint.weights.load_checkpoint."
+        " safepoint.models.load_checkpoint."
     )
     assert (finding.rule, finding.last) == ("SP23", 6)
 

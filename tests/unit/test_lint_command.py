@@ -51,7 +51,7 @@ def test_a_finding_ends_with_1(out: Any) -> None:
             (
                 "src/a.py:2:1: SL01 torch.load without weights_only depends on the version and on"
                 " an environment variable. Write weights_only=True as a literal, or use"
-                " safepoint.weights.load_checkpoint."
+                " safepoint.models.load_checkpoint."
             ),
             "1 finding in 1 Python file.",
         ],

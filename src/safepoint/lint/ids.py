@@ -23,7 +23,7 @@ IDS: Final[dict[str, Id]] = {
     "SL01": Id(
         "SP23",
         "a load of PyTorch without a literal weights_only=True",
-        "Write weights_only=True as a literal, or use safepoint.weights.load_checkpoint.",
+        "Write weights_only=True as a literal, or use safepoint.models.load_checkpoint.",
     ),
     "SL02": Id(
         "SP24",
@@ -44,7 +44,7 @@ IDS: Final[dict[str, Id]] = {
     "SL05": Id(
         "SP23",
         "a wider allow-list for weights_only",
-        "Store tensors and plain data, or convert the file once: safepoint.weights.convert.",
+        "Store tensors and plain data, or convert the file once: safepoint.models.convert.",
     ),
     "SL06": Id(
         "SP23",
@@ -65,7 +65,7 @@ IDS: Final[dict[str, Id]] = {
     "SL09": Id(
         "SP03",
         "an Unpickler of your own",
-        "Read old pickles once, with safepoint.pickles, and store what is in them in a format that"
+        "Read old pickles once, with safepoint.models, and store what is in them in a format that"
         " cannot execute.",
     ),
     "SL10": Id(

@@ -42,8 +42,8 @@ _TORCH: Final = {
 }
 _EXACT: Final = {
     "safepoint.load_checkpoint": Loader.CHECKPOINT,
-    "safepoint.weights.load_checkpoint": Loader.CHECKPOINT,
-    "safepoint.weights.loading.load_checkpoint": Loader.CHECKPOINT,
+    "safepoint.models.load_checkpoint": Loader.CHECKPOINT,
+    "safepoint.models.loading.load_checkpoint": Loader.CHECKPOINT,
     "numpy.load": Loader.NUMPY,
     "cupy.load": Loader.NUMPY,
     "jax.numpy.load": Loader.NUMPY,
