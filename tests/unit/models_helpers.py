@@ -42,7 +42,7 @@ def saved(path: Path, state: Any = None, *, legacy: bool = False) -> Path:
 
 
 def bits(tensor: torch.Tensor) -> bytes:
-    return bytes(tensor.contiguous().reshape(-1).view(torch.uint8).tolist())
+    return bytes(tensor.resolve_conj().contiguous().reshape(-1).view(torch.uint8).tolist())
 
 
 def same(one: Any, other: Any) -> bool:

@@ -97,7 +97,7 @@ ZIPS: dict[str, tuple[bytes, str]] = {
     "cut short": (zipped(*HONEST)[:-1], "does not end as one"),
     "a comment": (zipped(*HONEST, comment=b"pickle"), "does not end as one"),
     "bytes behind the end": (zipped(*HONEST, tail=b"\x80\x02N."), "does not end as one"),
-    "bytes before it": (zipped(Part(*PICKLE, before=b"\x80\x02N."), VERSION), "leaves a gap"),
+    "bytes before it": (zipped(Part(*PICKLE, before=b"\0\0\0"), VERSION), "leaves a gap"),
     "bytes between two": (zipped(PICKLE, Part(*VERSION, before=b"\0")), "leaves a gap"),
     "bytes before the directory": (zipped(*HONEST, gap=b"\0"), "belong to none"),
     "bytes after the directory": (zipped(*HONEST, wide=b"\0" * 100), "belong to none"),
@@ -525,6 +525,15 @@ def array(dtype: str, data: bytes) -> bytes:
     return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data
 
 
+def tar_like() -> bytes:
+    """PyTorch looks for a tar archive first, and one checksum is all that a tar needs."""
+    plain = legacy(NONE, (), b"", machine=text("0" * 1000))
+    header = bytearray(plain[:512])
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + plain[512:]
+
+
 VERDICTS: dict[str, tuple[bytes, Verdict]] = {
     "a raw pickle that runs code": (RUNS, Verdict.RUNS_CODE),
     "one that only lenient readers follow": (LENIENT, Verdict.RUNS_CODE),
@@ -541,6 +550,7 @@ VERDICTS: dict[str, tuple[bytes, Verdict]] = {
         one(call(("torch._utils", "_rebuild_sparse_tensor"), NONE, tensor())),
         Verdict.REFUSED,
     ),
+    "the old format, and a tar": (tar_like(), Verdict.REFUSED),
     "two things at once": (RUNS + zip_of("a", b""), Verdict.REFUSED),
     "a pickle, and more": (pickle.dumps([1, 2]) + b"more", Verdict.REFUSED),
     "a pickle cut short": (b"\x80\x04]\x94(K\x01", Verdict.REFUSED),

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, TypeGuard, TypeVar
 
 from safepoint.errors import (
     CheckpointError,
+    InvalidId,
     LimitExceeded,
     ModelMalformed,
     PickleRefused,
@@ -27,6 +28,7 @@ from safepoint.errors import (
     quoted,
     shell,
 )
+from safepoint.ids import check_name
 from safepoint.models.limits import (
     DEFAULT_MODEL_LIMITS,
     ModelLimits,
@@ -559,12 +561,22 @@ def _unsafe(wanted: list[tuple[str, str]], path: str) -> UnsafeModel:
     foreign = [name for name, reason in zip(wanted, reasons, strict=True) if reason is None]
     convert = ""
     if path and _KEPT.issuperset(foreign) and len(foreign) == len(wanted):
-        new = shell(str(PurePath(path).with_suffix(".safetensors")))
+        new = PurePath(path).with_suffix(".safetensors")
+        named_so = "" if _is_name(new.stem) else " --name model"
         convert = (
             " Or convert it, if you made it yourself and nobody can have changed it: safepoint"
-            f" convert --trusted {shell(path)} {new} --key model.key --create"
+            f" convert --trusted {shell(path)} {shell(str(new))} --key model.key --create{named_so}"
         )
     return _not_data([named(*name) for name in foreign], convert)
+
+
+def _is_name(stem: str) -> bool:
+    """Tell whether a seal could be bound to this name."""
+    try:
+        check_name("model", stem)
+    except InvalidId:
+        return False
+    return True
 
 
 def _not_data(shown: list[str], convert: str = "") -> UnsafeModel:
