@@ -44,10 +44,13 @@ COMMANDS: Final = {
     "convert": "safepoint.models.command",
     "explain": "safepoint.explain",
     "lint": "safepoint.models.lint",
+    "migrate-pickles": "safepoint.models.command",
     "postgres": "safepoint.cli",
     "scan": "safepoint.models.command",
+    "seal-model": "safepoint.models.command",
     "test-storage": "safepoint.testing.command",
     "try-postgres": "safepoint.testing.command",
+    "verify-model": "safepoint.models.command",
 }
 """Each command, and the module that has it: imported when the command is typed."""
 
@@ -116,8 +119,6 @@ def _parser(arguments: list[str]) -> Parser:
     sub = parser.add_subparsers(title="commands", metavar="COMMAND")
     wanted = COMMANDS.get(arguments[0] if arguments else "")
     for module in [wanted] if wanted else dict.fromkeys(COMMANDS.values()):
-        if module == "safepoint.models.command" and not importlib.util.find_spec(module):
-            continue  # TODO(models): remove these two lines when it is there
         importlib.import_module(module).commands(sub)
     return parser
 

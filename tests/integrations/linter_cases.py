@@ -410,7 +410,7 @@ SAFE: Final = {
     "stand_in": "from unittest import mock\n\n\ndef fake(path, **options):\n    return {}\n\n\n"
     'with mock.patch("torch.load", fake), mock.patch("torch.load", return_value={}):\n    f()\n',
     "tensors": "from safetensors.torch import load, load_file\nload_file(p)\nload(data)\n",
-    "checkpoint": "from safepoint.weights import load_checkpoint\nload_checkpoint(p)\n",
+    "checkpoint": "from safepoint.models import load_checkpoint\nload_checkpoint(p)\n",
     "json": "import json\njson.load(file)\njson.loads(data)\n",
     "array": "import numpy as np\nnp.load(p)\nnp.load(p, allow_pickle=False)\n",
     "dumps": "import pickle\npickle.dumps([1])\n",

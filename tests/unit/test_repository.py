@@ -204,10 +204,9 @@ def is_unsafe(path: Path) -> bool:
 @pytest.mark.parametrize(
     "line",
     [
-        "import safepoint.naive",
         "import safepoint.attacks.naive",
         "from safepoint.attacks.naive import NaiveLedger",
-        "def f():\n    from safepoint.naive import NaiveLedger",
+        "def f():\n    from safepoint.attacks.naive import NaiveLedger",
     ],
 )
 def test_an_import_of_the_unsafe_twin_is_seen(line: str, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 NAME: Final = "test_checkpointing_safe_load.py"
 TEST: Final = (ROOT / "snippets" / NAME).read_text(encoding="utf-8")
 LOADER: Final = (ROOT / "snippets" / "load_checkpoint.py").read_text(encoding="utf-8")
-OURS: Final = "from safepoint.weights import load_checkpoint"
+OURS: Final = "from safepoint.models import load_checkpoint"
 CASES: Final = 14
 
 RESTRICTED = """                return torch.load(
