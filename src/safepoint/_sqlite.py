@@ -160,7 +160,7 @@ class Database:
         schema: Schema,
         *,
         longest: int,
-        wait_seconds: float = 5.0,
+        wait_seconds: float = 30.0,
         create: bool = True,
         read_only: bool = False,
     ) -> None:

@@ -213,7 +213,7 @@ class SQLiteCheckpointStorage(Leasing):
         path: str | os.PathLike[str],
         *,
         limits: Limits = DEFAULT_LIMITS,
-        wait_seconds: float = 5.0,
+        wait_seconds: float = 30.0,
         read_only: bool = False,
     ) -> None:
         self._limit = min(limits.record_bytes, _LARGEST)
