@@ -57,9 +57,6 @@ _SETTINGS: Final = (
     # What SQLite puts aside for a moment holds records, and would go to the system's /tmp.
     "temp_store = MEMORY",
 )
-_HEADER: Final = (
-    "SELECT application_id, user_version FROM pragma_application_id, pragma_user_version"
-)
 _PARTS: Final = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
 # After these a connection is as good as before.
 _HARMLESS: Final = frozenset(
@@ -125,7 +122,8 @@ class _Slot:
         self.lock = RLock()
         self.busy = False
         self.connection: sqlite3.Connection | None = None
-        self.process = self.cookie = 0
+        self.process = 0
+        self.cookie: int | None = None  # any number may stand in the file
         self.files: _Files = ()
 
     def drop(self) -> None:
@@ -295,7 +293,7 @@ class Database:
         _bound(connection, _LOOK)
         for setting in (*_SETTINGS, f"query_only = {int(self._read_only)}"):
             connection.execute(f"PRAGMA {setting}")
-        slot.cookie = -1
+        slot.cookie = None
         self._check_schema(slot, connection)
         if not self._read_only:
             mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
@@ -312,7 +310,11 @@ class Database:
         if cookie == slot.cookie:
             return
         shown, ours = shell(self.path), self._schema
-        application, version = connection.execute(_HEADER).fetchone()
+        # Not by a SELECT: a view may have the name of any function.
+        application, version = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("application_id", "user_version")
+        )
         if application != ours.application:
             raise StorageUnavailable(
                 f"{shown} is a database of another application (application_id {application}).",

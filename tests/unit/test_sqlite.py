@@ -316,6 +316,13 @@ def retype(path: Path, *statements: str) -> None:
     reschema(path, change.format(loose, strict))
 
 
+def drop(path: Path, rule: str, number: str = "100") -> None:
+    """Drop a rule, and choose the number by which SQLite tells one schema from another."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as attacker:
+        attacker.execute(f"DROP TRIGGER {rule}")
+        attacker.execute(f"PRAGMA schema_version = {number}")
+
+
 ENDLESS = (
     "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT 'x' || i AS thread,"
     " 1 AS head, 0 AS first, 0 AS token, NULL AS owner, NULL AS expires, NULL AS base FROM n"
@@ -324,7 +331,7 @@ VIEW = "INSERT INTO sqlite_schema VALUES ('view', 'threads', 'threads', 0, '{}')
 TRIGGERS = [name for kind, name in module.SCHEMA.parts if kind == "trigger"]
 BAD_SQL = "UPDATE sqlite_schema SET sql = {} WHERE name = 'threads_delete'"
 SCHEMAS: dict[str, tuple[Any, list[str], str]] = {
-    **{f"no {name}": (rewrite, [], f"the trigger '{name}' is gone.") for name in TRIGGERS},
+    **{f"no {name}": (drop, [name], f"the trigger '{name}' is gone.") for name in TRIGGERS},
     "a trigger that copies": (
         rewrite,
         ["CREATE TRIGGER z AFTER INSERT ON checkpoints BEGIN SELECT 1; END"],
@@ -341,6 +348,16 @@ SCHEMAS: dict[str, tuple[Any, list[str], str]] = {
         reschema,
         [BAD_SQL.format("replace(sql, 'never goes', 'may go')")],
         "the trigger 'threads_delete' was changed.",
+    ),
+    "a number that was chosen": (
+        drop,
+        ["threads_delete", "-1"],
+        "the trigger 'threads_delete' is gone.",
+    ),
+    "a view with the name of a function": (
+        rewrite,
+        [f"CREATE VIEW pragma_application_id AS {ENDLESS}"],
+        "the view 'pragma_application_id' was added.",
     ),
     "an endless view": (
         reschema,
@@ -381,11 +398,7 @@ def test_a_database_with_another_schema_is_refused(
     way, statements, what = SCHEMAS[change]
     with SQLiteCheckpointStorage(path) as storage:
         storage.head("a")
-        if change.startswith("no "):
-            with closing(sqlite3.connect(path)) as attacker:
-                attacker.execute(f"DROP TRIGGER {change[3:]}")
-        else:
-            way(path, *statements)
+        way(path, *statements)
         for call in calls(storage, 6).values():
             with pytest.raises((StorageUnavailable, LimitExceeded)) as caught:
                 call()
