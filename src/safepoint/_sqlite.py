@@ -14,6 +14,7 @@ all connections are closed before a fork, and opened anew on either side when th
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
@@ -32,9 +33,7 @@ from weakref import WeakSet
 from safepoint import _files
 from safepoint.errors import (
     CheckpointError,
-    ConfigurationError,
     LimitExceeded,
-    StorageFull,
     StorageUnavailable,
     UnsafeLocation,
     quoted,
@@ -48,7 +47,6 @@ _STEPS: Final = 1000  # of SQLite's machine: a unit of work
 _WORK: Final = 100_000
 _LOOK: Final = 100
 _SLACK: Final = 4096  # a row is longer than the longest value in it
-_LONGEST_WAIT: Final = 86_400
 _SETTINGS: Final = (
     "trusted_schema = OFF",
     "cell_size_check = ON",
@@ -58,9 +56,6 @@ _SETTINGS: Final = (
     "secure_delete = ON",
     # What SQLite puts aside for a moment holds records, and would go to the system's /tmp.
     "temp_store = MEMORY",
-)
-_HEADER: Final = (
-    "SELECT application_id, user_version FROM pragma_application_id, pragma_user_version"
 )
 _PARTS: Final = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
 # After these a connection is as good as before.
@@ -73,6 +68,21 @@ _HARMLESS: Final = frozenset(
         sqlite3.SQLITE_TOOBIG,
     ]
 )
+_CHANGED: Final = (
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_SCHEMA,
+    sqlite3.SQLITE_TOOBIG,
+)
+_ERRNOS: Final = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_IOERR_WRITE: errno.ENOSPC,  # a quota, a limit on the size of a file
+    sqlite3.SQLITE_IOERR_SHMSIZE: errno.ENOSPC,
+    sqlite3.SQLITE_READONLY: errno.EACCES,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+}
 _Files = tuple[tuple[int, ...] | None, ...]
 
 
@@ -112,7 +122,8 @@ class _Slot:
         self.lock = RLock()
         self.busy = False
         self.connection: sqlite3.Connection | None = None
-        self.process = self.cookie = 0
+        self.process = 0
+        self.cookie: int | None = None  # any number may stand in the file
         self.files: _Files = ()
 
     def drop(self) -> None:
@@ -137,7 +148,6 @@ class Database:
             SQLite puts beside it are made.
 
     Raises:
-        ConfigurationError: the seconds are no number that is possible.
         UnsafeLocation: others could change what is stored there.
         StorageUnavailable: it cannot be made or opened, or is not ours.
     """
@@ -148,17 +158,10 @@ class Database:
         schema: Schema,
         *,
         longest: int,
-        wait_seconds: float = 5.0,
+        wait_seconds: float = 30.0,
         create: bool = True,
         read_only: bool = False,
     ) -> None:
-        number = isinstance(wait_seconds, (int, float)) and not isinstance(wait_seconds, bool)
-        if not number or not 0 < wait_seconds <= _LONGEST_WAIT:
-            raise ConfigurationError(
-                f"wait_seconds is {quoted(wait_seconds)}, and must be a number above 0 and up to"
-                f" {_LONGEST_WAIT}.",
-                "Write wait_seconds=5.0, or leave it out.",
-            )
         self.path = place_of(path)
         self._schema, self._longest, self._seconds = schema, longest, wait_seconds
         self._read_only, self._closed = read_only, False
@@ -290,7 +293,7 @@ class Database:
         _bound(connection, _LOOK)
         for setting in (*_SETTINGS, f"query_only = {int(self._read_only)}"):
             connection.execute(f"PRAGMA {setting}")
-        slot.cookie = -1
+        slot.cookie = None
         self._check_schema(slot, connection)
         if not self._read_only:
             mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
@@ -307,18 +310,23 @@ class Database:
         if cookie == slot.cookie:
             return
         shown, ours = shell(self.path), self._schema
-        application, version = connection.execute(_HEADER).fetchone()
+        # Not by a SELECT: a view may have the name of any function.
+        application, version = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("application_id", "user_version")
+        )
         if application != ours.application:
             raise StorageUnavailable(
                 f"{shown} is a database of another application (application_id {application}).",
                 "Nothing in it was changed. Name another file: one that does not exist yet is"
                 " made.",
             )
-        if version > ours.version:
+        if version != ours.version:
             raise StorageUnavailable(
-                f"{shown} was written by a newer version of safepoint (its schema is {version}, and"
-                f" this one knows {ours.version}).",
-                "Use that version: pip install --upgrade safepoint",
+                f"{shown} has schema {version}, and this version of safepoint knows"
+                f" {ours.version}.",
+                "Use the version that wrote it. If that is this one, somebody changed the database:"
+                " put it back from a backup.",
             )
         left = dict(ours.parts)
         for kind, name, *rest in connection.execute(_PARTS):
@@ -328,12 +336,6 @@ class Database:
                 raise self._not_ours(kind, name, what)
         for kind, name in left:
             raise self._not_ours(kind, name, "is gone")
-        if version != ours.version:
-            raise StorageUnavailable(
-                f"{shown} says that its schema is {version}, and it is {ours.version}.",
-                "Somebody changed the database. Put it back from a backup, and see who can write"
-                f" it: ls -l {shown}",
-            )
         slot.cookie = cookie
 
     def _not_ours(self, kind: object, name: object, what: str) -> StorageUnavailable:
@@ -496,20 +498,10 @@ class Database:
 
     def _told(self, error: sqlite3.Error, doing: str) -> CheckpointError:
         """Return the error that says what SQLite's one means here, and what to do."""
-        shown, folder = shell(self.path), shell(str(Path(self.path).parent))
-        name = getattr(error, "sqlite_errorname", None) or type(error).__name__
+        shown, code = shell(self.path), _code(error)
+        name = getattr(error, "sqlite_errorname", type(error).__name__)
         lost = ", so nothing was saved" if doing == "save to" else ""
         backup = f"Put it back from a backup, and see who can write it: ls -l {shown}"
-        exact, code = getattr(error, "sqlite_errorcode", 0), _code(error)
-        if code == sqlite3.SQLITE_FULL or exact in (
-            sqlite3.SQLITE_IOERR_WRITE,
-            sqlite3.SQLITE_IOERR_SHMSIZE,
-        ):
-            return StorageFull(
-                f"There is no room left for {shown} ({name}){lost}.",
-                "Free some space, or raise the quota or the file size limit, and try again. If"
-                " there is room, look at the system's log.",
-            )
         if code == sqlite3.SQLITE_TOOBIG and doing != "open":
             return LimitExceeded(
                 f"A value in {shown} has more than {self._longest} bytes"
@@ -517,17 +509,9 @@ class Database:
                 "Keep large data outside the state, or pass Limits(state_bytes=...) with a higher"
                 f" limit. If you never saved that much, somebody changed the database. {backup}",
             )
-        what = f"The system could not {doing} {shown} ({name}){lost}."
-        do = "Look at the system's log for the cause before you try again."
         if code == sqlite3.SQLITE_BUSY:
             what = f"Another program has held {shown} for {self._seconds:g} s."
             do = f"Nothing was saved. Find it, let it end, and try again: fuser -v {shown}"
-        elif code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-            what = f"This process may not {doing} {shown} ({name}){lost}."
-            do = (
-                "It must be able to write the file, its folder and the files beside it. Run: chmod"
-                f" u+rw {shown} && chmod u+rwx {folder}"
-            )
         elif code == sqlite3.SQLITE_NOTADB:
             what = f"{shown} is not an SQLite database."
             do = (
@@ -540,15 +524,13 @@ class Database:
                 "Stop every process that uses it, and put it back from a backup. See what is wrong:"
                 f" sqlite3 -readonly {shown} 'PRAGMA integrity_check'"
             )
-        elif code == sqlite3.SQLITE_CONSTRAINT:
-            what = f"The rules in {shown} do not allow that ({name}){lost}."
-            do = f"Somebody changed its rows by hand. {backup}"
-        elif code in (sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_ERROR):
-            what = f"The schema of {shown} was changed while it was open ({name}){lost}."
-            do = "Construct the storage again: it says what was changed."
-        elif code in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_TOOBIG):
-            what = f"{shown} holds more than safepoint's own statements can meet ({name}){lost}."
-            do = f"Somebody changed the database, or it is damaged. {backup}"
+        elif code in _CHANGED:
+            what = f"{shown} does not hold what safepoint writes ({name}){lost}."
+            do = f"Somebody changed the database. {backup}"
+        else:
+            exact = getattr(error, "sqlite_errorcode", 0)
+            number = _ERRNOS.get(exact, _ERRNOS.get(code, errno.EIO))
+            return _files.translate(OSError(number, ""), doing, self.path)
         return StorageUnavailable(what, do)
 
 
@@ -560,15 +542,11 @@ def place_of(path: object) -> str:
         UnsafeLocation: what is above it is not a folder.
     """
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
-    if text == ":memory:":
+    if isinstance(text, str) and text.lower().startswith((":memory:", "file:", "sqlite:")):
         raise StorageUnavailable(
-            "':memory:' is no file, and this storage keeps its records in one.",
-            "Use InMemoryCheckpointStorage() for a test, or name a file.",
-        )
-    if isinstance(text, str) and text.lower().startswith(("file:", "sqlite:")):
-        raise StorageUnavailable(
-            f"{quoted(text)} is a URI, and this storage takes the path of a file.",
-            "Name the file itself: state/checkpoints.db",
+            f"{quoted(text)} is not the path of a file.",
+            "Name the file itself, state/checkpoints.db, or use InMemoryCheckpointStorage() for a"
+            " test.",
         )
     named = _files.as_named(path, "path", "file")
     if named.name in ("", "..") or named.is_dir():
