@@ -1,5 +1,7 @@
 """`python -m safepoint` is the command `safepoint`."""
 
+from __future__ import annotations
+
 from safepoint.cli import main
 
 if __name__ == "__main__":

@@ -62,10 +62,9 @@ LAYERS = (
     },
     {"storage", "anchor", "journal", "postgres"},
     {"ledger", "gate", "workflow", "migrate", "defaults", "safepoint"},
-    {"command"},
-    {"pickles", "weights", "lint", "testing", "explain"},
-    {"integrations", "attacks", "audit", "naive"},
-    {"cli"},
+    {"cli", "command"},  # to which the parts below add their commands
+    {"models", "lint", "testing", "explain"},
+    {"integrations", "attacks", "audit", "naive", "main__"},
 )
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 
