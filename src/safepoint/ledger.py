@@ -31,7 +31,6 @@ from safepoint.names import Head, Heads, check_name, check_sequence, check_store
 from safepoint.record import Checkpoint, Kind, Opened, Place, reseal, seal
 from safepoint.storage.base import (
     CheckpointStorage,
-    FollowingStorage,
     Lease,
     LeasingStorage,
     RetentionStorage,
@@ -607,7 +606,7 @@ class Parts:
     ) -> bool:
         """Append if the thread still ends where this process saw it end, and tell if it did."""
         with storage_errors("keep", thread):
-            storage = cast("FollowingStorage", self.storage)
+            storage = cast("Any", self.storage)
             kept = storage.follow(thread, opened.header.sequence, record, **self._fence(thread))
             if type(kept) is not bool:
                 raise TypeError  # it may have kept the record, and nobody could tell

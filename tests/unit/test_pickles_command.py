@@ -239,18 +239,6 @@ def test_a_dry_run_says_what_would_happen_and_makes_nothing(
     assert sorted(here.rglob("*")) == before
 
 
-def test_a_dry_run_does_not_even_clean_up(here: Path, old: Path) -> None:
-    """A storage that is opened to write removes what a crash left behind."""
-    left = here / "state" / ".tmp" / ("0" * 32)
-    left.parent.mkdir(mode=0o700, parents=True)
-    left.parent.parent.chmod(0o700)
-    left.touch(mode=0o600)
-    assert migrate("--dry-run") == 0
-    assert left.exists()
-    assert migrate("--allow-unsigned-migration") == 0
-    assert not left.exists()
-
-
 def test_a_migration_seals_and_run_again_changes_nothing(
     here: Path, old: Path, capsys: Printed
 ) -> None:

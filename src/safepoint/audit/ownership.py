@@ -14,7 +14,7 @@ from safepoint.audit.finding import Finding, shortened
 from safepoint.errors import CheckpointError
 from safepoint.names import spelled
 from safepoint.storage.base import MAX_SECONDS, MAX_TOKEN, Lease
-from safepoint.storage.stored import StoredFolder
+from safepoint.storage.file import StoredFolder
 from safepoint.storage.stored_sqlite import StoredSQLite
 
 # Clocks may differ, though not by more than this.

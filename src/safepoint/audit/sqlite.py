@@ -28,8 +28,7 @@ from safepoint.errors import (
 )
 from safepoint.names import DEFAULT_LIMITS, Limits
 from safepoint.storage._sqlite.place import Place
-from safepoint.storage._store import is_thread
-from safepoint.storage.base import gap
+from safepoint.storage.base import gap, is_thread
 from safepoint.storage.stored_sqlite import StoredSQLite
 
 BESIDE: Final = ("", "-wal", "-shm", "-journal", "-lock")

@@ -46,8 +46,8 @@ from safepoint.keys import Keyring
 from safepoint.ledger import Ledger
 from safepoint.progress import Bar
 from safepoint.storage.base import CheckpointStorage
+from safepoint.storage.file import StoredFolder
 from safepoint.storage.postgres import PostgresCheckpointStorage
-from safepoint.storage.stored import StoredFolder
 from safepoint.storage.stored_sqlite import StoredSQLite
 
 _SQLITE: Final = b"SQLite format 3\0"

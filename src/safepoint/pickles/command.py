@@ -16,7 +16,7 @@ from safepoint.errors import CheckpointError, ConfigurationError, quoted
 from safepoint.keys import Keyring, SigningKey
 from safepoint.ledger import Ledger
 from safepoint.storage import FileCheckpointStorage, InMemoryCheckpointStorage
-from safepoint.storage.stored import StoredFolder
+from safepoint.storage.file import StoredFolder
 
 _STATUS: Final = "exit status: 0 fine, 1 something to look at or refused, 2 it cannot be done"
 _FOLDER: Final = (

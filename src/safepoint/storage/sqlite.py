@@ -26,7 +26,6 @@ from safepoint.storage._sqlite.database import Database
 from safepoint.storage._sqlite.place import Place
 from safepoint.storage._sqlite.rows import ThreadRow, cut, number_of, thread_row
 from safepoint.storage._sqlite.scanning import scan
-from safepoint.storage._store import is_thread
 from safepoint.storage.base import (
     Leasing,
     Ownership,
@@ -34,6 +33,7 @@ from safepoint.storage.base import (
     beheaded,
     check_place,
     gap,
+    is_thread,
     malformed_base,
     missing,
     record_limit,
