@@ -144,7 +144,8 @@ def test_a_record_or_base_over_the_limit_is_neither_written_nor_read(root: Path)
     FileCheckpointStorage(root).append("a", 2, b"x" * 4097)
     records = storage.scan("a", 1, 2)
     next(records)
-    for call in (lambda: storage.read("a", 2), lambda: next(records)):
+    reads: list[Callable[[], object]] = [lambda: storage.read("a", 2), lambda: next(records)]
+    for call in reads:
         with pytest.raises(LimitExceeded, match="has 4097 bytes or more"):
             call()
     FileCheckpointStorage(root).prune("a", 2, b"x" * 4097)
@@ -439,7 +440,8 @@ def test_nothing_comes_between_the_look_and_the_write(
         lambda it: it.renew(lease, 60),
     ]
     for write in writes:
-        real, waited = os.fchmod, []
+        real = os.fchmod
+        waited: list[object] = []
 
         def fchmod(fd: int, mode: int, real: Any = real, waited: list[Any] = waited) -> None:
             for each in writes:
@@ -664,7 +666,7 @@ def test_a_file_that_others_could_write_is_refused_wherever_it_counts(
     fill(storage, root, 9)
     said = planted(kind, root / "a" / name, tmp_path / "outside", monkeypatch)
     before = tree(root)
-    calls = {
+    calls: dict[str, list[Callable[[], object]]] = {
         "base": every_look(storage),
         "lease": every_write(storage, 10),
         "0000000010.checkpoint": [

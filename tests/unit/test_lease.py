@@ -127,10 +127,11 @@ MOMENTS: list[Any] = [
 
 @pytest.mark.parametrize("now", MOMENTS, ids=str)
 def test_a_time_that_is_none_is_refused(now: Any) -> None:
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: at(now).acquire("t", "worker-a", 60),
         lambda: at(now).renew(LEASE, 60),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(ConfigurationError) as caught:
             call()
         assert str(caught.value) == (

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from safepoint._files import absolute
+from safepoint._postgres.anchor import PostgresAnchor
 from safepoint._postgres.driver import Address
 from safepoint.anchor import Anchor
-from safepoint.anchor.postgres import PostgresAnchor
 from safepoint.audit.anchor import check_anchor
 from safepoint.audit.append_only import check_append_only
 from safepoint.audit.approvals import check_approvals

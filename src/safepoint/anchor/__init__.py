@@ -1,9 +1,0 @@
-"""Anchors: where the head of each thread is kept, out of reach of whoever writes the storage."""
-
-from __future__ import annotations
-
-from safepoint.anchor.base import Anchor, is_further
-from safepoint.anchor.file import FileAnchor
-from safepoint.anchor.memory import InMemoryAnchor
-
-__all__ = ["Anchor", "FileAnchor", "InMemoryAnchor", "is_further"]
