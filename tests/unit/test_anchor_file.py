@@ -141,12 +141,12 @@ def test_a_place_without_an_anchor_is_never_one_that_has_seen_nothing(path: Path
         ),
         (
             f"{path} holds no anchor: its file 'store' is missing. Correct the path, mount the"
-            " volume, or put the file back from a copy. To begin a new anchor, in an empty folder, pass"
-            " create=True once."
+            " volume, or put the file back from a copy. To begin a new anchor, in an empty folder,"
+            " pass create=True once."
         ),
         (
-            f"{path} holds files but no anchor, so none is begun there. Name a folder that is empty or"
-            " does not exist. If it did hold an anchor, put its file 'store' back from a copy."
+            f"{path} holds files but no anchor, so none is begun there. Name a folder that is empty"
+            " or does not exist. If it did hold an anchor, put its file 'store' back from a copy."
         ),
     ]
     assert tree(path) == [".lock", "notes.txt"]

@@ -173,8 +173,9 @@ REFUSED: list[tuple[Act, str]] = [
     (
         lambda: Revoked(OLD, any_("now")),
         (
-            f"Key {OLD.id} is revoked until str, which has no method read. Give a copy of the anchor"
-            ' from before the theft, FileAnchor("anchor-before"), or None to let nothing count.'
+            f"Key {OLD.id} is revoked until str, which has no method read. Give a copy of the"
+            ' anchor from before the theft, FileAnchor("anchor-before"), or None to let nothing'
+            " count."
         ),
     ),
 ]

@@ -31,8 +31,8 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         lambda: FIRST.acquired("worker-b", 60, LEASE.expires - timedelta(microseconds=1)),
         (
             "Thread 't' is owned by worker 'worker-a' until 2026-01-31T09:31:00.000000Z. Wait until"
-            " then, or let that worker release it. If it is dead for certain, own the thread under its"
-            " name: what it saves is refused from then on."
+            " then, or let that worker release it. If it is dead for certain, own the thread under"
+            " its name: what it saves is refused from then on."
         ),
     ),
     (
@@ -53,8 +53,8 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: FREE.check_fence(1),
         (
-            "Thread 't' has no owner, and this save carries token 1. Nothing was saved. The lease was"
-            f" released: {AGAIN}"
+            "Thread 't' has no owner, and this save carries token 1. Nothing was saved. The lease"
+            f" was released: {AGAIN}"
         ),
     ),
     (lambda: SECOND.renewed(LEASE, 60, NOW), f"{TAKEN} lease of worker 'worker-a' has token 1."),
@@ -169,8 +169,8 @@ ODD: list[tuple[type[Exception], str, Callable[[], object]]] = [
     (
         ConfigurationError,
         (
-            "0 is not how many seconds a lease can last. Write a number from 0.001 to 86400, and renew"
-            " the lease in good time."
+            "0 is not how many seconds a lease can last. Write a number from 0.001 to 86400, and"
+            " renew the lease in good time."
         ),
         lambda: at(NOW).acquire("t", "worker-a", 0),
     ),
