@@ -40,7 +40,7 @@ from safepoint.cli import keyring_of
 from safepoint.journal import Event
 from safepoint.places import default_locations, open_ledger
 from safepoint.record import Place, seal
-from safepoint.storage.stored import StoredFolder
+from safepoint.storage.file import StoredFolder
 from tests.unit.commands import audit as main
 
 
@@ -538,7 +538,7 @@ def listing(root: Path) -> list[tuple[Any, ...]]:
 
 def test_nothing_on_disk_changes(deployed: Deployed, tmp_path: Path, out: Any) -> None:
     """Not even what a crash left: a storage of one's own would remove that."""
-    temp = deployed.state / ".tmp" / ("a" * 32)
+    temp = next(deployed.state.glob("*/*.checkpoint")).with_name(".next")
     temp.write_bytes(b"safepoint/1 half")
     temp.chmod(0o600)
     os.utime(temp, (0, 0))

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from safepoint._files import absolute
+from safepoint._postgres.anchor import PostgresAnchor
 from safepoint._postgres.driver import Address
 from safepoint._sqlite import BESIDE
 from safepoint.anchor import Anchor
-from safepoint.anchor.postgres import PostgresAnchor
 from safepoint.audit.anchor import check_anchor
 from safepoint.audit.append_only import check_append_only
 from safepoint.audit.approvals import check_approvals
@@ -47,9 +47,9 @@ from safepoint.errors import (
 from safepoint.keys import Keyring
 from safepoint.ledger import Ledger
 from safepoint.storage.base import CheckpointStorage
+from safepoint.storage.file import StoredFolder
 from safepoint.storage.postgres import PostgresCheckpointStorage
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
-from safepoint.storage.stored import StoredFolder
 
 _SQLITE: Final = b"SQLite format 3\0"
 

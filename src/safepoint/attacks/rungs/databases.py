@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
+from safepoint._postgres.anchor import PostgresAnchor
 from safepoint.anchor import Anchor, FileAnchor
-from safepoint.anchor.postgres import PostgresAnchor
 from safepoint.attacks.medium import Medium
 from safepoint.attacks.outcome import Miss
 from safepoint.attacks.rows import Rows, SQLiteRows

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 
+from safepoint._postgres.anchor import PostgresAnchor
 from safepoint._postgres.driver import driver
-from safepoint.anchor.postgres import PostgresAnchor
 from safepoint.attacks.outcome import step
 from safepoint.attacks.rows_postgres import Trial
 from safepoint.attacks.sql.fingerprint import FINGERPRINT

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from safepoint._postgres.anchor import PostgresAnchor
 from safepoint._postgres.driver import driver
-from safepoint.anchor.postgres import PostgresAnchor
 from safepoint.attacks.outcome import step
 from safepoint.attacks.rows_postgres import (
     ANCHOR,

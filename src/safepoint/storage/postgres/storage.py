@@ -16,11 +16,11 @@ from safepoint.errors import (
     StorageUnavailable,
 )
 from safepoint.names import DEFAULT_LIMITS, Limits, check_name, check_sequence
-from safepoint.storage._store import is_thread
 from safepoint.storage.base import (
     ahead,
     check_place,
     in_portions,
+    is_thread,
     missing,
     record_limit,
     record_of,

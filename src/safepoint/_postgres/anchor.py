@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from safepoint._postgres.connections import Connections
-from safepoint.anchor.base import checked, is_further
+from safepoint.anchor import checked, is_further
 from safepoint.errors import AnchorUnavailable, StorageError
 from safepoint.names import Head, check_name
 
