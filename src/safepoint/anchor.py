@@ -267,6 +267,7 @@ class FileAnchor:
         with _files.translated("open the anchor in", str(path), AnchorUnavailable):
             _files.require_posix("FileAnchor")
             self._path = _files.absolute(path, "The path of the anchor")
+        self._gone = f"{shell(self._path)} is gone, and with it the anchor.", _GONE
         self._store: str | None = None
         with self._errors("open the anchor in"):
             _files.enforce(_files.rollback_refusals(path, self._path, "anchor"))
@@ -369,8 +370,7 @@ class FileAnchor:
                 os.fsync(root)
 
     def _errors(self, doing: str) -> _files.translated:
-        what = f"{shell(self._path)} is gone, and with it the anchor."
-        return _files.translated(doing, self._path, AnchorUnavailable, (what, _GONE))
+        return _files.translated(doing, self._path, AnchorUnavailable, self._gone)
 
     @contextmanager
     def _root(self, doing: str) -> Iterator[int]:

@@ -92,6 +92,9 @@ class FileCheckpointStorage(Leasing):
         StorageUnavailable: the folder cannot be made or opened, or the system is not POSIX.
     """
 
+    in_order = True
+    """It takes a record after the last one alone."""
+
     def __init__(
         self,
         storage_path: str | os.PathLike[str],

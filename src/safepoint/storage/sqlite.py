@@ -208,6 +208,9 @@ class SQLiteCheckpointStorage(Leasing):
             application, of a newer version or no database, or somebody changed its schema.
     """
 
+    in_order = True
+    """It takes a record after the last one alone."""
+
     def __init__(
         self,
         path: str | os.PathLike[str],
