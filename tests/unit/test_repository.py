@@ -41,7 +41,7 @@ TOP_LEVEL = {
 # own `__init__`, which offers the names that applications use.
 LAYERS = (
     {"errors", "names", "rules"},
-    {"codec", "keys", "record", "tools", "files", "progress", "approval"},
+    {"codec", "keys", "record", "tools", "files", "sqlite", "progress", "approval"},
     {"storage", "anchor", "journal", "postgres"},
     {"verify", "ledger", "gate", "workflow", "migrate", "places", "safepoint"},
     {"command"},
