@@ -311,7 +311,7 @@ def test_whatever_a_file_holds_it_is_that_key_or_refused(content: bytes) -> None
         for load in (SigningKey.from_file, VerifyingKey.from_file):
             with contextlib.suppress(KeyRefused):
                 loaded.append(load(file))
-    whole = content.endswith((b"=", b"=\n", b"=\r\n")) and len(content.split()) == 3
+    whole = content.endswith((b"=", b"=\n", b"=\r\n", b"=\r")) and len(content.split()) == 3
     if loaded:
         (key,) = loaded
         magic, algorithm, encoded = content.split()
