@@ -1,4 +1,4 @@
-"""`python -m safepoint.storage.postgres`: make the schema and its roles, or print the SQL."""
+"""`python -m safepoint.postgres`: make the schema and its roles, or print the SQL."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 
 from safepoint._command import Parser, print_lines
-from safepoint._postgres.migrating import PARTS, migrate, statements
+from safepoint.postgres.schema import PARTS, migrate, statements
 from safepoint.errors import CheckpointError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the schema, or print it; exit 1 if the server refuses."""
-    parser = Parser(prog="python -m safepoint.storage.postgres", description=__doc__)
+    parser = Parser(prog="python -m safepoint.postgres", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     making = commands.add_parser("migrate", help="make the schema and the roles in a database")
     making.add_argument("dsn", help="a login that may create roles, as psql takes it")
