@@ -153,7 +153,7 @@ def verify_thread(
 records = {}
 records[1] = b"""\
 safepoint/1 21e1d2f0634272a3 \
-LPoUIF9FSMhX+f0/iO6eDrHyINdcpgdr4jGMMFAUEY0=
+jBcO2i6KOzXvt+EKxtbcAMBNA7Q5FgbcJo/T/5hAu34=
 {"app":"invoice/1.4","created":"2026-11-15T12:01:00.000000Z",\
 "digest":"sha256:\
 79648ffb98a05a67d00ee67f08503504bf51a632a8533a2dd6994cb6bd4e19a5",\
@@ -163,7 +163,7 @@ LPoUIF9FSMhX+f0/iO6eDrHyINdcpgdr4jGMMFAUEY0=
 """
 records[2] = b"""\
 safepoint/1 21e1d2f0634272a3 \
-AX9Me+OJ+SmGv93qRIBV3XjVA5b9tEpytNcIhBUsi3g=
+bK+/qcf7GuLMoILEOmhbqsIKd7XeDFmjzv0mqvLtkF4=
 {"app":"invoice/1.4","created":"2026-11-15T12:02:00.000000Z",\
 "digest":"sha256:\
 1284011b559fb0e572e846007695ba67b5af29ca7bfca29358746bd71b022e1b",\

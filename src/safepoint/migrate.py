@@ -29,7 +29,8 @@ from safepoint.errors import (
     quoted,
     shell,
 )
-from safepoint.ledger import Ledger, Notes
+from safepoint.journal import Notes
+from safepoint.ledger import Ledger
 from safepoint.names import DEFAULT_LIMITS, Limits, check_name
 
 

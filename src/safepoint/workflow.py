@@ -34,9 +34,8 @@ from safepoint.errors import (
     quoted,
 )
 from safepoint.gate import MAX_APPROVERS, Decision, Gate, Runtime, Situation, Verdict
-from safepoint.journal import Actor, Journal, Outcome
+from safepoint.journal import RESUMING, Actor, Journal, Notes, Outcome
 from safepoint.keys import Keyring
-from safepoint.ledger import RESUMING, Notes
 from safepoint.names import Head, check_name, check_sequence, digest_of
 from safepoint.record import Checkpoint
 from safepoint.tools import Tool, ToolSet

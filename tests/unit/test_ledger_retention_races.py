@@ -18,7 +18,7 @@ from safepoint import (
     Ledger,
     NotFound,
 )
-from safepoint.verify import span_of
+from safepoint.verify import View
 from tests.unit.tampered import (
     KEYS,
     STORE,

@@ -29,7 +29,7 @@ from safepoint import (
 )
 from safepoint.keys import Key, Revoked, VerifyingKey
 from safepoint.record import Place, open_sealed
-from safepoint.verify import View, walk
+from safepoint.verify import View
 from tests.harness.blocks import ROOT
 from tests.harness.includes import expand
 from tests.vectors import FOLDER, PAGE, files, shown, write
@@ -192,7 +192,7 @@ def test_the_implementation_verifies_or_refuses_a_thread(vector: Vector, tmp_pat
     storage = FileCheckpointStorage(tmp_path / "state")
     ledger = Ledger(storage, store=store, keys=ring_of(vector), anchor=anchor)
     view = View(storage, store, ledger.keys, anchor, Limits())
-    oldest_first = outcome(lambda: len(list(walk(view, thread))))
+    oldest_first = outcome(lambda: len(list(view.walk(thread))))
     if oldest_first == "NotFound":  # what a storage says of a record that is not there
         oldest_first = "RecordsMissing"
     assert oldest_first == vector.get("refused", vector.get("verifies"))

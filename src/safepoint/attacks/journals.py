@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from safepoint.attacks.kit import RunAttack, got, worst
@@ -75,9 +76,9 @@ class JournalCut(_Written):
         for left in (len(lines) - 1, len(lines) // 2, 0):
             target.journal.write(name, b"".join(lines[:left]))
             yield lambda: got(len(target.journalled("victim")) < len(whole))
-        for file in _lines(target):
+        for file in reversed(_lines(target)):  # one file for all lines, or one for each
             target.journal.delete(file)
-        yield lambda: got(not target.journalled("victim"))
+            yield lambda: got(len(target.journalled("victim")) < len(whole))
 
 
 class JournalInject(_Written):
@@ -104,18 +105,28 @@ class JournalPlant(_Written):
     story = "A line that nobody wrote is added to the journal, and somebody is to blame for it."
 
     def prepare(self, target: Target) -> None:
-        """Copy the line about dana, with another name in it, to the end."""
+        """Copy what is said about dana, with another name in it, to the end."""
         super().prepare(target)
-        (*_, name) = _lines(target)
-        text = target.journal.read(name)
-        about = [line for line in text.splitlines(keepends=True) if b"dana" in line]
-        if not about:
+        names = _lines(target)
+        about = [target.journal.read(name) for name in names]
+        if len(names) == 1:  # one file for all lines
+            about = about[0].splitlines(keepends=True)
+        planted = [each.replace(b"dana", b"erin") for each in about if b"dana" in each]
+        if not planted:
             raise Miss
-        target.journal.write(name, text + about[-1].replace(b"dana", b"erin"))
+        if len(names) == 1:
+            target.journal.write(names[0], b"".join([*about, planted[-1]]))
+        else:
+            number = re.compile("[0-9]+").sub(lambda old: _next(old[0]), names[-1])
+            target.journal.write(number, planted[-1])
 
     def strike(self, target: Target) -> Outcome:
         """Ask who it was."""
         return got("erin" in " ".join(target.journalled("victim")))
+
+
+def _next(number: str) -> str:
+    return f"{int(number) + 1:0{len(number)}}"
 
 
 def _lines(target: Target) -> list[str]:

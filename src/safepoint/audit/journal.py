@@ -17,11 +17,10 @@ from safepoint.errors import (
     UnsafeLocation,
     shell,
 )
-from safepoint.journal import FileJournal
-from safepoint.journal._chain import THREAD
-from safepoint.journal._walk import Progress
+from safepoint.journal import THREAD, FileJournal
 from safepoint.keys import Keyring
 from safepoint.names import check_name
+from safepoint.verify import Progress
 
 # A writer that recovers writes two entries, and may die before the anchor has seen either.
 _LAG = 2
@@ -79,7 +78,7 @@ def check_journal(
         )
     check_name("journal", name)
     shown = str(as_named(path, "The path of the journal"))
-    found = [*_modes(shown, name), *_apart(shown, storage), *_keys_inside(shown, keys)]
+    found = [*_modes(shown), *_apart(shown, storage), *_keys_inside(shown, keys)]
     try:
         count = FileJournal(path, keys=keys, name=name, anchor=anchor).verify(progress)
     except (UnsafeLocation, JournalError) as refusal:
@@ -94,11 +93,11 @@ def _error(refusal: CheckpointError, where: str) -> Finding:
     return Finding("SP20", "error", refusal.what, refusal.do, where)
 
 
-def _modes(path: str, name: str) -> Iterator[Finding]:
+def _modes(path: str) -> Iterator[Finding]:
     """Look at the folder and its files by what they are, links included."""
     if not SUPPORTED or not Path(path).is_dir():
         return
-    for file in (Path(path), *sorted(Path(path).glob(f"{name}.*.jsonl"))):
+    for file in (Path(path), *sorted(Path(path, THREAD).glob("*"))):
         where, info = str(file), file.lstat()
         refusals = folder_refusals if file == Path(path) else record_refusals
         changed = [_error(refusal, where) for refusal in refusals(where, info)]

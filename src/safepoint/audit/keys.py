@@ -17,8 +17,7 @@ from safepoint.audit.records import view_of
 from safepoint.errors import AnchorError, CheckpointError, ConfigurationError, KeyRefused, shell
 from safepoint.keys import HMAC, Key, Keyring
 from safepoint.ledger import Ledger
-from safepoint.record import open_sealed
-from safepoint.verify import records, storage_errors
+from safepoint.verify import storage_errors
 
 _KEY_FILE: Final = re.compile(
     rb"\s*(?:safepoint-(public-)?key/[0-9]+ |-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)"
@@ -240,9 +239,9 @@ def _counts(keys: Keyring, ledger: Ledger) -> tuple[Counter[str], bool]:
             if base is not None:
                 counts[base.key] += 1
             first = 1 if base is None else base.header.sequence
-            for place, record in records(view, thread, range(first, head + 1)):
+            for sequence in range(first, head + 1):
                 try:
-                    counts[open_sealed(record, place, view.keys, limits=view.limits).key] += 1
+                    counts[view.open(thread, sequence).key] += 1
                 except CheckpointError:
                     complete = False
         except CheckpointError:

@@ -21,7 +21,7 @@ from safepoint.gate import Gate, Verdict
 from safepoint.ledger import Ledger
 from safepoint.names import Head
 from safepoint.record import Checkpoint, Opened
-from safepoint.verify import View, walk
+from safepoint.verify import View
 from safepoint.workflow import (
     Migration,
     Payload,
@@ -142,7 +142,7 @@ def _links(view: View, thread: str, rule: str) -> Iterator[Link | Finding]:
     digests: dict[int, str] = {}
     before: Entry | None = None
     last: Checkpoint | None = None
-    for opened in walk(view, thread):
+    for opened in view.walk(thread):
         checkpoint = _checkpoint(view, opened)
         entry = _entry(checkpoint)
         if opened.header.kind != "state":

@@ -13,7 +13,7 @@ from safepoint.codec import Codec, check_shape
 from safepoint.errors import CheckpointError, LimitExceeded, NotFound, WorkflowMismatch
 from safepoint.names import Limits, check_name
 from safepoint.record import Checkpoint, Opened
-from safepoint.verify import View, walk
+from safepoint.verify import View
 from safepoint.workflow import Payload, Resumed
 
 _CODEC: Final = Codec()
@@ -77,7 +77,7 @@ def records_of(view: View, thread: str, limits: Limits) -> Iterator[Record]:
     Raises:
         CheckpointError: one does not verify. Those before it were already handed out.
     """
-    for opened in walk(view, check_name("thread", thread)):
+    for opened in view.walk(check_name("thread", thread)):
         if opened.header.kind == "state":
             yield Record(view, opened, payload_of(opened, limits))
 

@@ -1,0 +1,631 @@
+"""The journal: who did what, when. A chain of sealed records like any other, with its own key.
+
+Each entry is a record of one thread, in a storage of the journal's own, signed as `journal`: the
+key of the checkpoints never signs it, and no checkpoint opens as an entry.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, get_args
+
+from safepoint.anchor import Anchor
+from safepoint.codec import Codec
+from safepoint.errors import (
+    AnchorError,
+    ApprovalMismatch,
+    CheckpointError,
+    CodecError,
+    ConfigurationError,
+    Conflict,
+    Forked,
+    InvalidId,
+    JournalBroken,
+    JournalError,
+    JournalUnavailable,
+    KeyRefused,
+    LimitExceeded,
+    NotFound,
+    RecordsMissing,
+    RolledBack,
+    SealError,
+    quoted,
+    shell,
+)
+from safepoint.keys import Keyring, SigningKey
+from safepoint.names import Head, Limits, check_name, check_sequence, is_digest, spelled
+from safepoint.record import Opened, Place, seal
+from safepoint.storage.base import CheckpointStorage
+from safepoint.storage.file import FileCheckpointStorage
+from safepoint.storage.memory import InMemoryCheckpointStorage
+from safepoint.verify import Progress, Seen, Span, View, anchor_errors, storage_errors
+
+MAX_TEXT: Final = 256
+_PART: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who acts, and how that was established.
+
+    ```python
+    from safepoint.journal import Actor
+
+    print(Actor("ana@example.org", how="token of the identity provider"))
+    #> 'ana@example.org' (by 'token of the identity provider')
+    ```
+
+    A journal says what it was told. A name that the acting person could choose freely proves
+    nothing, so `how` names what stands behind it: a login, a certificate, a signature.
+
+    Attributes:
+        name: who, as a text of at most 256 characters.
+        how: what established that, likewise.
+
+    Raises:
+        ConfigurationError: one of them is no such text.
+    """
+
+    name: str
+    how: str
+
+    def __post_init__(self) -> None:
+        _check("name", self.name)
+        _check("how", self.how)
+
+    @classmethod
+    def process(cls) -> Actor:
+        """Return the user of the operating system as whom this process runs."""
+        host = _part(platform.node()) or "an unnamed host"
+        return cls(f"{_user()} on {host}", "operating system")
+
+    def __str__(self) -> str:
+        return f"{self.name!a} (by {self.how!a})"
+
+
+def _user() -> str:
+    try:
+        import pwd
+
+        uid = os.geteuid()
+    except (ImportError, AttributeError):  # not POSIX
+        return f"process {os.getpid()}"
+    try:
+        return f"uid {uid} ({_part(pwd.getpwuid(uid).pw_name)})"
+    except (KeyError, OSError):
+        return f"uid {uid}"
+
+
+def _part(text: str) -> str:
+    """Keep what a system may call a user or a host within bounds, and valid text."""
+    return text.encode("utf-8", "backslashreplace").decode()[:_PART]
+
+
+def _check(field: str, text: object) -> None:
+    if not isinstance(text, str) or not 1 <= len(text) <= MAX_TEXT or not is_text(text):
+        raise ConfigurationError(
+            f"{quoted(text)} cannot be the {field} of an actor.",
+            f"Give a text of 1 to {MAX_TEXT} characters, without lone surrogates.",
+        )
+
+
+def is_text(text: str) -> bool:
+    """Tell whether there are no lone surrogates in it: half a character has no one spelling."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+What = Literal[
+    "save",
+    "verify",
+    "resume",
+    "pause",
+    "approve",
+    "deny",
+    "act",
+    "rotate",
+    "prune",
+    "delete",
+    "migrate",
+    "copy",
+    "accept-loss",
+    "own",
+]
+"""What somebody did, or tried to do."""
+
+Outcome = Literal["intended", "done", "refused"]
+"""How it ended: not yet, well, or not at all."""
+
+WHATS: Final[tuple[str, ...]] = get_args(What)
+OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
+MAX_DETAIL: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Who did what, to which thread, and how it ended.
+
+    ```python
+    from safepoint.journal import Actor, Event
+
+    event = Event("resume", "refused", Actor("ana", "login"), "invoices", "order-7")
+    ```
+
+    Attributes:
+        what: one of `WHATS`.
+        outcome: "intended" before it is done, then "done" or "refused".
+        actor: who.
+        store: the name of the store that it is about.
+        thread: the thread, or None if it is about the whole store.
+        sequence: the checkpoint, or None.
+        digest: the digest of the record, or None.
+        detail: the rest, for people. What is longer than 1,000 characters is cut and says so, and
+            half a character (a lone surrogate) is spelled out.
+
+    Raises:
+        InvalidId: the store, thread, sequence or digest is outside its grammar.
+        ConfigurationError: another field is of the wrong kind.
+    """
+
+    what: What
+    outcome: Outcome
+    actor: Actor
+    store: str
+    thread: str | None = None
+    sequence: int | None = None
+    digest: str | None = None
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        _check_choice("what", self.what, WHATS)
+        _check_choice("outcome", self.outcome, OUTCOMES)
+        if type(self.actor) is not Actor:
+            raise ConfigurationError(
+                f"The actor of an event is an Actor, not {type(self.actor).__name__}.",
+                "Write Actor(name, how), or Actor.process().",
+            )
+        check_name("store", self.store)
+        if self.thread is not None:
+            check_name("thread", self.thread)
+        if self.sequence is not None:
+            check_sequence(self.sequence)
+        if self.digest is not None and not is_digest(self.digest):
+            raise InvalidId(
+                f"{quoted(self.digest)} is not a digest.",
+                "Digests are 'sha256:' and 64 hex digits.",
+            )
+        object.__setattr__(self, "detail", _bounded(self.detail))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry(Event):
+    """An event as the journal holds it.
+
+    Attributes:
+        number: 1, 2, 3 … in the journal. Order comes from it, never from the time.
+        at: when it was written, by the writer's clock, in UTC.
+        previous: the digest of the entry before it, None for the first.
+        digest_of_entry: its own digest, which the next one names.
+        key: the id of the key that signed it.
+    """
+
+    number: int
+    at: datetime
+    previous: str | None
+    digest_of_entry: str
+    key: str
+
+    def __str__(self) -> str:
+        """Return one line of printable ASCII, whatever the fields hold."""
+        place = self.store if self.thread is None else f"{self.store}/{self.thread}"
+        if self.sequence is not None:
+            place += f" #{self.sequence}"
+        if self.digest is not None:
+            place += f" {self.digest[:19]}"
+        line = f"{self.number} {spelled(self.at)} {self.what} {self.outcome} {place} {self.actor}"
+        return f"{line}: {self.detail!a}" if self.detail else line
+
+
+def _check_choice(field: str, value: object, choices: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in choices:
+        raise ConfigurationError(
+            f"{quoted(value)} cannot be the {field} of an event.",
+            f"Choose one of: {', '.join(choices)}.",
+        )
+
+
+def _bounded(detail: object) -> str:
+    if not isinstance(detail, str):
+        raise ConfigurationError(
+            f"The detail of an event is a text, not {type(detail).__name__}.",
+            "Write detail=str(...), or leave it out.",
+        )
+    text = detail
+    if len(text) > MAX_DETAIL:
+        mark = f"... ({len(text)} characters)"
+        text = text[: MAX_DETAIL - len(mark)] + mark
+    if not is_text(text):
+        text = _bounded(text.encode("utf-8", "backslashreplace").decode())
+    return text
+
+
+THREAD: Final = "journal"
+"""The one thread of a journal, under which an anchor keeps its head."""
+
+_LIMITS: Final = Limits(state_bytes=32 * 1024)
+_CODEC: Final = Codec(limits=_LIMITS)
+_RESTORE: Final = (
+    "Nothing is appended to it. Keep this copy, find out who can write the journal, and restore"
+    " one that verifies."
+)
+_MEND: Final = "Until it can be written again nothing is written down, so nothing is done."
+_TRIES: Final = 1000
+
+
+class Journal:
+    """Writes down who did what, when, before it counts as done, in any storage that you give it.
+
+    An entry is durable when `record` returns. If it cannot be, `record` raises: then do not do
+    what could not be written down. An edit, a removed entry and a moved one show, to whoever has
+    the key. That the newest entries were cut off shows with an anchor alone.
+
+    Args:
+        storage: where the entries are, for this journal alone.
+        keys: the key that signs, and older ones that verify. A ring that only verifies reads.
+        name: the journal's name, which each entry carries, and under which an anchor knows it.
+        anchor: where the newest entry is kept in mind, out of reach of whoever writes the storage.
+        clock: tells the time, in UTC.
+    """
+
+    def __init__(
+        self,
+        storage: CheckpointStorage,
+        *,
+        keys: Keyring,
+        name: str = "journal",
+        anchor: Anchor | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._view = View(storage, check_name("journal", name), keys, anchor, _LIMITS, "journal")
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._view.storage!r}, name={self._view.store!r})"
+
+    @property
+    def path(self) -> Path | None:
+        """Where the entries are, if that is a place in the file system."""
+        return getattr(self._view.storage, "path", None)
+
+    def record(self, event: Event) -> Entry:
+        """Write an event down, durably.
+
+        Raises:
+            JournalBroken: the end of the journal does not verify. Nothing was written.
+            JournalUnavailable: it could not be written.
+            KeyRefused: no key on the ring signs.
+        """
+        key, payload = self._view.keys.signing, _CODEC.encode(_spelled(event))
+        with _told():
+            end = self._view.remembered(THREAD) or self._view.tip(THREAD)
+            for _ in range(_TRIES):
+                with suppress(Conflict, RecordsMissing):
+                    return self._append(key, payload, end)
+                end = self._view.tip(THREAD)  # another writer was first, or something is wrong
+        raise JournalUnavailable(
+            f"Other writers were faster than this one {_TRIES} times in a row.", "Try again."
+        )
+
+    def _append(self, key: SigningKey, payload: bytes, end: Seen | None) -> Entry:
+        view, head = self._view, end and end.head
+        place = Place(view.store, THREAD, head.sequence + 1 if head else 1)
+        record, opened = seal(
+            payload,
+            place,
+            key,
+            created=self._clock(),
+            previous=head.digest if head else None,
+            use="journal",
+        )
+        with storage_errors("keep", str(place)):
+            view.storage.append(THREAD, place.sequence, record)
+        if view.anchor is not None:
+            with anchor_errors("be moved for", THREAD):
+                view.anchor.advance(view.store, THREAD, opened.head)
+        view.remember(THREAD, opened.head, opened.head if view.anchor else None)
+        return _entry(opened)
+
+    def show(
+        self, *, store: str | None = None, thread: str | None = None, what: str | None = None
+    ) -> Iterator[Entry]:
+        """Yield the entries, oldest first, each verified with all before it.
+
+        Args:
+            store: only those about this store.
+            thread: only those about this thread.
+            what: only those of this kind.
+
+        Raises:
+            JournalBroken: an entry was edited, moved or removed, or the journal ends before what
+                the anchor has seen.
+            JournalUnavailable: it cannot be read.
+        """
+        if what is not None:
+            _check_choice("what", what, WHATS)
+        with _told():
+            for opened in self._view.walk(THREAD):
+                entry = _entry(opened)
+                if (
+                    store in (None, entry.store)
+                    and thread in (None, entry.thread)
+                    and what in (None, entry.what)
+                ):
+                    yield entry
+
+    def tail(self, count: int = 10) -> list[Entry]:
+        """Return the last entries, oldest first, verified. Those before them are not.
+
+        Raises:
+            JournalError: as `show` does.
+        """
+        with _told():
+            end = self._view.tip(THREAD)
+            if end is None:
+                return []
+            last = end.head.sequence
+            first = max(1, last - count + 1)
+            previous = self._view.open(THREAD, first).header.previous
+            span = Span(first, last, previous, None)
+            return [_entry(each) for each in self._view.along(THREAD, span)]
+
+    def verify(self, progress: Progress | None = None) -> int:
+        """Verify every entry and every link, and return how many entries there are.
+
+        Raises:
+            JournalError: as `show` does.
+        """
+        with _told():
+            return self._view.verify(THREAD, progress, every_signature=True)
+
+
+class InMemoryJournal(Journal):
+    """A journal for tests and examples. It is gone with the process."""
+
+    def __init__(self, *, keys: Keyring | None = None, name: str = "journal") -> None:
+        ring = Keyring(SigningKey.generate()) if keys is None else keys
+        super().__init__(InMemoryCheckpointStorage(), keys=ring, name=name)
+
+
+class FileJournal(Journal):
+    """A journal in a folder that you name, one file per entry.
+
+    ```python
+    from safepoint import Keyring, SigningKey
+    from safepoint.journal import Actor, Event, FileJournal
+
+    keys = Keyring(SigningKey.from_file("keys/journal.key", create=True))
+    journal = FileJournal("journal", keys=keys, create=True)
+    ana = Actor("ana", how="login")
+    journal.record(Event("save", "intended", ana, "invoices", "order-7", 1))
+    journal.record(Event("resume", "refused", ana, "invoices", "order-8"))
+    for entry in journal.show(thread="order-8"):
+        print(entry.number, entry.what, entry.outcome, entry.actor)
+        #> 2 resume refused 'ana' (by 'login')
+    ```
+
+    Args:
+        path: the folder, for this journal alone. It has the rules of `FileCheckpointStorage`.
+        keys: as for `Journal`.
+        name: as for `Journal`.
+        anchor: as for `Journal`.
+        create: begin a new journal if there is none. Pass it once, when you set the store up: a
+            wrong path is then refused ever after instead of being begun anew.
+
+    Raises:
+        JournalUnavailable: there is no journal at that path.
+        UnsafeLocation: others could change what is stored there. The message says what to run.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        keys: Keyring,
+        name: str = "journal",
+        anchor: Anchor | None = None,
+        create: bool = False,
+    ) -> None:
+        begun = Path(path, THREAD)
+        if not create and not begun.is_dir():
+            raise JournalUnavailable(
+                f"{shell(str(path))} is no journal.",
+                "If it was one, put it back from a copy. If this is a new one, pass create=True"
+                " once.",
+            )
+        with _told():
+            storage = FileCheckpointStorage(path, limits=_LIMITS)
+            with storage_errors("make", str(begun)), suppress(FileExistsError):
+                begun.mkdir(mode=0o700)
+        super().__init__(storage, keys=keys, name=name, anchor=anchor)
+
+
+_FIELDS: Final = tuple(field.name for field in fields(Event))
+
+
+def _spelled(event: Event) -> dict[str, Any]:
+    values = {name: getattr(event, name) for name in _FIELDS}
+    return {**values, "actor": {"how": event.actor.how, "name": event.actor.name}}
+
+
+def _entry(opened: Opened) -> Entry:
+    """Return the entry that a verified record holds.
+
+    Raises:
+        JournalBroken: it holds something else, so another program wrote it.
+    """
+    header = opened.header
+    try:
+        state = _CODEC.decode(opened.payload)
+        actor = Actor(**state.pop("actor"))
+        return Entry(
+            actor=actor,
+            **state,
+            number=header.sequence,
+            at=datetime.fromisoformat(header.created),
+            previous=header.previous,
+            digest_of_entry=opened.digest,
+            key=opened.key,
+        )
+    except (
+        CodecError,
+        ConfigurationError,
+        InvalidId,
+        AttributeError,
+        KeyError,
+        TypeError,
+    ) as error:
+        raise JournalBroken(
+            f"Entry {header.sequence} of the journal {header.store} is one that this release did"
+            " not write.",
+            "Check that its writer runs a released version of safepoint with the same format.",
+        ) from error
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Say what is wrong with a journal in the words of a journal."""
+    try:
+        yield
+    except (JournalError, KeyRefused, ConfigurationError):
+        raise
+    except (SealError, NotFound, RecordsMissing, RolledBack, Forked, LimitExceeded) as error:
+        raise JournalBroken(f"The journal does not verify. {error.what}", _RESTORE) from error
+    except AnchorError as error:
+        raise JournalUnavailable(error.what, error.do) from error
+    except CheckpointError as error:
+        raise JournalUnavailable(f"The journal cannot be used. {error.what}", _MEND) from error
+
+
+NO_NEWS = (InvalidId, ConfigurationError, JournalError)
+"""What a caller got wrong, or what the journal itself says: neither is about the store."""
+
+READING = (*NO_NEWS, NotFound)
+"""What is no news where somebody only reads."""
+
+RESUMING = (InvalidId, JournalError)
+"""What is no news about a resume, of which every refusal counts."""
+
+
+class Journalled(Protocol):
+    """A ledger, as far as its journal goes."""
+
+    @property
+    def store(self) -> str:
+        """The name of the store."""
+
+    @property
+    def journal(self) -> Journal | None:
+        """Where it is written down what happens."""
+
+    @property
+    def actor(self) -> Actor | None:
+        """Who acts."""
+
+
+class Notes:
+    """A journal with the store and the actor filled in. Without a journal, nothing is written.
+
+    Args:
+        journal: where to write, or None.
+        actor: who acts.
+        store: the name of the store.
+    """
+
+    def __init__(self, journal: Journal | None, actor: Actor | None, store: str) -> None:
+        self.journal = journal
+        self.actor = actor if actor is not None or journal is None else Actor.process()
+        self.store = store
+
+    @classmethod
+    def of(cls, ledger: Journalled) -> Notes:
+        """Return the notes of a ledger."""
+        return cls(ledger.journal, ledger.actor, ledger.store)
+
+    def write(
+        self,
+        what: What,
+        outcome: Outcome,
+        thread: str | None = None,
+        at: Head | None = None,
+        detail: str = "",
+        *,
+        actor: Actor | None = None,
+    ) -> None:
+        """Write one line.
+
+        Raises:
+            JournalError: that is not possible, so what was intended must not happen.
+        """
+        who = actor or self.actor
+        if self.journal is None or who is None:
+            return
+        sequence, digest = (None, None) if at is None else (at.sequence, at.digest)
+        event = Event(what, outcome, who, self.store, thread, sequence, digest, detail)
+        try:
+            self.journal.record(event)
+        except CheckpointError:
+            raise
+        except Exception as error:
+            raise JournalUnavailable(
+                f"The journal could not be written: it raised {type(error).__name__}.",
+                "Nothing is done without it. See the error it came from, and mend the journal.",
+            ) from error
+
+    def refused(
+        self, what: What, error: CheckpointError, thread: str | None = None, at: Head | None = None
+    ) -> None:
+        """Write that something was refused. The refusal stands, whether or not this succeeds."""
+        # What differs between two questions is for whoever asked: it may be an argument's value.
+        why = "it answers another question." if isinstance(error, ApprovalMismatch) else error.what
+        with suppress(CheckpointError):
+            self.write(what, "refused", thread, at, f"{type(error).__name__}: {why}")
+
+    @contextmanager
+    def watching(
+        self,
+        what: What,
+        thread: str | None = None,
+        at: Head | None = None,
+        quiet: tuple[type[CheckpointError], ...] = NO_NEWS,
+    ) -> Iterator[None]:
+        """Write down each refusal of what is done in this block, but for the `quiet` ones."""
+        try:
+            yield
+        except CheckpointError as error:
+            if not isinstance(error, quiet):
+                self.refused(what, error, thread, at)
+            raise
+
+    @contextmanager
+    def doing(
+        self, what: What, thread: str | None = None, at: Head | None = None, detail: str = ""
+    ) -> Iterator[None]:
+        """Write that something is intended, do it in this block, and write how it ended.
+
+        Raises:
+            JournalError: it cannot be written down, so it does not happen. At the end of the
+                block, that it happened cannot be.
+        """
+        self.write(what, "intended", thread, at, detail)
+        with self.watching(what, thread, at):
+            yield
+        self.write(what, "done", thread, at, detail)
