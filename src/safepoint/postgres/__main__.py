@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from safepoint._command import Parser, print_lines
-from safepoint.postgres.schema import PARTS, migrate, statements
 from safepoint.errors import CheckpointError
+from safepoint.postgres.schema import PARTS, migrate, statements
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

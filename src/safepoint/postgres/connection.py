@@ -1,13 +1,13 @@
-"""How a server is asked: over a pool of connections, for so many seconds, with errors of our tree."""
+"""How a server is asked: on a pool of connections, for so many seconds, and what it refuses."""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from safepoint.errors import (
     ConfigurationError,
@@ -56,55 +56,71 @@ _TURN: Final = 1.0
 """For how many seconds to wait for a connection before the pool is asked to make one again."""
 _ROLLED_BACK: Final = frozenset(["40001", "40P01"])  # serialization failure, deadlock
 _ENDED: Final = frozenset(["57P01", "57P02", "57P05"])  # by an administrator, a crash, for idling
-_SCHEMA: Final = (
+
+
+class _Refusal(NamedTuple):
+    what: str
+    do: str
+    kind: type[StorageError] = StorageUnavailable
+
+
+_NO_SCHEMA: Final = _Refusal(
     "There is no schema of safepoint in {where}.",
     f"Make it, as one who may create roles: {MIGRATE} DSN",
 )
-_KEPT: Final = (
+_KEPT: Final = _Refusal(
     "{Where} refuses that: {said}.",
     "Nothing was done. What is kept there is never changed.",
+    StorageRefused,
 )
-_REFUSALS: Final[dict[str, tuple[type[StorageError], str, str]]] = {
-    "42501": (
-        StorageRefused,
+_OTHER: Final = _Refusal(
+    "The server of {where} could not do that: {said} (SQLSTATE {code}).",
+    "Nothing was done. Look at the server's log.",
+)
+# Before there is a session libpq tells no SQLSTATE: then its words are handed on.
+_NO_SESSION: Final = _Refusal(
+    "The server of {where} cannot be used: {said}.",
+    "Look at the connection string, at the login and at the server's log. Do not lower sslmode. To"
+    " try one out: python -m safepoint.testing.postgres FOLDER",
+)
+_REFUSALS: Final = {
+    None: _NO_SESSION,
+    "42P01": _NO_SCHEMA,
+    "3F000": _NO_SCHEMA,
+    "42883": _NO_SCHEMA,
+    "SP006": _KEPT,
+    "SP007": _KEPT,
+    "42501": _Refusal(
         "{Where} refuses that: {said}.",
         "Nothing was done. Use a login of the role that may do it, and keep it where only that job"
         " runs.",
+        StorageRefused,
     ),
-    "42P01": (StorageUnavailable, *_SCHEMA),
-    "3F000": (StorageUnavailable, *_SCHEMA),
-    "42883": (StorageUnavailable, *_SCHEMA),
-    "42703": (
-        StorageUnavailable,
+    "42703": _Refusal(
         "A schema in {where} has the name of safepoint's, and not its columns.",
         "If it is another application's, create a database of its own for the checkpoints: createdb"
         " checkpoints. If somebody changed it, restore it from a backup.",
     ),
-    "25006": (
-        StorageUnavailable,
+    "25006": _Refusal(
         "{Where} takes no writes: it is a copy, or set to read-only.",
         "Name the primary as host, or end the read-only mode: alter database … set"
         " default_transaction_read_only = off",
     ),
-    "53100": (
-        StorageFull,
+    "53100": _Refusal(
         "The server of {where} has no room.",
         "Nothing was saved. Make room on its volume, then save again.",
+        StorageFull,
     ),
-    "57014": (
-        StorageUnavailable,
+    "57014": _Refusal(
         "The server of {where} took too long: {said}.",
         "Nothing was done. See what it is busy with: select * from pg_stat_activity",
     ),
-    "55P03": (
-        StorageUnavailable,
+    "55P03": _Refusal(
         "Another session of {where} holds what this waited for, in a transaction that it has not"
         " ended.",
         "Nothing was done. Let an administrator see who it is, and end it: select pid, usename,"
         " xact_start from pg_stat_activity where state like 'idle in transaction%'",
     ),
-    "SP006": (StorageRefused, *_KEPT),
-    "SP007": (StorageRefused, *_KEPT),
 }
 
 # What fails is raised here. The pool's own warnings are for whoever has set up logging.
@@ -307,7 +323,7 @@ def parsed(dsn: object) -> dict[str, str]:
     return found
 
 
-def place(given: dict[str, str]) -> str:
+def place(given: Mapping[str, str]) -> str:
     """Say which database and which login a connection string is for, with nothing else of it."""
     database = given.get("dbname") or os.environ.get("PGDATABASE")
     user = given.get("user") or os.environ.get("PGUSER")
@@ -316,29 +332,12 @@ def place(given: dict[str, str]) -> str:
 
 
 def refusal(error: psycopg.Error, where: str) -> StorageError:
-    """Return what to raise in place of an error of the driver, by its SQLSTATE.
-
-    Before there is a session libpq tells none: then its words are handed on.
-    """
+    """Return what to raise in place of an error of the driver, by its SQLSTATE."""
     said = ascii(" ".join((error.diag.message_primary or str(error)).split()))[1:-1].rstrip(".")
     said = said if len(said) <= 300 else f"{said[:297]}..."
-    kind, what, do = _REFUSALS.get(
-        error.sqlstate or "",
-        (
-            StorageUnavailable,
-            "The server of {where} could not do that: {said} (SQLSTATE {code}).",
-            "Nothing was done. Look at the server's log.",
-        )
-        if error.sqlstate
-        else (
-            StorageUnavailable,
-            "The server of {where} cannot be used: {said}.",
-            "Look at the connection string, at the login and at the server's log. Do not lower"
-            " sslmode. To try one out: python -m safepoint.testing.postgres FOLDER",
-        ),
-    )
+    found = _REFUSALS.get(error.sqlstate, _OTHER)
     shown = {"where": where, "Where": where[:1].upper() + where[1:], "said": said}
-    return kind(what.format(**shown, code=error.sqlstate), do)
+    return found.kind(found.what.format(**shown, code=error.sqlstate), found.do)
 
 
 def wrong_version(found: object, what: str, done: str = "") -> StorageUnavailable:

@@ -240,7 +240,7 @@ def _source(part: str) -> str:
 
 
 def _text(part: str, roles: dict[str, sql.Identifier]) -> sql.Composed:
-    return sql.SQL(_source(part)).format(**roles)  # type: ignore[arg-type]  # it is our own file
+    return sql.SQL(_source(part)).format(**roles)
 
 
 def _check_roles(connection: psycopg.Connection[Any], prefix: str) -> None:

@@ -16,7 +16,14 @@ from safepoint.errors import (
     StorageError,
     StorageUnavailable,
 )
-from safepoint.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, check_sequence, spelled
+from safepoint.names import (
+    DEFAULT_LIMITS,
+    MAX_SEQUENCE,
+    Limits,
+    check_name,
+    check_sequence,
+    spelled,
+)
 from safepoint.postgres.connection import Connection, Server, Shared
 from safepoint.storage.base import (
     MAX_TOKEN,
@@ -35,25 +42,23 @@ from safepoint.storage.base import (
 
 LARGEST: Final = 256 * 1024 * 1024
 """How many bytes the database takes in a record."""
-_APPEND: Final = (
-    "insert into safepoint.checkpoints (thread, sequence, record, fence)"
-    " values (%s, %s, %b, %s::bigint)"
-)
 _READ: Final = (
     "select octet_length(record), case when octet_length(record) <= %s then record end"
-    " from safepoint.checkpoints where thread = %s and sequence = %s"
+    " from {table} where {name} = %s and sequence = %s"
 )
 # A portion ends with the record that makes it a megabyte.
 _SCAN: Final = (
     "select sequence, size, case when size <= %s then record end from ("
     "select sequence, record, octet_length(record) as size, sum(octet_length(record)) over"
-    " (order by sequence {0} rows between unbounded preceding and 1 preceding) as before"
-    " from safepoint.checkpoints where thread = %s and sequence between %s and %s"
-    " order by sequence {0} limit 256) portion"
-    " where before is null or before < 1048576 order by sequence {0}"
+    " (order by sequence {order} rows between unbounded preceding and 1 preceding) as before"
+    " from {table} where {name} = %s and sequence between %s and %s"
+    " order by sequence {order} limit 256) portion"
+    " where before is null or before < 1048576 order by sequence {order}"
 )
-_UP: Final = _SCAN.format("asc").encode()
-_DOWN: Final = _SCAN.format("desc").encode()
+_APPEND: Final = (
+    "insert into safepoint.checkpoints (thread, sequence, record, fence)"
+    " values (%s, %s, %b, %s::bigint)"
+)
 # PostgreSQL has times that Python has not: infinity, and years before 1 and after 9999.
 _THREAD: Final = (
     "select head, first, token, owner, case when expires >= '0001-01-02 00:00:00+00'"
@@ -68,6 +73,130 @@ _SETTLED: Final = frozenset(["SP001", "SP002", "SP003", "SP004", "23505"])
 """What the database says of a record when it knows that the one before it is not on its way."""
 
 
+class Records(Shared):
+    """A table of records, to which one adds and from which one reads.
+
+    Args:
+        server: where it is.
+        table: its name.
+        name: the column that tells one chain of records from another.
+        limit: how many bytes a record may have.
+    """
+
+    def __init__(self, server: Server, table: str, name: str, limit: int) -> None:
+        self._server, self._limit = server, limit
+        self._read = _READ.format(table=table, name=name).encode()
+        self._portion = {
+            step: _SCAN.format(table=table, name=name, order=order).encode()
+            for step, order in ((1, "asc"), (-1, "desc"))
+        }
+
+    def read(self, thread: str, sequence: int) -> bytes:
+        """Return the record exactly as it was appended.
+
+        Raises:
+            NotFound: there is none, or it was pruned.
+            LimitExceeded: it is larger than a record may be.
+            StorageError: the server refuses, or is away.
+        """
+        check_name("thread", thread)
+        check_sequence(sequence)
+
+        def read(connection: Connection) -> bytes:
+            found = self._found(connection, thread, sequence)
+            if found is None:
+                raise missing(thread, sequence, self._first(connection, thread))
+            return found
+
+        return self._server.run(read)
+
+    def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
+        """Return the records from `first` to `last`, downwards if `last` is the lower one.
+
+        They come in portions, and no transaction is open between two of them.
+
+        Raises:
+            CheckpointError: as `read` does, at the first record for which that would. Those before
+                it were handed out.
+        """
+        check_name("thread", thread)
+        return self._scan(thread, span(first, last))
+
+    def _scan(self, thread: str, sequences: range) -> Iterator[bytes]:
+        statement = self._portion[sequences.step]
+        while sequences:
+            values = (self._limit, thread, *sorted((sequences[0], sequences[-1])))
+            rows = self._server.run(
+                lambda connection, values=values: connection.execute(  # type: ignore[misc]
+                    statement, values, binary=True
+                ).fetchall()
+            )
+            if not rows or rows[0][0] != sequences[0]:
+                yield self.read(thread, sequences[0])  # which says why it is not there
+                sequences = sequences[1:]
+                continue
+            for found, size, record in rows:
+                if found != sequences[0]:
+                    break  # and the next portion begins there
+                yield record_of(thread, found, size, record, self._limit)
+                sequences = sequences[1:]
+
+    def _add(
+        self,
+        statement: str,
+        values: tuple[Any, ...],
+        refused: Callable[[Connection, str], CheckpointError],
+    ) -> None:
+        """Insert a record, once: after an answer that was lost, look whether it had arrived.
+
+        Args:
+            statement: what inserts it.
+            values: the thread, the sequence and the record, and what else the statement takes.
+            refused: what to raise for a SQLSTATE that says that the record is not the next one.
+        """
+        thread, sequence, data = values[:3]
+        unknown = False
+
+        def insert(connection: Connection) -> None:
+            nonlocal unknown
+            again, unknown = unknown, True
+            try:
+                connection.execute(statement.encode(), values)
+            except psycopg.Error as error:
+                if connection.lost(error):
+                    raise
+                # Before anything else is decided: if this is cut off, too, nothing is known yet.
+                if again and self._found(connection, thread, sequence) == data:
+                    return  # the first try had arrived, and its answer was lost
+                # One that waits in the server for a lock goes on without us, and may come through.
+                unknown = again and error.sqlstate not in _SETTLED
+                if error.sqlstate not in _SETTLED:
+                    raise
+                raise refused(connection, error.sqlstate) from error
+
+        try:
+            self._server.run(insert)
+        except StorageError as error:
+            if not unknown:
+                raise
+            raise StorageUnavailable(
+                f"{error.what} Whether checkpoint {sequence} of thread '{thread}' was saved is not"
+                " known.",
+                "Load the latest checkpoint once the server is back, and go on from that.",
+            ) from error
+
+    def _found(self, connection: Connection, thread: str, sequence: int) -> bytes | None:
+        values = (self._limit, thread, sequence)
+        row = connection.execute(self._read, values, binary=True).fetchone()
+        if row is None:
+            return None
+        return record_of(thread, sequence, row[0], row[1], self._limit)
+
+    def _first(self, connection: Connection, thread: str) -> int:  # noqa: ARG002
+        """Return where a thread begins, unless nothing is ever pruned."""
+        return 1
+
+
 @dataclass(frozen=True, slots=True)
 class _Thread:
     """What is kept of a thread besides its records; `own` is whether this login had it last."""
@@ -78,7 +207,7 @@ class _Thread:
     own: bool
 
 
-class PostgresCheckpointStorage(Shared):
+class PostgresCheckpointStorage(Records):
     """Keeps records in PostgreSQL, for workers on many machines.
 
     The database itself refuses what a worker must not do, so a leaked login can do no more than
@@ -116,10 +245,9 @@ class PostgresCheckpointStorage(Shared):
         connections: int = 4,
         wait_seconds: float = 10.0,
     ) -> None:
-        self._limit = min(limits.record_bytes, LARGEST)
-        self._server = Server(
-            dsn, "safepoint", connections=connections, wait_seconds=wait_seconds
-        )
+        server = Server(dsn, "safepoint", connections=connections, wait_seconds=wait_seconds)
+        limit = min(limits.record_bytes, LARGEST)
+        super().__init__(server, "safepoint.checkpoints", "thread", limit)
 
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
@@ -142,55 +270,11 @@ class PostgresCheckpointStorage(Shared):
         """
         check_place(thread, sequence, fence)
         data = sized(record, self._limit)
-        unknown = False
 
-        def insert(connection: Connection) -> None:
-            nonlocal unknown
-            again, unknown = unknown, True
-            try:
-                connection.execute(_APPEND, (thread, sequence, data, fence))
-            except psycopg.Error as error:
-                if connection.lost(error):
-                    raise
-                # Before anything else is decided: if this is cut off, too, nothing is known yet.
-                if again and self._found(connection, thread, sequence) == data:
-                    return  # the first try had arrived, and its answer was lost
-                # One that waits in the server for a lock goes on without us, and may come through.
-                unknown = again and error.sqlstate not in _SETTLED
-                if error.sqlstate not in _SETTLED:
-                    raise
-                held = self._thread(connection, thread)
-                raise _not_taken(error.sqlstate, held, sequence, fence) from error
+        def refused(connection: Connection, code: str) -> CheckpointError:
+            return _not_taken(code, self._thread(connection, thread), sequence, fence)
 
-        try:
-            self._server.run(insert)
-        except StorageError as error:
-            if not unknown:
-                raise
-            raise StorageUnavailable(
-                f"{error.what} Whether checkpoint {sequence} of thread '{thread}' was saved is not"
-                " known.",
-                "Load the latest checkpoint once the server is back, and go on from that.",
-            ) from error
-
-    def read(self, thread: str, sequence: int) -> bytes:
-        """Return the record exactly as it was appended.
-
-        Raises:
-            NotFound: there is none, or it was pruned.
-            LimitExceeded: it is larger than a record may be.
-            StorageError: the server refuses, or is away.
-        """
-        check_name("thread", thread)
-        check_sequence(sequence)
-
-        def read(connection: Connection) -> bytes:
-            found = self._found(connection, thread, sequence)
-            if found is None:
-                raise missing(thread, sequence, self._thread(connection, thread).first)
-            return found
-
-        return self._server.run(read)
+        self._add(_APPEND, (thread, sequence, data, fence), refused)
 
     def head(self, thread: str) -> int:
         """Return the highest sequence of the thread, or 0 if it has no record."""
@@ -201,37 +285,6 @@ class PostgresCheckpointStorage(Shared):
         query = "select thread from safepoint.threads where head > 0 order by thread"
         rows = self._server.run(lambda connection: connection.execute(query).fetchall())
         return [row[0] for row in rows]
-
-    def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
-        """Return the records from `first` to `last`, downwards if `last` is the lower one.
-
-        They come in portions, and no transaction is open between two of them.
-
-        Raises:
-            CheckpointError: as `read` does, at the first record for which that would. Those before
-                it were handed out.
-        """
-        check_name("thread", thread)
-        return self._scan(thread, span(first, last))
-
-    def _scan(self, thread: str, sequences: range) -> Iterator[bytes]:
-        statement = _UP if sequences.step > 0 else _DOWN
-        while sequences:
-            values = (self._limit, thread, *sorted((sequences[0], sequences[-1])))
-            rows = self._server.run(
-                lambda connection, values=values: connection.execute(  # type: ignore[misc]
-                    statement, values, binary=True
-                ).fetchall()
-            )
-            if not rows or rows[0][0] != sequences[0]:
-                yield self.read(thread, sequences[0])  # which says why it is not there
-                sequences = sequences[1:]
-                continue
-            for found, size, record in rows:
-                if found != sequences[0]:
-                    break  # and the next portion begins there
-                yield record_of(thread, found, size, record, self._limit)
-                sequences = sequences[1:]
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None."""
@@ -268,7 +321,7 @@ class PostgresCheckpointStorage(Shared):
         row = self._call(
             "select safepoint.prune(%s, %s, %b)",
             (thread, first, data),
-            {"SP005": lambda held: missing(thread, first, 0)},
+            {"SP005": lambda _: missing(thread, first, 0)},
         )
         return int(row[0])
 
@@ -302,7 +355,7 @@ class PostgresCheckpointStorage(Shared):
                 "SP001": lambda held: _of_another_login(
                     held, f"Nothing was discarded. Break the lease first: break_lease('{thread}')."
                 ),
-                "SP005": lambda held: NotFound(
+                "SP005": lambda _: NotFound(
                     f"Thread '{thread}' has no checkpoint {last}, so it cannot end there.",
                     "Nothing was discarded. Name the last one that verifies. A thread of which none"
                     " does, and which was not pruned, can end at 0.",
@@ -408,7 +461,7 @@ class PostgresCheckpointStorage(Shared):
             "select safepoint.break_lease(%s)",
             (thread,),
             {
-                "SP005": lambda held: NotFound(
+                "SP005": lambda _: NotFound(
                     f"There is no thread '{thread}'.", "Check its name: threads() lists them."
                 )
             },
@@ -440,10 +493,8 @@ class PostgresCheckpointStorage(Shared):
 
         return self._server.run(call)
 
-    def _found(self, connection: Connection, thread: str, sequence: int) -> bytes | None:
-        values = (self._limit, thread, sequence)
-        row = connection.execute(_READ, values, binary=True).fetchone()
-        return row and record_of(thread, sequence, row[0], row[1], self._limit)
+    def _first(self, connection: Connection, thread: str) -> int:
+        return self._thread(connection, thread).first
 
     def _of(self, thread: str) -> _Thread:
         check_name("thread", thread)
@@ -484,9 +535,7 @@ def _is_whole(number: object, least: int, most: int) -> bool:
     return type(number) is int and least <= number <= most
 
 
-def _not_taken(
-    code: str | None, held: _Thread, sequence: int, fence: int | None
-) -> CheckpointError:
+def _not_taken(code: str, held: _Thread, sequence: int, fence: int | None) -> CheckpointError:
     """Return what to raise because the database did not take a record."""
     thread = held.ownership.thread
     if code in ("SP003", "23505"):
