@@ -13,8 +13,8 @@ from typing import Final, Literal
 
 from safepoint._command import Parser, print_lines
 from safepoint.errors import CheckpointError, StorageError
-from safepoint.storage.postgres import PostgresCheckpointStorage
-from safepoint.testing.postgres.tls import TLSFront
+from safepoint.postgres import PostgresCheckpointStorage
+from safepoint.testing.tls import TLSFront
 
 HOST: Final = "db.internal"
 _PASSWORD: Final = "sesame"  # noqa: S105  of nobody

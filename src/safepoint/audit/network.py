@@ -176,7 +176,7 @@ def _listens(database: Database) -> Iterator[Finding]:
 
 
 def _lags(database: Database) -> Iterator[Finding]:
-    given = database.address.get("target_session_attrs")
+    given = database.given.get("target_session_attrs")
     if given in _LAGGING:
         yield Finding(
             "SP06",

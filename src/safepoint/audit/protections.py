@@ -40,7 +40,7 @@ _REWRITES: Final = (
 _FIRES: Final = ("O", "A")
 _BACK: Final = (
     "Verify what is there, and find out who did it. How migrate makes it, this prints: python -m"
-    " safepoint.storage.postgres sql"
+    " safepoint.postgres sql"
 )
 
 

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from safepoint._files import absolute
-from safepoint._postgres.driver import Address
 from safepoint.anchor import Anchor
-from safepoint.anchor.postgres import PostgresAnchor
 from safepoint.audit.anchor import check_anchor
 from safepoint.audit.append_only import check_append_only
 from safepoint.audit.approvals import check_approvals
@@ -46,7 +44,6 @@ from safepoint.keys import Keyring
 from safepoint.ledger import Ledger
 from safepoint.progress import Bar
 from safepoint.storage.base import CheckpointStorage
-from safepoint.storage.postgres import PostgresCheckpointStorage
 from safepoint.storage.stored import StoredFolder
 from safepoint.storage.stored_sqlite import StoredSQLite
 
@@ -122,6 +119,8 @@ def look_at_postgres(
         return
     with ExitStack() as stack:
         try:
+            from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage
+
             storage = stack.enter_context(PostgresCheckpointStorage(dsn))
             if apart is not None:
                 anchor = stack.enter_context(PostgresAnchor(apart))
@@ -143,7 +142,9 @@ def is_database(path: str) -> bool:
 def name_of(options: argparse.Namespace) -> str | None:
     """Return what to call the store, for a person; None if there is none to look at."""
     if options.postgres is not None:
-        return Address(options.postgres).known()
+        from safepoint.postgres.connection import parsed, place
+
+        return place(parsed(options.postgres))
     return None if options.path is None else shell(options.path)
 
 
