@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from safepoint.anchor.base import checked, is_further
-from safepoint.errors import AnchorUnavailable, StorageError
+from safepoint.errors import AnchorUnavailable
 from safepoint.names import Head, check_name
-from safepoint.postgres.connection import Connection, Server, Shared
+from safepoint.postgres.connection import Connection, Server, Shared, told_as
 
 _T = TypeVar("_T")
 
@@ -47,11 +47,10 @@ class PostgresAnchor(Shared):
     """
 
     def __init__(self, dsn: str, *, connections: int = 4, wait_seconds: float = 10.0) -> None:
-        self._server = _asked(
-            lambda: Server(
+        with told_as(AnchorUnavailable):
+            self._server = Server(
                 dsn, "safepoint_anchor", connections=connections, wait_seconds=wait_seconds
             )
-        )
 
     def read(self, store: str, thread: str) -> Head | None:
         """Return the thread's head as it was last seen, or None if it never was.
@@ -104,16 +103,10 @@ class PostgresAnchor(Shared):
         self._run(lambda connection: connection.execute(_REWIND, (*place, *to)))
 
     def _run(self, act: Callable[[Connection], _T]) -> _T:
-        return _asked(lambda: self._server.run(act))
+        with told_as(AnchorUnavailable):
+            return self._server.run(act)
 
 
 def _head(connection: Connection, place: tuple[str, str]) -> Head | None:
     row = connection.execute(_READ, place).fetchone()
     return None if row is None else Head(int(row[0]), row[1])
-
-
-def _asked(ask: Callable[[], _T]) -> _T:
-    try:
-        return ask()
-    except StorageError as error:
-        raise AnchorUnavailable(error.what, error.do) from error

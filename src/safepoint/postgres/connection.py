@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from safepoint.errors import (
+    CheckpointError,
     ConfigurationError,
     MissingPackage,
     StorageError,
@@ -52,6 +54,8 @@ _VERSION_OF: Final = (
     " case current_setting('synchronous_commit') when 'off' then 'on'"
     " else current_setting('synchronous_commit') end, false) from {}.version"
 )
+_PAUSE: Final = 0.05
+"""For how many seconds what was cut off may go on in the server before it is asked again."""
 _TURN: Final = 1.0
 """For how many seconds to wait for a connection before the pool is asked to make one again."""
 _ROLLED_BACK: Final = frozenset(["40001", "40P01"])  # serialization failure, deadlock
@@ -239,6 +243,7 @@ class Server:
                     raise refusal(error, self.where) from error
                 if lost:
                     pool.drain()  # the others were to the same server: nobody tries each of them
+                    time.sleep(_PAUSE)
 
     def close(self) -> None:
         """Close the connections. The next call opens one again."""
@@ -294,6 +299,15 @@ class Shared:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def told_as(kind: type[CheckpointError]) -> Iterator[None]:
+    """Raise what a server refuses as another kind of error, in the same words."""
+    try:
+        yield
+    except StorageError as error:
+        raise kind(error.what, error.do) from error
 
 
 def parsed(dsn: object) -> dict[str, str]:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from safepoint.anchor import Anchor
-from safepoint.errors import CheckpointError
-from safepoint.journal import THREAD, Journal, _told
+from safepoint.errors import CheckpointError, JournalUnavailable
+from safepoint.journal import THREAD, Journal
 from safepoint.keys import Keyring
 from safepoint.names import check_name
-from safepoint.postgres.connection import Connection, Server, Shared
+from safepoint.postgres.connection import Connection, Server, Shared, told_as
 from safepoint.postgres.storage import Records
 from safepoint.storage.base import ahead, taken
 
@@ -53,7 +53,7 @@ class PostgresJournal(Journal, Shared):
         wait_seconds: float = 10.0,
     ) -> None:
         check_name("journal", name)
-        with _told():
+        with told_as(JournalUnavailable):
             self._server = Server(
                 dsn, "safepoint_journal", connections=connections, wait_seconds=wait_seconds
             )

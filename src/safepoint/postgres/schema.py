@@ -96,7 +96,7 @@ _FINGERPRINT: Final = """
     union all select 'index ' || i.indexrelid::regclass::text, pg_get_indexdef(indexrelid)
         from pg_index i join relation r on r.oid = indrelid
     union all select 'trigger ' || r.name || ' ' || tgname,
-             tgenabled || ' ' || pg_get_triggerdef(t.oid)
+             concat_ws(' ', tgenabled, pg_get_triggerdef(t.oid))
         from pg_trigger t join relation r on r.oid = tgrelid where not tgisinternal
     union all select 'rule ' || r.name || ' ' || rulename, pg_get_ruledef(w.oid)
         from pg_rewrite w join relation r on r.oid = ev_class

@@ -489,7 +489,12 @@ class Server:
 
     def _close_shell(self) -> None:
         if self._shell is not None:
-            self._shell.communicate()  # until the last of its processes is gone
+            self._shell.wait()
+            for pipe in (self._shell.stdout, self._shell.stdin):
+                if pipe is not None:
+                    if pipe.readable():
+                        pipe.read()  # all of its processes hold it, until the last is gone
+                    pipe.close()  # the second last: at its end the shell removes the folder
             self._shell = None
 
 
