@@ -18,10 +18,10 @@ need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from safepoint.anchor.postgres import PostgresAnchor
+from safepoint.postgres import PostgresAnchor
 from safepoint.audit import check_privileges
 from safepoint.audit.__main__ import main
-from safepoint.storage.postgres import PostgresCheckpointStorage, migrate
+from safepoint.postgres import PostgresCheckpointStorage, migrate
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import Database
 
@@ -33,7 +33,7 @@ CLOSE = (
 )
 BACK = (
     "Verify what is there, and find out who did it. How migrate makes it, this prints: python -m"
-    " safepoint.storage.postgres sql"
+    " safepoint.postgres sql"
 )
 SAME_SERVER = (
     "SP05 note: The anchor is on the server of the store: a stolen login of the store cannot move"
@@ -403,8 +403,8 @@ CASES = [
         ),
     ),
     (
-        "drop trigger keep_all on safepoint_journal.lines",
-        "SP20 error: Trigger keep_all on safepoint_journal.lines is missing. " + BACK,
+        "drop trigger keep_all on safepoint_journal.records",
+        "SP20 error: Trigger keep_all on safepoint_journal.records is missing. " + BACK,
     ),
     (
         (
@@ -733,7 +733,7 @@ def test_nothing_is_changed(deployed: Deployed) -> None:
             (
                 "There is no schema safepoint in database 'postgres' (login '{login}'). Correct"
                 " the connection string of the store, or make it, as one who may create roles:"
-                " python -m safepoint.storage.postgres migrate DSN"
+                " python -m safepoint.postgres migrate DSN"
             ),
         ),
         ({"port": "1"}, None),
