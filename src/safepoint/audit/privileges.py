@@ -60,8 +60,8 @@ def check_privileges(
     Raises:
         MissingPackage: psycopg is not installed.
         ConfigurationError: an argument is no connection string.
-        StorageRefused: the server does not let the login in.
-        StorageUnavailable: there is no server, or no schema of safepoint in the database.
+        StorageUnavailable: there is no server, it does not let the login in, or there is no schema
+            of safepoint in the database.
     """
     named = {"store": dsn, "anchor": anchor, "journal": journal}
     with ExitStack() as stack:

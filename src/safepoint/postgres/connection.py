@@ -44,8 +44,8 @@ PINNED: Final = (
 """The settings of a session that no login and no connection string changes."""
 # A lock that somebody holds is told from a server that is slow, and both from one that hangs.
 _LIMITS: Final = {
-    "lock_timeout": 0.5,
-    "statement_timeout": 0.8,
+    "lock_timeout": 0.4,
+    "statement_timeout": 0.9,
     "idle_in_transaction_session_timeout": 1.0,
 }
 # `off` acknowledges a save that is on no disk. What a session has set, a reload does not change.

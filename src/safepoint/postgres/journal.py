@@ -63,6 +63,8 @@ class PostgresJournal(Journal, Shared):
 class _Entries(Records):
     """The records of one journal. The one thread of a journal has the journal's name here."""
 
+    in_order = True
+
     def __init__(self, server: Server, name: str) -> None:
         super().__init__(server, "safepoint_journal.records", "journal", _LARGEST)
         self._name = name

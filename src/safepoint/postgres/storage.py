@@ -237,6 +237,9 @@ class PostgresCheckpointStorage(Records):
             version in it. The message says what to run.
     """
 
+    in_order = True
+    """A record is kept after the last one alone, so that a save need not look at that first."""
+
     def __init__(
         self,
         dsn: str,

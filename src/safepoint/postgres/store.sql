@@ -76,7 +76,8 @@ create table safepoint.prunings (
   pruned  timestamptz not null
 );
 
--- A record comes in if whoever brings it owns the thread, and it is the next one.
+-- A record comes in if whoever brings it owns the thread, and it is the next one. A thread that the
+-- server has never seen may begin anywhere, as a copy of a pruned one does.
 create function safepoint.keep() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -87,7 +88,8 @@ begin
   -- The condition is looked at again under the row's lock, so no lease changes hands in between.
   update safepoint.threads set head = new.sequence
     where thread = new.thread and login = session_user
-      and (head = new.sequence - 1 or head = 0) and new.sequence >= first
+      and (head = new.sequence - 1 and head > 0 or head = 0 and new.sequence = first)
+      and new.sequence >= first
       and new.fence is not distinct from case when owner is not null then token end;
   if found then
     return new;
