@@ -140,9 +140,7 @@ class OnPostgres:
 
     def open(self, worker: int) -> Worked:
         """Open it."""
-        from safepoint.postgres import PostgresAnchor
-        from safepoint.postgres import PostgresJournal
-        from safepoint.postgres import PostgresCheckpointStorage
+        from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage, PostgresJournal
 
         anchor = None if self.anchor is None else PostgresAnchor(self.anchor, wait_seconds=WAIT)
         storage = PostgresCheckpointStorage(self.dsns[worker], wait_seconds=WAIT)

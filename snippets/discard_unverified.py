@@ -16,8 +16,8 @@ from safepoint import (
     SealError,
     SigningKey,
 )
-from safepoint.postgres import PostgresAnchor
 from safepoint.postgres import (
+    PostgresAnchor,
     PostgresCheckpointStorage,
     migrate,
 )

@@ -14,10 +14,10 @@ from safepoint import (
     SigningKey,
     StorageRefused,
 )
-from safepoint.postgres import PostgresAnchor
-from safepoint.postgres import PostgresJournal
 from safepoint.postgres import (
+    PostgresAnchor,
     PostgresCheckpointStorage,
+    PostgresJournal,
     migrate,
 )
 

@@ -10,8 +10,8 @@ import sys
 import time
 
 from safepoint import Keyring, Ledger, NotOwner, SigningKey, Workflow
-from safepoint.postgres import PostgresAnchor
 from safepoint.postgres import (
+    PostgresAnchor,
     PostgresCheckpointStorage,
     migrate,
 )

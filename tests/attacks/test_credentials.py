@@ -12,8 +12,7 @@ need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
 
 import psycopg
 
-from safepoint.postgres import PostgresAnchor
-from safepoint.postgres import PostgresCheckpointStorage
+from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage
 
 KEYS = Keyring(SigningKey.generate())
 PAST = {

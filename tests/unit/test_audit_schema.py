@@ -355,7 +355,7 @@ CASES: list[tuple[str, list[str]]] = [
         ],
     ),
     (
-        "alter table safepoint_journal.records add constraint no_more check (number < 2)",
+        "alter table safepoint_journal.records add constraint no_more check (sequence < 2)",
         [
             (
                 "SP20 error: Constraint no_more on table safepoint_journal.records was not made by"
