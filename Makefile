@@ -2,7 +2,10 @@
 # Needs GNU make 3.81 or newer and Python 3.11 or newer; the rest goes into .venv by itself.
 
 PYTHON ?= python3
-HOST ?= 127.0.0.1
+# Who else can read the site is decided by who types it, and not by the environment.
+ifneq ($(origin HOST),command line)
+override HOST := 127.0.0.1
+endif
 PORT ?= 8000
 ARGS ?=
 
@@ -11,7 +14,7 @@ SOURCES := src tests publish benchmarks bootstrap.py conftest.py
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help serve site test check fix new-rule attacks demo fuzz bench lock clean distclean always
+.PHONY: help serve site test check deep fix new-rule attacks demo fuzz bench lock clean distclean always
 
 help: ## List what you can type
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -25,15 +28,14 @@ site: .venv/.ready ## Build the site into site/, with warnings as errors
 
 test: check ## Run everything: check, all tests, all blocks (ARGS="-k codec" for a part)
 	@echo "== tests and blocks"
-ifeq ($(strip $(ARGS)),)
-	@rm -f build/evidence.jsonl
-	@$(PY) -m tests.harness.pytests
-	@echo "== census"
-	@$(PY) -m tests.harness.census --both
-else
 	@$(PY) -m tests.harness.pytests $(ARGS)
-	@echo "== census left out, because ARGS chose the tests"
-endif
+
+deep: check ## The long ones: what is marked deep, long fuzzing, the other site generator
+	@echo "== what is marked deep"
+	@$(PY) -m tests.harness.pytests -m deep
+	@$(MAKE) --no-print-directory fuzz
+	@echo "== census of both generators"
+	@$(PY) -m tests.harness.census --both
 
 check: .venv/.ready ## The quick gate before a commit: lint, format, types, words
 	@echo "== lint"
@@ -44,7 +46,7 @@ check: .venv/.ready ## The quick gate before a commit: lint, format, types, word
 	@$(PY) -m mypy $(SOURCES)
 	@$(PY) -m mypy --allow-untyped-defs --allow-untyped-calls snippets
 	@echo "== loads"
-	@$(PY) -m safepoint.lint src snippets
+	@.venv/bin/safepoint lint src snippets
 	@echo "== callouts"
 	@$(PY) -m tests.harness.callouts --check
 	@echo "== words"
@@ -56,11 +58,11 @@ fix: .venv/.ready ## Repair what a program can: lint, format, callouts
 	@$(PY) -m ruff format
 	@$(PY) -m tests.harness.callouts
 
-new-rule: .venv/.ready ## Make the failing skeleton of a rule (TITLE="…" SEVERITY=danger THEME=Storage PAGE=name)
+new-rule: .venv/.ready ## Begin a rule with files that fail (TITLE="…" SEVERITY=danger THEME=Storage PAGE=name)
 	@$(PY) -m publish.new_rule --title "$$TITLE" --severity "$$SEVERITY" --theme "$$THEME" --page "$$PAGE" $(ARGS)
 
 attacks: .venv/.ready ## Run the attacks on an unsafe store and on a sealed one
-	@$(PY) -m safepoint.attacks $(ARGS)
+	@.venv/bin/safepoint attack $(ARGS)
 
 demo: .venv/.ready ## Two workers on a real PostgreSQL: one is killed, the other takes over
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && trap 'echo Stopped.; exit 130' INT && \
@@ -69,7 +71,7 @@ demo: .venv/.ready ## Two workers on a real PostgreSQL: one is killed, the other
 	cat errors >&2; exit $$status
 
 fuzz: .venv/.ready ## Try what nobody thought of, for some minutes (ARGS="-k stores" for a part)
-	@$(PY) -m pytest tests/fuzz tests/unit/test_resume_machine.py -q --hypothesis-profile=fuzz $(ARGS)
+	@$(PY) -m pytest tests/fuzz $(wildcard tests/*/test_*machine.py) -q --hypothesis-profile=fuzz $(ARGS)
 
 bench: .venv/.ready ## Measure against the peers, side by side
 	@$(PY) -m benchmarks $(ARGS)
@@ -80,10 +82,9 @@ lock: ## Choose the newest allowed versions anew, into requirements.txt
 	rm -rf build/lock-venv && "$$python" -m venv build/lock-venv && \
 	build/lock-venv/bin/python -m pip install -qq --disable-pip-version-check \
 	    '.[test]' hatchling editables && \
-	{ echo '# Each package that the tests and the site need, pinned. Written by `make lock`.' && \
-	  build/lock-venv/bin/python -m pip freeze -qq --all --exclude pip --exclude safepoint | \
-	      sed 's/+cpu$$//'; \
-	} > build/requirements.txt && mv build/requirements.txt requirements.txt
+	build/lock-venv/bin/python -m pip freeze -qq --all --exclude pip --exclude safepoint | \
+	    build/lock-venv/bin/python tests/harness/lock.py > build/requirements.txt && \
+	mv build/requirements.txt requirements.txt
 	@rm -rf build/lock-venv
 
 clean: ## Remove what was generated

@@ -1,9 +1,12 @@
 """Make `.venv` ready: create it, fill it from the lock, and repair it when it is not whole.
 
-`make` runs this before each target that needs Python. It uses the standard library alone. The
-stamp `.venv/.ready` says where the environment stands, for which Python, and from which lock; it
-goes away before the first change and comes back after the last one. So a stamp that is missing or
-tells another story means an unfinished, moved or broken environment, and that one is made anew.
+`make` runs this before each target that needs Python. It uses the standard library alone. The lock
+names every package, with the digests of its files, and pip resolves nothing. PyTorch alone has no
+digests; what a build of it for GPUs needs besides is in the lock as well.
+
+The stamp `.venv/.ready` says where the environment stands, for which Python, and from which lock.
+It goes away before the first change and comes back after the last one. So a stamp that is missing
+or tells another story means an unfinished, moved or broken environment, and that one is made anew.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import fcntl
 import hashlib
 import importlib.util
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -24,8 +28,7 @@ PYTHON = VENV / "bin" / "python"
 STAMP = VENV / ".ready"
 SOURCES = (ROOT / "requirements.txt", ROOT / "pyproject.toml")
 PIP = ["-I", "-m", "pip", "--no-input", "--disable-pip-version-check"]
-INSTALL = [*PIP, "install", "-qq"]
-ALONE = [*INSTALL, "--no-deps"]
+ALONE = [*PIP, "install", "-qq", "--no-deps"]
 
 
 def main() -> None:
@@ -62,9 +65,20 @@ def digest_of_sources() -> str:
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in SOURCES)).hexdigest()
 
 
-def ask_interpreter() -> str:
+def read_lock() -> tuple[str, str, str]:
+    """Return the parts of the lock: the packages, PyTorch, and what a build for GPUs needs."""
+    parts = ["", "", ""]
+    at = -1
+    for line in (ROOT / "requirements.txt").read_text().splitlines():
+        if line.startswith("#"):
+            at = min(at + 1, 2)
+        else:
+            parts[max(at, 0)] += f"{line}\n"
+    return parts[0], parts[1], parts[2]
+
+
+def ask_interpreter(probe: str = "import sys; print(sys.prefix, *sys.version_info[:2])") -> str:
     """Ask the environment's own Python where it lives and what it is; "" if it does not run."""
-    probe = "import sys; print(sys.prefix, *sys.version_info[:2])"
     try:
         answer = subprocess.run(  # noqa: S603 -- a fixed command
             [PYTHON, "-I", "-c", probe], capture_output=True, text=True, check=False
@@ -92,12 +106,24 @@ def set_up(lock: int) -> None:
         if VENV.exists():
             shutil.rmtree(VENV)
         run("creating .venv", lock, sys.executable, "-m", "venv", VENV)
-    run("installing requirements.txt", lock, PYTHON, *ALONE, "-r", "requirements.txt")
-    if "\ntorch==" in (ROOT / "requirements.txt").read_text():
-        # What else it needs depends on which build of it the index has: for GPUs, or not.
-        run("completing PyTorch", lock, PYTHON, *INSTALL, "-c", "requirements.txt", "torch")
+    packages, torch, for_gpus = read_lock()
+    install("installing requirements.txt", lock, packages)
+    if torch:
+        install("installing PyTorch", lock, torch, has_digests=False)
+        wants = ask_interpreter("from importlib.metadata import requires as r; print(r('torch'))")
+        names = re.findall(r"^([\w-]+)==", for_gpus, re.MULTILINE)
+        if sys.platform == "linux" and any(name in wants for name in names):
+            install("installing what PyTorch needs for GPUs", lock, for_gpus)
     run("installing safepoint itself", lock, PYTHON, *ALONE, "--no-build-isolation", "-e", ".")
     STAMP.write_text(f"{ask_interpreter()}\n{sources}")
+
+
+def install(step: str, lock: int, part: str, *, has_digests: bool = True) -> None:
+    """Install a part of the lock, and nothing else."""
+    file = VENV / "part.txt"
+    file.write_text(part)
+    options = ["--require-hashes"] if has_digests else []
+    run(step, lock, PYTHON, *ALONE, *options, "-r", file)
 
 
 def run(step: str, lock: int, *command: str | Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.measure import RATIO, Act, medians, table
 from safepoint import Keyring, SigningKey
-from safepoint.weights import convert, load_checkpoint, save_checkpoint
+from safepoint.models import convert, load_checkpoint, save_checkpoint
 
 ROUNDS = 15
 FEW = 5

@@ -5,14 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any, Final
+from dataclasses import asdict, dataclass
+from typing import Final
 
-from publish.broken import BrokenPage
-from publish.project import Project
-from publish.sources import flaw, read_text
-from safepoint.errors import quoted
+from publish.project import BrokenPage, Project
+from publish.sources import read_text
 
 FILE: Final = "publish/advisories.toml"
 GROUPS: Final = {
@@ -20,14 +17,12 @@ GROUPS: Final = {
     "models": "Model files",
     "scanners": "Scanners",
 }
-_ID: Final = re.compile(r"CVE-\d{4}-\d{4,}|GHSA(?:-[23456789cfghjmpqrvwx]{4}){3}")
-_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}(?:-[0-9]{2})?")
+_GHSA: Final = r"GHSA(?:-[23456789cfghjmpqrvwx]{4}){3}"
+_ID: Final = re.compile(rf"CVE-\d{{4}}-\d{{4,}}|{_GHSA}")
 _RELEASE: Final = re.compile(r"\d+(?:\.\d+)*(?:rc\d+)?")
-_SOURCE: Final = re.compile(r"https?://[^\s<>]+")
-_HEAD: Final = re.compile(r"^\s*\[\[\s*advisory\s*\]\]")
-_AT_LINE: Final = re.compile(r"\(at line (?P<number>\d+), ")
+_DATE: Final = re.compile(r"\d{4}-\d\d(-\d\d)?")
 _LISTS: Final = ("rules", "also")
-_IN_CORPUS: Final = re.compile(r"GHSA(?:-[23456789cfghjmpqrvwx]{4}){3}")
+_LINE: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\ufffe\uffff]*")
 
 
 @dataclass(frozen=True)
@@ -69,12 +64,7 @@ class Advisory:
     @property
     def first_day(self) -> dt.date | None:
         """The day on which it was published, or the first day of the month."""
-        return None if self.date is None else _first_day(self.date)
-
-    def fields(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        data = asdict(self)
-        return {**data, "rules": list(self.rules), "also": list(self.also)}
+        return None if self.date is None else dt.date.fromisoformat(f"{self.date}-01"[:10])
 
 
 def read(project: Project) -> list[Advisory]:
@@ -85,97 +75,51 @@ def read(project: Project) -> list[Advisory]:
             group or an id that there is not.
     """
     found: dict[str, Advisory] = {}
-    for place, entry in _entries(read_text(project.root, FILE)):
-        wrong = _malformed(entry) or _wrong(_made(entry), project)
-        if not wrong and entry["id"] in found:
-            wrong = "stands twice"
-        if wrong:
-            raise BrokenPage(f"{place}: {_name(entry)} {wrong}; correct it")
-        found[entry["id"]] = _made(entry)
+    try:
+        content = tomllib.loads(read_text(project.root, FILE))
+        for entry in content.pop("advisory", []):
+            lists = {name: tuple(entry.get(name, ())) for name in _LISTS}
+            each = Advisory(**{**entry, **lists})
+            wrong = "stands twice" if each.id in found else _wrong(each, project)
+            if wrong:
+                raise BrokenPage(f"{FILE}: {each.id} {wrong}; correct it")
+            found[each.id] = each
+    except (tomllib.TOMLDecodeError, TypeError, AttributeError) as error:
+        # No TOML, or no list; or an entry with a field too many, or too few, or of another kind.
+        raise BrokenPage(f"{FILE}: not as it explains itself ({error}); correct it") from None
+    if content:
+        raise BrokenPage(f"{FILE}: not only [[advisory]] tables; remove the rest")
     return list(found.values())
 
 
-def _made(entry: Mapping[str, Any]) -> Advisory:
-    return Advisory(**{**entry, **{name: tuple(entry.get(name, ())) for name in _LISTS}})
-
-
-def _name(entry: Mapping[str, Any]) -> str:
-    name = entry.get("id")
-    return name if isinstance(name, str) and name.isprintable() else "this advisory"
-
-
-def _entries(text: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return what the file lists, each with where it begins."""
-    try:
-        content = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        at = _AT_LINE.search(str(error))
-        line = int(at["number"]) if at else text.count("\n") + 1
-        raise BrokenPage(f"{FILE}:{line}: this is no TOML; correct it") from None
-    entries = content.pop("advisory", [])
-    if content or not isinstance(entries, list) or any(type(each) is not dict for each in entries):
-        raise BrokenPage(f"{FILE}: not only [[advisory]] tables; remove the rest")
-    heads = [number for number, line in enumerate(text.split("\n"), 1) if _HEAD.match(line)]
-    if len(heads) != len(entries):
-        return [(FILE, entry) for entry in entries]
-    return [(f"{FILE}:{line}", entry) for line, entry in zip(heads, entries, strict=True)]
-
-
-def _malformed(entry: Mapping[str, Any]) -> str | None:
-    """Say what in the form of an entry is not as the file explains it."""
-    known = {field.name: field.default is MISSING for field in fields(Advisory)}
-    unknown = [name for name in entry if name not in known]
-    missing = [name for name, needed in known.items() if needed and name not in entry]
-    if unknown or missing:
-        return f"has the unknown key {quoted(unknown[0])}" if unknown else f"has no {missing[0]}"
-    for name, value in entry.items():
-        texts = value if name in _LISTS and isinstance(value, list) else [value]
-        if (name in _LISTS) != isinstance(value, list) or not all(map(_is_line, texts)):
-            kind = "a list of lines" if name in _LISTS else "one line"
-            return f"needs {kind} of text as {name}"
-        flawed = next(filter(None, map(flaw, texts)), None)
-        if flawed:
-            return f"has in {name} {flawed[1]}"
-    return None
-
-
-def _is_line(value: object) -> bool:
-    return isinstance(value, str) and "\n" not in value
-
-
-def _wrong(advisory: Advisory, project: Project) -> str | None:
-    ids = [name for name in (advisory.id, *advisory.also) if not _ID.fullmatch(name)]
-    rules = [rule for rule in advisory.rules if rule not in project.rules]
+def _wrong(each: Advisory, project: Project) -> str | None:
+    ids = [name for name in (each.id, *each.also) if not _ID.fullmatch(name)]
+    rules = [rule for rule in each.rules if rule not in project.rules]
     if ids or rules:
         return f"names {(ids + rules)[0]}, which is no id that is known"
-    if advisory.group not in GROUPS:
-        return f"names the group {advisory.group}, and there are {', '.join(GROUPS)}"
-    if advisory.page not in project.pages:
-        return f"names the page {advisory.page}, which does not exist"
-    if not _SOURCE.fullmatch(advisory.source):
-        return "has a source that is no address with https or http"
-    if advisory.date is not None and not _is_date(advisory.date):
-        return f"has the date {quoted(advisory.date)}, which is no day and no month"
+    if each.group not in GROUPS:
+        return f"names the group {each.group}, and there are {', '.join(GROUPS)}"
+    if each.page not in project.pages:
+        return f"names the page {each.page}, which does not exist"
+    lines = [value for name, value in asdict(each).items() if name not in _LISTS and value]
+    if not all(map(_LINE.fullmatch, lines)):
+        return "has a field that is not one line of text"
+    if each.date is not None and not _is_date(each.date):
+        return f"has the date {each.date}, which is no day and no month"
     return None
 
 
 def _is_date(text: str) -> bool:
     try:
-        return bool(_DATE.fullmatch(text)) and bool(_first_day(text))
+        return bool(_DATE.fullmatch(text)) and bool(dt.date.fromisoformat(f"{text}-01"[:10]))
     except ValueError:
         return False
 
 
-def _first_day(text: str) -> dt.date:
-    return dt.date.fromisoformat(text if len(text) > 7 else f"{text}-01")
-
-
 def corpus(project: Project) -> list[str]:
     """Return the advisories whose technique is in the corpus that the scanners are measured on."""
-    folder = project.root / "tests" / "corpus"
-    files = sorted(folder.glob("*.py")) if folder.is_dir() else []
-    text = "".join(file.read_text(encoding="utf-8") for file in files)
-    return sorted(set(_IN_CORPUS.findall(text)))
+    files = sorted((project.root / "tests" / "corpus").glob("*.py"))
+    return sorted({name for file in files for name in re.findall(_GHSA, file.read_text("utf-8"))})
 
 
 def markdown(project: Project) -> str:
@@ -217,7 +161,9 @@ def _entry(each: Advisory, project: Project) -> str:
     names = f" Also known as {', '.join(each.also)}." if each.also else ""
     how = f" {each.how}" if each.how else ""
     published = f" Published {each.date}." if each.date else ""
-    rules = " and ".join(_rule(rule, project) for rule in each.rules)
+    rules = " and ".join(
+        f"[{rule}](rules.md#{rule.lower()}) “{project.rules[rule].title}”" for rule in each.rules
+    )
     page = project.pages[each.page]
     return (
         f"### {each.id} · {each.package} {{ #{each.anchor} }}\n\n"
@@ -226,7 +172,3 @@ def _entry(each: Advisory, project: Project) -> str:
         f"- Rules that help: {rules}.{how} See it happen: [{page.title}]({each.page}).\n"
         f"- Source: <{each.source}>"
     )
-
-
-def _rule(name: str, project: Project) -> str:
-    return f"[{name}](rules.md#{name.lower()}) “{project.rules[name].title}”"

@@ -5,21 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date
-from posixpath import normpath
 from typing import Final
 
-from publish.broken import BrokenPage
-from publish.project import Project
+from publish.project import BrokenPage, Project
 from publish.sources import read_text
 
 FILE: Final = "CHANGELOG.md"
 _VERSION: Final = re.compile(
-    r"^## \[?(?P<name>[^\]\s]+)\]?(?: +[-(]+ *(?P<day>\d{4}-\d\d-\d\d)\)?)?\s*$", re.MULTILINE
+    r"^## \[?(?P<name>[^\]\s]+)\]?(?: - (?P<day>\d{4}-\d\d-\d\d))?\s*$", re.MULTILINE
 )
 _SECTION: Final = re.compile(r"^### (?P<name>.+)$", re.MULTILINE)
 _ITEM: Final = re.compile(r"^- (?P<text>.+(?:\n(?:  .*|(?=\n  )))*)", re.MULTILINE)
-_LEAD: Final = re.compile(r"\*\*(?P<lead>[^*]+)\*\*")
-_LINK: Final = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)")
+_LEAD: Final = re.compile(r"\*\*(?P<lead>[^*]+)\*\*|(?P<words>.+?)(?=[.:](?:\s|$)|$)", re.DOTALL)
+_LINK: Final = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,9 @@ class Version:
         said = []
         parts = _SECTION.split(self.text)
         for name, text in zip(parts[1::2], parts[2::2], strict=True):
-            leads = [_lead(found["text"]) for found in _ITEM.finditer(text)]
-            said.append(f"{name}: {'; '.join(leads)}.")
+            leads = [_LEAD.match(item["text"]) for item in _ITEM.finditer(text)]
+            words = [" ".join((lead["lead"] or lead["words"]).split()) for lead in leads if lead]
+            said.append(f"{name}: {'; '.join(each.rstrip('.:') for each in words)}.")
         return " ".join(said) or self.name
 
 
@@ -61,51 +60,30 @@ def versions(project: Project) -> list[Version]:
     text = read_text(project.root, FILE)
     found = list(_VERSION.finditer(text))
     ends = [each.start() for each in found[1:]] + [len(text)]
-    return [
-        Version(
-            each["name"],
-            _day(each),
-            text[each.end() : end].strip("\n"),
-        )
-        for each, end in zip(found, ends, strict=True)
-    ]
-
-
-def _day(found: re.Match[str]) -> date | None:
     try:
-        return date.fromisoformat(found["day"]) if found["day"] else None
-    except ValueError:
-        line = found.string.count("\n", 0, found.start()) + 1
-        raise BrokenPage(f"{FILE}:{line}: {found['day']} is no day; correct it") from None
+        return [
+            Version(
+                each["name"],
+                date.fromisoformat(each["day"]) if each["day"] else None,
+                text[each.end() : end].strip("\n"),
+            )
+            for each, end in zip(found, ends, strict=True)
+        ]
+    except ValueError as error:
+        raise BrokenPage(f"{FILE}: {error}; correct the day") from None
 
 
 def markdown(project: Project) -> str:
     """Return the versions as they stand on their page."""
-    parts = []
-    for version in versions(project):
-        day = f" · {version.day.isoformat()}" if version.day else ""
-        parts.append(
-            f"## {version.name}{day} {{ #{version.anchor} }}\n\n{_linked(version.text, project)}"
-        )
-    return "\n\n".join(parts)
-
-
-def _linked(text: str, project: Project) -> str:
-    """Let links lead where they lead on the site: to pages, and nowhere else in the repository."""
 
     def linked(found: re.Match[str]) -> str:
-        path, mark, fragment = found["target"].partition("#")
-        if ":" in path:
-            return found[0]
-        src = normpath(path).removeprefix("docs/")
-        if src in project.pages:
-            return f"[{found['text']}]({src}{mark}{fragment})"
-        return found["text"]
+        """Lead to a page of the site, and nowhere else in the repository."""
+        src = found["path"].removeprefix("docs/")
+        there = f"[{found['text']}]({src}{found['anchor'] or ''})"
+        return there if src in project.pages else found["text"]
 
-    return _LINK.sub(linked, text)
-
-
-def _lead(text: str) -> str:
-    lead = _LEAD.match(text)
-    words = lead["lead"] if lead else re.split(r"(?<=[.:])\s", text)[0]
-    return " ".join(words.split()).rstrip(".:")
+    return "\n\n".join(
+        f"## {each.name}{f' · {each.day}' if each.day else ''} {{ #{each.anchor} }}\n\n"
+        + _LINK.sub(linked, each.text)
+        for each in versions(project)
+    )

@@ -1,4 +1,4 @@
-"""A chart that the build makes from a table on a page."""
+"""The chart that the build makes from a table on a page."""
 
 from __future__ import annotations
 
@@ -6,14 +6,31 @@ import re
 from html import escape
 from typing import Final, NamedTuple
 
-from publish.paper import ACCENT, FAINT, FONTS, QUIET, STYLE, WARNING, WIDTH
+from publish.project import Project
 
 PAGE: Final = "security/scanners.md"
 CHART: Final = "assets/scanners.svg"
 TITLE: Final = "What scanners find, and what they suspect in vain"
 BREAK: Final = "For comparison, what loads by an allow-list:"
+WIDTH: Final = 360
 BAR: Final = 190
 THICK: Final = 13
+# Each colour is the page's, and outside of a page one that can be read on light and dark.
+QUIET: Final = "var(--sp-ink-2, currentColor)"
+FAINT: Final = "var(--sp-line, #8a9499)"
+ACCENT: Final = "var(--sp-accent, #2a8094)"
+WARNING: Final = "var(--sp-warning, #94690f)"
+FONTS: Final = (
+    "var(--sp-sans, -apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, 'Noto Sans',"
+    " 'Liberation Sans', Arial, sans-serif)"
+)
+STYLE: Final = """  <style>
+    /* As an image of its own it has no page to take its colours from. */
+    svg:root { color: #1d2428; --sp-ink-2: #566065; --sp-line: #cdc8bb; --sp-accent: #0b5b70; --sp-warning: #7a5100; }
+    @media (prefers-color-scheme: dark) {
+      svg:root { color: #dde3e3; --sp-ink-2: #a4b0b4; --sp-line: #46535a; --sp-accent: #82c9d9; --sp-warning: #e0b968; }
+    }
+  </style>"""  # noqa: E501
 
 _HEAD: Final = re.compile(r"^\| (?P<kind>tool|loader) \| ", re.MULTILINE)
 _ROW: Final = re.compile(
@@ -33,6 +50,12 @@ class Bars(NamedTuple):
     found: tuple[int, int]
     false: tuple[int, int]
     loads: bool = False
+
+
+def generated(project: Project) -> dict[str, str]:
+    """Return the chart by its path below `docs/`, if its page is there."""
+    page = project.pages.get(PAGE)
+    return {CHART: draw_bars(read_bars(page.text))} if page else {}
 
 
 def read_bars(page: str) -> list[Bars]:
@@ -66,7 +89,8 @@ def draw_bars(bars: list[Bars], name: str = "scanners", title: str = TITLE) -> s
             parts.append(f'<text x="0" y="{y + 22}" fill="{QUIET}">{BREAK}</text>')
             y += 54
         found, false = ("refused", "honest refused") if one.loads else ("found", "false alarms")
-        parts.append(_text(0, y, one.tool, size=15, weight=650))
+        words = f'font-size="15" font-weight="650">{escape(one.tool)}'
+        parts.append(f'<text x="0" y="{y}" {words}</text>')
         parts += _bar(y + 9, one.found, ACCENT, found)
         parts += _bar(y + 9 + THICK + 5, one.false, WARNING, false)
         y += 70
@@ -104,7 +128,3 @@ def _bar(y: int, share: tuple[int, int], colour: str, word: str) -> list[str]:
         f'<rect x="0" y="{y}" width="{long}" height="{THICK}" rx="2" fill="{colour}"/>',
         f'<text x="{BAR + 10}" y="{y + 11}" fill="{colour}">{label}</text>',
     ]
-
-
-def _text(x: int, y: int, text: str, *, size: int, weight: int) -> str:
-    return f'<text x="{x}" y="{y}" font-size="{size}" font-weight="{weight}">{escape(text)}</text>'

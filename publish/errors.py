@@ -9,12 +9,11 @@ from typing import Final
 
 from markdown.extensions.toc import slugify, unique
 
-from publish.broken import BrokenPage
-from publish.project import Project
+from publish.project import BrokenPage, Project
 from safepoint.explain import EXPLANATIONS, FAMILIES, Explanation
 from tests.harness.fences import without_fences
 
-_HEADING: Final = re.compile(r"^#{1,6} (?P<title>.+?)(?: \{ #(?P<id>[\w-]+) \})?$")
+_HEADING: Final = re.compile(r"^#{1,6} (?P<title>.+?)(?: \{ #(?P<id>[\w-]+) \})?$", re.MULTILINE)
 _ATTACK: Final = "Attack:"
 _ATTRIBUTE: Final = re.compile(r"^    (?P<name>\w+): (?P<text>.+)$", re.MULTILINE)
 # What every page about a rule has. Alone, such a name says nothing about where a link leads.
@@ -23,26 +22,22 @@ _ON_EVERY_PAGE: Final = frozenset(["The attack", "The refusal", "What to write"]
 
 def names(project: Project) -> str:  # noqa: ARG001  every fill is given the project
     """Return every error by family, each a link to what there is to know about it."""
-    return "\n".join(
-        f"- {title}: "
-        + ", ".join(
-            f"[{found.name}](#{found.name.lower()})"
-            for found in EXPLANATIONS.values()
-            if found.family == root
-        )
-        for root, title in FAMILIES.items()
-    )
+    lines = []
+    for root, title in FAMILIES.items():
+        found = [each.name for each in EXPLANATIONS.values() if each.family == root]
+        lines.append(f"- {title}: " + ", ".join(f"[{name}](#{name.lower()})" for name in found))
+    return "\n".join(lines)
 
 
 def markdown(project: Project) -> str:
     """Return a heading for each family, and for each error what to know about it."""
-    lines: list[str] = []
+    parts: list[str] = []
     for root, title in FAMILIES.items():
-        lines += [f"## {title}", ""]
+        parts.append(f"## {title}")
         for found in EXPLANATIONS.values():
             if found.family == root:
-                lines += _explained(found, project)
-    return "\n".join(lines)
+                parts += _explained(found, project)
+    return "\n\n".join(parts)
 
 
 def _explained(found: Explanation, project: Project) -> Iterator[str]:
@@ -50,33 +45,19 @@ def _explained(found: Explanation, project: Project) -> Iterator[str]:
     # carries, and stays even if the class moves.
     path = f"{found.error.__module__}.{found.name}"
     yield f'<div class="error" id="{found.name.lower()}" markdown>'
-    yield ""
     yield f"### {found.name} {{ #{path} }}"
-    yield ""
     kind = f", a kind of [{found.parent}](#{found.parent.lower()})" if found.parent else ""
     yield f"`{path}`{kind}"
-    yield ""
     yield found.says
-    yield ""
     yield found.means
-    yield ""
     attributes = (inspect.getdoc(found.error) or "").partition("Attributes:")[2]
-    for each in _ATTRIBUTE.finditer(attributes):
-        yield f"- `error.{each['name']}`: {each['text']}"
-    yield ""
+    yield _ATTRIBUTE.sub(r"- `error.\g<name>`: \g<text>", attributes).strip("\n")
     yield f"**First:** {found.first}"
-    yield ""
     yield "What may be behind it:"
-    yield ""
-    for cause in found.causes:
-        is_attack = cause.startswith(_ATTACK)
-        yield f"- **{_ATTACK}**{cause.removeprefix(_ATTACK)}" if is_attack else f"- {cause}"
-    yield ""
+    yield "\n".join(f"- {cause}" for cause in found.causes).replace(_ATTACK, f"**{_ATTACK}**")
     pages = "; ".join(_link(page, found, project) for page in found.pages)
     rules = ", ".join(f"[{rule}](rules.md#{rule.lower()})" for rule in found.rules)
-    yield f"See {pages}." + (f" Rules: {rules}." if rules else "")
-    yield "</div>"
-    yield ""
+    yield f"See {pages}." + (f" Rules: {rules}." if rules else "") + "\n</div>"
 
 
 def _link(page: str, found: Explanation, project: Project) -> str:
@@ -93,9 +74,7 @@ def _link(page: str, found: Explanation, project: Project) -> str:
 def sections(text: str) -> dict[str, str]:
     """Return the headings of a page by their anchors, as the site will have them."""
     found: dict[str, str] = {}
-    for line in without_fences(text).split("\n"):
-        heading = _HEADING.match(line)
-        if heading is not None:
-            anchor = heading["id"] or unique(slugify(heading["title"], "-"), {*found})
-            found[anchor] = heading["title"]
+    for heading in _HEADING.finditer(without_fences(text)):
+        anchor = heading["id"] or unique(slugify(heading["title"], "-"), {*found})
+        found[anchor] = heading["title"]
     return found

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
-from tests.harness.evidence import (
-    OUTCOMES,
-    Entry,
-    Outcome,
-    Run,
-    read_evidence,
-    read_proofs,
-    read_runs,
-)
+from tests.harness import evidence as harness
+from tests.harness.evidence import OUTCOMES, Entry, Outcome, Read, Run
 from tests.harness.legs import Proof, Result, worst
 from tests.harness.sources import TESTS, sources
 from tests.harness.written import written_blocks
 
 State = Literal["current", "failed", "partial", "stale", "other commit", "missing", "unreadable"]
+AGAIN: Final = "Run make test, then build again."
 
 
 @dataclass(frozen=True)
@@ -33,23 +27,34 @@ class Evidence:
     Attributes:
         state: `current`, or why it does not count as that.
         said: the same as one sentence, with what to do.
-        entries: one for each block, from the last run that touched its page.
-        runs: the processes that wrote them.
+        found: what the file says, with those blocks that are written as they ran.
         changed: the pages and folders that are not as they were when the blocks ran.
-        proofs: how the tests ended that the rules stand on.
     """
 
     state: State
     said: str
-    entries: Sequence[Entry] = ()
-    runs: Mapping[str, Run] = field(default_factory=dict)
+    found: Read = field(default_factory=Read)
     changed: Sequence[str] = ()
-    proofs: Sequence[Proof] = ()
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """One for each block, from the last run that touched its page."""
+        return self.found.entries
+
+    @property
+    def runs(self) -> Mapping[str, Run]:
+        """The processes that wrote it."""
+        return self.found.runs
+
+    @property
+    def proofs(self) -> Sequence[Proof]:
+        """How the tests ended that the rules stand on."""
+        return self.found.proofs
 
     @cached_property
     def counts(self) -> Counter[Outcome]:
         """How many blocks ended how, wherever they stand."""
-        return Counter(entry.outcome for entry in self.entries if entry.number)
+        return Counter(entry.outcome for entry in self.entries if entry.block)
 
     @cached_property
     def versions(self) -> dict[str, str]:
@@ -72,7 +77,7 @@ class Evidence:
 
     def is_late(self, page: str) -> bool:
         """Tell whether a page, or what every page depends on, changed since its blocks ran."""
-        others = [name for name in self.changed if not name.endswith(".md") and name not in TESTS]
+        others = [name for name in self.changed if not name.endswith(".md") and name != TESTS]
         return bool(others) or page in self.changed
 
     def held(self, leg: str, name: str) -> Result | None:
@@ -84,9 +89,15 @@ class Evidence:
         return [
             entry
             for entry in self.entries
-            if entry.number
+            if entry.block
             and (entry.page == page or (page == "src/" and entry.page.startswith(page)))
         ]
+
+    def failed_on(self, page: str) -> list[str]:
+        """Return the tests of a page that failed: its blocks, or the page itself."""
+        blocks = [entry.test for entry in self.entries if entry.outcome == "failed"]
+        names = {*self.found.failures, *blocks}
+        return sorted(name for name in names if name.partition("::")[0] == page)
 
 
 def read(file: Path, root: Path, commit: str | None) -> Evidence:
@@ -94,38 +105,33 @@ def read(file: Path, root: Path, commit: str | None) -> Evidence:
 
     What the file says of a block that is not written anywhere, or says twice, is left out.
     """
-    again = "Run make test, then build again."
-    none = Evidence("missing", f"No evidence: this site claims nothing of its blocks. {again}")
     try:
-        entries = read_evidence(file)
-        proofs = read_proofs(file)
-        used = {entry.run for entry in entries} | {proof.run for proof in proofs}
-        headers = [run for run in read_runs(file) if run.id in used]
+        found = harness.read(file)
     except FileNotFoundError:
-        return none
+        return Evidence("missing", f"No evidence: this site claims nothing of its blocks. {AGAIN}")
     except (ValueError, OSError) as error:
-        said = f"The evidence cannot be read, so it is left out ({error}). {again}"
+        said = f"The evidence cannot be read, so it is left out ({error}). {AGAIN}"
         return Evidence("unreadable", said)
-    runs = {run.id: run for run in headers}
-    if proofs and not entries:  # only tests that are no blocks have run
-        return none
-    entries, lacking = _matched(entries, root)
-    if not entries or used - set(runs):
-        return Evidence("unreadable", f"The evidence names no run, so it is left out. {again}")
+    entries, lacking = _matched(found.entries, root)
+    names = {entry.run for entry in entries} | {proof.run for proof in found.proofs}
+    names |= set(found.ends)
+    if names - set(found.runs) or not found.runs:
+        return Evidence("unreadable", f"The evidence names no run, so it is left out. {AGAIN}")
+    found = replace(found, entries=entries)
     now = sources(root)
     changed = sorted(
         {
             name
-            for run in headers
+            for run in found.runs.values()
             for name in {*now, *run.sources}
             if now.get(name) != run.sources.get(name)
         }
     )
-    state, said = _judged(entries, proofs, headers, changed, lacking, commit)
+    state, said = _judged(found, changed, lacking, commit)
     if lacking:
         said += f" {_blocks(lacking.total())} {'was' if lacking.total() == 1 else 'were'} not run."
-    said = said if state == "current" else f"{said} {again}"
-    return Evidence(state, said, entries, runs, changed, proofs)
+    said = said if state == "current" else f"{said} {AGAIN}"
+    return Evidence(state, said, found, changed)
 
 
 def _matched(entries: Iterable[Entry], root: Path) -> tuple[list[Entry], Counter[str]]:
@@ -137,8 +143,8 @@ def _matched(entries: Iterable[Entry], root: Path) -> tuple[list[Entry], Counter
     matched = []
     for entry in entries:
         page = left.get(entry.page, Counter())
-        if page[entry.digest] > 0:
-            page[entry.digest] -= 1
+        if page[entry.sha256] > 0:
+            page[entry.sha256] -= 1
             matched.append(entry)
         elif entry.outcome == "failed":
             matched.append(entry)
@@ -146,22 +152,17 @@ def _matched(entries: Iterable[Entry], root: Path) -> tuple[list[Entry], Counter
 
 
 def _judged(
-    entries: Sequence[Entry],
-    proofs: Sequence[Proof],
-    runs: Iterable[Run],
-    changed: Sequence[str],
-    lacking: Iterable[str],
-    commit: str | None,
+    found: Read, changed: Sequence[str], lacking: Iterable[str], commit: str | None
 ) -> tuple[State, str]:
     """Say what the evidence is worth, the gravest thing first."""
-    failed = {
-        "blocks": sum(entry.outcome == "failed" for entry in entries),
-        "tests that the rules stand on": len({p.test for p in proofs if p.outcome == "failed"}),
-    }
-    if any(failed.values()):
-        which = " and ".join(f"{count} of the {what}" for what, count in failed.items() if count)
-        return "failed", f"{which} failed when they were last run."
-    commits = {run.commit for run in runs}
+    failed = [*found.failed]
+    if not found.failures and (blocks := sum(e.outcome == "failed" for e in found.entries)):
+        failed.append(f"{_blocks(blocks)} failed")
+    if failed:
+        return "failed", f"The last run of the tests failed: {'; '.join(failed + found.partial)}."
+    if found.partial:
+        return "partial", f"This is no whole run of the tests: {'; '.join(found.partial)}."
+    commits = {run.commit for run in found.runs.values()}
     if changed and commits != {commit}:
         return (
             "other commit",
@@ -171,7 +172,7 @@ def _judged(
         return "stale", f"The evidence is older than {_some(changed)}."
     if lacking:
         return "partial", f"The evidence leaves out blocks of {_some(sorted(lacking))}."
-    counts = told(Counter(entry.outcome for entry in entries))
+    counts = told(Counter(entry.outcome for entry in found.entries))
     return "current", f"Evidence of this very text{_from(commits - {commit})}: {counts}."
 
 

@@ -1,4 +1,4 @@
-"""Fill in what a page leaves to the build.
+"""Fill in what a page leaves to the build, and stop at what would not be built as it was meant.
 
 A line `<!-- fill NAME -->` becomes what `FILLS[NAME]` writes.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from publish import advisories, attacks, changes, errors, verified
-from publish.broken import BrokenPage
-from publish.project import Project
+from publish.project import BrokenPage, Project
+from publish.sources import check_sources
 from tests.harness.blocks import scan_page
 from tests.harness.fences import without_fences
 
@@ -20,7 +21,7 @@ Fill = Callable[[Project], str]
 FILLS: Final[Mapping[str, Fill]] = {
     "advisories": advisories.markdown,
     "advisories-in-short": advisories.in_short,
-    "attacks": attacks.markdown,
+    **{f"attacks-{group}": partial(attacks.markdown, group=group) for group in attacks.GROUPS},
     "changes": changes.markdown,
     "error-names": errors.names,
     "errors": errors.markdown,
@@ -31,8 +32,24 @@ FILLS: Final[Mapping[str, Fill]] = {
     "matrix": verified.matrix,
     "versions": verified.versions,
 }
-_MARKER: Final = re.compile(r"^<!-- fill (?P<name>[\w-]+) -->$")
+_MARKER: Final = re.compile(r"^<!-- fill (?P<name>[\w-]+) -->$", re.MULTILINE)
 _RULE: Final = re.compile(r"\bSP\d+\b")
+
+
+def check(project: Project) -> None:
+    """Look at every page and file that the site is made from.
+
+    Raises:
+        BrokenPage: with one line for each place.
+    """
+    check_sources(project.root)
+    problems = [
+        problem
+        for src in project.pages
+        for problem in broken_lines(src, (project.docs / src).read_text(encoding="utf-8"), project)
+    ]
+    if problems:
+        raise BrokenPage("\n".join(problems))
 
 
 def broken_lines(src: str, text: str, project: Project) -> list[str]:
@@ -58,12 +75,7 @@ def fill(text: str, project: Project) -> str:
     Raises:
         BrokenPage: what takes its place holds markup that a page may not have, or a block.
     """
-    lines = text.split("\n")
-    for index, line in enumerate(lines):
-        marker = _MARKER.match(line)
-        if marker:
-            lines[index] = _filled(marker["name"], project)
-    return "\n".join(lines)
+    return _MARKER.sub(lambda marker: _filled(marker["name"], project), text)
 
 
 def _filled(name: str, project: Project) -> str:

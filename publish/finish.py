@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
-from datetime import date
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import Final
 
 from publish import machine, verified
 from publish.allowed import foreign
-from publish.broken import BrokenPage
-from publish.images import sized
 from publish.lean import lean_page, lean_site
-from publish.machine.address import repository
 from publish.marks import marked
-from publish.names import unbroken
-from publish.policy import STYLES, ForeignScript, with_policy, without_styles
-from publish.project import Page, Project
+from publish.policy import STYLES, with_policy
+from publish.project import BrokenPage, Page, Project
 from publish.search import search_later
 
-_END: Final = "</article>"
 _TITLE: Final = re.compile(r"<title>.*?</title>", re.DOTALL)
 _SHARED: Final = re.compile(r'(<meta property="og:title" content=")[^"]*"')
+_ALIGNED: Final = re.compile(r' style="text-align: (?P<side>left|center|right);"')
+_HTTPS: Final = re.compile(r"https://[\w.:-]+/[\w./~-]*", re.ASCII)
+_TABLE: Final = re.compile(r"(<table\b.*?</table>)", re.DOTALL)
+# A block has an empty element before its code.
+_CODE: Final = re.compile(r"(?<!</span>)<code>(?P<text>[^<]+)</code>")
+_ROOM: Final = (26, 16)
+"""How many letters have room on a line of a phone, and in a cell there."""
+_IMAGE: Final = re.compile(r'<img\b(?=[^>]*? src="(?P<src>[^"]+\.svg)")(?![^>]*? width=)')
+_SIZE: Final = re.compile(r'<svg\b[^>]*? viewBox="0 0 (?P<width>[\d.]+) (?P<height>[\d.]+)"')
 
 
 def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) -> Counter[str]:
@@ -39,7 +43,8 @@ def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) 
     finished: dict[Path, str] = {}
     counts: Counter[str] = Counter()
     for file in sorted(site.rglob("*.html")):
-        html = without_styles(file.read_text(encoding="utf-8"))
+        # The alignment of cells becomes a class, so that no style is written in a page.
+        html = _ALIGNED.sub(r' class="to-\g<side>"', file.read_text(encoding="utf-8"))
         name = file.relative_to(site).as_posix()
         page = pages.get(name)
         problems = foreign(html)
@@ -48,15 +53,13 @@ def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) 
             raise BrokenPage("\n".join(f"{where}: {problem}" for problem in problems))
         if page is not None:
             html, here = marked(unbroken(_titled(html, page, project)), page, project.evidence)
-            html = html.replace(_END, foot(page, project, here) + _END, 1)
+            html = html.replace("</article>", f"{foot(page, project, here)}</article>", 1)
             counts += here
         finished[file] = html
     for file, html in finished.items():
-        whole = lean_page(sized(verified.with_census(html, counts, project), file))
-        try:
-            whole = with_policy(whole, styles) if policy else whole
-        except ForeignScript as error:
-            raise BrokenPage(f"{file.relative_to(site).as_posix()}: {error}") from None
+        whole = lean_page(sized(verified.with_census(html, counts, project), file.parent))
+        if policy:
+            whole = with_policy(whole, file.relative_to(site).as_posix(), styles)
         file.write_text(whole, encoding="utf-8")
     lean_site(site)
     search_later(site)
@@ -73,16 +76,44 @@ def _titled(html: str, page: Page, project: Project) -> str:
 
 
 def foot(page: Page, project: Project, counts: Counter[str]) -> str:
-    """Say when a page was last changed, what its blocks rest on, and where its source is."""
+    """Say when a page was last changed, what its blocks rest on, and where its source is.
+
+    Raises:
+        BrokenPage: REPO_URL is not an address that a reader could open.
+    """
     up = "../" * page.url.count("/")
     day = project.reviewed.get(page.src)
-    parts = [f"Last changed {_written(day)}"] if day else []
+    parts = [f"Last changed {day.day} {day:%B %Y}"] if day else []
     parts.append(f'<a href="{up}verified/">{verified.of_page(page, counts, project)}</a>')
     parts.append(f'<a href="{up}{escape(page.twin)}">This page as Markdown</a>')
-    if address := repository():
-        parts.append(f'<a href="{escape(address)}">The code</a>')
+    if code := os.environ.get("REPO_URL", "").strip():
+        if not _HTTPS.fullmatch(code):
+            raise BrokenPage("REPO_URL is not an https:// address; correct it, or leave it out")
+        parts.append(f'<a href="{code}">The code</a>')
     return f'<p class="page-foot">{" · ".join(parts)}</p>'
 
 
-def _written(day: date) -> str:
-    return f"{day.day} {day:%B %Y}"
+def unbroken(html: str) -> str:
+    """Return the HTML with a class on each short name or command, which no line breaks."""
+
+    def whole(found: re.Match[str]) -> str:
+        is_short = len(unescape(found["text"])) <= room
+        return f'<code class="whole">{found["text"]}</code>' if is_short else found[0]
+
+    parts = _TABLE.split(html)
+    for number, part in enumerate(parts):
+        room = _ROOM[number % 2]
+        parts[number] = _CODE.sub(whole, part)
+    return "".join(parts)
+
+
+def sized(html: str, folder: Path) -> str:
+    """Return the HTML with the size of each drawing, so that nothing moves when it arrives."""
+
+    def with_size(image: re.Match[str]) -> str:
+        drawing = folder / image["src"]
+        found = _SIZE.search(drawing.read_text(encoding="utf-8")) if drawing.is_file() else None
+        size = f' width="{found["width"]}" height="{found["height"]}"' if found else ""
+        return image[0] + size
+
+    return _IMAGE.sub(with_size, html)

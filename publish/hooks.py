@@ -71,8 +71,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 @_told
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Check the sources, add what is drawn, and name what programs read: pages link to it."""
-    from publish.check import check
-    from publish.generated import generated
+    from publish.charts import generated
+    from publish.fill import check
     from publish.machine import served
 
     check(_State.project)

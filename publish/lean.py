@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-_WHOLE: Final = re.compile(r"<(pre|script|style|textarea)\b.*?</\1>", re.DOTALL)
+_WHOLE: Final = re.compile(r"(<(pre|script|style|textarea)\b.*?</\2>)", re.DOTALL)
 _SPACES: Final = re.compile(r"[ \t\r\n]+")
 _ASSET: Final = re.compile(
-    r"""<link rel="stylesheet" href="[^"]*?(?P<css>assets/[\w.-]+\.css)">"""
-    r"""|<script src="[^"]*?(?P<js>assets/[\w.-]+\.js)"></script>"""
+    r"""<(?:link rel="stylesheet" href|script src)="[^"]*?"""
+    r"""(?P<name>assets/[\w.-]+\.(?:css|js))">(?:</script>)?"""
 )
 # Each of these serves pages on which one of the classes stands.
 _ONLY_WITH: Final = {
@@ -29,6 +29,7 @@ _CLASSES: Final = re.compile(r'class="([^"]*)"')
 _WORD: Final = re.compile(r"-?[A-Za-z_][\w-]*")
 _CLASS: Final = re.compile(rf"\.({_WORD.pattern})")
 _FUNCTION: Final = re.compile(r":(?:not|is|where|has)\([^()]*\)")
+_COMMA: Final = re.compile(r",(?![^(\[]*[)\]])")  # between selectors, and not inside of one
 # From right to left; and what holds colours still while they are switched, for which a browser
 # would look at every element twice while a page loads.
 _COSTLY: Final = ("[dir=rtl]", "[data-md-color-switching]")
@@ -38,25 +39,22 @@ _LINE_COMMENT: Final = re.compile(r"^ *//.*\n", re.MULTILINE)
 _VARIABLE: Final = re.compile(
     r"""(?P<name>--[\w-]+):(?:"[^"]*"|'[^']*'|url\([^()]*(?:\([^()]*\)[^()]*)*\)|[^;{}"'])*+(?:;|(?=\}))"""
 )
-_MAP: Final = re.compile(r"\n?(?://|/\*)# sourceMappingURL=\S+(?: ?\*/)?\n?")
 _USE: Final = re.compile(r"var\(\s*(--[\w-]+)")
 
 
 def lean_page(html: str) -> str:
     """Return a page without the assets that it does not use, and without spare spaces."""
     classes = _classes(html)
-    html = _ASSET.sub(lambda found: found[0] if _is_used(found, classes) else "", html)
-    parts: list[str] = []
-    done = 0
-    for whole in _WHOLE.finditer(html):
-        parts += [_SPACES.sub(" ", html[done : whole.start()]), whole[0]]
-        done = whole.end()
-    return "".join([*parts, _SPACES.sub(" ", html[done:])])
 
+    def kept(asset: re.Match[str]) -> str:
+        only = _ONLY_WITH.get(asset["name"])
+        return asset[0] if only is None or only & classes else ""
 
-def _is_used(asset: re.Match[str], classes: set[str]) -> bool:
-    only = _ONLY_WITH.get(asset["css"] or asset["js"])
-    return only is None or bool(only & classes)
+    html = _ASSET.sub(kept, html)
+    parts = _WHOLE.split(html)  # what is not whole, what is, and the name of its element
+    parts[::3] = [_SPACES.sub(" ", part) for part in parts[::3]]
+    del parts[2::3]
+    return "".join(parts)
 
 
 def _classes(html: str) -> set[str]:
@@ -64,23 +62,27 @@ def _classes(html: str) -> set[str]:
 
 
 def lean_site(site: Path) -> None:
-    """Leave out of a whole site what none of its pages needs to begin with."""
-    _without_rules(site)
-    _without_maps(site)
-    _without_comments(site)
+    """Leave out of the style sheets what no page uses, and of our own files what only authors read.
 
-
-def _without_rules(site: Path) -> None:
-    """Leave out of the theme's style sheets what this site does not use."""
+    Raises:
+        ValueError: a style sheet has a brace that nothing closes.
+    """
     scripts = "".join(file.read_text(encoding="utf-8") for file in sorted(site.rglob("*.js")))
     words = set(_WORD.findall(scripts))
     for file in site.rglob("*.html"):
         words |= _classes(file.read_text(encoding="utf-8"))
-    own = [file.read_text(encoding="utf-8") for file in sorted(site.glob("assets/*.css"))]
+    own = "".join(file.read_text(encoding="utf-8") for file in sorted(site.glob("assets/*.css")))
     for file in sorted(site.glob("assets/stylesheets/*.css")):
+        css = "".join(_rules(_COMMENT.sub("", file.read_text(encoding="utf-8")), words))
+        file.write_text(_without_variables(css, own + scripts), encoding="utf-8")
+    for file in site.rglob("*.map"):
+        file.unlink()
+    for file in site.glob("assets/*.css"):
         css = _COMMENT.sub("", file.read_text(encoding="utf-8"))
-        css = "".join(_rules(css, words))
-        file.write_text(_without_variables(css, "".join([*own, scripts])), encoding="utf-8")
+        file.write_text(_LINES.sub("\n", css).lstrip(), encoding="utf-8")
+    for file in site.glob("assets/*.js"):
+        script = _LINE_COMMENT.sub("", file.read_text(encoding="utf-8"))
+        file.write_text(script, encoding="utf-8")
 
 
 def _rules(css: str, words: set[str]) -> Iterator[str]:
@@ -95,7 +97,7 @@ def _rules(css: str, words: set[str]) -> Iterator[str]:
         if head.startswith(("@media", "@supports")):
             body = "".join(_rules(body, words))
         elif not head.startswith("@"):
-            head = ",".join(part for part in _selectors(head) if _matches(part, words))
+            head = ",".join(part for part in _COMMA.split(head) if _matches(part, words))
         if head and body:
             yield f"{head}{{{body}}}"
         place = end
@@ -110,16 +112,6 @@ def _end(css: str, brace: int) -> int:
         if not depth:
             return found.end()
     raise ValueError("a style sheet with a brace that nothing closes")
-
-
-def _selectors(head: str) -> Iterator[str]:
-    depth = start = 0
-    for place, letter in enumerate(head):
-        depth += (letter in "([") - (letter in ")]")
-        if letter == "," and not depth:
-            yield head[start:place]
-            start = place + 1
-    yield head[start:]
 
 
 def _matches(selector: str, words: set[str]) -> bool:
@@ -137,22 +129,3 @@ def _without_variables(css: str, others: str) -> str:
         if left == css:
             return css
         css = left
-
-
-def _without_maps(site: Path) -> None:
-    """Leave out what only the theme's authors read."""
-    for file in site.rglob("*.map"):
-        file.unlink()
-    for file in (each for kind in ("*.js", "*.css") for each in site.rglob(kind)):
-        text = file.read_text(encoding="utf-8")
-        file.write_text(_MAP.sub("", text), encoding="utf-8")
-
-
-def _without_comments(site: Path) -> None:
-    """Leave out of our own files what only their authors read."""
-    for file in site.glob("assets/*.css"):
-        css = _COMMENT.sub("", file.read_text(encoding="utf-8"))
-        file.write_text(_LINES.sub("\n", css).lstrip(), encoding="utf-8")
-    for file in site.glob("assets/*.js"):
-        script = _LINE_COMMENT.sub("", file.read_text(encoding="utf-8"))
-        file.write_text(script, encoding="utf-8")

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 from base64 import b64encode
-from collections.abc import Iterator
 from typing import Final
+
+from publish.project import BrokenPage
 
 STYLES: Final = "'self'"
 THEME: Final = frozenset(
@@ -26,52 +27,36 @@ _SCRIPT: Final = re.compile(r"<script(?P<attributes>[^>]*)>(?P<body>.*?)</script
 _ROOT: Final = re.compile(r'(?<=new URL\(")(?:\.|\.\.(?:/\.\.)*|(?:/[\w.~%-]+)*/)(?=",location\))')
 _ARTICLE: Final = re.compile(r"<article\b.*</article>", re.DOTALL)
 _CHARSET: Final = '<meta charset="utf-8">'
-_ALIGNED: Final = re.compile(r' style="text-align: (?P<side>left|center|right);"')
 
 
-class ForeignScript(ValueError):
-    """A script that is not the theme's own, or that stands in the text of the page."""
+def with_policy(html: str, name: str, styles: str = STYLES) -> str:
+    """Return the HTML of the page `name` with its policy, which names each script by its digest.
 
-
-class NoHead(ValueError):
-    """The HTML has no place for the policy."""
-
-
-def without_styles(html: str) -> str:
-    """Return the HTML with the alignment of cells as classes, so that no style is written in it."""
-    return _ALIGNED.sub(r' class="to-\g<side>"', html)
-
-
-def with_policy(html: str, styles: str = STYLES) -> str:
-    """Return the HTML with its policy, which names each inline script by its digest.
+    Args:
+        html: the page.
+        name: what to call it in a refusal.
+        styles: where its styles may come from.
 
     Raises:
-        ForeignScript: the policy would have to allow it.
-        NoHead: the policy would come too late, or nowhere.
+        BrokenPage: the policy would have to allow a foreign script, or would come too late.
     """
     text = _ARTICLE.search(html)
     if text and "<script" in text[0].lower():
-        raise ForeignScript("a script in the text of the page; put it into docs/assets")
+        raise BrokenPage(f"{name}: a script in the text of the page; put it into docs/assets")
     if _CHARSET not in html:
-        raise NoHead(f"{_CHARSET} is missing")
-    for body in _inline(html):
-        found = hashlib.sha256(_ROOT.sub("", body).encode()).hexdigest()
-        if found not in THEME:
-            raise ForeignScript(
-                f"a script that the theme did not have before: {body.strip()[:60]!r}."
-                f" Remove it, or add {found} to publish/policy.py"
+        raise BrokenPage(f"{name}: {_CHARSET} is missing")
+    scripts = set()
+    for found in _SCRIPT.finditer(html):
+        if "src=" in found["attributes"] or "application/json" in found["attributes"]:
+            continue
+        known = hashlib.sha256(_ROOT.sub("", found["body"]).encode()).hexdigest()
+        if known not in THEME:
+            raise BrokenPage(
+                f"{name}: a script that the theme did not have before:"
+                f" {found['body'].strip()[:60]!r}. Remove it, or add {known} to publish/policy.py"
             )
-    content = policy(html, styles)
-    meta = f'<meta http-equiv="Content-Security-Policy" content="{content}">'
-    return html.replace(_CHARSET, f"{_CHARSET}{meta}", 1)
-
-
-def policy(html: str, styles: str = STYLES) -> str:
-    """Return the policy of a page whose styles may come from `styles`."""
-    scripts = {
-        f"'sha256-{b64encode(hashlib.sha256(body.encode()).digest()).decode()}'"
-        for body in _inline(html)
-    }
+        digest = hashlib.sha256(found["body"].encode()).digest()
+        scripts.add(f"'sha256-{b64encode(digest).decode()}'")
     rules = {
         "default-src": "'none'",
         "script-src": " ".join(["'self'", *sorted(scripts)]),
@@ -82,10 +67,6 @@ def policy(html: str, styles: str = STYLES) -> str:
         "base-uri": "'none'",
         "form-action": "'none'",
     }
-    return "; ".join(f"{name} {value}" for name, value in rules.items())
-
-
-def _inline(html: str) -> Iterator[str]:
-    for found in _SCRIPT.finditer(html):
-        if "src=" not in found["attributes"] and "application/json" not in found["attributes"]:
-            yield found["body"]
+    content = "; ".join(f"{directive} {value}" for directive, value in rules.items())
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{content}">'
+    return html.replace(_CHARSET, f"{_CHARSET}{meta}", 1)

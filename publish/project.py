@@ -10,13 +10,13 @@ from datetime import UTC, date, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urljoin
 
 import yaml
+from mkdocs.utils.yaml import yaml_load
 
-from publish.broken import BrokenPage, decoded
-from publish.dates import reviewed
 from publish.evidence import Evidence, read
-from publish.git import git
+from publish.git import git, reviewed
 from safepoint.rules import RULES, Rule
 from tests.harness.sources import commit_of
 
@@ -26,6 +26,10 @@ _WORDS: Final = frozenset({"title", "description"})
 _META: Final = _WORDS | frozenset({"hide", "search"})
 _PLAIN_WORDS: Final = re.compile(r'[^<>&"\\\x00-\x1f\x7f-\x9f\u2028\u2029]+')
 _HEADING: Final = re.compile(r"^# (?P<title>.+?)(?: \{[^}]*\})?$", re.MULTILINE)
+
+
+class BrokenPage(ValueError):
+    """A page that cannot be built: its name, the line, what is wrong and what to do."""
 
 
 @dataclass(frozen=True)
@@ -82,30 +86,24 @@ class Project:
         return {src: _page(src, self.docs / src) for src in files}
 
     @cached_property
-    def sections(self) -> list[tuple[str, list[str]]]:
-        """The navigation: each section with its pages. Pages outside of one have the name ""."""
-        found: list[tuple[str, list[str]]] = []
+    def sections(self) -> dict[str, list[str]]:
+        """The navigation: each section with its pages. Those outside of one are under ""."""
+        found: dict[str, list[str]] = {}
         for entry in self.settings["nav"]:
             [(name, value)] = entry.items()
-            if isinstance(value, list):
-                found.append((name, list(_sources(value))))
-            elif found and not found[-1][0]:
-                found[-1][1].append(value)
-            else:
-                found.append(("", [value]))
+            section = name if isinstance(value, list) else ""
+            found.setdefault(section, []).extend(_sources(value))
         return found
 
     @property
     def navigation(self) -> list[str]:
-        """The pages in the order of the navigation."""
-        return [src for _, pages in self.sections for src in pages]
+        """The pages, section by section."""
+        return [src for pages in self.sections.values() for src in pages]
 
     @cached_property
     def settings(self) -> dict[str, Any]:
         """What mkdocs.yml says."""
-        text = (self.root / "mkdocs.yml").read_text(encoding="utf-8")
-        settings: dict[str, Any] = yaml.load(text, Loader=_Plain)  # noqa: S506  plain data
-        return settings
+        return yaml_load((self.root / "mkdocs.yml").read_text(encoding="utf-8"))
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -128,36 +126,45 @@ class Project:
             return None
 
     @cached_property
-    def reviewed(self) -> Mapping[str, date | None]:
-        """When each page was last changed in git."""
+    def reviewed(self) -> Mapping[str, date]:
+        """When each page was last changed in git, where that is known."""
         return reviewed(self.root)
 
 
-class _Plain(yaml.SafeLoader):
-    """Reads mkdocs.yml without looking at the environment."""
+def base() -> str:
+    """Return the address that the site is published at, with a slash at its end, or ""."""
+    address = os.environ.get("SITE_URL", "").strip()
+    return address if not address or address.endswith("/") else f"{address}/"
 
 
-def _first_or_none(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
-    """Take the default of an !ENV."""
-    if isinstance(node, yaml.SequenceNode):
-        return loader.construct_sequence(node)[-1]
-    return None
+def public(path: str) -> str:
+    """Return where a reader finds what lies at `path` below the site's root."""
+    return urljoin(base(), path) if base() else path or "./"
 
 
-_Plain.add_constructor("!ENV", _first_or_none)
+def decoded(name: str, content: bytes) -> str:
+    """Return the text of a file.
+
+    Raises:
+        BrokenPage: it is no UTF-8, with the line.
+    """
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise BrokenPage(f"{name}:{line}: not UTF-8; save the file as UTF-8") from None
 
 
-def _sources(entries: list[Any]) -> Iterator[str]:
-    for entry in entries:
-        [value] = entry.values() if isinstance(entry, dict) else [entry]
-        if isinstance(value, list):
-            yield from _sources(value)
-        else:
-            yield value
+def _sources(entry: Any) -> Iterator[str]:
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for each in entry.values() if isinstance(entry, dict) else entry:
+            yield from _sources(each)
 
 
 def _page(src: str, file: Path) -> Page:
-    text = decoded(f"docs/{src}", file.read_bytes(), "page")
+    text = decoded(f"docs/{src}", file.read_bytes())
     front = _FRONT_MATTER.match(text)
     if front is None and not text.startswith("# "):
         # A generator would read more kinds of front matter than this one.
@@ -180,13 +187,11 @@ def _meta(src: str, text: str) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 2 if mark else 2
         raise BrokenPage(f"docs/{src}:{line}: front matter that is no YAML; mend it") from None
-    if not isinstance(meta, dict):
-        raise BrokenPage(f"docs/{src}:2: front matter without names; write title: and description:")
-    for name, value in meta.items():
-        if name not in _META:
-            known = ", ".join(sorted(_META))
-            raise BrokenPage(f"docs/{src}:2: front matter has {name!r}; known: {known}")
-        if name in _WORDS and not (isinstance(value, str) and _PLAIN_WORDS.fullmatch(value)):
+    if not isinstance(meta, dict) or not _META.issuperset(meta):
+        known = ", ".join(sorted(_META))
+        raise BrokenPage(f"docs/{src}:2: front matter names what nobody knows; known: {known}")
+    for name in _WORDS & meta.keys():
+        if not (isinstance(meta[name], str) and _PLAIN_WORDS.fullmatch(meta[name])):
             # A theme puts it into an attribute as it is.
             raise BrokenPage(f'docs/{src}:2: the {name} is words on one line, without < > & "')
     return meta

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import html
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from publish.broken import BrokenPage, decoded
-from safepoint.errors import quoted
+from publish.project import BrokenPage, decoded
 from tests.harness.svg import svg_problems
 
 EXAMPLES: Final = frozenset({".conf", ".py", ".sh", ".toml"})
 """How the name of an example ends."""
-_FOLDERS: Final = ("docs", "snippets", "overrides")
 # A generator copies whatever it finds, so each kind is named, with the folder that it lies below.
 _KINDS: Final[Mapping[str, frozenset[str]]] = {
     "docs": frozenset({".md", ".png", ".svg"}),
@@ -26,12 +23,6 @@ _KINDS: Final[Mapping[str, frozenset[str]]] = {
 }
 # What XML cannot hold, and what no reader sees. Tab and newline are neither.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]")
-_TARGET: Final = re.compile(
-    r"""(?:\]\(|\[[^\[\]^][^\[\]]*\]:|<(?=[^\s<>]+>)|\bhref\s*=)(?=(?P<target>[^)>]*))"""
-)
-# Browsers skip white space in a scheme, and so does this.
-_SCHEME: Final = re.compile(r"""[\s<"']*(?P<name>[^\W\d][\w+.\s-]*):""")
-
 _LINK: Final = "a link, and what it leads to would be published; put the file itself there"
 
 
@@ -42,11 +33,12 @@ def check_sources(root: Path) -> None:
         BrokenPage: with one line for each file.
     """
     problems = []
-    for folder in _FOLDERS:
+    for folder in ("docs", "snippets", "overrides"):
         for path in _below(root, folder):
             problem = _problem(root, path)
             if problem:
-                problems.append(f"{_shown(path)}: {problem}")
+                name = str(path) if str(path).isprintable() else ascii(str(path))[1:-1]
+                problems.append(f"{name}: {problem}")
     if problems:
         raise BrokenPage("\n".join(problems))
 
@@ -60,25 +52,13 @@ def read_text(root: Path, name: str) -> str:
     file = root / name
     if file.is_symlink():
         raise BrokenPage(f"{name}: {_LINK}")
-    content = file.read_bytes() if file.is_file() else b""
-    text = decoded(name, content).replace("\r\n", "\n")
-    found = flaw(text)
-    if found:
-        raise BrokenPage(f"{name}:{found[0]}: {found[1]}; remove it")
-    return text
-
-
-def flaw(text: str) -> tuple[int, str] | None:
-    """Return the first thing in a text that no page may hold, with its line, or None."""
+    text = decoded(name, file.read_bytes() if file.is_file() else b"").replace("\r\n", "\n")
     control = _CONTROL.search(text)
     if control:
-        return _line(text, control), f"the control character U+{ord(control[0]):04X}"
-    for found in _TARGET.finditer(text):
-        scheme = _SCHEME.match(html.unescape(found["target"]))
-        name = "".join(scheme["name"].split()) if scheme else "https"
-        if name.lower() not in ("https", "http"):
-            return _line(text, found), f"a link with the scheme {quoted(name)}, not https or http"
-    return None
+        line = text.count("\n", 0, control.start()) + 1
+        said = f"the control character U+{ord(control[0]):04X}"
+        raise BrokenPage(f"{name}:{line}: {said}; remove it")
+    return text
 
 
 def _below(root: Path, top: str) -> Iterator[PurePosixPath]:
@@ -109,25 +89,9 @@ def _problem(root: Path, path: PurePosixPath) -> str | None:
         return "neither a file nor a folder; remove it"
     if not any(path.suffix in _KINDS.get(str(parent), ()) for parent in path.parents):
         return "no file of this kind belongs here; move it, or list its kind in publish/sources.py"
-    return _svg_problem(file) if path.suffix == ".svg" else None
-
-
-def _svg_problem(file: Path) -> str | None:
-    try:
-        text = file.read_bytes().decode()
-    except UnicodeDecodeError:
-        return "not UTF-8; save the file as UTF-8"
-    # One could name a style sheet elsewhere, or an encoding in which other tags appear.
-    if "<?" in text:
-        return "this SVG has a processing instruction; remove it"
-    problems = svg_problems(text)
+    if path.suffix != ".svg":
+        return None
+    text = decoded(str(path), file.read_bytes())
+    # An instruction could name a style sheet elsewhere, or an encoding in which other tags appear.
+    problems = ["has <?; remove it"] if "<?" in text else svg_problems(text)
     return f"this SVG {problems[0]}" if problems else None
-
-
-def _shown(path: PurePosixPath) -> str:
-    name = str(path)
-    return name if name.isprintable() else ascii(name)[1:-1]
-
-
-def _line(text: str, found: re.Match[str]) -> int:
-    return text.count("\n", 0, found.start()) + 1

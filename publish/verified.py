@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from html import escape
 from typing import Final
 
 from publish.evidence import Evidence
@@ -13,7 +14,7 @@ from tests.harness.evidence import OUTCOMES
 
 ZENSICAL: Final = "0.0.73"
 DIFFERENCES: Final = (
-    f"CI builds with version {ZENSICAL}, and fails if a page shows other blocks.",
+    f"`make deep` builds with version {ZENSICAL}, and fails if a page shows other blocks.",
     "Search is Zensical's own: it loads an index of the whole site with the first page.",
     "Its search writes styles into the page, so the policy allows inline styles there.",
     "The pages weigh more, and the spacing of the menu is its own.",
@@ -22,6 +23,7 @@ DIFFERENCES: Final = (
 """What is not the same with Zensical, as sentences."""
 _CENSUS: Final = "(The census of this build stands here.)"
 _FEW: Final = 5
+_NAMED: Final = 50  # failures on a page; the evidence has them all
 _NAMES: Final = {"defence": "example"}
 """The words for legs that have another name in the rules."""
 
@@ -29,6 +31,8 @@ _NAMES: Final = {"defence": "example"}
 def line(project: Project) -> str:
     """Return one sentence for the home page."""
     found = project.evidence
+    if alarm := _alarm(found):
+        return f"{alarm}\n\n    [How this site is verified](verified.md)."
     if found.state == "current" and found.started is not None:
         said = (
             f"{found.counts['ran']} blocks, code and what it prints, on these pages and in the "
@@ -41,8 +45,30 @@ def line(project: Project) -> str:
     return f"{said} [How this site is verified](verified.md)."
 
 
+def _alarm(found: Evidence) -> str:
+    """Return a red callout that names what failed, if the run failed or was not whole."""
+    if found.state not in ("failed", "partial"):
+        return ""
+    failures = found.found.failures
+    named = [f"    - `{name}`" for name in failures[:_NAMED]]
+    if len(failures) > _NAMED:
+        named.append(f"    - and {len(failures) - _NAMED} more")
+    title = "The tests failed" if found.state == "failed" else "Not all tests ran"
+    return "\n".join([f'!!! failure "{title}"', "", f"    {found.said}", "", *named])
+
+
 def of_page(page: Page, counts: Counter[str], project: Project) -> str:
-    """Return a few words on the blocks that one page shows."""
+    """Return a few words on the blocks that one page shows, in red if one of its tests failed."""
+    found = project.evidence
+    failed = found.failed_on(f"docs/{page.src}")
+    said = _of_blocks(page, counts, project)
+    if failed or counts["failed"]:
+        tests = f" Failed: {', '.join(failed)}." if failed else ""
+        return f'<strong class="failed">{escape(f"{said}.{tests}")}</strong>'
+    return said
+
+
+def _of_blocks(page: Page, counts: Counter[str], project: Project) -> str:
     found = project.evidence
     if not counts.total():
         return "No blocks to run"
@@ -57,7 +83,7 @@ def of_page(page: Page, counts: Counter[str], project: Project) -> str:
 def evidence(project: Project) -> str:
     """Return what the evidence is worth."""
     found = project.evidence
-    lines = [f"**{found.said}**"]
+    lines = [_alarm(found) or f"**{found.said}**"]
     if found.changed:
         few = ", ".join(f"`{name}`" for name in found.changed[:_FEW])
         more = len(found.changed) - _FEW
@@ -75,6 +101,11 @@ def versions(project: Project) -> str:
         rows.append(f"| began | {found.started:%Y-%m-%d %H:%M} UTC |")
     rows.append(f"| commit of the run | `{found.commit or 'none, or several'}` |")
     rows.append(f"| commit of this site | `{project.commit or 'none'}` |")
+    ends, deep = found.found, found.found.total("deep")
+    told = [f"{ends.total('passed'):,} passed", f"{ends.total('failed'):,} failed"]
+    told.append(f"{ends.total('skipped'):,} skipped")
+    told += [f"{deep:,} long ones left for `make deep`"] if deep else []
+    rows.append(f"| tests, blocks among them | {', '.join(told)} |")
     systems = ", ".join(sorted({run.system for run in found.runs.values()}))
     rows.append(f"| system | {systems} |")
     rows += [f"| {name} | `{version}` |" for name, version in found.versions.items()]
@@ -86,7 +117,7 @@ def census(project: Project) -> str:
     found = project.evidence
     languages: dict[str, Counter[str]] = {}
     for entry in found.entries:
-        if entry.number:
+        if entry.block:
             languages.setdefault(entry.language, Counter())[entry.outcome] += 1
     if not languages:
         return _CENSUS

@@ -19,10 +19,9 @@ from typing import Final
 
 import yaml
 
-from publish.check import check
-from publish.fill import fill
+from publish.charts import generated
+from publish.fill import check, fill
 from publish.finish import finish
-from publish.generated import generated
 from publish.marks import counted
 from publish.project import Project
 

@@ -3,7 +3,7 @@
 import torch
 
 from safepoint import CheckpointError
-from safepoint.weights import ModelLimits, Schema, load_checkpoint
+from safepoint.models import ModelLimits, Schema, load_checkpoint
 
 MIB = 1024 * 1024
 

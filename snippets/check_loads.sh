@@ -8,5 +8,5 @@ fi
 failed=0
 ruff check --no-cache "$@" || failed=1
 bandit --quiet --configfile pyproject.toml --recursive "$@" || failed=1
-python -P -m safepoint.lint "$@" || failed=1
+safepoint lint "$@" || failed=1
 exit $failed

@@ -3,7 +3,7 @@
 import torch
 
 from safepoint import Keyring, SigningKey
-from safepoint.weights import load_checkpoint, save_checkpoint
+from safepoint.models import load_checkpoint, save_checkpoint
 
 key = SigningKey.from_file("keys/model.key", algorithm="ed25519", create=True)
 

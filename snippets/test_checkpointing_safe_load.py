@@ -23,7 +23,7 @@ pytest.importorskip(
 import torch
 
 # isort: split
-from safepoint.weights import load_checkpoint
+from safepoint.models import load_checkpoint
 
 VARIABLE = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 STATE = {

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from safepoint import Keyring, SealError, SigningKey, VerifyingKey
-from safepoint.weights import load_checkpoint, seal_model
+from safepoint.models import load_checkpoint, seal_model
 
 # Where it is made. The key stays there; readers get its public half.
 key = SigningKey.from_file("keys/model.key", algorithm="ed25519", create=True)

@@ -8,42 +8,40 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Final
 
 from publish import verified
-from publish.machine import data, examples, feed, llms, sitemap, twins
-from publish.project import Project
-
-_DATA: Final = ("rules", "attacks", "examples", "errors", "matrix", "advisories", "evidence")
+from publish.machine import data, examples, feed, llms, twins
+from publish.project import Project, base
 
 
 def apply(site: Path, project: Project, counts: Counter[str]) -> None:
-    """Write everything that programs read into a built site that shows so many blocks."""
+    """Write everything that programs read into a built site that shows so many blocks.
+
+    A sitemap names complete addresses, so there is none without SITE_URL; and a compressed copy of
+    it would carry the time of the build.
+    """
     for name, text in files(project, counts).items():
         file = site / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text)
-    sitemap.apply(site, project)
+    (site / "sitemap.xml.gz").unlink(missing_ok=True)
+    (site / "sitemap.xml").unlink(missing_ok=True)
+    if base():
+        (site / "sitemap.xml").write_text(feed.sitemap(project), encoding="utf-8")
 
 
 def served(project: Project) -> list[str]:
     """Return the addresses of all but the twins, for pages that link there before it is written."""
-    names = [f"data/{name}.json" for name in _DATA]
-    return ["llms.txt", *names, "feed.xml", *examples.copies(project)]
+    return [*llms.DATA, "llms.txt", *examples.copies(project)]
 
 
 def files(project: Project, counts: Counter[str] | None = None) -> dict[str, bytes]:
     """Return what programs read, by its address below the site's root, the sitemap aside."""
     texts = {
-        **{
-            name: verified.with_census(text, counts or Counter(), project)
-            for name, text in twins.twins(project).items()
-        },
-        "llms.txt": llms.text(project),
-        **{
-            f"data/{name}.json": data.dump(value)
-            for name, value in data.documents(project, counts).items()
-        },
-        "feed.xml": feed.atom(project),
+        name: verified.with_census(text, counts or Counter(), project)
+        for name, text in twins.twins(project).items()
     }
+    texts |= {"llms.txt": llms.text(project), "feed.xml": feed.atom(project)}
+    for name, document in data.documents(project, counts).items():
+        texts[f"data/{name}.json"] = data.dump(document)
     return {name: text.encode() for name, text in texts.items()} | examples.copies(project)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from publish import advisories, attacks
 from publish.machine import examples
 from publish.project import Project
+from safepoint.explain import EXPLANATIONS
 
 FORMAT: Final = 1
 """Grows when a field is taken away or changes its meaning, and not when one is added."""
@@ -48,17 +50,16 @@ def _section(src: str, project: Project) -> str:
     return f"{page.url if page else name}{mark}{section}"
 
 
+def _fields(each: object, *names: str) -> dict[str, Any]:
+    """Return some attributes; JSON has lists for tuples."""
+    return {name: getattr(each, name) for name in names}
+
+
 def _rules(project: Project) -> list[dict[str, Any]]:
     return [
         {
-            "id": rule.id,
-            "theme": rule.theme,
-            "title": rule.title,
-            "severity": rule.severity,
-            "source": rule.source,
-            "callout": rule.callout,
-            "legs": {leg: list(held) for leg, held in rule.legs.items()},
-            "missing": list(rule.missing),
+            **_fields(rule, "id", "theme", "title", "severity", "source", "callout", "missing"),
+            "legs": {leg: list(names) for leg, names in rule.legs.items()},
             "anchor": f"rules/#{rule.id.lower()}",
             **_place(rule.page, project),
         }
@@ -69,12 +70,8 @@ def _rules(project: Project) -> list[dict[str, Any]]:
 def _attacks(project: Project) -> list[dict[str, Any]]:
     return [
         {
-            "id": each.id,
-            "group": each.group,
-            "rules": list(each.rules),
+            **_fields(each, "id", "group", "rules", "command", "rung"),
             "text": each.story,
-            "command": each.command,
-            "rung": each.rung,
             "detected": each.seen,
             "anchor": f"attacks/#{each.id}",
         }
@@ -83,21 +80,14 @@ def _attacks(project: Project) -> list[dict[str, Any]]:
 
 
 def _errors(project: Project) -> list[dict[str, Any]]:
-    from safepoint import explain
-
     return [
         {
-            "name": name,
+            **_fields(entry, "name", "says", "means", "causes", "first", "rules"),
             "kind_of": entry.parent,
-            "says": entry.says,
-            "means": entry.means,
-            "causes": list(entry.causes),
-            "first": entry.first,
-            "rules": list(entry.rules),
             "pages": [_section(src, project) for src in entry.pages],
             "anchor": entry.address,
         }
-        for name, entry in sorted(explain.EXPLANATIONS.items())
+        for _, entry in sorted(EXPLANATIONS.items())
     ]
 
 
@@ -105,17 +95,17 @@ def _matrix(project: Project) -> list[dict[str, Any]]:
     return [
         {
             "rule": rule.id,
-            "attacks": list(rule.legs["attack"]),
+            "attacks": rule.legs["attack"],
             "examples": [name.removeprefix("snippets/") for name in rule.legs["defence"]],
-            "tests": list(rule.legs["test"]),
-            "checks": list(rule.legs["check"]),
+            "tests": rule.legs["test"],
+            "checks": rule.legs["check"],
         }
         for rule in project.rules.values()
     ]
 
 
 def _advisories(project: Project) -> list[dict[str, Any]]:
-    return [{**each.fields(), **_place(each.page, project)} for each in advisories.read(project)]
+    return [{**asdict(each), **_place(each.page, project)} for each in advisories.read(project)]
 
 
 def _evidence(project: Project) -> dict[str, Any]:
@@ -129,13 +119,23 @@ def _evidence(project: Project) -> dict[str, Any]:
         "totals": dict(evidence.counts),
         "versions": dict(evidence.versions),
         "changed": list(evidence.changed),
+        "run": {
+            "whole": not evidence.found.partial,
+            "passed": evidence.found.total("passed"),
+            "failed": evidence.found.total("failed"),
+            "skipped": evidence.found.total("skipped"),
+            "deep": evidence.found.total("deep"),
+            "failures": evidence.found.failures,
+            "exits": {name: end.exit for name, end in evidence.found.ends.items()}
+            | dict(evidence.found.done or {}),
+        },
         "blocks": [
             {
                 "page": entry.page,
-                "block": entry.number,
+                "block": entry.block,
                 "line": entry.line,
                 "language": entry.language,
-                "sha256": entry.digest,
+                "sha256": entry.sha256,
                 "outcome": entry.outcome,
                 "ms": entry.ms,
                 "python": entry.python,
@@ -143,7 +143,7 @@ def _evidence(project: Project) -> dict[str, Any]:
                 "test": entry.test,
             }
             for entry in evidence.entries
-            if entry.number
+            if entry.block
         ],
         "proofs": [
             {

@@ -5,34 +5,32 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from posixpath import dirname, join, normpath, relpath
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from publish.broken import BrokenPage
-from publish.fill import fill
-from publish.machine.address import public
-from publish.machine.prose import about, link, prose
-from publish.machine.reference import reference
-from publish.project import Page, Project
-from tests.harness.callouts import LABELS
-from tests.harness.fences import parse_info
-from tests.harness.includes import expand
+from markdown.extensions.toc import slugify
 
-_FENCE: Final = re.compile(r"^(?P<indent> *)```(?P<info>.*)$")
-_HINT: Final = re.compile(r"^ *<!-- *block: *(?P<words>.*?) *--> *$")
-_RULE: Final = re.compile(r"^(?P<indent> *)<!-- rule (?P<id>SP\d+) --> *$")
-_END_RULE: Final = re.compile(r"^ *<!-- /rule --> *$")
-_CALLOUT: Final = re.compile(
-    r'<div class="rule rule--\w+" markdown>\n\n\w+\n\n'
-    r"\*\*\[(?P<id>SP\d+)\]\(\S+\) · .+\*\*\n\n\w.+\n</div>"
-)
-_INSET: Final = re.compile(
-    r"^(?P<indent> *)(?P<mark>!!!|\?\?\?\+?|===\+?!?) +"
-    r'(?:(?P<kind>[\w-]+) *)?(?:"(?P<title>.*)")? *$'
-)
+from publish.fill import fill
+from publish.machine.reference import reference
+from publish.project import Page, Project, public
+from tests.harness.blocks import Block, find_blocks
+from tests.harness.includes import expand
+from tests.harness.markup import INLINE_CODE
+
+_INSET: Final = re.compile(r'^ *(?:!!!|\?\?\?\+?) +(?P<kind>[\w-]+)(?: +"(?P<title>.*)")? *$')
 _DIRECTIVE: Final = re.compile(r"^::: +(?P<path>[\w.]+) *$")
-_SPACE: Final = "    "
+_DEEPER: Final = 4  # spaces before what is inset
+
+_COMMENT: Final = re.compile(r"^ *<!-- .* -->[ \t]*\n?", re.MULTILINE)
+_TAG: Final = re.compile(r"</?(?:sub|sup|kbd|div|figure|figcaption)\b[^>]*>")
+_ATTRIBUTES: Final = r"""\{:?[ ]*(?P<words>(?:[.#][\w-]|[\w-]+=["'])[^{}\n]*?)[ ]*\}"""
+_HEADING: Final = re.compile(rf"^(?P<head>#+ .*?)[ ]+{_ATTRIBUTES}[ \t]*$", re.MULTILINE)
+_TRAILING: Final = re.compile(rf"[ ]?{_ATTRIBUTES}")
+_ID: Final = re.compile(r"""(?:#|id=")(?P<id>[\w.-]+)""")
+_IMAGE: Final = re.compile(r"!\[(?P<alt>[^\]]*)\](?=\()")
+_LINK: Final = re.compile(r"(?P<open>\]\(|^ *\[[^\]^][^\]]*\]: +)(?P<target>[^)\s]+)", re.MULTILINE)
+_MASK: Final = re.compile(r"\0(?P<number>\d+)\0")
 
 
 def twins(project: Project) -> dict[str, str]:
@@ -44,124 +42,68 @@ def twin(page: Page, project: Project) -> str:
     """Return one page as Markdown that needs no style sheet.
 
     Raises:
-        BadInclude: it includes what is not there.
-        BadFence: the opening line of a block cannot be read.
-        BrokenPage: more than a callout stands where one does.
+        PageError: a block of it cannot be read.
     """
-    front = {"title": page.title, "description": about(page), "url": public(page.url)}
+    front = {"title": page.title, "description": page.description, "url": public(page.url)}
     # JSON is YAML, and quotes what needs to be quoted.
     head = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in front.items()]
-    body = _Writer(page, project).written(fill(page.text, project).split("\n"))
+    lines = list(_flat(fill(page.text, project).split("\n")))
+    body = "".join(_pieces(lines, page, project))
     return "\n".join(["---", *head, "---", "", _tidy(body), ""])
 
 
-@dataclass
-class _Writer:
-    """Goes through the lines of a page, and of what is inset in it."""
+def _flat(lines: Sequence[str]) -> Iterator[str]:
+    """Yield a page's lines with what stands in callouts below a line that says so."""
+    insets: list[int] = []  # how deep the marks stand that are open here
+    in_block = False
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        while line.strip() and insets and indent <= insets[-1]:
+            insets.pop()
+        shown = line[_DEEPER * len(insets) :]
+        found = None if in_block else _INSET.match(line)
+        if found:
+            insets.append(indent)
+            title = f": {found['title']}" if found["title"] else ""
+            said = f"**{found['kind'].capitalize()}{title}**"
+            shown = f"\n{' ' * (len(shown) - len(shown.lstrip()))}{said}\n"
+        in_block ^= line.lstrip().startswith("```")
+        yield from shown.split("\n")
 
-    page: Page
-    project: Project
 
-    def written(self, lines: Sequence[str]) -> str:
-        pieces: list[str] = []
-        text: list[str] = []
-        for kind, piece in self._pieces(lines):
-            if kind == "prose":
-                text.append(piece)
-                continue
-            pieces += [self._prose(text), piece]
-            text = []
-        pieces.append(self._prose(text))
-        return "\n".join(pieces)
+def _pieces(lines: Sequence[str], page: Page, project: Project) -> Iterator[str]:
+    """Yield a page piece by piece: prose, blocks, drawings, and what is made from the code."""
+    found = find_blocks("\n".join(lines), f"docs/{page.src}", root=project.root)
+    blocks = {block.line - 1: block for block in found}
+    prose: list[str] = []
+    index = 0
+    while index < len(lines):
+        start, index = index, index + 1
+        directive = _DIRECTIVE.match(lines[start])
+        figure = expand(lines[start], (project.docs / "assets",)) if start not in blocks else None
+        if start in blocks:
+            index = blocks[start].end
+            piece = _block(blocks[start])
+        elif directive:
+            while index < len(lines) and lines[index].startswith(" "):
+                index += 1
+            options = "\n".join(lines[start + 1 : index])
+            piece = reference(directive["path"], options, project)
+        elif figure:
+            piece = _figure("\n".join(line.text for line in figure))
+        else:
+            prose.append(lines[start])
+            continue
+        yield _prose("\n".join(prose), page, project)
+        yield f"\n\n{piece}\n\n"
+        prose = []
+    yield _prose("\n".join(prose), page, project)
 
-    def _prose(self, lines: list[str]) -> str:
-        return prose("\n".join(lines), self.page, self.project) if lines else ""
 
-    def _pieces(self, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
-        index, hint = 0, ""
-        while index < len(lines):
-            line = lines[index]
-            words = _HINT.match(line)
-            hint = words["words"] if words else hint
-            step = 1
-            if fence := _FENCE.match(line):
-                step = _fence_length(lines, index)
-                yield "block", self._block(lines[index : index + step], fence, hint)
-                hint = ""
-            elif rule := _RULE.match(line):
-                step = _until(lines, index, _END_RULE)
-                yield "block", self._rule(rule, lines[index : index + step])
-            elif directive := _DIRECTIVE.match(line):
-                step = 1 + _inset_length(lines[index + 1 :], 0)
-                options = "\n".join(lines[index + 1 : index + step])
-                yield "block", reference(directive["path"], options, self.project)
-            elif (inset := _INSET.match(line)) and (inset["kind"] or inset["title"]):
-                step = 1 + _inset_length(lines[index + 1 :], len(inset["indent"]))
-                yield "block", self._inset(inset, lines[index + 1 : index + step])
-            elif not words:
-                included = expand(
-                    line, (self.project.root / "snippets", self.project.docs / "assets")
-                )
-                if included is None:
-                    yield "prose", line
-                else:
-                    yield "block", _figure("\n".join(piece.text for piece in included))
-            index += step
-
-    def _block(self, lines: Sequence[str], fence: re.Match[str], hint: str) -> str:
-        indent = fence["indent"]
-        info = parse_info(fence["info"], hint)
-        body: list[str] = []
-        for line in lines[1:-1]:
-            inside = line[len(indent) :]
-            included = expand(inside, (self.project.root / "snippets",))
-            body += [inside] if included is None else [piece.text for piece in included]
-        while body and not body[0].strip():
-            body.pop(0)
-        while body and not body[-1].strip():
-            body.pop()
-        said = label(info.classes, info.attributes)
-        shown = [said, "", f"```{info.language}"] if said else [f"```{info.language}"]
-        return _indented(["", *shown, *body, "```", ""], indent)
-
-    def _rule(self, found: re.Match[str], lines: Sequence[str]) -> str:
-        """Return the callout anew, from the rule: what stands there may be older, but not more."""
-        inside = "\n".join(line.removeprefix(found["indent"]) for line in lines[1:-1])
-        callout = _CALLOUT.fullmatch(inside)
-        if inside.strip() and (callout is None or callout["id"] != found["id"]):
-            said = f"more than the callout of {found['id']} stands up to <!-- /rule -->"
-            raise BrokenPage(f"{self._place(lines)}: {said}; move it out, then run make fix")
-        rule = self.project.rules[found["id"]]
-        up = "../" * self.page.src.count("/")
-        target = rule.page
-        if target is None or target == self.page.src:
-            target = f"rules.md#{rule.id.lower()}"
-        there = link(up + target, self.page, self.project)
-        shown = [
-            "",
-            f"> **{LABELS[rule.severity]} · [{rule.id}]({there}) · {rule.title}**",
-            ">",
-            f"> {rule.callout}",
-            "",
-        ]
-        return _indented(shown, found["indent"])
-
-    def _place(self, lines: Sequence[str]) -> str:
-        """Return the page and the line where these lines begin in it, however deep they stand."""
-        text = (self.project.docs / self.page.src).read_text(encoding="utf-8")
-        written = [line.strip() for line in text.split("\n")]
-        wanted = [line.strip() for line in lines]
-        for number in range(len(written)):
-            if written[number : number + len(wanted)] == wanted:
-                return f"docs/{self.page.src}:{number + 1}"
-        return f"docs/{self.page.src}"
-
-    def _inset(self, found: re.Match[str], lines: Sequence[str]) -> str:
-        indent = found["indent"]
-        kind = "Tab" if found["mark"].startswith("=") else (found["kind"] or "note").capitalize()
-        said = f"**{kind}: {found['title']}**" if found["title"] else f"**{kind}**"
-        inside = self.written([line[len(indent) + len(_SPACE) :] for line in lines])
-        return _indented(["", said, "", *inside.split("\n"), ""], indent)
+def _block(block: Block) -> str:
+    said = label(block.classes, block.attributes)
+    lines = [*([said, ""] if said else []), f"```{block.language}", *block.text.split("\n"), "```"]
+    return "\n".join(" " * block.indent + line if line else "" for line in lines)
 
 
 def label(classes: Sequence[str], attributes: Mapping[str, str]) -> str:
@@ -178,48 +120,61 @@ def label(classes: Sequence[str], attributes: Mapping[str, str]) -> str:
     return f"**{title}**" if title else ""
 
 
+def _figure(svg: str) -> str:
+    root = ET.fromstring(svg)  # noqa: S314  a file of this repository
+    texts = {child.tag.rpartition("}")[2]: " ".join((child.text or "").split()) for child in root}
+    said = [texts[name] for name in ("title", "desc") if texts.get(name)]
+    return f"Figure: {'. '.join(part.rstrip('.') for part in said)}."
+
+
 def _tidy(text: str) -> str:
     """Leave at most one empty line between two others, but every one inside a block."""
     kept: list[str] = []
     inside = False
     for line in text.strip("\n").split("\n"):
-        inside ^= bool(_FENCE.match(line))
+        inside ^= line.lstrip().startswith("```")
         if line.strip() or inside or kept[-1]:
-            kept.append(line.rstrip() if not inside else line)
+            kept.append(line if inside else line.rstrip())
     return "\n".join(kept)
 
 
-def _figure(svg: str) -> str:
-    root = ET.fromstring(svg)  # noqa: S314  a file of this repository
-    texts = {child.tag.rpartition("}")[2]: " ".join((child.text or "").split()) for child in root}
-    said = [texts[name] for name in ("title", "desc") if texts.get(name)]
-    return f"\nFigure: {'. '.join(part.rstrip('.') for part in said)}.\n"
+def _prose(text: str, page: Page, project: Project) -> str:
+    """Return lines outside of blocks as plain Markdown, whose links lead to other twins."""
+    codes = [found[0] for found in INLINE_CODE.finditer(text)]
+    numbers = iter(range(len(codes)))
+    text = INLINE_CODE.sub(lambda _: f"\0{next(numbers)}\0", text)
+    text = _COMMENT.sub("", text).replace("<br>", " ")
+    text = _HEADING.sub(_heading, text)
+    text = _TAG.sub(_anchor, _TRAILING.sub(_anchor, text))
+    text = _IMAGE.sub(lambda found: f"[Figure: {' '.join(found['alt'].split())}]", text)
+    text = _LINK.sub(lambda found: found["open"] + _link(found["target"], page, project), text)
+    return _MASK.sub(lambda found: codes[int(found["number"])], text)
 
 
-def _indented(lines: Sequence[str], indent: str) -> str:
-    return "\n".join(f"{indent}{line}" if line.strip() else "" for line in lines)
+def _link(target: str, page: Page, project: Project) -> str:
+    """Return where a link of a page leads to from the page's twin."""
+    if re.match(r"[a-z][a-z0-9+.-]*:|#|/", target):
+        return target
+    path, mark, fragment = target.partition("#")
+    source = normpath(join(dirname(page.src), path))
+    other = project.pages[source].twin if source in project.pages else source
+    return relpath(other, dirname(page.twin) or ".") + mark + fragment
 
 
-def _fence_length(lines: Sequence[str], start: int) -> int:
-    for index in range(start + 1, len(lines)):
-        if lines[index].strip() == "```":
-            return index - start + 1
-    return len(lines) - start
+def _heading(found: re.Match[str]) -> str:
+    """Keep what links point to, where it is not what the heading would be called anyway."""
+    identifier = _ID.search(found["words"])
+    if identifier is None or identifier["id"] == slug(found["head"].lstrip("# ")):
+        return found["head"]
+    return f'<a id="{identifier["id"]}"></a>\n\n{found["head"]}'
 
 
-def _until(lines: Sequence[str], start: int, end: re.Pattern[str]) -> int:
-    for index in range(start + 1, len(lines)):
-        if end.match(lines[index]):
-            return index - start + 1
-    return 1
+def _anchor(found: re.Match[str]) -> str:
+    """Leave of what a browser needs only what links point to."""
+    identifier = _ID.search(found[0])
+    return f'<a id="{identifier["id"]}"></a>' if identifier else ""
 
 
-def _inset_length(lines: Sequence[str], indent: int) -> int:
-    """Count the lines that stand deeper than `indent`, empty ones between them included."""
-    count = 0
-    for number, line in enumerate(lines, 1):
-        if line.startswith(" " * indent + _SPACE):
-            count = number
-        elif line.strip():
-            break
-    return count
+def slug(heading: str) -> str:
+    """Return the anchor that the site gives to a heading without one of its own."""
+    return str(slugify(re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading), "-"))

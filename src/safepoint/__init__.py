@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor
+from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor, SQLiteAnchor
 from safepoint.approval import Approval, Approver, Approvers, Question, Reason
 from safepoint.codec import Codec
 from safepoint.errors import (
@@ -64,7 +64,7 @@ from safepoint.journal import Actor, FileJournal, InMemoryJournal
 from safepoint.keys import Keyring, Revoked, SigningKey, VerifyingKey
 from safepoint.ledger import Ledger
 from safepoint.names import Head, Limits
-from safepoint.places import Locations, default_locations
+from safepoint.places import Locations, default_locations, open_ledger
 from safepoint.record import Checkpoint
 from safepoint.storage import (
     CheckpointStorage,
@@ -151,6 +151,7 @@ __all__ = [
     "Revoked",
     "RolledBack",
     "Run",
+    "SQLiteAnchor",
     "SQLiteCheckpointStorage",
     "SealBroken",
     "SealError",
@@ -172,4 +173,5 @@ __all__ = [
     "WorkflowMismatch",
     "WrongPlace",
     "default_locations",
+    "open_ledger",
 ]

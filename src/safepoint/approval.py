@@ -4,19 +4,20 @@ A `Question` says exactly what is to be resumed. An `Approver` signs a yes or a 
 key that no worker has. `Approvers` knows whose keys count, and tells a genuine answer to this
 question from every other text.
 
-These classes decide; they touch no disk.
+A question travels as one line of canonical JSON. An answer is the envelope of `record.py` for the
+use "approval": line 1 with the signature, and on line 2 the question's fields with who answered
+what, when and until when. These classes decide; they touch no disk.
 """
 
 from __future__ import annotations
 
-import base64
 import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 from safepoint.codec import Codec
 from safepoint.errors import (
@@ -27,25 +28,39 @@ from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
     EncodeError,
-    InvalidId,
     KeyRefused,
     LimitExceeded,
     quoted,
 )
 from safepoint.keys import Key, Keyring, SigningKey, VerifyingKey
 from safepoint.names import Head, Limits, check_name, digest_of, is_digest, spelled
-from safepoint.record import check_app
+from safepoint.record import check_app, is_signed, read_line, sign_line
+
+MAX_BYTES: Final = 64 * 1024
+SKEW: Final = timedelta(seconds=60)
+# What a step asks with fits into a question with all its details, and that into an approval.
+_ARGUMENTS: Final = Codec(limits=Limits(state_bytes=48 * 1024, depth=30, items=4096))
+_QUESTION: Final = Codec(limits=Limits(state_bytes=60 * 1024, depth=32, items=8000))
+_STATEMENT: Final = Codec(limits=Limits(state_bytes=MAX_BYTES, depth=33, items=8192))
+_ACTION: Final = re.compile(r"[A-Za-z0-9._:/-]{0,128}")
+_REASON: Final = re.compile(r"[a-z][a-z-]{0,63}")
+_NONCE: Final = re.compile(r"[0-9a-f]{32}")
+_SPACES: Final = re.compile(" {2,}")
+_MALFORMED: Final = (CheckpointError, TypeError, ValueError, KeyError, AttributeError)
 
 
 class Reason(StrEnum):
     """What the gate found. Its value is what a policy, an approval and the journal write.
 
-    ```python
-    from safepoint.approval import Reason
-
-    print(Reason.TOOLS_ADDED, "-", Reason.TOOLS_ADDED.sentence)
-    #> tools-added - The run would get tools that it did not have at this checkpoint.
-    ```
+    Attributes:
+        OLD_CHECKPOINT: it is not the end of its thread, so steps that ran would run again.
+        VERSION_CHANGED: another version wrote it, and its state may mean something else to this.
+        NO_MIGRATION: none leads from that version to this one; the state would be read as it is.
+        TOOLS_ADDED: the run would get tools that it did not have at this checkpoint.
+        TOOL_CHANGED: a tool has the name that it had, and another version or schema.
+        PERMISSIONS_WIDENED: a tool would be allowed more than it was at this checkpoint.
+        ASKED: a step of the workflow asks for a person's yes.
+        OWNED_BY_ANOTHER: another worker owns the thread: with two at work, steps could run twice.
     """
 
     OLD_CHECKPOINT = "old-checkpoint"
@@ -56,317 +71,22 @@ class Reason(StrEnum):
     PERMISSIONS_WIDENED = "permissions-widened"
     ASKED = "asked"
     OWNED_BY_ANOTHER = "owned-by-another"
-    UNVERIFIED = "unverified"
-
-    @property
-    def sentence(self) -> str:
-        """What it means, for whoever has to decide."""
-        return _SENTENCES[self]
-
-
-_SENTENCES = {
-    Reason.OLD_CHECKPOINT: (
-        "The checkpoint is not the end of its thread, so steps that already ran would run again."
-    ),
-    Reason.VERSION_CHANGED: (
-        "Another version of the workflow wrote the checkpoint, and its state may mean something"
-        " else to this one."
-    ),
-    Reason.NO_MIGRATION: (
-        "No migration leads from the version that wrote the checkpoint to this one, so its state"
-        " would be read as it is."
-    ),
-    Reason.TOOLS_ADDED: "The run would get tools that it did not have at this checkpoint.",
-    Reason.TOOL_CHANGED: (
-        "A tool has the name that it had at this checkpoint, and another version or schema."
-    ),
-    Reason.PERMISSIONS_WIDENED: "A tool would be allowed more than it was at this checkpoint.",
-    Reason.ASKED: "A step of the workflow asks for a person's yes.",
-    Reason.OWNED_BY_ANOTHER: (
-        "Another worker owns the thread, and with two at work its steps could run twice."
-    ),
-    Reason.UNVERIFIED: (
-        "The checkpoint or the end of its thread could not be verified, so nothing in it is"
-        " trusted."
-    ),
-}
-
-
-# The rest of an approval has its own bounds, so that what fits in here fits in there.
-LIMITS: Final = Limits(state_bytes=48 * 1024, depth=32, items=4096)
-MAX_SHOWN: Final = 2000
-_MAX_NAME: Final = 128
-_CODEC: Final = Codec(limits=LIMITS)
-_SPACES: Final = re.compile(" {2,}")
-
-
-def checked_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the arguments, equal to them at every level and of the same types.
-
-    Raises:
-        ConfigurationError: they are not a dict, or a name in it is no text of 1 to 128 characters.
-        EncodeError: a value could not be restored faithfully, so nobody could sign it.
-        LimitExceeded: they are more than a person could read.
-    """
-    copy: dict[str, Any] = decoded(encoded(arguments))
-    return copy
-
-
-def encoded(arguments: object) -> bytes:
-    """Return the bytes of the arguments: equal bytes mean equal values of equal types.
-
-    Raises:
-        ConfigurationError: they are not a dict, or a name in it is no text of 1 to 128 characters.
-        EncodeError: a value could not be restored faithfully.
-        LimitExceeded: they are more than a person could read.
-    """
-    if type(arguments) is not dict:
-        raise ConfigurationError(
-            f"The arguments of a question are a dict, and not {type(arguments).__name__}.",
-            'Write arguments={"amount": 42}, or {} if there are none.',
-        )
-    for name in arguments:
-        if type(name) is not str or not 0 < len(name) <= _MAX_NAME:
-            raise ConfigurationError(
-                f"{quoted(name)} is not the name of an argument.",
-                f"Name each argument with a text of 1 to {_MAX_NAME} characters.",
-            )
-    problem: EncodeError | LimitExceeded
-    try:
-        return _CODEC.encode(arguments)
-    except EncodeError as error:
-        # The codec says where in a "state" it stopped.
-        problem = EncodeError(
-            error.what.replace("state", "arguments", 1),
-            "Ask with plain values: text, numbers, Decimals, dates, bytes, and lists and dicts of"
-            " them.",
-        )
-    except LimitExceeded:
-        problem = LimitExceeded(
-            "The arguments of a question are more than a person could read.",
-            f"Keep them within {LIMITS.state_bytes} bytes, {LIMITS.depth} levels and"
-            f" {LIMITS.items} values: ask about a digest of what is larger.",
-        )
-    raise problem
-
-
-def decoded(data: bytes) -> Any:
-    """Return a fresh copy of what `encoded` was given."""
-    return _CODEC.decode(data)
-
-
-def digest_of_value(value: object) -> str:
-    """Return the digest of a value's canonical bytes: equal if value and types are."""
-    return digest_of(_CODEC.encode(value))
-
-
-def shown(value: object) -> str:
-    """Return the whole value in ASCII, on one line, with everything escaped that could hide.
-
-    Spaces are escaped where several stand together: a terminal would wrap the line there, and
-    what follows them could pass for a line of its own.
-    """
-    try:
-        text = ascii(value)
-    except ValueError:  # an int of more digits than Python prints
-        text = f"JSON {_CODEC.encode(value).decode('ascii')}"
-    return _SPACES.sub(lambda found: r"\x20" * len(found.group()), text)
-
-
-def line_of(name: str, value: object) -> str:
-    """Return the line of one argument for a person to read. If it is cut, it says so first."""
-    text = shown(value)
-    if len(text) <= MAX_SHOWN:
-        return f"argument {shown(name)}: {text}"
-    # Said before the value, so that a value cannot end in words that look like these.
-    return (
-        f"argument {shown(name)}, of which these are {MAX_SHOWN} of {len(text)} characters, in"
-        f" full {digest_of_value(value)}: {text[:MAX_SHOWN]}"
-    )
 
 
 class Arguments:
-    """A field that keeps bytes: what goes in is copied, and so is what comes out."""
+    """A field of which each read gives a new copy: what was looked at is what is signed."""
 
     def __get__(self, instance: object | None, owner: type) -> dict[str, Any]:
         if instance is None:  # asked for a default when the class is made; there is none
             raise AttributeError("arguments")
-        copy: dict[str, Any] = decoded(vars(instance)["_arguments"])
+        copy: dict[str, Any] = _QUESTION.decode(vars(instance)["_line"])["arguments"]
         return copy
 
     def __set__(self, instance: object, value: dict[str, Any]) -> None:
-        vars(instance)["_arguments"] = encoded(value)
+        vars(instance)["_given"] = value
 
 
-MAX_REASONS: Final = 16
-MAX_ACTION: Final = 256
-MAX_DETAILS: Final = 64
-MAX_DETAIL: Final = 1000
-MAX_DETAILS_TOGETHER: Final = 8192
-_REASON = re.compile(r"[a-z][a-z-]{0,63}")
-
-
-def plain(text: str) -> str:
-    """Return what a `str` says, without the subclass that it may be of."""
-    return str.__str__(text)
-
-
-def unwrapped(text: str) -> str:
-    """Return a text as it was sent: on its way, mail and forms change the line ends, and add some.
-
-    What is inside of a line stays as it is, and the signature covers that.
-    """
-    return text.replace("\r\n", "\n").strip(" \t\r\n") + "\n"
-
-
-def check_digest(digest: object) -> str:
-    """Return a digest.
-
-    Raises:
-        InvalidId: it is none.
-    """
-    if not isinstance(digest, str) or not is_digest(digest):
-        raise InvalidId(
-            f"{quoted(digest)} is not a digest.", "Digests are 'sha256:' and 64 hex digits."
-        )
-    return plain(digest)
-
-
-def check_action(action: object) -> str:
-    """Return what a step asks for.
-
-    Raises:
-        ConfigurationError: it is no text, too long, or holds half a character.
-    """
-    if not isinstance(action, str) or len(action) > MAX_ACTION or not _encodes(action):
-        raise ConfigurationError(
-            f"{quoted(action)} is not an action.",
-            f"Say what is asked for in a text of up to {MAX_ACTION} whole characters.",
-        )
-    return plain(action)
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def check_head(name: str, head: object) -> Head:
-    """Return a head that was looked at.
-
-    Raises:
-        InvalidId: its sequence or digest is outside the grammar.
-        ConfigurationError: it is no head.
-    """
-    if type(head) is not Head:
-        raise ConfigurationError(
-            f"The {name} of a question is a Head, and not {type(head).__name__}.",
-            "Write Head(checkpoint.sequence, checkpoint.digest).",
-        )
-    checked = Head(head.sequence, head.digest)  # one that was unpickled was never looked at
-    return Head(checked.sequence, plain(checked.digest))
-
-
-def head_of(name: str, value: object) -> Head:
-    """Return the head that two fields spell.
-
-    Raises:
-        InvalidId: the sequence or digest is outside the grammar.
-        ConfigurationError: the fields are others.
-    """
-    if type(value) is not dict or value.keys() != {"digest", "sequence"}:
-        raise ConfigurationError(
-            f"The {name} is not a sequence and a digest.", "Give Question.fields."
-        )
-    return Head(value["sequence"], value["digest"])
-
-
-def check_reasons(values: object) -> tuple[str, ...]:
-    """Return the reasons as plain text: the members of a `StrEnum` are signed as what they say.
-
-    Raises:
-        ConfigurationError: they are none, too many, twice the same, or no words.
-    """
-    listed = values if isinstance(values, tuple | list) else ()
-    found = tuple(plain(each) for each in listed if isinstance(each, str))
-    if (
-        not 0 < len(listed) <= MAX_REASONS
-        or len(set(found)) != len(listed)
-        or not all(map(_REASON.fullmatch, found))
-    ):
-        raise ConfigurationError(
-            f"{quoted(values)} are not the reasons of a question.",
-            f"Give a tuple of 1 to {MAX_REASONS} different words, such as ('old-checkpoint',).",
-        )
-    return found
-
-
-def check_details(values: object) -> tuple[str, ...]:
-    """Return what is different, as plain sentences.
-
-    Raises:
-        ConfigurationError: they are too many, too long, or no text of one line.
-    """
-    listed = values if isinstance(values, tuple | list) else (None,)
-    found = tuple(plain(each) for each in listed if isinstance(each, str))
-    if (
-        len(found) != len(listed)
-        or len(found) > MAX_DETAILS
-        or not all(each.isascii() and each.isprintable() for each in found)
-        or any(len(each) > MAX_DETAIL for each in found)
-        or sum(map(len, found)) > MAX_DETAILS_TOGETHER
-    ):
-        raise ConfigurationError(
-            f"{quoted(values)} are not the details of a question.",
-            f"Give a tuple of up to {MAX_DETAILS} sentences, each on one line, in ASCII, and"
-            f" {MAX_DETAILS_TOGETHER} characters together.",
-        )
-    return found
-
-
-def utc(moment: object) -> datetime:
-    """Return an aware datetime in UTC.
-
-    Raises:
-        ConfigurationError: it is none, or has no time zone.
-    """
-    if not isinstance(moment, datetime) or moment.utcoffset() is None:
-        raise ConfigurationError(
-            "The time is not a datetime with a time zone.", "Write datetime.now(UTC)."
-        )
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError:
-        raise ConfigurationError(
-            "The time is outside of the years 1 to 9999 in UTC.", "Write datetime.now(UTC)."
-        ) from None
-
-
-def check_lifetime(lifetime: object) -> timedelta:
-    """Return how long something is valid.
-
-    Raises:
-        ConfigurationError: it is not a time, or not above zero.
-    """
-    if not isinstance(lifetime, timedelta) or lifetime <= timedelta():
-        raise ConfigurationError(
-            f"The lifetime {quoted(lifetime)} is not a timedelta above zero.",
-            "Write lifetime=timedelta(hours=1).",
-        )
-    return lifetime
-
-
-FORMAT: Final = "safepoint-question/1"
-MAX_BYTES: Final = 64 * 1024
-CODEC: Final = Codec(limits=Limits(state_bytes=MAX_BYTES, depth=40, items=8192))
-
-_TEXT = re.compile(r"safepoint-question/1\n([ -~]+)\n")
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Question:
     r"""What somebody is asked: to let a thread go on from a checkpoint, as this, for these reasons.
 
@@ -374,8 +94,7 @@ class Question:
     escaped that could hide something:
 
     ```python
-    from safepoint import Head
-    from safepoint.approval import Question
+    from safepoint import Head, Question
 
     head = Head(3, "sha256:" + "a" * 64)
     question = Question(
@@ -413,9 +132,9 @@ class Question:
 
     Raises:
         InvalidId: a name is outside its grammar.
-        ConfigurationError: another field is of the wrong kind.
+        ConfigurationError: another field could not be shown as it is.
         EncodeError: an argument could not be restored faithfully, so nobody could sign it.
-        LimitExceeded: the arguments are more than a person could read.
+        LimitExceeded: it is more than a person could read.
     """
 
     store: str
@@ -430,107 +149,76 @@ class Question:
     details: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        checked = {
-            "store": plain(check_name("store", self.store)),
-            "thread": plain(check_name("thread", self.thread)),
-            "checkpoint": check_head("checkpoint", self.checkpoint),
-            "head": check_head("head", self.head),
-            "app": plain(check_app(self.app)),
-            "tools": check_digest(self.tools),
-            "reasons": check_reasons(self.reasons),
-            "details": check_details(self.details),
-            "action": check_action(self.action),
+        check_name("store", self.store)
+        check_name("thread", self.thread)
+        check_app(self.app)
+        arguments, reasons = vars(self).pop("_given"), tuple(map(str, self.reasons))
+        # Whatever is shown is one line of ASCII, and no more than it seems.
+        right = {
+            "tools": is_digest(self.tools),
+            "reasons": all(map(_REASON.fullmatch, reasons)) and reasons,
+            "action": _ACTION.fullmatch(self.action),
+            "arguments": _are_named(arguments),
+            "details": all(each.isascii() and each.isprintable() for each in self.details),
         }
-        vars(self).update(checked)
-        if self.checkpoint.sequence > self.head.sequence or (
-            self.checkpoint.sequence == self.head.sequence and self.checkpoint != self.head
-        ):
-            raise ConfigurationError(
-                f"The checkpoint {self.checkpoint} does not come before the head {self.head}, nor"
-                " is it that head.",
-                "Ask about a checkpoint of the thread as it is now.",
-            )
-        if not self.action and self.arguments:
-            raise ConfigurationError(
-                "A question has arguments, and no action that they belong to.",
-                'Name what is asked for: action="pay".',
-            )
-        vars(self)["_encoded"] = CODEC.encode(self.fields)
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """Every field, as plain values: what is encoded and signed."""
-        return {
-            "action": self.action,
-            "app": self.app,
-            "arguments": self.arguments,
-            "checkpoint": {"digest": self.checkpoint.digest, "sequence": self.checkpoint.sequence},
-            "details": list(self.details),
-            "head": {"digest": self.head.digest, "sequence": self.head.sequence},
-            "reasons": list(self.reasons),
-            "store": self.store,
-            "thread": self.thread,
-            "tools": self.tools,
-        }
-
-    @classmethod
-    def from_fields(cls, values: object) -> Question:
-        """Return the question of these fields: exactly them, and each of its own type.
-
-        Raises:
-            CheckpointError: they are not what `fields` gives.
-        """
-        if type(values) is not dict or values.keys() != _FIELDS:
-            raise ConfigurationError(
-                "A question has fields of its own, and these are others.", "Give Question.fields."
-            )
-        for name in ("reasons", "details"):
-            if type(values[name]) is not list:
-                raise ConfigurationError(f"The {name} are not a list.", "Give Question.fields.")
-        heads = {name: head_of(name, values[name]) for name in ("checkpoint", "head")}
-        return cls(**{**values, **heads})
+        for name, is_right in right.items():
+            if not is_right:
+                value = arguments if name == "arguments" else getattr(self, name)
+                raise ConfigurationError(
+                    f"{quoted(value)} cannot be the {name} of a question.",
+                    "Ask with words for reasons and action, a dict of named arguments, and"
+                    " sentences in ASCII for details.",
+                )
+        line = _encoded(
+            _QUESTION,
+            {
+                "action": self.action,
+                "app": self.app,
+                "arguments": arguments,
+                "checkpoint": _fields_of(self.checkpoint),
+                "details": list(self.details),
+                "head": _fields_of(self.head),
+                "reasons": list(reasons),
+                "store": self.store,
+                "thread": self.thread,
+                "tools": self.tools,
+            },
+        )
+        vars(self).update(reasons=reasons, details=tuple(self.details), _line=line)
 
     @property
     def text(self) -> str:
-        """The question as it travels to whoever is asked."""
-        encoded: bytes = vars(self)["_encoded"]
-        return f"{FORMAT}\n{encoded.decode('ascii')}\n"
+        """The question as it travels to whoever is asked: one line of canonical JSON."""
+        line: bytes = vars(self)["_line"]
+        return f"{line.decode('ascii')}\n"
 
     @classmethod
     def from_text(cls, text: str) -> Question:
         """Read a question that `text` gave. Nobody vouches for it: look at it before you sign it.
 
         Raises:
-            ApprovalMalformed: it is not a question of this format.
+            ApprovalMalformed: it is not a question.
         """
-        if not isinstance(text, str):
-            raise ApprovalMalformed(f"A question is text, and not {type(text).__name__}.", _SEND)
-        if len(text) > MAX_BYTES:
-            raise ApprovalMalformed(
-                f"The question is {len(text)} characters, over the limit of {MAX_BYTES}.", _SEND
-            )
-        found = _TEXT.fullmatch(unwrapped(text))
-        if found is None:
-            raise ApprovalMalformed("The text is not a question.", _SEND)
         try:
-            return cls.from_fields(parse(found.group(1)))
-        except CheckpointError as error:
-            why = error.what
-        raise ApprovalMalformed(f"The question is malformed. {why}", _SEND)
+            return _question(_QUESTION.decode(_unwrapped(text, "question").encode()))
+        except ApprovalMalformed:
+            raise
+        except _MALFORMED as error:
+            why = f" {error.what}" if isinstance(error, CheckpointError) else ""
+            raise ApprovalMalformed(f"The text is not a question.{why}", _SEND) from None
 
     @property
     def described(self) -> list[str]:
-        """What a person reads before they sign: one line per field and per argument.
+        """What a person reads before they sign: all of it, one line per field and per argument.
 
         A line is ASCII. Text is quoted, with everything escaped that is not a printable ASCII
-        character. A value that is too long for a line is cut, and its line begins with how long
-        it is and with its digest.
+        character.
         """
         arguments = self.arguments
         return [
             f"action: {shown(self.action) if self.action else '(none)'}",
             f"arguments: {len(arguments) or '(none)'}",
-            *(line_of(name, value) for name, value in arguments.items()),
+            *(f"argument {shown(name)}: {shown(value)}" for name, value in arguments.items()),
             f"thread: {self.thread}",
             f"store: {self.store}",
             f"app: {self.app or '(none)'}",
@@ -542,107 +230,131 @@ class Question:
         ]
 
     def __eq__(self, other: object) -> bool:
-        if type(other) is not Question:
-            return NotImplemented
-        return self.text == other.text
+        return isinstance(other, Question) and self.text == other.text
 
     def __hash__(self) -> int:
         return hash(self.text)
 
     def __repr__(self) -> str:
-        kept = (each.name for each in fields(self) if each.name != "arguments")
-        return f"Question({', '.join(f'{name}={getattr(self, name)!r}' for name in kept)})"
-
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        # A copy, or one from another process, is looked at like any other.
-        return Question.from_text, (self.text,)
-
-
-def parse(line: str) -> Any:
-    """Return what a line of canonical JSON says.
-
-    Raises:
-        ApprovalMalformed: it is something else, or too deep, or too much.
-    """
-    try:
-        return CODEC.decode(line.encode("ascii"))
-    except CheckpointError:
-        pass
-    raise ApprovalMalformed("Its second line is not JSON as the codec writes it.", _SEND)
+        return f"<Question about {self.thread} {self.head}: {', '.join(self.reasons)}>"
 
 
 _FIELDS: Final = frozenset(each.name for each in fields(Question))
 _SEND: Final = "Send what Question.text gave, unchanged."
 
 
-_PLAIN: Final = (
-    "store",
-    "thread",
-    "checkpoint",
-    "head",
-    "app",
-    "tools",
-    "reasons",
-    "details",
-    "action",
-)
+def _question(values: Any) -> Question:
+    """Return the question of decoded fields: exactly them, and each of its own type."""
+    lists = [values["reasons"], values["details"]]
+    if values.keys() != _FIELDS or not all(
+        type(each) is list and all(type(word) is str for word in each) for each in lists
+    ):
+        raise ConfigurationError("Its fields are not those of a question.", _SEND)
+    heads = {name: Head(**values[name]) for name in ("checkpoint", "head")}
+    return Question(**{**values, **heads})
 
 
-def difference(answered: Question, asked: Question) -> str | None:
-    """Say in which field two questions differ, and both values, or return None if in none.
+def signable(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of what a step asks with, equal at every level and of the same types.
 
-    A value that is too long to be shown is shown by its beginning, its length and its digest, so
-    that two of them never look the same.
+    Raises:
+        ConfigurationError: a name is no text.
+        EncodeError: a value could not be restored faithfully, so nobody could sign it.
+        LimitExceeded: they are more than a person could read.
     """
-    if answered == asked:
-        return None
-    for name in _PLAIN:
+    if not _are_named(arguments):
+        raise ConfigurationError(
+            f"{quoted(arguments)} are not arguments with names.", 'Ask with {"amount": 42}.'
+        )
+    line = _encoded(_ARGUMENTS, {"arguments": arguments})
+    copy: dict[str, Any] = _ARGUMENTS.decode(line)["arguments"]
+    return copy
+
+
+def _are_named(arguments: object) -> bool:
+    return type(arguments) is dict and all(type(name) is str for name in arguments)
+
+
+def _encoded(codec: Codec, values: dict[str, Any]) -> bytes:
+    try:
+        return codec.encode(values)
+    except EncodeError as error:
+        raise EncodeError(
+            error.what.replace("state['arguments']", "arguments", 1),
+            "Ask with plain values: text, numbers, Decimals, dates, bytes, and lists and dicts of"
+            " them.",
+        ) from None
+    except LimitExceeded:
+        limits = _ARGUMENTS.limits
+        raise LimitExceeded(
+            "The arguments of a question are more than a person could read.",
+            f"Keep them within {limits.state_bytes} bytes, {limits.depth} levels and"
+            f" {limits.items} values: ask about a digest of what is larger.",
+        ) from None
+
+
+def _fields_of(head: Head) -> dict[str, Any]:
+    return {"digest": head.digest, "sequence": head.sequence}
+
+
+def _unwrapped(text: str, what: str) -> str:
+    """Return a text as it was sent: mail and forms change the line ends, and add some.
+
+    What is inside of a line stays as it is, and the signature covers that.
+    """
+    if not isinstance(text, str) or len(text) > MAX_BYTES:
+        raise ApprovalMalformed(
+            f"This is no {what}: it is not text, or more than {MAX_BYTES} characters.",
+            "Send what the other side gave, unchanged.",
+        )
+    return text.replace("\r\n", "\n").strip(" \t\r\n")
+
+
+def shown(value: object) -> str:
+    """Return the whole value in ASCII, on one line, with everything escaped that could hide.
+
+    Spaces are escaped where several stand together: a terminal would wrap the line there, and
+    what follows them could pass for a line of its own.
+    """
+    try:
+        text = ascii(value)
+    except ValueError:  # an int of more digits than Python prints
+        text = f"JSON {_STATEMENT.encode(value).decode('ascii')}"
+    return _SPACES.sub(lambda found: r"\x20" * len(found.group()), text)
+
+
+def _difference(answered: Question, asked: Question) -> str:
+    """Say in which field two questions differ, and both values."""
+    for name in (each.name for each in fields(Question) if each.name != "arguments"):
         ours, theirs = getattr(answered, name), getattr(asked, name)
         if ours != theirs:
             return f"the {name} {_told(ours)}, and the question has {_told(theirs)}"
-    return _arguments(answered, asked)
-
-
-def _arguments(answered: Question, asked: Question) -> str:
     ours, theirs = answered.arguments, asked.arguments
     # By their bytes: 1 == True in Python, and nobody who approves the one approves the other.
     left, right = (
-        {name: digest_of_value(value) for name, value in each.items()} for each in (ours, theirs)
+        {name: _STATEMENT.encode(value) for name, value in each.items()} for each in (ours, theirs)
     )
     name = min(name for name in {*left, *right} if left.get(name) != right.get(name))
-    shown_name = _told(name)
     if name not in ours:
-        return f"no argument {shown_name}, and the question has {_told(theirs[name])}"
+        return f"no argument {_told(name)}, and the question has {_told(theirs[name])}"
     there = _told(theirs[name]) if name in theirs else "none"
-    return f"the argument {shown_name}: {_told(ours[name])}, and the question has {there}"
+    return f"the argument {_told(name)}: {_told(ours[name])}, and the question has {there}"
 
 
 def _told(value: object) -> str:
+    """Show a value. One that is too long is told by its beginning, its length and its digest."""
     if isinstance(value, Head):
         return f"{value} {value.digest}"
+    text = shown(value)
     if is_digest(value):
         return str(value)
-    text = quoted(value)
-    if text == shown(value):
+    if len(text) <= 60:
         return text
-    return f"{text} ({len(shown(value))} characters, {digest_of_value(value)})"
+    return f"{text[:57]}... ({len(text)} characters, {digest_of(text.encode())})"
 
 
 Verdict = Literal["approved", "denied"]
 """What an approver said."""
-
-FORMAT_STATEMENT: Final = "safepoint-approval/1"
-MAX_BYTES_STATEMENT: Final = 64 * 1024
-
-_OWN: Final = frozenset(["approver", "expires", "issued", "nonce", "verdict"])
-# The last letter of a signature has no bits to spare, so that one signature has one spelling.
-_TEXT_STATEMENT = re.compile(
-    r"safepoint-approval/1 ([0-9a-f]{16}) ([A-Za-z0-9+/]{85}[AQgw]==)\n([ -~]+)\n"
-)
-_OTHER_FORMAT = re.compile(r"safepoint-approval/([0-9]{1,3}) ")
-_NONCE = re.compile(r"[0-9a-f]{32}")
-_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
-SEND: Final = "Send what Approver.approve or Approver.deny gave, unchanged."
 
 
 @dataclass(frozen=True, slots=True)
@@ -669,155 +381,55 @@ class Approval:
     question: Question
     text: str = field(repr=False)
 
+    def __str__(self) -> str:
+        kind = "approval" if self.verdict == "approved" else "denial"
+        return f"The {kind} by {self.approver}"
 
-def noun(approval: Approval) -> str:
-    """Return how a message begins: "The approval by dana"."""
-    kind = "approval" if approval.verdict == "approved" else "denial"
-    return f"The {kind} by {approval.approver}"
+    def check_answers(self, question: Question) -> None:
+        """Refuse it as an answer to another question.
 
-
-def write(
-    question: Question,
-    key: SigningKey,
-    *,
-    approver: str,
-    verdict: Verdict,
-    issued: datetime,
-    expires: datetime,
-    nonce: str,
-) -> str:
-    """Return the signed text of an answer."""
-    body = CODEC.encode(
-        {
-            **question.fields,
-            "approver": approver,
-            "expires": spelled(expires),
-            "issued": spelled(issued),
-            "nonce": nonce,
-            "verdict": verdict,
-        }
-    ).decode("ascii")
-    signature = base64.b64encode(key.sign(signed(body))).decode("ascii")
-    return f"{FORMAT_STATEMENT} {key.id} {signature}\n{body}\n"
-
-
-def split(text: object) -> tuple[str, bytes, str]:
-    """Return the key id, the signature and the body of a text. None of them is trusted yet.
-
-    Raises:
-        ApprovalMalformed: it does not have the shape of an approval.
-    """
-    if not isinstance(text, str):
-        raise ApprovalMalformed(f"An approval is text, and not {type(text).__name__}.", SEND)
-    if len(text) > MAX_BYTES_STATEMENT:
-        raise ApprovalMalformed(
-            f"The approval is {len(text)} characters, over the limit of {MAX_BYTES_STATEMENT}.",
-            SEND,
-        )
-    found = _TEXT_STATEMENT.fullmatch(text)
-    if found is None:
-        other = _OTHER_FORMAT.match(text)
-        if other is not None and int(other.group(1)) > 1:
-            raise ApprovalMalformed(
-                f"The approval says that it is of format safepoint-approval/{int(other.group(1))},"
-                f" not {FORMAT_STATEMENT}.",
-                "If a newer safepoint wrote it, upgrade here too.",
+        Raises:
+            ApprovalMismatch: a field differs; the message says which, and both values.
+        """
+        if self.question != question:
+            raise ApprovalMismatch(
+                f"{self} has {_difference(self.question, question)}.",
+                f"It does not count here. Ask {self.approver} this question.",
             )
-        raise ApprovalMalformed("The text is not an approval.", SEND)
-    key_id, signature, body = found.groups()
-    return key_id, base64.b64decode(signature), body
+
+    def check_time(self, now: datetime, lifetime: timedelta) -> None:
+        """Refuse it if it does not count at this time.
+
+        Clocks may differ by a minute. That excuses an approval from the future, never an expired
+        one.
+
+        Args:
+            now: the time.
+            lifetime: the longest that an approval may be valid.
+
+        Raises:
+            ApprovalExpired: it is too late, too early, or it is valid for too long.
+        """
+        if now >= self.expires:
+            raise ApprovalExpired(
+                f"{self} expired at {spelled(self.expires)}, and it is {spelled(now)}.",
+                f"Ask {self.approver} again.",
+            )
+        if self.issued - now > SKEW:
+            raise ApprovalExpired(
+                f"{self} was issued at {spelled(self.issued)}, and it is only {spelled(now)}: that"
+                f" is more than the {SKEW.seconds} seconds by which clocks may differ.",
+                f"Set the clocks of this machine and of {self.approver} right, then ask again.",
+            )
+        valid = self.expires - self.issued
+        if valid > lifetime:
+            raise ApprovalExpired(
+                f"{self} is valid for {valid}, and the policy allows {lifetime}.",
+                f"Ask {self.approver} again, for a shorter time: approve(question, lifetime=...).",
+            )
 
 
-def signed(body: str) -> bytes:
-    """Return what the signature covers."""
-    return f"{FORMAT_STATEMENT}\n{body}".encode("ascii")
-
-
-def read(body: str, key_id: str, text: str) -> Approval:
-    """Return the approval of a body whose signature was verified.
-
-    Raises:
-        ApprovalMalformed: the holder of the key signed something else.
-    """
-    try:
-        values: Any = parse(body)
-        if type(values) is not dict or not values.keys() >= _OWN:
-            raise _other("It lacks fields that every approval has.")
-        own = {name: values.pop(name) for name in _OWN}
-        question = Question.from_fields(values)
-        if type(own["approver"]) is not str or own["verdict"] not in get_args(Verdict):
-            raise _other("It does not say who answered what.")
-        if type(own["nonce"]) is not str or not _NONCE.fullmatch(own["nonce"]):
-            raise _other("Its nonce is not 32 hex digits.")
-        issued, expires = _moment(own["issued"]), _moment(own["expires"])
-        if issued >= expires:
-            raise _other("It expires before it is issued.")
-    except CheckpointError as error:
-        why = error.what
-    else:
-        return Approval(
-            own["approver"],
-            key_id,
-            own["verdict"],
-            issued,
-            expires,
-            own["nonce"],
-            question,
-            text,
-        )
-    raise ApprovalMalformed(
-        f"Key {key_id} signed an approval that this release does not write. {why}",
-        "Check that the approver runs a released version of safepoint with the same format.",
-    )
-
-
-def _moment(text: object) -> datetime:
-    if type(text) is str and _TIME.fullmatch(text):
-        try:
-            return datetime.fromisoformat(text)
-        except ValueError:
-            pass  # the 31st of February
-    raise _other("Its times are not written as they should be.")
-
-
-def _other(why: str) -> ApprovalMalformed:
-    return ApprovalMalformed(why, SEND)
-
-
-SKEW: Final = timedelta(seconds=60)
-
-
-def check_valid(approval: Approval, now: datetime, lifetime: timedelta) -> None:
-    """Refuse an approval that does not count at this time.
-
-    Clocks may differ by a minute. That excuses an approval from the future, never an expired one.
-
-    Raises:
-        ApprovalExpired: it is too late, too early, or the approval is valid for too long.
-    """
-    if now >= approval.expires:
-        raise ApprovalExpired(
-            f"{noun(approval)} expired at {spelled(approval.expires)}, and it is {spelled(now)}.",
-            f"Ask {approval.approver} again.",
-        )
-    if approval.issued - now > SKEW:
-        raise ApprovalExpired(
-            f"{noun(approval)} was issued at {spelled(approval.issued)}, and it is only"
-            f" {spelled(now)}: that is more than the {SKEW.seconds} seconds by which clocks"
-            " may differ.",
-            f"Set the clocks of this machine and of {approval.approver} right, then ask again.",
-        )
-    valid = approval.expires - approval.issued
-    if valid > lifetime:
-        raise ApprovalExpired(
-            f"{noun(approval)} is valid for {valid}, and the policy allows {lifetime}.",
-            f"Ask {approval.approver} again, for a shorter time: approve(question, lifetime=...).",
-        )
-
-
-HOUR: Final = timedelta(hours=1)
-
-
+@dataclass(frozen=True, slots=True)
 class Approver:
     """Somebody who can say yes or no to a question, and sign it.
 
@@ -830,100 +442,56 @@ class Approver:
 
     Raises:
         InvalidId: the name is outside the grammar.
-        KeyRefused: the key does not sign, or whoever verifies with it could sign too.
+        KeyRefused: whoever verifies with the key could sign too.
     """
 
-    __slots__ = ("_key", "_name")
+    name: str
+    key: SigningKey
 
-    def __init__(self, name: str, key: SigningKey) -> None:
-        self._name: Final = str.__str__(check_name("approver", name))
-        if not isinstance(key, SigningKey):
+    def __post_init__(self) -> None:
+        check_name("approver", self.name)
+        if self.key.algorithm != "ed25519":
             raise KeyRefused(
-                f"An approver signs with a signing key, not {type(key).__name__}.",
-                'Write Approver("dana", SigningKey.from_file(path)).',
-            )
-        if key.algorithm != "ed25519":
-            raise KeyRefused(
-                f"Key {key.id} is for {key.algorithm}: whoever checks an approval could make one.",
+                f"Key {self.key.id} is for {self.key.algorithm}: whoever checks an approval could"
+                " make one.",
                 "Make a key for approvals with SigningKey.generate('ed25519').",
             )
-        self._key: Final = key
 
-    @property
-    def name(self) -> str:
-        """Who it is."""
-        return self._name
-
-    @property
-    def key(self) -> str:
-        """The id of their key."""
-        return self._key.id
-
-    def approve(self, question: Question, *, lifetime: timedelta = HOUR) -> str:
-        """Sign a yes, from now on and for as long as `lifetime`, and return its text.
-
-        Raises:
-            ConfigurationError: it is not a question, or the lifetime is none.
-        """
-        return self.approve_at_time(question, datetime.now(UTC), lifetime=lifetime)
-
-    def approve_at_time(
-        self, question: Question, now: datetime, *, lifetime: timedelta = HOUR
+    def approve(
+        self,
+        question: Question,
+        *,
+        lifetime: timedelta = timedelta(hours=1),
+        now: datetime | None = None,
     ) -> str:
-        """Sign a yes as if it were `now`.
+        """Sign a yes, from now on and for as long as `lifetime`, and return its text."""
+        return self._answer("approved", question, lifetime, now)
 
-        Raises:
-            ConfigurationError: it is not a question, or a time is none.
-        """
-        return self._answer("approved", question, now, lifetime)
-
-    def deny(self, question: Question, *, lifetime: timedelta = HOUR) -> str:
-        """Sign a no, and return its text. It expires too: after that, ask again.
-
-        Raises:
-            ConfigurationError: it is not a question, or the lifetime is none.
-        """
-        return self.deny_at_time(question, datetime.now(UTC), lifetime=lifetime)
-
-    def deny_at_time(self, question: Question, now: datetime, *, lifetime: timedelta = HOUR) -> str:
-        """Sign a no as if it were `now`.
-
-        Raises:
-            ConfigurationError: it is not a question, or a time is none.
-        """
-        return self._answer("denied", question, now, lifetime)
+    def deny(
+        self,
+        question: Question,
+        *,
+        lifetime: timedelta = timedelta(hours=1),
+        now: datetime | None = None,
+    ) -> str:
+        """Sign a no, and return its text. It expires too: after that, ask again."""
+        return self._answer("denied", question, lifetime, now)
 
     def _answer(
-        self, verdict: Verdict, question: Question, now: datetime, lifetime: timedelta
+        self, verdict: Verdict, question: Question, lifetime: timedelta, now: datetime | None
     ) -> str:
-        if type(question) is not Question:
-            raise ConfigurationError(
-                f"An approver answers a Question, and was given {type(question).__name__}.",
-                "Read it first: question = Question.from_text(text), then question.described.",
-            )
-        issued = utc(now)
-        return write(
-            question,
-            self._key,
-            approver=self._name,
-            verdict=verdict,
-            issued=issued,
-            expires=_end(issued, lifetime),
-            nonce=secrets.token_hex(16),
+        issued = now or datetime.now(UTC)
+        line_2 = _STATEMENT.encode(
+            {
+                **_QUESTION.decode(question.text[:-1].encode()),
+                "approver": self.name,
+                "expires": spelled(issued + lifetime),
+                "issued": spelled(issued),
+                "nonce": secrets.token_hex(16),
+                "verdict": verdict,
+            }
         )
-
-    def __repr__(self) -> str:
-        key = getattr(self, "_key", None)  # None if it was refused while it was made
-        return f"Approver({getattr(self, '_name', None)!r}, key={key and key.id!r})"
-
-
-def _end(issued: datetime, lifetime: object) -> datetime:
-    try:
-        return issued + check_lifetime(lifetime)
-    except OverflowError:
-        raise ConfigurationError(
-            "The approval would end after the year 9999.", "Write lifetime=timedelta(hours=1)."
-        ) from None
+        return (b"%b\n%b\n" % (sign_line(line_2, self.key, "approval"), line_2)).decode()
 
 
 class Approvers:
@@ -932,8 +500,7 @@ class Approvers:
     ```python
     from dataclasses import replace
 
-    from safepoint import ApprovalMismatch, Head, SigningKey
-    from safepoint.approval import Approver, Approvers, Question
+    from safepoint import ApprovalMismatch, Approver, Approvers, Head, Question, SigningKey
 
     key = SigningKey.generate("ed25519")
     dana, approvers = Approver("dana", key), Approvers({"dana": key.public})
@@ -949,7 +516,7 @@ class Approvers:
     #> dana approved True
 
     try:
-        approvers.check_bound(approval, replace(question, arguments={"amount": 5_000_000}))
+        approval.check_answers(replace(question, arguments={"amount": 5_000_000}))
     except ApprovalMismatch as error:
         print(error.what)
         #> The approval by dana has the argument 'amount': 42, and the question has 5000000.
@@ -960,56 +527,64 @@ class Approvers:
         revoked: which of these keys no longer count, or their ids. What they signed before does
             not count either: whoever stole a key can write any date.
 
+    Attributes:
+        keys: each key with the name of its owner, revoked ones included, by the key's id.
+        revoked: the ids of the keys that no longer count.
+        names: who may approve: everybody with a key that is not revoked.
+
     Raises:
         InvalidId: a name is outside the grammar.
         KeyRefused: something is no public key, one key has two names, or what is revoked is
             nobody's key.
     """
 
-    __slots__ = ("_keys", "_revoked")
+    __slots__ = ("keys", "names", "revoked")
 
     def __init__(
         self,
         keys: Mapping[str, VerifyingKey | Iterable[VerifyingKey]],
         *,
-        revoked: Key | str | Iterable[Key | str] = (),
+        revoked: Iterable[Key | str] = (),
     ) -> None:
-        if not isinstance(keys, Mapping) or not keys:
-            raise KeyRefused(
-                "Approvers are people by name, each with a public key; there are none here.",
-                'Write Approvers({"dana": VerifyingKey.from_file(path)}).',
-            )
-        found: dict[str, tuple[str, VerifyingKey]] = {}
+        self.keys: Final[dict[str, tuple[str, VerifyingKey]]] = {}
         for name, given in keys.items():
-            person = str.__str__(check_name("approver", name))
-            for key in _listed(person, given):
-                owner, known = found.setdefault(key.id, (person, key))
-                if not known.is_same_as(key):
-                    raise KeyRefused(
-                        f"Two different keys have the id {key.id}.",
-                        "Replace one of them with a new key.",
-                    )
-                if owner != person:
-                    raise KeyRefused(
-                        f"Key {key.id} is listed for {owner} and for {person}, so it would count"
-                        " as two people.",
-                        "Give each person a key of their own.",
-                    )
-        self._keys: Final = found
-        self._revoked: Final = frozenset(_revoked(revoked, found))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Who may approve, in alphabetical order: everybody with a key that is not revoked."""
-        return tuple(
-            sorted({name for key, (name, _) in self._keys.items() if key not in self._revoked})
+            check_name("approver", name)
+            for key in given if isinstance(given, Iterable) else (given,):
+                self._add(name, key)
+        self.revoked: Final = frozenset(
+            each.id if isinstance(each, Key) else each for each in revoked
         )
+        if not self.revoked <= self.keys.keys():  # a mistyped id would revoke nothing
+            raise KeyRefused(
+                f"{quoted(min(self.revoked - self.keys.keys()))} is revoked, and is the key of no"
+                " approver here.",
+                "Keep a revoked key under its owner's name, and give the key or its 16 hex digits.",
+            )
+        self.names: Final = tuple(
+            sorted({name for key_id, (name, _) in self.keys.items() if key_id not in self.revoked})
+        )
+
+    def _add(self, name: str, key: object) -> None:
+        if not isinstance(key, VerifyingKey):
+            raise KeyRefused(
+                f"{name} is listed with {type(key).__name__}, and not with a public key: whoever"
+                " checks an approval could make one.",
+                "Give what they sent you of key.public, for a key of"
+                " SigningKey.generate('ed25519').",
+            )
+        owner, _ = self.keys.setdefault(key.id, (name, key))
+        if owner != name:
+            raise KeyRefused(
+                f"Key {key.id} is listed for {owner} and for {name}, so it would count as two"
+                " people.",
+                "Give each person a key of their own.",
+            )
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __repr__(self) -> str:
-        return f"Approvers({list(self.names) if hasattr(self, '_revoked') else ''})"
+        return f"Approvers({list(self.names)})"
 
     def check_apart(self, keyring: Keyring) -> None:
         """Refuse approvers whose keys are also on the keyring of a ledger.
@@ -1017,72 +592,63 @@ class Approvers:
         Raises:
             KeyRefused: one is: whoever writes the store could approve what they wrote.
         """
-        if not isinstance(keyring, Keyring):
-            raise KeyRefused(
-                f"Approvers are held against a Keyring, and not {type(keyring).__name__}.",
-                "Give the keyring of the ledger.",
-            )
         for key in keyring:
-            if key.id in self._keys:
+            if key.id in self.keys:
                 raise KeyRefused(
-                    f"Key {key.id} of the approver {self._keys[key.id][0]} is on the keyring of the"
+                    f"Key {key.id} of the approver {self.keys[key.id][0]} is on the keyring of the"
                     " ledger, so a writer could approve its own work.",
                     "Give the approver a key of their own: SigningKey.generate('ed25519').",
                 )
 
-    @property
-    def keys(self) -> tuple[tuple[str, VerifyingKey], ...]:
-        """Each key with the name of its owner, revoked ones included."""
-        return tuple(self._keys.values())
-
-    @property
-    def revoked(self) -> frozenset[str]:
-        """The ids of the keys that no longer count."""
-        return frozenset(self._revoked)
-
     def open(self, text: str, *, revoked: bool = False) -> Approval:
         """Verify a text in the one order that is safe, and return what it says.
 
-        It is genuine then. Whether it answers your question, and at this time, `check_at_time`
-        tells.
+        It is genuine then. Whether it answers your question, and at this time, its
+        `check_answers` and `check_time` tell.
 
         Args:
             text: what somebody signed.
             revoked: also open what a key signed that was revoked since. It does not count then.
 
         Raises:
-            ApprovalMalformed: it is not an approval of this format.
+            ApprovalMalformed: it is not an approval.
             ApprovalUntrusted: nobody of these approvers signed it, or their key is revoked, or it
                 speaks for somebody else.
         """
-        # 1. the size, and the grammar of the two lines
-        text = unwrapped(text) if isinstance(text, str) and len(text) <= MAX_BYTES else text
-        key_id, signature, body = split(text)
+        # 1. the size, and the grammar of line 1
+        line_1, _, line_2 = _unwrapped(text, "approval").encode("utf-8", "replace").partition(b"\n")
+        found = read_line(line_1)
+        if found is None:
+            raise ApprovalMalformed(
+                "The text is not an approval.",
+                "Send what Approver.approve or Approver.deny gave, unchanged.",
+            )
+        key_id, signature = found
 
         # 2. the key
-        if key_id not in self._keys:
+        if key_id not in self.keys:
             raise ApprovalUntrusted(
                 f"The approval names key {key_id}, which is no approver's.",
                 "If that person may approve, add their public key to Approvers; if not, treat it as"
                 " forged.",
             )
-        name, key = self._keys[key_id]
-        if key_id in self._revoked and not revoked:
+        name, key = self.keys[key_id]
+        if key_id in self.revoked and not revoked:
             raise ApprovalUntrusted(
                 f"The approval names key {key_id} of {name}, which was revoked.",
                 "Whoever stole that key may have written it. Ask again, and let them sign with"
                 " a key that counts.",
             )
 
-        # 3. the signature
-        if not key.verify(signed(body), signature):
+        # 3. the signature, as an approval
+        if not is_signed(line_2, signature, key, "approval"):
             raise ApprovalUntrusted(
                 f"The approval was changed after {name} signed it, or {name} never did.",
                 "Do not use it: find out where it comes from, then ask again.",
             )
 
-        # 4. the body: from here on, written by a holder of the key
-        approval = read(body, key_id, text)
+        # 4. line 2: from here on, written by a holder of the key
+        approval = _read(line_2, key_id, f"{line_1.decode()}\n{line_2.decode()}\n")
         if approval.approver != name:
             raise ApprovalUntrusted(
                 f"The approval says that it is by {quoted(approval.approver)}, and key {key_id} is"
@@ -1091,104 +657,27 @@ class Approvers:
             )
         return approval
 
-    def check_bound(self, approval: Approval, question: Question) -> None:
-        """Refuse an approval that answers another question. The time is not looked at.
 
-        Raises:
-            ApprovalMismatch: a field differs; the message says which, and both values.
-            ApprovalUntrusted: it was not opened with approvers who count here.
-        """
-        approval = self._opened(approval)
-        if type(question) is not Question:
-            raise ConfigurationError(
-                f"An approval answers a Question, not {type(question).__name__}.",
-                "Give the question that was asked.",
-            )
-        differs = difference(approval.question, question)
-        if differs is not None:
-            raise ApprovalMismatch(
-                f"{noun(approval)} has {differs}.",
-                f"It does not count here. Ask {approval.approver} this question.",
-            )
-
-    def check_at_time(
-        self, approval: Approval, question: Question, now: datetime, *, lifetime: timedelta
-    ) -> None:
-        """Refuse an approval that answers another question, or that is not valid at this time.
-
-        Args:
-            approval: what `open` returned.
-            question: what is to happen, exactly.
-            now: the time. An approval counts from when it was issued, give or take a minute for
-                clocks that differ, and until just before it expires.
-            lifetime: the longest that an approval may be valid.
-
-        Raises:
-            ApprovalMismatch: it answers another question.
-            ApprovalExpired: it is too late, too early, or valid for too long.
-            ApprovalUntrusted: it was not opened with approvers who count here.
-        """
-        self.check_bound(approval, question)
-        check_valid(approval, utc(now), check_lifetime(lifetime))
-
-    def count(self, approvals: Iterable[Approval]) -> int:
-        """Return how many people approved. Who did so twice counts once; who denied, not at all.
-
-        Raises:
-            ApprovalUntrusted: one was not opened with approvers who count here.
-        """
-        people = set()
-        for approval in approvals:
-            genuine = self._opened(approval)
-            if genuine.verdict == "approved":
-                people.add(genuine.approver)
-        return len(people)
-
-    def _opened(self, approval: Approval) -> Approval:
-        """Open it again, and refuse one that was made by hand or opened by others."""
-        if type(approval) is not Approval:
-            raise ConfigurationError(
-                f"This takes an Approval, and was given {type(approval).__name__}.",
-                "Open the text first: approvers.open(text).",
-            )
-        genuine = self.open(approval.text)
-        if genuine != approval:
-            raise ApprovalUntrusted(
-                "The approval is not what its signed text says.",
-                "Use what approvers.open(text) returns.",
-            )
-        return genuine
+def _read(line_2: bytes, key_id: str, text: str) -> Approval:
+    """Return the approval of a line whose signature was verified."""
+    try:
+        values = _STATEMENT.decode(line_2)
+        approver, verdict, nonce = (values.pop(name) for name in ("approver", "verdict", "nonce"))
+        issued, expires = (_moment(values.pop(name)) for name in ("issued", "expires"))
+        question = _question(values)
+        if verdict in ("approved", "denied") and _NONCE.fullmatch(nonce):
+            return Approval(approver, key_id, verdict, issued, expires, nonce, question, text)
+        why = "Its verdict or nonce is not written as it should be."
+    except _MALFORMED as error:
+        why = error.what if isinstance(error, CheckpointError) else "Its fields are others."
+    raise ApprovalMalformed(
+        f"Key {key_id} signed an approval that this release does not write. {why}",
+        "Check that the approver runs a released version of safepoint with the same format.",
+    )
 
 
-def _listed(name: str, given: Any) -> list[VerifyingKey]:
-    keys = list(given) if isinstance(given, Iterable) else [given]
-    for key in keys:
-        if not isinstance(key, VerifyingKey):
-            raise KeyRefused(
-                f"{name} is listed with {type(key).__name__}, and not with a public key"
-                + (
-                    ": whoever checks an approval could make one."
-                    if isinstance(key, SigningKey)
-                    else "."
-                ),
-                "Give what they sent you of key.public, for a key of"
-                " SigningKey.generate('ed25519').",
-            )
-    if not keys:
-        raise KeyRefused(
-            f"{name} is listed without a key.", "Give their public key, or leave them out."
-        )
-    return keys
-
-
-def _revoked(given: Any, known: Mapping[str, object]) -> Iterable[str]:
-    listed = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
-    for each in listed:
-        key_id = each.id if isinstance(each, Key) else each
-        # A mistyped id would revoke nothing, and nobody would notice.
-        if not isinstance(key_id, str) or key_id not in known:
-            raise KeyRefused(
-                f"{quoted(key_id)} is revoked, and is the key of no approver here.",
-                "Keep a revoked key under its owner's name, and give the key or its 16 hex digits.",
-            )
-        yield key_id
+def _moment(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    if spelled(moment) != text:
+        raise ValueError
+    return moment

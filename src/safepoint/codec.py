@@ -25,7 +25,8 @@ import json
 import re
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
@@ -36,7 +37,7 @@ from json.encoder import encode_basestring_ascii as escape
 from math import isfinite
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 from uuid import UUID
 
 from safepoint.errors import (
@@ -216,6 +217,7 @@ def refuse(_: Writer, value: object) -> str:
 
 
 _INT64: Final = 2**63
+_LONGEST_PATH: Final = 32_767  # on Windows; elsewhere it is less
 
 
 def _none(_: Writer, __: None) -> str:
@@ -315,6 +317,8 @@ def _bytes(writer: Writer, value: bytes) -> str:
 def _path(tag: str) -> Write:
     def write_path(writer: Writer, value: PurePath) -> str:
         text = str(value)
+        if len(text) > _LONGEST_PATH:
+            raise Refusal("is a path that no system could follow.", "Save it as a str.")
         # A Windows path of one file called "c:x" reads back as x on drive c.
         if type(value)(text) != value:
             raise Refusal("is a path that its own text does not give back.", "Save it as a str.")
@@ -322,6 +326,12 @@ def _path(tag: str) -> Write:
         return f'{{"${tag}":{writer.string(text)}}}'
 
     return write_path
+
+
+def _short(text: str) -> str:
+    if len(text) > _LONGEST_PATH:
+        raise ValueError
+    return text
 
 
 SCALAR_WRITERS: Final[dict[type, Write]] = {
@@ -350,9 +360,9 @@ SCALAR_REVIVERS: Final[dict[str, Revive]] = {
     "decimal": Decimal,
     "uuid": UUID,
     "bytes": lambda text: b64decode(text, validate=True),
-    "path": Path,
-    "posixpath": PurePosixPath,
-    "windowspath": PureWindowsPath,
+    "path": lambda text: Path(_short(text)),
+    "posixpath": lambda text: PurePosixPath(_short(text)),
+    "windowspath": lambda text: PureWindowsPath(_short(text)),
     "int": lambda text: int(text, 16),
 }
 
@@ -444,12 +454,29 @@ def _step(key: object) -> str:
 
 
 def check_hashes(values: Collection[Any]) -> None:
-    """Refuse keys that were chosen to share one hash, which makes a set or dict take forever."""
-    if len(values) > _SHARED_HASHES and len(values) - len(set(map(hash, values))) > _SHARED_HASHES:
+    """Refuse keys that were chosen to share one hash, which makes a set or dict take forever.
+
+    A few may share one, unless they are long numbers: to compare two of those takes long by itself.
+    """
+    if len(values) == len(set(map(hash, values))):
+        return
+    times = Counter(map(hash, values))
+    shared = [value for value in values if times[hash(value)] > 1]
+    if len(values) - len(times) > _SHARED_HASHES or any(map(_is_long, shared)):
         raise LimitExceeded(
-            f"More than {_SHARED_HASHES} items of one set or dict share a hash.",
+            "Too many items of one set or dict share a hash.",
             "Save a list instead of a set or of the keys of a dict.",
         )
+
+
+def _is_long(value: Any) -> bool:
+    """Tell whether a value is, or holds, a number that is longer than 64 bits."""
+    if isinstance(value, (int, Decimal)):
+        return type(value) is Decimal or not -_INT64 <= value < _INT64
+    inner = (
+        value if isinstance(value, (tuple, frozenset)) else getattr(value, "__dict__", {}).values()
+    )
+    return any(map(_is_long, inner))
 
 
 def _revive_set(items: list[Any]) -> set[Any]:
@@ -772,11 +799,6 @@ def _flag(tag: str, cls: type[Flag]) -> Entry:
 
     return Entry(cls, write, revive)
 
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from safepoint.names import Limits
 
 # The longest number that `repr` writes is -2.2250738585072014e-308, with 24 characters.
 _LONG_TOKEN: Final = b"0" * 25

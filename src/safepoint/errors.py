@@ -80,9 +80,7 @@ class CheckpointError(Exception):
         self.do = do
         # A traceback shows this below the message, and `str(error)` stays one line.
         name = _known_as(type(self))
-        self.add_note(
-            f"Explained by: python -m safepoint.explain {name} (on the site: {_address(name)})"
-        )
+        self.add_note(f"Explained by: safepoint explain {name} (on the site: {_address(name)})")
 
     def __str__(self) -> str:
         return f"{self.what} {self.do}"

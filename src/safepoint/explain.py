@@ -1,23 +1,23 @@
 """Explain: what an error means and what to do first, for whoever has its message in front of them.
 
-`python -m safepoint.explain SealBroken` prints it; without a name it lists every error, and for the
+`safepoint explain SealBroken` prints it; without a name it lists every error, and for the
 id of a rule it says where the rule is. The words are those of `errors.toml`, which the site shows
 under "By error".
 """
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from safepoint import errors
-from safepoint._command import Parser, print_lines
 from safepoint.errors import CheckpointError, NotFound, quoted
 from safepoint.rules import RULES, package_toml
 
@@ -146,7 +146,7 @@ def _near(name: str) -> str:
     near = difflib.get_close_matches(wanted, _FOLDED, n=3)
     near += [each for each in _FOLDED if len(wanted) > 3 and wanted in each and each not in near]
     if not near:
-        return "List them all: python -m safepoint.explain"
+        return "List them all: safepoint explain"
     return f"Near it: {', '.join(_FOLDED[each] for each in near[:3])}."
 
 
@@ -183,36 +183,33 @@ def _listed() -> Iterator[str]:
         inside = [each for each in EXPLANATIONS.values() if each.family == root]
         width = max(len(each.name) for each in inside)
         yield from (f"  {each.name:{width}}  {each.says}" for each in inside)
-    yield "Explain one: python -m safepoint.explain NAME"
+    yield "Explain one: safepoint explain NAME"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print what the errors mean, or list them.
-
-    Returns:
-        0, or 2 if there is no error and no rule of such a name.
-    """
-    parser = Parser(
-        prog="python -m safepoint.explain",
+def commands(sub: Any) -> None:
+    """Add `safepoint explain`."""
+    parser = sub.add_parser(
+        "explain",
+        help="say what an error or a rule means",
         description="Say what an error means, what may be behind it, and what to do first.",
-        epilog="exit status: 0, or 2 if there is no such error.",
+        epilog="exit status: 0, or 2 if there is no such error",
     )
     parser.add_argument(
         "names", metavar="NAME", nargs="*", help="as in the traceback: SealBroken; or a rule: SP12"
     )
-    names = parser.parse_args(arguments).names
-    lines: list[str] = [] if names else [*_listed()]
+    parser.set_defaults(run=_explain)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    lines: list[str] = [] if options.names else [*_listed()]
     failures: list[NotFound] = []
-    for name in names:
+    for name in options.names:
         try:
             lines += [*([""] if lines else []), *_lines(name)]
         except NotFound as error:
             failures.append(error)
-    print_lines(lines)
+    for line in lines:
+        print(line)
     for failure in failures:
         print(failure, file=sys.stderr)
     return 2 if failures else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

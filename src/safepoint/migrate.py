@@ -29,7 +29,6 @@ from safepoint.errors import (
     quoted,
     shell,
 )
-from safepoint.journal import Notes
 from safepoint.ledger import Ledger
 from safepoint.names import DEFAULT_LIMITS, Limits, check_name
 
@@ -550,7 +549,7 @@ def found(unsigned: Unsigned, ledger: Ledger, sequence: int) -> str | None:
 
 def _seal(unsigned: Unsigned, ledger: Ledger, sequence: int) -> str:
     detail = f"unsigned state {unsigned.digest} as #{sequence}"
-    Notes.of(ledger).write("migrate", "intended", unsigned.thread, detail=detail)
+    ledger.notes.write("migrate", "intended", unsigned.thread, detail=detail)
     saved = ledger.save(unsigned.thread, unsigned.state, app=unsigned.app, after=sequence - 1)
     return saved.digest
 

@@ -12,31 +12,18 @@ nobody restores the first with the storage, or finds the second in the storage's
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, combinations
 from pathlib import Path
-from typing import Final
 
-from safepoint._files import (
-    FOLDER,
-    Descriptor,
-    absolute,
-    as_named,
-    enforce,
-    folder_refusals,
-    group_refusals,
-    make_folder,
-    replaceable_refusals,
-    require_posix,
-    stranger_refusals,
-    translated,
-)
-from safepoint.anchor import FileAnchor
+from safepoint import _files
+from safepoint.anchor import SQLiteAnchor
 from safepoint.codec import Codec
 from safepoint.errors import (
     ConfigurationError,
@@ -46,214 +33,28 @@ from safepoint.errors import (
     quoted,
     shell,
 )
-from safepoint.journal import Actor, FileJournal
+from safepoint.journal import Actor, Journal
 from safepoint.keys import Keyring, SigningKey
 from safepoint.ledger import Ledger
-from safepoint.names import check_name
-from safepoint.storage import FileCheckpointStorage
+from safepoint.names import check_name, check_store
+from safepoint.storage import SQLiteCheckpointStorage
 
 if sys.platform != "win32":
     import pwd
 
-_MAC: Final = Path("Library", "Application Support")
-
-
-@dataclass(frozen=True, slots=True)
-class Bases:
-    """Where a program keeps its state, anchors, logs and keys; and the home of its user, if any."""
-
-    state: Path
-    anchors: Path
-    logs: Path
-    keys: Path
-    home: Path | None = None
-
-
-def is_service(environ: Mapping[str, str]) -> bool:
-    """Tell whether this looks like a service: root runs it, or systemd gave it a folder."""
-    return os.geteuid() == 0 or _folder(environ, "STATE_DIRECTORY") is not None
-
-
-def of_a_service(environ: Mapping[str, str]) -> Bases:
-    """Return the folders that systemd made for a service, or those that every system has.
-
-    A folder that systemd made is what people back up and restore. So the anchors need another one.
-
-    Raises:
-        StorageUnavailable: systemd made a folder for state, and none apart from it for the anchors.
-    """
-    state, anchors = _folder(environ, "STATE_DIRECTORY"), _folder(environ, "STATE_DIRECTORY", 1)
-    if state is None:
-        state = anchors = Path("/var/lib")
-    elif anchors is None or anchors.is_relative_to(state) or state.is_relative_to(anchors):
-        raise StorageUnavailable(
-            f"systemd gave one folder for state, {shell(str(state))}, so that the storage and its"
-            " anchor would be restored together.",
-            "Name two in the unit: StateDirectory=invoices invoices-anchor",
-        )
-    return Bases(
-        state=state,
-        anchors=anchors,
-        logs=_folder(environ, "LOGS_DIRECTORY") or Path("/var/log"),
-        keys=_folder(environ, "CONFIGURATION_DIRECTORY") or Path("/etc"),
-    )
-
-
-def of_a_user(environ: Mapping[str, str], platform: str = sys.platform) -> Bases:
-    """Return the folders of a user, by the XDG specification or as macOS has them.
-
-    Keys are data and no configuration: many people publish their `.config`.
-
-    Raises:
-        StorageUnavailable: the user has no home.
-    """
-    home = _home(environ)
-    if platform == "darwin":
-        return Bases(home / _MAC, home / _MAC, home / _MAC, home / _MAC, home)
-    state = _absolute(environ.get("XDG_STATE_HOME", "")) or home / ".local" / "state"
-    data = _absolute(environ.get("XDG_DATA_HOME", "")) or home / ".local" / "share"
-    return Bases(state, state, state, data, home)
-
-
-def _folder(environ: Mapping[str, str], name: str, index: int = 0) -> Path | None:
-    """Return one folder of a list, as systemd writes them, or None."""
-    return _absolute("".join(environ.get(name, "").split(":")[index : index + 1]))
-
-
-def _absolute(value: str) -> Path | None:
-    """Return a path, unless it is relative or empty: then the variable counts as not set."""
-    path = Path(value)
-    return path if path.is_absolute() else None
-
-
-def _home(environ: Mapping[str, str]) -> Path:
-    named = _absolute(environ.get("HOME", ""))
-    if named is not None:
-        return named
-    with suppress(KeyError):
-        known = _absolute(pwd.getpwuid(os.geteuid()).pw_dir)
-        if known is not None:
-            return known
-    raise StorageUnavailable(
-        f"User {os.geteuid()} has no home folder.",
-        "Set HOME to an absolute path, or pass service=True.",
-    )
-
-
-_Refusals = Callable[[str, os.stat_result], Iterator[StorageError]]
-
-
-def make_folders(path: Path, top: Path) -> None:
-    """Make a folder and those above it that are missing, each with mode 0700 whatever the umask.
-
-    What exists is looked at and not changed. Up to `top`, links are followed if they are root's
-    or this user's; below it, none is.
-
-    Args:
-        path: the folder.
-        top: the last folder above it that must be there.
-
-    Raises:
-        UnsafeLocation: a folder belongs to somebody else or is open to others, or others could
-            replace it.
-        StorageUnavailable: a folder cannot be made or opened.
-        StorageFull: there is no room.
-    """
-    names = path.relative_to(top).parts
-    start = Path(absolute(top / names[0])).parent
-    with translated("create", str(path)):
-        enforce(
-            chain(
-                replaceable_refusals(str(top)),
-                group_refusals(str(top)),
-                group_refusals(str(start)),
-            )
-        )
-        _descend(start, names)
-
-
-def _descend(start: Path, names: tuple[str, ...]) -> None:
-    path = start.joinpath(*names)
-    with ExitStack() as opened:
-        fd = opened.enter_context(_open(str(start), None, str(start), _above))
-        for number, name in enumerate(names, 1):
-            here = str(start.joinpath(*names[:number]))
-            try:
-                if make_folder(name, fd):
-                    os.fsync(fd)
-            except PermissionError as error:
-                raise StorageUnavailable(
-                    f"This process may not create {shell(str(path))}.",
-                    f"Run: sudo install -d -m 700 -o {os.geteuid()} {shell(str(path))}",
-                ) from error
-            refusals = _own_refusals if number == len(names) else _parent_refusals
-            fd = opened.enter_context(_open(name, fd, here, refusals))
-
-
-def _open(name: str, dir_fd: int | None, path: str, refusals: _Refusals) -> Descriptor:
-    try:
-        fd = os.open(name, FOLDER, dir_fd=dir_fd)
-    except OSError as error:
-        # The code depends on the system (a link: ELOOP, ENOTDIR, EMLINK). Look what it is.
-        enforce(refusals(path, os.stat(name, dir_fd=dir_fd, follow_symlinks=False)))
-        if isinstance(error, PermissionError):
-            raise StorageUnavailable(
-                f"This process may not look into {shell(path)}.",
-                f"Run: sudo chmod go+rx {shell(path)}",
-            ) from error
-        raise
-    found = Descriptor(fd, os.fstat(fd))
-    try:
-        # What counts is what was opened, not what the name meant a moment before or after.
-        enforce(refusals(path, found.info))
-    except BaseException:
-        os.close(fd)
-        raise
-    return found
-
-
-def _above(path: str, info: os.stat_result) -> Iterator[StorageError]:
-    """Yield nothing: what is not ours to make was asked about before it was opened."""
-    del path, info
-    yield from ()
-
-
-def _parent_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
-    """Yield what is wrong with a folder around the store's own. It may be root's, or readable."""
-    yield from _kind_refusals(path, info)
-    yield from stranger_refusals(path, info)
-    if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        yield _mode(path, info)
-
-
-def _own_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
-    """Yield what is wrong with a folder of the store: it is this user's, and closed to others."""
-    yield from _kind_refusals(path, info)
-    user = os.geteuid()
-    if info.st_uid != user:
-        yield UnsafeLocation(
-            f"{shell(path)} belongs to user {info.st_uid}, and this process is user {user}.",
-            f"If what is inside is yours, run: sudo chown {user} {shell(path)}",
-        )
-    if info.st_mode & 0o777 != 0o700:
-        yield _mode(path, info)
-
-
-def _kind_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
-    if not stat.S_ISDIR(info.st_mode):
-        yield from folder_refusals(path, info)
-
-
-def _mode(path: str, info: os.stat_result) -> UnsafeLocation:
-    return UnsafeLocation(
-        f"{shell(path)} has mode {stat.S_IMODE(info.st_mode):04o}, and should have 0700.",
-        f"Run: chmod 700 {shell(path)}",
-    )
-
-
-KEY: Final = "signing.key"
-JOURNAL_KEY: Final = "journal.key"
-_PARTS: Final = ("storage", "keys", "anchor", "journal")
+_LOG = logging.getLogger("safepoint")
+_PARTS = ("storage", "keys", "anchor", "journal")
+_REMEDIES = {
+    "storage": (
+        "Mount its volume, or put a backup of it back: the anchor then tells what is newer, and"
+        " Ledger.accept_loss gives that up by name."
+    ),
+    "anchor": (
+        "Mount its volume. If the anchor is lost for good, verify the storage, and begin another"
+        " one by name: SQLiteAnchor(path, create=True)."
+    ),
+    "key": "Put the key back from its own backup: nothing else opens what it has sealed.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,10 +79,10 @@ class Locations:
 
     Attributes:
         store: the name of the store.
-        storage: for `FileCheckpointStorage`.
-        keys: for the key files.
-        anchor: for `FileAnchor`.
-        journal: for `FileJournal`.
+        storage: the folder of the storage.
+        keys: the folder of the key files.
+        anchor: the folder of the anchor.
+        journal: for a journal, if you keep one.
         roots: the folders of this package among the platform's. In these, `create` makes what is
             missing between them and the folders above.
         home: the user's home. In it, `create` also makes what is missing above the roots.
@@ -303,7 +104,7 @@ class Locations:
     def __post_init__(self) -> None:
         check_name("store", self.store)
         for name in _PARTS:
-            path = as_named(getattr(self, name), f"The folder for the {name}")
+            path = _files.as_named(getattr(self, name), f"The folder for the {name}")
             if path != Path(getattr(self, name)):
                 raise ConfigurationError(
                     f"The folder for the {name} is a relative path, which leads elsewhere as soon"
@@ -320,25 +121,35 @@ class Locations:
         _check_apart(self._folders())
 
     @property
+    def storage_file(self) -> Path:
+        """The database of the storage, in its folder."""
+        return self.storage / "checkpoints.db"
+
+    @property
+    def anchor_file(self) -> Path:
+        """The database of the anchor, in its folder."""
+        return self.anchor / "heads.db"
+
+    @property
     def key_file(self) -> Path:
         """The file of the signing key, in the folder of the keys."""
-        return self.keys / KEY
+        return self.keys / "signing.key"
 
     @property
     def journal_key(self) -> Path:
         """The file of the key that signs the journal: whoever writes records cannot rewrite it."""
-        return self.keys / JOURNAL_KEY
+        return self.keys / "journal.key"
 
     @property
     def journal_anchor(self) -> Path:
-        """For the `FileAnchor` of the journal, beside the other. No store can have its name."""
+        """For the anchor of a journal, beside the other. No store can have its name."""
         return self.anchor.with_name(f"{self.anchor.name}.journal")
 
     def create(self) -> None:
         """Make each folder that is missing, with mode 0700 whatever the umask, and check the rest.
 
         No link is followed below the platform's own folders. What exists is not changed, so this
-        can run at every start. Keys are not made here: `SigningKey.from_file` does that.
+        can run at every start.
 
         Raises:
             UnsafeLocation: a folder belongs to somebody else or is open to others, or others could
@@ -347,66 +158,74 @@ class Locations:
             StorageFull: there is no room.
             ConfigurationError: a link leads from one folder into another.
         """
-        require_posix()
+        _files.require_posix()
         folders = self._folders()
-        _check_apart({name: _resolved(path) for name, path in folders.items()})
+        resolved = {name: Path(os.path.realpath(p.parent), p.name) for name, p in folders.items()}
+        _check_apart(resolved)
         for path in folders.values():
-            self._create(path)
-
-    def ledger(
-        self, *, create: bool = False, codec: Codec | None = None, actor: Actor | None = None
-    ) -> Ledger:
-        """Open the store: files, a key and an anchor for them, and a journal with its own.
-
-        For a ring of several keys, or parts of your own, construct the `Ledger` yourself.
-
-        Args:
-            create: make the folders, the keys, the anchors and the journal that are missing. Pass
-                it once, when you set the store up: what is gone later is then refused, and not
-                begun anew.
-            codec: turns state into bytes and back, with your own types.
-            actor: who acts, for the journal; the user of this process if you leave it out.
-
-        Raises:
-            CheckpointError: what `create`, `SigningKey.from_file`, `FileAnchor`, `FileJournal`,
-                `FileCheckpointStorage` or `Ledger` refuses.
-        """
-        if create:
-            self.create()
-        keys = Keyring(SigningKey.from_file(self.key_file, create=create))
-        journal = FileJournal(
-            self.journal,
-            keys=Keyring(SigningKey.from_file(self.journal_key, create=create)),
-            name=self.store,
-            anchor=FileAnchor(self.journal_anchor, create=create),
-            create=create,
-        )
-        anchor = FileAnchor(self.anchor, create=create)
-        return Ledger(
-            FileCheckpointStorage(self.storage),
-            store=self.store,
-            keys=keys,
-            codec=codec,
-            anchor=anchor,
-            journal=journal,
-            actor=actor,
-        )
+            with _files.translated("create", str(path)):
+                self._create(path)
 
     def _folders(self) -> dict[str, Path]:
-        return {
-            "storage": self.storage,
-            "keys": self.keys,
-            "anchor": self.anchor,
-            "journal": self.journal,
-            "journal's anchor": self.journal_anchor,
-        }
+        parts = {name: getattr(self, name) for name in _PARTS}
+        return {**parts, "journal's anchor": self.journal_anchor}
 
     def _create(self, path: Path) -> None:
+        """Make a folder and those above it that are missing, and look at each.
+
+        Up to the last one that must be there, links are followed if they are root's or this
+        user's; below it, none is. Nobody else can write in a folder that was looked at, so it is
+        still the same one when the next is made in it.
+        """
         top = next((root.parent for root in self.roots if root in path.parents), path.parent)
         # The XDG specification: a folder of the user's that is missing is made, for them alone.
         while self.home in top.parents and not os.path.lexists(top):
             top = top.parent
-        make_folders(path, top)
+        names = path.relative_to(top).parts
+        here = Path(_files.absolute(top / names[0])).parent
+        _files.enforce(
+            chain(
+                _files.replaceable_refusals(str(top)),
+                _files.group_refusals(str(top)),
+                _files.group_refusals(str(here)),
+            )
+        )
+        for number, name in enumerate(names, 1):
+            here /= name
+            _files.create_root(str(here))
+            _files.enforce(_refusals(str(here), here.lstat(), own=number == len(names)))
+
+
+def _refusals(path: str, info: os.stat_result, *, own: bool) -> Iterator[StorageError]:
+    """Yield what is wrong with a folder of the store, or one around it.
+
+    The first is this user's and closed to others; the second may be root's, and readable.
+    """
+    if not stat.S_ISDIR(info.st_mode):
+        yield from _files.folder_refusals(path, info)
+    if not own:
+        yield from _files.stranger_refusals(path, info)
+    elif info.st_uid != os.geteuid():
+        yield UnsafeLocation(
+            f"{shell(path)} belongs to user {info.st_uid}, and this process is user"
+            f" {os.geteuid()}.",
+            f"If what is inside is yours, run: sudo chown {os.geteuid()} {shell(path)}",
+        )
+    if info.st_mode & 0o777 != 0o700 if own else info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        yield UnsafeLocation(
+            f"{shell(path)} has mode {stat.S_IMODE(info.st_mode):04o}, and should have 0700.",
+            f"Run: chmod 700 {shell(path)}",
+        )
+
+
+def _check_apart(folders: Mapping[str, Path]) -> None:
+    for (one, first), (other, second) in combinations(folders.items(), 2):
+        if first.is_relative_to(second) or second.is_relative_to(first):
+            raise ConfigurationError(
+                f"The folder for the {one} {shell(str(first))} is in one place with that for the"
+                f" {other} {shell(str(second))}.",
+                "Whoever can write one could write the other. Give each a folder of its own.",
+            )
 
 
 def default_locations(
@@ -436,30 +255,25 @@ def default_locations(
 
     Args:
         store: the name of the store.
-        service: whether this is a service, or a user's own program. None decides: it is one if
-            root runs it, or `STATE_DIRECTORY` is set.
+        service: whether this is a service, or a user's own program. None decides: it is a service
+            if `STATE_DIRECTORY` is set.
         environ: what to read in place of `os.environ`.
 
     Raises:
         InvalidId: the name of the store is outside the grammar.
-        ConfigurationError: `service` is not a bool, or the environment puts one folder inside
-            another.
+        ConfigurationError: the environment puts one folder inside another.
         StorageUnavailable: the user has no home, systemd made one folder for the storage and its
             anchor, or the system is not POSIX.
     """
-    require_posix()
+    _files.require_posix()
     check_name("store", store)
-    if not isinstance(service, (bool, type(None))):
-        raise ConfigurationError(
-            f"service is {quoted(service)}.", "Write service=True, service=False, or nothing."
-        )
     given = os.environ if environ is None else environ
-    if is_service(given) if service is None else service:
-        bases = of_a_service(given)
-    else:
-        bases = of_a_user(given)
-    stored, logged = bases.state / "safepoint", bases.logs / "safepoint"
-    anchored, secret = bases.anchors / "safepoint-anchor", bases.keys / "safepoint-keys"
+    if service is None:
+        service = _folder(given, "STATE_DIRECTORY") is not None
+    home = None if service else _home(given)
+    state, anchors, logs, keys = _of_a_service(given) if home is None else _of_a_user(given, home)
+    stored, logged = state / "safepoint", logs / "safepoint"
+    anchored, secret = anchors / "safepoint-anchor", keys / "safepoint-keys"
     return Locations(
         store=store,
         storage=stored / store / "storage",
@@ -467,20 +281,171 @@ def default_locations(
         anchor=anchored / store,
         journal=logged / store / "journal",
         roots=frozenset([stored, logged, anchored, secret]),
-        home=bases.home,
+        home=home,
     )
 
 
-def _resolved(path: Path) -> Path:
-    """Return where a folder is, or would be. Itself, it must not be a link."""
-    return Path(os.path.realpath(path.parent), path.name)
+def _of_a_service(environ: Mapping[str, str]) -> tuple[Path, Path, Path, Path]:
+    """Return the folders that systemd made for a service, or those that every system has.
+
+    A folder that systemd made is what people back up and restore. So the anchors need another one.
+    """
+    state, anchors = _folder(environ, "STATE_DIRECTORY"), _folder(environ, "STATE_DIRECTORY", 1)
+    if state is None:
+        state = anchors = Path("/var/lib")
+    elif anchors is None or anchors.is_relative_to(state) or state.is_relative_to(anchors):
+        raise StorageUnavailable(
+            f"systemd gave one folder for state, {shell(str(state))}, so that the storage and its"
+            " anchor would be restored together.",
+            "Name two in the unit: StateDirectory=invoices invoices-anchor",
+        )
+    logs = _folder(environ, "LOGS_DIRECTORY") or Path("/var/log")
+    return state, anchors, logs, _folder(environ, "CONFIGURATION_DIRECTORY") or Path("/etc")
 
 
-def _check_apart(folders: Mapping[str, Path]) -> None:
-    for (one, first), (other, second) in combinations(folders.items(), 2):
-        if first.is_relative_to(second) or second.is_relative_to(first):
-            raise ConfigurationError(
-                f"The folder for the {one} {shell(str(first))} is in one place with that for the"
-                f" {other} {shell(str(second))}.",
-                "Whoever can write one could write the other. Give each a folder of its own.",
-            )
+def _of_a_user(environ: Mapping[str, str], home: Path) -> tuple[Path, Path, Path, Path]:
+    """Return the folders of a user, by the XDG specification or as macOS has them.
+
+    Keys are data and no configuration: many people publish their `.config`.
+    """
+    if sys.platform == "darwin":
+        library = home / "Library" / "Application Support"
+        return library, library, library, library
+    state = _absolute(environ.get("XDG_STATE_HOME", "")) or home / ".local" / "state"
+    data = _absolute(environ.get("XDG_DATA_HOME", "")) or home / ".local" / "share"
+    return state, state, state, data
+
+
+def _folder(environ: Mapping[str, str], name: str, index: int = 0) -> Path | None:
+    """Return one folder of a list, as systemd writes them, or None."""
+    return _absolute("".join(environ.get(name, "").split(":")[index : index + 1]))
+
+
+def _absolute(value: str) -> Path | None:
+    """Return a path, unless it is relative or empty: then the variable counts as not set."""
+    path = Path(value)
+    return path if path.is_absolute() else None
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    found = _absolute(environ.get("HOME", ""))
+    if found is None:
+        with suppress(KeyError):
+            found = _absolute(pwd.getpwuid(os.geteuid()).pw_dir)
+    if found is None:
+        raise StorageUnavailable(
+            f"User {os.geteuid()} has no home folder.",
+            "Set HOME to an absolute path, or pass service=True.",
+        )
+    return found
+
+
+def open_ledger(
+    store: str,
+    *,
+    places: Locations | None = None,
+    codec: Codec | None = None,
+    journal: Journal | None = None,
+    actor: Actor | None = None,
+) -> Ledger:
+    """Open a sealed and anchored ledger in the default places, and begin it the first time.
+
+    ```python
+    from safepoint import open_ledger
+
+    ledger = open_ledger("invoices")
+    ledger.save("order-7", {"amount": 42})
+    print(ledger.latest("order-7").state)
+    #> {'amount': 42}
+    ```
+
+    It is a `SQLiteCheckpointStorage`, a `SQLiteAnchor` and an Ed25519 key, each in a folder of its
+    own, and `ledger.places` tells where. They are made only if none of them is there, or if those
+    that are there were never used, since a first call that was killed may leave some. Otherwise
+    what is missing was lost, and that is refused. That a store was begun is logged, as a warning:
+    if you did not expect it, all three are gone.
+
+    Any number of processes may call it at once, also for the first time: all get the same ledger.
+
+    Args:
+        store: the name of the store.
+        places: where to keep it, in place of `default_locations(store)`.
+        codec: turns state into bytes and back, with your own types.
+        journal: where each save and each refusal is written down.
+        actor: who acts, for the journal.
+
+    Raises:
+        StorageUnavailable: some of key, anchor and storage are there, and some are gone.
+        CheckpointError: what `Locations.create` or one of the parts refuses.
+    """
+    found = default_locations(check_store(store)) if places is None else places
+    if found.store != store:
+        raise ConfigurationError(
+            f"The places are of store {found.store}, and store {quoted(store)} was asked for.",
+            "Choose the places by the name of the store.",
+        )
+    if lost := _lost(found):
+        # A second look: while another process began the store, the first one saw half of that.
+        lost = _lost(found)
+    if lost:
+        raise lost
+    limits = (codec or Codec()).limits
+    new = not os.path.lexists(found.key_file)
+    if new:
+        found.create()
+    # The key comes last: where it is, all of it was there.
+    storage = SQLiteCheckpointStorage(found.storage_file, limits=limits)
+    anchor = SQLiteAnchor(found.anchor_file, create=new)
+    key = SigningKey.from_file(found.key_file, create=new, algorithm="ed25519" if new else None)
+    if new:
+        _LOG.warning(
+            "A new store %s was begun: storage %s, anchor %s, key %s. If there was one before, it"
+            " is lost.",
+            store,
+            found.storage_file,
+            found.anchor_file,
+            found.key_file,
+        )
+    ledger = Ledger(
+        storage,
+        store=store,
+        keys=Keyring(key),
+        codec=codec,
+        anchor=anchor,
+        journal=journal,
+        actor=actor,
+    )
+    ledger.places = found
+    return ledger
+
+
+def _lost(places: Locations) -> StorageUnavailable | None:
+    """Return what to say if some of key, anchor and storage were lost, and None if none was."""
+    files = {
+        "storage": places.storage_file,
+        "anchor": places.anchor_file,
+        "key": places.key_file,
+    }
+    missing = {name: path for name, path in files.items() if not os.path.lexists(path)}
+    if not missing or ("key" in missing and _unused(places, missing)):
+        return None
+    gone = " and ".join(f"the {name} {shell(str(path))}" for name, path in missing.items())
+    there = " and ".join(f"the {name}" for name in files if name not in missing)
+    return StorageUnavailable(
+        f"Store {places.store} was begun, and is without {gone}. It has {there}.",
+        "Nothing was made in its place, so that the loss shows. "
+        + " ".join(_REMEDIES[name] for name in missing),
+    )
+
+
+def _unused(places: Locations, missing: Mapping[str, Path]) -> bool:
+    """Tell whether what is there was never used: it is what a first call that was killed leaves."""
+    if "storage" in missing:
+        return "anchor" in missing  # the storage is made first
+    with SQLiteCheckpointStorage(places.storage_file, read_only=True) as storage:
+        if storage.threads():
+            return False
+    if "anchor" in missing:
+        return True
+    with SQLiteAnchor(places.anchor_file, read_only=True) as anchor:
+        return not anchor.threads(places.store)

@@ -1,6 +1,8 @@
 """Workflow: steps, the state between them, and a checkpoint after each.
 
-Small on purpose: enough to show what resuming means, and what it trusts.
+Small on purpose: enough to show what resuming means, and what it trusts. A resume goes through
+`look` (what is verified, and what the gate says), `_accepted` (whose answers count) and `_through`
+(the one append that spends them); only then a `Run` goes on.
 """
 
 from __future__ import annotations
@@ -8,14 +10,13 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, NamedTuple, NoReturn, Protocol
+from typing import Any, Final, NamedTuple
 
-from safepoint.anchor import Anchor
-from safepoint.approval import SKEW, Approval, Approvers, Question, Reason, checked_arguments
+from safepoint.approval import SKEW, Approval, Question, Reason, signable
 from safepoint.errors import (
     AnchorUnavailable,
     ApprovalExpired,
@@ -33,14 +34,19 @@ from safepoint.errors import (
     WorkflowMismatch,
     quoted,
 )
-from safepoint.gate import MAX_APPROVERS, Decision, Gate, Runtime, Situation, Verdict
-from safepoint.journal import RESUMING, Actor, Journal, Notes, Outcome
-from safepoint.keys import Keyring
+from safepoint.gate import Decision, Gate, Situation
+from safepoint.journal import RESUMING, Actor, Notes, Outcome
+from safepoint.ledger import Ledger
 from safepoint.names import Head, check_name, check_sequence, digest_of
 from safepoint.record import Checkpoint
 from safepoint.tools import Tool, ToolSet
 
-_ACTION = re.compile(r"[A-Za-z0-9._:/-]{1,128}\Z")
+_ACTION: Final = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
+_VERSION: Final = re.compile(r"[A-Za-z0-9._+-]{0,40}")
+_NOBODY: Final = (
+    'Say who may approve: Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).'
+)
+_THIEF: Final = "Whoever wrote it had the writer's key. Do not use it; replace that key."
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,37 +66,33 @@ class Ask:
 
     Args:
         action: what will be done, as one word.
-        arguments: with what. The step that acts gets them from the signed approval, not from here.
+        arguments: with what: a few plain values. The step that acts gets them from the signed
+            approval, not from here.
         changes: what changes in the state.
-
-    Raises:
-        WorkflowError: the action is no word, or the arguments cannot be kept exactly.
     """
 
     action: str
     arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
     changes: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.action, str) or not _ACTION.match(self.action):
+    def checked(self) -> Ask:
+        """Return it as it can be signed.
+
+        Raises:
+            WorkflowError: the action is no word, or the arguments cannot be kept exactly.
+        """
+        if not isinstance(self.action, str) or not _ACTION.fullmatch(self.action):
             raise WorkflowError(
                 f"{quoted(self.action)} cannot name what is asked.",
                 "Use 1 to 128 of A-Z, a-z, 0-9 and . _ : / -",
             )
-        for name in ("arguments", "changes"):
-            if not isinstance(getattr(self, name), Mapping):
-                raise WorkflowError(
-                    f"The {name} of {self.action} are {type(getattr(self, name)).__name__}.",
-                    'Give a dict: Ask("pay", {"amount": 42}).',
-                )
         try:
-            arguments = checked_arguments(dict(self.arguments))
+            return replace(self, arguments=signable(dict(self.arguments)))
         except CheckpointError as error:
             raise WorkflowError(
                 f"What {self.action} is asked with cannot be signed. {error.what}",
                 "Ask with a few plain values: text, numbers, Decimal, dates, lists and dicts.",
             ) from error
-        object.__setattr__(self, "arguments", arguments)
 
 
 class Approved(NamedTuple):
@@ -150,22 +152,7 @@ class Call:
         return self._approved._replace(arguments=copy.deepcopy(self._approved.arguments))
 
 
-_VERSION = re.compile(r"[A-Za-z0-9._+-]{0,40}\Z")
-Change = Callable[[dict[str, Any]], Mapping[str, Any]]
-
-
-def check_version(version: object) -> str:
-    """Return `version` if it is one.
-
-    Raises:
-        ConfigurationError: it is not.
-    """
-    if not isinstance(version, str) or not _VERSION.match(version):
-        raise ConfigurationError(
-            f"{quoted(version)} is not a version.",
-            'Use up to 40 of A-Z, a-z, 0-9 and . _ + -, such as version="2".',
-        )
-    return version
+_Carried = tuple[dict[str, Any], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,32 +173,12 @@ class Migration:
         after: the version that it is for.
         change: takes the state and returns the whole state of the next version.
         steps: new names of steps that are done; None for one that is no more.
-
-    Raises:
-        ConfigurationError: an argument is of the wrong kind, or both versions are one.
     """
 
     before: str
     after: str
-    change: Change
+    change: Callable[[dict[str, Any]], Mapping[str, Any]]
     steps: Mapping[str, str | None] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if check_version(self.before) == check_version(self.after):
-            raise ConfigurationError(
-                f"A migration leads from version {quoted(self.before)} to itself.",
-                'Name two versions: Migration("1", "2", change).',
-            )
-        if (
-            not callable(self.change)
-            or not isinstance(self.steps, Mapping)
-            or not all(isinstance(name, (str, type(None))) for name in self.steps.values())
-        ):
-            raise ConfigurationError(
-                f"The migration from {quoted(self.before)} to {quoted(self.after)} needs a function"
-                " and, if steps were renamed, a dict.",
-                'Write Migration("1", "2", change, steps={"fetch": "load"}).',
-            )
 
     def carry(self, state: dict[str, Any], done: tuple[str, ...]) -> _Carried:
         """Return the state and what is done, as the next version has it.
@@ -237,246 +204,6 @@ class Migration:
         return dict(returned), tuple(name for name in names if name is not None)
 
 
-_Carried = tuple[dict[str, Any], tuple[str, ...]]
-
-
-class Migrations:
-    """The ways that lead to one version.
-
-    Args:
-        listed: the migrations, in any order.
-        version: the version that they lead to.
-
-    Raises:
-        ConfigurationError: one is no migration, two begin at one version, or one leads elsewhere.
-    """
-
-    def __init__(self, listed: Iterable[Migration], version: str) -> None:
-        if isinstance(listed, (str, Mapping)) or not isinstance(listed, Iterable):
-            raise ConfigurationError(
-                f"The migrations are {type(listed).__name__}.",
-                'Give a list: migrations=[Migration("1", "2", change)].',
-            )
-        self.version = check_version(version)
-        self._next: dict[str, Migration] = {}
-        for migration in listed:
-            if not isinstance(migration, Migration):
-                raise ConfigurationError(
-                    f"A migration was given as {type(migration).__name__}.",
-                    'Write Migration("1", "2", change).',
-                )
-            if migration.before in self._next:
-                raise ConfigurationError(
-                    f"Two migrations begin at version {quoted(migration.before)}.",
-                    "Keep one: which of them to take would be a guess.",
-                )
-            self._next[migration.before] = migration
-        for before in self._next:
-            self.path(before)
-        self.sources = frozenset(self._next)
-
-    def path(self, before: str) -> list[Migration]:
-        """Return the migrations from a version to this one, in order; none if it is this one.
-
-        Raises:
-            ConfigurationError: no chain of them leads there.
-        """
-        found: list[Migration] = []
-        at = before
-        while at != self.version:
-            migration = self._next.get(at)
-            if migration is None or len(found) > len(self._next):
-                raise ConfigurationError(
-                    f"The migrations from version {quoted(before)} do not lead to"
-                    f" {quoted(self.version)}.",
-                    "Register one for each version on the way.",
-                )
-            found.append(migration)
-            at = migration.after
-        return found
-
-    def carry(self, before: str, state: dict[str, Any], done: tuple[str, ...]) -> _Carried:
-        """Return the state and what is done, as this version has it.
-
-        Raises:
-            MigrationFailed: a migration failed.
-        """
-        for migration in self.path(before):
-            state, done = migration.carry(state, done)
-        return state, done
-
-
-Step = Callable[..., Mapping[str, Any] | Ask | None]
-"""A function of the state, or of the state and a `Call`."""
-
-
-class Plan:
-    """The name, steps, version, tools, migrations and gate that a `Workflow` was given."""
-
-    def __init__(
-        self,
-        name: str,
-        steps: Iterable[Step],
-        *,
-        version: str = "",
-        tools: ToolSet | Iterable[Tool] = (),
-        migrations: Iterable[Migration] = (),
-        gate: Gate | None = None,
-        anchor_before: Iterable[Step] = (),
-    ) -> None:
-        self.name = check_name("workflow", name)
-        named = [(_step_name(step), step) for step in _listed(steps, "steps")]
-        self.steps = dict(named)
-        if not named or len(self.steps) != len(named):
-            raise WorkflowError(
-                f"The workflow {name} needs one or more steps with different names.",
-                "Give each step a function of its own.",
-            )
-        self._told = frozenset(name for name, step in named if _is_told(name, step))
-        irrevocable = _listed(anchor_before, "anchor_before")
-        self.anchor_before = frozenset(_step_name(step) for step in irrevocable)
-        if not self.anchor_before <= set(self.steps):
-            raise WorkflowError(
-                f"The workflow {name} has no step to anchor before.",
-                "Name steps of this workflow in anchor_before.",
-            )
-        self._tools = tools if isinstance(tools, ToolSet) else ToolSet(tools)
-        self.migrations = Migrations(migrations, version)
-        if not isinstance(gate, (Gate, type(None))):
-            raise ConfigurationError(
-                f"The workflow {name} was given {type(gate).__name__} as gate.",
-                'Write gate=Gate(approvers=Approvers({"dana": key})).',
-            )
-        self._gate = gate or Gate()
-
-    @property
-    def version(self) -> str:
-        """The version of the steps."""
-        return self.migrations.version
-
-    @property
-    def tools(self) -> ToolSet:
-        """What the run can use."""
-        return self._tools
-
-    @property
-    def gate(self) -> Gate:
-        """Who may resume into what."""
-        return self._gate
-
-    @property
-    def app(self) -> str:
-        """What its checkpoints say wrote them: the name, and the version if there is one."""
-        return f"{self.name}@{self.version}" if self.version else self.name
-
-    def call(self, name: str, state: dict[str, Any], call: Call) -> Mapping[str, Any] | Ask | None:
-        """Run one step, and return what it returned."""
-        step = self.steps[name]
-        return step(state, call) if name in self._told else step(state)
-
-
-def _listed(steps: Iterable[Step], name: str) -> list[Step]:
-    if not isinstance(steps, Iterable):
-        raise WorkflowError(
-            f"The {name} of a workflow are a list of functions, not {type(steps).__name__}.",
-            f"Write {'[first, second]' if name == 'steps' else 'anchor_before=[pay]'}.",
-        )
-    return list(steps)
-
-
-def _step_name(step: Step) -> str:
-    name = getattr(step, "__name__", "")
-    if not isinstance(name, str) or not name.isidentifier():
-        raise WorkflowError(
-            f"{quoted(name)} cannot name a step.", "Use functions that were defined with def."
-        )
-    if inspect.iscoroutinefunction(step):
-        raise WorkflowError(
-            f"The step {name} is async.", "Steps are plain functions: call asyncio.run inside it."
-        )
-    return str(name)
-
-
-def _is_told(name: str, step: Step) -> bool:
-    """Tell whether a step takes a `Call` besides the state."""
-    try:
-        signature = inspect.signature(step)
-    except (TypeError, ValueError):
-        return False  # some built-in functions do not say
-    for arguments in ((None, None), (None,)):
-        try:
-            signature.bind(*arguments)
-        except TypeError:
-            continue
-        required = [
-            parameter
-            for parameter in signature.parameters.values()
-            if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
-        ]
-        return len(arguments) == 2 and len(required) > 1
-    raise WorkflowError(
-        f"The step {name} takes other arguments than a step does.",
-        "Define it as def step(state), or def step(state, call).",
-    )
-
-
-class SavesAndLoads(Protocol):
-    """A `Ledger`, or its unsafe twin, as a workflow sees it."""
-
-    @property
-    def store(self) -> str:
-        """The name of the store."""
-
-    @property
-    def keys(self) -> Keyring | None:
-        """The keys that vouch for what it hands out; None for the twin, which has none."""
-
-    @property
-    def anchor(self) -> Anchor | None:
-        """What remembers the head of each thread."""
-
-    @property
-    def journal(self) -> Journal | None:
-        """Where it is written down what happens."""
-
-    @property
-    def actor(self) -> Actor | None:
-        """Who acts, for the journal."""
-
-    def save(
-        self,
-        thread: str,
-        state: Any,
-        *,
-        app: str = ...,
-        tools: str | None = ...,
-        after: int | None = ...,
-        anchor: Literal["now"] | None = ...,
-    ) -> Checkpoint:
-        """Keep `state` as the thread's next checkpoint."""
-
-    def load(self, thread: str, sequence: int, *, linked: bool = ...) -> Checkpoint:
-        """Return the checkpoint at `sequence`."""
-
-    def latest(self, thread: str) -> Checkpoint:
-        """Return the newest checkpoint."""
-
-    def threads(self) -> list[str]:
-        """Return the names of the threads."""
-
-    def settle(self, thread: str) -> None:
-        """Let the anchor see the newest checkpoint."""
-
-    def holder(self, thread: str) -> str | None:
-        """Return who else holds the thread."""
-
-    def worker(self, thread: str) -> str | None:
-        """Return under which name this ledger owns the thread."""
-
-    def keep(self, thread: str) -> None:
-        """Renew the lease on the thread, if this ledger has one."""
-
-
 class Resumed(NamedTuple):
     """Where a resumption came from, and why it was let through.
 
@@ -493,6 +220,18 @@ class Resumed(NamedTuple):
     reasons: tuple[str, ...]
     sequence: int
     statements: tuple[str, ...]
+
+
+_KINDS: Final = {
+    "state": dict,
+    "done": list,
+    "tools": list,
+    "asked": dict,
+    "approved": list,
+    "denied": str,
+    "resumed": dict,
+    "origin": int,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,27 +260,22 @@ class Payload:
 
     def pack(self) -> dict[str, Any]:
         """Return it as plain values, without what there is nothing to say about."""
-        packed: dict[str, Any] = {"done": list(self.done), "state": copy.deepcopy(self.state)}
-        if self.tools:
-            packed["tools"] = self.tools.described
-        if self.asked is not None:
-            packed["asked"] = {
-                "action": self.asked.action,
-                "arguments": copy.deepcopy(dict(self.asked.arguments)),
-            }
-        if self.approved:
-            packed["approved"] = list(self.approved)
-        if self.denied is not None:
-            packed["denied"] = self.denied
-        if self.resumed is not None:
-            packed["resumed"] = {
-                **self.resumed._asdict(),
-                "reasons": list(self.resumed.reasons),
-                "statements": list(self.resumed.statements),
-            }
-        if self.origin is not None:
-            packed["origin"] = self.origin
-        return packed
+        asked, resumed = self.asked, self.resumed
+        packed = {
+            "tools": self.tools.described,
+            "asked": asked and {"action": asked.action, "arguments": dict(asked.arguments)},
+            "approved": list(self.approved),
+            "denied": self.denied,
+            "resumed": resumed
+            and {
+                **resumed._asdict(),
+                "reasons": list(resumed.reasons),
+                "statements": list(resumed.statements),
+            },
+            "origin": self.origin,
+        }
+        said = {name: value for name, value in packed.items() if value}
+        return {"done": list(self.done), "state": copy.deepcopy(self.state), **said}
 
     @classmethod
     def unpack(cls, checkpoint: Checkpoint) -> Payload:
@@ -551,78 +285,47 @@ class Payload:
             WorkflowMismatch: it holds something else.
         """
         try:
-            payload = cls._unpacked(checkpoint.state)
+            payload = cls._unpacked(dict(checkpoint.state))
+            if checkpoint.tools == (payload.tools.digest if payload.tools else None):
+                return payload
         except (CheckpointError, KeyError, TypeError, ValueError):
-            payload = None
-        if payload is None or checkpoint.tools != (payload.tools.digest if payload.tools else None):
-            raise WorkflowMismatch(
-                f"{checkpoint.thread} #{checkpoint.sequence} does not hold a workflow's state.",
-                "Load it with Ledger.load, if you wrote it with Ledger.save.",
-            )
-        return payload
+            pass
+        raise WorkflowMismatch(
+            f"{checkpoint.thread} #{checkpoint.sequence} does not hold a workflow's state.",
+            "Load it with Ledger.load, if you wrote it with Ledger.save.",
+        )
 
     @classmethod
-    def _unpacked(cls, saved: Any) -> Payload:
-        rest = dict(saved)
-        asked, resumed = rest.pop("asked", None), rest.pop("resumed", None)
-        payload = cls(
-            state=_a(dict, rest.pop("state")),
-            done=_texts(rest.pop("done")),
-            tools=ToolSet.from_described(rest.pop("tools", [])),
-            asked=None if asked is None else Ask(**_a(dict, asked)),
-            approved=_texts(rest.pop("approved", [])),
-            denied=rest.pop("denied", None),
-            resumed=None if resumed is None else _resumed(dict(_a(dict, resumed))),
-            origin=rest.pop("origin", None),
+    def _unpacked(cls, saved: dict[str, Any]) -> Payload:
+        for name, value in saved.items():
+            _a(_KINDS[name], value)
+        if "asked" in saved:
+            saved["asked"] = asked = Ask(**saved["asked"])
+            _a(str, asked.action), _a(dict, asked.arguments)
+        if "resumed" in saved:
+            given = saved["resumed"]
+            lists = {name: _texts(given[name]) for name in ("reasons", "statements")}
+            saved["resumed"] = resumed = Resumed(**{**given, **lists})
+            _a(str, resumed.app), _a(str, resumed.digest), _a(int, resumed.sequence)
+        return cls(
+            **{
+                **saved,
+                "state": saved["state"],
+                "done": _texts(saved["done"]),
+                "tools": ToolSet.from_described(saved.get("tools", [])),
+                "approved": _texts(saved.get("approved", [])),
+            }
         )
-        _a((str, type(None)), payload.denied)
-        _a((int, type(None)), payload.origin)
-        if rest:
-            raise ValueError
-        return payload
-
-
-def _resumed(saved: dict[str, Any]) -> Resumed:
-    reasons, statements = _texts(saved.pop("reasons")), _texts(saved.pop("statements"))
-    found = Resumed(reasons=reasons, statements=statements, **saved)
-    _a(str, found.app), _a(str, found.digest), _a(int, found.sequence)
-    return found
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     return tuple(_a(str, item) for item in _a(list, value))
 
 
-def _a(kind: type | tuple[type, ...], value: Any) -> Any:
-    if not isinstance(value, kind) or isinstance(value, bool):
+def _a(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
         raise TypeError
     return value
-
-
-def changes_of(
-    name: str, returned: object, given: dict[str, Any], before: dict[str, Any]
-) -> Mapping[str, Any]:
-    """Return what a step changed, unless it changed what it was given and did not say so."""
-    changes = {} if returned is None else returned
-    if not isinstance(changes, Mapping):
-        raise WorkflowError(
-            f"The step {name} returned {type(returned).__name__}.",
-            "Return a dict of what changes in the state, nothing, or an Ask.",
-        )
-    unsaid = {key for key in {*given, *before} - set(changes) if _differs(key, given, before)}
-    if unsaid:
-        raise WorkflowError(
-            f"The step {name} changed the state in place, which is not kept.",
-            'Return what changes instead: return {"amount": 42}',
-        )
-    return changes
-
-
-def _differs(key: str, given: dict[str, Any], before: dict[str, Any]) -> bool:
-    if key not in given or key not in before:
-        return True
-    # A class without a comparison of its own differs from any copy, changed or not.
-    return bool(given[key] != before[key] and copy.deepcopy(before[key]) == before[key])
 
 
 class Granted(NamedTuple):
@@ -631,12 +334,12 @@ class Granted(NamedTuple):
     Attributes:
         approved: what people approved.
         question: what they were asked.
-        lapsed: why it no longer counts, or None.
+        lapsed: why it no longer counts, or "".
     """
 
     approved: Approved
     question: Question
-    lapsed: str | None
+    lapsed: str
 
 
 def granted(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> Granted | None:
@@ -666,61 +369,45 @@ def granted(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> Granted | N
         or Reason.ASKED not in question.reasons
         or any(each.verdict != "approved" or each.question != question for each in approvals)
     ):
-        raise ApprovalMismatch(
-            f"{shown} goes on from an approval of something else.",
-            "Whoever wrote it had the writer's key. Do not use it; replace that key.",
-        )
-    names = tuple(dict.fromkeys(approval.approver for approval in approvals))
-    approved = Approved(question.action, dict(question.arguments), names)
-    return Granted(approved, question, _lapsed(gate, approvers, approvals))
+        raise ApprovalMismatch(f"{shown} goes on from an approval of something else.", _THIEF)
+    people = tuple(dict.fromkeys(approval.approver for approval in approvals))
+    revoked = [each.approver for each in approvals if each.key in approvers.revoked]
+    lapsed = ""
+    if revoked:
+        lapsed = f"The key with which {revoked[0]} approved it was revoked since."
+    elif len(people) < (gate.policy.needs(Reason.ASKED) or 1):
+        lapsed = "Fewer people approved it than the policy asks for now."
+    return Granted(Approved(question.action, question.arguments, people), question, lapsed)
 
 
-def _lapsed(gate: Gate, approvers: Approvers, approvals: list[Approval]) -> str | None:
-    """Say why approvals that were given no longer count, if they do not."""
-    standing = []
-    for approval in approvals:
-        try:
-            standing.append(approvers.open(approval.text))
-        except ApprovalUntrusted:
-            return f"The key with which {approval.approver} approved it was revoked since."
-    if approvers.count(standing) < (gate.policy.needs(Reason.ASKED) or 1):
-        return "Fewer people approved it than the policy asks for now."
-    return None
-
-
-def check_source(
-    approval: Question, checkpoint: Checkpoint, payload: Payload, source: Checkpoint
-) -> None:
+def check_source(grant: Granted, checkpoint: Checkpoint, payload: Payload, ledger: Ledger) -> None:
     """Refuse a record that goes on from elsewhere than where people let it go on.
-
-    Args:
-        approval: what they were asked, and approved.
-        checkpoint: the record that goes on from it.
-        payload: what that one holds.
-        source: the record that they were asked about.
 
     Raises:
         ApprovalMismatch: it skips a step, or does what they were not asked.
     """
+    asked = grant.question
     try:
+        source = ledger.load(checkpoint.thread, asked.checkpoint.sequence)
         before = Payload.unpack(source)
-    except CheckpointError:
-        before = None
-    same = before is not None and (source.app != checkpoint.app or before.done == payload.done)
-    if (
-        not same
-        or before is None
-        or source.digest != approval.checkpoint.digest
-        or (
-            before.asked is not None
-            and (before.asked.action, before.asked.arguments)
-            != (approval.action, approval.arguments)
+    except NotFound:
+        return  # it was pruned
+    except WorkflowMismatch:
+        same = False
+    else:
+        same = (
+            source.digest == asked.checkpoint.digest
+            and (source.app != checkpoint.app or before.done == payload.done)
+            and (
+                before.asked is None
+                or (before.asked.action, before.asked.arguments) == (asked.action, asked.arguments)
+            )
         )
-    ):
+    if not same:
         raise ApprovalMismatch(
             f"{checkpoint.thread} #{checkpoint.sequence} goes on from another place than people let"
             " it go on from.",
-            "Whoever wrote it had the writer's key. Do not use it; replace that key.",
+            _THIEF,
         )
 
 
@@ -736,7 +423,7 @@ def check_denial(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> None:
     if denial.verdict != "denied" or not _follows(denial.question, checkpoint):
         raise ApprovalMismatch(
             f"{checkpoint.thread} #{checkpoint.sequence} ends with a denial of something else.",
-            "Whoever wrote it had the writer's key. Do not use it; replace that key.",
+            _THIEF,
         )
 
 
@@ -745,10 +432,6 @@ def _follows(question: Question, checkpoint: Checkpoint) -> bool:
     place = checkpoint.store, checkpoint.thread, checkpoint.sequence - 1, checkpoint.previous
     head = question.head
     return (question.store, question.thread, head.sequence, head.digest) == place
-
-
-_LONG: Final = 200
-_MANY: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -765,18 +448,13 @@ class Resumption:
         decision: what the gate says.
     """
 
-    workflow: Plan
+    workflow: Workflow
     checkpoint: Checkpoint
     latest: Checkpoint
     payload: Payload
     grant: Granted | None
     asked: Ask | None
     decision: Decision
-
-    @property
-    def approved(self) -> Approved | None:
-        """What people approved, for the step that comes next, unless they are asked again."""
-        return None if self.grant is None or self.asked is not None else self.grant.approved
 
     @property
     def at(self) -> Head:
@@ -789,25 +467,16 @@ class Resumption:
         return Head(self.latest.sequence, self.latest.digest)
 
     @property
-    def version(self) -> str:
-        """The version that wrote the checkpoint."""
-        return self.checkpoint.app.partition("@")[2]
-
-    @property
     def is_over(self) -> bool:
         """Whether nothing is left to do: the thread ends with a denial, or with its last step."""
-        if self.checkpoint is not self.latest:
-            return False
-        finished = self.payload.done == tuple(self.workflow.steps) and self.payload.asked is None
-        return self.payload.denied is not None or (
-            finished and self.checkpoint.app == self.workflow.app
+        payload, workflow = self.payload, self.workflow
+        finished = payload.done == tuple(workflow.steps) and payload.asked is None
+        return self.checkpoint is self.latest and (
+            payload.denied is not None or (finished and self.checkpoint.app == workflow.app)
         )
 
-    @property
-    def question(self) -> Question | None:
-        """What people are asked to approve, or None if the gate lets it through, or never will."""
-        if self.decision.verdict is not Verdict.NEEDS_APPROVAL:
-            return None
+    def question(self) -> Question:
+        """Return what people are asked to approve."""
         return Question(
             store=self.checkpoint.store,
             thread=self.checkpoint.thread,
@@ -821,15 +490,53 @@ class Resumption:
             arguments={} if self.asked is None else dict(self.asked.arguments),
         )
 
+    def open_question(self) -> Question | None:
+        """Return what people must approve, or None if nothing.
+
+        Raises:
+            ResumeRefused: nobody can approve it.
+        """
+        decision, policy = self.decision, self.workflow.gate.policy
+        if self.is_over or decision.approvers == 0:
+            return None
+        if decision.approvers is None:
+            never = [reason for reason in decision.reasons if policy.needs(reason) is None]
+            raise ResumeRefused(
+                f"{self} cannot be resumed. {' '.join(decision.details)}",
+                _INSTEAD.get(
+                    never[-1], "The policy lets nobody approve that. Start a new thread instead."
+                ),
+            )
+        return self.question()
+
     def __str__(self) -> str:
         return f"{self.checkpoint.thread} #{self.checkpoint.sequence}"
 
 
+_INSTEAD: Final = {
+    Reason.NO_MIGRATION: "Register a migration from the version that wrote it, or resume it with"
+    " that version.",
+    Reason.OWNED_BY_ANOTHER: "Let that worker go on with it, or own it once the lease has ended.",
+}
+
+
+def _folded(details: tuple[str, ...]) -> tuple[str, ...]:
+    """Return no more than a person reads. What is left out is bound by the digest of the tools."""
+    short = [
+        each if len(each) <= 200 else f"{each[:200]}... ({len(each)} characters)"
+        for each in details
+    ]
+    if len(short) > 24:
+        rest = digest_of("\n".join(details[23:]).encode())
+        short[23:] = [f"And {len(details) - 23} more like these: {rest}."]
+    return tuple(short)
+
+
 def look(
-    workflow: Plan,
-    ledger: SavesAndLoads,
+    workflow: Workflow,
+    ledger: Ledger,
     thread: str,
-    sequence: int | None,
+    sequence: int | None = None,
     *,
     to_ask: bool = False,
 ) -> Resumption:
@@ -850,15 +557,12 @@ def look(
         checkpoint = ledger.load(thread, sequence, linked=True)
     wanted = judge(workflow, None if to_ask else ledger, checkpoint, latest)
     if wanted.grant is not None:
-        question = wanted.grant.question
-        with suppress(NotFound):  # it was pruned
-            source = ledger.load(thread, question.checkpoint.sequence)
-            check_source(question, checkpoint, wanted.payload, source)
+        check_source(wanted.grant, checkpoint, wanted.payload, ledger)
     return wanted
 
 
 def judge(
-    workflow: Plan, ledger: SavesAndLoads | None, checkpoint: Checkpoint, latest: Checkpoint
+    workflow: Workflow, ledger: Ledger | None, checkpoint: Checkpoint, latest: Checkpoint
 ) -> Resumption:
     """Let the gate decide on a resume of what was verified already.
 
@@ -873,7 +577,7 @@ def judge(
         ResumeRefused: it is a denial that others followed.
         ApprovalError: what people are said to have approved is not what they signed.
     """
-    thread = checkpoint.thread
+    thread, gate, is_old = checkpoint.thread, workflow.gate, checkpoint.sequence < latest.sequence
     if checkpoint.app.partition("@")[0] != workflow.name:
         raise WorkflowMismatch(
             f"{thread} #{checkpoint.sequence} was not written by the workflow {workflow.name} but"
@@ -881,146 +585,73 @@ def judge(
             "Resume it with the workflow that wrote it.",
         )
     payload = Payload.unpack(checkpoint)
-    check_denial(workflow.gate, checkpoint, payload)
-    if payload.denied is not None and checkpoint.sequence < latest.sequence:
+    check_denial(gate, checkpoint, payload)
+    if payload.denied is not None and is_old:
         raise ResumeRefused(
             f"{thread} #{checkpoint.sequence} is a denial, so nothing goes on from there.",
             "Name a checkpoint before it.",
         )
-    grant, asked = granted(workflow.gate, checkpoint, payload), payload.asked
+    grant, asked = granted(gate, checkpoint, payload), payload.asked
     situation = Situation(
         checkpoint=checkpoint,
         head=Head(latest.sequence, latest.digest),
-        tools=payload.tools,
+        had=payload.tools,
+        has=workflow.tools,
+        app=workflow.app,
+        migrates_from=frozenset(workflow.migrations),
         asked=asked is not None,
         owner=None if ledger is None else ledger.holder(thread),
-        runtime=Runtime(
-            app=workflow.app,
-            tools=workflow.tools,
-            worker=None if ledger is None else ledger.worker(thread),
-            migrates_from=workflow.migrations.sources,
-        ),
+        worker=None if ledger is None else ledger.worker(thread),
     )
-    decision = workflow.gate.decide(situation)
+    decision = gate.decide(situation)
     if grant is not None and (decision.reasons or grant.lapsed):
         # An approval counts once, and for what was to be resumed then. Who goes back to before it
         # was acted upon, or on with something else, has to ask again.
         asked = Ask(grant.approved.action, grant.approved.arguments)
-        again = workflow.gate.decide(replace(situation, asked=True))
-        details = (*decision.details, _asked_again(checkpoint, grant.lapsed))
-        decision = replace(again, details=details)
-    if checkpoint.sequence < latest.sequence:
-        decision = replace(decision, details=(*decision.details, *_denials(workflow, latest)))
+        said = f"It was approved before, at #{checkpoint.sequence}, and may have been done already."
+        details = (*decision.details, f"{said} {grant.lapsed}".rstrip())
+        decision = replace(gate.decide(replace(situation, asked=True)), details=details)
+    if is_old and (denial := _denial(workflow, latest)):
+        decision = replace(decision, details=(*decision.details, denial))
     return Resumption(workflow, checkpoint, latest, payload, grant, asked, decision)
 
 
-def _asked_again(checkpoint: Checkpoint, lapsed: str | None) -> str:
-    said = f"It was approved before, at #{checkpoint.sequence}, and may have been done already."
-    return said if lapsed is None else f"{said} {lapsed}"
-
-
-def _denials(workflow: Plan, latest: Checkpoint) -> list[str]:
+def _denial(workflow: Workflow, latest: Checkpoint) -> str:
     """Say that the end of the thread, from which somebody wants to go back, is a denial."""
     try:
         denial = Payload.unpack(latest).denied
     except WorkflowMismatch:
-        return []
+        return ""
+    name, approvers = "Somebody", workflow.gate.approvers
     if denial is None:
-        return []
-    try:
-        approvers = workflow.gate.approvers
-        name = approvers.open(denial, revoked=True).approver if approvers else ""
-    except CheckpointError:
-        name = ""
-    return [f"{name or 'Somebody'} denied it at #{latest.sequence}."]
+        return ""
+    if approvers is not None:
+        with suppress(CheckpointError):
+            name = approvers.open(denial, revoked=True).approver
+    return f"{name} denied it at #{latest.sequence}."
 
 
-def _folded(details: tuple[str, ...]) -> tuple[str, ...]:
-    """Return no more than a person reads. What is left out is bound by the digest of the tools."""
-    short = tuple(
-        each if len(each) <= _LONG else f"{each[:_LONG]}... ({len(each)} characters)"
-        for each in details
-    )
-    if len(short) <= _MANY:
-        return short
-    rest = digest_of("\n".join(details[_MANY - 1 :]).encode())
-    return (*short[: _MANY - 1], f"And {len(details) - _MANY + 1} more like these: {rest}.")
-
-
-_INSTEAD = {
-    Reason.NO_MIGRATION: "Register a migration from the version that wrote it, or resume it with"
-    " that version.",
-    Reason.OWNED_BY_ANOTHER: "Let that worker go on with it, or own it once the lease has ended.",
-}
-
-
-_NOBODY = 'Say who may approve: Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).'
-
-
-def check_not_refused(wanted: Resumption) -> None:
-    """Refuse what nobody can approve.
-
-    Raises:
-        ResumeRefused: the gate says no.
-    """
-    decision, policy = wanted.decision, wanted.workflow.gate.policy
-    if decision.verdict is Verdict.REFUSED:
-        never = [reason for reason in decision.reasons if policy.needs(reason) is None]
-        raise ResumeRefused(
-            f"{wanted} cannot be resumed. {' '.join(decision.details)}",
-            _INSTEAD.get(
-                never[-1], "The policy lets nobody approve that. Start a new thread instead."
-            ),
-        )
-
-
-def decided(
-    wanted: Resumption, ledger: SavesAndLoads, given: Sequence[str], now: datetime
+def _accepted(
+    wanted: Resumption,
+    ledger: Ledger,
+    question: Question | None,
+    given: Iterable[str],
+    now: datetime,
 ) -> tuple[Approval, ...]:
-    """Return the approvals that let it through, or the one denial.
+    """Return the approvals that let it through, one of each person, or the one denial.
 
     Raises:
-        ResumeRefused: the gate says no.
         ApprovalError: one of them does not count.
         ApprovalNeeded: there are too few.
-    """
-    check_not_refused(wanted)
-    accepted = accept(wanted, ledger, given, now)
-    denials = [approval for approval in accepted if approval.verdict == "denied"]
-    if denials:
-        return (denials[0],)
-    if wanted.question is not None:
-        _check_enough(wanted, wanted.question, accepted)
-    return accepted
-
-
-def accept(
-    wanted: Resumption, ledger: SavesAndLoads, given: Sequence[str], now: datetime
-) -> tuple[Approval, ...]:
-    """Return the approvals that count, one of each person.
-
-    Raises:
-        ApprovalError: one does not count.
         ConfigurationError: the workflow has no approvers.
     """
-    if not given:
-        return ()
-    gate = wanted.workflow.gate
-    question = None if wanted.is_over else wanted.question
-    if gate.approvers is None:
-        raise ConfigurationError(
-            f"{wanted} was given an approval, and its workflow has no approvers.",
-            _NOBODY,
-        )
-    if now < wanted.latest.created - SKEW:
-        raise ApprovalExpired(
-            f"It is {now:%Y-%m-%d %H:%M} by this worker's clock, and {wanted.head} was written"
-            f" {wanted.latest.created:%Y-%m-%d %H:%M}.",
-            "So what has expired cannot be told. Set the clock that is wrong. If it is the one that"
-            f" wrote {wanted.head}, save that state anew with Ledger.save, and ask again.",
-        )
-    accepted: dict[tuple[str, str], Approval] = {}
-    for text in given:
+    gate, accepted = wanted.workflow.gate, dict[str, Approval]()
+    for text in dict.fromkeys(given):
+        if gate.approvers is None:
+            raise ConfigurationError(
+                f"{wanted} was given an approval, and its workflow has no approvers.", _NOBODY
+            )
+        _check_clock(wanted, now)
         approval = gate.approvers.open(text)
         _check_unspent(wanted, ledger, approval)
         if question is None:
@@ -1028,46 +659,59 @@ def accept(
                 f"{wanted} needs no approval, and was given one of {approval.approver}.",
                 "Somebody may have answered another question. Resume it without.",
             )
-        gate.approvers.check_at_time(approval, question, now, lifetime=gate.policy.lifetime)
-        accepted.setdefault((approval.approver, approval.verdict), approval)
-    return tuple(accepted.values())
-
-
-def _check_enough(wanted: Resumption, question: Question, accepted: Sequence[Approval]) -> None:
-    needed, approvers = wanted.decision.approvers, wanted.workflow.gate.approvers
-    found = 0 if approvers is None else approvers.count(accepted)
-    if found >= needed:
-        return
+        approval.check_answers(question)
+        approval.check_time(now, gate.policy.lifetime)
+        if approval.approver not in accepted or approval.verdict == "denied":
+            accepted[approval.approver] = approval
+    denials = [approval for approval in accepted.values() if approval.verdict == "denied"]
+    needed = wanted.decision.approvers or 0
+    if denials or question is None or len(accepted) >= needed:
+        return tuple(denials[:1] or accepted.values())
     people = "one person" if needed == 1 else f"{needed} people"
-    have = f" {found} of them approved so far." if found else ""
+    have = f" {len(accepted)} of them approved so far." if accepted else ""
     raise ApprovalNeeded(
         f"{wanted} needs the approval of {people}. {' '.join(wanted.decision.details)}{have}",
         _NOBODY
-        if approvers is None
+        if gate.approvers is None
         else "Show them this error's question, and pass what they sign: resume(...,"
         " approvals=[text]).",
         question,
     )
 
 
-def _check_unspent(wanted: Resumption, ledger: SavesAndLoads, approval: Approval) -> None:
+def _check_clock(wanted: Resumption, now: datetime) -> None:
+    """Refuse to tell what has expired by a clock that is behind the last record.
+
+    Raises:
+        ApprovalExpired: it is.
+    """
+    created = wanted.latest.created
+    if now < created - SKEW:
+        raise ApprovalExpired(
+            f"It is {now:%Y-%m-%d %H:%M} by this worker's clock, and {wanted.head} was written"
+            f" {created:%Y-%m-%d %H:%M}.",
+            "So what has expired cannot be told. Set the clock that is wrong. If it is the one that"
+            f" wrote {wanted.head}, save that state anew with Ledger.save, and ask again.",
+        )
+
+
+def _check_unspent(wanted: Resumption, ledger: Ledger, approval: Approval) -> None:
     """Refuse an approval that was given for an earlier end of this thread.
 
     Raises:
         ApprovalSpent: it was.
     """
     question, thread = approval.question, wanted.checkpoint.thread
-    place = wanted.checkpoint.store, thread
-    if (question.store, question.thread) != place or question.head == wanted.head:
-        return
     after = question.head.sequence + 1
-    if after > wanted.latest.sequence:
+    if (
+        (question.store, question.thread) != (wanted.checkpoint.store, thread)
+        or question.head == wanted.head
+        or after > wanted.latest.sequence
+    ):
         return  # of another history, which the comparison with the question tells
-    try:
-        following = Payload.unpack(ledger.load(thread, after))
-    except CheckpointError:
-        following = None  # pruned, or not of a workflow
-    resumed = None if following is None else following.resumed
+    resumed = None
+    with suppress(CheckpointError):  # pruned, or not of a workflow
+        resumed = Payload.unpack(ledger.load(thread, after)).resumed
     if resumed is not None and approval.text in resumed.statements:
         raise ApprovalSpent(
             f"This approval of {approval.approver} was used for {thread} #{after}.",
@@ -1078,6 +722,108 @@ def _check_unspent(wanted: Resumption, ledger: SavesAndLoads, approval: Approval
         " by now.",
         "Look at what happened since, and ask again.",
     )
+
+
+def _through(
+    wanted: Resumption, ledger: Ledger, accepted: tuple[Approval, ...], notes: Notes
+) -> Run:
+    """Append the record that spends the approvals, and return the run that goes on from it."""
+    workflow, thread, decision = wanted.workflow, wanted.checkpoint.thread, wanted.decision
+    if any(ledger.keys) and ledger.journal is None:
+        raise ConfigurationError(
+            f"{wanted} can be resumed only where that is written down."
+            f" {' '.join(decision.details)}",
+            "Write Ledger(..., journal=FileJournal(path, keys=...)).",
+        )
+    payload = _following(wanted, accepted, notes)
+    denied, into = payload.denied is not None, f"{wanted.checkpoint.app} to {workflow.app}"
+    migrates = not denied and wanted.checkpoint.app.partition("@")[2] in workflow.migrations
+    said = [f"{each.verdict} by {each.approver}, nonce {each.nonce}." for each in accepted]
+    detail = " ".join((f"{into}: {', '.join(decision.reasons)}.", *said, *decision.notes))
+    notes.write("resume", "intended", thread, wanted.at, detail)
+    _note_answers(wanted, accepted, notes, "intended")
+    if migrates:
+        notes.write("migrate", "intended", thread, wanted.at, into)
+    run = Run(workflow, ledger, thread, payload, at=wanted.latest, notes=decision.notes)
+    try:
+        written = run.record(app=wanted.checkpoint.app if denied else workflow.app)
+    except Conflict as conflict:
+        if not accepted:
+            raise
+        raise ApprovalSpent(
+            f"Another worker resumed {thread} first, so this approval is spent.",
+            "Let that worker go on. If it died, resume without approvals.",
+        ) from conflict
+    head = Head(written.sequence, written.digest)
+    _note_answers(wanted, accepted, notes, "done")
+    if migrates:
+        notes.write("migrate", "done", thread, head, into)
+    notes.write("resume", "refused" if denied else "done", thread, head, detail)
+    grant = granted(workflow.gate, written, payload)  # held to what was signed once more
+    run.approved = None if grant is None else grant.approved
+    return run
+
+
+def _note_answers(
+    wanted: Resumption, accepted: tuple[Approval, ...], notes: Notes, outcome: Outcome
+) -> None:
+    """Write down who said yes or no."""
+    for approval in accepted:
+        notes.write(
+            "deny" if approval.verdict == "denied" else "approve",
+            outcome,
+            wanted.checkpoint.thread,
+            wanted.at,
+            approval.question.action,
+            actor=Actor(approval.approver, f"signature of key {approval.key}"),
+        )
+
+
+def _following(wanted: Resumption, accepted: tuple[Approval, ...], notes: Notes) -> Payload:
+    """Return what the record of the resumption holds.
+
+    Raises:
+        WorkflowError: the state cannot be carried to the workflow of today.
+    """
+    workflow, checkpoint, payload = wanted.workflow, wanted.checkpoint, wanted.payload
+    reasons, texts = wanted.decision.reasons, tuple(approval.text for approval in accepted)
+    denial = next((each.text for each in accepted if each.verdict == "denied"), None)
+    state, done = payload.state, payload.done
+    if denial is None:
+        with notes.watching("migrate", checkpoint.thread, wanted.at):
+            state, done = workflow.carried(checkpoint.app, state, done)
+            _check_steps(wanted, done)
+    # Going back is meant to repeat what was done. Anything else must not.
+    again = Reason.OLD_CHECKPOINT in reasons
+    return Payload(
+        state=state,
+        done=done,
+        tools=payload.tools if denial is not None else workflow.tools,
+        approved=texts if wanted.asked is not None and denial is None else (),
+        denied=denial,
+        resumed=Resumed(
+            app=checkpoint.app,
+            digest=checkpoint.digest,
+            reasons=tuple(map(str, reasons)),
+            sequence=checkpoint.sequence,
+            statements=texts,
+        ),
+        origin=None if again else payload.origin or checkpoint.sequence,
+    )
+
+
+def _check_steps(wanted: Resumption, done: tuple[str, ...]) -> None:
+    """Refuse a run that has done something else than the workflow of today begins with.
+
+    Raises:
+        WorkflowMismatch: it has.
+    """
+    if list(done) != list(wanted.workflow.steps)[: len(done)]:
+        raise WorkflowMismatch(
+            f"{wanted} was written by other steps than those of {wanted.workflow.name} today.",
+            "Resume it with the code that wrote it, or give the workflow a new version and a"
+            " migration that says which steps are done.",
+        )
 
 
 class Run:
@@ -1096,8 +842,8 @@ class Run:
 
     def __init__(
         self,
-        workflow: Plan,
-        ledger: SavesAndLoads,
+        workflow: Workflow,
+        ledger: Ledger,
         thread: str,
         payload: Payload,
         *,
@@ -1107,13 +853,16 @@ class Run:
     ) -> None:
         self.workflow = workflow
         self.thread = thread
-        self.head = 0 if at is None else at.sequence
         self.approved = approved
         self.notes = notes
         self._ledger = ledger
         self._payload = payload
         self._at = at
         self._at_odds = False
+
+    @property
+    def head(self) -> int:  # noqa: D102  among the attributes above
+        return 0 if self._at is None else self._at.sequence
 
     @property
     def state(self) -> dict[str, Any]:
@@ -1128,8 +877,8 @@ class Run:
     @property
     def next(self) -> str | None:
         """The name of the step that runs next, or None at the end and after a denial."""
-        names = list(self.workflow.steps)
-        return names[len(self.done)] if len(self.done) < len(names) and not self.denied else None
+        left = list(self.workflow.steps)[len(self.done) :]
+        return left[0] if left and not self.denied else None
 
     @property
     def paused(self) -> bool:
@@ -1144,9 +893,9 @@ class Run:
     @property
     def question(self) -> Question | None:
         """What people are asked to approve or deny, exactly, or None if the run does not wait."""
-        if self._payload.asked is None or self._at is None:
+        if not self.paused or self._at is None:
             return None
-        return judge(self.workflow, None, self._at, self._at).question
+        return judge(self.workflow, None, self._at, self._at).question()
 
     def step(self) -> Checkpoint:
         """Run the next step and capture its result.
@@ -1175,31 +924,26 @@ class Run:
             how = "was denied" if self.denied else "has run every step"
             raise WorkflowError(f"{self.thread} {how}.", "Start a new thread to run it again.")
         self._ledger.keep(self.thread)
-        acted = self.approved is not None or name in self.workflow.anchor_before
-        if acted:
+        acts = self.approved is not None or name in self.workflow.anchor_before
+        if acts:
             self._check_still_here(name)
-        before = self._payload
-        given = copy.deepcopy(self.state)
+        before, given = self._payload, copy.deepcopy(self.state)
         returned = self.workflow.call(name, given, self._call(name))
-        asked = returned if isinstance(returned, Ask) else None
+        asked = returned.checked() if isinstance(returned, Ask) else None
         if asked is not None:
             self._check_answerable(name)
-        changes = changes_of(name, asked.changes if asked else returned, given, self.state)
-        self._payload = replace(
-            before,
+        changes = _changes(name, asked.changes if asked else returned, given, self.state)
+        self._payload = Payload(
             state={**self.state, **copy.deepcopy(dict(changes))},
             done=(*self.done, name),
             tools=self.workflow.tools,
             asked=asked,
-            approved=(),
-            resumed=None,
-            origin=None,
         )
         try:
             if asked is not None:
-                notes = Notes.of(self._ledger)
+                notes = self._ledger.notes
                 notes.write("pause", "intended", self.thread, self._head, asked.action)
-            checkpoint = self.record(turning=acted)
+            checkpoint = self.record(at_once=acts)
         except AnchorUnavailable:
             raise  # it may be saved by now
         except BaseException:
@@ -1228,31 +972,29 @@ class Run:
         self._payload = replace(self._payload, resumed=None, origin=origin)
         return self.record()
 
-    def record(self, *, turning: bool = False, app: str | None = None) -> Checkpoint:
+    def record(self, *, at_once: bool = False, app: str | None = None) -> Checkpoint:
         """Save the run with all that it carries; it is for the workflow's own use.
 
         Args:
-            turning: whether the anchor must see it at once.
+            at_once: whether the anchor must see it at once, as it must see each turning point.
             app: what wrote it, if not this workflow.
         """
-        tools, anchored = self._payload.tools, self._ledger.anchor is not None
-        turning = turning or self._is_turning_point()
-        now = self.next in self.workflow.anchor_before or (anchored and turning)
+        payload = self._payload
+        turns = payload.asked is not None or payload.resumed is not None
+        now = self._ledger.anchor is not None and (at_once or turns)
         try:
-            checkpoint = self._ledger.save(
+            self._at = self._ledger.save(
                 self.thread,
-                self._payload.pack(),
+                payload.pack(),
                 app=self.workflow.app if app is None else app,
-                tools=tools.digest if tools else None,
+                tools=payload.tools.digest if payload.tools else None,
                 after=self.head,
-                anchor="now" if now else None,
+                anchor="now" if now or self.next in self.workflow.anchor_before else None,
             )
         except AnchorUnavailable:
             self._at_odds = True  # it may be saved, so this run does not know where it is
             raise
-        self.head = checkpoint.sequence
-        self._at = checkpoint
-        return checkpoint
+        return self._at
 
     def finish(self) -> Run:
         """Run every step that is left, up to the end or a pause, and return the run itself."""
@@ -1271,18 +1013,13 @@ class Run:
             f" next={self.next!r}{how})"
         )
 
-    def _is_turning_point(self) -> bool:
-        payload = self._payload
-        return payload.asked is not None or payload.resumed is not None or self.denied
-
     @property
     def _head(self) -> Head | None:
         return None if self._at is None else Head(self._at.sequence, self._at.digest)
 
     def _call(self, name: str) -> Call:
-        origin = self._payload.origin or self.head
         store = "" if self._at is None else self._at.store
-        key = f"{store}/{self.thread}/{origin}/{name}"
+        key = f"{store}/{self.thread}/{self._payload.origin or self.head}/{name}"
         return Call(self.thread, name, self.head, key, self.approved)
 
     def _check_still_here(self, name: str) -> None:
@@ -1298,7 +1035,7 @@ class Run:
                 f"{self.thread} is at #{latest.sequence} by now, and this run is at #{self.head}.",
                 f"The step {name} did not run. Rehydrate the run, and decide again.",
             )
-        Notes.of(self._ledger).write("act", "intended", self.thread, self._head, name)
+        self._ledger.notes.write("act", "intended", self.thread, self._head, name)
 
     def _check_answerable(self, name: str) -> None:
         """Refuse to wait for people whose answer could not be used.
@@ -1314,10 +1051,8 @@ class Run:
                 " approvers.",
                 'Write Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).',
             )
-        if keys is None:
-            return
         approvers.check_apart(keys)
-        if self._ledger.journal is None:
+        if any(keys) and self._ledger.journal is None:
             raise ConfigurationError(
                 f"The step {name} asks people, and the ledger has no journal to write the answer"
                 " down.",
@@ -1325,208 +1060,33 @@ class Run:
             )
 
 
-def resume(
-    workflow: Plan,
-    ledger: SavesAndLoads,
-    thread: str,
-    sequence: int | None,
-    approvals: Iterable[str],
-    now: datetime,
-) -> Run:
-    """Return a run that may go on, after the record that says so was written, if one is due.
-
-    Raises:
-        CheckpointError: it was refused. No step ran.
-    """
-    notes = Notes.of(ledger)
-    with notes.watching("resume", thread, quiet=RESUMING):
-        given, moment = _listed_resumption(approvals), _aware(now)
-        if workflow.gate.approvers is not None and ledger.keys is not None:
-            workflow.gate.approvers.check_apart(ledger.keys)
-        wanted = look(workflow, ledger, thread, sequence)
-    with notes.watching("resume", thread, wanted.at, quiet=RESUMING):
-        if wanted.is_over:
-            accept(wanted, ledger, given, moment)
-            ledger.settle(thread)  # as below: a denial that is cut off would be undone
-            return _run(wanted, ledger)
-        accepted = decided(wanted, ledger, given, moment)
-        if _is_no(accepted) and not _ends(wanted):
-            return _denied(wanted, accepted[0], notes)
-        if wanted.decision.reasons:
-            return _through(wanted, ledger, accepted, notes)
-        _check_steps(wanted, wanted.payload.done)
-        ledger.settle(thread)  # a crash may have come between the last save and its anchor
-        notes.write("resume", "done", thread, wanted.head, " ".join(wanted.decision.notes))
-        return _run(wanted, ledger)
-
-
-def _run(wanted: Resumption, ledger: SavesAndLoads) -> Run:
-    return Run(
-        wanted.workflow,
-        ledger,
-        wanted.checkpoint.thread,
-        wanted.payload,
-        at=wanted.latest,
-        approved=wanted.approved,
-        notes=wanted.decision.notes,
-    )
-
-
-def _is_no(accepted: tuple[Approval, ...]) -> bool:
-    return any(approval.verdict == "denied" for approval in accepted)
-
-
-def _ends(wanted: Resumption) -> bool:
-    """Tell whether a no ends the run: if it waits at its end for an answer to what a step asked.
-
-    A no to anything else, such as a wider tool set or a way back, leaves the run as it is.
-    """
-    return wanted.payload.asked is not None and wanted.checkpoint is wanted.latest
-
-
-def _denied(wanted: Resumption, denial: Approval, notes: Notes) -> NoReturn:
-    _note_answers(wanted, (denial,), notes, "done")
-    raise ResumeRefused(
-        f"{denial.approver} denied it: {wanted} is not resumed.",
-        "The run stays as it was. Ask again only if something has changed.",
-    )
-
-
-def _note_answers(
-    wanted: Resumption, accepted: tuple[Approval, ...], notes: Notes, outcome: Outcome
-) -> None:
-    """Write down who said yes or no."""
-    for approval in accepted:
-        notes.write(
-            "deny" if approval.verdict == "denied" else "approve",
-            outcome,
-            wanted.checkpoint.thread,
-            wanted.at,
-            approval.question.action,
-            actor=Actor(approval.approver, f"signature of key {approval.key}"),
+def _changes(
+    name: str, returned: object, given: dict[str, Any], before: dict[str, Any]
+) -> Mapping[str, Any]:
+    """Return what a step changed, unless it changed what it was given and did not say so."""
+    changes = {} if returned is None else returned
+    if not isinstance(changes, Mapping):
+        raise WorkflowError(
+            f"The step {name} returned {type(returned).__name__}.",
+            "Return a dict of what changes in the state, nothing, or an Ask.",
         )
-
-
-def _through(
-    wanted: Resumption, ledger: SavesAndLoads, accepted: tuple[Approval, ...], notes: Notes
-) -> Run:
-    """Append the record that spends the approvals, and return the run that goes on from it."""
-    workflow, thread, decision = wanted.workflow, wanted.checkpoint.thread, wanted.decision
-    if ledger.keys is not None and ledger.journal is None:
-        raise ConfigurationError(
-            f"{wanted} can be resumed only where that is written down."
-            f" {' '.join(decision.details)}",
-            "Write Ledger(..., journal=FileJournal(path, keys=...)).",
-        )
-    payload = _following(wanted, accepted, notes)
-    denied, into = _is_no(accepted), f"{wanted.checkpoint.app} to {workflow.app}"
-    migrates = not denied and wanted.version in workflow.migrations.sources
-    said = [f"{each.verdict} by {each.approver}, nonce {each.nonce}." for each in accepted]
-    detail = " ".join((f"{into}: {', '.join(decision.reasons)}.", *said, *decision.notes))
-    notes.write("resume", "intended", thread, wanted.at, detail)
-    _note_answers(wanted, accepted, notes, "intended")
-    if migrates:
-        notes.write("migrate", "intended", thread, wanted.at, into)
-    run = Run(workflow, ledger, thread, payload, at=wanted.latest, notes=decision.notes)
-    try:
-        written = run.record(app=wanted.checkpoint.app if denied else workflow.app)
-    except Conflict as conflict:
-        if not accepted:
-            raise
-        raise ApprovalSpent(
-            f"Another worker resumed {thread} first, so this approval is spent.",
-            "Let that worker go on. If it died, resume without approvals.",
-        ) from conflict
-    head = Head(written.sequence, written.digest)
-    _note_answers(wanted, accepted, notes, "done")
-    if migrates:
-        notes.write("migrate", "done", thread, head, into)
-    notes.write("resume", "refused" if denied else "done", thread, head, detail)
-    grant = granted(workflow.gate, written, payload)
-    run.approved = None if grant is None else grant.approved
-    return run
-
-
-def _following(wanted: Resumption, accepted: tuple[Approval, ...], notes: Notes) -> Payload:
-    """Return what the record of the resumption holds.
-
-    Raises:
-        WorkflowError: the state cannot be carried to the workflow of today.
-    """
-    workflow, checkpoint, payload = wanted.workflow, wanted.checkpoint, wanted.payload
-    denial = accepted[0].text if _is_no(accepted) else None
-    reasons, texts = wanted.decision.reasons, tuple(approval.text for approval in accepted)
-    state, done = payload.state, payload.done
-    if denial is None:
-        with notes.watching("migrate", checkpoint.thread, wanted.at):
-            if wanted.version in workflow.migrations.sources:
-                state, done = workflow.migrations.carry(wanted.version, state, done)
-            _check_steps(wanted, done)
-    # Going back is meant to repeat what was done. Anything else must not.
-    again = Reason.OLD_CHECKPOINT in reasons
-    return Payload(
-        state=state,
-        done=done,
-        tools=payload.tools if denial is not None else workflow.tools,
-        approved=texts if wanted.asked is not None and denial is None else (),
-        denied=denial,
-        resumed=Resumed(
-            app=checkpoint.app,
-            digest=checkpoint.digest,
-            reasons=tuple(str(reason) for reason in reasons),
-            sequence=checkpoint.sequence,
-            statements=texts,
-        ),
-        origin=None if again else payload.origin or checkpoint.sequence,
-    )
-
-
-def _check_steps(wanted: Resumption, done: tuple[str, ...]) -> None:
-    """Refuse a run that has done something else than the workflow of today begins with.
-
-    Raises:
-        WorkflowMismatch: it has.
-    """
-    if list(done) != list(wanted.workflow.steps)[: len(done)]:
-        raise WorkflowMismatch(
-            f"{wanted} was written by other steps than those of {wanted.workflow.name} today.",
-            "Resume it with the code that wrote it, or give the workflow a new version and a"
-            " migration that says which steps are done.",
-        )
-
-
-def _aware(now: object) -> datetime:
-    if not isinstance(now, datetime) or now.utcoffset() is None:
-        raise ConfigurationError(
-            "The time of a resume has no time zone, or is no time.", "Write now=datetime.now(UTC)."
-        )
-    return now
-
-
-def _listed_resumption(approvals: Iterable[str]) -> list[str]:
-    """Return what was given, each once.
-
-    Raises:
-        ConfigurationError: it is no list, or too long for one.
-    """
-    if isinstance(approvals, (str, bytes)) or not isinstance(approvals, Iterable):
-        raise ConfigurationError(
-            f"The approvals were given as {type(approvals).__name__}.",
-            "Give a list of what the approvers signed: approvals=[text].",
-        )
-    given: list[str] = []
-    for text in approvals:
-        if text not in given:
-            given.append(text)
-        if len(given) > MAX_APPROVERS:
-            raise ConfigurationError(
-                f"More than {MAX_APPROVERS} approvals were given.",
-                "Give one of each person whom the policy asks for.",
+    for key in {*given, *before} - set(changes):
+        # A class without a comparison of its own differs from any copy, changed or not.
+        if (key in given) != (key in before) or (
+            given[key] != before[key] and copy.deepcopy(before[key]) == before[key]
+        ):
+            raise WorkflowError(
+                f"The step {name} changed the state in place, which is not kept.",
+                'Return what changes instead: return {"amount": 42}',
             )
-    return given
+    return changes
 
 
-class Workflow(Plan):
+Step = Callable[..., Mapping[str, Any] | Ask | None]
+"""A function of the state, or of the state and a `Call`."""
+
+
+class Workflow:
     """A name and a list of steps. A step takes the state and returns what changes in it.
 
     A step is a plain function. If it was interrupted, or another worker took the thread at the
@@ -1564,10 +1124,60 @@ class Workflow(Plan):
 
     Raises:
         WorkflowError: the steps are none, not plain functions, or two of one name.
-        ConfigurationError: an argument is of the wrong kind, or the migrations lead elsewhere.
+        ConfigurationError: a version is outside its grammar, or the migrations lead elsewhere.
     """
 
-    def start(self, ledger: SavesAndLoads, /, thread: str, **state: Any) -> Run:
+    def __init__(
+        self,
+        name: str,
+        steps: Iterable[Step],
+        *,
+        version: str = "",
+        tools: ToolSet | Iterable[Tool] = (),
+        migrations: Iterable[Migration] = (),
+        gate: Gate | None = None,
+        anchor_before: Iterable[Step] = (),
+    ) -> None:
+        self.name = check_name("workflow", name)
+        named = [(_step_name(step), step) for step in steps]
+        self.steps = dict(named)
+        if not named or len(self.steps) != len(named):
+            raise WorkflowError(
+                f"The workflow {name} needs one or more steps with different names.",
+                "Give each step a function of its own.",
+            )
+        self._told = frozenset(name for name, step in named if _is_told(name, step))
+        self.anchor_before = frozenset(_step_name(step) for step in anchor_before)
+        if not self.anchor_before <= set(self.steps):
+            raise WorkflowError(
+                f"The workflow {name} has no step to anchor before.",
+                "Name steps of this workflow in anchor_before.",
+            )
+        self.tools = tools if isinstance(tools, ToolSet) else ToolSet(tools)
+        self.gate: Final = gate or Gate()
+        self.version = version
+        self.migrations: dict[str, Migration] = {}
+        for migration in migrations:
+            if migration.before in self.migrations:
+                raise ConfigurationError(
+                    f"Two migrations begin at version {quoted(migration.before)}.",
+                    "Keep one: which of them to take would be a guess.",
+                )
+            self.migrations[migration.before] = migration
+        for before in (version, *self.migrations):
+            if not _VERSION.fullmatch(before):
+                raise ConfigurationError(
+                    f"{quoted(before)} is not a version.",
+                    'Use up to 40 of A-Z, a-z, 0-9 and . _ + -, such as version="2".',
+                )
+            self._path(before)
+
+    @property
+    def app(self) -> str:
+        """What its checkpoints say wrote them: the name, and the version if there is one."""
+        return f"{self.name}@{self.version}" if self.version else self.name
+
+    def start(self, ledger: Ledger, /, thread: str, **state: Any) -> Run:
         """Begin a new thread with `state`, and run every step up to the end or a pause.
 
         Raises:
@@ -1576,7 +1186,7 @@ class Workflow(Plan):
         """
         return self.begin(ledger, thread, **state).finish()
 
-    def begin(self, ledger: SavesAndLoads, /, thread: str, **state: Any) -> Run:
+    def begin(self, ledger: Ledger, /, thread: str, **state: Any) -> Run:
         """Begin a new thread and capture its first checkpoint, without running a step yet.
 
         Raises:
@@ -1595,12 +1205,13 @@ class Workflow(Plan):
 
     def resume(
         self,
-        ledger: SavesAndLoads,
+        ledger: Ledger,
         /,
         thread: str,
         sequence: int | None = None,
         *,
         approvals: Iterable[str] = (),
+        now: datetime | None = None,
     ) -> Run:
         """Go on from the latest checkpoint, or from the one that you name, and run what is left.
 
@@ -1609,6 +1220,7 @@ class Workflow(Plan):
             thread: the thread.
             sequence: an older checkpoint to go back to. The gate asks for a person's approval.
             approvals: what people signed, if the gate asks for them.
+            now: the time by which approvals end, if not that of the clock.
 
         Raises:
             ApprovalNeeded: the gate wants people to approve it. The error has the question.
@@ -1616,53 +1228,65 @@ class Workflow(Plan):
             ApprovalError: an approval does not count.
             CheckpointError: the checkpoint was refused, or belongs to another workflow.
         """
-        return self.rehydrate(ledger, thread, sequence, approvals=approvals).finish()
+        return self.rehydrate(ledger, thread, sequence, approvals=approvals, now=now).finish()
 
     def rehydrate(
         self,
-        ledger: SavesAndLoads,
+        ledger: Ledger,
         /,
         thread: str,
         sequence: int | None = None,
         *,
         approvals: Iterable[str] = (),
+        now: datetime | None = None,
     ) -> Run:
         """Rebuild a run from a checkpoint, in any process, without running anything yet.
 
         It passes the same gate as `resume`, and takes and raises the same.
         """
-        now = datetime.now(UTC)
-        return self.rehydrate_at_time(ledger, thread, sequence, approvals=approvals, now=now)
-
-    def rehydrate_at_time(
-        self,
-        ledger: SavesAndLoads,
-        /,
-        thread: str,
-        sequence: int | None = None,
-        *,
-        approvals: Iterable[str] = (),
-        now: datetime,
-    ) -> Run:
-        """Rebuild a run as if it were `now`, an aware time. Approvals and leases end by it."""
-        return resume(self, ledger, thread, sequence, approvals, now)
-
-    def resume_at_time(
-        self,
-        ledger: SavesAndLoads,
-        /,
-        thread: str,
-        sequence: int | None = None,
-        *,
-        approvals: Iterable[str] = (),
-        now: datetime,
-    ) -> Run:
-        """Go on as if it were `now` when the gate is passed."""
-        run = self.rehydrate_at_time(ledger, thread, sequence, approvals=approvals, now=now)
-        return run.finish()
+        notes = ledger.notes
+        with notes.watching("resume", thread, quiet=RESUMING):
+            if isinstance(approvals, str):
+                raise ConfigurationError(
+                    "The approvals were given as str.",
+                    "Give a list of what the approvers signed: approvals=[text].",
+                )
+            if self.gate.approvers is not None:
+                self.gate.approvers.check_apart(ledger.keys)
+            wanted = look(self, ledger, thread, sequence)
+        with notes.watching("resume", thread, wanted.at, quiet=RESUMING):
+            question = wanted.open_question()
+            moment = now or datetime.now(UTC)
+            accepted = _accepted(wanted, ledger, question, approvals, moment)
+            waits_here = wanted.payload.asked is not None and wanted.checkpoint is wanted.latest
+            if accepted and accepted[0].verdict == "denied" and not waits_here:
+                # A no ends the run if it answers what a step asked. A no to anything else, such as
+                # a wider tool set or a way back, leaves the run as it is.
+                _note_answers(wanted, accepted, notes, "done")
+                raise ResumeRefused(
+                    f"{accepted[0].approver} denied it: {wanted} is not resumed.",
+                    "The run stays as it was. Ask again only if something has changed.",
+                )
+            if wanted.decision.reasons and not wanted.is_over:
+                return _through(wanted, ledger, accepted, notes)
+            if not wanted.is_over:
+                _check_steps(wanted, wanted.payload.done)
+            ledger.settle(thread)  # a crash may have come between the last save and its anchor
+            if not wanted.is_over:
+                said = " ".join(wanted.decision.notes)
+                notes.write("resume", "done", thread, wanted.head, said)
+            return Run(
+                self,
+                ledger,
+                thread,
+                wanted.payload,
+                at=wanted.latest,
+                approved=wanted.grant.approved if wanted.grant and not wanted.asked else None,
+                notes=wanted.decision.notes,
+            )
 
     def question(
-        self, ledger: SavesAndLoads, /, thread: str, sequence: int | None = None
+        self, ledger: Ledger, /, thread: str, sequence: int | None = None
     ) -> Question | None:
         """Return what people must approve before such a resume, or None if nothing.
 
@@ -1673,13 +1297,9 @@ class Workflow(Plan):
             ResumeRefused: nobody can approve it.
             CheckpointError: the checkpoint was refused, or belongs to another workflow.
         """
-        wanted = look(self, ledger, thread, sequence, to_ask=True)
-        if wanted.is_over:
-            return None
-        check_not_refused(wanted)
-        return wanted.question
+        return look(self, ledger, thread, sequence, to_ask=True).open_question()
 
-    def waiting(self, ledger: SavesAndLoads) -> Iterator[Question]:
+    def waiting(self, ledger: Ledger) -> Iterator[Question]:
         """Return the question of each thread of this workflow that waits for people.
 
         A thread that does not verify, or is of another workflow, is left out: `Ledger.verify` tells
@@ -1687,6 +1307,75 @@ class Workflow(Plan):
         """
         for thread in ledger.threads():
             with suppress(CheckpointError):
-                found = look(self, ledger, thread, None, to_ask=True)
-                if found.asked is not None and found.question is not None and not found.is_over:
-                    yield found.question
+                found = look(self, ledger, thread, to_ask=True)
+                question = found.open_question()
+                if found.asked is not None and question is not None:
+                    yield question
+
+    def call(self, name: str, state: dict[str, Any], call: Call) -> Mapping[str, Any] | Ask | None:
+        """Run one step, and return what it returned."""
+        step = self.steps[name]
+        return step(state, call) if name in self._told else step(state)
+
+    def carried(self, app: str, state: dict[str, Any], done: tuple[str, ...]) -> _Carried:
+        """Return the state and what is done, as this version has it.
+
+        Raises:
+            MigrationFailed: a migration failed.
+        """
+        before = app.partition("@")[2]
+        for migration in self._path(before) if before in self.migrations else ():
+            state, done = migration.carry(state, done)
+        return state, done
+
+    def _path(self, before: str) -> list[Migration]:
+        """Return the migrations from a version to this one, in order; none if it is this one.
+
+        Raises:
+            ConfigurationError: no chain of them leads there.
+        """
+        found: list[Migration] = []
+        at = before
+        while at != self.version:
+            migration = self.migrations.get(at)
+            if migration is None or len(found) > len(self.migrations):
+                raise ConfigurationError(
+                    f"The migrations from version {quoted(before)} do not lead to"
+                    f" {quoted(self.version)}.",
+                    "Register one for each version on the way.",
+                )
+            found.append(migration)
+            at = migration.after
+        return found
+
+
+def _step_name(step: Step) -> str:
+    name = getattr(step, "__name__", "")
+    if not isinstance(name, str) or not name.isidentifier():
+        raise WorkflowError(
+            f"{quoted(name)} cannot name a step.", "Use functions that were defined with def."
+        )
+    if inspect.iscoroutinefunction(step):
+        raise WorkflowError(
+            f"The step {name} is async.", "Steps are plain functions: call asyncio.run inside it."
+        )
+    return name
+
+
+def _is_told(name: str, step: Step) -> bool:
+    """Tell whether a step takes a `Call` besides the state."""
+    try:
+        signature = inspect.signature(step)
+    except (TypeError, ValueError):
+        return False  # some built-in functions do not say
+    required = [
+        each
+        for each in signature.parameters.values()
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    if len(required) in (1, 2) and required[-1].kind is not inspect.Parameter.KEYWORD_ONLY:
+        return len(required) == 2
+    raise WorkflowError(
+        f"The step {name} takes other arguments than a step does.",
+        "Define it as def step(state), or def step(state, call).",
+    )

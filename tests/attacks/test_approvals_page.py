@@ -16,6 +16,7 @@ import pytest
 
 from safepoint import (
     ApprovalExpired,
+    ApprovalMalformed,
     ApprovalMismatch,
     ApprovalNeeded,
     ApprovalSpent,
@@ -39,9 +40,7 @@ from safepoint import (
     Tool,
     ToolSet,
     Workflow,
-    WorkflowError,
 )
-from safepoint.audit.approvals import check_approvals
 from safepoint.audit.tools import check_tools
 
 SNIPPETS = Path(__file__).parents[2] / "snippets"
@@ -142,18 +141,6 @@ def test_request_edited_after_the_yes_is_refused(desk: Desk) -> None:
     assert desk.paid == []
 
 
-def test_request_written_anew_with_the_writers_key_needs_a_new_yes(desk: Desk) -> None:
-    answer = yes(desk.asked("order-7", HONEST))
-    last = desk.ledger().latest("order-7")
-    more = {**last.state, "asked": {"action": "pay", "arguments": FORTUNE}}
-    desk.ledger().save("order-7", more, app=last.app, tools=last.tools)
-    assert refusal_of(ApprovalSpent, partial(desk.resume, "order-7", answer)) == (
-        "dana answered about order-7 #2, and it is at #3 by now. Look at what happened since, and"
-        " ask again."
-    )
-    assert desk.paid == []
-
-
 def test_genuine_yes_of_one_user_replayed_for_another_is_refused(desk: Desk) -> None:
     answer = yes(desk.asked("order-7", HONEST))
     desk.asked("order-8", HONEST)
@@ -179,9 +166,9 @@ def test_yes_used_twice_is_refused(desk: Desk) -> None:
 def test_expired_yes_is_refused_from_its_last_moment_on(desk: Desk) -> None:
     question = desk.asked("order-7", HONEST)
     now = datetime.now(UTC)
-    answer = Approver("dana", DANA).approve_at_time(question, now, lifetime=timedelta(minutes=10))
+    answer = Approver("dana", DANA).approve(question, now=now, lifetime=timedelta(minutes=10))
     late = partial(
-        desk.payment().rehydrate_at_time,
+        desk.payment().rehydrate,
         desk.ledger(),
         "order-7",
         approvals=[answer],
@@ -213,6 +200,42 @@ def test_self_made_yes_is_refused(desk: Desk) -> None:
     assert desk.paid == []
 
 
+def forged(question: Question) -> list[str]:
+    """Every yes that can be made without dana's key."""
+    own = yes(question)
+    line, body = own.split("\n", 1)
+    label, key, signature = line.split(" ")
+    denial = Approver("erin", ERIN).deny(question)
+    return [
+        "",
+        "approved",
+        body,
+        f"{label} {key}\n{body}",
+        f"{label} {key} {'A' * 86}==\n{body}",
+        f"{label} {key} {yes(question, MALLY).split(' ')[2]}",
+        yes(question, MALLY),
+        own.replace("dana", "erin"),
+        denial.replace("denied", "approved"),
+        f"{label} {key} {signature}\n{denial.split(chr(10), 1)[1]}",
+        *(
+            own[:at] + ("x" if own[at] != "x" else "y") + own[at + 1 :]
+            for at in range(0, len(own) - 1, 90)
+        ),
+    ]
+
+
+def test_a_forged_approval_pays_nobody(desk: Desk) -> None:
+    """And the journal tells of each try."""
+    texts = forged(desk.asked("order-7", HONEST))
+    for text in texts:
+        with pytest.raises((ApprovalMalformed, ApprovalUntrusted)):
+            desk.resume("order-7", text)
+    told = list(FileJournal(desk.path / "journal", keys=Keyring(WRITER)).show(what="resume"))
+    assert [entry.outcome for entry in told] == ["refused"] * len(texts)
+    assert all(entry.detail.startswith("Approval") for entry in told)
+    assert desk.paid == []
+
+
 def test_yes_written_into_the_record_by_the_writer_is_refused(desk: Desk) -> None:
     """What a step is told comes out of what a person signed, whatever the sealed record says."""
     question = desk.asked("order-7", FORTUNE)
@@ -228,45 +251,6 @@ def test_yes_written_into_the_record_by_the_writer_is_refused(desk: Desk) -> Non
     desk.ledger().save("order-7", {**kept, "approved": [other]}, app=last.app, tools=last.tools)
     assert refusal_of(ApprovalMismatch, partial(desk.resume, "order-7")).endswith(REPLACE)
     assert desk.paid == []
-
-
-def test_old_yes_of_the_same_run_reused_by_the_writer_is_refused(desk: Desk) -> None:
-    """Not even with the writer's key: it counts after the record that it names. The audit sees."""
-    answer = yes(desk.asked("order-7", HONEST))
-    desk.resume("order-7", answer)
-    last = desk.ledger().latest("order-7")
-    kept = {k: v for k, v in last.state.items() if k not in ("asked", "resumed", "origin")}
-    carried = {**kept, "approved": [answer]}
-    desk.ledger().save("order-7", carried, app=last.app, tools=last.tools)
-    assert refusal_of(ApprovalMismatch, partial(desk.resume, "order-7")) == (
-        "order-7 #6 goes on from an approval of something else. Whoever wrote it had the writer's"
-        f" key. {REPLACE}"
-    )
-    assert desk.paid == [HONEST]
-    assert "order-7 #6 goes on without an answer to what #5 asked." in [
-        finding.what for finding in check_approvals(desk.ledger(), GATE)
-    ]
-
-
-def test_question_left_out_by_the_writer_pays_nothing(desk: Desk) -> None:
-    """What the step would act on is not there, and the audit finds the record."""
-    desk.asked("order-7", FORTUNE)
-    last = desk.ledger().latest("order-7")
-    kept = {k: v for k, v in last.state.items() if k != "asked"}
-    desk.ledger().save("order-7", kept, app=last.app, tools=last.tools)
-    assert refusal_of(WorkflowError, partial(desk.resume, "order-7")) == (
-        "Nobody was asked to approve the step pay. Let the step right before it return an Ask."
-    )
-    assert desk.paid == []
-    assert [finding.what for finding in check_approvals(desk.ledger(), GATE)] == [
-        "order-7 #3 goes on without an answer to what #2 asked."
-    ]
-
-
-def test_yes_that_mail_has_wrapped_in_other_line_ends_counts(desk: Desk) -> None:
-    answer = yes(desk.asked("order-7", HONEST))
-    desk.resume("order-7", "\r\n " + answer.replace("\n", "\r\n") + "\r\n")
-    assert desk.paid == [HONEST]
 
 
 def test_yes_from_a_copy_of_the_store_counts_until_the_store_goes_on(desk: Desk) -> None:
@@ -293,22 +277,6 @@ def test_yes_from_a_copy_of_the_store_counts_until_the_store_goes_on(desk: Desk)
         " ask again."
     )
     assert desk.paid == [HONEST]
-
-
-def test_question_that_came_as_text_gets_a_yes_to_what_it_says_alone(desk: Desk) -> None:
-    question = desk.asked("order-7", FORTUNE)
-    sent = replace(question, arguments=HONEST).text
-    assert refusal_of(
-        ApprovalMismatch, lambda: desk.resume("order-7", yes(Question.from_text(sent)))
-    ).startswith("The approval by dana has the argument 'amount': 42, and the question has 5000000")
-    desk.resume("order-7", yes(Question.from_text(question.text)))
-    assert desk.paid == [FORTUNE]
-
-
-def test_runs_that_wait_for_people_are_listed(desk: Desk) -> None:
-    question = desk.asked("order-7", HONEST)
-    desk.payment().begin(desk.ledger(), thread="order-8", **HONEST)
-    assert list(desk.payment().waiting(desk.ledger())) == [question]
 
 
 def test_rollback_to_before_the_denial_is_refused(desk: Desk) -> None:
@@ -419,17 +387,3 @@ def test_worker_and_approver_are_processes_that_share_no_secret(tmp_path: Path, 
     for _ in range(2):
         ended = run(f"r = go_on('order-7', {text!r}); print(r.denied, r.state.get('paid'))")
         assert ended == ("False 42\n" if word == "yes" else "True None\n")
-
-
-@pytest.mark.parametrize("word", ["", "y", "Yes", "nope"])
-def test_word_that_is_neither_yes_nor_no_signs_nothing(tmp_path: Path, word: str) -> None:
-    code = "set_up(); start('order-7', payee='alice', amount=42)\nq = question_about('order-7')"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{part_of('all')}\n{code}\nanswer(q, {word!r})"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "Nothing was signed. Type yes or no.\n"

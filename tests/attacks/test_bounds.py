@@ -171,6 +171,7 @@ HOSTILE: Final = {
     "deep": "b'[' * (8 * MIB) + b']' * (8 * MIB)",
     "quotes": "b'\"' * (16 * MIB)",
     "digits": "b'1' * (16 * MIB)",
+    "a path": "b'{\"$path\":\"' + b'a/' * (5 * MIB) + b'a\"}'",
 }
 
 

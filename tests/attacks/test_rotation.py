@@ -28,8 +28,8 @@ from safepoint import (
     UnsafeLocation,
     WrongPlace,
 )
-from safepoint.audit.__main__ import main as audit
 from safepoint.record import Place, seal
+from tests.unit.commands import audit
 
 STORE = "invoices"
 THREAD = "order-7"

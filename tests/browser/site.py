@@ -1,31 +1,27 @@
-"""Build the site, serve it below a sub-path of a local address, and open a Chromium on it."""
+"""Serve the built site below a sub-path of a local address, and open a Chromium on it."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
-from xml.etree import ElementTree as ET
 
-from tests.harness.pretend import pretend
+from publish.project import Project
+from tests.publish.site import SUB_PATH
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-# Not the root of the host, so that a link which only works there is found.
-SUB_PATH: Final = "/some/folder/"
 PATIENCE: Final = 120_000
 """How many milliseconds to wait for what has to come. Only what is broken takes that long."""
 # Each window would draw the list below its address bar, which no test looks at, and take twice as
@@ -41,11 +37,14 @@ NOT_FOUND: Final = "404.html"
 WIDTHS: Final = (1440, 390)
 SCHEMES: Final[dict[Literal["light", "dark"], str]] = {"light": "default", "dark": "slate"}
 """What the system can ask for, and what the theme calls it."""
+PAGES: Final = [*(page.url for page in Project().pages.values()), NOT_FOUND]
+"""All pages that a person can meet, the one that says that there is none among them."""
+KINDS: Final = (
+    *("", "guide/", "ladder/", "verified/", "checklists/operator/", "security/credentials/"),
+    *("reference/journal/", NOT_FOUND),
+)
+"""The home page and one of each kind."""
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-
-
-class BuildFailed(RuntimeError):
-    """The site could not be built; the message is what the generator said."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +53,6 @@ class Site:
 
     folder: Path
     address: str
-
-    @cached_property
-    def pages(self) -> list[str]:
-        """The pages of the sitemap, relative to the address: "", "guide/" …"""
-        tree = ET.parse(self.folder / "sitemap.xml")  # noqa: S314  written by the build just now
-        found = [element.text or "" for element in tree.iter() if element.tag.endswith("}loc")]
-        return [page.removeprefix(self.address) for page in found]
 
     def file(self, url: str) -> Path | None:
         """Return the file that an address of this site stands for, or None."""
@@ -72,21 +64,6 @@ class Site:
         return file if file.is_file() else None
 
 
-def written_pages() -> list[str]:
-    """Return the pages that the sources promise, as the sitemap names them."""
-    docs = ROOT / "docs"
-    parts = [file.relative_to(docs).with_suffix("").parts for file in docs.rglob("*.md")]
-    return sorted(
-        "".join(f"{part}/" for part in (path[:-1] if path[-1] == "index" else path))
-        for path in parts
-    )
-
-
-def every_page() -> list[str]:
-    """Return all pages that a person can meet: those, and the one that says that there is none."""
-    return [*written_pages(), NOT_FOUND]
-
-
 def chromium_path() -> str | None:
     """Return the Chromium of this machine, if it has one."""
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
@@ -94,18 +71,13 @@ def chromium_path() -> str | None:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Site]:
-    """Build the site into `folder` and serve it while the block runs.
-
-    Raises:
-        BuildFailed: the build found something to complain about.
-    """
-    with _Server(("127.0.0.1", 0), partial(_Handler, directory=str(folder))) as server:
-        address = f"http://127.0.0.1:{server.server_port}{SUB_PATH}"
-        _build(folder, address)
+    """Serve a built site while the block runs."""
+    handler = partial(_Handler, directory=str(folder))
+    with _Server(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
-            yield Site(folder, address)
+            yield Site(folder, f"http://127.0.0.1:{server.server_port}{SUB_PATH}")
         finally:
             server.shutdown()
             thread.join()
@@ -146,27 +118,6 @@ def visitor(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
         yield context
     finally:
         context.close()
-
-
-def _build(folder: Path, address: str) -> None:
-    # The pages may run later than these tests, and their marks are part of what is looked at.
-    evidence = pretend(folder.with_name("evidence.jsonl"), ROOT)
-    done = subprocess.run(
-        # Never --quiet: it drops the warnings before --strict can count them.
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "SITE_URL": address,
-            "EVIDENCE": str(evidence),
-            "NO_MKDOCS_2_WARNING": "1",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise BuildFailed((done.stderr or done.stdout).strip())
 
 
 class _Server(ThreadingHTTPServer):

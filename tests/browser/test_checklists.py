@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.browser.site import ROOT, SUB_PATH, Site, visitor
+from tests.browser.site import Site, visitor
+from tests.harness.blocks import ROOT
 from tests.harness.optional import need
+from tests.publish.site import SUB_PATH
 
 need("playwright", "the browser tests need playwright; make test installs it")
 
@@ -24,16 +26,9 @@ Open = Callable[[str], Page]
 
 
 @pytest.fixture
-def copying(browser: Browser) -> Iterator[BrowserContext]:
-    """Somebody whose browser lets a page copy and download."""
-    with visitor(browser, permissions=["clipboard-read", "clipboard-write"]) as context:
-        yield context
-
-
-@pytest.fixture
-def opened(copying: BrowserContext, site: Site) -> Open:
+def opened(context: BrowserContext, site: Site) -> Open:
     def go(name: str) -> Page:
-        page = copying.new_page()
+        page = context.new_page()
         page.goto(f"{site.address}checklists/{name}/")
         return page
 
@@ -73,16 +68,6 @@ def serve_changed(page: Page, change: Callable[[str], str]) -> None:
         route.fulfill(response=response, body=change(response.text()))  # type: ignore[attr-defined]
 
     page.route(page.url, answer)
-
-
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
-def test_every_item_of_the_page_is_counted_and_no_two_are_alike(source: Path, opened: Open) -> None:
-    items = written_items(source)
-    page = opened(source.stem)
-
-    assert items
-    assert len({without_targets(item) for item in items}) == len(items)
-    expect(page.locator(".checklist__state")).to_have_text(f"0 of {len(items)} done.")
 
 
 def test_a_tick_is_there_after_a_reload_and_on_no_other_page(opened: Open) -> None:
@@ -172,7 +157,10 @@ def test_full_storage_is_said_when_the_tick_is_made(opened: Open) -> None:
 def test_what_is_copied_and_downloaded_is_the_list_with_its_ticks(
     source: Path, opened: Open, site: Site
 ) -> None:
+    items = written_items(source)
+    assert len({without_targets(item) for item in items}) == len(items)
     page = opened(source.stem)
+    expect(page.locator(".checklist__state")).to_have_text(f"0 of {len(items)} done.")
     tick(page, 1)
     page.get_by_role("button", name="Copy as Markdown").click()
     expect(page.locator(".checklist__state")).to_have_text(
@@ -187,7 +175,6 @@ def test_what_is_copied_and_downloaded_is_the_list_with_its_ticks(
 
     text = source.read_text(encoding="utf-8")
     lines = copied.splitlines()
-    items = written_items(source)
     today = page.evaluate("new Date().toLocaleDateString('sv')")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", today)
     assert lines[0] == re.findall(r"^# .*", text, re.MULTILINE)[0]
@@ -205,10 +192,10 @@ def test_what_is_copied_and_downloaded_is_the_list_with_its_ticks(
 
 
 def test_a_list_that_is_read_from_a_folder_takes_no_path_of_its_reader_along(
-    copying: BrowserContext, site: Site
+    context: BrowserContext, site: Site
 ) -> None:
     """Its links begin at the root of the site, and nothing names the page's address."""
-    page = copying.new_page()
+    page = context.new_page()
     file = site.folder / "checklists/builder/index.html"
     page.goto(f"{file.as_uri()}?q=seal#loading")
     tick(page, 0)
@@ -308,6 +295,32 @@ def test_the_keyboard_alone_ticks_asks_and_takes_back(opened: Open) -> None:
     expect(clear).to_be_focused()
 
 
+def test_what_an_item_says_ticks_it_and_a_link_in_it_leads_on(
+    opened: Open,
+) -> None:
+    """Nor does a click that ends a selection tick it."""
+    page = opened("builder")
+    item = page.locator(".checklist .task-list-item").first
+    box = item.locator("input")
+    item.click(position={"x": 60, "y": 12})
+    expect(box).to_be_checked()
+    expect(page.locator(".checklist__state")).to_contain_text("1 of")
+    item.locator("code").first.click()
+    expect(box).not_to_be_checked()
+    item.locator("label").click()
+    expect(box).to_be_checked()
+
+    item.evaluate(
+        "item => { getSelection().selectAllChildren(item);"
+        " item.dispatchEvent(new MouseEvent('click', { bubbles: true })); }"
+    )
+    expect(box).to_be_checked()
+    link = item.locator("a").first
+    link.evaluate("link => link.addEventListener('click', (event) => event.preventDefault())")
+    link.click()
+    expect(box).to_be_checked()
+
+
 def test_a_finger_has_44_pixels_on_a_phone(opened: Open) -> None:
     page = opened("operator")
     page.set_viewport_size({"width": 390, "height": 844})
@@ -355,21 +368,3 @@ def test_without_scripts_there_is_a_list_and_no_buttons(site: Site, browser: Bro
         expect(page.locator(".checklist button")).to_have_count(0)
         tick(page, 0)
         expect(page.locator(".checklist input").first).to_be_checked()
-
-
-def test_the_home_page_shows_what_it_is_and_an_edit_refused_on_the_first_screen(
-    site: Site, context: BrowserContext
-) -> None:
-    """A phone has the code there; a wide screen also the refusal, and the doors."""
-    page = context.new_page()
-    for width, height in ((1440, 900), (390, 844)):
-        page.set_viewport_size({"width": width, "height": height})
-        page.goto(site.address)
-        expect(page.locator("h1")).to_be_in_viewport()
-        expect(page.locator(".hero__lead")).to_be_in_viewport()
-        expect(page.get_by_text("#> {'amount': 42}")).to_be_in_viewport()
-        if width == 390:
-            continue
-        expect(page.get_by_text("SealBroken: The state of order-7")).to_be_in_viewport(ratio=1)
-        for name in ("Read", "Run", "Copy"):
-            expect(page.locator(".door h2", has_text=name)).to_be_in_viewport()

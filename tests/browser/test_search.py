@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import tomllib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import pytest
 
+from publish import advisories
+from publish.project import Project
 from safepoint.explain import EXPLANATIONS
 from safepoint.rules import RULES
-from tests.browser.site import ROOT, Site
-from tests.browser.visit import Visit
+from tests.browser.site import PATIENCE, WIDTHS, Site, visitor
+from tests.browser.visit import Visit, copied
 from tests.harness.optional import need
 
 need("playwright", "the browser tests need playwright; make test installs it")
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-LIMIT: Final = 60_000
 FIELD: Final = "[data-md-component=search-query]"
 LINKS: Final = ".md-search-result__item a.md-search-result__link"
 ERRORS: Final = {
@@ -29,9 +30,9 @@ PAGES: Final = {
     rule.id: f"{rule.page.removesuffix('.md')}/" for rule in RULES.values() if rule.page
 }
 ADVISORIES: Final = {
-    name: f"advisories/#{advisory['id'].lower()}"
-    for advisory in tomllib.loads((ROOT / "publish/advisories.toml").read_text("utf-8"))["advisory"]
-    for name in (advisory["id"], *advisory.get("also", []))
+    name: f"advisories/#{each.anchor}"
+    for each in advisories.read(Project())
+    for name in (each.id, *each.also)
 }
 # The theme writes how many were found each time that an answer comes, also when it is the same.
 ASK: Final = """async ([field, links, base, words, limit]) => {
@@ -67,7 +68,7 @@ class Search:
         """Return each answer: where it leads, how good it is, and whether it is in the first."""
         page = self.visit.page
         found: list[tuple[str, float, bool]] = page.evaluate(
-            ASK, [FIELD, LINKS, self.site.address, f"{words} ", LIMIT]
+            ASK, [FIELD, LINKS, self.site.address, f"{words} ", PATIENCE]
         )
         return found
 
@@ -91,24 +92,30 @@ class Search:
 
 
 def begun(page: Page) -> None:
-    page.set_default_timeout(LIMIT)
     page.locator(FIELD).focus()
     page.keyboard.type("seal")
-    expect(page.locator(LINKS).first).to_be_visible(timeout=LIMIT)
+    expect(page.locator(LINKS).first).to_be_visible()
 
 
 @pytest.fixture(scope="module")
 def search(site: Site, browser: Browser) -> Iterator[Search]:
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
-    visit = Visit(context, f"{site.address}guide/")
-    begun(visit.page)
-    yield Search(site, visit)
-    context.close()
+    with visitor(browser) as context:
+        visit = Visit(context, f"{site.address}guide/")
+        begun(visit.page)
+        yield Search(site, visit)
 
 
-def test_the_name_of_an_error_leads_to_it(search: Search) -> None:
-    assert search.wrong(ERRORS) == {}
-    assert search.wrong({name.lower(): place for name, place in ERRORS.items()}) == {}
+def test_the_name_of_an_error_or_an_advisory_leads_to_it(search: Search) -> None:
+    """In whatever letters, and among other words."""
+    names = ERRORS | ADVISORIES
+    assert len(ADVISORIES) > 30
+    assert search.wrong(names) == {}
+    assert search.wrong({name.lower(): place for name, place in [*names.items()][::5]}) == {}
+    assert search.first("what to do about SealBroken today") == ERRORS["SealBroken"]
+    assert search.first("the page of SP04 please") == PAGES["SP04"]
+    assert search.first("is CVE-2025-32434 fixed?") == ADVISORIES["CVE-2025-32434"]
+    assert search.links("CVE-2025-99999") == []
+    assert search.links("GHSA-g48c-2wqr-0000") == []
 
 
 def test_the_line_of_an_error_leads_to_it(search: Search) -> None:
@@ -117,11 +124,11 @@ def test_the_line_of_an_error_leads_to_it(search: Search) -> None:
     lines = (
         "errors/#{anchor}",
         f"{{name}}: {message}",
-        "Explained by: python -m safepoint.explain {name} (on the site: errors/#{anchor})",
+        "Explained by: safepoint explain {name} (on the site: errors/#{anchor})",
         (
             'Traceback (most recent call last): File "/srv/app.py", line 7, in <module> '
             f"raise NotFound(...) from None safepoint.errors.{{name}}: {message} Explained by: "
-            "python -m safepoint.explain {name} (on the site: errors/#{anchor})"
+            "safepoint explain {name} (on the site: errors/#{anchor})"
         ),
     )
     wanted: dict[str, str] = {}
@@ -131,19 +138,10 @@ def test_the_line_of_an_error_leads_to_it(search: Search) -> None:
     assert search.wrong(wanted) == {}
 
 
-def test_a_name_among_other_words_leads_to_it(search: Search) -> None:
-    assert search.first("what to do about SealBroken today") == ERRORS["SealBroken"]
-    assert search.first("the page of SP04 please") == PAGES["SP04"]
-    assert search.first("is CVE-2025-32434 fixed?") == ADVISORIES["CVE-2025-32434"]
-
-
 def test_what_an_error_says_leads_to_it_without_its_name(search: Search) -> None:
-    assert search.wrong({found.says: ERRORS[name] for name, found in EXPLANATIONS.items()}) == {}
-
-
-def test_a_message_that_a_page_shows_leads_to_its_error_without_its_name(search: Search) -> None:
-    """Also with other names in it than those of the page."""
-    wanted = {
+    """What its docstring says, and messages that pages show, also with other names in them."""
+    wanted = {found.says: name for name, found in EXPLANATIONS.items()}
+    wanted |= {
         "'../keys' is not a thread name.": "InvalidId",
         "'bob@example.org' is not a thread name. Use 1 to 64 of a-z, 0-9, '-' and '_', and start "
         "with a letter or digit.": "InvalidId",
@@ -157,19 +155,11 @@ def test_a_message_that_a_page_shows_leads_to_its_error_without_its_name(search:
 def test_words_that_people_use_are_no_names(search: Search) -> None:
     """An attack is called prune, and an error Forked. Words lead to the page that teaches."""
     assert search.first("pickle") == "security/pickle/"
+    found = [place.partition("#")[0] for place, _, _ in search.links("weights_only")]
+    assert "security/model-loading/" in found[:5]
+    assert search.first("edit-state") == "attacks/#edit-state"
     assert search.first("Forked processes and pickle") == "security/pickle/"
     assert search.first("may I prune old steps").startswith("security/")
-
-
-def test_every_name_of_an_advisory_leads_to_it(search: Search) -> None:
-    assert len(ADVISORIES) > 30
-    assert search.wrong(ADVISORIES) == {}
-    assert search.wrong({name.lower(): place for name, place in ADVISORIES.items()}) == {}
-
-
-def test_an_advisory_that_the_site_does_not_know_is_not_found(search: Search) -> None:
-    assert search.links("CVE-2025-99999") == []
-    assert search.links("GHSA-g48c-2wqr-0000") == []
 
 
 def test_a_rule_leads_to_the_page_that_teaches_it_and_then_to_the_list(search: Search) -> None:
@@ -188,7 +178,7 @@ def test_a_paste_searches_without_a_key(site: Site, context: BrowserContext, ent
     page.locator(FIELD).select_text()
     page.keyboard.insert_text("safepoint.errors.InvalidId: '../keys' is not a thread name.")
     answer = page.locator(f"{LINKS}[href$='#safepoint.errors.InvalidId']")
-    expect(answer).to_be_visible(timeout=LIMIT)
+    expect(answer).to_be_visible()
     if enter:
         page.keyboard.press("Enter")
         page.wait_for_url("**/errors/?h=invalidid#safepoint.errors.InvalidId")
@@ -200,10 +190,10 @@ def test_a_paste_leaves_no_suggestion_for_what_stood_there_before(search: Search
     page.locator(FIELD).fill("")
     page.keyboard.type("seal")
     suggested = page.locator("[data-md-component=search-suggest]")
-    expect(suggested).to_contain_text("seal", timeout=LIMIT)
+    expect(suggested).to_contain_text("seal")
     page.locator(FIELD).select_text()
     page.keyboard.insert_text("SP04")
-    expect(suggested).not_to_contain_text("seal", timeout=LIMIT)
+    expect(suggested).not_to_contain_text("seal")
 
 
 def test_a_key_asks_once(search: Search) -> None:
@@ -253,3 +243,48 @@ def test_hostile_words_do_nothing(search: Search) -> None:
     assert visit.violations == []
     assert visit.elsewhere(search.site) == []
     assert search.first("SealBroken") == ERRORS["SealBroken"]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_search_is_loaded_when_somebody_searches_and_then_leads_there(
+    site: Site, context: BrowserContext, width: int
+) -> None:
+    visit = Visit(context, site.address)
+    page = visit.page
+    page.set_viewport_size({"width": width, "height": 900})
+    index = f"{site.address}search/all.json"
+    assert index not in visit.asked
+    assert page.workers == []
+    page.keyboard.press("/")
+    page.keyboard.type("SP03")
+    results = page.locator(LINKS)
+    # The answers to the first letters come first; the one to the whole words takes their place.
+    expect(results.first).to_have_attribute("href", re.compile(r"h=sp03\b", re.IGNORECASE))
+    assert visit.asked.count(index) == 1
+    results.first.click()
+    page.wait_for_url(re.compile(r"/security/pickle/\?h="))
+    expect(page.locator("article")).to_contain_text("SP03")
+    assert visit.elsewhere(site) == []
+    assert visit.violations == []
+
+
+def test_a_link_with_a_search_in_it_searches(site: Site, context: BrowserContext) -> None:
+    visit = Visit(context, f"{site.address}?q=SealBroken")
+    expect(visit.page.locator(LINKS).first).to_be_attached()
+
+
+def test_a_page_that_was_loaded_works_offline(site: Site, context: BrowserContext) -> None:
+    """Colours, menu, marks, copy and search go on without a network."""
+    visit = Visit(context, f"{site.address}guide/")
+    page = visit.page
+    with page.expect_worker():
+        page.get_by_role("textbox", name="Search").focus()
+    context.set_offline(True)
+    page.keyboard.type("SP12")
+    expect(page.locator(".md-search-result__item").first).to_be_visible()
+    page.keyboard.press("Escape")
+    page.locator("form[data-md-component=palette] label:visible").click()
+    page.evaluate("navigator.clipboard.writeText('nothing was copied')")
+    page.locator("article button[data-clipboard-target]").first.click()
+    assert copied(page, instead_of="nothing was copied").strip() == "pip install ."
+    assert visit.complaints == []

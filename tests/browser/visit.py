@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.browser.site import PATIENCE, Site
@@ -65,5 +67,9 @@ class Visit:
 
     def weight(self, site: Site) -> int:
         """How many bytes it asked for, as a server sends them: each file with gzip."""
-        files = {site.file(url) for url in self.asked}
-        return sum(len(gzip.compress(file.read_bytes(), 9, mtime=0)) for file in files if file)
+        return sum(_sent(file) for file in {site.file(url) for url in self.asked} if file)
+
+
+@cache
+def _sent(file: Path) -> int:
+    return len(gzip.compress(file.read_bytes(), 9, mtime=0))

@@ -54,14 +54,14 @@ def torch_used(path: Path) -> object:
 
 def read_pickle(path: Path) -> object:
     """Read as the migration does."""
-    from safepoint.pickles.reading import read_pickle as read
+    from safepoint.models import read_pickle as read
 
     return read(path.read_bytes(), types=REGISTERED)
 
 
 def load_checkpoint(path: Path) -> object:
     """Load a model file."""
-    from safepoint.weights import load_checkpoint as load
+    from safepoint.models import load_checkpoint as load
 
     return load(path)
 
@@ -69,8 +69,8 @@ def load_checkpoint(path: Path) -> object:
 def apart(path: Path) -> object:
     """Load a model file in a process of its own, or convert it: they take turns."""
     from safepoint import SigningKey
-    from safepoint.weights import convert
-    from safepoint.weights import load_checkpoint as load
+    from safepoint.models import convert
+    from safepoint.models import load_checkpoint as load
 
     if int(path.parent.name) % 2:
         return load(path, isolated=True)
@@ -80,30 +80,22 @@ def apart(path: Path) -> object:
 def worker(path: Path) -> object:
     """Do what the isolated process does, in a fork: the real one imports PyTorch for seconds."""
     from safepoint.errors import UnsafeModel
-    from safepoint.weights import DEFAULT_MODEL_LIMITS as LIMITS
-    from safepoint.weights._worker import main
-    from safepoint.weights.files import open_model
-    from safepoint.weights.isolated import DONE, Task
+    from safepoint.models import DEFAULT_MODEL_LIMITS as LIMITS
+    from safepoint.models.isolated import DONE, main, task_of
+    from safepoint.models.loading import open_model
 
     with (
         open_model(path, LIMITS) as model,
         tempfile.TemporaryFile() as tensors,
         tempfile.TemporaryFile() as rest,
     ):
-        task = Task(
-            model.file.fileno(),
-            model.path,
-            model.kind,
-            True,
-            tensors.fileno(),
-            rest.fileno(),
-            LIMITS,
-        )
+        files = model.file.fileno(), tensors.fileno(), rest.fileno()
+        task = task_of(model, *files, limits=LIMITS, safe=True)
         reader, writer = os.pipe()
         child = os.fork()
         if not child:
             os.dup2(writer, 1)
-            main(str(task))
+            main(task)
         os.close(writer)
         with os.fdopen(reader, "rb") as pipe:
             answer = pipe.read()
@@ -115,7 +107,7 @@ def worker(path: Path) -> object:
 
 def inspect(path: Path) -> object:
     """Say whether a file is plain data."""
-    from safepoint.pickles.inspection import inspect as look
+    from safepoint.models import inspect as look
 
     return look(path).plain
 
@@ -128,7 +120,7 @@ def migrated(path: Path) -> object:
 def migration(path: Path) -> object:
     """Migrate the folder `old` beside the path, and say how many were sealed and refused."""
     from safepoint import Codec, InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
-    from safepoint.pickles.migration import migrate_pickles
+    from safepoint.models import migrate_pickles
 
     keys, codec = Keyring(SigningKey.generate()), Codec(list(REGISTERED))
     ledger = Ledger(InMemoryCheckpointStorage(), store="corpus", keys=keys, codec=codec)
@@ -142,20 +134,12 @@ def migration(path: Path) -> object:
     return done.sealed, done.refused, len(ledger.threads())
 
 
-def check(path: Path) -> object:
-    """Ask fickling for its verdict."""
-    from safepoint.pickles.fickled import check as ask
-
-    return ask(path).severity
-
-
 def fickled(path: Path) -> object:
-    """Ask fickling in one of its three ways: they take turns, since each starts a process."""
-    from safepoint.pickles.fickled import check as ask
-    from safepoint.pickles.fickled import decompile, trace
+    """Ask fickling for its verdict on each pickle of a file."""
+    from safepoint.models.fickled import decompile
+    from safepoint.models.look import pickles_in
 
-    way: Callable[..., object] = (ask, decompile, trace)[int(path.parent.name) % 3]
-    return way(path)
+    return {decompile(data)[0] for _, data in pickles_in(path)}
 
 
 def every_guard(path: Path) -> str:

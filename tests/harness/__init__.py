@@ -10,7 +10,7 @@ Three backticks and a language, closed at the same indent, indented with spaces.
 lists indent by four. Options go after the language or, for anything with a `data-` or a class, in
 braces with the language first:
 
-    ```python title="pay.py" hl_lines="2"
+    ```python title="pay.py"
     ```{ .python data-raises="SealBroken: changed after" }
 
 In README and CONTRIBUTING, which also have readers on a code host, the same words can stand in a
@@ -31,22 +31,17 @@ python   Runs. All blocks of a page share one module, `__main__`, and one folder
 python .unsafe .no-copy
          Starts with `# UNSAFE: what it shows`. Runs by itself in another process, so it repeats
          its imports. `data-marker="file"` asserts that the payload left that file behind.
-pycon    Doctest with ELLIPSIS, in the same module.
-bash, sh `bash -euo pipefail` in the page's folder, to its last line. `data-exit="1"` expects that
+bash     `bash -euo pipefail` in the page's folder, to its last line. `data-exit="1"` expects that
          exit code, and the script may end earlier.
          `data-check="make"` runs nothing: it checks that each `make` target exists, and the syntax
          of `git`, `cd` and `pip` lines, one simple command on each. Such blocks are counted
          apart, as "checked only".
-console  `$ command`, `> more of it`, and the output below. `...` stands for a part of a line, and
-         on a line of its own for any lines, but never for most of the output. `data-exit` is
-         for the last command.
 text     The output of the block before it. `...` may stand for a part, but never for most of it.
          `data-check="paths"`: a map of files; every name in it exists.
          `data-check="record"`: the record of one of the vectors that open.
          `data-check="subclasses" data-module="safepoint.errors"`: a drawn tree of classes.
-sql      Runs in the page's SQLite database; rows come out as `a|b`.
-         `data-login="worker_1"` runs it on a real PostgreSQL instead, as that login, in the
-         page's database `checkpoints`, through `psql`; `postgres` is the superuser. All blocks of
+sql      Runs on a real PostgreSQL, as the login `data-login="worker_1"`, in the page's database
+         `checkpoints`, through `psql`; `postgres` is the superuser. All blocks of
          such a page reach it: `psql -U worker_1`, `"dbname=checkpoints user=worker_1"`. Passwords
          that a block gives to logins (`create role … password '…'`) are remembered for the others.
          In what blocks print the port reads 5432. With `.refused` each error is shown and the
@@ -54,7 +49,7 @@ sql      Runs in the page's SQLite database; rows come out as `a|b`.
          that code of psql: 2 for a connection that is refused, 3 for the first error.
          `data-tls="db.internal"` on the first such block puts TLS in between for all other
          blocks, with a certificate for that name, and the authority's in `ca.pem`.
-json, yaml, toml, ini, svg
+json, toml, ini
          Parsed, strictly: a key stands once.
 
 `data-write="worker.py"` keeps a Python or data block as a file in the page's folder; a block below

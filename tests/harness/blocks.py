@@ -18,7 +18,7 @@ TAB: Final = 4
 """How wide the site shows a tab."""
 
 # What a program printed is shown as it is; what a person writes has spaces.
-_MAY_HAVE_TABS: Final = frozenset({"text", "console"})
+_MAY_HAVE_TABS: Final = frozenset({"text"})
 _FENCE = re.compile(r"^(?P<indent>[ \t>]*)(?P<ticks>`{3,}|~{3,})(?P<info>.*)$")
 _HINT = re.compile(r"^ *<!-- *block: *(?P<words>(?:(?!--).)*?) *--> *$")
 
@@ -158,7 +158,7 @@ class _Scanner:
         elif "`" in line:
             self.problem(index, "inline code that ends on another line; keep it on one")
         if line.lstrip().startswith(">>> "):
-            self.problem(index, ">>> outside of a fence; put it in a ```pycon block")
+            self.problem(index, ">>> outside of a fence; write a ```python block")
         self._include_in_prose(index)
         self._markup(index, line)
 

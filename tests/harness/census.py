@@ -1,18 +1,16 @@
 """The census: does the site show exactly the blocks that ran?
 
-Run `python -m tests.harness.census` after the tests. It builds the site, takes every block out of
-the HTML, and compares page by page with the evidence.
+A whole `make test` ends with it. It takes the site that was built for all tests of the run, or
+builds one, takes every block out of the HTML, and compares page by page with the evidence.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -21,11 +19,11 @@ from mkdocs.config import load_config
 from mkdocs.structure.files import get_files
 
 from tests.harness.blocks import ROOT, Block, digest
-from tests.harness.evidence import Entry, Outcome, find, read_evidence
+from tests.harness.evidence import Entry, Outcome, find, read
 from tests.harness.rendered import is_generated, rendered_blocks
+from tests.harness.shared import BuildFailed, built
 from tests.harness.written import written_blocks
 
-SITE: Final = "build/site-census"
 OTHER_SITE: Final = "build/site-zensical"
 # What mkdocs copies or renders as a page, and the tests do not collect.
 _OTHER_PAGES: Final = frozenset({".html", ".htm", ".xhtml", ".markdown", ".mdown", ".mkdn", ".mkd"})
@@ -60,52 +58,38 @@ class Census:
         return [*self.problems, *counted, total]
 
 
-def build_site(root: Path) -> None:
-    """Build the site as it is published, warnings as errors.
-
-    Raises:
-        RuntimeError: with what mkdocs said.
-    """
-    # Not --quiet: that would also hide the warnings from --strict.
-    _build(root, "mkdocs", "build", "--strict", "--site-dir", SITE)
-
-
-def build_with_the_other(root: Path) -> None:
+def built_with_the_other(root: Path) -> Path:
     """Build it with Zensical, which may take the place of mkdocs one day.
 
     Raises:
-        RuntimeError: with what Zensical said.
+        BuildFailed: with what Zensical said.
     """
-    _build(root, "publish.zensical", OTHER_SITE)
-
-
-def _build(root: Path, *command: str) -> None:
-    built = subprocess.run(
-        [sys.executable, "-m", *command],
+    done = subprocess.run(
+        [sys.executable, "-m", "publish.zensical", OTHER_SITE],
         cwd=root,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
-    if built.returncode:
-        raise RuntimeError(f"the site does not build; correct this first:\n{built.stderr}")
+    if done.returncode:
+        raise BuildFailed(f"the site does not build; correct this first:\n{done.stderr}")
+    return root / OTHER_SITE
 
 
-def take_census(root: Path, entries: Sequence[Entry], site: str = SITE) -> Census:
+def take_census(root: Path, entries: Sequence[Entry], site: Path) -> Census:
     """Compare a site that was built with the evidence and with the pages as they are now."""
     census = Census()
     written = written_blocks(root)
     ran = _by_page(entries)
     _check_evidence(census, written, ran, entries)
-    docstrings = {entry.digest: entry for entry in entries if entry.page.endswith(".py")}
+    docstrings = {entry.sha256: entry for entry in entries if entry.page.endswith(".py")}
     sources = _sources(root)
     shown_docstrings: set[str] = set()
-    for html in sorted((root / site).rglob("*.html")):
-        name = html.relative_to(root / site).as_posix()
+    for html in sorted(site.rglob("*.html")):
+        name = html.relative_to(site).as_posix()
         source = sources.get(name)
         page = f"docs/{source}" if source else name
-        expected = [entry for entry in ran.get(page, ()) if entry.number]
+        expected = [entry for entry in ran.get(page, ()) if entry.block]
         is_reference = bool(source) and is_generated((root / page).read_text(encoding="utf-8"))
         shown = rendered_blocks(html.read_text(encoding="utf-8"), reference=is_reference)
         for text, _ in shown:
@@ -117,12 +101,12 @@ def take_census(root: Path, entries: Sequence[Entry], site: str = SITE) -> Censu
         for entry in expected:
             census.problems.append(
                 f"{page}:{entry.line}: ran but is not rendered: "
-                f"{_first_line(written.get(page, ()), entry.digest)}"
+                f"{_first_line(written.get(page, ()), entry.sha256)}"
             )
     _check_no_page_of_another_kind(census, root)
     _check_all_pages_built(census, ran, {f"docs/{source}" for source in sources.values()})
     for entry in entries:
-        if not entry.page.startswith("docs/") and entry.digest not in shown_docstrings:
+        if not entry.page.startswith("docs/") and entry.sha256 not in shown_docstrings:
             census.elsewhere["docstrings" if entry.page.endswith(".py") else entry.page] += 1
     return census
 
@@ -152,7 +136,7 @@ def _check_evidence(
     ]
     for page in sorted({*written, *ran}):
         now = Counter(block.digest for block in written.get(page, ()))
-        then = Counter(entry.digest for entry in ran.get(page, ()) if entry.number)
+        then = Counter(entry.sha256 for entry in ran.get(page, ()) if entry.block)
         if now == then:
             continue
         changed = [
@@ -197,29 +181,30 @@ def _first_line(blocks: Iterable[Block], sought: str) -> str:
     return next((b.text.split("\n")[0] for b in blocks if b.digest == sought), "(changed since)")
 
 
-def main(arguments: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Build, compare, print; return 1 if anything is amiss."""
     parser = argparse.ArgumentParser(prog="census", description=__doc__)
+    parser.add_argument("--root", type=Path, default=ROOT, help="the project")
     parser.add_argument(
         "--both", action="store_true", help="build with Zensical as well, and count there too"
     )
-    parser.add_argument("--evidence", type=Path, default=root / "build" / "evidence.jsonl")
     options = parser.parse_args(arguments)
-    sites = {SITE: build_site} | ({OTHER_SITE: build_with_the_other} if options.both else {})
+    root, evidence = options.root, options.root / "build" / "evidence.jsonl"
     try:
-        entries = read_evidence(options.evidence)
-        with ThreadPoolExecutor() as both:
-            list(both.map(lambda build: build(root), sites.values()))
+        entries = read(evidence).entries
+        sites = {"mkdocs": built(root)[0]}
+        if options.both:
+            sites["Zensical"] = built_with_the_other(root)
     except FileNotFoundError:
-        print(f"There is no evidence at {options.evidence.name}. Run make test.")
+        print(f"There is no evidence at {evidence.name}. Run make test.")
         return 1
-    except (RuntimeError, ValueError) as error:
+    except (BuildFailed, ValueError) as error:
         print(error)
         return 1
     problems = 0
-    for site in sites:
+    for generator, site in sites.items():
         census = take_census(root, entries, site)
-        print(*([f"{site}:"] if options.both else []), *census.lines(), sep="\n")
+        print(*([f"{generator}:"] if options.both else []), *census.lines(), sep="\n")
         problems += len(census.problems)
     return 1 if problems else 0
 

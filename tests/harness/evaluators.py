@@ -19,18 +19,12 @@ Evaluator = Callable[[Page, Block], str]
 EVALUATORS: Final[dict[str, Evaluator]] = {
     "python": python.run_python,
     "python .unsafe": unsafe.run_unsafe,
-    "pycon": python.run_pycon,
     "bash": shell.run_bash,
-    "sh": shell.run_bash,
-    "console": shell.run_console,
     "text": text.run_text,
-    "sql": data.run_sql,
-    "sql data-login": sql.run_login,
+    "sql": sql.run_login,
     "json": data.run_json,
-    "yaml": data.run_yaml,
     "toml": data.run_toml,
     "ini": data.run_ini,
-    "svg": data.run_svg,
 }
 CHECKERS: Final[dict[str, Evaluator]] = {
     "make": project.check_make,
@@ -39,7 +33,7 @@ CHECKERS: Final[dict[str, Evaluator]] = {
     "subclasses": text.check_subclasses,
 }
 
-_CAN_USE_FILES: Final = frozenset({"python", "pycon", "bash", "sh", "console"})
+_CAN_USE_FILES: Final = frozenset({"python", "bash"})
 _COMMENT = re.compile(r"(?:^|[\s;])#.*$", re.MULTILINE)
 
 
@@ -88,8 +82,6 @@ def _evaluator(block: Block) -> Evaluator:
         return CHECKERS[block.attributes["data-check"]]
     if block.language == "python" and "data-write" in block.attributes:
         return python.check_syntax
-    if "data-login" in block.attributes:
-        return EVALUATORS["sql data-login"]
     unsafe_python = block.language == "python" and "unsafe" in block.classes
     return EVALUATORS["python .unsafe" if unsafe_python else block.language]
 

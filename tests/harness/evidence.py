@@ -1,20 +1,27 @@
-"""The evidence: one line per block that was evaluated, in a file that the site can show."""
+"""The evidence: what ran and how it ended, line by line, in a file that the site can show.
+
+A run of pytest writes a line when it begins, one for each block, one for each test that a rule
+stands on, and one when it ends: how many passed, failed and were skipped, and its exit status. A
+whole `make test` writes its plan first and its own end last (`pytests.py`). So a run that was
+killed, stopped, or had only a part to do cannot look like one that passed.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
-import os
 import platform
 import re
-import sys
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from safepoint.rules import LEGS
 from tests.harness.blocks import Block
@@ -22,27 +29,66 @@ from tests.harness.legs import RESULTS, Proof, Result, worst
 from tests.harness.sources import commit_of, sources
 from tests.harness.versions import PACKAGES, versions
 
-if sys.platform != "win32":
-    import fcntl
-
 Outcome = Literal["ran", "checked", "skipped", "failed"]
 OUTCOMES: Final[Mapping[Outcome, str]] = MappingProxyType(
     {"ran": "ran", "checked": "checked only", "skipped": "skipped", "failed": "failed"}
 )
 """How a block can end, with the words for it."""
 _CLOCKS: Final = timedelta(hours=1)  # by which two machines may differ
+_NAMED: Final = 100  # failures that a run names; all are counted
+CENSUS: Final = "census"
+"""What a whole run ends with, and what is no pytest."""
+_LARGEST: Final = 32 << 20
+_T = TypeVar("_T")
 
 
 class Run(NamedTuple):
-    """When and on what a process evaluated blocks."""
+    """A pytest that began: when, on what, and for which arguments."""
 
-    id: str
+    run: str
     started: datetime
     commit: str | None
     python: str
     system: str
     versions: Mapping[str, str]
     sources: Mapping[str, str]
+    part: str = ""
+
+
+class End(NamedTuple):
+    """How a pytest ended.
+
+    Attributes:
+        run: which one.
+        exit: its exit status.
+        passed: tests that did.
+        failed: tests that did not, and files that could not be collected.
+        skipped: tests that were, with a reason.
+        left: tests that it found and did not run, those for `make deep` aside.
+        deep: tests that are for `make deep`.
+        failures: the names of what failed, not more than a hundred.
+    """
+
+    run: str
+    exit: int
+    passed: int
+    failed: int
+    skipped: int
+    left: int
+    deep: int
+    failures: Sequence[str]
+
+
+class Plan(NamedTuple):
+    """The pytests that a whole run consists of."""
+
+    plan: Sequence[str]
+
+
+class Done(NamedTuple):
+    """The end of a whole run: the exit status of each of its pytests."""
+
+    done: Mapping[str, int]
 
 
 class Entry(NamedTuple):
@@ -50,9 +96,9 @@ class Entry(NamedTuple):
 
     page: str
     line: int
-    number: int
+    block: int
     language: str
-    digest: str
+    sha256: str
     outcome: Outcome
     ms: float = 0.0
     python: str = ""
@@ -68,34 +114,51 @@ class Entry(NamedTuple):
 class Evidence:
     """Appends to the evidence file. Several processes may do so at once."""
 
-    def __init__(self, file: Path, root: Path) -> None:
+    def __init__(self, file: Path, root: Path, run: str = "", part: str = "") -> None:
         self.file = file
         self.root = root
-        self.run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
+        self.run = run or uuid.uuid4().hex
         self.counts: Counter[Outcome] = Counter()
+        self._part = part
         self._held: dict[tuple[str, str, str], tuple[Result | None, float]] = {}
         self._started = datetime.now(UTC)
-        self._header_written = False
+        self._begun = False
+
+    def begin(self) -> None:
+        """Append that it began, once."""
+        if not self._begun:
+            self._begun = True
+            header = {
+                "run": self.run,
+                "started": self._started.isoformat(timespec="seconds"),
+                "commit": commit_of(self.root),
+                "python": platform.python_version(),
+                "system": platform.system(),
+                "versions": versions(PACKAGES),
+                "sources": sources(self.root),
+                "part": plain(self._part),
+            }
+            append(self.file, header)
 
     def record(
         self, block: Block, outcome: Outcome, seconds: float, imported: Iterable[str] = ()
     ) -> None:
         """Append what happened to a block, with the versions of what its page has imported."""
         self.counts[outcome] += 1
-        self._write(
-            {
-                "run": self.run,
-                "page": block.page,
-                "line": block.line,
-                "block": block.number,
-                "language": block.language,
-                "sha256": block.digest,
-                "outcome": outcome,
-                "ms": round(seconds * 1000, 1),
-                "python": platform.python_version(),
-                "versions": versions(imported),
-            }
+        entry = Entry(
+            block.page,
+            block.line,
+            block.number,
+            block.language,
+            block.digest,
+            outcome,
+            round(seconds * 1000, 1),
+            platform.python_version(),
+            versions(imported),
+            self.run,
         )
+        self.begin()
+        append(self.file, entry._asdict())
 
     def hold(
         self, leg: str, name: str, test: str, result: Result | None, seconds: float = 0.0
@@ -105,196 +168,213 @@ class Evidence:
         found = worst(each for each in (before, result) if each)
         self._held[leg, name, test] = found, taken + seconds
 
-    def write_held(self) -> None:
-        """Append a line for each of these tests, all at once."""
-        self._write(
-            *(
-                {
-                    "run": self.run,
-                    "leg": leg,
-                    "name": name,
-                    "test": test,
-                    "outcome": result,
-                    "ms": round(seconds * 1000, 1),
-                }
-                for (leg, name, test), (result, seconds) in self._held.items()
-                if result
-            )
-        )
+    def end(self, status: int, results: Mapping[str, Result], left: int, deep: int) -> None:
+        """Append a line for each of these tests, and one with the verdict.
+
+        Args:
+            status: the exit status.
+            results: how each test ended.
+            left: how many tests were found and not run.
+            deep: how many are for `make deep`.
+        """
+        proofs = [
+            Proof(*held, result, round(seconds * 1000, 1), self.run)._asdict()
+            for held, (result, seconds) in self._held.items()
+            if result
+        ]
         self._held.clear()
-
-    def _write(self, *lines: dict[str, Any]) -> None:
-        if not lines:
-            return
-        header = () if self._header_written else (self._header(),)
-        self._header_written = True
-        self._append("".join(f"{json.dumps(line, sort_keys=True)}\n" for line in (*header, *lines)))
-
-    def _header(self) -> dict[str, Any]:
-        return {
-            "run": self.run,
-            "started": self._started.isoformat(timespec="seconds"),
-            "commit": commit_of(self.root),
-            "python": platform.python_version(),
-            "system": platform.system(),
-            "versions": versions(PACKAGES),
-            "sources": sources(self.root),
-        }
-
-    def _append(self, text: str) -> None:
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        with self.file.open("ab") as stream:
-            if sys.platform != "win32":
-                fcntl.flock(stream, fcntl.LOCK_EX)
-            stream.write(text.encode())
+        count = Counter(results.values())
+        failures = [plain(name) for name, result in results.items() if result == "failed"]
+        numbers = count["passed"], count["failed"], count["skipped"], left, deep
+        verdict = End(self.run, status, *numbers, failures[:_NAMED])
+        self.begin()
+        append(self.file, *proofs, verdict._asdict())
 
 
-def read_evidence(file: Path) -> list[Entry]:
-    """Return the entries of each page from the last run that touched the page.
+def append(file: Path, *lines: Mapping[str, Any]) -> None:
+    """Append lines, all at once or none."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("ab") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        stream.write("".join(f"{json.dumps(line, sort_keys=True)}\n" for line in lines).encode())
+
+
+def plain(name: str) -> str:
+    """Return a name with a question mark for whatever a page could take for markup."""
+    return re.sub(r"[^\w./:,=+\[\] -]", "?", name, flags=re.ASCII)[:300]
+
+
+@dataclass(frozen=True)
+class Read:
+    """What an evidence file holds.
+
+    Attributes:
+        runs: the pytests that began, by their names.
+        entries: the blocks of each page, from the last run that touched the page.
+        proofs: how the tests ended that the rules stand on, each from the last run that had it.
+        ends: how pytests ended, by their names.
+        plan: the names of those that a whole run consists of, or None if there was none.
+        done: the exit status that each of these was seen to have, or None if it has not ended.
+    """
+
+    runs: Mapping[str, Run] = field(default_factory=dict)
+    entries: Sequence[Entry] = ()
+    proofs: Sequence[Proof] = ()
+    ends: Mapping[str, End] = field(default_factory=dict)
+    plan: Sequence[str] | None = None
+    done: Mapping[str, int] | None = None
+
+    def total(self, name: Literal["passed", "failed", "skipped", "left", "deep"]) -> int:
+        """Add up what the pytests say."""
+        return sum(getattr(end, name) for end in self.ends.values())
+
+    @property
+    def failures(self) -> list[str]:
+        """The names of the tests that failed."""
+        return sorted({name for end in self.ends.values() for name in end.failures})
+
+    @cached_property
+    def failed(self) -> list[str]:
+        """Why this is no run that passed, as clauses; empty if nothing failed."""
+        said = []
+        if count := self.total("failed"):
+            said.append(f"{count:,} of {count + self.total('passed'):,} tests failed")
+        for name in {**self.ends, **(self.done or {})}:
+            end, part = self.ends.get(name), self._part(name)
+            status = (self.done or {}).get(name, 0)
+            if name == CENSUS:
+                said += ["the census found a difference"] if status else []
+            elif status < 0:
+                said.append(f"{part} was ended by signal {-status}")
+            elif end is None:
+                said.append(f"{part} ended before its tests did, with exit status {status}")
+            elif (status or end.exit) and not end.failed:
+                said.append(f"{part} ended with exit status {status or end.exit}")
+        return said
+
+    @cached_property
+    def partial(self) -> list[str]:
+        """Why this is no whole run, as clauses; empty if it is one."""
+        plan, done = self.plan or (), self.done or {}
+        said = []
+        if self.plan is None:
+            said.append("only chosen tests ran")
+        elif self.done is None:
+            said.append("the run has not come to its end")
+        elif never := [name for name in plan if name not in done]:
+            said.append(f"{len(never)} of {len(plan)} pytests never ran")
+        if left := sum(end.left for name, end in self.ends.items() if name in plan):
+            said.append(f"{left:,} tests were left out")
+        if any(name not in {*plan, *self.ends} for name in self.runs):
+            said.append("a later pytest did not come to its end")
+        return said
+
+    def _part(self, name: str) -> str:
+        part = self.runs[name].part if name in self.runs else name
+        return f"pytest {part}".strip()
+
+
+def read(file: Path) -> Read:
+    """Read an evidence file.
 
     Raises:
         FileNotFoundError: nothing ran yet.
         ValueError: the file is not evidence.
     """
-    pages: dict[str, list[Entry]] = {}
-    for data in _lines(file):
-        if not isinstance(data, Entry):
-            continue
-        if data.page not in pages or pages[data.page][0].run != data.run:
-            pages[data.page] = []
-        pages[data.page].append(data)
-    return [entry for entries in pages.values() for entry in entries]
+    if file.stat().st_size > _LARGEST:
+        raise ValueError(f"{file.name} is too large to be evidence; run make test")
+    lines: list[Any] = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            lines.append(_line(json.loads(line)))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise ValueError(f"{file.name}:{number} is not evidence; run make test") from None
+    return Read(
+        {run.run: run for run in _kind(lines, Run)},
+        _last(_kind(lines, Entry), lambda entry: entry.page),
+        _last(_kind(lines, Proof), lambda proof: proof[:3]),
+        {end.run: end for end in _kind(lines, End)},
+        next((plan.plan for plan in _kind(lines, Plan)), None),
+        next((done.done for done in _kind(lines, Done)), None),
+    )
 
 
 def find(entries: list[Entry], sought: str, *, take: bool = False) -> Entry | None:
     """Return the first entry of a block with that digest, and take it out of the list if asked."""
     for index, entry in enumerate(entries):
-        if entry.digest == sought:
+        if entry.sha256 == sought:
             return entries.pop(index) if take else entry
     return None
 
 
-def read_runs(file: Path) -> list[Run]:
-    """Return the runs of the file.
-
-    Raises:
-        FileNotFoundError: nothing ran yet.
-        ValueError: the file is not evidence.
-    """
-    return [data for data in _lines(file) if isinstance(data, Run)]
+def _kind(lines: Iterable[object], kind: type[_T]) -> list[_T]:
+    return [line for line in lines if isinstance(line, kind)]
 
 
-def read_proofs(file: Path) -> list[Proof]:
-    """Return how the tests ended that the rules stand on, each from the last run that had it.
-
-    Raises:
-        FileNotFoundError: nothing ran yet.
-        ValueError: the file is not evidence.
-    """
-    found: dict[tuple[str, str, str], Proof] = {}
-    for data in _lines(file):
-        if not isinstance(data, Proof):
-            continue
-        before = found.get(data[:3])
-        if before is None or before.run != data.run:
-            found[data[:3]] = data
-        else:  # workers share the name of their run
-            both = worst((before.outcome, data.outcome)) or data.outcome
-            found[data[:3]] = data._replace(outcome=both, ms=before.ms + data.ms)
-    return list(found.values())
+def _last(lines: Iterable[Any], key: Callable[[Any], object]) -> list[Any]:
+    """Of the lines about the same thing keep those of the last run."""
+    found: dict[object, list[Any]] = {}
+    for line in lines:
+        same = found.setdefault(key(line), [])
+        if same and same[0].run != line.run:
+            same.clear()
+        same.append(line)
+    return [line for same in found.values() for line in same]
 
 
-def _lines(file: Path) -> Iterator[Run | Entry | Proof]:
-    if file.stat().st_size > _LARGEST:
-        raise ValueError(f"{file.name} is too large to be evidence; run make test")
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            data = json.loads(line)
-            if "page" in data:
-                yield _entry(data)
-            else:
-                yield _proof(data) if "leg" in data else _run(data)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise ValueError(f"{file.name}:{number} is not evidence; run make test") from None
-
-
-def _entry(data: Mapping[str, Any]) -> Entry:
-    return Entry(
-        _word(data["page"], _PATH),
-        _count(data["line"]),
-        _count(data["block"]),
-        _word(data["language"], _LANGUAGE),
-        _word(data["sha256"], _DIGEST),
-        _outcome(data["outcome"]),
-        _milliseconds(data["ms"]),
-        _word(data["python"]),
-        _words(data["versions"]),
-        _word(data["run"]),
-    )
-
-
-def _proof(data: Mapping[str, Any]) -> Proof:
-    if data["leg"] not in LEGS or data["outcome"] not in RESULTS:
-        raise ValueError
-    return Proof(
-        data["leg"],
-        _word(data["name"], _NAME),
-        _word(data["test"], _NAME),
-        data["outcome"],
-        _milliseconds(data["ms"]),
-        _word(data["run"]),
-    )
-
-
-def _run(data: Mapping[str, Any]) -> Run:
-    commit = data["commit"]
-    return Run(
-        _word(data["run"]),
-        _moment(data["started"]),
-        commit if commit is None else _word(commit),
-        _word(data["python"]),
-        _word(data["system"]),
-        _words(data["versions"]),
-        _words(data["sources"], _PATH),
-    )
-
-
-# It goes into pages, so nothing in it can be markup.
-_WORD: Final = re.compile(r"[\w.+!-]{1,80}", re.ASCII)
-_PATH: Final = re.compile(r"[\w./-]{1,200}", re.ASCII)
-_NAME: Final = re.compile(r"[\w./:-]{1,200}", re.ASCII)
-_LANGUAGE: Final = re.compile(r"[a-z]{0,20}", re.ASCII)
-_DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_LARGEST: Final = 32 << 20
-
-
-def _word(value: object, form: re.Pattern[str] = _WORD) -> str:
-    if not isinstance(value, str) or not form.fullmatch(value):
-        raise ValueError
-    return value
-
-
-def _words(value: Mapping[str, str], names: re.Pattern[str] = _WORD) -> Mapping[str, str]:
-    return {_word(name, names): _word(each) for name, each in value.items()}
-
-
-def _count(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError
-    return value
-
-
-def _outcome(value: object) -> Outcome:
-    for outcome in OUTCOMES:
-        if value == outcome:
-            return outcome
+def _line(data: Any) -> NamedTuple:
+    """Make of a line what it is, or raise."""
+    for kind, form in _FORMS.items():
+        if next(iter(form)) in data:
+            if set(data) != set(form):
+                raise ValueError
+            made: NamedTuple = kind(**{name: check(data[name]) for name, check in form.items()})
+            return made
     raise ValueError
 
 
-def _milliseconds(value: object) -> float:
-    if type(value) not in (int, float) or not 0 <= value < math.inf:  # type: ignore[operator]
+def _word(pattern: str) -> Callable[[Any], str]:
+    """Accept words of a form. They go into pages, so nothing in them can be markup."""
+    form = re.compile(pattern, re.ASCII)
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or not form.fullmatch(value):
+            raise ValueError
+        return value
+
+    return check
+
+
+def _words(names: Callable[[Any], str], values: Callable[[Any], _T]) -> Callable[[Any], Any]:
+    return lambda value: {names(name): values(each) for name, each in value.items()}
+
+
+def _list(of: Callable[[Any], str]) -> Callable[[Any], tuple[str, ...]]:
+    return lambda value: tuple(of(each) for each in _one_of(list)(type(value)) and value)
+
+
+def _one_of(*values: Any) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if value not in values:
+            raise ValueError
+        return value
+
+    return check
+
+
+def _integer(least: int) -> Callable[[Any], int]:
+    def check(value: Any) -> int:
+        if type(value) is not int or not least <= value <= 1 << 31:
+            raise ValueError
+        return value
+
+    return check
+
+
+def _milliseconds(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value < math.inf:
         raise ValueError
-    return float(value)  # type: ignore[arg-type]
+    return float(value)
 
 
 def _moment(value: str) -> datetime:
@@ -303,3 +383,52 @@ def _moment(value: str) -> datetime:
     if datetime.fromisoformat(value).tzinfo is None or moment > datetime.now(UTC) + _CLOCKS:
         raise ValueError
     return moment
+
+
+_WORD: Final = _word(r"[\w.+!-]{1,80}")
+_PATH: Final = _word(r"[\w./-]{1,200}")
+_NAME: Final = _word(r"[\w./:-]{1,200}")
+_TEST: Final = _word(r"[\w./:,=+?\[\] -]{0,300}")
+_COUNT: Final = _integer(0)
+_STATUS: Final = _integer(-255)
+# By its first field a line is told from the others.
+_FORMS: Final[Mapping[Callable[..., Any], Mapping[str, Callable[[Any], Any]]]] = {
+    Entry: {
+        "page": _PATH,
+        "line": _COUNT,
+        "block": _COUNT,
+        "language": _word(r"[a-z]{0,20}"),
+        "sha256": _word(r"[0-9a-f]{64}"),
+        "outcome": _one_of(*OUTCOMES),
+        "ms": _milliseconds,
+        "python": _WORD,
+        "versions": _words(_WORD, _WORD),
+        "run": _WORD,
+    },
+    Proof: {
+        "leg": _one_of(*LEGS),
+        "name": _NAME,
+        "test": _NAME,
+        "outcome": _one_of(*RESULTS),
+        "ms": _milliseconds,
+        "run": _WORD,
+    },
+    Run: {
+        "started": _moment,
+        "run": _WORD,
+        "commit": lambda value: value if value is None else _WORD(value),
+        "python": _WORD,
+        "system": _WORD,
+        "versions": _words(_WORD, _WORD),
+        "sources": _words(_PATH, _WORD),
+        "part": _TEST,
+    },
+    End: {
+        "exit": _STATUS,
+        "run": _WORD,
+        **dict.fromkeys(("passed", "failed", "skipped", "left", "deep"), _COUNT),
+        "failures": _list(_TEST),
+    },
+    Plan: {"plan": _list(_WORD)},
+    Done: {"done": _words(_WORD, _STATUS)},
+}

@@ -5,27 +5,25 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-_RUN: Final = frozenset({"python", "pycon", "bash", "sh", "console", "text", "sql"})
-_PARSED: Final = frozenset({"json", "yaml", "toml", "ini", "svg"})
+_RUN: Final = frozenset({"python", "bash", "text", "sql"})
+_PARSED: Final = frozenset({"json", "toml", "ini"})
 LANGUAGES: Final = _RUN | _PARSED
 _HINTS: Final = {
     "py": "write python",
     "python3": "write python",
-    "shell": "write bash, or console for a session with prompts",
-    "zsh": "write bash",
+    "pycon": "write python, with #> lines for what it prints",
+    "console": "write bash, and what it prints as text",
+    "sh": "write bash",
+    "shell": "write bash",
     "txt": "write text",
-    "yml": "write yaml",
     "mermaid": "diagrams are SVG files in docs/assets",
 }
-_LOOKS: Final = {
-    "title": re.compile(r".+"),
-    "hl_lines": re.compile(r"\d+(-\d+)?( +\d+(-\d+)?)*"),
-}
+_LOOKS: Final = {"title": re.compile(r".+")}
 _MEANS: Final = {
     "data-raises": frozenset({"python"}),
     "data-marker": frozenset({"python"}),
-    "data-exit": frozenset({"bash", "sh", "console", "sql"}),
-    "data-check": frozenset({"bash", "sh", "text"}),
+    "data-exit": frozenset({"bash", "sql"}),
+    "data-check": frozenset({"bash", "text"}),
     "data-module": frozenset({"text"}),
     "data-login": frozenset({"sql"}),
     "data-tls": frozenset({"sql"}),
@@ -42,7 +40,7 @@ _CLASSES: Final = {
     "alone": frozenset({"python"}),
     "wrap": _PARSED | {"text"},
 }
-_CHECKS: Final = {"bash": {"make"}, "sh": {"make"}, "text": {"paths", "record", "subclasses"}}
+_CHECKS: Final = {"bash": {"make"}, "text": {"paths", "record", "subclasses"}}
 
 _INFO = re.compile(r"(?P<language>[\w#+.-]+)?[ ]*(?:\{(?P<braces>.*)\}|(?P<options>[^{}]*))")
 _IN_BRACES = re.compile(
@@ -166,7 +164,7 @@ def _check_values(language: str, classes: list[str], attributes: dict[str, str])
         raise BadFence("data-marker needs .unsafe; add it, or remove the marker")
     if not re.fullmatch(r"[\w.-]+", attributes.get("data-marker", "x")):
         raise BadFence("data-marker is a plain file name in the page's folder; correct it")
-    _check_login(language, classes, attributes)
+    _check_login(language, attributes)
     check = attributes.get("data-check")
     if check is not None and check not in _CHECKS[language]:
         raise BadFence(
@@ -186,15 +184,10 @@ def _check_values(language: str, classes: list[str], attributes: dict[str, str])
         raise BadFence("an .unsafe block also needs .no-copy; add it")
 
 
-def _check_login(language: str, classes: list[str], attributes: dict[str, str]) -> None:
+def _check_login(language: str, attributes: dict[str, str]) -> None:
     if not re.fullmatch(r"[a-z]\w*", attributes.get("data-login", "x")):
         raise BadFence("data-login is the name of a login; correct it")
     if not re.fullmatch(r"[\w.-]+", attributes.get("data-tls", "x")):
         raise BadFence("data-tls is a host name for the certificate; correct it")
-    if language == "sql" and "data-login" not in attributes:
-        if "unsafe" in classes:
-            raise BadFence(".unsafe SQL runs on PostgreSQL; add data-login")
-        for key in {"data-exit", "data-tls"} & attributes.keys():
-            raise BadFence(f'{key} is for PostgreSQL; add data-login="name", or remove it')
-        if "refused" in classes:
-            raise BadFence('.refused is for PostgreSQL; add data-login="name", or remove it')
+    if language == "sql" and not {"data-login", "data-skip"} & attributes.keys():
+        raise BadFence('SQL runs on PostgreSQL, as a login; add data-login="name"')

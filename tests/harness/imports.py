@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import doctest
 import re
 from typing import Final
 
@@ -12,7 +11,7 @@ from tests.harness.versions import PACKAGES
 
 _PROGRAMS: Final = {distribution: module for module, distribution in PACKAGES.items()}
 _PYTHON_M = re.compile(r"\bpython3? +-m +(\w+)")
-_FIRST_WORD = re.compile(r"(?:^(?:[$>] )?|[|;&(])[ \t]*([\w.-]+)", re.MULTILINE)
+_FIRST_WORD = re.compile(r"(?:^|[|;&(])[ \t]*([\w.-]+)", re.MULTILINE)
 
 
 def imported_by(block: Block) -> set[str]:
@@ -20,17 +19,13 @@ def imported_by(block: Block) -> set[str]:
     if "data-check" in block.attributes:
         return set()
     if block.language == "sql":
-        return {"safepoint.testing.postgres" if "data-login" in block.attributes else "sqlite3"}
+        return {"safepoint.testing.postgres"}
     if block.language == "python":
         return _imported(block.text)
-    if block.language == "pycon":
-        return _imported(
-            "".join(e.source for e in doctest.DocTestParser().get_examples(block.text))
-        )
-    if block.language in {"bash", "sh", "console"}:
-        programs = set(_FIRST_WORD.findall(_commands(block)))
+    if block.language == "bash":
+        programs = set(_FIRST_WORD.findall(block.text))
         started = {module for name, module in _PROGRAMS.items() if name in programs}
-        return started | set(_PYTHON_M.findall(_commands(block)))
+        return started | set(_PYTHON_M.findall(block.text))
     return set()
 
 
@@ -43,9 +38,3 @@ def _imported(code: str) -> set[str]:
     names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
     known = {key for name in names for key in PACKAGES if f"{name}.".startswith(f"{key}.")}
     return known | {name.partition(".")[0] for name in names} - {""}
-
-
-def _commands(block: Block) -> str:
-    if block.language != "console":
-        return block.text
-    return "\n".join(line for line in block.text.split("\n") if line.startswith(("$ ", "> ")))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Outcome, matrix
 from safepoint.attacks.ladder import Matrix
 from safepoint.attacks.rungs import TOP
 from safepoint.rules import RULES
+from tests.harness.shared import shared
 
 MARKS: Final[Mapping[Outcome, str]] = {
     Outcome.DETECTED: "✓",
@@ -42,12 +45,19 @@ RUNS: Final = ["naive", "mac-place", "anchored", "gated"]
 
 @cache
 def computed() -> Matrix:
+    """Return how every attack ended on every rung. They run once for all tests of a run."""
+    file = shared("ladder", _run) / "outcomes.json"
+    rows = json.loads(file.read_text()).items()
+    return {name: {rung: Outcome(end) for rung, end in row.items()} for name, row in rows}
+
+
+def _run(folder: Path) -> None:
     """Run every attack on every rung: on disk, or in memory where it needs that."""
     outcomes = matrix()
     for attack, row in outcomes.items():
         if set(row.values()) == {Outcome.NOT_APPLICABLE}:
             outcomes[attack] = matrix([attack], in_memory=True)[attack]
-    return outcomes
+    (folder / "outcomes.json").write_text(json.dumps(outcomes))
 
 
 def table_markdown() -> str:

@@ -1,9 +1,8 @@
-"""A page while its blocks run: one module, one folder, one environment, one database of a kind."""
+"""A page while its blocks run: one module, one folder, one environment, one server."""
 
 from __future__ import annotations
 
 import os
-import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,7 +60,6 @@ class Page:
         self._environ = {**without_places(os.environ), **self._own}
         self._cwd = self.folder
         self._umask = 0o022
-        self._database: sqlite3.Connection | None = None
         self._owns_postgres = postgres is None
         self._knows_postgres = False
         self.postgres = postgres or PagePostgres(blocks)
@@ -74,13 +72,6 @@ class Page:
             if following.language == "text" and "data-check" not in following.attributes:
                 return following
         return None
-
-    @property
-    def database(self) -> sqlite3.Connection:
-        """The page's SQLite database, in memory."""
-        if self._database is None:
-            self._database = sqlite3.connect(":memory:")
-        return self._database
 
     def shown(self, text: str) -> str:
         """Return output as a reader will see it: folders have names that stay."""
@@ -118,11 +109,9 @@ class Page:
             sys.modules["__main__"] = main
 
     def close(self) -> None:
-        """Close the databases and remove the folder."""
+        """Stop the server and remove the folder."""
         if self._owns_postgres:
             self.postgres.close()
-        if self._database is not None:
-            self._database.close()
         self._folder.cleanup()
 
 

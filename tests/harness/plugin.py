@@ -15,12 +15,15 @@ from tests.harness.blocks import Block, Problem, Scan, scan_page
 from tests.harness.docstrings import scan_docstrings
 from tests.harness.evaluators import evaluate
 from tests.harness.evidence import Evidence
-from tests.harness.legs import held_by, name_of, result_of
+from tests.harness.legs import Result, held_by, name_of, result_of, worst
 from tests.harness.page import Failure, Page
 
 _EVIDENCE = pytest.StashKey[Evidence]()
 _DOCUMENTS = pytest.StashKey[Any]()
+_DEEP = "deep"
 _SKIPS: Counter[str] = Counter()
+_RESULTS: dict[str, Result] = {}
+_FOUND: Counter[str] = Counter()
 
 
 class Documents(Sybil):
@@ -128,21 +131,32 @@ def _close_pages(namespace: dict[str, Any]) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the evidence go elsewhere."""
+    """Let the evidence go elsewhere, and let several pytests know their names."""
     parser.addoption(
         "--evidence",
         metavar="PATH",
         default="build/evidence.jsonl",
-        help="append what blocks, and tests that rules name, did (default: %(default)s)",
+        help="append what ran, and how it ended (default: %(default)s)",
     )
+    parser.addoption("--run", metavar="NAME", default="", help="the name of this run in it")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Open the evidence and get ready to collect."""
-    _SKIPS.clear()
-    evidence = Evidence(config.rootpath / config.getoption("--evidence"), config.rootpath)
+    for counted in (_SKIPS, _RESULTS, _FOUND):
+        counted.clear()
+    config.addinivalue_line("markers", f"{_DEEP}: takes long, so `make deep` runs it")
+    file = config.rootpath / config.getoption("--evidence")
+    run = config.getoption("--run")
+    evidence = Evidence(file, config.rootpath, run, run or " ".join(config.invocation_params.args))
     config.stash[_EVIDENCE] = evidence
     config.stash[_DOCUMENTS] = Documents(config.rootpath, evidence).pytest()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Write down that it began: if it is killed, that stays."""
+    if not session.config.option.collectonly:
+        session.config.stash[_EVIDENCE].begin()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -150,6 +164,15 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     collect = parent.config.stash[_DOCUMENTS]
     collected: pytest.Collector | None = collect(file_path, parent)
     return collected
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave what takes long to `make deep`, and to whoever asks for it with `-m` or by its name."""
+    asked = config.option.markexpr or any("::" in argument for argument in config.args)
+    deep = [] if asked else [item for item in items if item.get_closest_marker(_DEEP)]
+    _FOUND.update(found=len(items), deep=len(deep))
+    items[:] = [item for item in items if item not in deep]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -165,20 +188,32 @@ def pytest_runtest_makereport(
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Count a skipped test."""
+    """Count how a test ended."""
     _count_skip(report)
+    expected = report.skipped and hasattr(report, "wasxfail")
+    result: Result | None = "passed" if expected else result_of(report)
+    if result:
+        before = _RESULTS.get(report.nodeid, result)
+        _RESULTS[report.nodeid] = worst((before, result)) or result
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """Count a skipped module."""
+    """Count a module that was skipped, or that cannot be collected."""
     _count_skip(report)
+    if report.outcome != "passed":
+        _RESULTS[report.nodeid] = report.outcome
+        _FOUND["found"] += 1
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write down what the rules stand on. Fail a run in CI that skipped anything."""
-    session.config.stash[_EVIDENCE].write_held()
-    if _SKIPS and os.environ.get("CI"):
+    """Fail a run in CI that skipped anything. Write down the verdict."""
+    if _SKIPS and os.environ.get("CI") and not session.exitstatus:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if not session.config.option.collectonly:
+        left = _FOUND["found"] - _FOUND["deep"] - len(_RESULTS)
+        status = int(session.exitstatus)
+        session.config.stash[_EVIDENCE].end(status, _RESULTS, max(left, 0), _FOUND["deep"])
 
 
 def pytest_terminal_summary(
@@ -191,6 +226,8 @@ def pytest_terminal_summary(
             f"blocks: {counts['ran']} ran, {counts['checked']} checked only, "
             f"{counts['skipped']} skipped, {counts['failed']} failed"
         )
+    if _FOUND["deep"]:
+        terminalreporter.write_line(f"left for make deep: {_FOUND['deep']} (marked as long)")
     reasons = "; ".join(f"{count} x {reason}" for reason, count in sorted(_SKIPS.items()))
     terminalreporter.write_line(f"skipped: {_SKIPS.total()}" + (f" ({reasons})" if reasons else ""))
     if _SKIPS and os.environ.get("CI"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.harness.evidence import Evidence
+from tests.harness.evidence import Done, Evidence, Plan, append
 from tests.harness.legs import NAMED
 from tests.harness.written import written_blocks
 
@@ -13,15 +13,17 @@ from tests.harness.written import written_blocks
 def pretend(file: Path, root: Path) -> Path:
     """Write it to `file`, in the place of what is there, and return the file."""
     file.unlink(missing_ok=True)
-    evidence = Evidence(file, root)
+    evidence = Evidence(file, root, "all")
+    append(file, Plan(["all"])._asdict())
     for blocks in written_blocks(root).values():
         for block in blocks:
             evidence.record(block, "ran", 0.0123)
     for leg, names in NAMED.items():
         for name in sorted(names):
             evidence.hold(leg, name, "pretended", "passed")
-    evidence.write_held()
-    lines = file.read_text(encoding="utf-8").splitlines()
-    header = json.loads(lines[0]) | {"commit": None}  # no commit stands for it
-    file.write_text("\n".join([json.dumps(header), *lines[1:], ""]), encoding="utf-8")
+    evidence.end(0, {"pretended": "passed"}, 0, 0)
+    append(file, Done({"all": 0})._asdict())
+    plan, begun, *lines = file.read_text(encoding="utf-8").splitlines()
+    begun = json.dumps(json.loads(begun) | {"commit": None})  # no commit stands for it
+    file.write_text("\n".join([plan, begun, *lines, ""]), encoding="utf-8")
     return file

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,36 +21,6 @@ DESCRIPTION: Final = range(50, 161)
 AVOIDED: Final = ("simply", "obviously", "just", "easily", "of course", "!!! danger")
 VAGUE: Final = frozenset({"here", "click here", "this", "this page", "link", "more", "read more"})
 
-# The pages are written in British English. Code, which is left out, is not.
-AMERICAN: Final[Mapping[str, str]] = {
-    "analyze": "analyse",
-    "artifact": "artefact",
-    "authorize": "authorise",
-    "behavior": "behaviour",
-    "canceled": "cancelled",
-    "catalog": "catalogue",
-    "center": "centre",
-    "color": "colour",
-    "defense": "defence",
-    "favor": "favour",
-    "finalize": "finalise",
-    "gray": "grey",
-    "honor": "honour",
-    "initialize": "initialise",
-    "labeled": "labelled",
-    "minimize": "minimise",
-    "misspelled": "misspelt",
-    "neighbor": "neighbour",
-    "normalize": "normalise",
-    "offense": "offence",
-    "optimize": "optimise",
-    "organize": "organise",
-    "realize": "realise",
-    "recognize": "recognise",
-    "signaled": "signalled",
-    "summarize": "summarise",
-}
-
 _FENCE: Final = re.compile(r"^ *```")
 _COMMENT: Final = re.compile(r"<!--.*?-->")
 _CODE: Final = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
@@ -59,9 +29,6 @@ _HEADING: Final = re.compile(r"^(?P<level>#{1,6}) +(?P<text>.*?)(?: *\{[^}]*\})?
 _STARTS: Final = re.compile(r"^ *(?:[-*+] |\d+\. |#|\||>|!!!|\?\?\?|:::|<|=== )")
 # A semicolon lets a reader breathe, too.
 _SENTENCE: Final = re.compile(r"(?<=[.!?:;])[\"”')*]*\s+")
-_DOUBLED: Final = re.compile(r"\b(?P<word>[A-Za-z]+)\s+(?P=word)\b", re.IGNORECASE)
-_SPACES: Final = re.compile(r"(?<=\S)  +(?=\S)")
-_TODO: Final = re.compile(r"\b(?:TODO|FIXME|XXX)\b")
 _FRONT_MATTER: Final = re.compile(r"\A---\n(?P<yaml>.*?\n)---\n", re.DOTALL)
 _TAG: Final = re.compile(r"</?[a-z][^<>]*>")
 _CODE_WORD: Final = "\0"
@@ -91,7 +58,7 @@ def problems(text: str, page: str) -> list[str]:
     raw = list(_outside_of_code(text))
     found += _links(raw)
     lines = [Line(number, _bare(line)) for number, line in raw]
-    for check in (_words, _american, _doubled, _spaces, _sentences, _headings):
+    for check in (_words, _sentences, _headings):
         found += check(lines)
     return [f"{page}:{number}: {what}" for number, what in sorted(set(found))]
 
@@ -117,9 +84,8 @@ def _bare(line: str) -> str:
 def _todo(text: str) -> Iterator[tuple[int, str]]:
     """Look everywhere, except where inline code speaks of the word."""
     for number, line in enumerate(text.split("\n"), 1):
-        found = _TODO.search(_CODE.sub(_CODE_WORD, line))
-        if found:
-            yield number, f"{found[0]} is left; write what it asks for, and remove it"
+        if re.search(r"\b(?:TODO|FIXME|XXX)\b", _CODE.sub(_CODE_WORD, line)):
+            yield number, "a TODO is left; write what it asks for, and remove it"
 
 
 def _description(text: str) -> Iterator[tuple[int, str]]:
@@ -152,37 +118,12 @@ def _words(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
                 yield number, f"{word!r} shouts or belittles; leave it out"
 
 
-def _american(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
-    for number, line in lines:
-        for word, british in AMERICAN.items():
-            forms = rf"\b{word.removesuffix('e')}(?:e|e?s|e?d|ing)?\b"
-            for found in re.finditer(forms, line, re.IGNORECASE):
-                yield number, f"{found[0]!r} is American; write {british!r}, in its form"
-
-
-def _doubled(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
-    for paragraph in _paragraphs(lines):
-        for found in _DOUBLED.finditer(paragraph.text):
-            yield paragraph.line_at(found.end() - 1), f"{found['word']!r} stands twice; remove one"
-
-
-def _spaces(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
-    for number, line in lines:
-        if _SPACES.search(line) and not line.lstrip().startswith("|"):
-            yield number, "two spaces in a row; write one"
-
-
 def _sentences(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
-    for paragraph in _paragraphs(lines):
-        start = 0
-        for sentence in _SENTENCE.split(paragraph.text):
-            start = paragraph.text.index(sentence, start)
+    for number, paragraph in _paragraphs(lines):
+        for sentence in _SENTENCE.split(paragraph):
             words = len(re.findall(r"[\w\0]+(?:['’.-][\w\0]+)*", sentence))
             if words > LONGEST_SENTENCE:
-                yield (
-                    paragraph.line_at(start),
-                    f"a sentence of {words} words; make two of it, or a list",
-                )
+                yield number, f"a sentence of {words} words; make two of it, or a list"
 
 
 def _headings(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
@@ -204,46 +145,19 @@ def _headings(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
         before = level
 
 
-class _Paragraph:
-    """Lines that belong together, as one text."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self._starts: list[tuple[int, int]] = []
-
-    def add(self, line: Line) -> None:
-        self.text += " " if self.text else ""
-        self._starts.append((len(self.text), line.number))
-        self.text += line.text.strip()
-
-    def line_at(self, index: int) -> int:
-        """Return the number of the line on which a character stands."""
-        return max(number for start, number in self._starts if start <= index)
-
-
-def _paragraphs(lines: Sequence[Line]) -> Iterator[_Paragraph]:
-    """Yield paragraphs, items of lists and cells of tables."""
-    paragraph = _Paragraph()
-    last = 0
+def _paragraphs(lines: Sequence[Line]) -> Iterator[Line]:
+    """Yield paragraphs, items of lists and cells of tables, each with its first line."""
+    first, text, last = 0, "", 0
     for line in lines:
-        is_cut = not line.text.strip() or line.number != last + 1 or _STARTS.match(line.text)
-        if is_cut and paragraph.text:
-            yield paragraph
-            paragraph = _Paragraph()
-        last = line.number
+        if not line.text.strip() or line.number != last + 1 or _STARTS.match(line.text):
+            yield Line(first, text)
+            text = ""
+        first, last = first if text.strip() else line.number, line.number
         if line.text.lstrip().startswith("|"):
-            yield from _cells(line)
-        elif line.text.strip():
-            paragraph.add(line)
-    if paragraph.text:
-        yield paragraph
-
-
-def _cells(line: Line) -> Iterator[_Paragraph]:
-    for cell in line.text.split("|"):
-        paragraph = _Paragraph()
-        paragraph.add(Line(line.number, cell))
-        yield paragraph
+            yield from (Line(line.number, cell) for cell in line.text.split("|"))
+        else:
+            text += f" {line.text.strip()}"
+    yield Line(first, text)
 
 
 def pages(root: Path) -> list[Path]:

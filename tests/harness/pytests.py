@@ -1,8 +1,12 @@
 """All tests, by one more pytest side by side than there are processors: each waits now and then.
 
-With arguments there is one, and they are its own. Without, whoever is done takes the next part, and
-what it printed comes when it has ended, so that the lines do not mix. Temporary files are in memory
-where there is room: most of the time would go into waiting for the disk, and no test asks for that.
+With arguments there is one, and they are its own. Without, the files are dealt out into parts,
+whoever is done takes the next one, and what it printed comes when it has ended, so that the lines
+do not mix. If all of them passed, the census follows. Such a whole run begins new evidence: its
+plan is written first, and how each pytest ended last.
+
+Temporary files are in memory where there is room: most of the time would go into waiting for the
+disk, and no test asks for that.
 """
 
 from __future__ import annotations
@@ -13,31 +17,47 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
+from tests.harness.evidence import CENSUS, Done, Plan, append, read
+from tests.harness.shared import SHARED
+
 ROOT: Final = Path(__file__).resolve().parents[2]
-_UNIT: Final = "--ignore-glob=tests/unit/test_"
-# Each file is in one of them, whatever its name is. What takes longest comes first.
-PARTS: Final = (
-    ("tests/browser",),
-    ("tests", "--ignore=tests/unit", "--ignore=tests/attacks", "--ignore=tests/browser"),
-    ("tests/attacks",),
-    ("tests/unit", f"{_UNIT}[p-z]*"),
-    ("tests/unit", f"{_UNIT}[a-r]*"),
-    ("tests/unit", f"{_UNIT}[a-o]*", f"{_UNIT}[s-z]*"),
-    ("--ignore-glob=tests/*",),  # the pages and the docstrings
-)
+EVIDENCE: Final = "build/evidence.jsonl"
 MEMORY: Final = Path("/dev/shm")  # noqa: S108  the folder in it is made by tempfile
 ROOM: Final = 2 << 30
+SHARE: Final = 200_000
+"""Bytes of tests that are enough for one pytest: a folder that has more is dealt out."""
+_SLOW: Final = ("browser", "pages", "attacks", "docs")  # what takes longest comes first
 _PYTEST: Final = (sys.executable, "-m", "pytest")
+
+
+def parts(root: Path) -> dict[str, list[str]]:
+    """Deal out every test: each folder below `tests/` is a part or several, the pages are one."""
+    folders: dict[str, list[Path]] = defaultdict(list)
+    for file in sorted((root / "tests").rglob("test_*.py")):
+        below = file.relative_to(root / "tests").parts
+        folders[below[0] if len(below) > 1 else "others"].append(file)
+    found = {"pages": ["--ignore-glob=tests/*"]}
+    for folder, files in folders.items():
+        weights = {file: file.stat().st_size for file in files}
+        hands: list[list[Path]] = [[] for _ in range(1 + sum(weights.values()) // SHARE)]
+        for file in sorted(files, key=lambda file: -weights[file]):
+            min(hands, key=lambda hand: sum(weights[each] for each in hand)).append(file)
+        for number, hand in enumerate(hands, 1):
+            name = f"{folder}-{number}" if len(hands) > 1 else folder
+            found[name] = sorted(file.relative_to(root).as_posix() for file in hand)
+    rank = {name: place for place, name in enumerate(_SLOW)}
+    return dict(sorted(found.items(), key=lambda part: rank.get(part[0], len(rank))))
 
 
 class Running(NamedTuple):
     """A pytest, and the file for what it prints."""
 
-    part: Sequence[str]
+    name: str
     process: subprocess.Popen[bytes]
     said: IO[bytes]
 
@@ -45,12 +65,12 @@ class Running(NamedTuple):
         """Print what it said, and return how it ended; one that still runs is killed."""
         self.process.kill()
         code = self.process.wait()
-        print("== pytest", *self.part, flush=True)
+        print("== pytest:", self.name, flush=True)
         self.said.seek(0)
         sys.stdout.buffer.write(self.said.read())
         sys.stdout.flush()
         self.said.close()
-        return abs(code)  # one that a signal ended has a negative number
+        return code
 
 
 def main(arguments: Sequence[str], root: Path = ROOT, at_once: int | None = None) -> int:
@@ -58,7 +78,7 @@ def main(arguments: Sequence[str], root: Path = ROOT, at_once: int | None = None
     place = MEMORY if has_room(MEMORY) else None
     with tempfile.TemporaryDirectory(prefix="t-", dir=place, ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o1777)  # as the system's own, which other users can enter
-        environ = {**os.environ, "TMPDIR": folder}
+        environ = {**os.environ, "TMPDIR": folder, SHARED: f"{folder}/shared"}
         if arguments:
             command = [*_PYTEST, *arguments]
             return subprocess.run(command, cwd=root, env=environ, check=False).returncode
@@ -73,28 +93,51 @@ def has_room(place: Path, room: int = ROOM) -> bool:
     return found.f_bavail * found.f_frsize >= room and not found.f_flag & os.ST_NOEXEC
 
 
-def _all(root: Path, environ: dict[str, str], at_once: int) -> int:
-    waiting, running, codes = list(PARTS), list[Running](), [0]
+def _all(root: Path, environ: Mapping[str, str], at_once: int) -> int:
+    waiting, running, codes = parts(root), list[Running](), dict[str, int]()
+    evidence = root / EVIDENCE
+    evidence.unlink(missing_ok=True)
+    append(evidence, Plan(list(waiting))._asdict())
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
-                running.append(_start(waiting.pop(0), root, environ))
+                name = next(iter(waiting))
+                running.append(_start(name, waiting.pop(name), root, environ))
             time.sleep(0.1)
             for each in [each for each in running if each.process.poll() is not None]:
                 running.remove(each)
-                codes.append(each.end())
+                codes[each.name] = each.end()
     finally:
         for each in running:
-            each.end()
-    return max(codes)
+            codes[each.name] = each.end()
+        if not any(codes.values()) and not waiting:
+            print("== census", flush=True)
+            command = [sys.executable, "-m", "tests.harness.census", f"--root={root}"]
+            codes[CENSUS] = subprocess.run(command, cwd=root, env=environ, check=False).returncode
+        append(evidence, Done(codes)._asdict())
+    return _judged(evidence)
 
 
-def _start(part: Sequence[str], root: Path, environ: dict[str, str]) -> Running:
-    said = tempfile.TemporaryFile()  # noqa: SIM115  closed when the process has ended
-    command = [*_PYTEST, *part]
-    return Running(
-        part, subprocess.Popen(command, cwd=root, env=environ, stdout=said, stderr=said), said
+def _judged(evidence: Path) -> int:
+    """Say how it went, by what is written down: a pytest that ended early may have ended with 0."""
+    found = read(evidence)
+    for said in (*found.failed, *found.partial):
+        print(f"== {said}")
+    for name in found.failures:
+        print(f"   {name}")
+    print(
+        f"== {found.total('passed'):,} passed, {found.total('failed'):,} failed,"
+        f" {found.total('skipped'):,} skipped, {found.total('deep'):,} left for make deep",
+        flush=True,
     )
+    return int(bool(found.failed or found.partial))
+
+
+def _start(name: str, part: Sequence[str], root: Path, environ: Mapping[str, str]) -> Running:
+    said = tempfile.TemporaryFile()  # noqa: SIM115  closed when the process has ended
+    command = [*_PYTEST, f"--run={name}", *part]
+    process = subprocess.Popen(command, cwd=root, env=environ, stdout=said, stderr=said)
+    return Running(name, process, said)
 
 
 if __name__ == "__main__":

@@ -22,11 +22,8 @@ _SOURCES: Final = (
     "pyproject.toml",
     "requirements.txt",
 )
-TESTS: Final = tuple(
-    f"tests/{name}"
-    for name in ("attacks", "corpus", "docs", "integrations", "unit", "utils", "vectors")
-)
-"""The folders of the tests that the rules stand on. No block depends on them."""
+TESTS: Final = "tests"
+"""All other tests. No block depends on them."""
 _NOT_SOURCES: Final = frozenset({".pyc", ".svg", ".png", ".css", ".js"})
 
 
@@ -34,9 +31,11 @@ def sources(root: Path) -> dict[str, str]:
     """Return a digest of each page, and of each folder that a test depends on, as they are now."""
     pages = [*(root / "docs").rglob("*.md"), root / "README.md", root / "CONTRIBUTING.md"]
     found = {file.relative_to(root).as_posix(): _digest([file], root) for file in sorted(pages)}
-    for name in (*_SOURCES, *TESTS):
-        place = root / name
+    for name in (*_SOURCES, TESTS):
+        place, harness = root / name, root / "tests" / "harness"
         files = [place] if place.is_file() else sorted(place.rglob("*"))
+        if name == TESTS:
+            files = [file for file in files if not file.is_relative_to(harness)]
         found[name] = _digest([f for f in files if f.suffix not in _NOT_SOURCES], root)
     return found
 

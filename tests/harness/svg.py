@@ -14,13 +14,8 @@ _REACHES_OUT = re.compile(r"url\(\s*[\"']?(?!#|[\"'])|image-set|@import|\\", re.
 _ACTIVE = frozenset({"script", "foreignobject", "set", "animate", "animatetransform"})
 
 
-def svg_problems(text: str, *, drawing: bool = True) -> list[str]:
-    """Return what is wrong, as ends of the sentence "this SVG …".
-
-    Args:
-        text: the file.
-        drawing: whether it stands on a page by itself, and so needs a title and the page's colours.
-    """
+def svg_problems(text: str) -> list[str]:
+    """Return what is wrong with a drawing, as ends of the sentence "this SVG …"."""
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         return ["declares entities; remove the DOCTYPE"]
     try:
@@ -30,13 +25,12 @@ def svg_problems(text: str, *, drawing: bool = True) -> list[str]:
     problems = _that_run_or_reach_out(root, text)
     if _name(root.tag) != "svg":
         problems.append("has no <svg> at its root")
-    if drawing:
-        titles = [child for child in root if _name(child.tag) == "title"]
-        if not titles or not (titles[0].text or "").strip():
-            problems.append("has no <title>; say what it shows")
-        has_text = any(_name(element.tag) == "text" for element in root.iter())
-        if has_text and "currentColor" not in text and "var(--" not in text:
-            problems.append("has text in fixed colours; use currentColor or var(--…)")
+    titles = [child for child in root if _name(child.tag) == "title"]
+    if not titles or not (titles[0].text or "").strip():
+        problems.append("has no <title>; say what it shows")
+    has_text = any(_name(element.tag) == "text" for element in root.iter())
+    if has_text and "currentColor" not in text and "var(--" not in text:
+        problems.append("has text in fixed colours; use currentColor or var(--…)")
     if _BLACK.search(text):
         problems.append("uses fixed black; use currentColor")
     return problems

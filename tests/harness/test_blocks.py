@@ -23,7 +23,7 @@ def test_every_form_of_fence_is_found_where_it_stands() -> None:
         a = 1
         '''
 
-        '''python title="x y" hl_lines="1 3-4"
+        '''python title="x y"
         b = 2
         '''
 
@@ -151,7 +151,8 @@ REFUSED = [
     ("wrapped code", "'''{ .python .wrap }\nx\n'''", 1, ".wrap means nothing on python"),
     ("unreadable braces", "'''{ .python title=x }\nx\n'''", 1, "cannot read 'title=x'"),
     ("twice", "'''{ .python title=\"x\" title=\"y\" }\nx\n'''", 1, "title stands twice"),
-    ("bad lines", "'''python hl_lines=\"a\"\nx\n'''", 1, "cannot read hl_lines='a'"),
+    ("no login", "'''sql\nselect 1;\n'''", 1, "SQL runs on PostgreSQL, as a login; add data-login"),
+    ("a session", "'''console\n$ ls\n'''", 1, "write bash, and what it prints as text"),
     ("skip without reason", "'''{ .python data-skip=\" \" }\nx\n'''", 1, "a skip without a reason"),
     ("exit zero", "'''{ .bash data-exit=\"0\" }\nx\n'''", 1, "data-exit is the exit code"),
     ("raises nonsense", "'''{ .python data-raises=\"a b\" }\nx\n'''", 1, "write data-raises="),

@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.harness.blocks import digest
-from tests.harness.census import SITE, build_site, main, take_census
-from tests.harness.evidence import read_evidence
+from tests.harness.census import main, take_census
+from tests.harness.evidence import read
 from tests.harness.rendered import rendered_blocks
+from tests.harness.shared import build
 from tests.harness.testing import make_project, run_tests
 
+SITE = "build/site"
 GOOD = """
     # Good
 
-    '''python title="a.py" hl_lines="1"
+    '''python title="a.py"
     x = "<a> & b"
 
     print(x)
@@ -73,8 +75,8 @@ GOOD = """
     make test
     '''
 
-    '''{ .yaml data-skip="later" }
-    a: 1
+    '''{ .toml data-skip="later" }
+    a = 1
     '''
 """
 REFERENCE = """
@@ -147,7 +149,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = make_project(tmp_path_factory.mktemp("good"), FILES)
     code, output = run_tests(root, "docs", "src", "README.md")
     assert code == 0, output
-    build_site(root)
+    build(root, root / SITE, root / "none")
     return root
 
 
@@ -158,14 +160,14 @@ def copy(good: Path, tmp_path: Path) -> Path:
 
 
 def problems(root: Path) -> list[str]:
-    return take_census(root, read_evidence(root / "build" / "evidence.jsonl")).problems
+    return take_census(root, read(root / "build" / "evidence.jsonl").entries, root / SITE).problems
 
 
 def test_a_good_project_is_counted_to_the_last_block(
     good: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Titles, callouts, tabs, lists, includes, docstrings; no signatures."""
-    assert main([], root=good) == 0
+    assert main([f"--root={good}"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "blocks: 14 rendered, 12 ran, 1 checked only, 1 skipped, 0 missing"
     assert lines[-2].endswith(": 1 in README.md, 1 in docstrings")
@@ -174,7 +176,7 @@ def test_a_good_project_is_counted_to_the_last_block(
         ["json", "2"],
         ["python", "7"],
         ["text", "1"],
-        ["yaml", "1"],
+        ["toml", "1"],
     ]
 
 
@@ -182,7 +184,7 @@ def test_what_the_site_shows_and_nobody_ran_is_found(tmp_path: Path) -> None:
     """Indented code, a fence that became indented code, raw HTML."""
     root = make_project(tmp_path, {**FILES, **BAD})
     run_tests(root, "docs", "src", "README.md")
-    build_site(root)
+    build(root, root / SITE, root / "none")
     found = problems(root)
     for expected in (
         "docs/indented.md: rendered but never ran, so write it as a fence: x = 'nobody ran this'",
@@ -211,10 +213,10 @@ def test_evidence_that_is_missing_or_broken_is_refused(
     assert found[0].startswith("docs/index.md:3: no evidence, so run make test again: x = ")
     assert sum("rendered but never ran" in problem for problem in found) == 10
     file.write_text("nonsense\n")
-    assert main([], root=copy) == 1
+    assert main([f"--root={copy}"]) == 1
     assert "evidence.jsonl:1 is not evidence" in capsys.readouterr().out
     file.unlink()
-    assert main([], root=copy) == 1
+    assert main([f"--root={copy}"]) == 1
     assert capsys.readouterr().out == "There is no evidence at evidence.jsonl. Run make test.\n"
 
 
@@ -234,7 +236,7 @@ def test_evidence_of_a_failure_is_found(copy: Path) -> None:
     """A census is not green after a red run."""
     file = copy / "build" / "evidence.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    lines[-1]["outcome"] = "failed"
+    next(line for line in lines if "page" in line)["outcome"] = "failed"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert [p for p in problems(copy) if p.endswith(": failed; correct it and run make test")]
 
@@ -275,7 +277,7 @@ def test_a_site_that_does_not_build_is_reported(
 ) -> None:
     """With what mkdocs said."""
     (copy / "docs" / "index.md").write_text("[x](missing.md)\n")
-    assert main([], root=copy) == 1
+    assert main([f"--root={copy}"]) == 1
     assert "the site does not build; correct this first" in capsys.readouterr().out
 
 

@@ -188,15 +188,18 @@ def test_pages_run_in_the_temporary_folder_and_the_audit_says_so_everywhere(
 
         '''{ .bash data-exit="1" }
         mkdir -m 700 state
-        python -m safepoint.audit state | grep -o ".* is inside the temporary folder"
+        safepoint audit state | grep -o ".* is inside the temporary folder"
         '''
 
         '''text
         SP01 warning: /home/you/state is inside the temporary folder
         '''
 
-        '''console
-        $ echo "$TMPDIR"
+        '''bash
+        echo "$TMPDIR"
+        '''
+
+        '''text
         /tmp
         '''
     """
@@ -206,7 +209,7 @@ def test_pages_run_in_the_temporary_folder_and_the_audit_says_so_everywhere(
     monkeypatch.setenv("HOME", str(root))
     umask = os.umask(0)
     try:
-        assert run_page(text, root) == ["ran"] * 4
+        assert run_page(text, root) == ["ran"] * 5
     finally:
         os.umask(umask)
     assert list((tmp_path / "temp").iterdir()) == []

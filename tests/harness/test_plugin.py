@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.evidence import read_proofs
+from tests.harness.evidence import read
 from tests.harness.optional import need
 from tests.harness.testing import make_project, run_tests
 
@@ -161,7 +161,7 @@ def test_the_run_left_evidence_of_what_the_rules_stand_on(tmp_path: Path) -> Non
     assert "1 failed, 10 passed, 1 skipped, 1 error" in output
     found = {
         (proof.leg, proof.name.rpartition("::")[2], proof.outcome)
-        for proof in read_proofs(root / "build" / "evidence.jsonl")
+        for proof in read(root / "build" / "evidence.jsonl").proofs
     }
     assert found == {
         ("test", "test_payload_does_not_run_in_a_ledger", "passed"),

@@ -1,95 +1,138 @@
-"""Several pytests side by side: each test runs once, and what any of them says counts."""
+"""Several pytests side by side: each test runs once, and no way to end badly looks like a pass."""
 
 from __future__ import annotations
 
 import os
-import string
-import textwrap
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tests.harness.pytests import PARTS, ROOT, has_room, main
+from tests.harness.blocks import ROOT
+from tests.harness.evidence import Read, read
+from tests.harness.pytests import SHARE, has_room, parts
+from tests.harness.testing import make_project
 
-PASSES, FAILS = "def test_it():\n    pass\n", "def test_it():\n    assert False\n"
-DIES = "import os\n\n\ndef test_it():\n    os.kill(os.getpid(), 9)\n"
-SAYS = """
-    import tempfile
-    from pathlib import Path
-
-    def test_it():
-        with Path("ran").open("a") as file:
-            print(Path(__file__).stem, tempfile.gettempdir(), file=file)
-"""
-ONE_OF_EACH = (
-    "tests/browser/test_e.py",
-    "tests/attacks/test_b.py",
-    "tests/unit/test_p.py",
-    "tests/test_c.py",
-    "tests/unit/test_a.py",
-    "tests/unit/test_s.py",
-    "docs/test_d.py",
+WHOLE = (
+    "from pathlib import Path; from tests.harness import pytests; pytests.SHARE = 400;"
+    " raise SystemExit(pytests.main({}, Path.cwd()))"
 )
+SAYS = """
+import pytest, tempfile
+from pathlib import Path
+
+def test_it():
+    with Path("ran").open("a") as file:
+        print(Path(__file__).stem, tempfile.gettempdir(), file=file)
+
+@pytest.mark.deep
+def test_long():
+    raise AssertionError("only make deep runs this")
+"""
+GOOD = {
+    "docs/index.md": "# A\n\n'''python\na = 1\n'''\n",
+    "tests/unit/test_z.py": SAYS,
+    "tests/unit/test_2.py": SAYS,
+    "tests/new/deeper/test_b.py": SAYS,
+    "tests/test_c.py": SAYS,
+}
+BAD = {
+    "tests/fails/test_a.py": "import pytest\n@pytest.mark.parametrize('a', ['<b>'])\n"
+    "def test_it(a): assert not a\ndef test_other(): pass\n",
+    "tests/teardown/test_a.py": "import pytest\n@pytest.fixture\ndef late():\n    yield\n"
+    "    raise ValueError\ndef test_it(late): pass\n",
+    "tests/broken/test_a.py": "import nowhere\n",
+    "tests/leaves/test_a.py": "import os\ndef test_it(): os._exit(0)\n",
+    "tests/killed/test_a.py": "import os\ndef test_it(): os.kill(os.getpid(), 9)\n",
+    "tests/stopped/test_a.py": "def test_it(): raise KeyboardInterrupt\ndef test_next(): pass\n",
+    "tests/skips/test_a.py": "import pytest\ndef test_it(): pytest.skip('no GPU')\n",
+    "docs/index.md": "# A\n\n'''python\n1 / 0\n'''\n",
+}
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To import all plugins that are installed takes longer than these tests do."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+def whole(root: Path, arguments: Sequence[str] = (), **environ: str) -> tuple[int, str, Read]:
+    """Run all tests of a project; return the exit status, what was printed, and the evidence."""
+    quick = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environ}
+    done = subprocess.run(
+        [sys.executable, "-c", WHOLE.format(list(arguments))],
+        cwd=root,
+        env={k: v for k, v in os.environ.items() if k != "CI"} | quick,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    return done.returncode, done.stdout, read(root / "build/evidence.jsonl")
 
 
-def write(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        file = root / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-
-
-@pytest.mark.parametrize("bad", [None, ONE_OF_EACH[0], ONE_OF_EACH[-1]], ids=str)
-def test_all_have_to_pass(
-    tmp_path: Path, bad: str | None, capfd: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path, {name: FAILS if name == bad else PASSES for name in ONE_OF_EACH})
-    assert main([], tmp_path) == int(bad is not None)
-    said = capfd.readouterr().out
-    for part in PARTS:
-        assert f"== pytest {' '.join(part)}\n" in said
-    assert said.count("1 passed") == len(PARTS) - int(bad is not None)
-
-
-def test_one_that_dies_has_not_passed(tmp_path: Path) -> None:
-    """Also if it is the only one at a time, and others come after it."""
-    write(tmp_path, {name: DIES if name == "tests/test_c.py" else PASSES for name in ONE_OF_EACH})
-    assert main([], tmp_path, at_once=1) == 9
-
-
-def test_each_file_runs_once_and_its_temporary_files_are_gone(tmp_path: Path) -> None:
-    """Whatever its name begins with, and in whichever folder it is."""
-    names = [f"tests/unit/test_{letter}x.py" for letter in string.ascii_lowercase]
-    names += ["tests/attacks/test_b.py", "tests/docs/test_c.py", "tests/test_d.py"]
-    names += ["tests/browser/test_h.py"]
-    names += ["docs/test_e.py", "src/package/test_f.py", "test_g.py"]
-    write(tmp_path, {name: textwrap.dedent(SAYS) for name in names})
-    assert main([], tmp_path) == 0
+def test_each_test_runs_once_and_temporary_files_are_gone(tmp_path: Path) -> None:
+    """Whatever a file is called and wherever it is; those for `make deep` are counted."""
+    code, said, found = whole(make_project(tmp_path, GOOD))
+    assert (code, found.failed, found.partial) == (0, [], []), said
     ran, places = zip(*map(str.split, (tmp_path / "ran").read_text().splitlines()), strict=True)
-    assert sorted(ran) == sorted(Path(name).stem for name in names)
-    (place,) = set(places)
-    assert not Path(place).exists()
+    assert sorted(ran) == ["test_2", "test_b", "test_c", "test_z"]
+    assert not Path(places[0]).exists()
+    assert len(set(places)) == 1
+    assert said.endswith("== 5 passed, 0 failed, 0 skipped, 4 left for make deep\n")
+    assert set(found.plan or ()) == {"pages", "unit-1", "unit-2", "new", "others"}
+
+    # Of a part alone nothing is claimed, and it adds to what is there.
+    code, said, found = whole(tmp_path, ["-k", "nothing"])
+    assert code == 5
+    assert "== pytest" not in said
+    assert found.failed == ["pytest -k nothing ended with exit status 5"]
+
+    # A run that is killed as a whole has no end, and one of chosen tests has no plan.
+    file = tmp_path / "build/evidence.jsonl"
+    text = file.read_text().partition('{"commit": null, "part": "-k')[0]
+    lines = text.splitlines(keepends=True)
+    for changed, partial in {
+        "".join(lines[:-1]): "the run has not come to its end",
+        "".join(lines[1:]): "only chosen tests ran",
+        "".join([*lines[:-1], '{"done": {}}']): "5 of 5 pytests never ran",
+        text + lines[1].replace('"run": "', '"run": "later-'): "a later pytest did not come to its"
+        " end",
+    }.items():
+        file.write_text(changed)
+        assert read(file).partial == [partial]
 
 
-def test_every_test_of_ours_begins_with_a_letter_that_is_in_a_part() -> None:
-    """Another one would run several times."""
-    for file in (ROOT / "tests" / "unit").glob("test_*.py"):
-        assert file.name[len("test_")] in string.ascii_lowercase, file.name
+def test_no_way_to_end_badly_looks_like_a_pass(tmp_path: Path) -> None:
+    """A failure, a file that cannot be read, a process that leaves, is killed, or is stopped.
+
+    Nor is a run whole if somebody's settings leave a test out.
+    """
+    settings = "--deselect=tests/fails/test_a.py::test_other"
+    code, said, found = whole(make_project(tmp_path, BAD), CI="1", PYTEST_ADDOPTS=settings)
+    assert code == 1
+    assert found.failures == [
+        "docs/index.md::3-python",
+        "tests/broken/test_a.py",
+        "tests/fails/test_a.py::test_it[?b?]",
+        "tests/teardown/test_a.py::test_it",
+    ]
+    assert sorted(found.failed) == [
+        "4 of 4 tests failed",
+        "pytest killed was ended by signal 9",
+        "pytest leaves ended before its tests did, with exit status 0",
+        "pytest skips ended with exit status 1",
+        "pytest stopped ended with exit status 2",
+    ]
+    assert found.partial == ["3 tests were left out"]
+    assert found.total("skipped") == 1
+    for each in (*found.failures, *found.failed):
+        assert each in said
 
 
-def test_arguments_are_for_one(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "test_a.py").write_text(PASSES)
-    (tmp_path / "test_b.py").write_text(FAILS)
-    assert main(["test_a.py"], tmp_path) == 0
-    assert main(["-k", "nothing"], tmp_path) == 5
-    assert "== pytest" not in capfd.readouterr().out
+def test_every_test_of_this_repository_is_in_one_part() -> None:
+    found = parts(ROOT)
+    files = [file for name, part in found.items() if name != "pages" for file in part]
+    below = (ROOT / "tests").rglob("test_*.py")
+    assert sorted(files) == sorted(file.relative_to(ROOT).as_posix() for file in below)
+    assert all(sum((ROOT / f).stat().st_size for f in p[1:]) < 2 * SHARE for p in found.values())
 
 
 def test_a_place_has_room_or_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,12 +84,15 @@ def test_a_page_makes_logins_and_runs_as_them_and_every_block_reaches_the_server
         #> 7
         '''
 
-        '''{ .console data-exit="2" }
-        $ PGPASSWORD=wrong psql -X -U worker_1
+        '''{ .bash data-exit="2" }
+        PGPASSWORD=wrong psql -X -U worker_1 2>&1
+        '''
+
+        '''text
         psql: error: connection to server at "127.0.0.1", port 5432 failed: FATAL:  ...
         '''
     """
-    assert run_page(LOGINS + READ + others, tmp_path) == ["ran"] * 9
+    assert run_page(LOGINS + READ + others, tmp_path) == ["ran"] * 10
 
 
 def test_a_new_password_is_the_one_that_counts(tmp_path: Path) -> None:
@@ -237,7 +240,7 @@ def test_nothing_of_the_server_is_left_and_pages_without_it_start_none(
         Path(temp).chmod(0o755)
         monkeypatch.setattr(tempfile, "tempdir", temp)
         monkeypatch.setenv("TMPDIR", temp)
-        for text, servers in ((LOGINS, 1), ("'''sql\nselect 1 where 0;\n'''", 0)):
+        for text, servers in ((LOGINS, 1), ("'''bash\ntrue\n'''", 0)):
             blocks = find_blocks(page(text), "docs/page.md", root=tmp_path)
             shown = Page("docs/page.md", blocks, tmp_path)
             assert evaluate(shown, blocks[0]) == "ran"
@@ -249,9 +252,7 @@ def test_nothing_of_the_server_is_left_and_pages_without_it_start_none(
 @pytest.mark.parametrize(
     ("fence", "message"),
     [
-        ('.sql data-exit="3"', 'data-exit is for PostgreSQL; add data-login="name", or remove it'),
-        ('.sql data-tls="a"', 'data-tls is for PostgreSQL; add data-login="name", or remove it'),
-        (".sql .refused", '.refused is for PostgreSQL; add data-login="name", or remove it'),
+        ('.sql data-exit="3"', 'SQL runs on PostgreSQL, as a login; add data-login="name"'),
         ('.sql data-login="-c x"', "data-login is the name of a login; correct it"),
         (
             '.sql data-login="a" data-tls="a b"',

@@ -19,7 +19,7 @@ class Case:
         code: the file.
         bandit: the test of Bandit that finds it, or none.
         ruff: the rule of Ruff that finds it, or none.
-        ours: the ids of `safepoint.lint` that find it.
+        ours: the ids of `safepoint lint` that find it.
         runs: the kind of file that it is shown to run, "forced" if it needs the environment
             variable for that, or "" if it is not run here: the package is not installed, or its
             files are programs by design.
@@ -410,7 +410,7 @@ SAFE: Final = {
     "stand_in": "from unittest import mock\n\n\ndef fake(path, **options):\n    return {}\n\n\n"
     'with mock.patch("torch.load", fake), mock.patch("torch.load", return_value={}):\n    f()\n',
     "tensors": "from safetensors.torch import load, load_file\nload_file(p)\nload(data)\n",
-    "checkpoint": "from safepoint.weights import load_checkpoint\nload_checkpoint(p)\n",
+    "checkpoint": "from safepoint.models import load_checkpoint\nload_checkpoint(p)\n",
     "json": "import json\njson.load(file)\njson.loads(data)\n",
     "array": "import numpy as np\nnp.load(p)\nnp.load(p, allow_pickle=False)\n",
     "dumps": "import pickle\npickle.dumps([1])\n",

@@ -1,4 +1,4 @@
-"""What Bandit, Ruff and safepoint.lint find and miss, run for real on the pinned releases.
+"""What Bandit, Ruff and `safepoint lint` find and miss, run for real on the pinned releases.
 
 All cases are written into one folder, and each tool runs once, with the configuration that the
 page offers. The table on the page is held to this run.
@@ -54,7 +54,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
         (folder / f"case_{name}.py").write_text(code)
     bandit = run(["bandit", "-q", "-f", "json", "-c", "pyproject.toml", "-r", "."], folder)
     ruff = run(["ruff", "check", "--no-cache", "--output-format", "json", "."], folder)
-    ours = run([sys.executable, "-P", "-m", "safepoint.lint", "--format", "json", "."], folder)
+    ours = run(["safepoint", "lint", "--format", "json", "."], folder)
     ids: Found = {tool: defaultdict(set) for tool in TOOLS}
     reported = json.loads(bandit.stdout)
     assert reported["errors"] == []
@@ -130,7 +130,7 @@ def test_the_tables_on_the_page_are_those_that_ran() -> None:
 def test_the_script_runs_what_the_page_runs() -> None:
     """With the same options, so that what the page shows is what the script does."""
     script = SCRIPT.read_text(encoding="utf-8")
-    commands = re.findall(r"^(?:ruff|bandit|python -P) .* src$", page(), re.MULTILINE)
+    commands = re.findall(r"^(?:ruff|bandit|safepoint) .* src$", page(), re.MULTILINE)
     assert len(commands) == 3
     for command in commands:
         assert command.replace(" src", ' "$@" || failed=1\n') in script
@@ -292,7 +292,7 @@ def test_a_folder_without_code_passes_bandit_and_ruff_and_fails_the_script(tmp_p
 def test_a_file_that_cannot_be_parsed_passes_bandit_and_fails_ours(tmp_path: Path) -> None:
     folder = project(tmp_path, "import torch\ntorch.load('m.pt'\n")
     assert run(["bandit", "-q", "-r", "src"], folder).returncode == 0
-    ours = run([sys.executable, "-P", "-m", "safepoint.lint", "src"], folder)
+    ours = run(["safepoint", "lint", "src"], folder)
     assert ours.returncode == 2
     assert "src/train.py:2:11: SL90 This was not looked at: it is not Python" in ours.stdout
 

@@ -1,20 +1,26 @@
-"""Which evidence counts: of this very text, and of nothing else."""
+"""Which evidence counts: of a whole run that passed, of this very text, and of nothing else."""
 
 from __future__ import annotations
 
 import json
-import shutil
+import os
+import subprocess
+import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from publish import verified
-from publish.evidence import Evidence, read
+from publish.evidence import AGAIN, Evidence, read
 from publish.project import Page, Project
-from tests.harness.blocks import digest
+from safepoint.rules import Rule
+from tests.harness.blocks import ROOT, digest
+from tests.harness.evidence import append
 from tests.harness.sources import sources
+from tests.harness.testing import MKDOCS, make_project
 
 COMMIT = "c" * 40
 RUN: dict[str, Any] = {
@@ -24,6 +30,7 @@ RUN: dict[str, Any] = {
     "python": "3.11.7",
     "system": "Linux",
     "versions": {"torch": "2.13.0"},
+    "part": "",
 }
 BLOCK: dict[str, Any] = {
     "run": "r1",
@@ -37,15 +44,20 @@ BLOCK: dict[str, Any] = {
     "python": "3.11.7",
     "versions": {"torch": "2.13.0"},
 }
-PROOF: dict[str, Any] = {
+EDITED = "tests/test_z.py::test_edited_amount_is_refused"
+PROOF = {"run": "r1", "leg": "test", "name": EDITED, "test": EDITED, "outcome": "passed", "ms": 1.0}
+END: dict[str, Any] = {
     "run": "r1",
-    "leg": "test",
-    "name": "tests/attacks/test_pickle.py::test_payload_does_not_run_in_a_ledger",
-    "test": "tests/attacks/test_pickle.py::test_payload_does_not_run_in_a_ledger",
-    "outcome": "passed",
-    "ms": 1.0,
+    "exit": 0,
+    "passed": 7,
+    "failed": 0,
+    "skipped": 2,
+    "left": 0,
+    "deep": 3,
+    "failures": [],
 }
-AGAIN = "Run make test, then build again."
+LINES = {"plan": {"plan": ["r1"]}, "run": RUN, "block": BLOCK, "proof": PROOF, "end": END}
+LINES["done"] = {"done": {"r1": 0}}
 
 
 @pytest.fixture
@@ -57,7 +69,7 @@ def root(tmp_path: Path) -> Path:
         "docs/assets/site.css": "p {}",
         "docs/vectors/records.json": "{}",
         "snippets/a.py": "a = 1\n",
-        "src/safepoint/x.py": "x = 1\n",
+        "src/safepoint/x.py": '"""X.\n\n```python\na = 1\n```\n"""\n',
         "tests/harness/y.py": "y = 1\n",
         "tests/unit/test_z.py": "z = 1\n",
         "Makefile": "test:\n",
@@ -68,48 +80,99 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def write(root: Path, *blocks: dict[str, Any], **run: Any) -> Path:
-    """Let blocks have run, on the sources as they are now."""
-    header = {**RUN, "sources": sources(root), **run}
-    lines = [header, *(BLOCK | block for block in blocks or ({},))]
+def write(root: Path, *more: dict[str, Any], **changed: dict[str, Any] | None) -> Path:
+    """Write a whole run of the sources as they are now: with lines changed, left out, or more."""
     file = root / "build" / "evidence.jsonl"
-    file.parent.mkdir(exist_ok=True)
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    file.unlink(missing_ok=True)
+    lines = {name: line | (changed.get(name, {}) or {}) for name, line in LINES.items()}
+    lines["run"] = {"sources": sources(root)} | lines["run"]
+    lines["docstring"] = BLOCK | {"page": "src/safepoint/x.py"}
+    kept = [line for name, line in lines.items() if changed.get(name, {}) is not None]
+    append(file, *kept, *more)
     return file
 
 
-def prove(root: Path, *proofs: dict[str, Any]) -> Path:
-    """Let tests that rules stand on have run, too."""
-    file = write(root)
-    with file.open("a", encoding="utf-8") as lines:
-        lines.writelines(f"{json.dumps(PROOF | proof)}\n" for proof in proofs)
-    return file
-
-
-def found(root: Path, *blocks: dict[str, Any], **run: Any) -> Evidence:
-    return read(write(root, *blocks, **run), root, COMMIT)
+def found(root: Path, *more: dict[str, Any], **changed: dict[str, Any] | None) -> Evidence:
+    return read(write(root, *more, **changed), root, COMMIT)
 
 
 def test_evidence_of_this_text_is_current(root: Path) -> None:
     evidence = found(root)
     assert evidence.state == "current"
-    assert evidence.said == "Evidence of this very text: 1 block ran."
+    assert evidence.said == "Evidence of this very text: 2 blocks ran."
     assert evidence.versions == {"Python": "3.11.7", "torch": "2.13.0"}
     assert [entry.test for entry in evidence.of("docs/guide.md")] == ["docs/guide.md::3-python"]
+    assert [entry.page for entry in evidence.of("src/")] == ["src/safepoint/x.py"]
 
 
-def test_evidence_of_the_same_text_in_another_commit_is_current(root: Path) -> None:
-    """A commit that touched nothing of what the blocks depend on does not matter."""
-    evidence = found(root, commit="d" * 40)
-    assert evidence.state == "current"
-    assert evidence.said == (
-        "Evidence of this very text, from another commit, ddddddd: 1 block ran."
-    )
-
-
-def test_evidence_without_a_commit_says_so(root: Path) -> None:
-    evidence = found(root, commit=None)
-    assert evidence.said == "Evidence of this very text, from a run without a commit: 1 block ran."
+@pytest.mark.parametrize(
+    ("changed", "state", "said"),
+    [
+        (
+            {"run": {"commit": "d" * 40}},
+            "current",
+            "Evidence of this very text, from another commit, ddddddd: 2 blocks ran.",
+        ),
+        (
+            {"run": {"commit": None}},
+            "current",
+            "Evidence of this very text, from a run without a commit: 2 blocks ran.",
+        ),
+        (
+            {"end": {"exit": 1, "failed": 1, "failures": ["tests/a.py::test_b"]}},
+            "failed",
+            "The last run of the tests failed: 1 of 8 tests failed.",
+        ),
+        (
+            {"end": {"exit": 1}, "done": {"done": {"r1": 1}}, "run": {"part": "tests/a"}},
+            "failed",
+            "The last run of the tests failed: pytest tests/a ended with exit status 1.",
+        ),
+        (
+            {"done": {"done": {"r1": -9}}, "end": None},
+            "failed",
+            "The last run of the tests failed: pytest was ended by signal 9.",
+        ),
+        (
+            {"block": {"outcome": "failed"}},
+            "failed",
+            "The last run of the tests failed: 1 block failed.",
+        ),
+        (
+            {"done": {"done": {"r1": 0, "census": 1}}},
+            "failed",
+            "The last run of the tests failed: the census found a difference.",
+        ),
+        (
+            {"done": {"done": {}}},
+            "partial",
+            "This is no whole run of the tests: 1 of 1 pytests never ran.",
+        ),
+        (
+            {"done": None},
+            "partial",
+            "This is no whole run of the tests: the run has not come to its end.",
+        ),
+        ({"plan": None}, "partial", "This is no whole run of the tests: only chosen tests ran."),
+        (
+            {"end": {"left": 2000}},
+            "partial",
+            "This is no whole run of the tests: 2,000 tests were left out.",
+        ),
+        (
+            {"block": None},
+            "partial",
+            "The evidence leaves out blocks of docs/guide.md. 1 block was not run.",
+        ),
+        ({"run": None}, "unreadable", "The evidence names no run, so it is left out."),
+        ({"proof": {"run": "r2"}}, "unreadable", "The evidence names no run, so it is left out."),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)
+def test_what_a_run_is_worth(root: Path, changed: Any, state: str, said: str) -> None:
+    evidence = found(root, **changed)
+    assert evidence.state == state
+    assert evidence.said == (said if state == "current" else f"{said} {AGAIN}")
 
 
 def test_no_evidence_is_said(root: Path) -> None:
@@ -123,171 +186,63 @@ def test_no_evidence_is_said(root: Path) -> None:
     ("name", "said"),
     {
         "docs/guide.md": "docs/guide.md",
+        "docs/new.md": "docs/new.md",
         "docs/vectors/records.json": "docs/vectors",
         "snippets/a.py": "snippets",
         "src/safepoint/x.py": "src/safepoint",
         "tests/harness/y.py": "tests/harness",
-        "tests/unit/test_z.py": "tests/unit",
+        "tests/unit/test_z.py": "tests",
         "Makefile": "Makefile",
         "requirements.txt": "requirements.txt",
+        "docs/assets/site.css": "",
     }.items(),
 )
 def test_a_changed_source_makes_it_stale(root: Path, name: str, said: str) -> None:
-    file = write(root)
+    """In another commit as in this one. A style is no source."""
+    file, others = write(root), write(root, run={"commit": "d" * 40}).read_text()
     with (root / name).open("a", encoding="utf-8") as source:
         source.write("\n\n")
+    if said:
+        other = read(file, root, COMMIT)
+        assert other.state == "other commit"
+        assert other.said.startswith(f"The evidence is of another commit, and {said} changed since")
+        file.write_text(others.replace("d" * 40, COMMIT))
     evidence = read(file, root, COMMIT)
-    assert evidence.state == "stale"
-    assert evidence.said == f"The evidence is older than {said}. {AGAIN}"
+    assert evidence.state == ("stale" if said else "current")
+    assert not said or evidence.said == f"The evidence is older than {said}. {AGAIN}"
 
 
-def test_a_new_page_makes_it_stale(root: Path) -> None:
-    file = write(root)
-    (root / "docs/new.md").write_text("# New\n", encoding="utf-8")
-    assert read(file, root, COMMIT).changed == ["docs/new.md"]
-
-
-def test_a_changed_style_does_not(root: Path) -> None:
-    file = write(root)
-    (root / "docs/assets/site.css").write_text("p { color: red }", encoding="utf-8")
-    assert read(file, root, COMMIT).state == "current"
-
-
-def test_evidence_of_another_commit_is_named_as_that(root: Path) -> None:
-    file = write(root, commit="d" * 40)
-    shutil.rmtree(root / "snippets")
-    evidence = read(file, root, COMMIT)
-    assert evidence.state == "other commit"
-    assert evidence.said == (
-        f"The evidence is of another commit, and snippets changed since. {AGAIN}"
-    )
-
-
-def test_a_page_that_the_run_left_out_makes_it_partial(root: Path) -> None:
-    """As after `make test ARGS="docs/guide.md"`."""
-    (root / "docs/other.md").write_text("# Other\n\n```python\n1\n```\n", encoding="utf-8")
-    evidence = found(root)
-    assert evidence.state == "partial"
-    assert evidence.said == (
-        f"The evidence leaves out blocks of docs/other.md. 1 block was not run. {AGAIN}"
-    )
-
-
-def test_what_did_not_run_is_said_besides_what_is_worse(root: Path) -> None:
-    file = write(root, {"outcome": "failed"})
+def test_what_failed_is_said_before_what_changed(root: Path) -> None:
+    file = write(root, block={"outcome": "failed"}, plan=None)
     block = "```python\n1\n```\n"
     (root / "docs/other.md").write_text(f"# Other\n\n{block}\n{block}", encoding="utf-8")
     evidence = read(file, root, COMMIT)
-    assert evidence.state == "failed"
     assert evidence.said == (
-        f"1 of the blocks failed when they were last run. 2 blocks were not run. {AGAIN}"
+        "The last run of the tests failed: 1 block failed; only chosen tests ran."
+        f" 2 blocks were not run. {AGAIN}"
     )
-
-
-def test_a_block_that_failed_is_said_first(root: Path) -> None:
-    file = write(root, {"outcome": "failed"})
-    (root / "docs/other.md").write_text("# Changed\n", encoding="utf-8")
-    evidence = read(file, root, COMMIT)
-    assert evidence.state == "failed"
-    assert evidence.said == f"1 of the blocks failed when they were last run. {AGAIN}"
-
-
-def test_a_test_of_a_rule_that_failed_makes_it_failed(root: Path) -> None:
-    evidence = read(prove(root, {}, {"outcome": "failed"}), root, COMMIT)
-    assert evidence.state == "failed"
-    assert evidence.said == (
-        f"1 of the tests that the rules stand on failed when they were last run. {AGAIN}"
-    )
-
-
-def test_tests_alone_are_no_evidence_of_blocks(root: Path) -> None:
-    """As after `make test ARGS=tests/unit` in a new clone."""
-    file = prove(root, {})
-    lines = file.read_text(encoding="utf-8").splitlines()
-    file.write_text(f"{lines[0]}\n{lines[2]}\n", encoding="utf-8")
-    assert read(file, root, COMMIT).state == "missing"
-
-
-def test_a_proof_of_no_run_is_unreadable(root: Path) -> None:
-    assert read(prove(root, {"run": "r2"}), root, COMMIT).state == "unreadable"
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"leg": "arm"},
-        {"outcome": "ran"},
-        {"outcome": []},
-        {"name": "<b>"},
-        {"test": 1},
-        {"ms": "1"},
-    ],
-    ids=str,
-)
-def test_a_proof_of_another_form_is_unreadable(root: Path, changed: dict[str, Any]) -> None:
-    assert read(prove(root, changed), root, COMMIT).state == "unreadable"
-
-
-def test_a_changed_test_makes_no_block_late(root: Path) -> None:
-    write(root)
-    (root / "tests/unit/test_z.py").write_text("z = 2\n", encoding="utf-8")
-    assert foot(root, ran=1) == "Blocks: 1 ran"
 
 
 @pytest.mark.parametrize(
     "more",
-    [
-        {},
-        {"page": "docs/nowhere.md"},
-        {"page": "docs/other.md"},
-        {"sha256": "f" * 64},
-    ],
+    [{}, {"page": "docs/nowhere.md"}, {"page": "docs/other.md"}, {"sha256": "f" * 64}],
     ids=["the same twice", "of no page", "of another page", "of no block"],
 )
 def test_what_is_said_of_no_block_is_not_counted(root: Path, more: dict[str, Any]) -> None:
-    evidence = found(root, {}, more)
-    assert evidence.counts["ran"] == 1
-    assert evidence.said == "Evidence of this very text: 1 block ran."
+    assert found(root, BLOCK | more).said == "Evidence of this very text: 2 blocks ran."
 
 
 def test_a_page_does_not_count_what_ran_on_one_whose_name_begins_like_its_own(root: Path) -> None:
     (root / "docs/guide.mdx.md").write_text("# X\n\n```python\na = 1\n```\n", encoding="utf-8")
-    evidence = found(root, {}, {"page": "docs/guide.mdx.md"})
-    assert evidence.counts["ran"] == 2
+    evidence = found(root, BLOCK | {"page": "docs/guide.mdx.md"})
+    assert evidence.counts["ran"] == 3
     assert [entry.page for entry in evidence.of("docs/guide.md")] == ["docs/guide.md"]
-
-
-def test_docstrings_are_counted_for_the_whole_package(root: Path) -> None:
-    (root / "src/safepoint/x.py").write_text(
-        '"""X.\n\n```python\na = 1\n```\n"""\n', encoding="utf-8"
-    )
-    evidence = found(root, {}, {"page": "src/safepoint/x.py"})
-    assert [entry.page for entry in evidence.of("src/")] == ["src/safepoint/x.py"]
-
-
-def test_two_headers_of_one_run_must_agree(root: Path) -> None:
-    """Workers share the name of their run."""
-    file = write(root)
-    other = {**RUN, "sources": {**sources(root), "snippets": "0" * 16}}
-    lines = file.read_text(encoding="utf-8").splitlines()
-    file.write_text("\n".join([json.dumps(other), *lines]), encoding="utf-8")
-    assert read(file, root, COMMIT).changed == ["snippets"]
-
-
-def test_what_is_no_evidence_is_left_out_with_its_line(root: Path) -> None:
-    file = write(root)
-    file.write_text("no JSON\n", encoding="utf-8")
-    evidence = read(file, root, COMMIT)
-    assert evidence.said == (
-        "The evidence cannot be read, so it is left out "
-        f"(evidence.jsonl:1 is not evidence; run make test). {AGAIN}"
-    )
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{}\n", json.dumps(BLOCK), "[1]\n", "3\n", "\0\n", "[" * 100_000],
-    ids=["empty", "no fields", "no run", "a list", "a number", "a zero", "deep"],
+    ["", "{}\n", json.dumps(BLOCK), "[1]\n", "3\n", "\0\n", "no JSON\n", "[" * 100_000],
+    ids=["empty", "no fields", "no run", "list", "number", "zero", "no JSON", "deep"],
 )
 def test_a_file_of_another_kind_is_unreadable(root: Path, text: str) -> None:
     file = write(root)
@@ -295,60 +250,74 @@ def test_a_file_of_another_kind_is_unreadable(root: Path, text: str) -> None:
     evidence = read(file, root, COMMIT)
     assert evidence.state == "unreadable"
     assert evidence.entries == ()
+    if text.startswith("no"):
+        assert "(evidence.jsonl:1 is not evidence; run make test)" in evidence.said
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"ms": "1"},
-        {"ms": float("nan")},
-        {"ms": float("inf")},
-        {"ms": -5},
-        {"ms": True},
-        {"outcome": "fine"},
-        {"outcome": ["ran"]},
-        {"page": 3},
-        {"page": "docs/<b>.md"},
-        {"line": -1},
-        {"block": "1"},
-        {"sha256": "short"},
-        {"versions": ["a"]},
-        {"versions": {"torch": "<script>"}},
-        {"versions": {"a|b": "1"}},
-        {"python": None},
-    ],
-    ids=str,
-)
-def test_an_entry_of_another_form_is_unreadable(root: Path, changed: dict[str, Any]) -> None:
-    assert found(root, changed).state == "unreadable"
+def test_a_file_that_is_too_large_is_not_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(root)
+    monkeypatch.setattr("tests.harness.evidence._LARGEST", file.stat().st_size - 1)
+    assert "too large to be evidence" in read(file, root, COMMIT).said
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"started": "2999-01-01T00:00:00+00:00"},
-        {"started": "2026-11-15T14:48:09"},
-        {"started": 5},
-        {"commit": 5},
-        {"system": "<b>"},
-        {"sources": []},
-        {"sources": {"docs/<x>": "0"}},
-    ],
-    ids=str,
-)
-def test_a_run_of_another_form_is_unreadable(root: Path, changed: dict[str, Any]) -> None:
-    assert found(root, **changed).state == "unreadable"
+WRONG: Mapping[str, Mapping[str, list[Any]]] = {
+    "block": {
+        "ms": ["1", float("nan"), float("inf"), -5, True],
+        "outcome": ["fine", ["ran"]],
+        "page": [3, "docs/<b>.md"],
+        "line": [-1],
+        "block": ["1", 1 << 40],
+        "sha256": ["short"],
+        "versions": [["a"], {"torch": "<script>"}, {"a|b": "1"}],
+        "python": [None],
+        "more": ["x"],
+    },
+    "run": {
+        "started": ["2999-01-01T00:00:00+00:00", "2026-11-15T14:48:09", 5],
+        "commit": [5],
+        "system": ["<b>"],
+        "sources": [[], {"docs/<x>": "0"}],
+        "part": ["<b>"],
+    },
+    "proof": {"leg": ["arm"], "outcome": ["ran", []], "name": ["<b>"], "test": [1], "ms": ["1"]},
+    "end": {"exit": ["0", 1.0], "passed": [-1], "failures": ["abc", ["<b>"], [3], ["x" * 301]]},
+    "plan": {"plan": ["r1", ["<b>"]]},
+    "done": {"done": [["r1"], {"r1": "0"}]},
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_a_line_of_another_form_is_unreadable(root: Path, line: str) -> None:
+    for field, values in WRONG[line].items():
+        for value in values:
+            evidence = found(root, **{line: {field: value}})
+            assert evidence.state == "unreadable", (field, value)
 
 
 def test_another_time_zone_is_told_in_utc(root: Path) -> None:
-    started = found(root, started="2026-11-15T18:00:00+14:00").started
+    started = found(root, run={"started": "2026-11-15T18:00:00+14:00"}).started
     assert f"{started:%Y-%m-%d %H:%M}" == "2026-11-15 04:00"
 
 
+# What the pages say
+
+
 class Fixed(Project):
-    """A project with the commit that the evidence names."""
+    """A project with the commit that the evidence names, and two rules."""
 
     commit = COMMIT
+
+    @property
+    def rules(self) -> Mapping[str, Rule]:
+        words = ("Storage", "A boundary", "danger", "ours", "Text.", None)
+        names = {
+            "attack": ("edit-state",),
+            "defence": ("snippets/a.py", "snippets/pg_hba.conf"),
+            "test": (EDITED, "tests/test_z.py::test_edited_memory_is_refused"),
+            "check": (),
+        }
+        whole = {**names, "check": ("safepoint.audit:check_location",)}
+        return {"SP01": Rule("SP01", *words, whole), "SP02": Rule("SP02", *words, names)}  # type: ignore[arg-type]
 
 
 def foot(root: Path, **counts: int) -> str:
@@ -362,10 +331,18 @@ def test_the_pages_claim_what_is_current(root: Path) -> None:
     assert foot(root, ran=2, checked=1, never=3) == "Blocks: 2 ran, 1 checked only, 3 not run"
     assert foot(root) == "No blocks to run"
     assert verified.line(project).startswith(
-        "1 blocks, code and what it prints, on these pages and in the repository, ran on 2026-11-15"
+        "2 blocks, code and what it prints, on these pages and in the repository, ran on 2026-11-15"
     )
-    assert "| torch | `2.13.0` |" in verified.versions(project)
-    assert "| python | 1 | 0 | 0 | 0 |" in verified.census(project)
+    said = verified.versions(project)
+    assert "| torch | `2.13.0` |" in said
+    assert "| 7 passed, 0 failed, 2 skipped, 3 long ones left for `make deep` |" in said
+    assert "| python | 2 | 0 | 0 | 0 |" in verified.census(project)
+    census = verified.with_census(verified.census(project), Counter(ran=1), project)
+    assert census.startswith(
+        "This build: 1 blocks shown, 1 ran, 0 checked only, 0 skipped, 0 without a good run."
+        " The evidence is of 2 blocks: 1 on these pages, 1 elsewhere, in the README, in "
+        "CONTRIBUTING and in docstrings that no page shows.\n"
+    )
 
 
 def test_the_pages_claim_nothing_without_evidence(root: Path) -> None:
@@ -380,107 +357,118 @@ def test_the_pages_claim_nothing_without_evidence(root: Path) -> None:
 
 
 def test_the_pages_say_that_it_is_stale(root: Path) -> None:
+    """Another page, or a test, that changed is no matter of this one."""
     write(root)
+    for name in ("docs/other.md", "tests/unit/test_z.py"):
+        (root / name).write_text("# Changed\n", encoding="utf-8")
+    assert foot(root, ran=1) == "Blocks: 1 ran"
     with (root / "docs/guide.md").open("a", encoding="utf-8") as page:
         page.write("\nMore.\n")
-    project = Fixed(root)
     assert foot(root, ran=1) == "Blocks: 1 ran, before later changes"
-    assert verified.line(project).startswith("Not everything here is as it was")
-    assert "Changed since: `docs/guide.md`." in verified.evidence(project)
-
-
-def test_few_of_many_changes_are_named(root: Path) -> None:
-    write(root)
+    assert verified.line(Fixed(root)).startswith("Not everything here is as it was")
     for number in range(7):
         (root / f"docs/new-{number}.md").write_text("# New\n", encoding="utf-8")
-    assert verified.evidence(Fixed(root)).endswith("`docs/new-4.md`, and 2 more.")
+    assert "Changed since: `docs/guide.md`, `docs/new-0.md`" in verified.evidence(Fixed(root))
+    assert verified.evidence(Fixed(root)).endswith("`docs/new-3.md`, and 5 more.")
 
 
-def test_another_page_that_changed_is_no_matter_of_this_one(root: Path) -> None:
-    write(root)
-    (root / "docs/other.md").write_text("# Changed\n", encoding="utf-8")
-    assert foot(root, ran=1) == "Blocks: 1 ran"
-
-
-def test_the_build_counts_what_it_shows(root: Path) -> None:
-    write(root)
-    census = verified.with_census(verified.census(Fixed(root)), Counter(ran=1), Fixed(root))
-    assert census.startswith(
-        "This build: 1 blocks shown, 1 ran, 0 checked only, 0 skipped, 0 without a good run.\n"
+def test_many_failures_are_named_and_all_are_counted(root: Path) -> None:
+    names = [f"tests/a.py::test_{number:03}" for number in range(60)]
+    write(root, end={"exit": 1, "failed": 60, "failures": names})
+    said = verified.line(Fixed(root))
+    assert "60 of 67 tests failed" in said
+    assert said.count("- `tests/a.py::test_") == 50
+    assert "- and 10 more" in said
+    write(root, end={"exit": 1, "failed": 1, "failures": ["docs/guide.md::3-python"]})
+    assert foot(root, ran=1) == (
+        '<strong class="failed">Blocks: 1 ran. Failed: docs/guide.md::3-python.</strong>'
     )
-
-
-def test_the_two_totals_are_told_apart(root: Path) -> None:
-    """What ran, and what the pages show of it."""
-    (root / "README.md").write_text("# Read\n\n```python\nb = 1\n```\n", encoding="utf-8")
-    write(root, {}, {"page": "README.md", "sha256": digest("b = 1")})
-    census = verified.with_census(verified.census(Fixed(root)), Counter(ran=1), Fixed(root))
-    assert (
-        " The evidence is of 2 blocks: 1 on these pages, 1 elsewhere, in the README, in "
-        "CONTRIBUTING and in docstrings that no page shows.\n"
-    ) in census
-
-
-EDITED = "tests/attacks/test_trust_boundary.py::test_edited_amount_is_refused"
-HEAD = "25 of 27 rules stand on all four"
-
-
-def legs(root: Path, rule: str) -> str:
-    """Return what the page says of one rule."""
-    [text] = [
-        part
-        for part in verified.matrix(Fixed(root)).split("??? legs ")
-        if part[1:].startswith(rule)
-    ]
-    return text
+    assert foot(root, failed=1).startswith('<strong class="failed">Blocks: 1 failed.')
 
 
 def test_the_matrix_says_what_ran_and_not_what_is_named(root: Path) -> None:
-    attack = {"leg": "attack", "name": "edit-state", "test": "tests/attacks/test_ladder.py::test_a"}
-    file = prove(root, {"name": EDITED, "test": EDITED}, attack)
-    assert verified.matrix(Fixed(root)).startswith(
-        f"{HEAD}. Passed in that run: 1 of 96 attacks, 0 of 25 examples, 1 of 111 tests and "
-        "0 of 21 checks.\n"
+    """A file that does not run by itself is not counted, and a leg without names is planned."""
+    assert verified.matrix(Fixed(root)).startswith("1 of 2 rules stand on all four: named, not run")
+    attack = PROOF | {"leg": "attack", "name": "edit-state", "test": "tests/test_z.py::test_a"}
+    write(root, attack)
+    head, first, second = verified.matrix(Fixed(root)).split("\n\n??? ")
+    assert head == (
+        "1 of 2 rules stand on all four. Passed in that run: 1 of 1 attacks, 0 of 1 examples, "
+        "1 of 2 tests and 0 of 1 checks."
     )
-    said = legs(root, "SP01")
-    assert said.startswith('"SP01 The storage backend is a trust boundary: ')
-    assert 'boundary: 2 of 6 passed, 4 not run"\n' in said
-    assert "- attack: [`edit-state`](attacks.md#edit-state)\n" in said
-    assert "[`trust_boundary.py`](examples/trust_boundary.py) (not run)\n" in said
+    assert first.startswith('legs "SP01 A boundary: 2 of 5 passed, 3 not run"\n')
+    assert "- attack: [`edit-state`](attacks.md#edit-state)\n" in first
+    assert "[`a.py`](examples/a.py) (not run), [`pg_hba.conf`](examples/pg_hba.conf)\n" in first
     assert (
-        "- test: `tests/attacks/test_trust_boundary.py`: edited amount is refused; edited "
-        "position is refused (not run); edited memory is refused (not run)\n"
-    ) in said
-    assert "(reference/audit.md#safepoint.audit.check_location) (not run)" in said
-    with file.open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps(PROOF | attack | {"outcome": "failed"}) + "\n")
-    assert "edit-state`](attacks.md#edit-state) (its tests failed)\n" in legs(root, "SP01")
-    assert 'boundary: 1 of 6 passed, 1 failed, 4 not run"\n' in legs(root, "SP01")
-
-
-def test_the_matrix_says_if_the_tests_have_changed_since(root: Path) -> None:
-    prove(root, {})
+        "- test: `tests/test_z.py`: edited amount is refused; edited memory is refused (not run)\n"
+    ) in first
+    assert "(reference/audit.md#safepoint.audit.check_location) (not run)" in first
+    assert ' not run, check planned"\n' in second
+    write(root, attack | {"outcome": "failed"})
     (root / "tests/unit/test_z.py").write_text("z = 2\n", encoding="utf-8")
-    assert f"{HEAD}. Passed in that run, before later changes: " in verified.matrix(Fixed(root))
+    said = verified.matrix(Fixed(root))
+    assert "edit-state`](attacks.md#edit-state) (its tests failed)\n" in said
+    assert 'boundary: 1 of 5 passed, 1 failed, 3 not run"\n' in said
+    assert "Passed in that run, before later changes: " in said
 
 
-@pytest.mark.parametrize("ran", [False, True], ids=["no evidence", "of blocks alone"])
-def test_the_matrix_only_names_what_did_not_run(root: Path, ran: bool) -> None:
-    """An older file has no such lines."""
-    if ran:
-        write(root)
-    assert verified.matrix(Fixed(root)).startswith(f"{HEAD}: named, not run.\n")
-    assert 'boundary: named, not run"\n' in legs(root, "SP01")
-    assert "passed" not in verified.matrix(Fixed(root)).replace("passed-", "")
+PLANTED = {
+    "mkdocs.yml": f"{MKDOCS}site_description: Tiny\nhooks: [hooks.py]\n"
+    "nav: [{Home: index.md}, {Guide: guide.md}, {Other: other.md}, {Verified: verified.md}]\n",
+    "hooks.py": "from publish import machine\nfrom publish.hooks import *\n"
+    "machine.apply = lambda *_: None  # it lists pages that are not here\n",
+    "docs/index.md": "# Home\n\n<!-- fill evidence-line -->\n",
+    "docs/verified.md": "# Verified\n\n<!-- fill evidence -->\n\n<!-- fill versions -->\n",
+    "docs/guide.md": "# Guide\n\n'''python\n1 / 0\n'''\n",
+    "docs/other.md": "# Other\n\n'''python\n1\n'''\n",
+    "tests/unit/test_a.py": "def test_planted(): assert False\n\n\ndef test_good(): pass\n",
+    "CHANGELOG.md": "# Changes\n",
+}
 
 
-def test_a_planned_rule_is_said_to_be_planned(root: Path) -> None:
-    prove(root, {})
-    assert legs(root, "SP09").startswith('"SP09 Strict decoding by default: 0 of 7 passed, ')
-    assert ' not run, check planned"\n' in legs(root, "SP09")
+def article(root: Path, name: str) -> str:
+    html = (root / "site" / name / "index.html").read_text(encoding="utf-8")
+    return html.partition("<article")[2].partition("</article>")[0]
 
 
-def test_a_file_that_does_not_run_by_itself_is_not_counted(root: Path) -> None:
-    prove(root, {})
-    assert "[`pg_hba.conf`](examples/pg_hba.conf)\n" in legs(root, "SP06")
-    assert ": 0 of 5 passed, 5 not run" in legs(root, "SP06")
+def built(root: Path, *before: str) -> None:
+    """Run the tests as `make test` does, or some of them, and build the site as it comes."""
+    environ = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environ = {**os.environ, **environ, "NO_MKDOCS_2_WARNING": "1"}
+    run = f"from tests.harness import pytests as p; from pathlib import Path; p.main({before}, "
+    for command in (["-c", f"{run}Path.cwd())"], ["-m", "mkdocs", "build", "--strict"]):
+        done = subprocess.run(
+            [sys.executable, *command], cwd=root, env=environ, check=False, capture_output=True
+        )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_site_after_a_planted_failure_says_so_in_red_and_names_it(tmp_path: Path) -> None:
+    """On home, on the page about the evidence, and on the page whose block it is."""
+    root = make_project(tmp_path, PLANTED)
+    built(root)
+    for page in ("", "verified"):
+        said = article(root, page)
+        assert '<div class="admonition failure">' in said
+        assert "2 of 4 tests failed" in said
+        assert "tests/unit/test_a.py::test_planted</code>" in said
+        assert "docs/guide.md::3-python</code>" in said
+    assert "<td>2 passed, 2 failed, 0 skipped</td>" in article(root, "verified").replace(
+        ' class="to-left"', ""
+    )
+    failed = '<strong class="failed">Blocks: 1 failed. Failed: docs/guide.md::3-python.</strong>'
+    assert failed in article(root, "guide")
+    assert '<details class="proof proof--failed">' in article(root, "guide")
+    assert "failed" not in article(root, "other")
+
+    # Mended, all of it is green; after that, a part is red again, because it is only a part.
+    (root / "docs/guide.md").write_text("# Guide\n\n```python\n1\n```\n", encoding="utf-8")
+    (root / "tests/unit/test_a.py").write_text("def test_good(): pass\n", encoding="utf-8")
+    built(root)
+    assert "2 blocks, code and what it prints" in article(root, "")
+    assert not any("fail" in article(root, page) for page in ("", "guide", "other"))
+    (root / "build/evidence.jsonl").unlink()
+    built(root, "docs")
+    for page in ("", "verified"):
+        assert '<div class="admonition failure">' in article(root, page)
+        assert "only chosen tests ran" in article(root, page)

@@ -9,7 +9,7 @@ from publish.evidence import Evidence
 from publish.marks import counted, marked
 from publish.project import Page
 from tests.harness.blocks import digest
-from tests.harness.evidence import Entry, Run
+from tests.harness.evidence import Entry, Read, Run
 
 RUN = Run(
     "r1",
@@ -34,9 +34,9 @@ def entry(text: str, **changed: Any) -> Entry:
     values: dict[str, Any] = {
         "page": "docs/guide.md",
         "line": 7,
-        "number": 1,
+        "block": 1,
         "language": "python",
-        "digest": digest(text),
+        "sha256": digest(text),
         "outcome": "ran",
         "ms": 12.3,
         "python": "3.11.7",
@@ -47,7 +47,7 @@ def entry(text: str, **changed: Any) -> Entry:
 
 
 def evidence(*entries: Entry, changed: tuple[str, ...] = ()) -> Evidence:
-    return Evidence("stale" if changed else "current", "", entries, {"r1": RUN}, changed)
+    return Evidence("stale" if changed else "current", "", Read({"r1": RUN}, entries), changed)
 
 
 def test_a_block_that_ran_says_when_on_what_how_long_and_as_which_test() -> None:

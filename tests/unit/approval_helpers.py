@@ -1,13 +1,12 @@
-"""People, a question, and "load, modify, re-sign" for the tests of approvals."""
+"""People and a question, for the tests of approvals."""
 
 from __future__ import annotations
 
-import base64
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from safepoint import Codec, Head, SigningKey
-from safepoint.approval import Approver, Approvers, Question
+from safepoint import Approver, Approvers, Head, Question, SigningKey
+from safepoint.record import sign_line
 
 DANA_KEY = SigningKey(bytes(range(32)), "ed25519")
 ERIN_KEY = SigningKey(bytes(range(1, 33)), "ed25519")
@@ -29,12 +28,6 @@ FIELDS: dict[str, Any] = {
     "action": "pay",
     "arguments": {"amount": 42, "to": "ACME"},
 }
-CAP = 65536
-# What `str.strip` and `str.splitlines` would take for blanks or line ends, and what looks like one.
-NO_BLANKS = [
-    *("\0", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x1f", "\x7f", "\x85", "\xa0", "\xad"),
-    *("\u1680", "\u2003", "\u200b", "\u2028", "\u2029", "\u202e", "\u2060", "\u3000", "\ufeff"),
-]
 
 
 def ask(**changes: Any) -> Question:
@@ -42,52 +35,9 @@ def ask(**changes: Any) -> Question:
 
 
 QUESTION = ask()
-TEXT = DANA.approve_at_time(QUESTION, NOW)
+TEXT = DANA.approve(QUESTION, now=NOW)
 
 
-class Untouched(str):
-    """A text that says when somebody works on it."""
-
-    __slots__ = ()
-
-    def _touched(self, *_: object, **__: object) -> Any:
-        raise AssertionError("the text was looked at")
-
-    __str__ = replace = strip = _touched
-
-
-def as_it_arrives(text: str) -> dict[str, str]:
-    """The text as mail, forms and shells deliver it: nothing inside of a line is different."""
-    line_1, line_2, _ = text.split("\n")
-    return {
-        "unchanged": text,
-        "the last line end stripped": f"{line_1}\n{line_2}",
-        "CRLF": f"{line_1}\r\n{line_2}\r\n",
-        "CRLF, and the last one stripped": f"{line_1}\r\n{line_2}",
-        "CRLF, and half of the last one": f"{line_1}\r\n{line_2}\r",
-        "CRLF, then LF": f"{line_1}\r\n{line_2}\n",
-        "LF, then CRLF": f"{line_1}\n{line_2}\r\n",
-        "blanks before": f" \t {text}",
-        "blanks after": f"{line_1}\n{line_2} \t ",
-        "blanks after the last line end": f"{text} \t ",
-        "blank lines before": f"\n\r\n \n\r{text}",
-        "blank lines after": f"{text}\n\r\n \n\r",
-        "everything at once": f"\r\n\t {line_1}\r\n{line_2} \t\r\n\n",
-    }
-
-
-def sign(body: bytes, key: SigningKey = DANA_KEY, label: bytes = b"safepoint-approval/1\n") -> str:
-    """What a holder of `key` could write: any body, with a signature that is theirs."""
-    signature = base64.b64encode(key.sign(label + body)).decode()
-    return f"safepoint-approval/1 {key.id} {signature}\n{body.decode('latin-1')}\n"
-
-
-def body_of(text: str = TEXT) -> bytes:
-    return text.split("\n")[1].encode()
-
-
-def resign(key: SigningKey = DANA_KEY, **changes: Any) -> str:
-    """Load, modify, re-sign: what a buggy or malicious approver could send."""
-    values = {**Codec().decode(body_of()), **changes}
-    kept = {name: value for name, value in values.items() if value is not ...}
-    return sign(Codec().encode(kept), key)
+def sign(line_2: bytes, key: SigningKey = DANA_KEY) -> str:
+    """What a holder of `key` could write: any line, with a signature that is theirs."""
+    return (b"%b\n%b\n" % (sign_line(line_2, key, "approval"), line_2)).decode("latin-1")

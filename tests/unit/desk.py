@@ -24,6 +24,7 @@ from safepoint import (
     Keyring,
     Ledger,
     Policy,
+    Question,
     Reason,
     Run,
     SigningKey,
@@ -84,6 +85,30 @@ class Desk:
         """Start a run, which pauses at #3."""
         return self.workflow().start(self.ledger(), thread=thread)
 
+    def question(self, sequence: int | None = None, **options: Any) -> Question:
+        """Return what the store asks people who look at it."""
+        question = self.workflow(**options).question(self.ledger(), "order-7", sequence)
+        assert question is not None
+        return question
+
+    def go_on(self, *approvals: str, at: int | None = None, **options: Any) -> Run:
+        """Resume as another process would."""
+        workflow = self.workflow(**options)
+        return workflow.resume(self.ledger(), "order-7", at, approvals=approvals)
+
+    def approved(self) -> str:
+        """Let a worker spend an approval at #4, and die before it pays."""
+        text = yes(self.paused().question)
+        self.workflow().rehydrate(self.ledger(), "order-7", approvals=[text])
+        return text
+
+    def forge(self, *without: str, **payload: Any) -> None:
+        """Save what a thief of the writer's key would, after the last record."""
+        thief = self.ledger()
+        latest = thief.latest("order-7")
+        kept = {key: value for key, value in latest.state.items() if key not in without}
+        thief.save("order-7", {**kept, **payload}, app=latest.app, tools=latest.tools)
+
     def told(self) -> list[str]:
         """Return what the journal says, in short."""
         return [f"{e.what} {e.outcome} #{e.sequence or '-'}" for e in self.journal.show()]
@@ -93,17 +118,16 @@ def yes(question: Any, key: SigningKey = DANA, name: str = "dana") -> str:
     return Approver(name, key).approve(question)
 
 
+def no(question: Any) -> str:
+    return Approver("erin", ERIN).deny(question)
+
+
 def refused(error: type[CheckpointError], act: Callable[[], object]) -> str:
     """Return the message with which something is refused."""
     with pytest.raises(error) as refusal:
         act()
     assert type(refusal.value) is error
     return str(refusal.value)
-
-
-def fee(state: State, call: Call) -> State:
-    assert not call.was_approved
-    return {"fee": call.approved.arguments["amount"]}
 
 
 class Stuck(InMemoryAnchor):
@@ -115,10 +139,6 @@ class Stuck(InMemoryAnchor):
         if self.stuck:
             raise OSError
         super().advance(store, thread, head)
-
-
-def last(state: State) -> None:
-    pass
 
 
 class FullDisk:

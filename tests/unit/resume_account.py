@@ -34,6 +34,7 @@ from safepoint import (
     ToolSet,
     Workflow,
 )
+from safepoint.gate import compare
 from safepoint.journal import Entry, Event
 from safepoint.record import Place, open_sealed
 from tests.unit.resume_helpers import (
@@ -348,8 +349,7 @@ def version_of(variant: str) -> str:
 
 
 def is_wider(tools: ToolSet, before: ToolSet) -> bool:
-    changes = tools.changes_from(before)
-    return bool(changes.added or changes.changed or changes.widened)
+    return any(reason is not None for reason, _, _ in compare(tools, before))
 
 
 def workflow_of(world: World, variant: str) -> Workflow:
@@ -388,11 +388,11 @@ def forged(signed: Signed, how: str, now: datetime) -> Signed:
     elif how == "longer":
         text = text.replace('"expires":"2', '"expires":"3')
     elif how == "by a stranger":
-        text = Approver(signed.by, STRANGER).approve_at_time(question, now)
-        text = text.replace(STRANGER.id, PEOPLE[signed.by].key, 1)
+        text = Approver(signed.by, STRANGER).approve(question, now=now)
+        text = text.replace(STRANGER.id, PEOPLE[signed.by].key.id, 1)
     elif how == "as somebody else":
         other = {"dana": ERIN_KEY, "erin": DANA_KEY}[signed.by]
-        text = Approver(signed.by, other).approve_at_time(question, now)
+        text = Approver(signed.by, other).approve(question, now=now)
     else:
-        text = text.replace(text[21:37], STRANGER.id, 1)
+        text = text.replace(text[12:28], STRANGER.id, 1)
     return replace(signed, text=text, verdict="approved", genuine=text == signed.text)

@@ -738,7 +738,7 @@ def test_an_approval_used_after_its_time_is_a_warning(desk: Desk, late: int, fou
     question = desk.workflow().question(desk.ledger(), "order-7")
     assert question is not None
     then = datetime.now(UTC) - timedelta(hours=1, seconds=late)
-    text = Approver("dana", DANA).approve_at_time(question, then)
+    text = Approver("dana", DANA).approve(question, now=then)
     desk.write("order-7", approved=[text], resumed=resumed(desk, [text]))
     lines = said(desk)
     assert len(lines) == found

@@ -10,9 +10,9 @@ import pytest
 
 from safepoint._files import file_system
 from safepoint.audit import Finding, check_location, location
-from safepoint.audit.__main__ import main
 from safepoint.errors import StorageUnavailable, UnsafeLocation
 from safepoint.storage import FileCheckpointStorage
+from tests.unit.commands import audit as main
 
 
 @pytest.fixture(autouse=True)
@@ -410,7 +410,7 @@ def test_a_closed_folder_of_temporary_files_hides_nothing_else(
 
 def run(*arguments: str) -> tuple[int, str, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "safepoint.audit", *arguments],
+        [sys.executable, "-m", "safepoint", "audit", *arguments],
         check=False,
         capture_output=True,
         text=True,
@@ -454,8 +454,8 @@ def test_the_command_says_that_the_path_is_missing(tmp_path: Path) -> None:
 def test_wrong_usage_is_one_line(arguments: list[str]) -> None:
     code, out, err = run(*arguments)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("python -m safepoint.audit: ")
-    assert err.endswith(". Try: python -m safepoint.audit --help\n")
+    assert err.startswith("safepoint audit: ")
+    assert err.endswith(". Try: safepoint audit --help\n")
 
 
 @pytest.mark.parametrize(

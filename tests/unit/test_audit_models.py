@@ -15,7 +15,7 @@ from safepoint.attacks.outcome import MARKER
 from safepoint.attacks.payload import marker_pickle
 from safepoint.audit import check_models, check_safety_test, check_torch
 from safepoint.errors import MissingPackage
-from safepoint.weights import _packages, save_checkpoint, seal_model
+from safepoint.models import _packages, save_checkpoint, seal_model
 from tests.harness.optional import need
 
 need("torch", "PyTorch is not installed: pip install 'safepoint[torch]'")
@@ -23,9 +23,9 @@ need("torch", "PyTorch is not installed: pip install 'safepoint[torch]'")
 import torch
 
 Lines = Callable[[Path], list[str]]
-CONVERT = "Convert it once: python -m safepoint.weights convert FILE NEW --key KEY"
+CONVERT = "Convert it once: safepoint convert FILE NEW --key KEY"
 DISTRUST = "Do not load it, unless you made it: then convert it with --trusted."
-SEAL = "Seal it where it is made: python -m safepoint.weights seal FILE --key KEY"
+SEAL = "Seal it where it is made: safepoint seal FILE --key KEY"
 
 
 def lines(folder: Path) -> list[str]:
@@ -160,7 +160,7 @@ def test_the_tests_of_installed_packages_do_not_count(tmp_path: Path) -> None:
 
 
 def audit(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "safepoint.audit", *map(str, arguments)]
+    command = [sys.executable, "-m", "safepoint", "audit", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

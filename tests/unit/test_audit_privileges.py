@@ -18,12 +18,11 @@ need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from safepoint.postgres import PostgresAnchor
 from safepoint.audit import check_privileges
-from safepoint.audit.__main__ import main
-from safepoint.postgres import PostgresCheckpointStorage, migrate
+from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage, migrate
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import Database
+from tests.unit.commands import audit as main
 
 _NUMBERS = itertools.count(1)
 CLOSE = (
@@ -733,7 +732,7 @@ def test_nothing_is_changed(deployed: Deployed) -> None:
             (
                 "There is no schema safepoint in database 'postgres' (login '{login}'). Correct"
                 " the connection string of the store, or make it, as one who may create roles:"
-                " python -m safepoint.postgres migrate DSN"
+                " safepoint postgres migrate DSN"
             ),
         ),
         ({"port": "1"}, None),
@@ -845,9 +844,5 @@ def test_the_command_looks_and_verifies(
 def test_wrong_options_are_one_line(
     capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
 ) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert stop.value.code == 2
-    assert capsys.readouterr().err == (
-        f"python -m safepoint.audit: {line}. Try: python -m safepoint.audit --help\n"
-    )
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == (f"safepoint audit: {line}. Try: safepoint audit --help\n")

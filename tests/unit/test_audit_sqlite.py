@@ -25,9 +25,8 @@ from safepoint import (
 )
 from safepoint._files import SUPPORTED
 from safepoint.audit import check_database, check_ownership
-from safepoint.audit.__main__ import main
 from safepoint.audit.ownership import check_ownership_at_time
-from safepoint.storage.stored_sqlite import StoredSQLite
+from tests.unit.commands import audit as main
 
 if not SUPPORTED:
     pytest.skip("modes and owners are POSIX", allow_module_level=True)
@@ -125,7 +124,7 @@ def test_nothing_is_made_or_changed(deployed: Deployed, out: Any) -> None:
         return [(p.name, s.st_mode, s.st_size, s.st_mtime_ns) for p, s in found]
 
     before = look()
-    assert [name for name, *_ in before] == ["c.db", "c.db-lock"]
+    assert [name for name, *_ in before] == ["c.db"]
     out(deployed.anchored)
     check_database(deployed.path)
     assert look() == before
@@ -135,7 +134,7 @@ def test_nothing_is_made_or_changed(deployed: Deployed, out: Any) -> None:
         f"{folder}/none.db does not exist. Name the file of your SQLiteCheckpointStorage."
     )
     with pytest.raises(StorageUnavailable):
-        StoredSQLite(folder / "none.db")
+        SQLiteCheckpointStorage(folder / "none.db", read_only=True)
     assert look() == before
 
 
@@ -144,7 +143,7 @@ def test_a_store_in_use_is_looked_at_as_it_is(deployed: Deployed, out: Any) -> N
     with SQLiteCheckpointStorage(deployed.path) as storage:
         ledger = deployed.ledger(storage)
         ledger.save("order-8", {"amount": 1})
-        seen = StoredSQLite(deployed.path)
+        seen = SQLiteCheckpointStorage(deployed.path, read_only=True)
         assert (sorted(seen.threads()), seen.head("order-8")) == (["order-7", "order-8"], 1)
         ledger.save("order-8", {"amount": 2})
         assert seen.head("order-8") == 2
@@ -152,11 +151,11 @@ def test_a_store_in_use_is_looked_at_as_it_is(deployed: Deployed, out: Any) -> N
         assert out(deployed.anchored)[0] == 0
         ledger.save("order-8", {"amount": 3})
         seen.close()
-    assert StoredSQLite(deployed.path).head("order-8") == 3
+    assert SQLiteCheckpointStorage(deployed.path, read_only=True).head("order-8") == 3
 
 
 def test_a_view_sees_what_was_written_while_nobody_had_it_open(deployed: Deployed) -> None:
-    seen = StoredSQLite(deployed.path)
+    seen = SQLiteCheckpointStorage(deployed.path, read_only=True)
     assert seen.head("order-7") == 4
     with SQLiteCheckpointStorage(deployed.path) as storage:
         deployed.ledger(storage).save("order-7", {"amount": 5})
@@ -165,7 +164,7 @@ def test_a_view_sees_what_was_written_while_nobody_had_it_open(deployed: Deploye
 
 
 def test_a_view_writes_nothing(deployed: Deployed) -> None:
-    seen = StoredSQLite(deployed.path)
+    seen = SQLiteCheckpointStorage(deployed.path, read_only=True)
     acts: list[Callable[[], object]] = [
         lambda: seen.append("order-7", 5, b""),
         lambda: seen.prune("order-7", 2, b""),
@@ -184,7 +183,7 @@ def test_a_view_writes_nothing(deployed: Deployed) -> None:
     seen.close()
 
 
-@pytest.mark.parametrize("suffix", ["", "-lock", "-wal", "-shm"])
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
 @pytest.mark.parametrize(("mode", "what"), [(0o640, "read"), (0o606, "written")])
 def test_files_that_others_can_read_or_write_are_errors(
     deployed: Deployed, suffix: str, mode: int, what: str
@@ -202,7 +201,7 @@ def test_files_that_others_can_read_or_write_are_errors(
 def test_a_second_name_and_a_link_are_errors(deployed: Deployed, tmp_path: Path) -> None:
     (tmp_path / "second").hardlink_to(deployed.path)
     with pytest.raises(UnsafeLocation) as caught:
-        StoredSQLite(deployed.path)
+        SQLiteCheckpointStorage(deployed.path, read_only=True)
     assert lines(deployed) == [f"SP04 error: {caught.value}"]
     assert "has a second name (hard link)" in caught.value.what
     deployed.path.rename(tmp_path / "moved")

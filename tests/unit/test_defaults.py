@@ -1,16 +1,19 @@
-"""Where state lives by default, how its folders are made, and what one folder for all costs."""
+"""Where state lives by default, how its folders are made, and when a store is begun."""
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import pwd
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Self
@@ -19,34 +22,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safepoint import (
-    AnchorUnavailable,
-    Codec,
+from safepoint import Codec, FileAnchor, FileCheckpointStorage, InMemoryJournal, open_ledger
+from safepoint import _files as files
+from safepoint.attacks import Disk, NaiveTarget, Outcome, SealedTarget
+from safepoint.attacks.defaults import EverythingInOneFolder
+from safepoint.attacks.medium import Medium
+from safepoint.attacks.rungs import MacPlaceTarget, SignedChainTarget
+from safepoint.errors import (
+    CheckpointError,
     ConfigurationError,
-    FileAnchor,
-    FileCheckpointStorage,
     InvalidId,
-    JournalBroken,
-    JournalUnavailable,
-    KeyRefused,
-    Ledger,
     RolledBack,
     StorageFull,
     StorageUnavailable,
     UnsafeLocation,
 )
-from safepoint import _files as _posix
-from safepoint import places as folders
-from safepoint import places as platform
-from safepoint.attacks import Disk, NaiveTarget, Outcome, SealedTarget
-from safepoint.attacks.defaults import EverythingInOneFolder
-from safepoint.attacks.medium import Medium
-from safepoint.attacks.rungs import MacPlaceTarget, SignedChainTarget
 from safepoint.keys import Keyring, SigningKey
 from safepoint.places import Locations, default_locations
-from tests.unit.storage_helpers import descriptors, fail, tree
+from tests.harness.crash import killed
+from tests.unit.storage_helpers import tree
 
-USER = os.geteuid()
+PARTS = ("storage", "keys", "anchor", "journal")
 SYSTEMD = {
     "STATE_DIRECTORY": "/var/lib/app:/var/lib/app-anchor",
     "LOGS_DIRECTORY": "/var/log/app",
@@ -54,12 +50,15 @@ SYSTEMD = {
 }
 
 
-def places(found: Locations) -> list[str]:
-    return [str(path) for path in (found.storage, found.keys, found.anchor, found.journal)]
-
-
-def at_home(home: Path, **environ: str) -> Locations:
+def at_home(home: Path | str, **environ: str) -> Locations:
     return default_locations("invoices", service=False, environ={"HOME": str(home), **environ})
+
+
+def said(error: type[CheckpointError], act: Callable[[], object]) -> str:
+    with pytest.raises(error) as caught:
+        act()
+    assert type(caught.value) is error
+    return str(caught.value)
 
 
 @pytest.fixture
@@ -69,171 +68,77 @@ def home(tmp_path: Path) -> Path:
     return found
 
 
-@contextmanager
-def umask(mask: int) -> Iterator[None]:
-    before = os.umask(mask)
-    try:
-        yield
-    finally:
-        os.umask(before)
-
-
-# Where.
-
-
-def test_a_user_has_state_and_keys_in_two_places() -> None:
-    found = at_home(Path("/h"))
-    assert places(found) == [
-        "/h/.local/state/safepoint/invoices/storage",
-        "/h/.local/share/safepoint-keys/invoices",
-        "/h/.local/state/safepoint-anchor/invoices",
-        "/h/.local/state/safepoint/invoices/journal",
-    ]
-    assert found.key_file == Path("/h/.local/share/safepoint-keys/invoices/signing.key")
-    assert found.journal_anchor == Path("/h/.local/state/safepoint-anchor/invoices.journal")
-
-
-def test_a_user_says_where_state_and_data_are() -> None:
-    found = at_home(Path("/h"), XDG_STATE_HOME="/s:1", XDG_DATA_HOME="/d", XDG_CONFIG_HOME="/c")
-    assert places(found) == [
-        "/s:1/safepoint/invoices/storage",
-        "/d/safepoint-keys/invoices",
-        "/s:1/safepoint-anchor/invoices",
-        "/s:1/safepoint/invoices/journal",
-    ]
-
-
-@pytest.mark.parametrize("value", ["", "state", "./state", "~/state", "..", "~"])
-def test_a_relative_or_empty_variable_counts_as_not_set(value: str) -> None:
-    """The XDG specification: such a path is invalid, and is ignored."""
-    found = at_home(Path("/h"), XDG_STATE_HOME=value, XDG_DATA_HOME=value)
-    assert found == at_home(Path("/h"))
-    environ = dict.fromkeys(SYSTEMD, value)
-    plain = default_locations("invoices", service=True, environ={})
-    assert default_locations("invoices", service=True, environ=environ) == plain
-
-
-def test_a_user_of_macos_has_all_below_application_support() -> None:
-    library = Path("/h/Library/Application Support")
-    found = platform.of_a_user({"HOME": "/h", "XDG_STATE_HOME": "/s"}, "darwin")
-    assert found == platform.Bases(library, library, library, library, Path("/h"))
-
-
-def test_a_service_has_what_every_system_has() -> None:
-    assert places(default_locations("invoices", service=True, environ={"HOME": "/h"})) == [
-        "/var/lib/safepoint/invoices/storage",
-        "/etc/safepoint-keys/invoices",
-        "/var/lib/safepoint-anchor/invoices",
-        "/var/log/safepoint/invoices/journal",
-    ]
-
-
-def test_a_service_of_systemd_has_what_that_made_for_it() -> None:
-    assert places(default_locations("invoices", environ=SYSTEMD)) == [
-        "/var/lib/app/safepoint/invoices/storage",
-        "/etc/app/safepoint-keys/invoices",
-        "/var/lib/app-anchor/safepoint-anchor/invoices",
-        "/var/log/app/safepoint/invoices/journal",
-    ]
-
-
-def test_of_several_folders_of_systemd_the_first_counts() -> None:
-    """And of those for state the second, for the anchors."""
-    environ = {name: f"{value}:/var/lib/other" for name, value in SYSTEMD.items()}
-    assert default_locations("a", environ=environ) == default_locations("a", environ=SYSTEMD)
+# --- where
 
 
 @pytest.mark.parametrize(
-    "second", ["", ":", ":anchor", ":/var/lib/app", ":/var/lib/app/anchor", ":/var/lib", "::/x"]
-)
-def test_a_service_of_systemd_whose_anchor_would_be_restored_with_its_storage_is_refused(
-    second: str,
-) -> None:
-    environ = {**SYSTEMD, "STATE_DIRECTORY": f"/var/lib/app{second}"}
-    for service in (None, True):
-        with pytest.raises(StorageUnavailable) as caught:
-            default_locations("a", service=service, environ=environ)
-        assert str(caught.value) == (
-            "systemd gave one folder for state, /var/lib/app, so that the storage and its anchor"
-            " would be restored together. Name two in the unit:"
-            " StateDirectory=invoices invoices-anchor"
-        )
-    assert default_locations("a", service=False, environ={"HOME": "/h", **environ}).home
-
-
-def test_the_folders_of_systemd_are_restored_one_by_one(tmp_path: Path) -> None:
-    """What happened: the backup of the state folder took the anchor back as well."""
-    environ = {name: str(tmp_path / name) for name in SYSTEMD}
-    environ["STATE_DIRECTORY"] = f"{tmp_path}/state:{tmp_path}/anchor"
-    for path in ":".join(environ.values()).split(":"):
-        Path(path).mkdir(mode=0o700)
-    found = default_locations("a", environ=environ)
-    ledger = found.ledger(create=True)
-    ledger.save("order-7", "approved")
-    shutil.copytree(tmp_path / "state", tmp_path / "backup")
-    ledger.save("order-7", "cancelled")
-    shutil.rmtree(tmp_path / "state")
-    shutil.copytree(tmp_path / "backup", tmp_path / "state")
-    with pytest.raises(RolledBack):
-        found.ledger().latest("order-7")
-
-
-@pytest.mark.parametrize(
-    ("user", "environ", "service"),
+    ("service", "environ", "platform", "expected"),
     [
-        (1000, {"HOME": "/h"}, False),
-        (1000, {"HOME": "/h", "STATE_DIRECTORY": ""}, False),
-        (1000, {"HOME": "/h", "LOGS_DIRECTORY": "/var/log/app"}, False),
-        (1000, {"HOME": "/h", "STATE_DIRECTORY": "/var/lib/app:/var/lib/b"}, True),
-        (0, {"HOME": "/h"}, True),
+        (None, {"HOME": "/h"}, "linux", "/h/.local/state /h/.local/share /h/.local/state"),
+        (
+            False,
+            {"HOME": "/h", "XDG_STATE_HOME": "/s:1", "XDG_DATA_HOME": "/d", **SYSTEMD},
+            "linux",
+            "/s:1 /d /s:1",
+        ),
+        (
+            None,
+            {"HOME": "/h", "XDG_STATE_HOME": "s", "XDG_DATA_HOME": "", "STATE_DIRECTORY": "~/x"},
+            "linux",
+            "/h/.local/state /h/.local/share /h/.local/state",
+        ),
+        (False, {"HOME": "/h", "XDG_STATE_HOME": "/s"}, "darwin", "/h/L /h/L /h/L"),
+        (True, {"HOME": "/h"}, "linux", "/var/lib /etc /var/log"),
+        (None, SYSTEMD, "linux", "/var/lib/app /etc/app /var/log/app"),
     ],
 )
-def test_root_or_systemd_make_a_service_unless_you_say(
-    user: int, environ: Mapping[str, str], service: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: user)
-    chosen = default_locations("invoices", environ=environ)
-    assert chosen == default_locations("invoices", service=service, environ=environ)
-    assert chosen != default_locations("invoices", service=not service, environ=environ)
-
-
-def test_the_environment_of_the_process_counts_if_none_is_given(
+def test_the_platform_says_where(
     monkeypatch: pytest.MonkeyPatch,
+    service: bool | None,
+    environ: dict[str, str],
+    platform: str,
+    expected: str,
 ) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    found = default_locations("invoices", service=service, environ=environ)
+    expanded = expected.replace("/h/L", "/h/Library/Application Support")
+    names = [
+        str(each).replace(suffix, "")
+        for each, suffix in (
+            (found.storage, "/safepoint/invoices/storage"),
+            (found.keys, "/safepoint-keys/invoices"),
+            (found.journal, "/safepoint/invoices/journal"),
+        )
+    ]
+    assert " ".join(names) == expanded
+    assert found.anchor.parts[-2:] == ("safepoint-anchor", "invoices")
+    assert found.journal_anchor == found.anchor.with_name("invoices.journal")
+    assert found.key_file == found.keys / "signing.key"
+
+
+def test_the_environment_of_the_process_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/h")
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", "/s")
-    found = default_locations("invoices", service=False)
-    assert str(found.storage) == "/s/safepoint/invoices/storage"
-
-
-@pytest.mark.parametrize("environ", [{}, {"HOME": ""}, {"HOME": "somewhere"}])
-def test_a_user_without_home_in_the_environment_has_the_one_of_the_system(
-    environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = [Path("/known")]
-    monkeypatch.setattr(pwd, "getpwuid", lambda _: type("", (), {"pw_dir": known[0]}))
-    assert default_locations("a", service=False, environ=environ).home == Path("/known")
-
-
-@pytest.mark.parametrize("known", ["", "relative", None])
-def test_a_user_without_any_home_is_told(known: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def getpwuid(user: int) -> object:
-        if known is None:
-            raise KeyError(user)
-        return type("", (), {"pw_dir": known})
-
-    monkeypatch.setattr(pwd, "getpwuid", getpwuid)
-    with pytest.raises(StorageUnavailable) as caught:
-        default_locations("a", service=False, environ={})
-    assert str(caught.value) == (
-        f"User {USER} has no home folder. Set HOME to an absolute path, or pass service=True."
+    assert default_locations("a").storage == Path("/s/safepoint/a/storage")
+    known = pwd.getpwuid(os.geteuid()).pw_dir
+    assert default_locations("a", environ={}).home == Path(known)
+    monkeypatch.setattr(pwd, "getpwuid", dict[int, Any]().__getitem__)
+    assert "has no home folder." in said(
+        StorageUnavailable, lambda: default_locations("a", environ={"HOME": "~"})
     )
 
 
-FOLDERS = st.sampled_from(
-    ["", "x", "/", "/a", "/a/safepoint", "/a/safepoint/s/storage", "/a/safepoint-anchor/s", "/a/.."]
-)
-LISTS = st.lists(FOLDERS, max_size=3).map(":".join)
+@pytest.mark.parametrize("given", ["/a", "/a:/a", "/a:/a/b", "/a/b:/a", "/a:b"])
+def test_a_service_whose_anchor_would_be_restored_with_its_storage_is_refused(given: str) -> None:
+    environ = {**SYSTEMD, "STATE_DIRECTORY": given}
+    assert "systemd gave one folder for state" in said(
+        StorageUnavailable, lambda: default_locations("a", environ=environ)
+    )
+
+
+FOLDERS = st.sampled_from(["", "x", "/", "/a", "/a/b", "/a/safepoint", "/a/safepoint/s/storage"])
+LISTS = st.lists(FOLDERS, min_size=2, max_size=3).map(":".join)
 VARIABLES = ["HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", *SYSTEMD]
 
 
@@ -245,132 +150,45 @@ def test_no_environment_puts_one_folder_into_another(
         found = default_locations("s", service=service, environ=environ)
     except (ConfigurationError, StorageUnavailable):
         return
-    folders = [*map(Path, places(found)), found.journal_anchor]
+    folders = [*(getattr(found, part) for part in PARTS), found.journal_anchor]
     assert all(path.is_absolute() for path in folders)
     for one, other in combinations(folders, 2):
         assert not one.is_relative_to(other)
         assert not other.is_relative_to(one)
 
 
-def test_an_environment_that_puts_the_keys_into_the_storage_is_refused() -> None:
-    environ = {**SYSTEMD, "CONFIGURATION_DIRECTORY": "/var/lib/app/safepoint/a/storage"}
-    with pytest.raises(ConfigurationError) as caught:
-        default_locations("a", environ=environ)
-    assert str(caught.value) == (
-        "The folder for the storage /var/lib/app/safepoint/a/storage is in one place with that for"
-        " the keys /var/lib/app/safepoint/a/storage/safepoint-keys/a. Whoever can write one could"
-        " write the other. Give each a folder of its own."
-    )
-
-
 @pytest.mark.parametrize("store", ["../x", "", "A", "a/b", "a.journal", None])
 def test_the_name_of_a_store_never_leads_elsewhere(store: Any) -> None:
-    """Nor to the place of another store's journal anchor."""
-    with pytest.raises(InvalidId, match="is not a store name"):
-        default_locations(store, environ={"HOME": "/h"})
+    for choose in (default_locations, open_ledger):
+        said(InvalidId, lambda choose=choose: choose(store))  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("service", ["no", 0, 1])
-def test_service_is_a_bool(service: Any) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        default_locations("a", service=service)
-    assert str(caught.value) == (
-        f"service is {service!r}. Write service=True, service=False, or nothing."
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("where", ["{0}", "{0}/x", "{1}", "{1}/x"])
+def test_nothing_lies_in_the_storage_or_around_it(part: str, where: str) -> None:
+    found = at_home("/h")
+    others = [getattr(found, each) for each in PARTS if each != part]
+    moved: Any = Path(where.format(*others[:2]))
+    assert "in one place with that for" in said(
+        ConfigurationError, lambda: replace(found, **{part: moved})
     )
+
+
+@pytest.mark.parametrize("path", ["x", "", "/", "/a/..", "a\0b", None])
+def test_a_folder_is_absolute_and_has_a_name(path: Any) -> None:
+    with pytest.raises((ConfigurationError, StorageUnavailable)):
+        replace(at_home("/h"), anchor=path)
 
 
 def test_elsewhere_than_on_posix_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = at_home(Path("/h"))
-    monkeypatch.setattr(_posix, "SUPPORTED", False)
+    found = at_home("/h")
+    monkeypatch.setattr(files, "SUPPORTED", False)
     for use in (lambda: default_locations("a"), found.create):
-        with pytest.raises(StorageUnavailable, match="needs a POSIX system"):
-            use()
+        assert "needs a POSIX system" in said(StorageUnavailable, use)
 
 
-# Locations of one's own.
+# --- the folders
 
-
-def test_a_folder_can_be_moved(home: Path, tmp_path: Path) -> None:
-    moved = replace(at_home(home), anchor=tmp_path / "witness")
-    assert moved.anchor == tmp_path / "witness"
-    assert moved.journal_anchor == tmp_path / "witness.journal"
-    moved.create()
-    assert stat.S_IMODE(moved.anchor.stat().st_mode) == 0o700
-
-
-def test_of_a_folder_of_your_own_the_parent_is_not_made(home: Path, tmp_path: Path) -> None:
-    """It may be a volume that is not mounted."""
-    with pytest.raises(StorageUnavailable) as caught:
-        replace(at_home(home), anchor=tmp_path / "mnt" / "witness").create()
-    assert str(caught.value) == (
-        f"{tmp_path}/mnt does not exist. Run: mkdir -p -m 700 {tmp_path}/mnt"
-    )
-    assert not (tmp_path / "mnt").exists()
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        (
-            "state",
-            (
-                "The folder for the journal is a relative path, which leads elsewhere as soon as"
-                " the process starts elsewhere. Name an absolute path."
-            ),
-        ),
-        (
-            "/x/..",
-            (
-                "The folder for the journal is '/x/..', which is no folder of its own."
-                " Name one that is for this store alone."
-            ),
-        ),
-        (
-            "/",
-            (
-                "The folder for the journal is '/', which is no folder of its own."
-                " Name one that is for this store alone."
-            ),
-        ),
-    ],
-)
-def test_a_folder_is_absolute_and_has_a_name(path: Any, message: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        replace(at_home(Path("/h")), journal=path)
-    assert str(caught.value) == message
-
-
-@pytest.mark.parametrize("path", ["", "/a\0b", b"/a", None])
-def test_what_is_no_path_is_refused(path: Any) -> None:
-    with pytest.raises(StorageUnavailable):
-        replace(at_home(Path("/h")), anchor=path)
-
-
-@pytest.mark.parametrize("part", ["keys", "anchor", "journal"])
-@pytest.mark.parametrize("where", ["", "inside", ".."])
-def test_nothing_lies_in_the_storage_or_around_it(part: str, where: str) -> None:
-    found = at_home(Path("/h"))
-    path = found.storage.parent if where == ".." else found.storage / where
-    with pytest.raises(ConfigurationError, match="is in one place with"):
-        replace(found, **{part: path})  # type: ignore[arg-type]
-
-
-def test_a_link_that_leads_into_the_storage_is_refused_before_anything_is_made(
-    home: Path, tmp_path: Path
-) -> None:
-    found = at_home(home)
-    (tmp_path / "mnt").symlink_to(found.storage)
-    with pytest.raises(ConfigurationError) as caught:
-        replace(found, anchor=tmp_path / "mnt" / "anchor").create()
-    assert str(caught.value) == (
-        f"The folder for the storage {found.storage} is in one place with that for the anchor"
-        f" {found.storage}/anchor. Whoever can write one could write the other. Give each a folder"
-        " of its own."
-    )
-    assert tree(home) == []
-
-
-# Making them.
 
 MADE = [
     ".local",
@@ -392,372 +210,251 @@ OWN = [".local/state/safepoint/invoices/storage", ".local/share/safepoint-keys/i
 
 @pytest.mark.parametrize("mask", [0, 0o022, 0o077, 0o777])
 def test_every_folder_is_for_its_owner_alone_whatever_the_umask(home: Path, mask: int) -> None:
-    with umask(mask):
+    before = os.umask(mask)
+    try:
         at_home(home).create()
+    finally:
+        os.umask(before)
     assert tree(home) == MADE
     assert {stat.S_IMODE((home / name).stat().st_mode) for name in MADE} == {0o700}
-
-
-def test_choosing_makes_nothing(home: Path) -> None:
-    at_home(home)
-    assert tree(home) == []
-
-
-def test_making_them_again_changes_nothing(home: Path) -> None:
+    numbers = [(home / name).stat().st_ctime_ns for name in MADE]
     at_home(home).create()
-    before = [(home / name).stat() for name in MADE]
-    at_home(home).create()
-    after = [(home / name).stat() for name in MADE]
-    assert [(s.st_ino, s.st_mtime_ns, s.st_ctime_ns) for s in before] == [
-        (s.st_ino, s.st_mtime_ns, s.st_ctime_ns) for s in after
-    ]
+    assert [(home / name).stat().st_ctime_ns for name in MADE] == numbers
 
 
-def test_what_was_above_stays_as_it_is(home: Path) -> None:
-    (home / ".local").mkdir(mode=0o755)
-    (home / ".local").chmod(0o755)
-    at_home(home).create()
-    assert stat.S_IMODE((home / ".local").stat().st_mode) == 0o755
-
-
-def test_many_processes_may_make_them_at_once(home: Path) -> None:
+def test_many_may_make_them_at_once(home: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         for made in [pool.submit(at_home(home).create) for _ in range(16)]:
             made.result()
     assert tree(home) == MADE
 
 
-def test_state_may_be_on_another_disk_by_a_link_of_ones_own(home: Path, tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir(mode=0o700)
-    (home / ".local").mkdir(mode=0o700)
-    (home / ".local/state").symlink_to(disk)
+def test_links_are_followed_above_and_not_below(home: Path, tmp_path: Path) -> None:
+    """State may be on another disk, by a link of one's own."""
+    (home / ".local").mkdir(mode=0o755)
+    (tmp_path / "disk").mkdir(mode=0o700)
+    (home / ".local/state").symlink_to(tmp_path / "disk")
     at_home(home).create()
-    assert (disk / "safepoint/invoices/storage").is_dir()
+    assert (tmp_path / "disk/safepoint/invoices/storage").is_dir()
+    (home / ".local/share/safepoint-keys/invoices").rmdir()
+    (home / ".local/share/safepoint-keys/invoices").symlink_to(tmp_path / "disk/safepoint")
+    assert "is in one place with" not in said(UnsafeLocation, at_home(home).create)
 
 
 @pytest.mark.parametrize("name", [*PARENTS, *OWN])
-def test_no_link_is_followed_below_that(home: Path, tmp_path: Path, name: str) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir(mode=0o700)
-    (home / name).parent.mkdir(mode=0o700, parents=True)
-    (home / name).symlink_to(outside)
-    before = descriptors()
-    with pytest.raises(UnsafeLocation) as caught:
-        at_home(home).create()
-    assert str(caught.value) == (
-        f"{home}/{name} is a symbolic link. Whoever owns the link decides where it leads. See"
-        f" where, and name that folder instead: readlink -f {home}/{name}"
-    )
-    assert tree(outside) == []
-    assert descriptors() == before
-
-
-@pytest.mark.parametrize("name", [*PARENTS, *OWN])
-def test_a_file_in_the_place_of_a_folder_is_refused(home: Path, name: str) -> None:
-    (home / name).parent.mkdir(mode=0o700, parents=True)
-    (home / name).touch()
-    with pytest.raises(UnsafeLocation) as caught:
-        at_home(home).create()
-    assert str(caught.value) == (
-        f"{home}/{name} is not a folder. Name another path; see what is there: ls -ld {home}/{name}"
-    )
-
-
-@pytest.mark.parametrize("name", OWN)
-@pytest.mark.parametrize("mode", [0o755, 0o770, 0o710, 0o701, 0o1777, 0o500])
-def test_a_folder_of_the_store_has_no_other_mode(home: Path, name: str, mode: int) -> None:
-    at_home(home).create()
-    (home / name).chmod(mode)
-    before = descriptors()
-    with pytest.raises(UnsafeLocation) as caught:
-        at_home(home).create()
-    assert str(caught.value) == (
-        f"{home}/{name} has mode {mode:04o}, and should have 0700. Run: chmod 700 {home}/{name}"
-    )
-    assert descriptors() == before
-    assert stat.S_IMODE((home / name).stat().st_mode) == mode
-
-
-@pytest.mark.parametrize("name", PARENTS)
-def test_a_folder_around_them_may_be_read_and_not_written(home: Path, name: str) -> None:
-    at_home(home).create()
-    (home / name).chmod(0o755)
-    at_home(home).create()
-    (home / name).chmod(0o775)
-    with pytest.raises(UnsafeLocation) as caught:
-        at_home(home).create()
-    assert str(caught.value) == (
-        f"{home}/{name} has mode 0775, and should have 0700. Run: chmod 700 {home}/{name}"
-    )
-
-
-def info(mode: int, user: int) -> os.stat_result:
-    return os.stat_result((stat.S_IFDIR | mode, 1, 1, 1, user, 1000, 0, 0, 0, 0))
-
-
-@pytest.mark.parametrize(
-    ("refusals", "user", "messages"),
-    [
-        (folders._own_refusals, 1000, []),
-        (
-            folders._own_refusals,
-            0,
-            [
-                (
-                    "/s belongs to user 0, and this process is user 1000. If what is inside is"
-                    " yours, run: sudo chown 1000 /s"
-                )
-            ],
-        ),
-        (folders._parent_refusals, 1000, []),
-        (folders._parent_refusals, 0, []),
-        (
-            folders._parent_refusals,
-            7,
-            [
-                (
-                    "/s belongs to user 7, who can replace what is inside it. Name a folder that"
-                    " has only root and your own user above it."
-                )
-            ],
-        ),
-    ],
-)
-def test_a_folder_of_the_store_is_ours_and_one_around_it_ours_or_roots(
-    refusals: Any, user: int, messages: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["link", "file", "mode", "others"])
+def test_a_folder_that_is_not_as_it_should_be_is_refused(
+    home: Path, tmp_path: Path, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert [str(refusal) for refusal in refusals("/s", info(0o700, user))] == messages
-
-
-@pytest.mark.parametrize("name", [*PARENTS, *OWN])
-def test_a_folder_of_somebody_else_is_refused(
-    home: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder = home / name
     at_home(home).create()
-    real, given = os.fstat, (home / name).stat().st_ino
+    if kind == "mode":
+        folder.chmod(0o755)
+        if name in PARENTS:
+            at_home(home).create()  # those around may be read
+            folder.chmod(0o775)
+        what = "and should have 0700. Run: chmod 700"
+    elif kind == "others":
+        real, given = os.stat, folder.stat().st_ino
 
-    def fstat(fd: int) -> os.stat_result:
-        found = real(fd)
-        return info(0o700, USER + 1) if found.st_ino == given else found
+        def lstat(path: Any, **options: Any) -> os.stat_result:
+            info = real(path, **options)
+            return os.stat_result([*info[:4], 4321, *info[5:]]) if info.st_ino == given else info
 
-    monkeypatch.setattr(os, "fstat", fstat)
-    with pytest.raises(UnsafeLocation, match=f"{name} belongs to user {USER + 1}"):
-        at_home(home).create()
+        monkeypatch.setattr(os, "stat", lstat)
+        what = "belongs to user 4321"
+    else:
+        shutil.rmtree(folder)
+        (tmp_path / "outside").mkdir(mode=0o700)
+        if kind == "link":
+            folder.symlink_to(tmp_path / "outside")
+        else:
+            folder.touch()
+        what = "is a symbolic link." if kind == "link" else "is not a folder."
+    assert f"{folder} " in (refusal := said(UnsafeLocation, at_home(home).create))
+    assert what in refusal
+    assert kind != "link" or tree(tmp_path / "outside") == []
 
 
-def test_a_folder_that_everybody_can_write_is_no_place_to_begin(home: Path) -> None:
-    home.chmod(0o777)
-    with pytest.raises(UnsafeLocation) as caught:
-        at_home(home).create()
-    assert str(caught.value) == (
-        f"Every user can rename and replace what is inside {home} (mode 0777)."
-        f" Run: chmod o-w {home}"
-    )
+@pytest.mark.parametrize(("mode", "group"), [(0o777, False), (0o770, True)])
+def test_a_place_where_others_can_replace_things_is_no_place_to_begin(
+    home: Path, mode: int, group: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.chmod(mode)
+    if group:
+        monkeypatch.setattr(os, "getegid", lambda: 54321)
+        if home.stat().st_gid == 0:
+            os.chown(home, -1, 4242) if not os.geteuid() else pytest.skip("it is root's group")
+    assert "can" in said(UnsafeLocation, at_home(home).create)
     assert tree(home) == []
 
 
-def test_a_folder_that_another_group_can_write_is_no_place_to_begin(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if USER == 0:
-        os.chown(home, -1, 12345)
-    monkeypatch.setattr(os, "getegid", lambda: 12346)
-    home.chmod(0o770)
-    with pytest.raises(UnsafeLocation) as caught:
-        at_home(home).create()
-    assert str(caught.value) == (
-        f"The group {home.stat().st_gid} can replace what is inside {home} (mode 0770)."
-        f" Run: chmod g-w {home}"
-    )
-
-
-def test_a_home_that_is_missing_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(StorageUnavailable) as caught:
-        at_home(tmp_path / "gone").create()
-    assert str(caught.value) == (
-        f"{tmp_path}/gone does not exist. Run: mkdir -p -m 700 {tmp_path}/gone"
-    )
-
-
-@pytest.mark.parametrize("name", ["XDG_STATE_HOME", "XDG_DATA_HOME"])
-def test_a_folder_that_a_variable_names_outside_of_home_is_not_made(
-    home: Path, tmp_path: Path, name: str
-) -> None:
-    with pytest.raises(StorageUnavailable, match="mnt does not exist"):
-        at_home(home, **{name: str(tmp_path / "mnt")}).create()
-
-
-def test_the_folder_of_a_service_is_not_made(tmp_path: Path) -> None:
-    environ = {"STATE_DIRECTORY": f"{tmp_path}/lib:{tmp_path}/anchor"}
-    with pytest.raises(StorageUnavailable, match="lib does not exist"):
-        default_locations("a", environ=environ).create()
-
-
-def test_a_service_has_its_folders_made_in_those_of_systemd(tmp_path: Path) -> None:
-    environ = {name: str(tmp_path / name) for name in SYSTEMD}
-    environ["STATE_DIRECTORY"] += f":{tmp_path}/SECOND"
-    for path in ":".join(environ.values()).split(":"):
-        Path(path).mkdir()
-        Path(path).chmod(0o755)
-    default_locations("a", environ=environ).create()
-    assert tree(tmp_path) == [
-        "CONFIGURATION_DIRECTORY",
-        "CONFIGURATION_DIRECTORY/safepoint-keys",
-        "CONFIGURATION_DIRECTORY/safepoint-keys/a",
-        "LOGS_DIRECTORY",
-        "LOGS_DIRECTORY/safepoint",
-        "LOGS_DIRECTORY/safepoint/a",
-        "LOGS_DIRECTORY/safepoint/a/journal",
-        "SECOND",
-        "SECOND/safepoint-anchor",
-        "SECOND/safepoint-anchor/a",
-        "SECOND/safepoint-anchor/a.journal",
-        "STATE_DIRECTORY",
-        "STATE_DIRECTORY/safepoint",
-        "STATE_DIRECTORY/safepoint/a",
-        "STATE_DIRECTORY/safepoint/a/storage",
-    ]
-
-
-def test_who_may_not_make_a_folder_is_told_how_root_does(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fail(monkeypatch, "mkdir", errno.EACCES)
-    storage = at_home(home).storage
-    with pytest.raises(StorageUnavailable) as caught:
-        at_home(home).create()
-    assert str(caught.value) == (
-        f"This process may not create {storage}. Run: sudo install -d -m 700 -o {USER} {storage}"
-    )
-
-
-def test_what_root_made_that_way_is_taken(home: Path) -> None:
-    """Its parents have the mode that `install` gives them."""
-    for name in [*OWN, ".local/state/safepoint-anchor/invoices"]:
-        (home / name).mkdir(parents=True)
-        (home / name).chmod(0o700)
-    for name in PARENTS:
-        (home / name).chmod(0o755)
-    at_home(home).create()
-
-
-def test_who_may_not_look_into_a_folder_is_told(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where root made the first store of a machine, and this user would add another."""
-    at_home(home).create()
-    real = os.open
-
-    def closed(name: Any, *args: Any, **options: Any) -> int:
-        if name == "safepoint":
-            raise PermissionError(errno.EACCES, "closed")
-        return real(name, *args, **options)
-
-    monkeypatch.setattr(os, "open", closed)
-    with pytest.raises(StorageUnavailable) as caught:
-        at_home(home).create()
-    path = f"{home}/.local/state/safepoint"
-    assert str(caught.value) == (
-        f"This process may not look into {path}. Run: sudo chmod go+rx {path}"
-    )
-
-
-def test_a_full_disk_is_said_and_leaves_no_descriptor(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = descriptors()
-    fail(monkeypatch, "mkdir", errno.ENOSPC, on=3)
-    with pytest.raises(StorageFull, match=r"no room left for .*/storage \(ENOSPC\)"):
-        at_home(home).create()
-    assert descriptors() == before
-
-
-def test_a_folder_is_on_disk_when_it_was_made(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[int] = []
-    real = os.fsync
-
-    def fsync(fd: int) -> None:
-        synced.append(os.fstat(fd).st_ino)
-        real(fd)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    at_home(home).create()
-    assert set(synced) == {(home / name).parent.stat().st_ino for name in MADE}
-
-
-# Opening them.
-
-
-def test_a_store_is_set_up_and_opened_again(home: Path) -> None:
-    found = at_home(home)
-    found.ledger(create=True).save("order-7", {"amount": 42})
-    ledger = found.ledger()
-    assert ledger.latest("order-7").state == {"amount": 42}
-    assert (ledger.store, ledger.anchor_every) == ("invoices", 1)
-    storage, anchor, journal = ledger.storage, ledger.anchor, ledger.journal
-    parts: Any = (storage, anchor, journal)
-    assert [part.path for part in parts] == [found.storage, found.anchor, found.journal]
-    assert ledger.keys.signing.path == found.key_file
-    assert [entry.what for entry in parts[2].show()] == ["save"]
-    assert (found.journal_anchor / "journal.head").exists()
-    assert [file.name for file in found.journal.glob("*.jsonl")] == ["invoices.000001.jsonl"]
-
-
-def test_a_store_is_not_begun_without_a_word(home: Path) -> None:
-    with pytest.raises(KeyRefused):
-        at_home(home).ledger()
-    at_home(home).create()
-    with pytest.raises(KeyRefused):
-        at_home(home).ledger()
-    assert tree(home) == MADE
+def test_what_is_not_ours_to_make_is_not_made(home: Path, tmp_path: Path) -> None:
+    """A home, a folder that a variable names, a volume that is not mounted."""
+    for found in (
+        at_home(tmp_path / "no"),
+        at_home(home, XDG_STATE_HOME=str(tmp_path / "no")),
+        replace(at_home(home), storage=tmp_path / "no/storage"),
+    ):
+        assert f"{tmp_path}/no does not exist." in said(StorageUnavailable, found.create)
+    assert not (tmp_path / "no").exists()
+    moved = replace(at_home(home), anchor=tmp_path / "witness")
+    moved.create()
+    assert (tmp_path / "witness").is_dir()
 
 
 @pytest.mark.parametrize(
-    ("part", "refusal"),
+    ("code", "error", "what"),
     [
-        ("keys", KeyRefused),
-        ("anchor", AnchorUnavailable),
-        ("journal", JournalUnavailable),
-        ("journal_anchor", AnchorUnavailable),
+        (errno.EACCES, StorageUnavailable, "Run: sudo install -d -m 700 -o"),
+        (errno.ENOSPC, StorageFull, "There is no room left"),
+        (errno.EROFS, StorageUnavailable, "is on a read-only file system."),
     ],
 )
-def test_what_is_gone_later_is_refused(home: Path, part: str, refusal: Any) -> None:
+def test_who_cannot_make_a_folder_is_told(
+    home: Path, code: int, error: Any, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mkdir(*_: Any, **__: Any) -> None:
+        raise OSError(code, "")
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    assert what in said(error, at_home(home).create)
+
+
+# --- a store in one line
+
+
+def test_a_store_is_begun_once_and_opened_ever_after(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     found = at_home(home)
-    found.ledger(create=True).save("order-7", 1)
-    shutil.rmtree(getattr(found, part))
-    with pytest.raises(refusal):
-        found.ledger()
+    with caplog.at_level(logging.WARNING, "safepoint"):
+        ledger = open_ledger("invoices", places=found)
+    assert [record.name for record in caplog.records] == ["safepoint"]
+    for path in (found.storage_file, found.anchor_file, found.key_file):
+        assert str(path) in caplog.text
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert ledger.places == found
+    assert ledger.keys.signing.algorithm == "ed25519"
+    ledger.save("order-7", {"amount": 42})
+    caplog.clear()
+    again = open_ledger("invoices", places=found)
+    assert again.latest("order-7").state == {"amount": 42}
+    assert again.anchor is not None
+    assert not caplog.records
+    said(ConfigurationError, lambda: open_ledger("other", places=found))
+
+
+def test_the_default_places_are_those_of_the_user(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    assert open_ledger("invoices").places == at_home(home)
+
+
+@dataclass
+class Invoice:
+    amount: int
+
+
+def test_types_and_a_journal_of_ones_own_go_through(home: Path) -> None:
+    journal = InMemoryJournal(keys=Keyring(SigningKey.generate()))
+    ledger = open_ledger("invoices", places=at_home(home), codec=Codec([Invoice]), journal=journal)
+    ledger.save("order-7", Invoice(42))
+    assert ledger.latest("order-7").state == Invoice(42)
+    assert [entry.what for entry in journal.show()] == ["save"]
+
+
+FILES = {"storage": "storage_file", "anchor": "anchor_file", "key": "key_file"}
+
+
+@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize(
+    "lost",
+    [list(some) for count in (1, 2) for some in combinations(FILES, count)],
+    ids=" and ".join,
+)
+def test_a_loss_is_refused_and_nothing_is_made_in_its_place(
+    home: Path, lost: list[str], used: bool
+) -> None:
+    """Unless nothing was ever saved, and what is there is what a killed first call leaves."""
+    found = at_home(home)
+    ledger = open_ledger("invoices", places=found)
+    if used:
+        ledger.save("order-7", {"amount": 42})
+    del ledger
+    for name in lost:
+        getattr(found, FILES[name]).unlink()
+    before = tree(home)
+    if not used and lost in (["key"], ["anchor", "key"]):
+        open_ledger("invoices", places=found).save("order-7", {"amount": 42})
+        return
+    refusal = said(StorageUnavailable, lambda: open_ledger("invoices", places=found))
+    for name, file in FILES.items():
+        assert (f"the {name} {getattr(found, file)}" in refusal) == (name in lost)
+    assert tree(home) == before
 
 
 def test_a_backup_of_the_storage_that_is_restored_shows(home: Path, tmp_path: Path) -> None:
     found = at_home(home)
-    ledger = found.ledger(create=True)
-    ledger.save("order-7", "approved")
-    shutil.copytree(found.storage.parent, tmp_path / "backup")  # the storage and the journal
-    ledger.save("order-7", "cancelled")
-    shutil.rmtree(found.storage.parent)
-    shutil.copytree(tmp_path / "backup", found.storage.parent)
-    journal: Any = found.ledger().journal
-    with pytest.raises(JournalBroken, match="the anchor has seen"):
-        journal.verify()
-    unheard = Ledger(
-        FileCheckpointStorage(found.storage),
-        store="invoices",
-        keys=Keyring(SigningKey.from_file(found.key_file)),
-        anchor=FileAnchor(found.anchor),
-    )
-    with pytest.raises(RolledBack):
-        unheard.latest("order-7")
+    ledger = open_ledger("invoices", places=found)
+    ledger.save("order-7", {"amount": 42})
+    del ledger
+    shutil.copytree(found.storage, tmp_path / "backup")
+    open_ledger("invoices", places=found).save("order-7", {"amount": 43})
+    shutil.rmtree(found.storage)
+    shutil.copytree(tmp_path / "backup", found.storage)
+    said(RolledBack, lambda: open_ledger("invoices", places=found).latest("order-7"))
 
 
-def test_a_ledger_takes_types_of_ones_own(home: Path) -> None:
-    codec = Codec()
-    assert at_home(home).ledger(create=True, codec=codec).codec is codec
+def begin(folder: Path) -> None:
+    """Begin a store, and save to it."""
+    open_ledger("invoices", places=at_home(folder)).save("order-7", {"amount": 42})
+    (folder / "told").touch()
 
 
-# The attack.
+def test_a_first_call_that_is_killed_anywhere_is_no_loss(tmp_path: Path) -> None:
+    """After a kill at any step, the next call opens the store, with all that was told."""
+    for left in killed(begin, tmp_path):
+        ledger = open_ledger("invoices", places=at_home(left.folder))
+        if (left.folder / "told").exists():
+            assert ledger.latest("order-7").state == {"amount": 42}
+        ledger.save("order-8", {"amount": 43})
+        assert ledger.verify("order-8") == 1
+
+
+FIRST = """
+    import sys, time
+    from safepoint import open_ledger
+    from safepoint.places import default_locations
+
+    places = default_locations("invoices", service=False, environ={"HOME": sys.argv[1]})
+    while time.time() < float(sys.argv[2]):
+        pass
+    ledger = open_ledger("invoices", places=places)
+    ledger.save(sys.argv[3], {"n": 1})
+    print(ledger.keys.signing.id)
+"""
+
+
+def test_processes_that_begin_it_at_once_get_the_same_ledger(home: Path) -> None:
+    import time
+
+    command = [sys.executable, "-c", textwrap.dedent(FIRST), str(home), str(time.time() + 2)]
+    workers = [
+        subprocess.Popen([*command, f"t{number}"], stdout=subprocess.PIPE) for number in range(4)
+    ]
+    told = [worker.communicate()[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0] * 4
+    assert len(set(told)) == 1
+    ledger = open_ledger("invoices", places=at_home(home))
+    for number in range(4):
+        assert ledger.latest(f"t{number}").state == {"n": 1}
+
+
+# --- the attack
 
 
 class NaiveHere(NaiveTarget):
@@ -839,7 +536,3 @@ def test_everything_in_one_folder(target: Any, outcome: Outcome, tmp_path: Path)
         rolled_back, forged = victim.refused
         assert rolled_back.startswith("RolledBack: victim ends at #1")
         assert forged.startswith("UnknownKey: ")
-
-
-def test_the_story_of_the_attack_is_short() -> None:
-    assert len(EverythingInOneFolder.story) <= 90

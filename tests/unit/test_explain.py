@@ -8,20 +8,16 @@ import importlib
 import pickle
 import pkgutil
 import re
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import safepoint
-from publish.broken import BrokenPage
 from publish.errors import markdown, sections
-from publish.project import Project
+from publish.project import BrokenPage, Project
 from safepoint import (
     ApprovalNeeded,
     CheckpointError,
@@ -31,8 +27,9 @@ from safepoint import (
     explain,
     weights,
 )
-from safepoint._command import print_lines
-from safepoint.explain import EXPLANATIONS, FAMILIES, Explanation, explanation, lines_of, main
+from safepoint.cli import COMMANDS
+from safepoint.cli import main as safepoint_main
+from safepoint.explain import EXPLANATIONS, FAMILIES, Explanation, explanation, lines_of
 from safepoint.rules import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,6 +81,10 @@ class WithASignatureOfItsOwn(CheckpointError):
         super().__init__(f"Order {order} is refused.", "Ask Dana.")
 
 
+def main(arguments: list[str]) -> int:
+    return safepoint_main(["explain", *arguments])
+
+
 def below(kind: type[CheckpointError]) -> Iterator[type[CheckpointError]]:
     for each in kind.__subclasses__():
         yield each
@@ -92,7 +93,7 @@ def below(kind: type[CheckpointError]) -> Iterator[type[CheckpointError]]:
 
 def note(name: str) -> str:
     address = f"errors/#{name.lower()}"
-    return f"Explained by: python -m safepoint.explain {name} (on the site: {address})"
+    return f"Explained by: safepoint explain {name} (on the site: {address})"
 
 
 # --- The data ------------------------------------------------------------------------------------
@@ -143,11 +144,7 @@ def test_an_explanation_is_fit_to_be_read(found: Explanation) -> None:
 @each_explanation
 def test_what_to_do_begins_with_a_verb_and_names_commands_that_exist(found: Explanation) -> None:
     assert found.first.split()[0] not in {"The", "This", "It", "You", "If", "There"}
-    for module in re.findall(r"python -m (safepoint[\w.]*)", found.first):
-        spec = find_spec(module)
-        assert spec is not None
-        if spec.submodule_search_locations:
-            assert find_spec(f"{module}.__main__") is not None
+    assert {*re.findall(r"`safepoint ([\w-]+)", found.first)} <= {*COMMANDS}
 
 
 def test_options_of_the_audit_are_those_that_it_takes() -> None:
@@ -157,7 +154,7 @@ def test_options_of_the_audit_are_those_that_it_takes() -> None:
     used = {
         option
         for found in EXPLANATIONS.values()
-        for command in re.findall(r"`python -m safepoint\.audit ([^`]*)`", found.first)
+        for command in re.findall(r"`safepoint audit ([^`]*)`", found.first)
         for option in re.findall(r"--[\w-]+", command)
     }
     assert used
@@ -346,7 +343,7 @@ def test_without_a_name_it_lists_every_error_once(capsys: pytest.CaptureFixture[
         found.name for root in FAMILIES for found in EXPLANATIONS.values() if found.family == root
     ]
     assert [line for line in lines[:-1] if not line.startswith("  ")] == list(FAMILIES.values())
-    assert lines[-1] == "Explain one: python -m safepoint.explain NAME"
+    assert lines[-1] == "Explain one: safepoint explain NAME"
 
 
 def test_several_names_are_explained_in_order(capsys: pytest.CaptureFixture[str]) -> None:
@@ -354,7 +351,7 @@ def test_several_names_are_explained_in_order(capsys: pytest.CaptureFixture[str]
     out, err = capsys.readouterr()
     parts = [list(lines_of(explanation(name))) for name in ("Forked", "Conflict")]
     assert out.splitlines() == [*parts[0], "", *parts[1]]
-    assert err == "There is no error 'nobody'. List them all: python -m safepoint.explain\n"
+    assert err == "There is no error 'nobody'. List them all: safepoint explain\n"
 
 
 @pytest.mark.parametrize(
@@ -369,7 +366,7 @@ def test_several_names_are_explained_in_order(capsys: pytest.CaptureFixture[str]
         "errors/#sealbroken",
         "errors/#safepoint.errors.SealBroken",
         "https://example.org/some/folder/errors/#sealbroken",
-        "Explained by: python -m safepoint.explain SealBroken (on the site: errors/#sealbroken)",
+        "Explained by: safepoint explain SealBroken (on the site: errors/#sealbroken)",
     ],
 )
 def test_a_name_is_found_as_it_is_pasted(name: str) -> None:
@@ -417,10 +414,10 @@ def test_a_rule_without_a_page_leads_to_the_list_of_rules(
         ("'Seelbroken'", "Near it: SealBroken, JournalBroken."),
         ("'rolledback2'", "Near it: RolledBack."),
         ("'journal'", "Near it: JournalError, JournalBroken, JournalUnavailable."),
-        ("''", "List them all: python -m safepoint.explain"),
+        ("''", "List them all: safepoint explain"),
         ("'ValueError'", None),
-        (r"'a\nb'", "List them all: python -m safepoint.explain"),
-        (r"'\u202egnp'", "List them all: python -m safepoint.explain"),
+        (r"'a\nb'", "List them all: safepoint explain"),
+        (r"'\u202egnp'", "List them all: safepoint explain"),
     ],
 )
 def test_an_unknown_name_is_one_line_with_what_is_near(
@@ -441,40 +438,6 @@ def test_a_name_of_a_megabyte_is_refused_at_once(letters: str) -> None:
     with pytest.raises(NotFound) as caught:
         explanation(letters * (1_000_000 // len(letters)))
     assert len(str(caught.value)) < 200
-
-
-def test_it_runs_as_a_module_and_takes_a_closed_pipe() -> None:
-    command = [sys.executable, "-W", "error", "-m", "safepoint.explain"]
-    done = subprocess.run([*command, "sealbroken"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("SealBroken (a kind of SealError): ")
-    line = f"'{sys.executable}' -W error -m safepoint.explain | head -c 1"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("N", "")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file that is full is one of Linux")
-def test_a_full_disk_gets_one_line() -> None:
-    """Also where what is left in the buffer would fail once more at exit."""
-    command = [sys.executable, "-W", "error", "-m", "safepoint.explain", "SealBroken"]
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60
-        )
-    assert done.returncode == 2
-    assert done.stderr == (
-        "The output cannot be written (No space left on device)."
-        " Make room, or write it elsewhere.\n"
-    )
-
-
-def test_what_fails_while_lines_are_made_is_not_taken_for_the_output() -> None:
-    def lines() -> Iterator[str]:
-        yield "one"
-        raise BrokenPipeError(32, "of a socket")
-
-    with pytest.raises(BrokenPipeError, match="of a socket"):
-        print_lines(lines())
 
 
 # --- The page ------------------------------------------------------------------------------------

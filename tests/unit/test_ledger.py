@@ -11,7 +11,6 @@ import pytest
 
 from safepoint import (
     CheckpointStorage,
-    ConfigurationError,
     Conflict,
     DecodeError,
     EncodeError,
@@ -298,24 +297,6 @@ def test_no_refusal_shows_state_or_key() -> None:
             shown += traceback.format_exc()
     assert shown.count("Traceback") == len(planted)
     assert "canary" not in shown
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"keys": KEYS.signing}, "Ledger was given SigningKey as keys. Write keys=Keyring("),
-        ({"keys": "signing.key"}, "Ledger was given str as keys. Write keys=Keyring("),
-        ({"codec": [dict]}, "Ledger was given list as codec. Write codec=Codec([Invoice])."),
-        ({"storage": "state"}, "Ledger takes a storage, and was given str. Give it an object with"),
-    ],
-)
-def test_a_wrong_argument_is_named_with_what_to_write(
-    arguments: dict[str, object], message: str
-) -> None:
-    given: dict[str, Any] = {"storage": InMemoryCheckpointStorage(), "keys": KEYS, **arguments}
-    with pytest.raises(ConfigurationError) as refusal:
-        Ledger(given.pop("storage"), store="invoices", **given)
-    assert str(refusal.value).startswith(message)
 
 
 def test_a_thread_that_shrinks_while_the_process_runs_is_refused() -> None:

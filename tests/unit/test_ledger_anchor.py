@@ -123,12 +123,6 @@ def test_anchor_now_without_an_anchor_is_refused_before_anything_is_saved() -> N
     assert storage.head("order-7") == 0
 
 
-def test_another_word_than_now_is_refused() -> None:
-    ledger = ledger_on(Storage(), InMemoryAnchor())
-    with pytest.raises(ConfigurationError, match='Write anchor="now"'):
-        ledger.save("order-7", {}, anchor="later")  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("left", range(5))
 def test_a_cut_of_any_length_is_refused(left: int) -> None:
     storage, anchor = filled(5)
@@ -287,11 +281,6 @@ def test_an_answer_that_is_no_head_is_refused() -> None:
 
     with pytest.raises(AnchorUnavailable, match="answered with tuple"):
         ledger_on(Storage(), Careless()).latest("order-7")
-
-
-def test_an_object_that_is_no_anchor_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="read, advance, threads"):
-        Ledger(Storage(), store=STORE, keys=KEYS, anchor="here")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("every", [0, -1, True, 1.0, "2", None])

@@ -33,7 +33,7 @@ from safepoint import (
     ThreadDeleted,
     UnknownKey,
 )
-from safepoint import verify as walk
+from safepoint.verify import View
 from tests.unit.tampered import KEY, KEYS, STORE, THREAD, Files, Memory, fill, opened, states
 
 NEW = SigningKey.generate("ed25519")
@@ -135,7 +135,7 @@ def test_a_prune_of_the_source_during_a_copy_leaves_a_whole_copy(
     fill(opened(storage), 6)
 
     source = opened(storage)
-    real = walk.records
+    real = View._records
     calls = 0
 
     def records(*given: Any) -> Any:
@@ -146,7 +146,7 @@ def test_a_prune_of_the_source_during_a_copy_leaves_a_whole_copy(
         return real(*given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(walk, "records", records)
+        patch.setattr(View, "_records", records)
         try:
             source.copy_to(new(target))
         except NotFound:
@@ -626,16 +626,6 @@ def test_heads_that_cannot_be_read_let_nothing_through(
     assert list(target.threads()) == []
 
 
-@pytest.mark.parametrize("up_to", [3, "anchor", Head(1, f"sha256:{'0' * 64}"), False])
-def test_what_is_no_anchor_is_refused_as_up_to(
-    storage: Memory | Files, target: Memory | Files, up_to: Any
-) -> None:
-    fill(opened(storage), 3)
-    with pytest.raises(ConfigurationError, match="an anchor as up_to"):
-        opened(storage).copy_to(new(target), up_to=up_to)
-    assert list(target.threads()) == []
-
-
 # What to write
 
 
@@ -646,15 +636,6 @@ def test_another_store_is_refused(storage: Memory | Files, target: Memory | File
     assert refusal.value.what == "A record of store invoices means nothing in store staging."
     assert refusal.value.do == "Open the target with store='invoices'."
     assert list(target.threads()) == []
-
-
-def test_a_single_name_is_not_taken_for_a_list(
-    storage: Memory | Files, target: Memory | Files
-) -> None:
-    """Letter by letter it would name seven threads that do not exist, and copy nothing."""
-    fill(opened(storage), 2)
-    with pytest.raises(ConfigurationError, match="Write threads="):
-        opened(storage).copy_to(new(target), threads=THREAD)
 
 
 def test_a_name_outside_the_grammar_is_refused(

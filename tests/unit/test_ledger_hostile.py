@@ -280,29 +280,9 @@ def test_a_storage_whose_attributes_fail_stays_inside_the_tree() -> None:
     opened(storage).latest(THREAD)
 
 
-@pytest.mark.parametrize("after", [True, 1.0, "1\nERROR: paid", b"1"])
-def test_a_number_to_build_on_is_a_whole_one(after: Any) -> None:
-    ledger = opened(Memory())
-    fill(ledger, 1)
-    with pytest.raises(ConfigurationError, match="as after"):
-        ledger.save(THREAD, {}, after=after)
-
-
 def test_an_absurd_number_to_build_on_is_a_conflict() -> None:
     with pytest.raises(Conflict, match="this save builds on #"):
         opened(Memory()).save(THREAD, {}, after=10**5000)
-
-
-@pytest.mark.parametrize("target", [None, object(), "state"])
-def test_a_copy_goes_into_a_ledger(target: Any) -> None:
-    with pytest.raises(ConfigurationError, match="as target"):
-        opened(Memory()).copy_to(target)
-
-
-@pytest.mark.parametrize("threads", ["order-7", 5])
-def test_a_copy_takes_a_list_of_threads(threads: Any) -> None:
-    with pytest.raises(ConfigurationError, match="as threads"):
-        opened(Memory()).copy_to(opened(Memory()), threads=threads)
 
 
 def test_a_prune_and_a_save_between_two_questions_are_no_alarm() -> None:

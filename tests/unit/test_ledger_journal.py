@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -68,6 +68,12 @@ def book() -> Book:
     return Book()
 
 
+def kept(book: Book) -> bytes:
+    """Return all bytes of the journal."""
+    records = cast("InMemoryCheckpointStorage", book.journal._view.storage)._records
+    return b"".join(records["journal"].values())
+
+
 class Refuses:
     """A journal whose disk is full."""
 
@@ -88,7 +94,7 @@ def test_a_save_is_written_down_with_its_digest_before_it_happens(book: Book) ->
     assert (entry.what, entry.outcome, entry.sequence) == ("save", "intended", 1)
     assert entry.digest == saved.digest
     assert (entry.actor.name, entry.actor.how) == ("worker-1", "its certificate")
-    assert b"canary" not in book.journal.lines[0]
+    assert b"canary" not in kept(book)
 
 
 def test_without_a_journal_nothing_is_saved(book: Book) -> None:
@@ -237,17 +243,6 @@ def test_the_actor_is_the_user_of_the_process_unless_you_say_who(book: Book) -> 
     assert book.ledger(journal=None, actor=None).actor is None
 
 
-def test_a_journal_and_an_actor_of_the_wrong_kind_are_refused(book: Book) -> None:
-    with pytest.raises(ConfigurationError) as refusal:
-        book.ledger(journal="journal")
-    assert str(refusal.value) == (
-        "Ledger takes a journal, and was given str. Give it an object with the methods record:"
-        " FileJournal(path, keys=...)."
-    )
-    with pytest.raises(ConfigurationError, match=r"given str as actor\. Write actor=Actor\("):
-        book.ledger(actor="dana")
-
-
 @pytest.mark.parametrize(("storage", "journal"), [("state", "state/journal"), ("a/b", "a")])
 def test_a_journal_in_one_place_with_the_storage_is_refused(
     tmp_path: Path, storage: str, journal: str
@@ -271,4 +266,4 @@ def test_no_state_is_in_the_journal(book: Book) -> None:
     ledger.save("order-7", {"password": "hunter2-canary"})
     with pytest.raises(CheckpointError):
         ledger.save("order-7", {"password": object(), "hunter2-canary": 1})
-    assert b"canary" not in b"".join(book.journal.lines)
+    assert b"canary" not in kept(book)

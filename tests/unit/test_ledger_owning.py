@@ -110,19 +110,6 @@ def test_the_same_name_in_two_processes_is_not_one_owner(farm: Farm) -> None:
         old.save("order-7", {})
 
 
-def test_an_owner_is_asked_for_at_a_time(farm: Farm) -> None:
-    ledger = farm.ledger()
-    with ledger.own("order-7", "worker-1", seconds=60) as owned:
-        assert owned.lease.owner == "worker-1"
-        assert farm.ledger().owner("order-7") == "worker-1"
-        later = datetime.now(UTC) + timedelta(seconds=61)
-        assert farm.ledger().owner_at_time("order-7", later) is None
-        assert ledger.owner_at_time("order-7", later) == "worker-1"  # nobody took it
-    assert ledger.owner("order-7") is None
-    with pytest.raises(NotOwner, match=r"order-7 was released\. Own it again\."):
-        _ = owned.lease
-
-
 def test_a_step_renews_the_lease(farm: Farm) -> None:
     ledger = farm.ledger()
     owned = ledger.own("order-7", "worker-1", seconds=60)

@@ -56,21 +56,6 @@ def no_way_back() -> object:
             "keep is 0, and must be a whole number from 1 up. Write keep=1, or more.",
         ),
         (
-            lambda: opened(Memory(), InMemoryAnchor()).save(THREAD, 1, anchor="soon"),  # type: ignore[arg-type]
-            "A save was given 'soon' as anchor. Write anchor=\"now\".",
-        ),
-        (
-            lambda: opened(Memory()).save(THREAD, 1, after="1"),  # type: ignore[arg-type]
-            (
-                "A save was given str as after. Write after=checkpoint.sequence, or after=0 for a"
-                " new thread."
-            ),
-        ),
-        (
-            lambda: opened(Memory()).copy_to(opened(Memory()), threads=THREAD),
-            'copy_to was given str as threads. Write threads=["order-7"].',
-        ),
-        (
             lambda: list(json_files(None)),  # type: ignore[arg-type]
             'None is not the path of a folder. Write json_files("old").',
         ),

@@ -18,7 +18,6 @@ from safepoint import (
     Ledger,
     NotFound,
 )
-from safepoint.verify import View
 from tests.unit.tampered import (
     KEYS,
     STORE,
@@ -45,12 +44,14 @@ def test_a_prune_that_loses_the_race_has_nothing_to_do(
         assert rival.prune(thread, keep=2) == 9
         return genuine(thread, sequence)
 
-    def race(*given: Any) -> Any:
-        monkeypatch.setattr("safepoint.ledger.span_of", span_of)
-        monkeypatch.setattr(ledger._view, "open", raced)
-        return span_of(*given)
+    span = ledger._view.span
 
-    monkeypatch.setattr("safepoint.ledger.span_of", race)
+    def race(thread: str) -> Any:
+        monkeypatch.setattr(ledger._view, "span", span)
+        monkeypatch.setattr(ledger._view, "open", raced)
+        return span(thread)
+
+    monkeypatch.setattr(ledger._view, "span", race)
     assert ledger.prune(THREAD, keep=5) == 0
     assert states(opened(storage, anchor)) == [10, 11]
 

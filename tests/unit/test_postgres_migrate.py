@@ -240,7 +240,7 @@ def test_the_command_makes_it_prints_it_and_says_in_one_line_what_is_wrong(
 ) -> None:
     def command(*arguments: str) -> tuple[int, str, str]:
         done = subprocess.run(
-            [sys.executable, "-m", "safepoint.postgres", *arguments],
+            [sys.executable, "-m", "safepoint", "postgres", *arguments],
             cwd=ROOT,
             capture_output=True,
             text=True,

@@ -138,8 +138,8 @@ class Resuming(RuleBasedStateMachine):
 
     def sign(self, question: Question, who: str, verdict: str) -> Signed:
         person = PEOPLE[who]
-        make = person.approve_at_time if verdict == "approved" else person.deny_at_time
-        signed = Signed(make(question, self.world.now, lifetime=HOUR), question, who, verdict)
+        make = person.approve if verdict == "approved" else person.deny
+        signed = Signed(make(question, now=self.world.now, lifetime=HOUR), question, who, verdict)
         self.world.signed.append(signed)
         return signed
 
@@ -152,7 +152,7 @@ class Resuming(RuleBasedStateMachine):
 
         def action(process: Worker) -> None:
             world.wish = wish
-            run = self.workflows[wish.variant].rehydrate_at_time(
+            run = self.workflows[wish.variant].rehydrate(
                 process.ledger,
                 thread,
                 wish.sequence,

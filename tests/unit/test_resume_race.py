@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,10 @@ def work(worker: int) -> None:
         print(json.dumps(resumed(worker, **json.loads(line))), flush=True)
 
 
-def resumed(worker: int, path: str, thread: str, approvals: list[str], owns: bool) -> Told:
+def resumed(worker: int, path: str, thread: str, approvals: list[str]) -> Told:
     ledger, workflow = ledger_of(path, worker), Place(Path(path)).workflow()
     try:
-        with ledger.own(thread, f"worker-{worker}") if owns else nullcontext():
-            run = workflow.resume(ledger, thread, approvals=approvals)
+        run = workflow.resume(ledger, thread, approvals=approvals)
     except CheckpointError as error:
         return {"error": type(error).__name__, "what": error.what}
     return {"paid": run.state.get("paid"), "denied": run.denied}
@@ -74,7 +73,6 @@ class Workers:
         place: Place,
         thread: str,
         *answers: list[str],
-        owns: tuple[bool, ...] = (False,),
     ) -> tuple[list[Told], list[Told]]:
         """Let them all resume a thread at the same moment, each with the next one of the answers.
 
@@ -88,7 +86,6 @@ class Workers:
                 "path": str(place.path),
                 "thread": thread,
                 "approvals": answers[number % len(answers)],
-                "owns": owns[number % len(owns)],
             }
             stdin = self._processes[number].stdin
             assert stdin is not None
@@ -166,39 +163,6 @@ def test_one_of_eight_workers_uses_an_approval_200_times_over(
         at_the_last_moment += any(told["what"] == first for told in lost)
         amounts[thread] = amount
     assert at_the_last_moment >= 20, "hardly two of them ever met, so they did not race"
-    check(place, amounts)
-
-
-def test_one_of_eight_workers_who_take_the_lease_uses_an_approval(
-    place: Place, ledger: Ledger, workers: Workers
-) -> None:
-    """Whoever comes while it is owned is told so; whoever owns it next, that it is spent."""
-    amounts, refusals = {}, Counter[str]()
-    for thread, amount in paused(place, ledger, 40):
-        approval = signed(place, ledger, thread)
-        won, lost = workers.race(place, thread, approval, owns=(True,))
-        assert won == [{"paid": amount, "denied": False}]
-        refusals.update(told["error"] for told in lost)
-        assert ledger.owner(thread) is None
-        amounts[thread] = amount
-    assert set(refusals) <= {"NotOwner", "ApprovalSpent"}
-    assert refusals["NotOwner"], "nobody met an owner, so they did not race"
-    check(place, amounts)
-
-
-def test_owners_race_with_workers_who_own_nothing(
-    place: Place, ledger: Ledger, workers: Workers
-) -> None:
-    """One payment, whoever came first. Whom an owner cut off after it, a plain resume follows."""
-    amounts, refusals = {}, Counter[str]()
-    for thread, amount in paused(place, ledger, 40):
-        approval = signed(place, ledger, thread)
-        won, lost = workers.race(place, thread, approval, owns=(True, False))
-        assert len(won) <= 1
-        refusals.update(told["error"] for told in lost)
-        assert place.workflow().resume(ledger, thread).state["paid"] == amount
-        amounts[thread] = amount
-    assert set(refusals) <= {"NotOwner", "ApprovalSpent", "ResumeRefused"}
     check(place, amounts)
 
 

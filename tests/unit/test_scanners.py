@@ -10,9 +10,7 @@ import pytest
 
 from benchmarks import scanners
 from benchmarks.rates import Found, Share, Verdict, on_page, tables, written
-from publish.charts import BREAK, CHART, PAGE, Bars, draw_bars, read_bars
-from publish.generated import generated
-from publish.paper import WIDTH
+from publish.charts import BREAK, CHART, PAGE, WIDTH, Bars, draw_bars, generated, read_bars
 from publish.project import Project
 from tests.corpus.gadgets import GADGETS
 from tests.harness.optional import need

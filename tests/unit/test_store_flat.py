@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from safepoint import InMemoryAnchor, Ledger, SQLiteCheckpointStorage
+from safepoint import _sqlite as engine
 from safepoint.anchor import Anchor
 from tests.harness.postgres import Database
 from tests.unit.tampered import KEYS, STORE
@@ -78,13 +79,16 @@ def test_latest_is_flat_on_sqlite(
     def connect(*given: Any, **named: Any) -> sqlite3.Connection:
         connection = real(*given, **named)
         connection.set_trace_callback(lambda text: statements.append(re.sub(r"\d+", "n", text)))
-        connection.set_progress_handler(lambda: steps.append(None), 1)
         return connection
+
+    def bound(connection: sqlite3.Connection, _: int) -> None:
+        connection.set_progress_handler(lambda: steps.append(None), 1)
 
     path = tmp_path / "state/checkpoints.db"
     with SQLiteCheckpointStorage(path) as storage:
         fill(storage, anchor)
     monkeypatch.setattr(sqlite3, "connect", connect)
+    monkeypatch.setattr(engine, "_bound", bound)
     costs = []
     for count in COUNTS:
         with SQLiteCheckpointStorage(path) as storage:

@@ -201,7 +201,7 @@ def test_root_runs_it_as_nobody_and_says_so_where_nobody_cannot_go(temp: Path) -
 
 
 def test_a_person_runs_one_until_ctrl_c(temp: Path) -> None:
-    command = [sys.executable, "-m", "safepoint.testing.postgres", str(temp / "new")]
+    command = [sys.executable, "-m", "safepoint", "try-postgres", str(temp / "new")]
     with subprocess.Popen(
         [*command, "--database", "checkpoints", "--tls", "db.internal"],
         cwd=ROOT,

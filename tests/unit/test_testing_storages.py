@@ -15,9 +15,9 @@ import safepoint.testing
 from safepoint.errors import ConfigurationError, StorageFull
 from safepoint.storage import InMemoryCheckpointStorage
 from safepoint.testing import Claim, Report, StorageSuite, _suite, check_storage
-from safepoint.testing.__main__ import main
 from safepoint.testing.storages import claims
 from tests.unit.broken_storages import BROKEN, Overwrites, RaisesAKeyError, Sound
+from tests.unit.commands import storage_suite as main
 
 ORDER = "a_place_out_of_order_is_refused"
 
@@ -251,20 +251,20 @@ def test_the_command_fails_with_a_claim(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("argument", "told"),
     [
-        ("app", "'app' does not name a storage. Write app.storage:open_storage"),
-        (":x", "':x' does not name a storage. Write app.storage:open_storage"),
+        ("app", "'app' is not MODULE:NAME. Write app.storage:open_storage"),
+        (":x", "':x' is not MODULE:NAME. Write app.storage:open_storage"),
         (
             "no_such_module:x",
             (
                 "'no_such_module:x' cannot be imported: it raised ModuleNotFoundError."
-                " Name a function that python -c 'import MODULE' finds."
+                " Name what python -c 'import MODULE' finds."
             ),
         ),
         (
             f"{HERE}:nothing",
             (
                 "'tests.unit.test_testing_storages:nothing' cannot be imported: it raised"
-                " AttributeError. Name a function that python -c 'import MODULE' finds."
+                " AttributeError. Name what python -c 'import MODULE' finds."
             ),
         ),
         (

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from safepoint import (
+    Call,
     Codec,
+    ConfigurationError,
     Conflict,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
     InvalidId,
     Keyring,
     Ledger,
-    NotFound,
+    Migration,
     SigningKey,
     Workflow,
     WorkflowError,
@@ -212,11 +210,6 @@ def test_two_workers_that_resume_the_same_thread_do_not_both_win(ledger: Ledger)
         two.step()
 
 
-def test_resuming_what_was_never_started_is_refused(ledger: Ledger) -> None:
-    with pytest.raises(NotFound):
-        Workflow("invoice", STEPS).resume(ledger, thread="order-7")
-
-
 def test_a_checkpoint_of_another_workflow_is_refused(ledger: Ledger) -> None:
     Workflow("refund", STEPS).start(ledger, thread="order-7")
     with pytest.raises(WorkflowMismatch) as refusal:
@@ -225,24 +218,6 @@ def test_a_checkpoint_of_another_workflow_is_refused(ledger: Ledger) -> None:
         "order-7 #4 was not written by the workflow invoice but by 'refund'. "
         "Resume it with the workflow that wrote it."
     )
-
-
-def test_a_checkpoint_of_other_steps_is_refused(ledger: Ledger) -> None:
-    Workflow("invoice", STEPS).begin(ledger, thread="order-7").step()
-    with pytest.raises(WorkflowMismatch) as refusal:
-        Workflow("invoice", [approve, pay]).resume(ledger, thread="order-7")
-    assert str(refusal.value) == (
-        "order-7 #2 was written by other steps than those of invoice today. "
-        "Resume it with the code that wrote it, or give the workflow a new version and a"
-        " migration that says which steps are done."
-    )
-
-
-@pytest.mark.parametrize("state", [1, [], {"done": []}, {"state": {}}, {"done": 1, "state": {}}])
-def test_a_checkpoint_that_no_workflow_wrote_is_refused(ledger: Ledger, state: Any) -> None:
-    ledger.save("order-7", state, app="invoice")
-    with pytest.raises(WorkflowMismatch):
-        Workflow("invoice", STEPS).resume(ledger, thread="order-7")
 
 
 def test_a_workflow_needs_named_and_different_steps() -> None:
@@ -260,38 +235,55 @@ def test_a_workflow_needs_named_and_different_steps() -> None:
     with pytest.raises(InvalidId):
         Workflow("Not A Name", [fetch])
 
+    def three(state: State, call: Call, more: Any) -> State:
+        return {}
 
-def test_resume_works_in_another_process(tmp_path: Path) -> None:
-    """Two processes share nothing but the folder and the key file."""
-    code = textwrap.dedent(
-        """
-        import sys
-        from safepoint import FileCheckpointStorage, Keyring, Ledger, SigningKey, Workflow
+    def keyword(state: State, *, call: Call) -> State:
+        return {}
 
-        def fetch(state):
-            return {"amount": 42}
+    def none() -> State:
+        return {}
 
-        def pay(state):
-            if sys.argv[1] == "start":
-                sys.exit(9)
-            return {"paid": state["amount"]}
+    steps: list[Any] = [three, keyword, none]
+    for step in steps:
+        with pytest.raises(WorkflowError, match="takes other arguments than a step does"):
+            Workflow("w", [step])
 
-        keys = Keyring(SigningKey.from_file("key"))
-        ledger = Ledger(FileCheckpointStorage("state"), store="invoices", keys=keys)
-        workflow = Workflow("invoice", [fetch, pay])
-        run = getattr(workflow, sys.argv[1])(ledger, thread="order-7")
-        print(run.state["paid"], run.head)
-        """
-    )
-    SigningKey.generate().to_file(tmp_path / "key")
 
-    def process(verb: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", code, verb]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+def test_a_step_with_a_second_argument_is_told_what_it_is(ledger: Ledger) -> None:
+    seen: list[Any] = []
 
-    assert process("start").returncode == 9
-    resumed = process("resume")
-    assert (resumed.stdout, resumed.stderr) == ("42 3\n", "")
+    def told(state: State, call: Call) -> None:
+        seen.append((call.thread, call.step, call.sequence, call.key, call.was_approved))
+
+    def untold(state: State, note: str = "no call") -> None:
+        seen.append(note)
+
+    Workflow("w", [told, untold]).start(ledger, thread="t")
+    assert seen == [("t", "told", 1, "invoices/t/1/told", False), "no call"]
+
+
+LEADS = "Register one for each version on the way."
+
+
+@pytest.mark.parametrize(
+    ("version", "migrations", "message"),
+    [
+        ("1 ", [], "'1 ' is not a version."),
+        ("x" * 41, [], "is not a version."),
+        ("3", [("1 ", "3")], "'1 ' is not a version."),
+        ("3", [("1", "2"), ("1", "3")], "Two migrations begin at version '1'."),
+        ("3", [("1", "2")], f"The migrations from version '1' do not lead to '3'. {LEADS}"),
+        ("3", [("1", "2"), ("2", "1")], "The migrations from version '1' do not lead to '3'."),
+    ],
+)
+def test_migrations_that_lead_nowhere_are_refused_at_once(
+    version: str, migrations: list[tuple[str, str]], message: str
+) -> None:
+    listed = [Migration(before, after, dict) for before, after in migrations]
+    with pytest.raises(ConfigurationError) as refusal:
+        Workflow("w", [fetch], version=version, migrations=listed)
+    assert message in str(refusal.value)
 
 
 def test_the_checkpoint_before_a_step_that_cannot_be_undone_is_anchored() -> None:
@@ -331,30 +323,3 @@ def test_only_a_step_of_the_workflow_can_be_anchored_before() -> None:
 
 def nothing(state: dict[str, Any]) -> None:
     pass
-
-
-@pytest.mark.parametrize("steps", [None, 7, fetch])
-def test_what_is_no_list_of_steps_is_refused(steps: Any) -> None:
-    kind = type(steps).__name__
-    with pytest.raises(WorkflowError) as refusal:
-        Workflow("w", steps)
-    assert str(refusal.value) == (
-        f"The steps of a workflow are a list of functions, not {kind}. Write [first, second]."
-    )
-    with pytest.raises(WorkflowError) as refusal:
-        Workflow("w", [fetch], anchor_before=steps)
-    assert str(refusal.value) == (
-        f"The anchor_before of a workflow are a list of functions, not {kind}."
-        " Write anchor_before=[pay]."
-    )
-
-
-def test_a_step_whose_name_is_no_text_is_refused() -> None:
-    class Odd:
-        __name__ = 7
-
-        def __call__(self, state: State) -> State:
-            return {}
-
-    with pytest.raises(WorkflowError, match="7 cannot name a step"):
-        Workflow("w", [Odd()])

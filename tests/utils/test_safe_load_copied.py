@@ -22,7 +22,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 NAME: Final = "test_checkpointing_safe_load.py"
 TEST: Final = (ROOT / "snippets" / NAME).read_text(encoding="utf-8")
 LOADER: Final = (ROOT / "snippets" / "load_checkpoint.py").read_text(encoding="utf-8")
-OURS: Final = "from safepoint.weights import load_checkpoint"
+OURS: Final = "from safepoint.models import load_checkpoint"
 CASES: Final = 14
 
 RESTRICTED = """                return torch.load(
@@ -236,7 +236,7 @@ def test_linters_have_nothing_to_say_of_what_people_copy(name: str, tmp_path: Pa
 
 def linted(folder: Path) -> list[tuple[int, str]]:
     """Return the exit codes and the words of Bandit and of our own linter."""
-    tools = (["bandit", "-q", "-r", "-t", "B301,B614"], ["safepoint.lint"])
+    tools = (["bandit", "-q", "-r", "-t", "B301,B614"], ["safepoint", "lint"])
     results = []
     for tool in tools:
         done = subprocess.run(

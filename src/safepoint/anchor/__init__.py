@@ -5,5 +5,6 @@ from __future__ import annotations
 from safepoint.anchor.base import Anchor, is_further
 from safepoint.anchor.file import FileAnchor
 from safepoint.anchor.memory import InMemoryAnchor
+from safepoint.anchor.sqlite import SQLiteAnchor
 
-__all__ = ["Anchor", "FileAnchor", "InMemoryAnchor", "is_further"]
+__all__ = ["Anchor", "FileAnchor", "InMemoryAnchor", "SQLiteAnchor", "is_further"]

@@ -1,6 +1,6 @@
 """The adversary, as code: somebody who can write the store.
 
-`python -m safepoint.attacks` runs each attack in a process and a temporary folder of its own. Aim
+`safepoint attack` runs each attack in a process and a temporary folder of its own. Aim
 them at a store of yours by writing a `Target`; `Attack.run` strikes in the process that calls it,
 and if your store executes payloads, theirs run there. They make an empty folder.
 """

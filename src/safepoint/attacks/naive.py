@@ -33,7 +33,8 @@ class NaiveLedger:
     """
 
     store = "naive"
-    keys = anchor = journal = actor = None  # it has none of these
+    keys: tuple[()] = ()
+    anchor = journal = actor = None  # it has none of these
 
     def __init__(self, storage_path: str | os.PathLike[str]) -> None:
         self.path = Path(storage_path)

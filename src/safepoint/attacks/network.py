@@ -1,9 +1,8 @@
-"""`python -m safepoint.attacks.network`: pretend to be the server, and see who believes it."""
+"""Pretend to be the server, and see who believes it."""
 
 from __future__ import annotations
 
 import socket
-import sys
 import tempfile
 import threading
 from contextlib import closing, suppress
@@ -11,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from safepoint._command import Parser, print_lines
-from safepoint.errors import CheckpointError, StorageError
+from safepoint.errors import StorageError
 from safepoint.postgres import PostgresCheckpointStorage
 from safepoint.testing.tls import TLSFront
 
@@ -110,33 +108,3 @@ NETWORK_ATTACKS: Final = {
 }
 """Every attack by its id."""
 SSL_MODES: Final = ("prefer", "require", "verify-ca", "verify-full")
-
-
-def main() -> int:
-    """Print a table of attacks and outcomes; exit 1 if verify-full lets one through."""
-    parser = Parser(prog="python -m safepoint.attacks.network", description=__doc__)
-    parser.add_argument("--list", action="store_true", help="say what the attacks are, run none")
-    options = parser.parse_args()
-    if options.list:
-        attacks = NETWORK_ATTACKS.values()
-        print_lines(f"{each.id} ({each.rule}): {each.story}" for each in attacks)
-        return 0
-    print_lines([_row("attack", *SSL_MODES)])
-    through = False
-    try:
-        for each in NETWORK_ATTACKS.values():
-            outcomes = [each.run(mode) for mode in SSL_MODES]
-            print_lines([_row(each.id, *outcomes)])
-            through = through or outcomes[-1] == "accepted"
-    except CheckpointError as refusal:
-        print(refusal, file=sys.stderr)
-        return 2
-    return int(through)
-
-
-def _row(first: str, *cells: str) -> str:
-    return f"{first:<15}{''.join(f'{cell:<13}' for cell in cells)}".rstrip()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,25 +1,42 @@
-"""The command line of the audit: its options, and the keys that they name."""
+"""`safepoint audit`: check a store, models or code. Nothing is changed."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from safepoint._command import Parser
+from safepoint._files import absolute
+from safepoint.anchor import Anchor, FileAnchor, SQLiteAnchor
 from safepoint.approval import Approvers, Reason
-from safepoint.errors import ConfigurationError, quoted
+from safepoint.audit.defaults import check_places
+from safepoint.audit.journal import check_journal
+from safepoint.audit.loads import check_loads
+from safepoint.audit.models import check_models, check_torch
+from safepoint.audit.network import may_see_rules
+from safepoint.audit.safety import check_safety_test
+from safepoint.audit.seen import Seen
+from safepoint.audit.stores import is_database, look_at_path, look_at_postgres, name_of
+from safepoint.cli import Bar, keyring_of
+from safepoint.errors import CheckpointError, ConfigurationError, quoted, shell
 from safepoint.gate import Gate, Policy
-from safepoint.keys import VerifyingKey
+from safepoint.keys import Keyring, VerifyingKey
+from safepoint.names import check_name
 
 
-def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options, or end the process with a line that says what is wrong."""
-    parser = Parser(
-        prog="python -m safepoint.audit",
+def commands(sub: Any) -> None:
+    """Add `safepoint audit`."""
+    parser = sub.add_parser(
+        "audit",
+        help="check a store, models or code",
         description="Check a store in files, SQLite or PostgreSQL, models, or code. Nothing is"
         " changed.",
         epilog="exit status: 0 nothing to mend, 1 an error or a warning, 2 it cannot be looked at",
     )
+    parser.set_defaults(run=_audit)
     parser.add_argument(
         "path",
         metavar="PATH",
@@ -119,50 +136,143 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME",
         help="the journal's name (journal); that of default_locations has the name of its store",
     )
-    options = parser.parse_args(arguments)
-    _check(options, parser)
-    return options
 
 
-def _check(options: argparse.Namespace, parser: Parser) -> None:
+def _audit(options: argparse.Namespace) -> int:
+    """Print one line per finding."""
+    _check(options)
+    seen = Seen()
+    keys: Keyring | None = None
+    try:
+        keys = keyring_of(options.key, options.revoked) if options.key or options.revoked else None
+        anchor = None if options.anchor is None else _anchor(options.anchor)
+        options.gate = None
+        if options.approver:
+            gone, people = options.revoked_approver, options.people
+            options.gate = _gate_of(options.approver, revoked=gone, people=people)
+        for part, name in (("store", options.store), ("journal", options.journal_name)):
+            if name is not None:
+                check_name(part, name)
+        if options.path is not None:
+            if look_at_path(seen, options, keys, anchor) and options.journal is not None:
+                _look_at_journal(seen, options)
+        elif options.postgres is not None:
+            look_at_postgres(seen, options, keys, anchor)
+            if options.journal is not None:
+                _look_at_journal(seen, options)
+        _look_at_models(seen, options)
+    except CheckpointError as error:
+        seen.failures[str(error)] = None
+    lines = [str(finding) for finding in seen.findings.values()]
+    if not lines and not seen.failures:
+        rest = ""
+        store = name_of(options)
+        looked = [shell(each) for each in (options.models, options.code) if each is not None]
+        if store is None:
+            pass
+        elif keys is None:
+            rest = " (records not verified: give --key and --store)"
+        elif options.anchor is None and options.postgres_anchor is None:
+            rest = " (a rollback would not show: give --anchor)"
+        lines = [f"No findings: {', '.join([*([] if store is None else [store]), *looked])}{rest}"]
+    for line in [*lines, *_not_seen(seen, options)]:
+        print(line)
+    for failure in seen.failures:
+        print(failure, file=sys.stderr)
+    if seen.failures:
+        return 2
+    return int(any(finding.severity != "note" for finding in seen.findings.values()))
+
+
+def _not_seen(seen: Seen, options: argparse.Namespace) -> list[str]:
+    """Say what no worker's login can look at, and nobody else was asked to."""
+    if options.postgres is None or options.postgres_admin is not None or seen.failures:
+        return []
+    if may_see_rules(options.postgres):
+        return []
+    line = "pg_hba.conf was not looked at: this login may not read it, as it should be."
+    return [f"{line} Give --postgres-admin."]
+
+
+def _look_at_journal(seen: Seen, options: argparse.Namespace) -> None:
+    ends, storage = options.journal_anchor, options.path
+    if storage is not None and is_database(storage):
+        storage = Path(absolute(storage)).parent
+    with Bar("Verifying the journal") as bar:
+        seen.add(
+            "the journal",
+            lambda: check_journal(
+                options.journal,
+                keyring_of(options.journal_key),
+                name=options.journal_name or "journal",
+                anchor=None if ends is None else FileAnchor(ends),
+                storage=storage,
+                progress=bar,
+            ),
+        )
+    if storage is None:
+        return
+    keys = [Path(file).parent for file in options.key[:1]]
+    seen.add(
+        "places",
+        lambda: check_places(
+            storage,
+            keys=keys[0] if keys else None,
+            anchor=options.anchor,
+            journal=options.journal,
+            journal_anchor=ends,
+        ),
+    )
+
+
+def _look_at_models(seen: Seen, options: argparse.Namespace) -> None:
+    if options.models is not None:
+        seen.add("the PyTorch here", check_torch)
+        seen.add("models", lambda: check_models(options.models))
+    if options.code is not None:
+        seen.add("code", lambda: check_loads(options.code))
+        seen.add("the safety test", lambda: check_safety_test(options.code))
+
+
+def _check(options: argparse.Namespace) -> None:
     if options.path is None and options.postgres is None:
         if options.models is None and options.code is None:
-            parser.error("give PATH, --postgres, --models or --code")
+            options.refuse("give PATH, --postgres, --models or --code")
         if any((options.key, options.store, options.anchor, options.journal)):
-            parser.error("--key, --store, --anchor and --journal need PATH or --postgres")
-    _check_postgres(options, parser)
+            options.refuse("--key, --store, --anchor and --journal need PATH or --postgres")
+    _check_postgres(options)
     if options.revoked and options.store is None:
-        parser.error("--revoked needs --store")
+        options.refuse("--revoked needs --store")
     if bool(options.key or options.revoked) != (options.store is not None):
-        parser.error("--key and --store belong together")
+        options.refuse("--key and --store belong together")
     if options.anchor is not None and options.store is None:
-        parser.error("--anchor needs --key and --store")
+        options.refuse("--anchor needs --key and --store")
     if (options.approver or options.app) and options.store is None:
-        parser.error("--approver and --app need --key and --store")
+        options.refuse("--approver and --app need --key and --store")
     if bool(options.journal_key) != (options.journal is not None):
-        parser.error("--journal and --journal-key belong together")
+        options.refuse("--journal and --journal-key belong together")
     for name in ("anchor", "name"):
         if getattr(options, f"journal_{name}") is not None and options.journal is None:
-            parser.error(f"--journal-{name} needs --journal")
+            options.refuse(f"--journal-{name} needs --journal")
     if options.anchor_every < 1:
-        parser.error("--anchor-every must be 1 or more")
+        options.refuse("--anchor-every must be 1 or more")
     if (options.revoked_approver or options.people != 1) and not options.approver:
-        parser.error("--people and --revoked-approver need --approver")
+        options.refuse("--people and --revoked-approver need --approver")
     if options.people < 1:
-        parser.error("--people must be 1 or more")
+        options.refuse("--people must be 1 or more")
 
 
-def _check_postgres(options: argparse.Namespace, parser: Parser) -> None:
+def _check_postgres(options: argparse.Namespace) -> None:
     if options.postgres is not None and options.path is not None:
-        parser.error("give PATH or --postgres, and run it again for the other one")
+        options.refuse("give PATH or --postgres, and run it again for the other one")
     for name in ("anchor", "journal", "admin"):
         if getattr(options, f"postgres_{name}") is not None and options.postgres is None:
-            parser.error(f"--postgres-{name} needs --postgres")
+            options.refuse(f"--postgres-{name} needs --postgres")
     if options.postgres_anchor is not None and options.anchor is not None:
-        parser.error("give --anchor or --postgres-anchor")
+        options.refuse("give --anchor or --postgres-anchor")
 
 
-def gate_of(named: Sequence[str], *, revoked: Sequence[str] = (), people: int = 1) -> Gate:
+def _gate_of(named: Sequence[str], *, revoked: Sequence[str] = (), people: int = 1) -> Gate:
     """Load the public keys of those who may approve.
 
     Args:
@@ -187,3 +297,9 @@ def gate_of(named: Sequence[str], *, revoked: Sequence[str] = (), people: int = 
         keys.setdefault(name, []).append(VerifyingKey.from_file(file))
     gone = [VerifyingKey.from_file(each.partition("=")[2]) for each in revoked]
     return Gate(Policy({Reason.ASKED: people}), Approvers(keys, revoked=gone))
+
+
+def _anchor(path: str) -> Anchor:
+    """Open an anchor of files, or one in a file of SQLite."""
+    in_file = os.path.isfile(path)  # noqa: PTH113  that of Path may raise
+    return SQLiteAnchor(path, read_only=True) if in_file else FileAnchor(path)

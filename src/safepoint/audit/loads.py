@@ -7,8 +7,8 @@ from typing import Final
 
 from safepoint.audit.finding import Finding, shortened
 from safepoint.errors import StorageUnavailable
-from safepoint.lint import Finding as Found
-from safepoint.lint import check_paths
+from safepoint.models.lint import Finding as Found
+from safepoint.models.lint import check_paths
 
 # These take a protection away from other loads too.
 _ERRORS: Final = frozenset({"SL03", "SL04", "SL06", "SL11"})
@@ -17,7 +17,7 @@ _ERRORS: Final = frozenset({"SL03", "SL04", "SL06", "SL11"})
 def check_loads(path: str | os.PathLike[str]) -> list[Finding]:
     r"""Look for loads that can run what a file says, in a file of code or in a folder of it.
 
-    This is `python -m safepoint.lint`, as a check. Its ids stand in each finding.
+    This is `safepoint lint`, as a check. Its ids stand in each finding.
 
     ```python
     from pathlib import Path

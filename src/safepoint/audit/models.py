@@ -18,20 +18,18 @@ from safepoint.errors import (
     UnsafeRuntime,
     shell,
 )
-from safepoint.pickles.kinds import Kind
-from safepoint.weights import _packages
-from safepoint.weights.files import SAFETENSORS, ModelFile, about, open_model
-from safepoint.weights.limits import DEFAULT_MODEL_LIMITS
-from safepoint.weights.plan import read_plan
-from safepoint.weights.runtime import check_runtime
-from safepoint.weights.seals import has_seal
-from safepoint.weights.tensorfile import open_tensorfile
+from safepoint.models.limits import DEFAULT_MODEL_LIMITS
+from safepoint.models.loading import SAFETENSORS, ModelFile, open_model, planned
+from safepoint.models.look import Kind
+from safepoint.models.runtime import check_runtime
+from safepoint.models.seals import seal_beside
+from safepoint.models.tensors import package
 
 _MODELS: Final = frozenset([".pt", ".pth", ".ckpt", ".bin", SAFETENSORS])
 _TORCH: Final = (Kind.TORCH_ZIP, Kind.TORCH_LEGACY)
 _DISTRUST: Final = "Do not load it, unless you made it: then convert it with --trusted."
-_SEAL: Final = "Seal it where it is made: python -m safepoint.weights seal FILE --key KEY"
-_CONVERT: Final = "Convert it once: python -m safepoint.weights convert FILE NEW --key KEY"
+_SEAL: Final = "Seal it where it is made: safepoint seal-model FILE --key KEY"
+_CONVERT: Final = "Convert it once: safepoint convert FILE NEW --key KEY"
 
 
 def check_torch() -> list[Finding]:
@@ -41,7 +39,7 @@ def check_torch() -> list[Finding]:
         An error under SP23 if it does not. Nothing if there is no PyTorch.
     """
     try:
-        check_runtime(_packages.torch())
+        check_runtime(package())
     except MissingPackage:
         return []
     except UnsafeRuntime as error:
@@ -90,19 +88,19 @@ def check_models(folder: str | os.PathLike[str]) -> list[Finding]:
 
 def _look(file: str) -> Iterator[Finding]:
     try:
-        with open_model(file, DEFAULT_MODEL_LIMITS) as model, about(model.shown):
+        with open_model(file, DEFAULT_MODEL_LIMITS, load=False) as model:
             yield from _judged(model)
     except UnsafeModel as error:
         yield Finding("SP24", "error", error.what, _DISTRUST, file)
     except (ModelError, LimitExceeded) as error:
         yield Finding("SP25", "error", error.what, _DISTRUST, file)
-    if not has_seal(file):
+    if seal_beside(file) is None:
         yield Finding("SP24", "note", f"{shell(file)} has no seal.", _SEAL, file)
 
 
 def _judged(model: ModelFile) -> Iterator[Finding]:
     if model.kind is Kind.SAFETENSORS:
-        open_tensorfile(model.file, DEFAULT_MODEL_LIMITS, private=model.private).table()
+        planned(model, DEFAULT_MODEL_LIMITS)
         return
     if model.kind not in _TORCH:
         what = f"{model.shown} is {model.kind.sentence}, and has the name of a model."
@@ -110,7 +108,7 @@ def _judged(model: ModelFile) -> Iterator[Finding]:
             "SP25", "warning", what, "Find out what it is before you load it.", model.path
         )
         return
-    read_plan(model.file, model.kind, DEFAULT_MODEL_LIMITS)
+    planned(model, DEFAULT_MODEL_LIMITS)
     what = (
         f"{model.shown} is {model.kind.sentence}, and holds nothing but tensors and plain values."
     )

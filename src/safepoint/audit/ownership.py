@@ -14,8 +14,8 @@ from safepoint.audit.finding import Finding, shortened
 from safepoint.errors import CheckpointError
 from safepoint.names import spelled
 from safepoint.storage.base import MAX_SECONDS, MAX_TOKEN, Lease
+from safepoint.storage.sqlite import SQLiteCheckpointStorage
 from safepoint.storage.stored import StoredFolder
-from safepoint.storage.stored_sqlite import StoredSQLite
 
 # Clocks may differ, though not by more than this.
 _LONGEST: Final = timedelta(seconds=MAX_SECONDS, hours=1)
@@ -57,7 +57,11 @@ def check_ownership_at_time(path: str | os.PathLike[str], now: datetime) -> list
     in_file = os.path.isfile(path)  # noqa: PTH113  that of Path may raise
     root = absolute(path) if in_file else existing_folder(path)
     try:
-        with closing(StoredSQLite(root)) if in_file else nullcontext(StoredFolder(root)) as storage:
+        with (
+            closing(SQLiteCheckpointStorage(root, read_only=True))
+            if in_file
+            else nullcontext(StoredFolder(root)) as storage
+        ):
             findings = [each for name in storage.threads() for each in _thread(storage, name, now)]
     except CheckpointError as refusal:
         return [Finding("SP07", "error", refusal.what, refusal.do, root)]
@@ -66,7 +70,9 @@ def check_ownership_at_time(path: str | os.PathLike[str], now: datetime) -> list
     return shortened(findings, "SP07", root)
 
 
-def _thread(storage: StoredFolder | StoredSQLite, name: str, now: datetime) -> Iterator[Finding]:
+def _thread(
+    storage: StoredFolder | SQLiteCheckpointStorage, name: str, now: datetime
+) -> Iterator[Finding]:
     where = str(storage.path / name) if isinstance(storage, StoredFolder) else name
     try:
         lease, token = storage.lease(name), storage.token(name)

@@ -129,7 +129,7 @@ def _no_schema(part: str, database: Database) -> StorageUnavailable:
     return StorageUnavailable(
         f"There is no schema {SCHEMAS[part]} in {place(database.given)}.",
         f"Correct the connection string of {_JOBS[part]}, or make it, as one who may create roles:"
-        " python -m safepoint.postgres migrate DSN",
+        " safepoint postgres migrate DSN",
     )
 
 

@@ -7,9 +7,9 @@ what the records hold, and never by what they say of themselves.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from safepoint.approval import Question
 from safepoint.audit.finding import Finding
@@ -17,7 +17,7 @@ from safepoint.audit.records import view_of
 from safepoint.audit.steps import begins, unbegun
 from safepoint.audit.workflows import unverified, without_state
 from safepoint.errors import AnchorError, CheckpointError, WorkflowMismatch
-from safepoint.gate import Gate, Verdict
+from safepoint.gate import Gate
 from safepoint.ledger import Ledger
 from safepoint.names import Head
 from safepoint.record import Checkpoint, Opened
@@ -27,7 +27,6 @@ from safepoint.workflow import (
     Payload,
     Resumed,
     Resumption,
-    SavesAndLoads,
     Workflow,
     judge,
 )
@@ -107,13 +106,12 @@ class Link:
             migrations=[] if old == version else [Migration(old, version, dict)],
             gate=gate,
         )
-        nobodys = cast(SavesAndLoads, _Unowned())
-        wanted = judge(as_it_was, nobodys, source.checkpoint, self.last)
+        # Who owned the thread at the time, nobody knows any more.
+        wanted = judge(as_it_was, None, source.checkpoint, self.last)
         if not wanted.decision.reasons:
             return wanted, None
         # Whatever the policy is today: if people were asked, this is what they were asked.
-        asked = replace(wanted.decision, verdict=Verdict.NEEDS_APPROVAL)
-        return wanted, replace(wanted, decision=asked).question
+        return wanted, wanted.question()
 
 
 def links(ledger: Ledger, rule: str) -> Iterator[Link | Finding]:
@@ -201,16 +199,6 @@ def _source(
         opened = view.open(thread, resumed.sequence, digest=resumed.digest)
         source = _entry(_checkpoint(view, opened))
     return source if source is not None and source.checkpoint.app == resumed.app else None
-
-
-class _Unowned:
-    """A ledger for `judge`: who owned the thread at the time, nobody knows any more."""
-
-    def holder(self, thread: str) -> None:
-        """Return nobody."""
-
-    def worker(self, thread: str) -> None:
-        """Return nobody."""
 
 
 def _nothing(state: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 from safepoint.audit.files import Closed, content, existing_folder
 from safepoint.audit.finding import Finding
 from safepoint.errors import shell
-from safepoint.lint.files import Walk
+from safepoint.models.lint import Walk
 
 LOOKED_AT: Final = 1024 * 1024
 _TEST: Final = re.compile(r"(test_.+|.+_test)\.py")

@@ -46,7 +46,7 @@ _CHILDREN: Final = (
 )
 _LOST: Final = (
     "Restore the database from a backup, and find out who did it. How migrate makes it, this"
-    " prints: python -m safepoint.postgres sql"
+    " prints: safepoint postgres sql"
 )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from safepoint._files import hard_link_refusals, location_refusals, record_refusals, require_posix
+from safepoint._sqlite import BESIDE, place_of
 from safepoint.audit.files import guarded
 from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.formats import SEALED
@@ -27,12 +28,10 @@ from safepoint.errors import (
     shell,
 )
 from safepoint.names import DEFAULT_LIMITS, Limits
-from safepoint.storage._sqlite.place import Place
 from safepoint.storage._store import is_thread
 from safepoint.storage.base import gap
-from safepoint.storage.stored_sqlite import StoredSQLite
+from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
-BESIDE: Final = ("", "-wal", "-shm", "-journal", "-lock")
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _NAMES: Final = "SELECT DISTINCT thread FROM checkpoints UNION SELECT thread FROM threads"
 _GAPS: Final = (
@@ -91,21 +90,21 @@ def check_database(
         UnsafeLocation: what is above it is not a folder.
     """
     require_posix()
-    place = Place(path)
-    if not os.path.lexists(place.path):
+    place = place_of(path)
+    if not os.path.lexists(place):
         raise StorageUnavailable(
-            f"{shell(place.path)} does not exist.", "Name the file of your SQLiteCheckpointStorage."
+            f"{shell(place)} does not exist.", "Name the file of your SQLiteCheckpointStorage."
         )
-    found = [*guarded("SP04", place.path, _place(place))]
+    found = [*guarded("SP04", place, _place(place))]
     try:
-        storage = StoredSQLite(path, limits=limits)
+        storage = SQLiteCheckpointStorage(path, limits=limits, read_only=True)
     except StorageError as refusal:
-        found.append(Finding("SP13", "error", refusal.what, refusal.do, place.path))
+        found.append(Finding("SP13", "error", refusal.what, refusal.do, place))
     else:
         try:
-            found += shortened(_contents(storage, limits), "SP13", place.path)
+            found += shortened(_contents(storage, limits), "SP13", place)
         except StorageError as refusal:
-            found.append(Finding("SP13", "error", refusal.what, refusal.do, place.path))
+            found.append(Finding("SP13", "error", refusal.what, refusal.do, place))
         finally:
             storage.close()
     unique: dict[str, Finding] = {}
@@ -114,13 +113,13 @@ def check_database(
     return list(unique.values())
 
 
-def _place(place: Place) -> Iterator[Finding]:
-    folder = place.folder
+def _place(place: str) -> Iterator[Finding]:
+    folder = str(Path(place).parent)
     for refusal in location_refusals(folder):
         yield Finding("SP04", "error", refusal.what, refusal.do, folder)
     yield from (*readable(folder), *temporary(folder), *work_tree(folder), *ancestors(folder))
     for suffix in BESIDE:
-        yield from guarded("SP04", place.path + suffix, _file(Path(place.path + suffix)))
+        yield from guarded("SP04", place + suffix, _file(Path(place + suffix)))
 
 
 def _file(file: Path) -> Iterator[Finding]:
@@ -139,7 +138,7 @@ def _file(file: Path) -> Iterator[Finding]:
         )
 
 
-def _contents(storage: StoredSQLite, limits: Limits) -> Iterator[Finding]:
+def _contents(storage: SQLiteCheckpointStorage, limits: Limits) -> Iterator[Finding]:
     where = str(storage.path)
     [(state,)] = storage.rows("PRAGMA integrity_check(1)")
     if state != "ok":
@@ -184,7 +183,7 @@ def _shown(rows: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         )
 
 
-def _thread(storage: StoredSQLite, thread: str, limits: Limits) -> Iterator[Finding]:
+def _thread(storage: SQLiteCheckpointStorage, thread: str, limits: Limits) -> Iterator[Finding]:
     try:
         storage.head(thread)
         storage.base(thread)

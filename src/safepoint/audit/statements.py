@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from safepoint.approval import SKEW, Approval, Approvers, Question, Reason, check_valid
+from safepoint.approval import SKEW, Approval, Approvers, Question, Reason
 from safepoint.audit.finding import Finding
 from safepoint.audit.replay import Entry, Link
 from safepoint.errors import ApprovalError, ApprovalExpired, CheckpointError, ConfigurationError
-from safepoint.gate import Decision, Gate, Policy, Verdict
+from safepoint.gate import Gate, Policy
 from safepoint.keys import VerifyingKey
 from safepoint.names import Head
 from safepoint.workflow import Resumption
@@ -61,7 +61,7 @@ class Judges:
         self.gate = gate
         if gate.approvers is None:
             return
-        self.keys = list(gate.approvers.keys)
+        self.keys = list(gate.approvers.keys.values())
         self.revoked = gate.approvers.revoked
         self.gate = Gate(gate.policy, self._approvers())
 
@@ -85,7 +85,8 @@ class Judges:
             same = [each for each in judged if each[0].decision.reasons == reasons]
             answered = [each for each in same if signed and each[1] == signed[0].question]
             wanted, question = (answered or same or judged)[0]
-        return replace(wanted, decision=_by(self.gate.policy, wanted.decision)), question
+        people = self.gate.policy.needs(*wanted.decision.reasons)
+        return replace(wanted, decision=replace(wanted.decision, approvers=people)), question
 
     def _gates(self, link: Link) -> list[Gate]:
         """Return gates for which what people approved before a resumption counts, or lapsed."""
@@ -96,14 +97,14 @@ class Judges:
             return gates
         opened = [each.approval for each in map(self._open, texts) if each.approval is not None]
         keys = dict.fromkeys(approval.key for approval in opened)
-        gates += [Gate(_UNCOUNTED, self._approvers(revoked=key)) for key in keys]
-        more = approvers.count(opened) + 1
+        gates += [Gate(_UNCOUNTED, self._approvers(revoked=[key])) for key in keys]
+        more = len({each.approver for each in opened}) + 1
         if more <= len(approvers):
             asks = Policy({**dict.fromkeys(Reason), Reason.ASKED: more})
             gates.append(Gate(asks, approvers))
         return gates
 
-    def _approvers(self, **options: str) -> Approvers:
+    def _approvers(self, **options: list[str]) -> Approvers:
         people = {name: [key for who, key in self.keys if who == name] for name, _ in self.keys}
         return Approvers(people, **options)
 
@@ -119,7 +120,7 @@ class Judges:
         try:
             approval = approvers.open(text)
             if question is not None:
-                approvers.check_bound(approval, question)
+                approval.check_answers(question)
         except ApprovalError as refusal:
             return Statement(text, None, refusal.what)
         return Statement(text, approval)
@@ -132,8 +133,8 @@ class Judges:
         details, more = decision.details[:_MANY], len(decision.details) - _MANY
         shown = f"{link.entry} was resumed from {wanted.at}. {' '.join(details)}"
         shown += f" And {more} more like these." if more > 0 else ""
-        people = 0 if self.gate.approvers is None else self.gate.approvers.count(approvals)
-        if decision.verdict is Verdict.REFUSED:
+        people = len({each.approver for each in approvals if each.verdict == "approved"})
+        if decision.approvers is None:
             what = f"{shown} The policy lets nobody approve that."
         elif people < decision.approvers:
             what = f"{shown} It needed {decision.approvers} to approve it, and {people} did."
@@ -141,16 +142,6 @@ class Judges:
             return
         do = f"{FORGED} If your policy was looser at the time, give this check that one."
         yield Finding(rule, "warning" if people else "error", what, do, thread)
-
-
-def _by(policy: Policy, decision: Decision) -> Decision:
-    """Return a decision with what a policy says of its reasons."""
-    needed = [policy.needs(reason) for reason in decision.reasons]
-    people = max((number for number in needed if number is not None), default=0)
-    if None in needed:
-        return replace(decision, verdict=Verdict.REFUSED, approvers=0)
-    verdict = Verdict.NEEDS_APPROVAL if people else Verdict.ALLOWED
-    return replace(decision, verdict=verdict, approvers=people)
 
 
 def _denied(link: Link, gate: Gate, signed: Question) -> tuple[Resumption, Question | None]:
@@ -192,7 +183,7 @@ def outside(approval: Approval, created: datetime, lifetime: timedelta) -> str |
     # Nothing is taken off `created`: whoever wrote it may have put the first day there is.
     just_late = timedelta() <= created - approval.expires < SKEW
     try:
-        check_valid(approval, approval.issued if just_late else created, lifetime)
+        approval.check_time(approval.issued if just_late else created, lifetime)
     except ApprovalExpired as refusal:
         return refusal.what
     return None

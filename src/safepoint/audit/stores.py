@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from safepoint._files import absolute
+from safepoint._sqlite import BESIDE
 from safepoint.anchor import Anchor
 from safepoint.audit.anchor import check_anchor
 from safepoint.audit.append_only import check_append_only
@@ -27,11 +28,12 @@ from safepoint.audit.privileges import check_privileges
 from safepoint.audit.records import check_records
 from safepoint.audit.resumptions import check_resumptions
 from safepoint.audit.seen import Check, Seen
-from safepoint.audit.sqlite import BESIDE, check_database
+from safepoint.audit.sqlite import check_database
 from safepoint.audit.tools import check_tools
 from safepoint.audit.unsealed import unsealed
 from safepoint.audit.versions import check_versions
 from safepoint.audit.workflows import SEE_RECORDS
+from safepoint.cli import Bar
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
@@ -42,10 +44,9 @@ from safepoint.errors import (
 )
 from safepoint.keys import Keyring
 from safepoint.ledger import Ledger
-from safepoint.progress import Bar
 from safepoint.storage.base import CheckpointStorage
+from safepoint.storage.sqlite import SQLiteCheckpointStorage
 from safepoint.storage.stored import StoredFolder
-from safepoint.storage.stored_sqlite import StoredSQLite
 
 _SQLITE: Final = b"SQLite format 3\0"
 
@@ -97,7 +98,7 @@ def _look_at_file(
     if keys is None:
         return
     try:
-        storage = StoredSQLite(path)
+        storage = SQLiteCheckpointStorage(path, read_only=True)
     except StorageError:
         seen.add("the store", lambda: [_not_verified(shell(path))])  # the first check said why
         return

@@ -9,7 +9,7 @@ from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.replay import Link, links
 from safepoint.audit.statements import FORGED, WIDER, Judges, impossible, is_here
 from safepoint.errors import CheckpointError
-from safepoint.gate import Gate
+from safepoint.gate import Gate, compare
 from safepoint.ledger import Ledger
 
 
@@ -96,8 +96,8 @@ def _stepped(link: Link, judges: Judges) -> Iterator[Finding]:
     entry, before = link.entry, link.before
     if before is None or (link.is_pruned and _is_let(link, judges)):
         return
-    changes = entry.payload.tools.changes_from(before.payload.tools)
-    wider = {*changes.added, *changes.changed, *(name for name, _ in changes.widened)}
+    compared = compare(entry.payload.tools, before.payload.tools)
+    wider = {name for reason, name, _ in compared if reason is not None}
     if wider:
         names = ", ".join(sorted(wider))
         how = "nobody approved it" if link.is_pruned else "did not go through the gate"

@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 VERSION: Final = 1
 """The version of the schema that this package works with."""
-MIGRATE: Final = "python -m safepoint.postgres migrate"
+MIGRATE: Final = "safepoint postgres migrate"
 PINNED: Final = (
     "-c search_path=pg_catalog,pg_temp -c default_transaction_isolation=read\\ committed"
     # What a login may set for itself must not change how we read what the server says.
@@ -85,7 +85,7 @@ _OTHER: Final = _Refusal(
 _NO_SESSION: Final = _Refusal(
     "The server of {where} cannot be used: {said}.",
     "Look at the connection string, at the login and at the server's log. Do not lower sslmode. To"
-    " try one out: python -m safepoint.testing.postgres FOLDER",
+    " try one out: safepoint try-postgres FOLDER",
 )
 _REFUSALS: Final = {
     None: _NO_SESSION,

@@ -4,7 +4,6 @@
         checkpoints.db       the database: records, threads with their leases, what was pruned
         checkpoints.db-wal   what was saved and is not in the database yet
         checkpoints.db-shm   what the processes share of the log
-        checkpoints.db-lock  the queue of those who write
 
 All of them have mode 0600. To copy the database while it is in use, let SQLite do it:
 `sqlite3 checkpoints.db ".backup copy.db"`.
@@ -15,25 +14,39 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from datetime import datetime
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from safepoint.errors import ConfigurationError, quoted
-from safepoint.names import DEFAULT_LIMITS, Limits, check_name, check_sequence, spelled
-from safepoint.storage._sqlite import statements as sql
-from safepoint.storage._sqlite.database import Database
-from safepoint.storage._sqlite.place import Place
-from safepoint.storage._sqlite.rows import ThreadRow, cut, number_of, thread_row
-from safepoint.storage._sqlite.scanning import scan
-from safepoint.storage._store import is_thread
+from safepoint._sqlite import UNBOUNDED, Database, Schema
+from safepoint.errors import (
+    CheckpointError,
+    ConfigurationError,
+    InvalidId,
+    RecordsMissing,
+    StorageUnavailable,
+    shell,
+)
+from safepoint.names import (
+    DEFAULT_LIMITS,
+    MAX_SEQUENCE,
+    Limits,
+    check_name,
+    check_sequence,
+    spelled,
+)
 from safepoint.storage.base import (
+    MAX_TOKEN,
+    Lease,
     Leasing,
     Ownership,
     ahead,
     beheaded,
     check_place,
     gap,
+    in_portions,
+    is_whole,
     malformed_base,
     missing,
     record_limit,
@@ -45,7 +58,120 @@ from safepoint.storage.base import (
 
 _LARGEST: Final = 999_000_000
 """How many bytes SQLite takes in a row, less a little for the rest of it."""
-_LONGEST_WAIT: Final = 86_400
+_RECORDS, _BYTES = 256, 1 << 20
+"""How much a scan reads at a time."""
+
+# A trigger is a rule for everybody who uses SQL. Whoever can write the file can drop it, edit a row
+# and put it back: that the rules are in place is looked at in each transaction, and what a row says
+# is for the seal.
+_SQL: Final = """
+CREATE TABLE checkpoints (
+    thread TEXT NOT NULL,
+    sequence INTEGER NOT NULL CHECK (sequence > 0),
+    record BLOB NOT NULL,
+    PRIMARY KEY (thread, sequence)
+) STRICT;
+CREATE TABLE threads (
+    thread TEXT NOT NULL PRIMARY KEY,
+    head INTEGER NOT NULL DEFAULT 0,
+    first INTEGER NOT NULL DEFAULT 0,
+    token INTEGER NOT NULL DEFAULT 0 CHECK (token >= 0),
+    owner TEXT,
+    expires TEXT,
+    base BLOB,
+    CHECK (first BETWEEN 0 AND head),
+    CHECK ((base IS NULL) = (first = 0)),
+    CHECK ((owner IS NULL) = (expires IS NULL))
+) STRICT;
+CREATE TABLE prunings (
+    number INTEGER NOT NULL PRIMARY KEY,
+    thread TEXT NOT NULL,
+    first INTEGER NOT NULL,
+    removed INTEGER NOT NULL,
+    pruned TEXT NOT NULL
+) STRICT;
+-- BEFORE INSERT, too: INSERT OR REPLACE removes a row and fires no trigger of DELETE.
+CREATE TRIGGER checkpoints_insert BEFORE INSERT ON checkpoints
+WHEN EXISTS (
+    SELECT 1 FROM threads
+    WHERE thread = NEW.thread AND head > 0 AND head + 1 <> NEW.sequence
+)
+BEGIN SELECT RAISE(ABORT, 'a record follows upon the last one'); END;
+CREATE TRIGGER checkpoints_inserted AFTER INSERT ON checkpoints
+BEGIN
+    INSERT INTO threads (thread) SELECT NEW.thread
+    WHERE NOT EXISTS (SELECT 1 FROM threads WHERE thread = NEW.thread);
+    UPDATE threads SET head = NEW.sequence WHERE thread = NEW.thread;
+END;
+CREATE TRIGGER checkpoints_update BEFORE UPDATE ON checkpoints
+BEGIN SELECT RAISE(ABORT, 'a record never changes'); END;
+CREATE TRIGGER checkpoints_delete BEFORE DELETE ON checkpoints
+WHEN NOT EXISTS (
+    SELECT 1 FROM threads WHERE thread = OLD.thread AND OLD.sequence < first
+)
+BEGIN SELECT RAISE(ABORT, 'a record goes only when its thread is pruned'); END;
+CREATE TRIGGER threads_insert BEFORE INSERT ON threads
+WHEN NEW.head <> 0 OR NEW.first <> 0
+    OR EXISTS (SELECT 1 FROM threads WHERE thread = NEW.thread)
+BEGIN SELECT RAISE(ABORT, 'a thread begins once, and empty'); END;
+CREATE TRIGGER threads_update BEFORE UPDATE ON threads
+WHEN NEW.thread IS NOT OLD.thread OR NEW.first < OLD.first OR NEW.token < OLD.token
+    OR (NEW.head <> OLD.head AND OLD.head <> 0 AND NEW.head <> OLD.head + 1)
+    OR (NEW.head <> OLD.head AND NOT EXISTS (
+        SELECT 1 FROM checkpoints WHERE thread = NEW.thread AND sequence = NEW.head))
+    OR (NEW.first <> OLD.first AND NOT EXISTS (
+        SELECT 1 FROM checkpoints WHERE thread = NEW.thread AND sequence = NEW.first))
+BEGIN SELECT RAISE(ABORT, 'a thread never moves back'); END;
+CREATE TRIGGER threads_delete BEFORE DELETE ON threads
+BEGIN SELECT RAISE(ABORT, 'a thread never goes'); END;
+CREATE TRIGGER threads_pruned AFTER UPDATE OF first, base ON threads
+WHEN NEW.first <> OLD.first OR NEW.base IS NOT OLD.base
+BEGIN
+    INSERT INTO prunings (number, thread, first, removed, pruned)
+    SELECT
+        coalesce(max(number), 0) + 1,
+        NEW.thread,
+        NEW.first,
+        (SELECT count(*) FROM checkpoints
+            WHERE thread = NEW.thread AND sequence < NEW.first),
+        strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
+    FROM prunings;
+    DELETE FROM checkpoints WHERE thread = NEW.thread AND sequence < NEW.first;
+END;
+CREATE TRIGGER prunings_insert BEFORE INSERT ON prunings
+WHEN NEW.number IS NOT (SELECT coalesce(max(number), 0) + 1 FROM prunings)
+BEGIN SELECT RAISE(ABORT, 'a pruning follows upon the last one'); END;
+CREATE TRIGGER prunings_update BEFORE UPDATE ON prunings
+BEGIN SELECT RAISE(ABORT, 'a pruning never changes'); END;
+CREATE TRIGGER prunings_delete BEFORE DELETE ON prunings
+BEGIN SELECT RAISE(ABORT, 'a pruning never goes'); END;
+"""
+SCHEMA: Final = Schema(0x53465054, 1, _SQL)  # "SFPT"
+
+_THREAD: Final = "SELECT head, first, token, owner, expires FROM threads WHERE thread = ?"
+_THERE: Final = "SELECT 1 FROM checkpoints WHERE thread = ? AND sequence = ?"
+# A record over the limit is not read into memory: length() looks at the row's own header.
+_READ: Final = (
+    "SELECT t.first, length(c.record), CASE WHEN length(c.record) <= ?3 THEN c.record END"
+    " FROM threads t LEFT JOIN checkpoints c ON c.thread = t.thread AND c.sequence = ?2"
+    " AND c.sequence >= t.first WHERE t.thread = ?1"
+)
+_UP: Final = (
+    "SELECT sequence, length(record), CASE WHEN length(record) <= ?4 THEN record END"
+    " FROM checkpoints WHERE thread = ?1 AND sequence BETWEEN ?2 AND ?3"
+    " AND sequence >= (SELECT first FROM threads WHERE thread = ?1)"
+    " ORDER BY sequence LIMIT ?5"
+)
+_DOWN: Final = _UP.replace("ORDER BY sequence", "ORDER BY sequence DESC")
+_HEAD: Final = (
+    "SELECT head, first, (SELECT max(sequence) FROM checkpoints WHERE thread = ?1),"
+    " EXISTS (SELECT 1 FROM checkpoints c WHERE c.thread = ?1 AND c.sequence = first)"
+    " FROM threads WHERE thread = ?1"
+)
+_BASE: Final = (
+    "SELECT first, length(base), CASE WHEN length(base) <= ?2 THEN base END FROM threads"
+    " WHERE thread = ?1 AND base IS NOT NULL"
+)
 
 
 class SQLiteCheckpointStorage(Leasing):
@@ -68,13 +194,14 @@ class SQLiteCheckpointStorage(Leasing):
 
     The database itself refuses to change or remove a record, and writes down what was pruned when,
     in the table `prunings`. That stops a mistake. Whoever can write the file can drop such a rule:
-    if it is missing later, the database is not opened, and if it was put back, the ledger still
-    finds the record that was changed.
+    as long as it is missing, the database is not used, and if it was put back, the ledger still
+    finds the record that was changed. What they put there is read within bounds.
 
     Args:
         path: the file. There is no default: where state lives is your decision.
         limits: how large a record may be.
-        wait_seconds: how long to wait for others that write, in the queue and in SQLite itself.
+        wait_seconds: how long SQLite waits for others that write.
+        read_only: look at a database that is there, and make and change nothing.
 
     Raises:
         ConfigurationError: `limits` are no limits, or the seconds are no number that is possible.
@@ -90,17 +217,13 @@ class SQLiteCheckpointStorage(Leasing):
         *,
         limits: Limits = DEFAULT_LIMITS,
         wait_seconds: float = 5.0,
+        read_only: bool = False,
     ) -> None:
-        limit = record_limit("SQLiteCheckpointStorage", limits)
-        number = isinstance(wait_seconds, (int, float)) and not isinstance(wait_seconds, bool)
-        if not number or not 0 < wait_seconds <= _LONGEST_WAIT:
-            raise ConfigurationError(
-                f"wait_seconds is {quoted(wait_seconds)}, and must be a number above 0 and up to"
-                f" {_LONGEST_WAIT}.",
-                "Write wait_seconds=5.0, or leave it out.",
-            )
-        self._limit = min(limit, _LARGEST)
-        self._database = Database(Place(path), float(wait_seconds))
+        self._limit = min(record_limit("SQLiteCheckpointStorage", limits), _LARGEST)
+        self._read_only = read_only
+        self._database = Database(
+            path, SCHEMA, longest=self._limit, wait_seconds=wait_seconds, read_only=read_only
+        )
 
     def __repr__(self) -> str:
         return f"SQLiteCheckpointStorage({str(self.path)!r})"
@@ -111,10 +234,6 @@ class SQLiteCheckpointStorage(Leasing):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        with suppress(AttributeError):  # the constructor refused
-            self._database.close()
-
     def close(self) -> None:
         """Let go of the file. What is on disk stays; to close twice does nothing."""
         self._database.close()
@@ -122,7 +241,7 @@ class SQLiteCheckpointStorage(Leasing):
     @property
     def path(self) -> Path:
         """The file: absolute, with the links above its folder resolved."""
-        return Path(self._database.place.path)
+        return Path(self._database.path)
 
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
@@ -136,71 +255,42 @@ class SQLiteCheckpointStorage(Leasing):
             fence: the token of the lease under which you save; None if the thread is not leased.
 
         Raises:
-            InvalidId: the thread or the sequence is outside the grammar.
-            EncodeError: the record is not bytes.
-            LimitExceeded: the record is too large.
-            ConfigurationError: the fence is not a token.
             Conflict: there is a record already, or there was one before the thread was pruned.
             NotOwner: the thread has an owner with another token, or the fence is of no owner.
             RecordsMissing: a record before it is not there.
             StorageFull: there is no room. Nothing was saved.
-            UnsafeLocation: others could change what is stored there.
             StorageUnavailable: another program holds the database, it is gone, closed or was
                 changed, or the disk fails. Nothing was saved.
         """
         check_place(thread, sequence, fence)
         data = sized(record, self._limit)
-        with self._database.writing() as connection:
-            row = self._row(connection, thread)
-            row.ownership.check_fence(fence)
-            if sequence < row.first:
-                raise taken(thread, sequence, row.first)
-            if connection.execute(sql.THERE, (thread, sequence)).fetchone():
-                raise taken(thread, sequence, row.first)
-            if sequence <= row.head:
-                raise gap(thread, sequence, row.head)
-            if row.head and sequence != row.head + 1:
-                raise ahead(thread, sequence, row.head)
-            connection.execute(sql.APPEND, (thread, sequence, data))
-
-    def follow(
-        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
-    ) -> bool:
-        """Keep `record` if the thread ends right before it, and tell whether that was so.
-
-        It takes and raises what `append` does, except for what this is about: where the thread ends
-        elsewhere nothing is saved, and False is returned.
-        """
-        check_place(thread, sequence, fence)
-        data = sized(record, self._limit)
-        with self._database.writing() as connection:
-            row = self._row(connection, thread)
-            row.ownership.check_fence(fence)
-            if row.head != sequence - 1 or row.head < 1:
-                return False
-            if not connection.execute(sql.THERE, (thread, row.head)).fetchone():
-                return False
-            connection.execute(sql.APPEND, (thread, sequence, data))
-            return True
+        self._check_writable()
+        with self._database.transaction("save to", write=True) as connection:
+            head, first, ownership = self._thread(connection, thread)
+            ownership.check_fence(fence)
+            if sequence < first or connection.execute(_THERE, (thread, sequence)).fetchone():
+                raise taken(thread, sequence, first)
+            if sequence <= head:
+                raise gap(thread, sequence, head)
+            if head and sequence != head + 1:
+                raise ahead(thread, sequence, head)
+            connection.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", (thread, sequence, data))
 
     def read(self, thread: str, sequence: int) -> bytes:
         """Return the record exactly as it was appended.
 
         Raises:
-            InvalidId: the thread or the sequence is outside the grammar.
             NotFound: there is none, or it was pruned.
             LimitExceeded: it is larger than a record may be.
             RecordMalformed: it is not bytes.
-            UnsafeLocation: others could change what is stored there.
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
         check_name("thread", thread)
         check_sequence(sequence)
-        with self._database.reading() as connection:
-            row = connection.execute(sql.READ, (thread, sequence, self._limit)).fetchone()
+        with self._database.transaction() as connection:
+            row = connection.execute(_READ, (thread, sequence, self._limit)).fetchone()
         if row is None or row[1] is None:
-            first = 0 if row is None else number_of(self._database.place.path, thread, row[0])
-            raise missing(thread, sequence, first)
+            raise missing(thread, sequence, 0 if row is None else self._number(thread, row[0]))
         return record_of(thread, sequence, row[1], row[2], self._limit)
 
     def head(self, thread: str) -> int:
@@ -209,50 +299,48 @@ class SQLiteCheckpointStorage(Leasing):
         It costs the same with ten records and with a million.
 
         Raises:
-            InvalidId: the thread is outside the grammar.
             RecordsMissing: the records do not end there, or the one with which a pruned thread
                 begins is gone.
-            UnsafeLocation: others could change what is stored there.
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
         check_name("thread", thread)
-        with self._database.reading() as connection:
-            row = connection.execute(sql.HEAD, (thread,)).fetchone()
+        with self._database.transaction() as connection:
+            row = connection.execute(_HEAD, (thread,)).fetchone()
         if row is None:
             return 0
-        head, first, last, begins = row
-        ends = (head, first, 0 if last is None else last)
-        head, first, last = (number_of(self._database.place.path, thread, end) for end in ends)
-        if first and not begins:
+        head, first, last = (self._number(thread, end or 0) for end in row[:3])
+        if first and not row[3]:
             raise beheaded(thread, first)
         if head != last:
-            raise cut(thread, head, last)
-        return int(head)
+            raise RecordsMissing(
+                f"Thread '{thread}' ends at checkpoint {head}, and the last one that is there is"
+                f" {last}.",
+                "Somebody removed some, or put later ones there. Put the database back from a"
+                " backup; until then nothing is loaded or saved.",
+            )
+        return head
 
     def threads(self) -> list[str]:
         """Return the name of each thread that has a record.
 
         Raises:
-            UnsafeLocation: others could change what is stored there.
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
-        with self._database.reading() as connection:
-            names = [name for (name,) in connection.execute(sql.THREADS)]
-        return [name for name in names if is_thread(name)]
+        with self._database.transaction(work=UNBOUNDED) as connection:
+            found = connection.execute("SELECT thread FROM threads WHERE head > 0")
+            return [name for (name,) in found if _is_thread(name)]
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None.
 
         Raises:
-            InvalidId: the thread is outside the grammar.
             RecordMalformed: the base is not bytes, or does not say where the thread begins.
             LimitExceeded: the base is larger than a record may be.
-            UnsafeLocation: others could change what is stored there.
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
         check_name("thread", thread)
-        with self._database.reading() as connection:
-            row = connection.execute(sql.BASE, (thread, self._limit)).fetchone()
+        with self._database.transaction() as connection:
+            row = connection.execute(_BASE, (thread, self._limit)).fetchone()
         if row is None:
             return None
         first, size, base = row
@@ -275,26 +363,29 @@ class SQLiteCheckpointStorage(Leasing):
             How many records were removed.
 
         Raises:
-            InvalidId: the thread or the sequence is outside the grammar.
-            EncodeError: the base is not bytes.
-            LimitExceeded: the base is larger than a record may be.
             NotFound: there is no record at `first`.
             StorageFull: there is no room. Nothing was removed.
-            UnsafeLocation: others could change what is stored there.
             StorageUnavailable: another program holds the database, it is gone, closed or was
                 changed, or the disk fails. Nothing was removed.
         """
         check_name("thread", thread)
         check_sequence(first)
         data = sized(base, self._limit)
-        with self._database.pruning() as connection:
-            if first < self._row(connection, thread).first:
+        self._check_writable()
+        with self._database.transaction("prune", write=True, work=UNBOUNDED) as connection:
+            if first < self._thread(connection, thread)[1]:
                 return 0
-            if not connection.execute(sql.THERE, (thread, first)).fetchone():
+            if not connection.execute(_THERE, (thread, first)).fetchone():
                 raise missing(thread, first, 0)
-            removed: int = connection.execute(sql.BELOW, (thread, first)).fetchone()[0]
-            connection.execute(sql.PRUNE, (thread, first, data))
-            return removed
+            removed: int = connection.execute(
+                "SELECT count(*) FROM checkpoints WHERE thread = ? AND sequence < ?",
+                (thread, first),
+            ).fetchone()[0]
+            connection.execute(
+                "UPDATE threads SET first = ?2, base = ?3 WHERE thread = ?1", (thread, first, data)
+            )
+        self._database.empty_log()
+        return removed
 
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
         """Return the records from `first` to `last`, downwards if `last` is the lower one.
@@ -303,28 +394,104 @@ class SQLiteCheckpointStorage(Leasing):
         keeps nobody from writing, and the log from growing.
 
         Raises:
-            InvalidId: the thread or a sequence is outside the grammar.
             CheckpointError: as read does, at the first record for which that would. Those before it
                 were handed out.
         """
         check_name("thread", thread)
-        return scan(self._database, thread, span(first, last), self._limit, self.read)
+        wanted = span(first, last)
+        return in_portions(
+            thread, wanted, lambda rest: self._portion(thread, rest), self.read, self._limit
+        )
+
+    def rows(self, statement: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a query on the tables, for an audit."""
+        with self._database.transaction(work=UNBOUNDED) as connection:
+            return connection.execute(statement, values).fetchall()
+
+    def token(self, thread: str) -> int:
+        """Return the highest token that was ever handed out for a thread, 0 if none was."""
+        return self._ownership(thread).token
+
+    def _portion(self, thread: str, sequences: range) -> list[tuple[int, object, object]]:
+        """Read on from the first of them, until that is enough."""
+        low, high = sorted((sequences[0], sequences[-1]))
+        statement = _UP if sequences.step > 0 else _DOWN
+        given = (thread, low, high, self._limit, _RECORDS)
+        rows, size = [], 0
+        with (
+            self._database.transaction() as connection,
+            closing(connection.execute(statement, given)) as cursor,
+        ):
+            for row in cursor:
+                rows.append(row)
+                size += len(row[2]) if type(row[2]) is bytes else 0  # the file may hold any type
+                if size >= _BYTES:
+                    break
+        return rows
 
     def _ownership(self, thread: str) -> Ownership:
-        with self._database.reading() as connection:
-            return self._row(connection, thread).ownership
+        with self._database.transaction() as connection:
+            return self._thread(connection, thread)[2]
 
     def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
-        with self._database.writing() as connection:
-            found = connection.execute(sql.THREAD, (thread,)).fetchone()
-            after = step(thread_row(self._database.place.path, thread, found).ownership)
-            holder = after.holder
-            owner = None if holder is None else holder.owner
-            expires = None if holder is None else spelled(holder.expires)
-            statement = sql.NEW if found is None else sql.OWN
-            connection.execute(statement, (thread, after.token, owner, expires))
+        self._check_writable()
+        with self._database.transaction("save to", write=True) as connection:
+            after = step(self._thread(connection, thread)[2])
+            owner = expires = None
+            if after.holder is not None:
+                owner, expires = after.holder.owner, spelled(after.holder.expires)
+            given = (thread, after.token, owner, expires)
+            there = connection.execute("SELECT 1 FROM threads WHERE thread = ?", (thread,))
+            connection.execute(
+                "UPDATE threads SET token = ?2, owner = ?3, expires = ?4 WHERE thread = ?1"
+                if there.fetchone()
+                else "INSERT INTO threads (thread, token, owner, expires) VALUES (?, ?, ?, ?)",
+                given,
+            )
         return after
 
-    def _row(self, connection: sqlite3.Connection, thread: str) -> ThreadRow:
-        row = connection.execute(sql.THREAD, (thread,)).fetchone()
-        return thread_row(self._database.place.path, thread, row)
+    def _thread(self, connection: sqlite3.Connection, thread: str) -> tuple[int, int, Ownership]:
+        """Return where a thread ends and begins, and who owns it.
+
+        Raises:
+            StorageUnavailable: its row says something that this package never writes.
+        """
+        row = connection.execute(_THREAD, (thread,)).fetchone()
+        if row is None:
+            return 0, 0, Ownership(thread)
+        head, first, token, owner, expires = row
+        with suppress(CheckpointError, TypeError, ValueError):
+            numbers = is_whole(head, MAX_SEQUENCE) and is_whole(first, head)
+            if numbers and is_whole(token, MAX_TOKEN):
+                if owner is None and expires is None:
+                    return head, first, Ownership(thread, token)
+                end = datetime.fromisoformat(expires)
+                if spelled(end) == expires:
+                    return head, first, Ownership(thread, token, Lease(thread, owner, token, end))
+        raise self._malformed(thread)
+
+    def _number(self, thread: str, number: object) -> int:
+        if type(number) is int and is_whole(number, MAX_SEQUENCE):
+            return number
+        raise self._malformed(thread)
+
+    def _malformed(self, thread: str) -> StorageUnavailable:
+        return StorageUnavailable(
+            f"{shell(str(self.path))} does not say where thread '{thread}' ends or who owns it, so"
+            " nothing of the thread is saved.",
+            "Somebody else wrote it, or the disk failed. Put the database back from a backup.",
+        )
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise ConfigurationError(
+                "This only looks, and changes nothing.",
+                "Write with a SQLiteCheckpointStorage of your own.",
+            )
+
+
+def _is_thread(name: object) -> bool:
+    try:
+        return check_name("thread", name) == name
+    except InvalidId:
+        return False

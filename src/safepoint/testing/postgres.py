@@ -9,7 +9,7 @@ with Server() as server:
     #> checkpoints
 ```
 
-`python -m safepoint.testing.postgres FOLDER` runs one for you, and keeps it.
+`safepoint try-postgres FOLDER` runs one for you, and keeps it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,9 +29,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
-from safepoint._command import Parser, print_lines
 from safepoint.errors import (
-    CheckpointError,
     ConfigurationError,
     MissingPackage,
     StorageRefused,
@@ -514,55 +511,6 @@ def installed(version: int) -> Path:
     return Path(spec.submodule_search_locations[0]) / _INSTALLS[version]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a server until it is interrupted, and return the exit status."""
-    parser = Parser(
-        prog="python -m safepoint.testing.postgres",
-        description="Run a PostgreSQL on 127.0.0.1 to try things on. It is kept for the next time.",
-        epilog="exit status: 0 stopped by Ctrl-C, 2 it cannot be done",
-    )
-    parser.add_argument("folder", metavar="FOLDER", help="a new folder, or one of an earlier run")
-    parser.add_argument("--port", type=int, help="where it listens; a free port without it")
-    parser.add_argument(
-        "--database", metavar="NAME", help="a database to work in, which is made if it is missing"
-    )
-    parser.add_argument(
-        "--tls", metavar="HOST", help="speak TLS alone, with a certificate for this host name"
-    )
-    options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with Server(options.folder, port=options.port) as server:
-            print_lines(_told(server, options.database, options.tls))
-            signal.pause()
-    except CheckpointError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        pass
-    return 0
-
-
-def _told(server: Server, database: str | None, tls: str | None) -> Iterator[str]:
-    """Say how to reach the server, as lines for a shell. What is no command is a comment."""
-    if database is not None and not server.has(database):
-        server.database(database)
-    environ = server.environ(database or SUPERUSER)
-    yield "# Paste these into another terminal:"
-    if tls is not None:
-        front = server.tls(tls)
-        environ |= {"PGHOST": tls, "PGHOSTADDR": HOST, "PGPORT": str(front.port)}
-        environ["PGSSLROOTCERT"] = str(front.ca)
-    for name, value in environ.items():
-        yield f"export {name}={shell(value)}"
-    yield f'export PATH={shell(str(server.bin))}:"$PATH"'
-    yield f"# Then: psql -U {SUPERUSER}"
-    if tls is not None:
-        yield f"# psql of this server has no TLS: psql -h {HOST} -p {server.port}"
-    yield f"# To log in as another one: echo '*:*:*:NAME:PASSWORD' >> {shell(str(server.passfile))}"
-    yield "# Ctrl-C stops it. The same command goes on with it, on the same port."
-
-
 def _nobody() -> dict[str, Any]:
     """Return as whom to run programs: as oneself, or as `nobody` if that is root."""
     if os.geteuid():
@@ -607,7 +555,3 @@ def _escaped(word: str) -> str:
 
 def _end_of(said: str) -> str:
     return " / ".join(said.splitlines()[-4:]).rstrip(".")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

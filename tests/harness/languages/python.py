@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import doctest
 import io
 import os
 import sys
@@ -133,25 +132,6 @@ class Captured:
     """What was written, once the capture has ended."""
 
     text = ""
-
-
-def run_pycon(page: Page, block: Block) -> str:
-    """Run a session with prompts. Its own output is in it, so nothing is left to check."""
-    name = f"{block.page}:{block.line}"
-    test = doctest.DocTestParser().get_doctest(
-        f"{block.text}\n", page.module.__dict__, name, str(block.file), block.first - 1
-    )
-    if not test.examples:
-        raise Failure("no >>> in it; write ```python or ```text")
-    if any(example.options for example in test.examples):
-        raise Failure("a doctest directive; only ELLIPSIS is in force, so remove it")
-    test.globs = page.module.__dict__
-    report: list[str] = []
-    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
-    result = runner.run(test, out=report.append, clear_globs=False)
-    if result.failed:
-        raise Failure("".join(report))
-    return ""
 
 
 def _check_raised(page: Page, block: Block, raised: Raised | None) -> None:

@@ -14,8 +14,8 @@ from safepoint.attacks.models.target import ModelTarget
 from safepoint.attacks.outcome import Miss
 from safepoint.errors import CheckpointError
 from safepoint.keys import Keyring, SigningKey
-from safepoint.lint import check_source
-from safepoint.weights import load_checkpoint, save_checkpoint, seal_model
+from safepoint.models import load_checkpoint, save_checkpoint, seal_model
+from safepoint.models.lint import check_source
 
 
 class Rejected(Exception):

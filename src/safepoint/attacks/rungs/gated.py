@@ -76,7 +76,7 @@ class GatedTarget(SealedTarget):
         if shown is not None:
             question = replace(question, arguments=shown)
         person = Approver(who, self.people.get(who) or SigningKey.generate("ed25519"))
-        return person.approve_at_time(question, datetime.now(UTC) - ago).encode()
+        return person.approve(question, now=datetime.now(UTC) - ago).encode()
 
     def deny(self, thread: str, who: str = "erin") -> None:
         """Sign a no, and let a worker write it down."""
@@ -126,7 +126,7 @@ class GatedTarget(SealedTarget):
             return body.encode()
         if trick == "no-algorithm":
             # The id of her key, and a hash that needs none where its signature belongs.
-            digest = hashlib.sha512(f"{label}\n{body.rstrip()}".encode()).digest()
+            digest = hashlib.sha512(f"{label} approval\n{body.rstrip()}".encode()).digest()
             signature = base64.b64encode(digest).decode()
             return f"{label} {self.people['dana'].public.id} {signature}\n{body}".encode()
         return forged.encode()

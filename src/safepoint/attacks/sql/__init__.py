@@ -1,6 +1,6 @@
 """The adversary who has a worker's SQL login, and nothing else: no key, and no other login.
 
-`python -m safepoint.attacks.sql` starts a PostgreSQL of its own, runs each attack on two victims,
+`safepoint attack --sql` starts a PostgreSQL of its own, runs each attack on two victims,
 and prints what came of it.
 """
 

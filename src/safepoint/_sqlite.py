@@ -1,0 +1,674 @@
+"""SQLite done right, once: a file that is ours alone, whose every answer has a bound.
+
+Under the storage and the anchor. SQLite's own locks keep the order: each thread has a connection of
+its own, and a transaction that writes begins with BEGIN IMMEDIATE.
+
+Whoever can write the file can put anything into it. So no value is read that is longer than ours
+can be, no statement works for longer than ours have to, and each transaction looks whether the
+schema is still the one that we made.
+
+A connection does not survive a fork: SQLite's locks are the parent's, and a child that opens the
+file anew while the library in it still counts the parent's connections gets none of its own. So
+all connections are closed before a fork, and opened anew on either side when they are needed.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, repeat
+from pathlib import Path
+from threading import RLock, local
+from typing import Any, Final
+from urllib.parse import quote
+from weakref import WeakSet
+
+from safepoint import _files
+from safepoint.errors import (
+    CheckpointError,
+    ConfigurationError,
+    LimitExceeded,
+    StorageFull,
+    StorageUnavailable,
+    UnsafeLocation,
+    quoted,
+    shell,
+)
+
+BESIDE: Final = ("", "-wal", "-shm", "-journal")
+"""What the names of a database's files end with."""
+UNBOUNDED: Final = 10**9
+_STEPS: Final = 1000  # of SQLite's machine: a unit of work
+_WORK: Final = 100_000
+_LOOK: Final = 100
+_SLACK: Final = 4096  # a row is longer than the longest value in it
+_LONGEST_WAIT: Final = 86_400
+_SETTINGS: Final = (
+    "trusted_schema = OFF",
+    "cell_size_check = ON",
+    "synchronous = FULL",
+    "fullfsync = ON",
+    "checkpoint_fullfsync = ON",
+    "secure_delete = ON",
+    # What SQLite puts aside for a moment holds records, and would go to the system's /tmp.
+    "temp_store = MEMORY",
+)
+_HEADER: Final = (
+    "SELECT application_id, user_version FROM pragma_application_id, pragma_user_version"
+)
+_PARTS: Final = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
+# After these a connection is as good as before.
+_HARMLESS: Final = frozenset(
+    [
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CONSTRAINT,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_TOOBIG,
+    ]
+)
+_Files = tuple[tuple[int, ...] | None, ...]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What is in a database of ours, and by which number it says that it is ours."""
+
+    application: int
+    version: int
+    sql: str
+
+    @cached_property
+    def parts(self) -> dict[tuple[str, str], list[Any]]:
+        """The tables, indexes and triggers, as SQLite writes them down."""
+        with closing(self._made()) as connection:
+            return {(kind, name): rest for kind, name, *rest in connection.execute(_PARTS)}
+
+    @cached_property
+    def image(self) -> bytes:
+        """The bytes of a new database, which has a write-ahead log."""
+        with closing(self._made()) as connection:
+            image = connection.serialize()
+        return image[:18] + b"\2\2" + image[20:]
+
+    def _made(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(":memory:", isolation_level=None)
+        connection.executescript(self.sql)
+        connection.execute(f"PRAGMA application_id = {self.application}")
+        connection.execute(f"PRAGMA user_version = {self.version}")
+        return connection
+
+
+class _Slot:
+    """The connection of one thread. A fork in another thread takes it away between two uses."""
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self.busy = False
+        self.connection: sqlite3.Connection | None = None
+        self.process = self.cookie = 0
+        self.files: _Files = ()
+
+    def drop(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    __del__ = drop
+
+
+class Database:
+    """One file of SQLite, for all threads and processes of a machine.
+
+    Args:
+        path: the file, as somebody named it.
+        schema: what is in it.
+        longest: how many bytes a value may have.
+        wait_seconds: how long SQLite waits for others.
+        create: make the file if it is missing, with mode 0600, and its folder, with mode 0700.
+        read_only: make and change nothing. If nobody uses the database, not even the files that
+            SQLite puts beside it are made.
+
+    Raises:
+        ConfigurationError: the seconds are no number that is possible.
+        UnsafeLocation: others could change what is stored there.
+        StorageUnavailable: it cannot be made or opened, or is not ours.
+    """
+
+    def __init__(
+        self,
+        path: object,
+        schema: Schema,
+        *,
+        longest: int,
+        wait_seconds: float = 5.0,
+        create: bool = True,
+        read_only: bool = False,
+    ) -> None:
+        number = isinstance(wait_seconds, (int, float)) and not isinstance(wait_seconds, bool)
+        if not number or not 0 < wait_seconds <= _LONGEST_WAIT:
+            raise ConfigurationError(
+                f"wait_seconds is {quoted(wait_seconds)}, and must be a number above 0 and up to"
+                f" {_LONGEST_WAIT}.",
+                "Write wait_seconds=5.0, or leave it out.",
+            )
+        self.path = place_of(path)
+        self._schema, self._longest, self._seconds = schema, longest, wait_seconds
+        self._read_only, self._closed = read_only, False
+        self._here = local()
+        self._slots: WeakSet[_Slot] = WeakSet()
+        self._main: tuple[int, ...] | None = None
+        with self._faults("open"):
+            if create and not read_only:
+                self._prepare()
+            with self.transaction("open"):
+                pass
+
+    @contextmanager
+    def transaction(
+        self, doing: str = "read from", *, write: bool = False, work: int = _WORK
+    ) -> Iterator[sqlite3.Connection]:
+        """Read in one transaction, or write in one: on disk at the end of the block, or undone.
+
+        Args:
+            doing: what is done, before a path.
+            write: whether to write.
+            work: in units of which a statement of ours takes a few, or a few for each row.
+
+        Raises:
+            StorageFull: there is no room. All is as it was.
+            LimitExceeded: a value is longer than any of ours.
+            StorageError: the database cannot be used. All is as it was.
+        """
+        slot = self._slot()
+        with self._faults(doing), slot.lock:
+            if slot.busy:
+                raise StorageUnavailable(
+                    f"This thread is in the middle of another call on {shell(self.path)}.",
+                    "Do not use a storage or an anchor in the handler of a signal.",
+                )
+            connection = self._connection(slot)
+            try:
+                slot.busy = True
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")  # a signal's handler raised in the last one's
+                _bound(connection, _LOOK)
+                connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                self._look(slot)
+                self._check_schema(slot, connection)
+                _bound(connection, work)
+                yield connection
+                self._commit(connection, write=write)
+            except BaseException as error:
+                self._undo(slot, connection, error)
+                raise
+            finally:
+                slot.busy = False
+
+    def empty_log(self) -> None:
+        """Move what is in the log into the database, and cut the log off, unless others read it.
+
+        Nobody writes while it waits for readers, so it does not wait for long.
+        """
+        slot = self._slot()
+        with slot.lock, suppress(sqlite3.Error, CheckpointError, OSError):
+            connection = self._connection(slot)
+            _bound(connection, UNBOUNDED)
+            try:
+                connection.execute(f"PRAGMA busy_timeout = {min(100, int(self._seconds * 1000))}")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {int(self._seconds * 1000)}")
+
+    def close(self) -> None:
+        """Close the connections. To close twice does nothing."""
+        self._closed = True
+        for slot in list(self._slots):
+            with slot.lock:
+                slot.drop()
+
+    def _slot(self) -> _Slot:
+        slot: _Slot | None = getattr(self._here, "slot", None)
+        if slot is None:
+            with _LOCK:
+                slot = self._here.slot = _Slot()
+                _SLOTS.add(slot)
+                self._slots.add(slot)
+        return slot
+
+    def _connection(self, slot: _Slot) -> sqlite3.Connection:
+        process, shown = os.getpid(), shell(self.path)
+        if self._closed:
+            raise StorageUnavailable(
+                f"This storage on {shown} was closed.", "Construct it again to go on."
+            )
+        if slot.connection is not None and slot.process == process:
+            if not self._read_only or slot.files == self._state():
+                return slot.connection
+            slot.drop()
+        if any(each.connection is not None and each.process != process for each in list(_SLOTS)):
+            raise StorageUnavailable(
+                f"This process was forked while {shown} was in use, in a way that Python could not"
+                " prepare for.",
+                "SQLite cannot lock it here. Construct the storage after the fork.",
+            )
+        self._check_place()
+        files = self._state() if self._read_only else ()
+        # Without a log nobody has it open. To read it as a file that does not change, which is
+        # looked at each time, leaves no log behind. With a log SQLite itself keeps the order.
+        mode = "rw" if not self._read_only else "ro" if len(files) < 2 else "ro&immutable=1"
+        connection = sqlite3.connect(
+            f"file:{quote(os.fsencode(self.path))}?mode={mode}",
+            timeout=self._seconds,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=True,
+        )
+        try:
+            self._set_up(slot, connection)
+            slot.files = files if self._read_only else self._identity()
+            self._main = self._main or slot.files[0]
+        except BaseException:
+            connection.close()
+            raise
+        slot.connection, slot.process = connection, process
+        return connection
+
+    def _set_up(self, slot: _Slot, connection: sqlite3.Connection) -> None:
+        """Nothing is written to a database before it is known to be ours."""
+        connection.text_factory = _text
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, self._longest + _SLACK)
+        if sys.version_info >= (3, 12):
+            connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
+        _bound(connection, _LOOK)
+        for setting in (*_SETTINGS, f"query_only = {int(self._read_only)}"):
+            connection.execute(f"PRAGMA {setting}")
+        slot.cookie = -1
+        self._check_schema(slot, connection)
+        if not self._read_only:
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            if mode != "wal":
+                raise StorageUnavailable(
+                    f"{shell(self.path)} cannot have a write-ahead log here, only '{mode}'.",
+                    "Name a file on a local file system such as ext4, XFS or APFS.",
+                )
+            connection.execute(_PARTS).fetchone()  # opens the files beside it
+
+    def _check_schema(self, slot: _Slot, connection: sqlite3.Connection) -> None:
+        """Refuse a database that is not exactly ours, if it is not the one that was seen last."""
+        cookie = connection.execute("PRAGMA schema_version").fetchone()[0]
+        if cookie == slot.cookie:
+            return
+        shown, ours = shell(self.path), self._schema
+        application, version = connection.execute(_HEADER).fetchone()
+        if application != ours.application:
+            raise StorageUnavailable(
+                f"{shown} is a database of another application (application_id {application}).",
+                "Nothing in it was changed. Name another file: one that does not exist yet is"
+                " made.",
+            )
+        if version > ours.version:
+            raise StorageUnavailable(
+                f"{shown} was written by a newer version of safepoint (its schema is {version}, and"
+                f" this one knows {ours.version}).",
+                "Use that version: pip install --upgrade safepoint",
+            )
+        left = dict(ours.parts)
+        for kind, name, *rest in connection.execute(_PARTS):
+            known = left.pop((kind, name), None)
+            if known != rest:
+                what = "was added" if known is None else "was changed"
+                raise self._not_ours(kind, name, what)
+        for kind, name in left:
+            raise self._not_ours(kind, name, "is gone")
+        if version != ours.version:
+            raise StorageUnavailable(
+                f"{shown} says that its schema is {version}, and it is {ours.version}.",
+                "Somebody changed the database. Put it back from a backup, and see who can write"
+                f" it: ls -l {shown}",
+            )
+        slot.cookie = cookie
+
+    def _not_ours(self, kind: object, name: object, what: str) -> StorageUnavailable:
+        shown = shell(self.path)
+        return StorageUnavailable(
+            f"{shown} does not have the schema that safepoint made: the {kind} {quoted(name)}"
+            f" {what}.",
+            "Somebody changed the database, and may have changed records. Put it back from a"
+            f" backup, and see who can write it: ls -l {shown}",
+        )
+
+    def _commit(self, connection: sqlite3.Connection, *, write: bool) -> None:
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if write and not _unwritten(error):
+                self._withdraw(connection)
+            raise
+
+    def _withdraw(self, connection: sqlite3.Connection) -> None:
+        """Write over what a commit that failed has left in the log.
+
+        Nobody sees it now. But if all of it got there and only the sync failed, say, whoever opens
+        the database after a crash would take it for saved.
+        """
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(f"PRAGMA user_version = {self._schema.version}")
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if _unwritten(error):
+                raise StorageUnavailable(
+                    f"A record was written to {shell(self.path)}, but the disk neither confirmed it"
+                    " nor let it go.",
+                    "Look at the system's log, and at the head of the thread, before you save"
+                    " again.",
+                ) from error
+
+    def _undo(self, slot: _Slot, connection: sqlite3.Connection, error: BaseException) -> None:
+        bad = isinstance(error, UnicodeDecodeError) or (
+            isinstance(error, sqlite3.Error)
+            and _code(error) not in _HARMLESS
+            and not _unwritten(error)
+        )
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            bad = True
+        if bad:
+            slot.drop()
+
+    def _prepare(self) -> None:
+        """Make the folder and the file, if they are missing: all of it, or nothing."""
+        folder = str(Path(self.path).parent)
+        kind = _files.network_file_system(folder)
+        if kind is not None:
+            raise StorageUnavailable(
+                f"{shell(folder)} is on a file system that machines share ({kind}), and the"
+                " processes that use an SQLite database must share memory.",
+                "Name a folder on a local disk, or use PostgresCheckpointStorage, which is for"
+                " many machines.",
+            )
+        if _files.SUPPORTED:
+            _files.enforce(_files.location_refusals(folder))
+            _files.create_root(folder)
+        else:
+            Path(folder).mkdir(mode=0o700, exist_ok=True)
+        self._check_place()
+        if not os.path.lexists(self.path):
+            with _alone(folder, self._seconds):
+                if not os.path.lexists(self.path):
+                    _publish(self.path, self._schema.image)
+
+    def _check_place(self) -> None:
+        """Refuse a place where others could change the database or a file beside it."""
+        if not os.path.lexists(self.path) and self._read_only:
+            raise StorageUnavailable(
+                f"{shell(self.path)} does not exist.",
+                "Name the file of your SQLiteCheckpointStorage.",
+            )
+        if not _files.SUPPORTED:
+            return
+        _files.enforce(_files.location_refusals(str(Path(self.path).parent)))
+        for suffix in BESIDE:
+            path = Path(self.path + suffix)
+            with suppress(FileNotFoundError):
+                _files.enforce(_files.record_refusals(str(path), path.lstat()))
+                _files.enforce(_files.hard_link_refusals(str(path), path.lstat, None))
+
+    def _look(self, slot: _Slot) -> None:
+        """Refuse to go on with files that somebody has put others in the place of.
+
+        SQLite would not notice: it goes on with what it has open, which nobody else can find.
+        """
+        if not _files.SUPPORTED or self._read_only:
+            return
+        folder = str(Path(self.path).parent)
+        for path, kind, refusals in (
+            (folder, stat.S_IFDIR, _files.folder_refusals),
+            (self.path, stat.S_IFREG, _files.record_refusals),
+        ):
+            info = os.lstat(path)
+            if not _files.private(info, kind):
+                _files.enforce(refusals(path, info))
+        found, shown = self._identity(), shell(self.path)
+        if found[0] != self._main:
+            raise UnsafeLocation(
+                f"{shown} is not the file that this storage was opened on.",
+                "Find out who replaced it, and construct the storage again if that is right:"
+                f" ls -l {shown}",
+            )
+        if found != slot.files:
+            lost = self.path + BESIDE[1 if found[1] != slot.files[1] else 2]
+            raise StorageUnavailable(
+                f"{shell(lost)} was removed or replaced while it was in use, so nothing more is"
+                " saved.",
+                "What was saved last may be gone with it. Stop every process that uses the"
+                " database, and construct the storage again: the ledger's anchor tells what is"
+                " missing.",
+            )
+
+    def _identity(self) -> _Files:
+        """Return what tells the database and the files beside it from any others."""
+        return tuple(_number(self.path + suffix) for suffix in BESIDE[:3])
+
+    def _state(self) -> _Files:
+        """Return what a reader sees: the file, and how it is if nobody has it open."""
+        info = os.lstat(self.path)
+        file = (info.st_dev, info.st_ino)
+        if any(os.path.lexists(self.path + each) for each in ("-wal", "-journal")):
+            return (file,)
+        return file, (info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+
+    @contextmanager
+    def _faults(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            if doing != "open":
+                raise _files.translate(error, doing, self.path) from error
+            # What is missing was made a moment ago, or would have been.
+            raise StorageUnavailable(
+                f"{shell(self.path)} cannot be made there (ENOENT).",
+                "Name a file in a folder where this user can make files.",
+            ) from error
+        except OSError as error:
+            raise _files.translate(error, doing, self.path) from error
+        except UnicodeDecodeError as error:  # of the schema: SQLite's message quotes it
+            raise StorageUnavailable(
+                f"{shell(self.path)} does not have the schema that safepoint made: it is not even"
+                " text.",
+                "Somebody changed the database. Put it back from a backup, and see who can write"
+                f" it: ls -l {shell(self.path)}",
+            ) from error
+        except sqlite3.Error as error:
+            raise self._told(error, doing) from error
+
+    def _told(self, error: sqlite3.Error, doing: str) -> CheckpointError:
+        """Return the error that says what SQLite's one means here, and what to do."""
+        shown, folder = shell(self.path), shell(str(Path(self.path).parent))
+        name = getattr(error, "sqlite_errorname", None) or type(error).__name__
+        lost = ", so nothing was saved" if doing == "save to" else ""
+        backup = f"Put it back from a backup, and see who can write it: ls -l {shown}"
+        exact, code = getattr(error, "sqlite_errorcode", 0), _code(error)
+        if code == sqlite3.SQLITE_FULL or exact in (
+            sqlite3.SQLITE_IOERR_WRITE,
+            sqlite3.SQLITE_IOERR_SHMSIZE,
+        ):
+            return StorageFull(
+                f"There is no room left for {shown} ({name}){lost}.",
+                "Free some space, or raise the quota or the file size limit, and try again. If"
+                " there is room, look at the system's log.",
+            )
+        if code == sqlite3.SQLITE_TOOBIG and doing != "open":
+            return LimitExceeded(
+                f"A value in {shown} has more than {self._longest} bytes"
+                f"{lost or ', so it was not read'}.",
+                "Keep large data outside the state, or pass Limits(state_bytes=...) with a higher"
+                f" limit. If you never saved that much, somebody changed the database. {backup}",
+            )
+        what = f"The system could not {doing} {shown} ({name}){lost}."
+        do = "Look at the system's log for the cause before you try again."
+        if code == sqlite3.SQLITE_BUSY:
+            what = f"Another program has held {shown} for {self._seconds:g} s."
+            do = f"Nothing was saved. Find it, let it end, and try again: fuser -v {shown}"
+        elif code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            what = f"This process may not {doing} {shown} ({name}){lost}."
+            do = (
+                "It must be able to write the file, its folder and the files beside it. Run: chmod"
+                f" u+rw {shown} && chmod u+rwx {folder}"
+            )
+        elif code == sqlite3.SQLITE_NOTADB:
+            what = f"{shown} is not an SQLite database."
+            do = (
+                "Nothing in it was changed. Name another file, or put the database back from a"
+                f" backup; see what is there: file {shown}"
+            )
+        elif code == sqlite3.SQLITE_CORRUPT:
+            what = f"{shown} is damaged ({name}){lost}."
+            do = (
+                "Stop every process that uses it, and put it back from a backup. See what is wrong:"
+                f" sqlite3 -readonly {shown} 'PRAGMA integrity_check'"
+            )
+        elif code == sqlite3.SQLITE_CONSTRAINT:
+            what = f"The rules in {shown} do not allow that ({name}){lost}."
+            do = f"Somebody changed its rows by hand. {backup}"
+        elif code in (sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_ERROR):
+            what = f"The schema of {shown} was changed while it was open ({name}){lost}."
+            do = "Construct the storage again: it says what was changed."
+        elif code in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_TOOBIG):
+            what = f"{shown} holds more than safepoint's own statements can meet ({name}){lost}."
+            do = f"Somebody changed the database, or it is damaged. {backup}"
+        return StorageUnavailable(what, do)
+
+
+def place_of(path: object) -> str:
+    """Return the absolute path of the file that a database is in, or would be.
+
+    Raises:
+        StorageUnavailable: it is not a path, is that of a folder, or cannot be reached.
+        UnsafeLocation: what is above it is not a folder.
+    """
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if text == ":memory:":
+        raise StorageUnavailable(
+            "':memory:' is no file, and this storage keeps its records in one.",
+            "Use InMemoryCheckpointStorage() for a test, or name a file.",
+        )
+    if isinstance(text, str) and text.lower().startswith(("file:", "sqlite:")):
+        raise StorageUnavailable(
+            f"{quoted(text)} is a URI, and this storage takes the path of a file.",
+            "Name the file itself: state/checkpoints.db",
+        )
+    named = _files.as_named(path, "path", "file")
+    if named.name in ("", "..") or named.is_dir():
+        raise StorageUnavailable(
+            f"{shell(str(named))} is a folder, and a database is one file.",
+            f"Name a file in it: {shell(str(named / 'checkpoints.db'))}",
+        )
+    return str(Path(_files.absolute(named.parent, "path"), named.name))
+
+
+@contextmanager
+def _alone(folder: str, seconds: float) -> Iterator[None]:
+    """Be the only one that makes a file in a folder, if it can be locked; rename is atomic."""
+    if not _files.SUPPORTED:
+        yield
+        return
+    with _files.opened(folder, _files.FOLDER) as fd:
+        if not _files.wait_for_lock(fd, seconds):
+            raise StorageUnavailable(
+                f"Another program has held {shell(folder)} for {seconds:g} s.",
+                f"Find it, let it end, and try again: fuser -v {shell(folder)}",
+            )
+        yield
+        os.fsync(fd)
+
+
+def _publish(path: str, content: bytes) -> None:
+    """Make a file appear under its name, whole and on disk.
+
+    Its descriptor is closed before it has that name: SQLite's locks belong to the process, and
+    closing any descriptor of the file lets go of all of them.
+    """
+    temp = f"{path}-new"
+    Path(temp).unlink(missing_ok=True)  # what a crash left
+    fd = os.open(temp, _files.CREATE, 0o600)
+    try:
+        if _files.SUPPORTED:
+            os.fchmod(fd, 0o600)  # the umask took bits that SQLite needs
+        _files.write_all(fd, content)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(temp, path)  # noqa: PTH104  as the crash driver sees it
+
+
+def _number(path: str) -> tuple[int, int] | None:
+    try:
+        info = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return info.st_dev, info.st_ino
+
+
+def _bound(connection: sqlite3.Connection, work: int) -> None:
+    """Interrupt what takes more work.
+
+    No Python runs in between, so that no signal is lost there: its handler runs as soon as the
+    statement has ended.
+    """
+    connection.set_progress_handler(chain(repeat(0, work), repeat(1)).__next__, _STEPS)
+
+
+def _text(data: bytes) -> str:
+    """Read a text that may be somebody else's: what is not UTF-8 is no name of ours."""
+    return data.decode("utf-8", "replace")
+
+
+def _code(error: sqlite3.Error) -> int:
+    """Return SQLite's primary code; 0 if the error is not of SQLite itself."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _unwritten(error: sqlite3.Error) -> bool:
+    """Tell whether a commit failed before all of it was in the log."""
+    exact = getattr(error, "sqlite_errorcode", 0)
+    return _code(error) == sqlite3.SQLITE_FULL or exact == sqlite3.SQLITE_IOERR_WRITE
+
+
+_LOCK = RLock()
+"""Held while a slot is made, and during a fork."""
+_SLOTS: WeakSet[_Slot] = WeakSet()
+_HELD: list[_Slot] = []
+
+
+def _before_fork() -> None:
+    _LOCK.acquire()
+    for slot in list(_SLOTS):
+        slot.lock.acquire()
+        _HELD.append(slot)
+        slot.drop()
+
+
+def _after_fork() -> None:
+    while _HELD:
+        _HELD.pop().lock.release()
+    with suppress(RuntimeError):  # whoever forked did not say so before
+        _LOCK.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
+    )

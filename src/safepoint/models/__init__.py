@@ -1,0 +1,55 @@
+"""Models and pickles: looked at and loaded without running code, saved in files that cannot.
+
+To know what a file is and what it would do, `inspect` it. To load a model, `load_checkpoint`; to
+save one, `save_checkpoint`. To get old state out of pickles, read it once, as data, and seal it.
+"""
+
+from __future__ import annotations
+
+from safepoint.models.limits import (
+    DEFAULT_MODEL_LIMITS,
+    DEFAULT_PICKLE_LIMITS,
+    ModelLimits,
+    PickleLimits,
+)
+from safepoint.models.loading import UnrestrictedLoad, load_checkpoint
+from safepoint.models.look import (
+    Classified,
+    Inspected,
+    Inspection,
+    Kind,
+    Verdict,
+    classify,
+    identify,
+    inspect,
+)
+from safepoint.models.migration import Summary, migrate_pickles
+from safepoint.models.plain import read_pickle
+from safepoint.models.saving import Converted, convert, save_checkpoint, seal_model
+from safepoint.models.schema import Schema, TensorSpec
+
+__all__ = [
+    "DEFAULT_MODEL_LIMITS",
+    "DEFAULT_PICKLE_LIMITS",
+    "Classified",
+    "Converted",
+    "Inspected",
+    "Inspection",
+    "Kind",
+    "ModelLimits",
+    "PickleLimits",
+    "Schema",
+    "Summary",
+    "TensorSpec",
+    "UnrestrictedLoad",
+    "Verdict",
+    "classify",
+    "convert",
+    "identify",
+    "inspect",
+    "load_checkpoint",
+    "migrate_pickles",
+    "read_pickle",
+    "save_checkpoint",
+    "seal_model",
+]

@@ -1,0 +1,336 @@
+"""A process of its own in which a file is loaded, under limits. It hands back safetensors.
+
+"Safe" means that no code of the file runs. It does not mean that the loader survives: a file can
+ask for all the memory, compute for hours, or crash the process. Here it only takes down a child.
+What the child hands back is read like any file of a stranger's.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NoReturn
+
+import safepoint.errors
+from safepoint.errors import (
+    CheckpointError,
+    LimitExceeded,
+    ModelError,
+    StorageFull,
+    StorageUnavailable,
+    UnsafeModel,
+    shell,
+)
+from safepoint.models.limits import ModelLimits
+from safepoint.models.packing import pack
+from safepoint.models.tensors import open_tensors, package, write_all, write_into
+
+if TYPE_CHECKING:
+    from safepoint.models.loading import ModelFile
+
+_START: Final = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]);"
+    " from safepoint.models.isolated import main; main(sys.argv[2])"
+)
+DONE: Final = b"done"
+"""What the child says at the end. A status of 0 alone says nothing: code can exit, too."""
+
+_REFUSED: Final = 3
+_FULL: Final = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+_PAUSE: Final = 0.02
+_PATIENCE: Final = 60
+_ANSWER: Final = 64 * 1024
+_LONGEST: Final = 2_000
+
+
+def load_apart(
+    model: ModelFile,
+    tensors: BinaryIO | IO[bytes],
+    rest: BinaryIO | IO[bytes],
+    *,
+    limits: ModelLimits,
+    safe: bool = True,
+    watch: Callable[[], None] | None = None,
+) -> None:
+    """Load a model in a child, and let it write its tensors and the rest into two open files.
+
+    Args:
+        model: the model file, open.
+        tensors: where the tensors go, as safetensors.
+        rest: where the rest goes, as canonical JSON.
+        limits: what the child may use.
+        safe: whether it loads restricted.
+        watch: called a few times a second while it works.
+
+    Raises:
+        LimitExceeded: it needed more memory or time than the limits.
+        UnsafeModel: it wants more than data, or crashed the child.
+        CheckpointError: whatever else the child refused.
+        StorageUnavailable: there is no way to start a child here.
+    """
+    if os.name != "posix" or not sys.executable:
+        raise StorageUnavailable(
+            "An isolated load needs a POSIX system, and a Python that it can start.",
+            "Load on Linux or macOS, or in a container.",
+        )
+    with _descriptor_of(model) as source:
+        files = (source, tensors.fileno(), rest.fileno())
+        code, answer = _run(task_of(model, *files, limits=limits, safe=safe), files, limits, watch)
+    if code or answer != DONE:
+        raise _failure(model.shown, code, answer, limits)
+
+
+def task_of(
+    model: ModelFile, source: int, tensors: int, rest: int, *, limits: ModelLimits, safe: bool
+) -> str:
+    """Return what the child is to do: load what is behind a descriptor, and write what it held."""
+    task = {"source": source, "path": model.path, "kind": model.kind, "safe": safe}
+    return json.dumps({**task, "tensors": tensors, "rest": rest, "limits": asdict(limits)})
+
+
+@contextmanager
+def _descriptor_of(model: ModelFile) -> Iterator[int]:
+    """Return a descriptor of the bytes of a model, also if they are a copy in memory."""
+    if not isinstance(model.file, io.BytesIO):
+        yield model.file.fileno()
+        return
+    with _unnamed() as unnamed, model.file.getbuffer() as copy:
+        write_all(unnamed.fileno(), copy)
+        yield unnamed.fileno()
+
+
+def _unnamed() -> IO[bytes]:
+    """Return a file without a name: in memory, where the system has such files."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("model"), "w+b", buffering=0)
+    return tempfile.TemporaryFile(buffering=0)
+
+
+def _run(
+    task: str, descriptors: Sequence[int], limits: ModelLimits, watch: Callable[[], None] | None
+) -> tuple[int, bytes]:
+    path = json.dumps([os.path.abspath(entry) for entry in sys.path])  # noqa: PTH100
+    # What it may compute is limited inside. This is for a child that only waits.
+    deadline = time.monotonic() + _PATIENCE + 2 * limits.cpu_seconds
+    try:
+        child = subprocess.Popen(  # noqa: S603 -- our own module, and nothing of the file's
+            [sys.executable, "-I", "-c", _START, path, task],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            pass_fds=descriptors,
+            env={"OMP_NUM_THREADS": "1", "PATH": os.defpath},
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise StorageUnavailable(
+            f"The isolated process cannot be started ({error.strerror}).",
+            "Free memory or processes, and try again.",
+        ) from None
+    answer = b""
+    with child:
+        try:
+            while child.poll() is None:
+                if time.monotonic() > deadline:
+                    return -signal.SIGXCPU, b""
+                answer += _heard(child)
+                if len(answer) > _ANSWER:
+                    return 1, b""
+                if watch is not None:
+                    watch()
+                time.sleep(_PAUSE)
+            answer += _heard(child)
+        finally:
+            _kill(child)
+    return child.returncode, answer
+
+
+def _heard(child: subprocess.Popen[bytes]) -> bytes:
+    """Return what the child has said since, without waiting: what it started may hold the pipe."""
+    if child.stdout is None:
+        return b""
+    pipe = child.stdout.fileno()
+    os.set_blocking(pipe, False)
+    try:
+        return os.read(pipe, _ANSWER + 1)
+    except BlockingIOError:
+        return b""
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """End the child and whatever it started."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        child.kill()
+    child.wait()
+
+
+def _failure(shown: str, code: int, answer: bytes, limits: ModelLimits) -> CheckpointError:
+    told = _told(answer)
+    if told is not None:
+        return told
+    if code == -signal.SIGKILL:
+        return LimitExceeded(
+            f"The isolated process that read {shown} was killed from outside.",
+            "Nothing was loaded. Look whether the machine ran out of memory, and load it where"
+            " there is more.",
+        )
+    if code == -signal.SIGXCPU:
+        return LimitExceeded(
+            f"{shown} kept the isolated process busy beyond the limit of {limits.cpu_seconds} s.",
+            "Nothing was loaded. If it is meant to be that large, raise ModelLimits.cpu_seconds.",
+        )
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit {code}"
+    return UnsafeModel(
+        f"{shown} crashed the isolated process that read it ({name}).",
+        "Nothing was loaded, and this process is unharmed. Do not load it anywhere else.",
+    )
+
+
+def _told(answer: bytes) -> CheckpointError | None:
+    """Return the error that the child reports, if it is one of ours and reads like one."""
+    try:
+        told: Any = json.loads(answer)
+        kind = getattr(safepoint.errors, told["error"])
+        what, do = str(told["what"]), str(told["do"])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    if not (isinstance(kind, type) and issubclass(kind, CheckpointError)):
+        return None
+    if not all(len(text) < _LONGEST and text.isprintable() for text in (what, do)):
+        return None
+    return kind(what, do) if kind is not CheckpointError else ModelError(what, do)
+
+
+# What runs in the child.
+
+
+def main(text: str) -> NoReturn:
+    """Do the task that `text` describes, and end the process."""
+    from safepoint.models.loading import no_memory, wants_memory
+
+    task = json.loads(text)
+    limits = ModelLimits(**task["limits"])
+    # The pipe to the parent is for the answer alone: a file that is trusted may print.
+    pipe = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    shown = shell(task["path"])
+    too_much = LimitExceeded(
+        f"{shown} needs more memory than the {limits.memory_bytes:,} bytes that the isolated"
+        " process may use besides.",
+        "Nothing was loaded. If it is meant to be that large, raise ModelLimits.memory_bytes.",
+    )
+    try:
+        package()  # before the limits: it alone maps gigabytes
+        _confine(limits, os.fstat(task["source"]).st_size)
+        _work(task, limits)
+    except CheckpointError as error:
+        _refuse(pipe, too_much if str(error) == str(no_memory(shown)) else error)
+    except Exception as error:
+        if wants_memory(error):
+            _refuse(pipe, too_much)
+        if isinstance(error, OSError) and error.errno in _FULL:
+            _refuse(
+                pipe,
+                StorageFull(
+                    f"There is no room to write down what {shown} holds"
+                    f" ({errno.errorcode[error.errno]}), so nothing was saved.",
+                    "Free some space, there and where temporary files go, and try again.",
+                ),
+            )
+        raise
+    os.write(pipe, DONE)
+    # Nothing of what the file left behind gets to run: no destructor, no atexit.
+    os._exit(0)
+
+
+def _confine(limits: ModelLimits, size: int) -> None:
+    import resource
+
+    # What an honest file takes: its tensors, once as loaded and once as read back, and some more.
+    _lower(resource.RLIMIT_AS, _mapped() + 3 * size + limits.memory_bytes)
+    _lower(resource.RLIMIT_CPU, int(time.process_time()) + 1 + limits.cpu_seconds, grace=1)
+    _lower(resource.RLIMIT_FSIZE, 2 * limits.file_bytes)
+    _lower(resource.RLIMIT_CORE, 0)
+
+
+def _lower(what: int, most: int, grace: int = 0) -> None:
+    """Set a limit. With grace, the first signal says which limit it was, and the next one kills."""
+    import resource
+
+    soft, hard = resource.getrlimit(what)
+    last = most + grace
+    if soft != resource.RLIM_INFINITY:
+        most = min(most, soft)
+    if hard != resource.RLIM_INFINITY:
+        most, last = min(most, hard), min(last, hard)
+    resource.setrlimit(what, (most, last))
+
+
+def _mapped() -> int:
+    """Return how much address space this process has by now."""
+    try:
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123
+            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 16 << 30
+
+
+def _work(task: dict[str, Any], limits: ModelLimits) -> None:
+    from safepoint.models.loading import ModelFile, restricted, unrestricted
+    from safepoint.models.look import Kind, identified
+
+    with os.fdopen(task["source"], "rb") as file:
+        size = os.fstat(task["source"]).st_size
+        _, members = identified(file, entries=limits.entries)
+        model = ModelFile(task["path"], file, size, True, Kind(task["kind"]), members)
+        if task["safe"] is True:
+            state = restricted(model, None, limits)
+        else:
+            state = unrestricted(model, limits)
+        packed = pack(state)
+        write_into(task["tensors"], packed.tensors)
+        _compare(task, packed.tensors, limits)
+        with os.fdopen(task["rest"], "wb") as rest:
+            rest.write(packed.rest)
+
+
+def _compare(task: dict[str, Any], tensors: Mapping[str, Any], limits: ModelLimits) -> None:
+    """Read back what was written, and compare it with what was loaded, byte by byte."""
+    torch = package()
+    with os.fdopen(os.dup(task["tensors"]), "rb", buffering=0) as file:
+        written = open_tensors(file, limits, private=True)
+
+    def same(name: str) -> bool:
+        mine, its = tensors[name], written[name]
+        return (
+            mine.dtype == its.dtype
+            and mine.shape == its.shape
+            # As bytes, a NaN is equal to itself.
+            and bool(torch.equal(*(each.reshape(-1).view(torch.uint8) for each in (mine, its))))
+        )
+
+    if written.keys() != tensors.keys() or not all(map(same, tensors)):
+        raise ModelError(
+            f"What was written of {shell(task['path'])} is not what was loaded.",
+            "Nothing was kept. Try again; if it stays, look for a faulty disk or memory.",
+        )
+
+
+def _refuse(pipe: int, error: CheckpointError) -> NoReturn:
+    told = {"error": type(error).__name__, "what": error.what, "do": error.do}
+    os.write(pipe, json.dumps(told).encode())
+    os._exit(_REFUSED)

@@ -1,0 +1,99 @@
+"""How large a pickle or a model file may be, in each of the ways in which one can be large."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+from safepoint.errors import ConfigurationError, LimitExceeded, ModelMalformed, quoted
+
+_MIB: Final = 1024 * 1024
+_GIB: Final = 1024 * _MIB
+
+
+@dataclass(frozen=True, slots=True)
+class PickleLimits:
+    """What is refused with `LimitExceeded` while a pickle is read.
+
+    A pickle can refer to one value from many places. Nodes, text and depth are therefore counted
+    as if each place had its own copy: what is small in the file and large once it is written out
+    is large.
+
+    Attributes:
+        data_bytes: the pickle.
+        opcodes: its instructions.
+        memo: the values that it numbers, and the highest number.
+        integer_bits: one integer.
+        nodes: values, written out.
+        text_bytes: text, bytes and integers, written out.
+        depth: nesting.
+        key_nodes: values in one key of a dict, or in one item of a set.
+        number_keys: keys of one dict, or items of one set, whose hash anybody can predict:
+            numbers above all. An attacker can choose them so that they get into each other's way,
+            and the time goes with the square of their number. So many small dicts count little.
+    """
+
+    data_bytes: int = 64 * _MIB
+    opcodes: int = 5_000_000
+    memo: int = 2_000_000
+    integer_bits: int = 2048
+    nodes: int = 1_000_000
+    text_bytes: int = 64 * _MIB
+    depth: int = 64
+    key_nodes: int = 64
+    number_keys: int = 50_000
+
+
+DEFAULT_PICKLE_LIMITS = PickleLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLimits:
+    """What is refused with `LimitExceeded` before a byte of it is loaded.
+
+    Attributes:
+        file_bytes: the file.
+        entries: members of an archive.
+        ratio: how many bytes a byte of the archive may become. PyTorch does not compress.
+        pickle_bytes: the pickle that describes the tensors.
+        tensors: how many there may be, empty ones too.
+        elements: the elements of one tensor.
+        header_bytes: the header of a safetensors file.
+        memory_bytes: what the tensors of a PyTorch file may take when they are copied, and what
+            an isolated process may use beyond PyTorch itself and three times the file.
+        cpu_seconds: how long the isolated process may compute.
+    """
+
+    file_bytes: int = 16 * _GIB
+    entries: int = 100_000
+    ratio: int = 1
+    pickle_bytes: int = 64 * _MIB
+    tensors: int = 100_000
+    elements: int = 2**34
+    header_bytes: int = 32 * _MIB
+    memory_bytes: int = 4 * _GIB
+    cpu_seconds: int = 120
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if type(value) is not int or value < 1:
+                raise ConfigurationError(
+                    f"ModelLimits.{field.name} is {quoted(value)}.",
+                    "Write a whole number above 0.",
+                )
+
+
+DEFAULT_MODEL_LIMITS = ModelLimits()
+
+
+def malformed(what: str) -> ModelMalformed:
+    """Return the error for a file that `torch.save` does not write like this."""
+    return ModelMalformed(
+        what, "Get the file again, or write it again with torch.save. Nothing was loaded."
+    )
+
+
+def over_limit(what: str, limit: str, meant: str = "be that large") -> LimitExceeded:
+    """Return the error for a file that is over the limit of that name."""
+    return LimitExceeded(what, f"If it is meant to {meant}, raise ModelLimits.{limit}.")

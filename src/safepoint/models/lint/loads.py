@@ -1,0 +1,458 @@
+"""Which loads of a file can run what they read: each is judged by what its names stand for."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Final
+
+from safepoint.models.lint.names import HERE, PARTIAL, PARTIALS, Names, Scope, parameters, scope_of
+from safepoint.rules import package_toml
+
+DATA: Final = package_toml("models/lint/lint.toml")
+"""What is looked for, and the functions that load."""
+VARIABLE: Final = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+VARIABLE_WHAT: Final = f"{VARIABLE} lets every load without a flag run what the file says."
+ON: Final = frozenset({"1", "y", "yes", "true"})
+"""The values of the variable that torch takes for a yes."""
+
+Judged = tuple[str, str]  # an id, and what stands there, as a sentence
+
+_TORCH: Final = {name: kind for kind, names in DATA["torch"].items() for name in names}
+_EXACT: Final = {name: kind for kind, names in DATA["exact"].items() for name in names}
+
+
+def loader_of(name: str) -> str | None:
+    """Say what a function does, by its full name: a key of the tables, or None if it loads nothing.
+
+    Our own is a "checkpoint", and a class that unpickles an "unpickler".
+    """
+    first, *_ = parts = name.split(".")
+    if first == "safepoint" and parts[-1] == "load_checkpoint":
+        return "checkpoint"
+    found = _EXACT.get(name)
+    if found is None and "torch" in parts and first != "safetensors":  # whose load is no pickle
+        found = _TORCH.get(".".join(parts[parts.index("torch") + 1 :]))
+    if found is None and parts[-1] in DATA["anywhere"].get(".".join(parts[-2:-1]), ()):
+        found = "unpickler" if parts[-1].endswith("Unpickler") else "pickle"
+    return found
+
+
+# --- what the arguments say ---------------------------------------------------------------------
+
+# Of those that no argument makes safe, and of all that are passed around as a value. The others
+# have strict defaults.
+_SAYS: Final = {
+    "torch": ("SL01", "nobody sees how it is called"),
+    "open": ("SL01", "nobody sees how it is called"),
+    "code": ("SL07", "can run what the file says"),
+    "allow": ("SL05", "lets loads build more than tensors"),
+    "pickle": ("SL08", "runs what the bytes say"),
+    "unpickler": ("SL08", "runs what the bytes say"),
+}
+
+
+class _Arguments:
+    """The arguments of a call, with those of a literal `**{...}` among them.
+
+    Attributes:
+        opaque: whether there may be more keywords than one can see.
+        starred: whether there may be more arguments by place.
+    """
+
+    def __init__(self, places: list[ast.expr], keywords: list[ast.keyword]) -> None:
+        stars = [i for i, each in enumerate(places) if isinstance(each, ast.Starred)]
+        self._places = places[: stars[0]] if stars else places
+        self.starred = bool(stars)
+        self.opaque = False
+        self._named: dict[str, ast.expr] = {}
+        for each in keywords:
+            self._add(self._named, each.arg and ast.Constant(each.arg), each.value)
+
+    def _add(self, to: dict[str, ast.expr], key: ast.expr | str | None, value: ast.expr) -> None:
+        if isinstance(key, ast.Constant) and isinstance(key.value, str):
+            to[key.value] = value
+        elif key is None and isinstance(value, ast.Dict):
+            inner: dict[str, ast.expr] = {}
+            for pair in zip(value.keys, value.values, strict=True):
+                self._add(inner, *pair)
+            to.update(inner)
+        else:
+            self.opaque = True
+            if to is not self._named:
+                to.clear()  # the last one wins, and this may be any of those before it
+
+    def get(self, name: str, place: int | None = None) -> ast.expr | None:
+        """Return an argument, by keyword or by its place."""
+        if name in self._named or place is None or place >= len(self._places):
+            return self._named.get(name)
+        return self._places[place]
+
+
+def _judge(loader: str, shown: str, given: _Arguments, *, bound: bool) -> Judged | None:
+    """Say what is wrong with a call. That of a `partial` was judged where it was made."""
+    if loader == "numpy":
+        return _judge_numpy(shown, given)
+    if loader in _SAYS and loader not in ("torch", "open"):
+        kind, says = _SAYS[loader]
+        return None if bound else (kind, f"{shown} {says}.")
+    name = "safe" if loader == "checkpoint" else "weights_only"
+    flag, keys = given.get(name), given.get("keys")
+    if flag is None and not given.opaque and (bound or loader == "checkpoint"):
+        return None
+    if _is(flag, True):
+        return None  # with pickle_module beside it, torch raises
+    if loader == "checkpoint" and keys and not _is(keys, None) and (not flag or _is(flag, False)):
+        return None  # the seal is verified first
+    if _is(flag, False):
+        return "SL02", f"{shown} with {name}=False runs what the file says."
+    module = given.get("pickle_module", 2 if loader == "torch" else None)
+    if module and not _is(module, None) and loader != "checkpoint":
+        return "SL03", f"{shown} with pickle_module is a load without restriction."
+    unseen = "nobody sees which load that is"
+    if flag and (loader == "checkpoint" or not _is(flag, None)):
+        return "SL01", f"{shown} with a {name} that is not a literal True: {unseen}."
+    if flag is None and given.opaque:
+        return "SL01", f"{shown} with ** arguments: {unseen}."
+    if loader == "open":
+        return "SL01", f"{shown} without weights_only runs what the file says."
+    how = "with weights_only=None" if flag else "without weights_only"
+    return "SL01", f"{shown} {how} depends on the version and on an environment variable."
+
+
+def _judge_numpy(shown: str, given: _Arguments) -> Judged | None:
+    allow = given.get("allow_pickle", 1 if shown.endswith("read_array") else 2)
+    if allow is None and (given.opaque or given.starred):
+        return "SL10", f"{shown} with arguments that nobody sees here may unpickle."
+    if allow is None or _is(allow, False) or _is(allow, None):
+        return None
+    if _is(allow, True):
+        return "SL10", f"{shown} with allow_pickle=True runs what the file says."
+    return "SL10", f"{shown} with an allow_pickle that is not a literal may unpickle."
+
+
+def _handed_on(loader: str, shown: str) -> Judged | None:
+    kind, says = _SAYS.get(loader, ("", ""))
+    return (kind, f"{shown} is handed on, and {says}.") if kind else None
+
+
+def _is(node: ast.expr | None, value: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value
+
+
+# --- the walk -----------------------------------------------------------------------------------
+
+_PLAIN: Final = (ast.Name, ast.Attribute)
+# Whoever asks these about a function does not call it.
+_LOOKS: Final = frozenset(
+    f"builtins.{name}"
+    for name in ("callable", "getattr", "hasattr", "id", "isinstance", "issubclass", "repr")
+) | {"builtins.str", "builtins.type"}
+_MOCKS: Final = frozenset({"mock", "unittest"})
+_SETTERS: Final = frozenset({"__setitem__", "putenv", "setdefault", "setenv", "setitem"})
+# What mock calls. A list of values is returned, one after another, and not called.
+_CALLED: Final = frozenset({"new", "side_effect", "new_callable", "wraps"})
+# These run text, or look up what a text says.
+_RUN: Final = frozenset({"eval", "exec", "compile", "getattr", "__import__"})
+_BUILT_IN: Final = frozenset(f"builtins.{name}" for name in {*dir(builtins)} - _RUN)
+_DEEPEST: Final = 16
+
+
+def loads_in(tree: ast.Module) -> Iterator[tuple[ast.AST, str, str]]:
+    """Yield each load that can execute: its node, an id and a sentence.
+
+    Raises:
+        Tangled: the file has too many names for the same thing.
+    """
+    walk = _Walk(tree)
+    for (node, kind), what in walk.found.items():
+        yield node, kind, what
+    for key, (alias, (kind, what)) in walk.aliases.items():
+        if key not in walk.used:
+            yield alias, kind, what
+
+
+class _Walk:
+    """Looks at each node in the scope that it belongs to. Annotations are left out.
+
+    Attributes:
+        found: what is wrong, by node and id.
+        aliases: names of a module, a class or a parameter that stand for a loader.
+        used: names that something in the file uses.
+    """
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.found: dict[tuple[ast.AST, str], str] = {}
+        self.aliases: dict[tuple[Scope, str], tuple[ast.expr, Judged]] = {}
+        self.used: set[tuple[Scope | None, str]] = set()
+        self._names = Names()
+        self._scope = scope_of(tree)
+        self._falling_back = False  # whether a load with restriction may have failed before
+        self._waiting: list[tuple[ast.AST, Scope, bool]] = []
+        self._later(tree.body)
+        while self._waiting:
+            node, self._scope, self._falling_back = self._waiting.pop()
+            self._look(node)
+
+    def _later(
+        self, nodes: Iterable[ast.AST], scope: Scope | None = None, falling_back: bool = False
+    ) -> None:
+        falling = falling_back or self._falling_back
+        self._waiting += [(node, scope or self._scope, falling) for node in reversed([*nodes])]
+
+    def _look(self, node: ast.AST) -> None:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                self._function(node)
+            case ast.ClassDef():
+                self._class(node)
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                self._later(ast.iter_child_nodes(node), scope_of(node, self._scope))
+            case ast.Try() | ast.TryStar():
+                tried = [each for line in node.body for each in ast.walk(line)]
+                calls = [each.func for each in tried if isinstance(each, ast.Call)]
+                restricted = {"torch", "open", "checkpoint"}
+                failed = any(restricted & {*self._known(each).values()} for each in calls)
+                self._later([*node.orelse, *node.finalbody])
+                self._later(node.handlers, falling_back=failed)
+                self._later(node.body)
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    if isinstance(target, ast.Subscript):
+                        self._set_variable(node, target.slice, value)
+                self._assign(targets, value)
+            case ast.AnnAssign(target=target, value=assigned):
+                if assigned is not None:
+                    self._assign([target], assigned)
+            case ast.Expr(value=value):
+                self._later([] if isinstance(value, _PLAIN) else [value])  # it does nothing alone
+            case ast.Compare(left=left, comparators=others):
+                self._later(each for each in [left, *others] if not isinstance(each, _PLAIN))
+            case ast.Call():
+                self._call(node)
+            case ast.Name():
+                self._value(node)
+            case ast.Attribute():
+                if not self._value(node):
+                    self._rest(node)
+            case ast.Subscript():
+                if not self._value(node):
+                    self._later(ast.iter_child_nodes(node))
+            case _:
+                if isinstance(node, ast.Dict):
+                    for key, value in zip(node.keys, node.values, strict=True):
+                        self._set_variable(node, key, value)
+                self._later(ast.iter_child_nodes(node))
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
+        self._later(getattr(node, "decorator_list", ()))
+        inner = scope_of(node, self._scope)
+        for name, default in parameters(node):
+            if default is not None and self._is_alias(default):
+                self._alias(default, inner, name)
+            elif default is not None:
+                self._later([default])
+        self._later([node.body] if isinstance(node, ast.Lambda) else node.body, inner)
+
+    def _class(self, node: ast.ClassDef) -> None:
+        self._later(node.decorator_list)
+        for base in [*node.bases, *(keyword.value for keyword in node.keywords)]:
+            known = self._known(base)
+            if "unpickler" in known.values():
+                self._add(node, ("SL09", f"{node.name} is a {min(known)} of its own."))
+            else:
+                self._later([base])
+        self._later(node.body, scope_of(node, self._scope))
+
+    def _assign(self, targets: list[ast.expr], value: ast.expr) -> None:
+        alias = self._is_alias(value)
+        for target in targets:
+            if isinstance(target, ast.Attribute | ast.Subscript):
+                for name in sorted(self._names.of(target, self._scope)):
+                    self._replaced(target, name)
+            if not isinstance(target, ast.Name):
+                self._later([target])
+            elif alias:
+                owner = self._scope.owner(target.id)
+                # In a function a name is followed to its end. One of a module or a class that
+                # nobody uses here is there for others.
+                if owner is not None and owner.kind != "function":
+                    self._alias(value, owner, target.id)
+        if alias and all(isinstance(target, ast.Name) for target in targets):
+            self._mark(value)
+        else:
+            self._later([value])
+
+    def _call(self, node: ast.Call) -> None:
+        names = self._names.of(node.func, self._scope)
+        for keyword in node.keywords:
+            self._set_variable(node, ast.Constant(keyword.arg), keyword.value)
+        if getattr(node.func, "attr", getattr(node.func, "id", "")) in _SETTERS:
+            for key, value in pairwise(node.args):
+                self._set_variable(node, key, value)
+        if not self._is_copy(node):
+            self._called(node, node.func, node.args)
+        if all(name.startswith(PARTIAL) for name in self._known(node.func)):
+            self._rest(node.func)
+        self._value(node)
+        if "builtins.setattr" in names and len(node.args) > 1:
+            attr = self._names.text(node.args[1], self._scope)
+            for name in sorted(self._names.of(node.args[0], self._scope)):
+                self._replaced(node, f"{name}.{attr}")
+        rest = [*node.args, *(keyword.value for keyword in node.keywords)]
+        if names & PARTIALS and node.args and self._known(node.args[0]):
+            self._called(node, rest.pop(0), node.args[1:])
+        put = self._patch(node, names)
+        modules = {name.partition(".")[0] for name in names}
+        if names & _LOOKS or modules & {*_MOCKS, "inspect"}:
+            rest = [each for each in rest if each in put or not isinstance(each, _PLAIN)]
+        self._later(rest)
+
+    def _called(self, node: ast.Call, function: ast.expr, places: list[ast.expr]) -> None:
+        self._mark(function)
+        given = _Arguments(places, node.keywords)
+        for name, loader in sorted(self._known(function).items()):
+            shown, bound = name.removeprefix(PARTIAL), name.startswith(PARTIAL)
+            self._add(node, _judge(loader, shown, given, bound=bound))
+
+    def _is_copy(self, node: ast.Call) -> bool:
+        """Tell whether a call is `loads(dumps(x))`: no byte of it comes from elsewhere."""
+        if not (node.args and isinstance(node.args[0], ast.Call)):
+            return False
+        known = self._known(node.func)
+        dumped = self._names.of(node.args[0].func, self._scope)
+        pairs = {f"{name.removesuffix('dumps')}loads" for name in dumped if name.endswith("dumps")}
+        return bool(known) and known.keys() <= pairs
+
+    def _value(self, node: ast.expr) -> bool:
+        """Judge a loader that is handed on, and tell whether it is one."""
+        if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+            return False
+        self._mark(node)
+        known = self._known(node)
+        for name, loader in sorted(known.items()):
+            if not name.startswith(PARTIAL):
+                self._add(node, _handed_on(loader, name))
+        return bool(known)
+
+    def _rest(self, node: ast.expr) -> None:
+        """Look at what an attribute is read from, unless that is a loader itself."""
+        if isinstance(node, ast.Attribute):
+            if not (isinstance(node.value, _PLAIN) and self._known(node.value)):
+                self._later([node.value])
+        elif not isinstance(node, ast.Name):
+            self._later([node])
+
+    def _alias(self, value: ast.expr, scope: Scope, name: str) -> None:
+        for each, loader in sorted(self._known(value).items()):
+            judged = _handed_on(loader, each)
+            if judged is not None:
+                self.aliases[scope, name] = (value, judged)
+
+    def _is_alias(self, value: ast.expr) -> bool:
+        if not isinstance(value, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
+            return False
+        known = self._known(value)
+        return bool(known) and not any(name.startswith(PARTIAL) for name in known)
+
+    def _replaced(self, node: ast.AST, name: str) -> None:
+        if loader_of(name) == "torch":
+            self._add(node, ("SL11", f"{name} is another function for the whole process."))
+
+    def _known(self, node: ast.expr) -> dict[str, str]:
+        names = self._names.of(node, self._scope)
+        found = ((name, loader_of(name.removeprefix(PARTIAL))) for name in names)
+        return {name: loader for name, loader in found if loader is not None}
+
+    def _mark(self, node: ast.expr) -> None:
+        if isinstance(node, ast.Name):
+            self.used.add((self._scope.owner(node.id), node.id))
+
+    def _set_variable(self, node: ast.AST, key: ast.expr | None, value: ast.expr) -> None:
+        if self._names.text(key, self._scope) == VARIABLE:
+            text = self._names.text(value, self._scope)
+            if text is None or text.lower() in ON:
+                self._add(node, ("SL06", VARIABLE_WHAT))
+
+    def _add(self, node: ast.AST, judged: Judged | None) -> None:
+        if judged is None:
+            return
+        kind, what = judged
+        if self._falling_back and kind in ("SL01", "SL02", "SL03"):
+            loader, kind = what.partition(" ")[0], "SL04"
+            what = f"{loader} without restriction, where a load before it has failed."
+        self.found.setdefault((node, kind), what)
+
+    # A test that gives torch.load a stand-in is as it should be, so a patch is told only if the
+    # file does not show what it puts there. What a stand-in loads is told where it does.
+
+    def _patch(self, call: ast.Call, functions: frozenset[str]) -> list[ast.expr]:
+        """Judge `mock.patch` and `monkeypatch.setattr`, and return what they put in a place."""
+        how = _how_patched(call.func, functions)
+        if how is None:
+            return []
+        named = {each.arg: each.value for each in call.keywords if each.arg is not None}
+        places = call.args
+        target = places[0] if places else named.get("target")
+        text = self._names.text(target, self._scope)
+        bases = self._names.of(target, self._scope) if text is None else {text}
+        called = _CALLED | {"value"} if how == "setattr" else _CALLED
+        by = [value for key, value in named.items() if key in called]
+        if how == "multiple":
+            patches = {f".{key}": [value] for key, value in named.items()}
+        elif how == "patch" or (how == "setattr" and text is not None):
+            other = [named["name"]] if how == "setattr" and "name" in named else []
+            patches = {"": by + places[1:2] + other}
+        else:
+            asked = places[1] if len(places) > 1 else named.get("attribute", named.get("name"))
+            patches = {f".{self._names.text(asked, self._scope)}": by + places[2:3]}
+        opaque = len(named) < len(call.keywords) or any(isinstance(x, ast.Starred) for x in places)
+        for name in sorted(base + end for base in bases for end in patches):
+            new = patches["" if name in bases else f".{name.rpartition('.')[2]}"]
+            # One that wraps the very function is a spy.
+            others = [each for each in new if self._names.of(each, self._scope) != {name}]
+            shown = all(self._is_shown(each, self._scope) for each in others)
+            if loader_of(name) == "torch" and not (shown and (how == "multiple" or not opaque)):
+                what = f"{name} is patched with what cannot be seen in this file."
+                self._add(call, ("SL11", what))
+        return [*places[1:], *(named[key] for key in named if key in _CALLED - {"wraps"})]
+
+    def _is_shown(self, node: ast.expr, scope: Scope, depth: int = 0) -> bool:
+        """Tell whether the file shows what an expression does when it is called."""
+        if depth > _DEEPEST:
+            return False
+        match node:
+            case ast.Constant() | ast.Lambda() | ast.List() | ast.Tuple() | ast.Dict():
+                return True
+            case ast.Call(func=function, args=args, keywords=keywords):
+                functions = self._names.of(function, scope)
+                if functions and all(x.startswith(HERE) or x in _BUILT_IN for x in functions):
+                    return True
+                if not functions or {x.partition(".")[0] for x in functions} - _MOCKS:
+                    return False
+                called = [*args[1:], *(each.value for each in keywords if each.arg in _CALLED)]
+                shown = (self._is_shown(each, scope, depth + 1) for each in called)
+                return all(each.arg for each in keywords) and all(shown)
+            case ast.Name(id=name) if (owner := scope.owner(name)) and owner.bindings.get(name):
+                return all(
+                    each.startswith(HERE)
+                    if isinstance(each, str)
+                    else each is not None and self._is_shown(*each, depth + 1)
+                    for each in owner.bindings[name]
+                )
+        found = self._names.of(node, scope)
+        return bool(found) and found <= _BUILT_IN
+
+
+def _how_patched(function: ast.expr, names: frozenset[str]) -> str | None:
+    match function:
+        case ast.Attribute(attr="setattr" | "patch" as how):
+            return how
+        case ast.Attribute(value=ast.Attribute(attr="patch"), attr="object" | "multiple" as how):
+            return how
+    for ends in ("patch", "patch.object", "patch.multiple"):
+        if any(name.endswith(f".{ends}") for name in names):
+            return ends.removeprefix("patch.")
+    return None

@@ -1,0 +1,538 @@
+"""load_checkpoint: a model from a file, without code from the file.
+
+The order of work: open the file and say what it is by its content, verify its seal if there are
+keys, plan what it would build, compare that with the schema, and only then call `torch.load`. Each
+of the two ways, restricted and not, has its own call with its own literal, so that a person and a
+linter see at once what happens. Neither ever falls back to the other.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import mmap
+import os
+import re
+import stat
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from safepoint.errors import (
+    CheckpointError,
+    ConfigurationError,
+    LimitExceeded,
+    ModelError,
+    ModelMalformed,
+    UnsafeModel,
+    shell,
+)
+from safepoint.keys import Keyring
+from safepoint.models.isolated import load_apart
+from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over_limit
+from safepoint.models.look import Kind, identified, opened
+from safepoint.models.opcodes import read_at
+from safepoint.models.packing import unpack
+from safepoint.models.plan import by_path, joined, path_of, read_plan
+from safepoint.models.runtime import check_runtime, has_flag
+from safepoint.models.schema import HasDtypeShape, Schema
+from safepoint.models.seals import (
+    Sealed,
+    check_digest,
+    check_rest,
+    digest,
+    read_seal,
+    seal_beside,
+)
+from safepoint.models.tensors import (
+    PREFIX,
+    buffer_of,
+    open_tensors,
+    package,
+    read_table,
+    tensors_of,
+)
+from safepoint.models.zips import Member
+
+SAFETENSORS: Final = ".safetensors"
+_TORCH: Final = (Kind.TORCH_ZIP, Kind.TORCH_LEGACY)
+_TORCH_NAMES: Final = frozenset([".pt", ".pth", ".ckpt", ".bin"])
+_LFS: Final = b"version https://git-lfs.github.com/spec/v1"
+_ABOUT: Final = re.compile(r"\AThe (?:safetensors file|file|archive)\b")
+_NO_MEMORY: Final = ("can't allocate memory", "Cannot allocate memory", "bad_alloc")
+
+
+class UnrestrictedLoad(UserWarning):
+    """A file was loaded that may run code, and nothing verified who made it."""
+
+
+def load_checkpoint(
+    path: str | os.PathLike[str],
+    *,
+    safe: bool = True,
+    keys: Keyring | None = None,
+    name: str | None = None,
+    schema: Schema | None = None,
+    limits: ModelLimits = DEFAULT_MODEL_LIMITS,
+    isolated: bool = False,
+) -> Any:
+    """Load a model: a safetensors file, or what `torch.save` wrote.
+
+    ```python
+    import torch
+
+    from safepoint.models import load_checkpoint
+
+    torch.save({"weight": torch.ones(2, 3)}, "model.pt")
+    print(load_checkpoint("model.pt")["weight"].shape)
+    #> torch.Size([2, 3])
+    ```
+
+    With `safe=True` no code of the file runs. What it would build is read first, without building
+    it, and held against the limits and the schema; then `torch.load` gets it with
+    `weights_only=True`. Where that cannot keep its promise, this raises. It never falls back.
+
+    Args:
+        path: the file. What it is, its content decides, and never its name.
+        safe: False loads a PyTorch file without restriction, for artefacts that you trust. Give
+            `keys` as the reason for your trust; without them it says that there is none.
+        keys: verify the seal beside the file first, and refuse the file without one. With them
+            you also get back the rest of what `save_checkpoint` saved.
+        name: the name that the seal must be of. Left out, it is the file's.
+        schema: what tensors there must be. They are compared before anything is loaded.
+        limits: what is too large, and what an isolated process may use.
+        isolated: load in a process of its own, under the limits on memory and time. It hands back
+            safetensors, so this process reads nothing but those.
+
+    Raises:
+        UnsafeRuntime: this PyTorch cannot keep the promise of `weights_only`.
+        UnsafeModel: the file wants more than data, or crashed the isolated process.
+        ModelMalformed: it is damaged, or of no format that is loaded, or not what its name says.
+        ModelMismatch: its tensors are not those of the schema.
+        LimitExceeded: it is over a limit.
+        SealError: its seal is not genuine, or of something else.
+        NotFound: there is no such file; or there are keys, and no seal.
+        StorageUnavailable: it cannot be read.
+        MissingPackage: PyTorch is not installed.
+        ConfigurationError: an argument is of the wrong kind.
+    """
+    check_flags(safe=safe, isolated=isolated)
+    if schema is not None and not safe and not isolated:
+        raise ConfigurationError(
+            "A schema is checked before a model reaches your process, and an unrestricted load"
+            " cannot wait for that.",
+            "Load with safe=True, or with isolated=True.",
+        )
+    with in_memory(path), open_model(path, limits) as model:
+        sealed = verified(model, keys, name)
+        if sealed is None and safe is False and model.kind is not Kind.SAFETENSORS:
+            say_unrestricted(model)
+        rest = None if sealed is None else sealed.rest
+        if isolated:
+            state = _apart(model, safe, limits)
+        elif safe is True:
+            state = restricted(model, schema if rest is None else None, limits)
+        else:
+            state = unrestricted(model, limits)
+        with about(model.shown):
+            if rest is not None:
+                state = unpack(state, rest)
+            if schema is not None and (isolated or rest is not None):
+                # Not by the names in the file: a tensor in two places is there once.
+                schema.check(named_tensors(state))
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A model file, open.
+
+    Attributes:
+        path: where it is.
+        file: its bytes. If others could write the file, they are a copy in memory.
+        size: how many.
+        private: whether nobody but this user can write the file.
+        kind: what it is, by its content.
+        members: those of an archive.
+    """
+
+    path: str
+    file: BinaryIO
+    size: int
+    private: bool
+    kind: Kind
+    members: tuple[Member, ...] | None = None
+
+    @property
+    def shown(self) -> str:
+        """The path, for a message."""
+        return shell(self.path)
+
+    def digest(self) -> str:
+        """Return the digest of all its bytes."""
+        if isinstance(self.file, io.BytesIO):
+            return digest(self.file.getbuffer())
+        if not self.private:  # a mapping of it could be cut off under us
+            return digest(self.file, self.size)
+        try:
+            with mmap.mmap(self.file.fileno(), self.size, access=mmap.ACCESS_READ) as mapped:
+                return digest(mapped)
+        except ValueError:
+            raise _changed(self.path) from None
+
+
+@contextmanager
+def open_model(
+    path: str | os.PathLike[str], limits: ModelLimits, *, load: bool = True
+) -> Iterator[ModelFile]:
+    """Open a model file.
+
+    Everything after this looks at the same bytes: the same open file if nobody else can write it,
+    else a copy, which is made once it is known what it is. Whoever swaps or edits the file
+    meanwhile changes nothing.
+
+    Args:
+        path: where it is.
+        limits: how large it may be.
+        load: whether it is to be loaded, so that it has to be of a format that is.
+
+    Raises:
+        ConfigurationError: the path is no path.
+        NotFound: there is no such file.
+        StorageUnavailable: it is a folder, a pipe or a device, or cannot be read.
+        LimitExceeded: it is larger than `limits.file_bytes`.
+        ModelMalformed: it is empty, two things at once, not what its name says, or not loaded.
+    """
+    name = path_text(path)
+    with opened(name) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limits.file_bytes:
+            raise over_limit(
+                f"{shell(name)} is {size} bytes, over the limit of {limits.file_bytes}.",
+                "file_bytes",
+            )
+        seen, private = file, is_private(file.fileno())
+        with about(shell(name)):
+            kind, members = identified(seen, entries=limits.entries)
+            _check_name(seen, name, kind, limits)
+            if load:
+                _check_kind(name, kind)
+            if load and not private:
+                file.seek(0)
+                seen = io.BytesIO(file.read(size))
+                if identified(seen, entries=limits.entries) != (kind, members):
+                    raise _changed(name)
+        yield ModelFile(name, seen, size, private, kind, members)
+
+
+def _changed(name: str) -> ModelMalformed:
+    return ModelMalformed(
+        f"{shell(name)} changed while it was read.",
+        "Nothing was loaded. Wait until whoever writes it is done.",
+    )
+
+
+@contextmanager
+def about(shown: str) -> Iterator[None]:
+    """Let a refusal say which file it is about."""
+    try:
+        yield
+    except (ModelError, LimitExceeded) as error:
+        if shown in error.what:
+            raise
+        what = error.what
+        begins = _ABOUT.match(what)
+        what = f"{shown}{what[begins.end() :]}" if begins else f"{shown}: {what}"
+        raise type(error)(what, error.do) from None
+
+
+def path_text(path: object) -> str:
+    """Return the path as text.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ConfigurationError(
+            f"A model's path is a text or a Path, not {type(path).__name__}."
+            if text is None
+            else "This cannot be the path of a file.",
+            'Write load_checkpoint("model.safetensors").',
+        )
+    return text
+
+
+def is_private(descriptor: int) -> bool:
+    """Tell whether this user alone can write the file that is open.
+
+    Root can, always. Whoever writes as this user can reach into the process itself.
+    """
+    information = os.fstat(descriptor)
+    return (
+        os.name == "posix"
+        and information.st_uid in (os.geteuid(), 0)
+        and not information.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )
+
+
+def _check_name(file: BinaryIO, name: str, kind: Kind, limits: ModelLimits) -> None:
+    """Refuse a name that says otherwise than the content.
+
+    Tools choose a loader by the name, and people trust a file by it.
+    """
+    if kind is Kind.EMPTY:
+        raise ModelMalformed(
+            f"{shell(name)} is empty.", "Copy it again: the save or the copy did not finish."
+        )
+    ending = Path(name).suffix.lower()
+    if kind is Kind.UNKNOWN:
+        head = file.read(len(_LFS))
+        file.seek(0)
+        if head == _LFS:
+            raise ModelMalformed(
+                f"{shell(name)} is a pointer of Git LFS, and not the model itself.",
+                "Nothing was loaded. Fetch the model: git lfs pull",
+            )
+        if ending == SAFETENSORS:
+            if head[8:9] == b"{":
+                read_table(file.read(limits.header_bytes), os.fstat(file.fileno()).st_size, limits)
+            raise _unknown(name)
+    if (ending == SAFETENSORS) != (kind is Kind.SAFETENSORS) and (
+        ending == SAFETENSORS or ending in _TORCH_NAMES
+    ):
+        raise ModelMalformed(
+            f"{shell(name)} is {kind.sentence}, whatever its name says.",
+            "Nothing was loaded. Ask who named it; if that was you, give it the right ending.",
+        )
+
+
+def _unknown(name: str) -> ModelMalformed:
+    return ModelMalformed(
+        f"{shell(name)} is of no format that is known here.",
+        "Nothing was loaded. It may be damaged or cut short: copy it again, and check that it is"
+        " the model.",
+    )
+
+
+def _check_kind(name: str, kind: Kind) -> None:
+    """Go on if it is of a format that is loaded."""
+    if kind is Kind.UNKNOWN:
+        raise _unknown(name)
+    if kind in (*_TORCH, Kind.SAFETENSORS):
+        return
+    scan = f"See what it wants: safepoint scan {shell(name)}"
+    do = {
+        Kind.TORCH_SCRIPT: "It is a program. Ask for the weights alone: a state_dict, as"
+        " safetensors.",
+        Kind.TORCH_TAR: "PyTorch before 0.1.10 wrote it. Load it where it was made, and save it"
+        " anew.",
+        Kind.PICKLE: scan,
+        Kind.PICKLES: scan,
+        Kind.SEALED: "Name the model; its seal stands beside it.",
+    }.get(kind, "Check that this is the file.")
+    refuse = UnsafeModel if kind is Kind.TORCH_SCRIPT else ModelMalformed
+    raise refuse(f"{shell(name)} is {kind.sentence}, which is not loaded.", do)
+
+
+def planned(model: ModelFile, limits: ModelLimits) -> dict[str, Any]:
+    """Return the tensors that a file holds, each with `dtype` and `shape`. Nothing is loaded.
+
+    Raises:
+        UnsafeModel: the file wants more than data.
+        ModelMalformed: it is damaged.
+        LimitExceeded: it is over a limit.
+    """
+    with about(model.shown):
+        if model.kind is Kind.SAFETENSORS:
+            most = PREFIX + limits.header_bytes
+            return dict(read_table(read_at(model.file, 0, most), model.size, limits))
+        return dict(read_plan(model.file, model.members, limits, model.path))
+
+
+def restricted(model: ModelFile, schema: Schema | None, limits: ModelLimits) -> Any:
+    """Load what can be loaded without running code, and nothing else.
+
+    Raises:
+        UnsafeRuntime: this PyTorch cannot keep the promise of `weights_only`.
+        UnsafeModel: the file wants more than data.
+        ModelMalformed: it is damaged.
+        ModelMismatch: its tensors are not those of the schema.
+        LimitExceeded: it is over a limit.
+        MissingPackage: PyTorch is not installed.
+    """
+    torch = package()
+    if model.kind is Kind.SAFETENSORS:
+        return _tensors(model, schema, limits)
+    check_runtime(torch)
+    # What the file would build is known, and within the limits, before PyTorch sees a byte of it.
+    plan = planned(model, limits)
+    with about(model.shown):
+        if schema is not None:
+            schema.check(plan)
+    model.file.seek(0)
+    try:
+        return torch.load(model.file, weights_only=True, map_location="cpu", mmap=False)
+    except Exception as error:  # noqa: BLE001  it raises whatever a file makes it raise
+        problem = _translated(model, error)
+    raise problem
+
+
+def unrestricted(model: ModelFile, limits: ModelLimits) -> Any:
+    """Load a file that is trusted, and let it run what it wants.
+
+    Raises:
+        ModelError: loading it raised something.
+        MissingPackage: PyTorch is not installed.
+    """
+    torch = package()
+    if model.kind is Kind.SAFETENSORS:
+        return _tensors(model, None, limits)
+    model.file.seek(0)
+    try:
+        if has_flag(torch):
+            # safepoint: allow SL02 asked for by safe=False, and said aloud
+            return torch.load(model.file, weights_only=False, map_location="cpu")
+        # safepoint: allow SL01 the same, from before there was a flag
+        return torch.load(model.file, map_location="cpu")
+    except Exception as error:  # noqa: BLE001  it raises whatever a file makes it raise
+        problem = _translated(model, error)
+    raise problem
+
+
+def _tensors(model: ModelFile, schema: Schema | None, limits: ModelLimits) -> Any:
+    with about(model.shown):
+        buffer = buffer_of(model.file, limits, private=model.private)
+        table = read_table(buffer, len(buffer), limits)
+        if schema is not None:
+            schema.check(table)
+        return tensors_of(buffer, table)
+
+
+def _apart(model: ModelFile, safe: bool, limits: ModelLimits) -> Any:
+    with tempfile.TemporaryFile() as tensors, tempfile.TemporaryFile() as rest:
+        load_apart(model, tensors, rest, limits=limits, safe=safe)
+        with about(f"What the isolated process made of {model.shown}"):
+            # Copied: whatever the child has started may still hold the file.
+            found = open_tensors(tensors, limits, private=False)
+            return unpack(found, check_rest(rest))
+
+
+def say_unrestricted(model: ModelFile) -> None:
+    """Warn whoever called that code of the file may run, and that nobody vouches for it."""
+    warnings.warn(
+        f"{model.shown} is loaded without restriction, so it can run code, and nothing verified who"
+        " made it. Pass keys= to verify its seal, or convert it to safetensors.",
+        UnrestrictedLoad,
+        stacklevel=3,
+    )
+
+
+def check_flags(**flags: object) -> None:
+    """Refuse flags of the wrong kind: whatever is truthy must not pass for a yes.
+
+    Raises:
+        ConfigurationError: one is.
+    """
+    for argument, value in flags.items():
+        if not isinstance(value, bool):
+            raise ConfigurationError(
+                f"{argument} is True or False, not {type(value).__name__}.",
+                f"Write {argument}=True. Nothing was loaded.",
+            )
+
+
+def verified(model: ModelFile, keys: Keyring | None, name: str | None) -> Sealed | None:
+    """Return what the seal of a model says, if there are keys to verify it with.
+
+    Raises:
+        ConfigurationError: there is a seal, and no keys.
+        NotFound: there are keys, and no seal.
+        SealError: it is not genuine, or of another file.
+    """
+    if keys is None:
+        seal = seal_beside(model.path)
+        if seal is not None:
+            raise ConfigurationError(
+                f"{model.shown} has a seal, and no keys were given to verify it.",
+                f"Pass keys=Keyring(…). To do without, move {shell(seal)} away.",
+            )
+        return None
+    sealed = read_seal(model.path, keys, name)
+    check_digest(model.path, sealed, model.size, model.digest)
+    return sealed
+
+
+def named_tensors(state: Any) -> dict[str, HasDtypeShape]:
+    """Return the tensors of a state by the way to them: keys and indices, joined with `/`."""
+    tensor = package().Tensor
+
+    def walk(state: Any, path: str) -> Iterator[tuple[str, Any]]:
+        if isinstance(state, dict):
+            for key, item in state.items():
+                yield from walk(item, joined(path, key if type(key) is str else repr(key)))
+        elif isinstance(state, (list, tuple)):
+            for index, item in enumerate(state):
+                yield from walk(item, joined(path, str(index)))
+        elif isinstance(state, tensor):
+            yield path_of(path), state
+
+    return by_path(walk(state, ""))
+
+
+def wants_memory(error: Exception) -> bool:
+    """Tell whether there was not enough memory, in the words of Python, PyTorch and the system."""
+    return (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+        or any(sign in str(error) for sign in _NO_MEMORY)
+    )
+
+
+@contextmanager
+def in_memory(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn running out of memory, at whatever point, into our error.
+
+    Raises:
+        LimitExceeded: there was not enough.
+    """
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except Exception as error:
+        if not wants_memory(error):
+            raise
+    else:
+        return
+    raise no_memory(shell(os.fspath(path))) from None
+
+
+def no_memory(shown: str) -> LimitExceeded:
+    """Return the error for that."""
+    return LimitExceeded(
+        f"{shown} does not fit into the memory.",
+        "Nothing was loaded. Load it where there is more, or in parts.",
+    )
+
+
+def _translated(model: ModelFile, error: Exception) -> CheckpointError:
+    """Return one of our errors. What PyTorch says may quote the file, so it is not repeated."""
+    if isinstance(error, CheckpointError):
+        return error
+    if wants_memory(error):
+        return no_memory(model.shown)
+    if isinstance(error, (ImportError, AttributeError)):
+        return ModelError(
+            f"{model.shown} needs a class or a function that is not here ({type(error).__name__}).",
+            "Load it where the code that made it can be imported.",
+        )
+    kind = ModelError if isinstance(error, OSError) else ModelMalformed
+    return kind(
+        f"PyTorch could not load {model.shown} ({type(error).__name__}).",
+        "Nothing was loaded. Copy it again; if that does not help, ask whoever made it.",
+    )

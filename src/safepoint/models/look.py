@@ -1,0 +1,884 @@
+"""What a file is, and what the pickles in it would do: told by its content, without doing it.
+
+This is the one path from bytes to a verdict. How much there is to look at was chosen by whoever
+wrote the file, so all of it is bounded; and what was not looked into is said, and is never fine.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import os
+import re
+import stat
+import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any, BinaryIO, Final, NamedTuple
+
+from safepoint.errors import (
+    CheckpointError,
+    ConfigurationError,
+    LimitExceeded,
+    ModelMalformed,
+    NotFound,
+    PickleRefused,
+    StorageUnavailable,
+    quoted,
+    shell,
+)
+from safepoint.models.limits import DEFAULT_MODEL_LIMITS, DEFAULT_PICKLE_LIMITS, PickleLimits
+from safepoint.models.opcodes import Data, Scan, Window, asks, read_at, scan, too_large
+from safepoint.models.plain import FRAMEWORK, PLAIN, read_pickle
+from safepoint.models.plan import is_data, read_plan
+from safepoint.models.tensors import PREFIX, read_table
+from safepoint.models.zips import (
+    AGAIN,
+    DEFLATED,
+    ENCRYPTED,
+    STORED,
+    Member,
+    content,
+    ends_as_zip,
+    read_directory,
+)
+
+PICKLED: Final = "__pickled__"
+"""The key under which Agent Framework keeps a pickle in base64."""
+
+_LOOK: Final = "Nothing was run. Ask who wrote it, and do not load it."
+_HEAD: Final = 64 * 1024
+_BLOCK: Final = tarfile.BLOCKSIZE
+_PADDING: Final = 1024 * 1024
+_ITEMS: Final = 2_000_000
+_DEPTH: Final = 200
+# Instructions that the bytes of an honest file may happen to spell before a full stop.
+_CHANCE: Final = 4
+_SEALED: Final = re.compile(rb"([0-9]{10}\n)?safepoint/[0-9]{1,9} ")
+_JSON: Final = re.compile(rb'[ \t\r\n]*(?:([{\[])|["\-0-9tfn])')
+_STORAGE: Final = re.compile(r"[^/]+/data/\d+\Z")
+# The first pickle of a PyTorch file of the format before 1.6: a number.
+_LEGACY: Final = re.compile(
+    rb"\x80[\x02-\x05](?:\x95.{8})?\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19(?:\x94)?\.", re.DOTALL
+)
+_ARRAY: Final = b"\x93NUMPY"
+# As NumPy writes it. It evaluates the header: '|\x4f' and 'object' are arrays of objects, too.
+_ITEM: Final = rb"'[<>|=]([?biufcSUVmM])([0-9]{1,9})(?:\[[^'\]]{0,20}\])?'"
+_FIELD: Final = rb"\('[^'\\\r\n]{0,500}', " + _ITEM + rb"(?:, \([0-9, ]{0,600}\))?\)"
+_NUMBERS: Final = re.compile(
+    rb"\{'descr': (" + _ITEM + rb"|\[" + _FIELD + rb"(?:, " + _FIELD + rb")*\]), 'fortran_order':"
+    rb" (?:True|False), 'shape': \(([0-9, ]{0,600})\), \} *\n"
+)
+_ITEMS_OF: Final = re.compile(_ITEM + rb"(?:, \(([0-9, ]{0,600})\))?")
+_WORD: Final = re.compile(r"[A-Za-z_]\w{0,40}\Z", re.ASCII)
+_OPEN: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+class Kind(StrEnum):
+    """What a file is."""
+
+    EMPTY = "empty"
+    SEALED = "sealed"
+    SAFETENSORS = "safetensors"
+    TORCH_ZIP = "torch-zip"
+    TORCH_SCRIPT = "torch-script"
+    TORCH_LEGACY = "torch-legacy"
+    TORCH_TAR = "torch-tar"
+    PICKLE = "pickle"
+    PICKLES = "pickles"
+    ZIP = "zip"
+    NPY = "npy"
+    NPZ = "npz"
+    COMPRESSED = "compressed"
+    TAR = "tar"
+    JSON = "json"
+    UNKNOWN = "unknown"
+
+    @property
+    def sentence(self) -> str:
+        """What it is, to go behind "is"."""
+        return _SENTENCES[self]
+
+
+_SENTENCES: Final = {
+    Kind.EMPTY: "an empty file",
+    Kind.SEALED: "a sealed record",
+    Kind.SAFETENSORS: "a safetensors file",
+    Kind.TORCH_ZIP: "a PyTorch archive",
+    Kind.TORCH_SCRIPT: "a TorchScript archive",
+    Kind.TORCH_LEGACY: "a PyTorch file of the format before 1.6",
+    Kind.TORCH_TAR: "a PyTorch tar file of the format before 0.1.10",
+    Kind.PICKLE: "a pickle",
+    Kind.PICKLES: "several pickles, one after another",
+    Kind.ZIP: "a zip archive",
+    Kind.NPY: "a NumPy array",
+    Kind.NPZ: "an archive of NumPy arrays",
+    Kind.COMPRESSED: "compressed data",
+    Kind.TAR: "a tar archive",
+    Kind.JSON: "JSON",
+    Kind.UNKNOWN: "of no format that is known here",
+}
+_COMPRESSED: Final = re.compile(
+    rb"\x1f\x8b\x08|BZh[1-9](?:1AY&SY|\x17rE8P\x90)|\xfd7zXZ\0|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18"
+    rb"|\x5d\0\0.{10}|\x89LZO\0",
+    re.DOTALL,
+)
+_TORCH: Final = (Kind.TORCH_ZIP, Kind.TORCH_LEGACY)
+_ZIPPED: Final = (Kind.TORCH_ZIP, Kind.TORCH_SCRIPT, Kind.ZIP, Kind.NPZ)
+
+
+def identify(file: BinaryIO | bytes, *, limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Kind:
+    r"""Say what a file is, and leave it at its beginning.
+
+    A file that two readers could take for two things is refused. So is one with bytes that belong
+    to nothing: before the first or between the members of an archive, behind its end, behind a
+    pickle. Some are told by their beginning alone: compressed data, safetensors, and PyTorch's
+    format before 1.6; whoever loads those measures the rest.
+
+    ```python
+    import pickle
+
+    from safepoint.errors import ModelMalformed
+    from safepoint.models import identify
+
+    print(identify(pickle.dumps([1, 2])).sentence)
+    #> a pickle
+    try:
+        identify(pickle.dumps([1, 2]) + b"PK\x03\x04")
+    except ModelMalformed as error:
+        print(error.what)
+        #> The file is a pickle, and something else follows at byte 20.
+    ```
+
+    Args:
+        file: a file that is open for reading, or its content. Of a large one, parts are read.
+        limits: how much of it may be a pickle.
+
+    Raises:
+        ModelMalformed: it is two things at once, or has bytes that belong to none.
+        LimitExceeded: it may be a pickle or JSON, and is too large to tell.
+        OSError: the file cannot be read.
+        ConfigurationError: it is no file, and no bytes.
+    """
+    if not isinstance(file, bytes) and not hasattr(file, "seek"):
+        raise ConfigurationError(
+            "identify takes an open file or bytes.", 'Write identify(open("model.pt", "rb")).'
+        )
+    return identified(io.BytesIO(file) if isinstance(file, bytes) else file, limits)[0]
+
+
+def identified(
+    file: BinaryIO,
+    limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
+    entries: int = DEFAULT_MODEL_LIMITS.entries,
+) -> tuple[Kind, tuple[Member, ...] | None]:
+    """Say what a file is, with its members if it is a zip archive. See `identify`."""
+    size = file.seek(0, os.SEEK_END)
+    try:
+        return _identified(file, size, limits, entries)
+    except MemoryError:
+        problem = _no_memory()
+    finally:
+        file.seek(0)
+    raise problem
+
+
+def _identified(
+    file: BinaryIO, size: int, limits: PickleLimits, entries: int
+) -> tuple[Kind, tuple[Member, ...] | None]:
+    if not size:
+        return Kind.EMPTY, None
+    head = read_at(file, 0, _HEAD)
+    members = None
+    if head[:4] in (b"PK\3\4", b"PK\5\6"):
+        members = read_directory(file, size, entries)
+        found = [_zipped([member.name for member in members])]
+    else:
+        if ends_as_zip(file, size):
+            raise ModelMalformed(
+                "The file does not begin as a zip archive, and ends as one.", AGAIN
+            )
+        found = _marked(file, head, size)
+        if found == [Kind.SAFETENSORS]:
+            _check_no_pickle(file, limits)
+        elif not found:
+            found = _pickled(file, head, size, limits)
+    if tar := _tar(file, head, size):
+        found.append(tar)
+    if not found and _is_json(file, head, size, limits):
+        found = [Kind.JSON]
+    if len(found) > 1:
+        raise ModelMalformed(
+            f"The file is two things at once: {found[0].sentence}, and {found[1].sentence}.",
+            AGAIN,
+        )
+    return found[0] if found else Kind.UNKNOWN, members
+
+
+def _marked(file: BinaryIO, head: bytes, size: int) -> list[Kind]:
+    """Tell by the first bytes, which no two of these formats share."""
+    if _is_compressed(head):
+        return [Kind.COMPRESSED]
+    if _SEALED.match(head):
+        return [Kind.SEALED]
+    if head.startswith(_ARRAY):
+        if _header_end(head) > size or _numbers_end(head) not in (None, size):
+            raise ModelMalformed(
+                "The NumPy array does not end where its last item does: it is cut short, or bytes"
+                " follow.",
+                AGAIN,
+            )
+        return [Kind.NPY]
+    length = int.from_bytes(head[:PREFIX], "little")
+    if head[PREFIX : PREFIX + 1] == b"{" and 1 < length <= size - PREFIX:
+        # Whoever reads the tensors parses it, strictly. Here it is only told apart.
+        text = read_at(file, PREFIX, min(length, DEFAULT_MODEL_LIMITS.header_bytes))
+        if b'"data_offsets"' in text or b'"__metadata__"' in text or text.strip() == b"{}":
+            return [Kind.SAFETENSORS]
+    return []
+
+
+def _is_compressed(head: bytes) -> bool:
+    if _COMPRESSED.match(head):
+        return True
+    if head[:1] not in (b"\x78", b"\x68", b"\x58", b"\x48", b"\x38", b"\x28", b"\x18"):
+        return False
+    try:  # zlib has no magic word: two bytes that are divisible, and blocks that make sense
+        return bool(zlib.decompressobj().decompress(head, 1)) and not head[1] & 0x20
+    except zlib.error:
+        return False
+
+
+def _check_no_pickle(file: BinaryIO, limits: PickleLimits) -> None:
+    """Refuse a safetensors file that an unpickler would follow to somewhere.
+
+    The length of the header is any number, and reads as one or two instructions.
+    """
+    found = scan(Window(file), limits=limits, until="name")
+    if found.asks:
+        raise ModelMalformed(
+            "The file is two things at once: a safetensors file, and a pickle that asks for"
+            f" something by byte {found.end}.",
+            AGAIN,
+        )
+    if found.stopped and found.opcodes > _CHANCE:
+        raise _followed(found.end)
+
+
+def _followed(end: int) -> ModelMalformed:
+    return ModelMalformed(f"The file is a pickle, and something else follows at byte {end}.", AGAIN)
+
+
+def _zipped(names: list[str]) -> Kind:
+    inner = {name.partition("/")[2] for name in names}
+    if inner & {"constants.pkl", "bytecode.pkl"} or any(n.startswith("code/") for n in inner):
+        return Kind.TORCH_SCRIPT
+    if "data.pkl" in inner:
+        return Kind.TORCH_ZIP
+    return Kind.NPZ if names and all(name.endswith(".npy") for name in names) else Kind.ZIP
+
+
+def _pickled(file: BinaryIO, head: bytes, size: int, limits: PickleLimits) -> list[Kind]:
+    if _LEGACY.match(head):
+        return [Kind.TORCH_LEGACY]
+    data = Window(file)
+    end = count = opcodes = 0
+    while end < size:
+        found = scan(data, end, limits=limits, until="break")
+        if found.sound and isinstance(found.broken, LimitExceeded):
+            raise found.broken
+        if not found.stopped:
+            break
+        count, opcodes, end = count + 1, opcodes + found.opcodes, found.end
+        if opcodes > limits.opcodes:
+            raise LimitExceeded(
+                f"The file has pickles of more than {limits.opcodes} instructions together.",
+                "Split it, or raise PickleLimits.opcodes.",
+            )
+    if not count or (end < size and count == 1 and opcodes == 2 and head[:1] != b"\x80"):
+        return []  # or two letters of a text, such as "N."
+    if end < size:
+        raise _followed(end)
+    return [Kind.PICKLE if count == 1 else Kind.PICKLES]
+
+
+def _tar(file: BinaryIO, head: bytes, size: int) -> Kind | None:
+    """Tell whether a reader of tar archives would take the file for one."""
+    names: set[str] = set()
+    position = 0
+    block = head[:_BLOCK]
+    while position < size:
+        try:
+            member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        except tarfile.TarError:
+            break
+        if len(names) >= DEFAULT_MODEL_LIMITS.entries:
+            raise LimitExceeded("The tar archive has too many members.", "Split it.")
+        names.add(member.name)
+        position += _BLOCK + -(-max(member.size, 0) // _BLOCK) * _BLOCK
+        block = read_at(file, position, _BLOCK)
+    if not names:
+        return None
+    if position > size:
+        raise ModelMalformed("The tar archive is cut short.", AGAIN)
+    if size - position > _PADDING or read_at(file, position, _PADDING).strip(b"\0"):
+        raise ModelMalformed("The tar archive has bytes that belong to no member.", AGAIN)
+    return Kind.TORCH_TAR if {"storages", "pickle"} <= names else Kind.TAR
+
+
+def _is_json(file: BinaryIO, head: bytes, size: int, limits: PickleLimits) -> bool:
+    begins = _JSON.match(head)
+    if begins is None or (begins[1] is None and size > limits.data_bytes):
+        return False
+    try:
+        parsed(read_at(file, 0, limits.data_bytes + 1), limits, _ITEMS)
+    except PickleRefused:
+        return False
+    return True
+
+
+def parsed(text: bytes, limits: PickleLimits, items: int | None = None) -> Any:
+    """Return what a text says, if it is JSON without a second meaning.
+
+    Raises:
+        PickleRefused: it is not JSON, has a key twice, or a number that JSON does not have.
+        LimitExceeded: it has more bytes or values than the limits, or is nested too deep.
+    """
+    if len(text) > limits.data_bytes:
+        raise LimitExceeded(
+            f"It is over the limit of {limits.data_bytes} bytes.",
+            "Look what it is before you raise PickleLimits.data_bytes.",
+        )
+    # Before a parser builds them. Those in a text count too, and few texts have as many.
+    if sum(map(text.count, b",[{")) > (items or limits.nodes):
+        raise LimitExceeded(
+            f"It has more than {items or limits.nodes} values.",
+            "Look what it is before you raise PickleLimits.nodes.",
+        )
+    problem: CheckpointError
+    try:
+        return json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no)
+    except RecursionError:
+        problem = LimitExceeded("It is nested too deep.", "Look who wrote it.")
+    except ValueError:
+        problem = PickleRefused("It is not strict JSON.", "Repair it, or leave it out.")
+    raise problem
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError
+    return found
+
+
+def _no(constant: str) -> float:
+    raise ValueError(constant)
+
+
+def _no_memory() -> LimitExceeded:
+    return LimitExceeded(
+        "There is not enough memory to look at the file.",
+        "Nothing was run. Look at it on a larger machine, or keep it out.",
+    )
+
+
+class Verdict(StrEnum):
+    """What a file is to whoever wants to load it, from the worst on."""
+
+    RUNS_CODE = "runs code"
+    REFUSED = "refused"
+    NOT_LOOKED_INTO = "not looked into"
+    PICKLE = "pickle"
+    TORCH = "torch"
+    SAFETENSORS = "safetensors"
+    NOT_A_MODEL = "not a model"
+
+
+class Inspected(NamedTuple):
+    """One pickle.
+
+    Attributes:
+        where: its place in the file, empty if it is the whole file.
+        imports: what it asks for, such as `os.system`, sorted. A name that is only known when it
+            runs is told as such.
+        wants: those of them that stand for no data.
+        opcodes: how many instructions it has.
+        protocol: the one that it names, 0 if it names none.
+        calls: whether it would call something.
+        plain: whether it is data, so that it can be read without running anything.
+        reason: why it is not.
+        trailing: how many bytes follow it. In an old PyTorch file, those are the tensors.
+    """
+
+    where: str
+    imports: tuple[str, ...]
+    wants: tuple[str, ...]
+    opcodes: int
+    protocol: int
+    calls: bool
+    plain: bool
+    reason: str
+    trailing: int
+
+
+class Inspection(NamedTuple):
+    """What is in a file.
+
+    Attributes:
+        kind: what the file is, by its content.
+        size: its bytes.
+        pickles: each pickle in it.
+        unseen: what was not looked into, each as a sentence.
+    """
+
+    kind: Kind
+    size: int
+    pickles: tuple[Inspected, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+    @property
+    def plain(self) -> bool:
+        """Whether all of it was seen, and is data."""
+        return not self.unseen and all(pickle.plain for pickle in self.pickles)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it is to whoever wants to load it."""
+        if self.kind is Kind.TORCH_SCRIPT or any(pickle.wants for pickle in self.pickles):
+            return Verdict.RUNS_CODE
+        if not all(pickle.plain for pickle in self.pickles):
+            return Verdict.REFUSED
+        if self.kind is Kind.UNKNOWN and not self.pickles:
+            return Verdict.NOT_A_MODEL
+        if self.unseen:
+            return Verdict.NOT_LOOKED_INTO
+        if self.kind in _TORCH:
+            return Verdict.TORCH
+        if self.kind is Kind.SAFETENSORS:
+            return Verdict.SAFETENSORS
+        return Verdict.PICKLE if self.pickles else Verdict.NOT_A_MODEL
+
+
+class Classified(NamedTuple):
+    """What `classify` says of a file.
+
+    Attributes:
+        verdict: what it is to whoever wants to load it.
+        what: the same, as a sentence about "it".
+        kind: what the file is, None if that could not be told.
+    """
+
+    verdict: Verdict
+    what: str
+    kind: Kind | None = None
+
+
+def classify(
+    source: str | os.PathLike[str] | bytes, *, limits: PickleLimits = DEFAULT_PICKLE_LIMITS
+) -> Classified:
+    r"""Say what any file is to whoever wants to load it. Its content decides, never its name.
+
+    ```python
+    from safepoint.models import classify
+
+    print(*classify(b"cos\nsystem\n(S'id'\ntR.")[:2], sep=": ")
+    #> runs code: It is a pickle, and asks for os.system.
+    print(*classify(b"# A page about models.")[:2], sep=": ")
+    #> not a model: It is of no format that is known here.
+    ```
+
+    Args:
+        source: a path, or the bytes of a file.
+        limits: how much is looked at.
+
+    Raises:
+        NotFound: there is no such file.
+        StorageUnavailable: it is a folder, a pipe or a device, or cannot be read.
+    """
+    try:
+        found = inspect(source, limits=limits)
+    except LimitExceeded as error:
+        return Classified(Verdict.NOT_LOOKED_INTO, error.what)
+    except PickleRefused as error:
+        return Classified(Verdict.REFUSED, error.what)
+    what = f"It is {found.kind.sentence}."
+    wants = sorted({name for pickle in found.pickles for name in pickle.wants})
+    if wants:
+        more = f" and {len(wants) - 3} more" if len(wants) > 3 else ""
+        what = f"It is {found.kind.sentence}, and asks for {', '.join(wants[:3])}{more}."
+    elif found.verdict is Verdict.REFUSED:
+        what = next(pickle.reason for pickle in found.pickles if not pickle.plain)
+    elif found.unseen:
+        what = found.unseen[0]
+    return Classified(found.verdict, what, found.kind)
+
+
+def inspect(
+    source: str | os.PathLike[str] | bytes, *, limits: PickleLimits = DEFAULT_PICKLE_LIMITS
+) -> Inspection:
+    r"""Say what a file is, and what the pickles in it would import and call. Nothing of it runs.
+
+    It goes into PyTorch archives, zip archives, NumPy arrays of objects, and JSON with pickles in
+    base64. An archive in an archive, or what is compressed, is told and not looked into.
+
+    ```python
+    from safepoint.models import inspect
+
+    found = inspect(b"cos\nsystem\n(S'id'\ntR.")
+    print(found.kind.sentence, found.pickles[0].imports, found.plain)
+    #> a pickle ('os.system',) False
+    ```
+
+    Args:
+        source: a path, or the bytes of a file.
+        limits: how much is looked at.
+
+    Raises:
+        ConfigurationError: it is neither a path nor bytes.
+        NotFound: there is no such file.
+        StorageUnavailable: it is a folder, a pipe or a device, or cannot be read.
+        PickleRefused: it is two things at once, or a damaged archive.
+        LimitExceeded: there is more of it than the limits.
+    """
+    problem: CheckpointError
+    try:
+        with opened(source) as file:
+            return _Look(file, limits).inspection()
+    except ModelMalformed as error:
+        problem = PickleRefused(error.what, error.do)
+    except MemoryError:
+        problem = _no_memory()
+    raise problem
+
+
+def pickles_in(source: str | os.PathLike[str] | bytes) -> list[tuple[str, bytes]]:
+    """Return each pickle in a file, with its place. Raises as `inspect` does."""
+    with opened(source) as file:
+        look = _Look(file, DEFAULT_PICKLE_LIMITS)
+        look.inspection()
+        return look.taken
+
+
+@contextmanager
+def opened(source: object) -> Iterator[BinaryIO]:
+    """Open a file for a look, once: whoever swaps it meanwhile changes nothing.
+
+    Raises:
+        ConfigurationError: it is neither a path nor bytes.
+        NotFound: there is no such file.
+        StorageUnavailable: it is a folder, a pipe or a device, or cannot be read.
+    """
+    if isinstance(source, bytes):
+        yield io.BytesIO(source)
+        return
+    if not isinstance(source, (str, os.PathLike)):
+        raise ConfigurationError(
+            f"A path or bytes can be looked at, and this is {type(source).__name__}.",
+            'Write inspect("model.pt").',
+        )
+    shown = shell(os.fsdecode(source))
+    try:
+        descriptor = os.open(source, _OPEN)
+    except FileNotFoundError:
+        raise NotFound(
+            f"There is no file {shown}.", "Check the path. Nothing was loaded."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise _unreadable(shown, error) from None
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise StorageUnavailable(f"{shown} is a folder.", "Name the file of the model in it.")
+        if not stat.S_ISREG(mode):
+            raise StorageUnavailable(
+                f"{shown} is not a regular file.", "Name a file; nothing else is read."
+            )
+        # Buffered: a bare read gives at most 2 GiB, and PyTorch does not ask for the rest.
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            yield file
+    except OSError as error:
+        raise _unreadable(shown, error) from None
+    finally:
+        os.close(descriptor)
+
+
+def _unreadable(shown: str, error: OSError | ValueError) -> StorageUnavailable:
+    reason = error.strerror if isinstance(error, OSError) else "not a path"
+    return StorageUnavailable(
+        f"{shown} cannot be read ({reason}).", "Name a file that this user can read."
+    )
+
+
+class _Look:
+    """One look at a file: what it is, each pickle in it, and what was not looked into."""
+
+    def __init__(self, file: BinaryIO, limits: PickleLimits) -> None:
+        self._file = file
+        self._limits = limits
+        self._kind, self._members = identified(file, limits)
+        self._size = file.seek(0, os.SEEK_END)
+        self._pickles: list[Inspected] = []
+        self.taken: list[tuple[str, bytes]] = []
+        self._unseen: list[str] = []
+        self._model: str | None = None  # why a PyTorch file is more than tensors
+
+    def inspection(self) -> Inspection:
+        """Look at all of it."""
+        kind = self._kind
+        if kind in _TORCH:
+            try:
+                read_plan(self._file, self._members)
+                self._model = ""
+            except CheckpointError as error:
+                self._model = error.what
+        if kind in (Kind.PICKLE, Kind.PICKLES, Kind.TORCH_LEGACY):
+            self._stacked()
+        elif kind in _ZIPPED:
+            self._zipped()
+        elif kind is Kind.NPY:
+            self._array("", Window(self._file))
+        elif kind is Kind.JSON:
+            value = parsed(self._read(), self._limits)
+            for where, data in self._embedded(value):
+                self._add(where, data)
+        elif kind is Kind.SAFETENSORS:
+            self._tensors()
+        elif kind in (Kind.COMPRESSED, Kind.TAR, Kind.TORCH_TAR):
+            self._unseen.append(f"It is {kind.sentence}, which is not looked into.")
+        elif kind is Kind.UNKNOWN:
+            if self._begins(Window(self._file)):
+                self._add("", self._read(cut=True))
+            else:
+                self._unseen.append(f"It is {kind.sentence}.")
+        if kind is Kind.TORCH_SCRIPT:
+            self._unseen.append("It holds code of TorchScript, which is not looked into.")
+        if self._model and all(pickle.plain for pickle in self._pickles):
+            self._unseen.append(self._model)
+        return Inspection(kind, self._size, tuple(self._pickles), tuple(self._unseen))
+
+    def _read(self, *, cut: bool = False) -> bytes:
+        data = read_at(self._file, 0, self._limits.data_bytes + 1)
+        if len(data) > self._limits.data_bytes and not cut:
+            raise too_large(self._limits)
+        return data
+
+    def _begins(self, data: Data) -> bool:
+        """Tell whether this begins like a pickle: by two bytes, or by what it would import."""
+        head = data[0:2]
+        return (head[:1] == b"\x80" and b"" < head[1:] <= b"\x05") or asks(data, self._limits).asks
+
+    def _add(self, where: str, data: bytes, *, model: bool = False, trailing: int = 0) -> Scan:
+        """Look at one pickle."""
+        found = scan(data, limits=self._limits)
+        reason = ""
+        if isinstance(found.broken, LimitExceeded):
+            raise found.broken
+        if found.broken is not None:
+            reason = found.broken.what
+        elif model and self._model is not None:
+            reason = self._model
+        else:
+            try:
+                types = FRAMEWORK if self._kind is Kind.JSON else {}
+                read_pickle(data, types=types, limits=self._limits)
+            except CheckpointError as error:
+                reason = error.what
+        known = is_data if model else lambda *name: name in PLAIN
+        framework = FRAMEWORK if self._kind is Kind.JSON else ()
+        wants = {str(a) for a in found.asked if not known(a.module, a.name)} - {*framework}
+        self._pickles.append(
+            Inspected(
+                where=where,
+                imports=found.imports,
+                wants=tuple(sorted(wants | {*found.unclear})),
+                opcodes=found.opcodes,
+                protocol=found.protocol,
+                calls=found.calls,
+                plain=not reason,
+                reason=reason,
+                trailing=trailing or len(data) - found.end,
+            )
+        )
+        self.taken.append((where, data[: found.end]))
+        return found
+
+    def _stacked(self) -> None:
+        legacy = self._kind is Kind.TORCH_LEGACY
+        data = self._read(cut=legacy)
+        start = 0
+        while start < len(data) and len(self._pickles) < (5 if legacy else self._limits.opcodes):
+            end = scan(data, start, limits=self._limits).end
+            several = legacy or end < len(data)
+            where = f"pickle {len(self._pickles) + 1} (byte {start})" if several or start else ""
+            # Of an old PyTorch file, the fourth pickle describes the tensors.
+            model = legacy and len(self._pickles) == 3
+            trailing = self._size - end if legacy and len(self._pickles) == 4 else 0
+            found = self._add(where, data[start:end], model=model, trailing=trailing)
+            if found.broken is not None:
+                return
+            start = end
+
+    def _zipped(self) -> None:
+        left = self._limits.data_bytes
+        for member in self._members or ():
+            if left <= 0:
+                self._unseen.append(
+                    f"What follows from {shell(member.name)} on in the archive was not looked at."
+                )
+                return
+            left -= self._member(member, left)
+
+    def _member(self, member: Member, left: int) -> int:
+        """Look at one member, and return how much of the budget that took."""
+        name = shell(member.name)
+        if member.flags & ENCRYPTED or member.method not in (STORED, DEFLATED):
+            self._unseen.append(f"{name} is encrypted, or packed in a rare way.")
+            return 0
+        if not member.size:
+            return 0
+        data: Data = Window(self._file, member.start, member.size)
+        if member.method == DEFLATED:
+            data = content(self._file, member, left)
+            if len(data) < member.size:
+                self._unseen.append(f"{name} is larger than was looked at.")
+        head = data[0 : min(len(data), _HEAD)]
+        is_storage = self._kind is Kind.TORCH_ZIP and _STORAGE.match(member.name)
+        if head.startswith(_ARRAY):
+            return self._array(name, data)
+        if not is_storage and (packed := _packed(head)):
+            self._unseen.append(f"{name} is {packed.sentence}, which is not looked into.")
+            return 0
+        found = asks(data, self._limits)
+        # The bytes of a tensor are any bytes: their first two say nothing.
+        marked = head[:1] == b"\x80" and b"" < head[1:2] <= b"\x05" and not is_storage
+        is_named = member.name.endswith((".pkl", ".pickle"))
+        whole = found.stopped and found.end == len(data) and found.opcodes > 1
+        if not (found.asks or is_named or marked or whole):
+            if found.sound and isinstance(found.broken, LimitExceeded):
+                self._unseen.append(f"{name} reads as a pickle for longer than was looked at.")
+            # So that many members together are not looked at for longer than one.
+            steps = found.opcodes * self._limits.data_bytes // self._limits.opcodes
+            return max(found.end, steps, len(data) if isinstance(data, bytes) else 0)
+        if len(data) > self._limits.data_bytes:
+            raise too_large(self._limits)
+        model = self._kind is Kind.TORCH_ZIP and member.name.endswith("/data.pkl")
+        self._add(name, data[0 : len(data)], model=model)
+        return len(data)
+
+    def _array(self, where: str, data: Data) -> int:
+        """Look at the pickle behind the header of an array of Python objects."""
+        head = data[0 : min(len(data), _HEAD)]
+        end = _header_end(head)
+        if end and _numbers_end(head) == len(data):
+            return 0
+        pickled = data[end : min(len(data), end + self._limits.data_bytes + 1)]
+        # Every header of NumPy's own for an array of objects has this letter.
+        if b"O" not in head[:end] and not self._begins(pickled):
+            self._unseen.append(
+                f"{where or 'It'} is a NumPy array of a form that is not known here, and may hold"
+                " objects."
+            )
+            return 0
+        self._add(f"{where}, the objects of the array".lstrip(", "), pickled)
+        return len(pickled)
+
+    def _tensors(self) -> None:
+        if isinstance(
+            scan(Window(self._file), limits=self._limits, until="name").broken, (LimitExceeded)
+        ):
+            self._unseen.append("It reads as a pickle, too, for longer than was looked at.")
+        length = int.from_bytes(read_at(self._file, 0, PREFIX), "little")
+        most = DEFAULT_MODEL_LIMITS.header_bytes
+        try:
+            read_table(read_at(self._file, 0, PREFIX + min(length, most)), self._size)
+        except (ModelMalformed, LimitExceeded) as error:
+            self._unseen.append(error.what)
+
+    def _embedded(self, value: Any) -> Iterator[tuple[str, bytes]]:
+        """Return each pickle that JSON carries in base64, as Agent Framework writes it."""
+        for where, key, text in _texts(value, "", 0):
+            data = unbased(text, strict=key == PICKLED)
+            if data is None:
+                if key == PICKLED:
+                    raise PickleRefused(f"{where} is marked as a pickle, and is no base64.", _LOOK)
+                continue
+            found = asks(data, self._limits)
+            # A pickle of protocol 2 or later begins with PROTO. Few texts do by chance.
+            whole = found.stopped and found.end == len(data) and data[:1] == b"\x80"
+            if key == PICKLED or whole or found.asks:
+                yield where, data
+
+
+def _packed(head: bytes) -> Kind | None:
+    """Return what a member is that holds others, or None."""
+    if head[:4] in (b"PK\3\4", b"PK\5\6"):
+        return Kind.ZIP
+    if _is_compressed(head):
+        return Kind.COMPRESSED
+    try:
+        tarfile.TarInfo.frombuf(head[:_BLOCK], "utf-8", "surrogateescape")
+    except tarfile.TarError:
+        return None
+    return Kind.TAR
+
+
+def _header_end(head: bytes) -> int:
+    """Return where the header of an array says that it ends, 0 if NumPy knows no such version."""
+    width = {b"\1\0": 2, b"\2\0": 4, b"\3\0": 4}.get(head[6:8], 0)
+    return 8 + width + int.from_bytes(head[8 : 8 + width], "little") if width else 0
+
+
+def _numbers_end(head: bytes) -> int | None:
+    """Return where an array of numbers or texts ends, None if it may be one of objects."""
+    end = _header_end(head)
+    found = _NUMBERS.fullmatch(head[10 if head[6:7] == b"\1" else 12 : end])
+    if not end or end > len(head) or found is None:
+        return None
+    each = sum(
+        int(size) * (4 if letter == b"U" else 1) * _product(shape)
+        for letter, size, shape in _ITEMS_OF.findall(found[1])
+    )
+    return end + each * _product(found.groups()[-1])
+
+
+def _product(shape: bytes) -> int:
+    return math.prod(map(int, re.findall(rb"[0-9]+", shape)))
+
+
+def unbased(text: str, *, strict: bool) -> bytes | None:
+    """Return what base64 says, None if it is none. Readers forgive spaces and a missing end."""
+    if not strict:
+        text = "".join(text.split()).translate(str.maketrans("-_", "+/")).rstrip("=")
+        text += "=" * (-len(text) % 4)
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+
+
+def _texts(value: Any, where: str, depth: int) -> Iterator[tuple[str, str, str]]:
+    """Return where each text is, the key that it stands under, and the text."""
+    if depth > _DEPTH:
+        raise LimitExceeded(f"The file is nested deeper than {_DEPTH} levels.", _LOOK)
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            inside = where if key == PICKLED else step(where, key)
+            if isinstance(inner, str):
+                yield inside, key, inner
+            else:
+                yield from _texts(inner, inside, depth + 1)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _texts(inner, f"{where}[{number}]", depth + 1)
+    elif isinstance(value, str):
+        yield where, "", value
+
+
+def step(where: str, key: str) -> str:
+    """Return the place of a key, for a message: `state.x`, or `state['...']` for an odd one."""
+    return f"{where}.{key}".lstrip(".") if _WORD.match(key) else f"{where}[{quoted(key)}]"

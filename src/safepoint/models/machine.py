@@ -1,0 +1,618 @@
+"""A pickle read as data: an interpreter that builds from a list of yours, and imports nothing.
+
+It works in two steps. First the instructions are followed to the end, and give a drawing of what
+the pickle describes: nothing is called. Then, if all of it is allowed, the drawing is built.
+
+* An instruction that is not needed for data is refused: there is a list of those that are needed.
+* A name such as `os.system` is looked up in the functions that the caller gave. It is never
+  imported.
+* A value may not change once it is part of another one. So no value contains itself, and its
+  size is known before it is built, however often it is referred to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from datetime import date, datetime, time
+from typing import Any, Final, Literal, NamedTuple
+
+from safepoint.errors import CheckpointError, ConfigurationError, LimitExceeded, PickleRefused
+from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
+from safepoint.models.opcodes import INTACT, Op, named, read_opcodes, too_large
+
+NOT_DATA: Final = "Do not load it with pickle. If you wrote it, save plain data in its place."
+
+Form = Literal["list", "tuple", "dict", "set", "frozenset", "call", "id", "constant"]
+
+
+class Name:
+    """A name of the caller's list, such as `builtins.list`, handed to a function as an argument.
+
+    Attributes:
+        key: the module and the name.
+    """
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: tuple[str, str]) -> None:
+        self.key = key
+
+    def __str__(self) -> str:
+        return named(*self.key)
+
+
+class Constant(NamedTuple):
+    """An entry that stands for a value, and is not called: `Constant("float32")`."""
+
+    value: Any
+
+
+class Collect(NamedTuple):
+    """An entry that makes a set or frozenset of one list, as pickles before protocol 4 do."""
+
+    form: Literal["set", "frozenset"]
+
+
+class Refused(NamedTuple):
+    """An entry that is refused, with a hint of its own."""
+
+    do: str
+
+
+Functions = Mapping[tuple[str, str], Callable[..., Any] | Constant | Collect | Refused]
+"""What may stand behind a name. A function whose result has `__build__` gets the state of BUILD."""
+
+
+class Node:
+    """A value that is drawn and not built.
+
+    Attributes:
+        form: of which type it is, or how it is made.
+        parts: what it holds: items, keys and values in turn, or arguments.
+        target: what is called.
+        pairs: keys and values in turn that are put into what the call returns.
+        state: what BUILD gives to what the call returns.
+        nodes: how many values it is, written out.
+        text: how many bytes of text, written out.
+        depth: how many levels.
+        used: it is part of another value, so it does not change any more.
+        mutable: it can be no key.
+        name: a name among its parts: it can only be the arguments of a call.
+        value: what was built, once `built` is true.
+    """
+
+    __slots__ = (
+        *("built", "depth", "form", "mutable", "name", "nodes", "pairs", "parts", "state"),
+        *("target", "text", "used", "value"),
+    )
+
+    def __init__(self, form: Form, target: Name | None = None) -> None:
+        self.form = form
+        self.parts: list[Any] = []
+        self.target = target
+        self.pairs: list[Any] = []
+        self.state: Any = None
+        self.nodes = 1
+        self.text = 0
+        self.depth = 1
+        self.used = False
+        self.mutable = form in ("list", "dict", "set")
+        self.name: Name | None = None
+        self.value: Any = None
+        self.built = False
+
+
+def run(
+    data: bytes,
+    *,
+    functions: Functions,
+    limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
+) -> Any:
+    r"""Return what a pickle describes, built from plain data and from `functions` alone.
+
+    Args:
+        data: the pickle, and nothing behind it.
+        functions: what may stand behind a name: a function that you vetted, which is called with
+            the arguments of the pickle; a `Constant`; or a `Refused` with a hint. A function gets
+            plain data, results of other functions, and a `Name` where the pickle passes one of
+            the names on. It must check them.
+        limits: what is too large, too deep or too many.
+
+    Raises:
+        PickleRefused: the pickle is malformed, or asks for more than data and `functions`.
+        LimitExceeded: it is too large, too deep or has too many values.
+        CheckpointError: what a function raised, if it is one of this tree.
+    """
+    if type(data) is not bytes:
+        raise ConfigurationError("A pickle is read from bytes.", "Give the content of the file.")
+    if len(data) > limits.data_bytes:
+        raise too_large(limits)
+    return run_at(data, 0, functions=functions, limits=limits, whole=True)[0]
+
+
+def run_at(
+    data: bytes,
+    start: int,
+    *,
+    functions: Functions,
+    persistent: Callable[[Any], Any] | None = None,
+    instructions: Collection[str] | None = None,
+    limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
+    nodes_per_id: int = 0,
+    whole: bool = False,
+) -> tuple[Any, int]:
+    """Return what the pickle that begins at `start` describes, and where it ends. See `run`.
+
+    Args:
+        data: the pickle, and what else is in the file.
+        start: where it begins.
+        functions: what may stand behind a name.
+        persistent: what turns a persistent id into a value. Without it, such ids are refused.
+        instructions: which may occur; left out, all that data needs.
+        limits: what is too large, too deep or too many.
+        nodes_per_id: how many more values there may be for each persistent id.
+        whole: refuse bytes behind the end of the pickle.
+    """
+    drawing = _Drawing(functions, limits, persistent is not None, instructions, nodes_per_id)
+    try:
+        root, end = drawing.read(data, start)
+        if whole and end != len(data):
+            raise PickleRefused(
+                f"The pickle ends, and something else follows at byte {end}.",
+                "Find out what it is: it is no part of the state.",
+            )
+        return _Building(functions, persistent, limits).build(root), end
+    except (RecursionError, MemoryError):
+        problem = LimitExceeded(
+            "The pickle needs more memory than this process has.",
+            "Lower PickleLimits to what the process can hold, or let it use more.",
+        )
+    raise problem
+
+
+_SCALARS: Final = frozenset(
+    {
+        *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT"),
+        *("STRING", "BINSTRING", "SHORT_BINSTRING"),
+        *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+        *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+    }
+)
+_LITERALS: Final = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_PUTS: Final = frozenset({"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"})
+_GETS: Final = frozenset({"GET", "BINGET", "LONG_BINGET"})
+_MAKES: Final[dict[str, tuple[Form, int | None]]] = {
+    "EMPTY_LIST": ("list", 0),
+    "EMPTY_TUPLE": ("tuple", 0),
+    "EMPTY_DICT": ("dict", 0),
+    "EMPTY_SET": ("set", 0),
+    "TUPLE1": ("tuple", 1),
+    "TUPLE2": ("tuple", 2),
+    "TUPLE3": ("tuple", 3),
+    "TUPLE": ("tuple", None),
+    "LIST": ("list", None),
+    "DICT": ("dict", None),
+    "FROZENSET": ("frozenset", None),
+}
+_GROWS: Final[dict[str, tuple[Form, int | None]]] = {
+    "APPEND": ("list", 1),
+    "APPENDS": ("list", None),
+    "SETITEM": ("dict", 2),
+    "SETITEMS": ("dict", None),
+    "ADDITEMS": ("set", None),
+}
+_BUFFER: Final = "Save bytes in place of a buffer that is kept outside of the pickle."
+_ITSELF: Final = "Save a state in which no tuple contains itself."
+_IDS: Final = "Read it with the program that knows what its persistent ids stand for."
+_INSTEAD: Final = {
+    "BYTEARRAY8": "Save bytes(value) in place of a bytearray.",
+    "NEXT_BUFFER": _BUFFER,
+    "READONLY_BUFFER": _BUFFER,
+    "LONG4": "Save an integer of more than 2039 bits as text or as bytes.",
+    "POP": _ITSELF,
+    "POP_MARK": _ITSELF,
+    "BINPERSID": _IDS,
+    "PERSID": _IDS,
+}
+
+
+class _Drawing:
+    """The first step: the stack, the marks and the memo of one pickle. Nothing is called."""
+
+    def __init__(
+        self,
+        functions: Functions,
+        limits: PickleLimits,
+        ids: bool,
+        instructions: Collection[str] | None,
+        nodes_per_id: int,
+    ) -> None:
+        self._functions = functions
+        self._limits = limits
+        self._ids = ids
+        self._instructions = instructions
+        self._per_id = nodes_per_id
+        self._most = limits.nodes
+        self._stack: list[Any] = []
+        self._marks: list[int] = []
+        self._memo: dict[int, Any] = {}
+        self._names: dict[tuple[str, str], Name | Node] = {}
+        self._made = 0
+
+    def read(self, data: bytes, start: int) -> tuple[Any, int]:
+        """Return the drawing of the pickle that begins at `start`, and where the pickle ends."""
+        protocol, frame, end = 1, start, start
+        allowed = self._instructions
+        for op in read_opcodes(data, self._limits, start):
+            name, _, position, end, info = op
+            if allowed is not None and name not in allowed:
+                raise PickleRefused(
+                    f"The pickle in the file uses {name}, which a file of tensors does not need.",
+                    "Save it again with torch.save, without pickle_protocol.",
+                )
+            if name == "PROTO":
+                if position != start or not 2 <= op.argument <= 5:
+                    raise _odd(op, "is no beginning of protocol 2, 3, 4 or 5")
+                protocol = op.argument
+                continue
+            if info.protocol > protocol:
+                raise _odd(op, f"is newer than the pickle's protocol, {protocol}")
+            if position < frame and (end > frame or name == "FRAME"):
+                raise _odd(op, "does not fit into its frame")
+            if name == "FRAME":
+                frame = end + op.argument
+            elif name != "STOP":
+                self._follow(op)
+        if frame > end:
+            raise PickleRefused("The pickle ends before its last frame does.", INTACT)
+        if len(self._stack) != 1 or self._marks:
+            raise PickleRefused("The pickle does not end with one value.", INTACT)
+        _check_value(self._stack[0])
+        return self._stack[0], end
+
+    def _follow(self, op: Op) -> None:
+        name, argument, stack = op.name, op.argument, self._stack
+        if name in _SCALARS:
+            if type(argument) is str and not argument.isascii():
+                _check_text(argument)
+            stack.append(argument)
+        elif name in _PUTS:
+            self._remember(op, len(self._memo) if argument is None else argument)
+        elif name in _GETS:
+            if argument not in self._memo:
+                raise _odd(op, "gets what was never put")
+            stack.append(self._memo[argument])
+        elif name in _LITERALS:
+            stack.append(_LITERALS[name])
+        elif name == "MARK":
+            self._marks.append(len(stack))
+        elif name in _MAKES:
+            form, count = _MAKES[name]
+            stack.append(self._make(op, form, self._take(op, count)))
+        elif name in _GROWS:
+            form, count = _GROWS[name]
+            items = self._take(op, count)
+            self._grow(op, self._top(op), form, items)
+        elif name == "GLOBAL":
+            stack.append(self._named(*argument))
+        elif name == "STACK_GLOBAL":
+            module, qualified = self._take(op, 2)
+            if type(module) is not str or type(qualified) is not str:
+                raise _odd(op, "takes a name that is no text")
+            stack.append(self._named(module, qualified))
+        elif name in ("REDUCE", "NEWOBJ"):
+            stack.append(self._call(op, *self._take(op, 2)))
+        elif name == "BUILD":
+            (state,) = self._take(op, 1)
+            self._set_state(op, self._top(op), state)
+        elif name == "BINPERSID" and self._ids:
+            self._most += self._per_id
+            stack.append(self._make(op, "id", self._take(op, 1)))
+        else:
+            raise PickleRefused(
+                f"The pickle uses {name}, which plain data does not need.",
+                _INSTEAD.get(name, NOT_DATA),
+            )
+
+    def _top(self, op: Op) -> Any:
+        if len(self._stack) <= (self._marks[-1] if self._marks else 0):
+            raise _odd(op, "wants a value that is not there")
+        return self._stack[-1]
+
+    def _take(self, op: Op, count: int | None) -> list[Any]:
+        """Take so many values off the stack, or those above the last mark."""
+        if count is None:
+            if not self._marks:
+                raise _odd(op, "wants a mark that is not there")
+            first = self._marks.pop()
+        else:
+            first = len(self._stack) - count
+            if first < (self._marks[-1] if self._marks else 0):
+                raise _odd(op, "wants a value that is not there")
+        taken = self._stack[first:]
+        del self._stack[first:]
+        return taken
+
+    def _remember(self, op: Op, index: int) -> None:
+        if index >= self._limits.memo:
+            raise LimitExceeded(
+                f"The pickle numbers a value above the limit of {self._limits.memo}.",
+                "Split what it holds, or raise PickleLimits.memo.",
+            )
+        if index in self._memo:
+            raise _odd(op, "puts a second value in one place")
+        self._memo[index] = self._top(op)
+
+    def _named(self, module: str, name: str) -> Name | Node:
+        entry = self._functions.get((module, name))
+        if entry is None or isinstance(entry, Refused):
+            raise PickleRefused(
+                f"The pickle wants {named(module, name)}, which is not on the list of what may be"
+                " built.",
+                NOT_DATA if entry is None else entry.do,
+            )
+        if (module, name) not in self._names:
+            made: Name | Node = Name((module, name))
+            if isinstance(entry, Constant):
+                made = Node("constant")
+                made.value, made.built = entry.value, True
+            self._names[module, name] = made
+        return self._names[module, name]
+
+    def _new(self, form: Form, target: Name | None = None) -> Node:
+        self._made += 1
+        if self._made > self._most:
+            raise self._too_many()
+        return Node(form, target)
+
+    def _make(self, op: Op, form: Form, parts: list[Any]) -> Node:
+        node = self._new(form)
+        self._join(op, node, form, parts)
+        node.parts = parts
+        return node
+
+    def _grow(self, op: Op, node: Any, form: Form, items: list[Any]) -> None:
+        called = type(node) is Node and node.form == "call" and form == "dict"
+        if type(node) is not Node or not (called or node.form == form) or node.state is not None:
+            raise _odd(op, f"wants a {form} that is not there")
+        self._join(op, node, form, items)
+        (node.pairs if called else node.parts).extend(items)
+
+    def _call(self, op: Op, target: Any, arguments: Any) -> Node:
+        if type(target) is not Name:
+            raise _odd(op, "calls what is no name of the list")
+        if type(arguments) is not Node or arguments.form != "tuple":
+            raise _odd(op, f"calls {target} without a tuple of arguments")
+        entry, parts = self._functions[target.key], arguments.parts
+        if isinstance(entry, Collect):
+            if parts and not (len(parts) == 1 and getattr(parts[0], "form", "") == "list"):
+                raise _odd(op, f"gives {target} something else than one list")
+            return self._make(op, entry.form, parts[0].parts if parts else [])
+        node = self._new("call", target)
+        self._join(op, node, "call", [part for part in parts if type(part) is not Name])
+        node.parts = parts
+        return node
+
+    def _set_state(self, op: Op, node: Any, state: Any) -> None:
+        if type(node) is not Node or node.form != "call" or node.state is not None:
+            raise _odd(op, "sets attributes of what has none")
+        if state is None:
+            raise _odd(op, "sets no attributes")
+        self._join(op, node, "call", [state])
+        node.state = state
+
+    def _join(self, op: Op, node: Node, form: Form, parts: list[Any]) -> None:
+        """Count the parts of a value: from now on they do not change any more."""
+        if form == "dict" and len(parts) % 2:
+            raise _odd(op, "has a key without a value")
+        hashed = form in ("set", "frozenset")
+        for position, part in enumerate(parts):
+            kind = type(part)
+            if kind is Name and form == "tuple":
+                node.name = part
+                continue
+            _check_value(part)
+            if kind is Node:
+                if hashed or (form == "dict" and position % 2 == 0):
+                    self._check_key(part)
+                part.used = True
+                node.nodes += part.nodes
+                node.text += part.text
+                node.depth = max(node.depth, part.depth + 1)
+                node.mutable |= form == "tuple" and part.mutable
+            else:
+                node.nodes += 1
+                if kind is str or kind is bytes:
+                    node.text += len(part)
+                elif kind is int:
+                    node.text += part.bit_length() // 8
+            self._check_size(node)
+        if node.used:  # by another value, or by now because it is one of its own parts
+            raise PickleRefused(
+                "The pickle changes a value that is part of another one by then. One that contains"
+                " itself does that.",
+                "Save a state without circles: with ids in place of objects.",
+            )
+
+    def _check_key(self, part: Node) -> None:
+        if part.mutable:
+            raise PickleRefused(
+                "The pickle has a key that can change: a list, a dict or a set, or one within.",
+                INTACT,
+            )
+        if part.nodes > self._limits.key_nodes:
+            raise LimitExceeded(
+                f"The pickle has a key of more than {self._limits.key_nodes} values.",
+                "Use shorter keys, or raise PickleLimits.key_nodes.",
+            )
+
+    def _check_size(self, node: Node) -> None:
+        if node.nodes > self._most:
+            raise self._too_many()
+        if node.text > self._limits.text_bytes:
+            raise LimitExceeded(
+                f"The pickle holds more than {self._limits.text_bytes} bytes of text, written out.",
+                "Split what it holds, or raise PickleLimits.text_bytes.",
+            )
+        if node.depth > self._limits.depth:
+            raise LimitExceeded(
+                f"The pickle is nested deeper than {self._limits.depth} levels.",
+                "Save a flatter state, or raise PickleLimits.depth.",
+            )
+
+    def _too_many(self) -> LimitExceeded:
+        return LimitExceeded(
+            f"The pickle holds more than {self._most} values, written out.",
+            "Split what it holds, or raise PickleLimits.nodes.",
+        )
+
+
+def _check_value(value: Any) -> None:
+    """Refuse a name where a value has to be."""
+    name = value if type(value) is Name else value.name if type(value) is Node else None
+    if name is not None:
+        raise PickleRefused(
+            f"The pickle holds {name} itself, which is no data.",
+            "Save a word of your own in its place.",
+        )
+
+
+def _odd(op: Op, what: str) -> PickleRefused:
+    return PickleRefused(f"{op.name} at byte {op.position} of the pickle {what}.", INTACT)
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        problem = PickleRefused(
+            "The pickle holds text that is none: half a character, or bytes of Python 2.",
+            "Save it as bytes, or replace it, as with text.encode(errors='replace').decode().",
+        )
+    else:
+        return
+    raise problem
+
+
+# Python hashes these with a secret of the process.
+_UNPREDICTABLE: Final = frozenset({str, bytes, datetime, date, time})
+_SOME: Final = 64
+
+
+class _Building:
+    """The second step: what was drawn is built, from the inside out."""
+
+    def __init__(
+        self,
+        functions: Functions,
+        persistent: Callable[[Any], Any] | None,
+        limits: PickleLimits,
+    ) -> None:
+        self._functions = functions
+        self._persistent = persistent
+        self._limits = limits
+        self._effort = limits.number_keys**2
+
+    def build(self, root: Any) -> Any:
+        """Return what was drawn. What is shared in the drawing is one object."""
+        waiting = [root] if type(root) is Node else []
+        while waiting:
+            node = waiting[-1]
+            inner = [
+                part
+                for part in (*node.parts, *node.pairs, node.state)
+                if type(part) is Node and not part.built
+            ]
+            if inner and not node.built:
+                waiting += inner
+                continue
+            if not node.built:
+                node.value = self._built(node)
+                node.built = True
+            waiting.pop()
+        return _value(root)
+
+    def _built(self, node: Node) -> Any:
+        parts = [_value(part) for part in node.parts]
+        if node.form == "list":
+            return parts
+        if node.form == "tuple":
+            return tuple(parts)
+        if node.form == "dict":
+            return self._fill({}, parts)
+        if node.form == "set":
+            return self._distinct(parts)
+        if node.form == "frozenset":
+            return frozenset(self._distinct(parts))
+        if node.form == "id":
+            return _called("a persistent id", self._persistent, parts)
+        return self._call(node, parts)
+
+    def _call(self, node: Node, parts: list[Any]) -> Any:
+        target: Any = node.target
+        value = _called(str(target), self._functions[target.key], parts)
+        if node.pairs:
+            if not isinstance(value, dict):
+                raise PickleRefused(
+                    f"The pickle puts items into {target}, which takes none.", NOT_DATA
+                )
+            self._fill(value, [_value(part) for part in node.pairs])
+        build = getattr(type(value), "__build__", None)
+        if build is not None:
+            value = _called(str(target), build, [value, _value(node.state)])
+        elif node.state is not None:
+            raise PickleRefused(
+                f"The pickle sets attributes of {target}, which takes none.", NOT_DATA
+            )
+        if type(value) is Name:
+            raise PickleRefused(f"The pickle holds {value} itself, which is no data.", NOT_DATA)
+        return value
+
+    def _fill(self, value: dict[Any, Any], pairs: list[Any]) -> dict[Any, Any]:
+        self._distinct(pairs[::2])
+        for key, item in zip(pairs[::2], pairs[1::2], strict=True):
+            dict.__setitem__(value, key, item)
+        return value
+
+    def _distinct(self, keys: list[Any]) -> set[Any]:
+        """Return the set of what is about to be keys, once that is known to be quick."""
+        try:
+            hashes = [hash(key) for key in keys]
+        except (RecursionError, MemoryError):
+            raise
+        except Exception:  # noqa: BLE001  a class of the caller may raise anything
+            hashes = None
+        if hashes is None:
+            raise PickleRefused("The pickle has a key that cannot be one.", INTACT)
+        numbers = sum(type(key) not in _UNPREDICTABLE for key in keys)
+        self._effort -= numbers**2
+        pairs = sum(count * (count - 1) // 2 for count in Counter(hashes).values() if count > 1)
+        if self._effort < 0 or pairs > 4 * len(keys) + _SOME:
+            raise LimitExceeded(
+                "The pickle has more numbers as keys than can be told from an attack: more than"
+                f" {self._limits.number_keys}, or too many that share a hash.",
+                "Save a list in place of a set, or raise PickleLimits.number_keys.",
+            )
+        found = set(keys)
+        if len(found) != len(keys):
+            raise PickleRefused("The pickle has one key twice.", INTACT)
+        return found
+
+
+def _value(part: Any) -> Any:
+    return part.value if type(part) is Node else part
+
+
+def _called(name: str, function: Any, arguments: list[Any]) -> Any:
+    """Return what a vetted function makes of its arguments.
+
+    The cause of a refusal is left out on purpose: it would carry the values.
+    """
+    try:
+        return function(*arguments)
+    except (CheckpointError, RecursionError, MemoryError):
+        raise
+    except Exception:  # noqa: BLE001  each type has its own way to say that it is malformed
+        problem = PickleRefused(f"The pickle gives {name} what it does not take.", INTACT)
+    raise problem

@@ -1,0 +1,370 @@
+"""A training state, taken apart: its tensors for safetensors, and the rest as JSON of this project.
+
+A flat dict of tensors keeps its keys as names, so that every tool for safetensors reads it. Below
+that, names are joined with `/`: `optimizer/state/0/exp_avg`. In the rest a stand-in stands where a
+tensor was, and where a number was that JSON has no word for; the codec knows these and no other
+class. What comes back is equal to what went in: types, shapes, bytes and structure, and a tensor
+that was in two places is one tensor again.
+
+Not kept: the order of a dict that holds more than tensors, the `_metadata` of an OrderedDict,
+gradients and their history, strides, and the device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from safepoint.codec import Codec
+from safepoint.errors import (
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    ModelMalformed,
+    ModelUnsupported,
+    quoted,
+)
+from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits
+from safepoint.models.tensors import STORED, dtype_name, name_problem, package
+from safepoint.names import Limits
+
+if TYPE_CHECKING:
+    import torch
+
+_ROOT: Final = "tensor"
+_DEPTH: Final = 64
+_NOT_OURS: Final = "Nothing was loaded. Load what save_checkpoint wrote, with its own files."
+_WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRef:
+    """Stands where a tensor was: its name in the file."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDict:
+    """Stands where a dict of tensors was: ten thousand names are quicker than as many objects.
+
+    Attributes:
+        under: what comes before each key in the names, without the last `/`.
+        keys: the keys, in their order.
+        tied: the names of those that are stored under another name.
+    """
+
+    under: str
+    keys: list[str]
+    tied: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NotFinite:
+    """Stands where `nan`, `inf` or `-inf` was. The best loss so far often is one."""
+
+    word: str
+
+
+_STAND_INS: Final = (TensorRef, TensorDict, NotFinite)
+
+
+class Packed(NamedTuple):
+    """A state, taken apart.
+
+    Attributes:
+        tensors: by name; dense, contiguous, detached, on the CPU.
+        rest: everything else, encoded.
+    """
+
+    tensors: dict[str, torch.Tensor]
+    rest: bytes
+
+
+def _codec(limits: ModelLimits) -> Codec:
+    most = Limits(state_bytes=limits.header_bytes, depth=_DEPTH + 4, items=10 * limits.tensors)
+    return Codec(_STAND_INS, limits=most)
+
+
+def pack(state: Any, limits: ModelLimits = DEFAULT_MODEL_LIMITS) -> Packed:
+    """Take a state apart.
+
+    Raises:
+        MissingPackage: torch is not installed.
+        ModelUnsupported: it holds what safetensors and the codec cannot. The message names it.
+        LimitExceeded: it is too large, too deep or has too many values.
+    """
+    packer = _Packer(package(), limits)
+    outline = packer.outline(state, "", _DEPTH)
+    packer.check_shared()
+    try:
+        rest = _codec(limits).encode(outline)
+    except EncodeError as error:
+        raise ModelUnsupported(
+            error.what,
+            "Convert it first to dicts, lists, tuples, numbers, texts or bytes, or leave it out.",
+        ) from None
+    return Packed(packer.tensors, rest)
+
+
+def unpack(
+    tensors: Mapping[str, torch.Tensor], rest: bytes, limits: ModelLimits = DEFAULT_MODEL_LIMITS
+) -> Any:
+    """Put a state together again.
+
+    Raises:
+        ModelMalformed: the rest is not what `pack` gave, or belongs to other tensors.
+        LimitExceeded: it is too large, too deep or has too many values.
+    """
+    try:
+        outline = _codec(limits).decode(rest)
+    except DecodeError as error:
+        raise ModelMalformed(error.what, _NOT_OURS) from None
+    used: set[str] = set()
+    state = _restored(outline, tensors, used)
+    if len(used) != len(tensors):
+        spare = next(name for name in tensors if name not in used)
+        raise ModelMalformed(
+            f"The file holds the tensor {quoted(spare)}, which is not part of the state.",
+            _NOT_OURS,
+        )
+    return state
+
+
+def _restored(outline: Any, tensors: Mapping[str, torch.Tensor], used: set[str]) -> Any:
+    """Put tensors back in the place of their stand-ins."""
+
+    def tensor(name: Any) -> torch.Tensor:
+        found = tensors.get(name) if type(name) is str else None
+        if found is None:
+            raise ModelMalformed(
+                f"The state holds the tensor {quoted(name)}, which is not in the file.", _NOT_OURS
+            )
+        used.add(name)
+        return found
+
+    kind = type(outline)
+    if kind is dict:
+        return {key: _restored(item, tensors, used) for key, item in outline.items()}
+    if kind is list or kind is tuple:
+        return kind([_restored(item, tensors, used) for item in outline])
+    if kind is TensorRef:
+        return tensor(outline.name)
+    if kind is NotFinite:
+        number = _WORDS.get(outline.word) if type(outline.word) is str else None
+        if number is None:
+            raise ModelMalformed("The rest of the state holds an unknown number.", _NOT_OURS)
+        return number
+    if kind is not TensorDict:
+        return outline
+    under, keys, tied = outline.under, outline.keys, outline.tied
+    if not (
+        type(under) is str
+        and type(keys) is list
+        and type(tied) is dict
+        and len(set(map(type, keys)) | {str}) == 1
+        and len(set(keys)) == len(keys)
+        and tied.keys() <= set(keys)
+    ):
+        raise ModelMalformed("The rest of the state lists tensors in another way.", _NOT_OURS)
+    before = f"{under}/" if under else ""
+    return {key: tensor(tied.get(key) or before + key) for key in keys}
+
+
+class _Packer:
+    def __init__(self, torch: Any, limits: ModelLimits) -> None:
+        self._torch = torch
+        self._limits = limits
+        self._left = 10 * limits.tensors
+        self.tensors: dict[str, torch.Tensor] = {}
+        self._names: dict[Any, str] = {}  # of tensors that were seen, by where they are
+        self._areas: list[tuple[str, int, int, str]] = []
+        self._times: Counter[str] = Counter()
+
+    def outline(self, value: Any, path: str | None, depth: int) -> Any:
+        """Return the value with stand-ins for its tensors.
+
+        Args:
+            value: any part of the state.
+            path: the names on the way to it, or None if a key among them is no name.
+            depth: how many levels are left.
+        """
+        kind = type(value)
+        if isinstance(value, self._torch.Tensor):
+            return TensorRef(self._name_of(value, path or _ROOT if path is not None else None))
+        if kind is dict or kind is OrderedDict:
+            self._enter(value, depth)
+            return self._dict(value, path, depth - 1)
+        if kind is list or kind is tuple or kind is self._torch.Size:
+            self._enter(value, depth)
+            items = [
+                self.outline(item, _join(path, str(index)), depth - 1)
+                for index, item in enumerate(value)
+            ]
+            return items if kind is list else tuple(items)
+        if kind is float and not math.isfinite(value):
+            return NotFinite(repr(value))
+        if (
+            kind.__module__.partition(".")[0] in ("torch", "numpy")
+            or kind in _STAND_INS
+            or isinstance(value, self._torch.nn.Module)
+        ):
+            raise _foreign(value, path)
+        return value
+
+    def _dict(self, value: dict[Any, Any], path: str | None, depth: int) -> Any:
+        plain = (self._torch.Tensor, self._torch.nn.Parameter)
+        if (
+            path is not None
+            and value
+            and all(type(key) is str for key in value)
+            and all(type(item) in plain for item in value.values())
+        ):
+            tied = {}
+            for key, tensor in value.items():
+                own = _join(path, key)
+                name = self._name_of(tensor, own)
+                if name != own:
+                    tied[key] = name
+            return TensorDict(path, list(value), tied)
+        return {
+            key: self.outline(
+                item, _join(path, str(key) if type(key) in (str, int) else None), depth
+            )
+            for key, item in value.items()
+        }
+
+    def _enter(self, value: Any, depth: int) -> None:
+        self._left -= len(value)
+        if depth <= 0 or self._left < 0:
+            raise LimitExceeded(
+                f"The state is nested deeper than {_DEPTH} levels, contains itself, or holds more"
+                f" than {10 * self._limits.tensors} values.",
+                "Save a flatter and smaller state.",
+            )
+
+    def _name_of(self, tensor: torch.Tensor, name: str | None) -> str:
+        """Keep a tensor under that name, or return the name under which it was kept before."""
+        if name is None:
+            raise ModelUnsupported(
+                "A tensor is in a dict under a key that is neither a text nor an integer.",
+                "Use such keys only where there are no tensors below.",
+            )
+        if why := _refusal(self._torch, tensor, name):
+            raise ModelUnsupported(f"The tensor {quoted(name)} {why[0]}.", why[1])
+        known = self._seen_as(tensor)
+        if known is not None:
+            return known
+        own = name
+        while own in self.tensors:  # {"a/b": …, "a": {"b": …}}; and 1 and "1" look the same
+            self._times[name] += 1
+            own = f"{name}#{self._times[name] + 1}"
+        if len(self.tensors) >= self._limits.tensors:
+            raise LimitExceeded(
+                f"The state holds more than {self._limits.tensors} tensors.",
+                "If it is meant to be that large, raise ModelLimits.tensors.",
+            )
+        self._remember(tensor, own)
+        self.tensors[own] = _plain(tensor)
+        return own
+
+    def _place(self, tensor: torch.Tensor) -> Any:
+        start = tensor.data_ptr()
+        if not start or not tensor.numel():
+            return id(tensor)
+        shape, stride = tensor.shape, tensor.stride()
+        signs = tensor.is_conj(), tensor.is_neg()
+        return str(tensor.device), start, tensor.dtype, shape, stride, *signs
+
+    def _seen_as(self, tensor: torch.Tensor) -> str | None:
+        """Return the name of this very tensor, if it was seen in another place."""
+        return self._names.get(self._place(tensor))
+
+    def _remember(self, tensor: torch.Tensor, name: str) -> None:
+        place = self._place(tensor)
+        self._names[place] = name
+        if type(place) is tuple:
+            device, start, _, shape, stride, *_ = place
+            last = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+            self._areas.append((device, start, start + (last + 1) * tensor.element_size(), name))
+
+    def check_shared(self) -> None:
+        """Refuse two tensors that overlap: after a load they would no longer change together."""
+        reached = ("", 0, "")
+        for device, start, end, name in sorted(self._areas):
+            if device == reached[0] and start < reached[1]:
+                raise ModelUnsupported(
+                    f"The tensors {quoted(reached[2])} and {quoted(name)} share memory, and are"
+                    " not the same.",
+                    "Save one of them, or a clone() of one.",
+                )
+            reached = device, end, name
+
+
+def _join(path: str | None, step: str | None) -> str | None:
+    if path is None or step is None:
+        return None
+    return f"{path}/{step}" if path else step
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with the same values that can be written as it is in memory."""
+    found = tensor.detach()
+    if found.device.type != "cpu":
+        found = found.cpu()
+    if found.is_conj() or found.is_neg():
+        found = found.resolve_conj().resolve_neg()
+    return found.contiguous()
+
+
+def _refusal(torch: Any, tensor: torch.Tensor, name: str) -> tuple[str, str] | None:
+    """Return why safetensors cannot hold a tensor, and what to save instead."""
+    if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
+        kind = type(tensor)
+        return (
+            f"is of the type {kind.__module__}.{kind.__qualname__}, a subclass of Tensor",
+            "Save a plain tensor: tensor.as_subclass(torch.Tensor), or what it stands for.",
+        )
+    if tensor.is_nested:
+        return "is nested", "Save the tensors inside it: tensor.unbind()."
+    if tensor.layout is not torch.strided:
+        return (
+            f"is {tensor.layout}, and safetensors holds dense ones alone",
+            "Save tensor.to_dense(), or its indices and values.",
+        )
+    if tensor.is_quantized:
+        return "is quantized", "Save tensor.int_repr(), and its scale and zero point."
+    if tensor.device.type == "meta":
+        return "is on the meta device and has no values", "Load or initialise the model first."
+    dtype = dtype_name(tensor.dtype)
+    if dtype not in STORED:
+        return (
+            f"is of the type {dtype}, which safetensors cannot hold",
+            "Convert it first, with tensor.to(dtype) or torch.view_as_real(tensor).",
+        )
+    if problem := name_problem(name):
+        return f"has a name that {problem}", "Rename the keys on the way to it."
+    try:
+        tensor.data_ptr()
+    except RuntimeError:  # inside torch.func, a tensor stands for several
+        return "has no memory of its own", "Save it outside of torch.func.vmap and grad."
+    return None
+
+
+def _foreign(value: Any, path: str | None) -> ModelUnsupported:
+    kind = type(value)
+    if kind in _STAND_INS:
+        do = "Save the value itself: this type is used inside the file alone."
+    elif hasattr(value, "state_dict"):
+        do = "Save its state_dict() instead; the class itself stays in your code."
+    elif kind.__module__ == "numpy" and hasattr(value, "item"):
+        do = "Save torch.from_numpy(value) for an array, and value.item() for a single number."
+    else:
+        do = "Save str(value) instead, and turn it back in your code."
+    where = f"{quoted(path)} in the state" if path else "A value of the state"
+    return ModelUnsupported(
+        f"{where} is of the type {kind.__module__}.{kind.__qualname__}, which is not saved.", do
+    )

@@ -1,0 +1,423 @@
+"""A pickle of state, read as data: what may stand behind a name in it, and nothing else may.
+
+Each function takes exactly what a pickler writes for its type, and checks it. None of them imports,
+looks up an attribute by name, or sets one. This is for migration and for looking at files. No path
+that loads a checkpoint uses it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum, Flag
+from functools import cached_property
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from types import MappingProxyType
+from typing import Any, Final
+from uuid import UUID, SafeUUID
+
+from safepoint.codec import Codec
+from safepoint.errors import ConfigurationError, PickleRefused, quoted
+from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
+from safepoint.models.machine import Collect, Functions, Name, Refused, run
+
+Key = tuple[str, str]
+Types = Iterable[type] | Mapping[str, type]
+
+
+def read_pickle(
+    data: bytes,
+    *,
+    types: Types = (),
+    limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
+) -> Any:
+    r"""Return the state that a pickle holds, if it is data that a `Codec` of these types can hold.
+
+    The pickle is not unpickled: nothing in it is imported or run. An OrderedDict and a
+    defaultdict become a dict.
+
+    ```python
+    import pickle
+    from datetime import date
+
+    from safepoint.errors import PickleRefused
+    from safepoint.models import read_pickle
+
+    print(read_pickle(pickle.dumps({"order": 7, "due": date(2026, 1, 31)})))
+    #> {'order': 7, 'due': datetime.date(2026, 1, 31)}
+    try:
+        read_pickle(b"cos\nsystem\n(S'id'\ntR.")
+    except PickleRefused as refusal:
+        print(refusal.what)
+        #> The pickle wants os.system, which is not on the list of what may be built.
+    ```
+
+    Args:
+        data: the pickle, of protocol 0 to 5, and nothing behind it.
+        types: dataclasses, Enums, Flags and pydantic models that may occur in it. Give a mapping
+            for those that had another name: `{"old.module.Invoice": Invoice}`.
+        limits: what is too large, too deep or too many.
+
+    Raises:
+        PickleRefused: it is malformed, or holds more than such data. The message says what.
+        LimitExceeded: it is too large, too deep or has too many values.
+        ConfigurationError: an argument is of the wrong kind.
+        CodecError: a type could not be restored faithfully. As for `Codec`.
+    """
+    return run(data, functions=functions_for(types), limits=limits)
+
+
+BUILTINS: Final = ("builtins", "__builtin__")  # the second in Python 2, and so in protocols 0 to 2
+_COPYREG: Final = ("copyreg", "copy_reg")
+_PATHLIB: Final = ("pathlib", "pathlib._local")  # the second one in Python 3.13
+_NUMPY: Final = ("numpy.core", "numpy._core")  # the second one since NumPy 2
+_DECIMAL: Final = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?(?:[Ee][+-][0-9]+)?|Infinity|s?NaN[0-9]*)")
+_DIGITS: Final = 4096
+# The last two are int and str in Python 2.
+_FACTORIES: Final = (
+    *("bool", "bytes", "dict", "float", "int", "list", "str", "tuple"),
+    *("long", "unicode"),
+)
+
+
+def _must(*facts: bool) -> None:
+    if not all(facts):
+        raise ValueError
+
+
+def _bytes(state: Any, size: int) -> bytes:
+    _must(type(state) is bytes and len(state) == size)
+    return bytes(state)
+
+
+def _datetime(state: Any, zone: Any = None) -> datetime:
+    high, low, month, day, hour, minute, second, *rest = _bytes(state, 10)
+    _must(zone is None or type(zone) is timezone)
+    year, micro = high * 256 + low, int.from_bytes(rest, "big")
+    # The highest bit of the month is the fold.
+    return datetime(
+        year, month & 0x7F, day, hour, minute, second, micro, tzinfo=zone, fold=month >> 7
+    )
+
+
+def _date(state: Any) -> date:
+    high, low, month, day = _bytes(state, 4)
+    return date(high * 256 + low, month, day)
+
+
+def _time(state: Any, zone: Any = None) -> time:
+    hour, minute, second, *rest = _bytes(state, 6)
+    _must(zone is None or type(zone) is timezone)
+    micro = int.from_bytes(rest, "big")
+    return time(hour & 0x7F, minute, second, micro, tzinfo=zone, fold=hour >> 7)
+
+
+def _timedelta(days: Any, seconds: Any, microseconds: Any) -> timedelta:
+    _must(type(days) is int, type(seconds) is int, type(microseconds) is int)
+    return timedelta(days, seconds, microseconds)
+
+
+def _timezone(offset: Any, *name: Any) -> timezone:
+    _must(type(offset) is timedelta, all(type(part) is str for part in name))
+    return timezone(offset, *name)
+
+
+def _decimal(text: Any) -> Decimal:
+    _must(type(text) is str and len(text) <= _DIGITS and bool(_DECIMAL.fullmatch(text)))
+    return Decimal(text)
+
+
+def _encode(text: Any, encoding: Any) -> bytes:
+    """Bytes, as protocols 0 to 2 write them: as text whose characters are the bytes."""
+    _must(type(text) is str, type(encoding) is str and encoding == "latin1")
+    return bytes(text, "latin1")
+
+
+def _path(cls: type[PurePath]) -> Callable[..., PurePath]:
+    def path(*parts: Any) -> PurePath:
+        _must(all(type(part) is str for part in parts))
+        return cls(*parts)
+
+    return path
+
+
+def _default(factory: Any = None) -> dict[Any, Any]:
+    """A dict: what is made up for a missing key is part of the program and not of the state."""
+    _must(factory is None or (type(factory) is Name and factory.key[0] in BUILTINS))
+    return {}
+
+
+def _only_passed(*_: Any) -> None:
+    """Stand for a name that may be an argument and is not called."""
+    raise ValueError
+
+
+class _NewUuid:
+    """A UUID that has no number yet."""
+
+    def __build__(self, state: Any) -> UUID:
+        _must(type(state) is dict and {"int"} <= state.keys() <= {"int", "is_safe"})
+        number, safe = state["int"], state.get("is_safe")
+        _must(type(number) is int, safe is None or type(safe) is int)
+        return UUID(int=number, is_safe=SafeUUID(safe))
+
+
+def _reconstructor(makers: Mapping[Key, Callable[[], Any]]) -> Callable[..., Any]:
+    """Return what protocols 0 and 1 call to make an object: of these classes, and of no other."""
+
+    def reconstruct(cls: Any, base: Any, state: Any) -> Any:
+        _must(type(cls) is Name, type(base) is Name, state is None)
+        _must(base.key in ((module, "object") for module in BUILTINS))
+        return makers[cls.key]()
+
+    return reconstruct
+
+
+_UUIDS: Final[Mapping[Key, Callable[[], Any]]] = {("uuid", "UUID"): _NewUuid}
+_ON_WINDOWS: Final = isinstance(Path(), PureWindowsPath)
+_ELSEWHERE: Final = Refused(
+    "It is a path of the other operating system. Read the pickle there, or save str(path)."
+)
+_ARRAYS: Final = Refused("Save value.item() or value.tolist() in place of a value of NumPy.")
+_RANGE: Final = "Save list(value), or its start, stop and step, in place of a range."
+_INSTEAD: Final[Mapping[str, str]] = {
+    "complex": "Save [value.real, value.imag] in place of a complex number.",
+    "bytearray": "Save bytes(value) in place of a bytearray.",
+    "range": _RANGE,
+    "xrange": _RANGE,
+    "slice": "Save its start, stop and step in place of a slice.",
+    "getattr": "Save plain data in its place. A zoneinfo.ZoneInfo asks for it: convert times with"
+    " .astimezone(timezone.utc). So does an Enum of some Pythons: pass its type.",
+}
+PLAIN: Final[Functions] = MappingProxyType(
+    {
+        ("datetime", "datetime"): _datetime,
+        ("datetime", "date"): _date,
+        ("datetime", "time"): _time,
+        ("datetime", "timedelta"): _timedelta,
+        ("datetime", "timezone"): _timezone,
+        ("decimal", "Decimal"): _decimal,
+        ("_codecs", "encode"): _encode,
+        ("collections", "OrderedDict"): dict,
+        ("collections", "defaultdict"): _default,
+        **_UUIDS,
+        **{(module, "_reconstructor"): _reconstructor(_UUIDS) for module in _COPYREG},
+        **{(module, name): _only_passed for module in BUILTINS for name in (*_FACTORIES, "object")},
+        **{(module, "bytes"): lambda: b"" for module in BUILTINS},
+        **{(module, "set"): Collect("set") for module in BUILTINS},
+        **{(module, "frozenset"): Collect("frozenset") for module in BUILTINS},
+        **{(module, "PurePosixPath"): _path(PurePosixPath) for module in _PATHLIB},
+        **{(module, "PureWindowsPath"): _path(PureWindowsPath) for module in _PATHLIB},
+        **{
+            (module, name): _path(Path) if here else _ELSEWHERE
+            for module in _PATHLIB
+            for name, here in (("PosixPath", not _ON_WINDOWS), ("WindowsPath", _ON_WINDOWS))
+        },
+        **{(module, name): Refused(do) for module in BUILTINS for name, do in _INSTEAD.items()},
+        ("collections", "Counter"): Refused("Save dict(value) in place of a Counter."),
+        ("collections", "deque"): Refused("Save list(value) in place of a deque."),
+        ("zoneinfo", "ZoneInfo"): Refused(
+            "Save the moment and not the rules: convert with .astimezone(timezone.utc)."
+        ),
+        ("pydantic_core._pydantic_core", "TzInfo"): Refused(
+            "Convert times with .astimezone(timezone.utc) before you save them."
+        ),
+        **{("numpy", name): _ARRAYS for name in ("dtype", "ndarray")},
+        **{(f"{core}.multiarray", "scalar"): _ARRAYS for core in _NUMPY},
+        **{(f"{core}.multiarray", "_reconstruct"): _ARRAYS for core in _NUMPY},
+        **{(f"{core}.numeric", "_frombuffer"): _ARRAYS for core in _NUMPY},
+    }
+)
+"""The names of plain data: all that a `Codec` without registered types can hold."""
+
+
+def functions_for(types: Types) -> Functions:
+    """Return what may stand behind a name: plain data, and these types of the caller's.
+
+    An instance of a dataclass or a pydantic model is rebuilt by its own constructor, from exactly
+    its fields, so that its validation runs. pickle would set its attributes past both. A member of
+    an Enum is found in the list of its members.
+
+    Raises:
+        ConfigurationError: these are no types, or a name has no module.
+        CodecError: a type could not be restored faithfully. As for `Codec`.
+    """
+    makers: dict[Key, Callable[[], Any]] = dict(_UUIDS)
+    enums: dict[Key, type[Enum]] = {}
+    found: dict[Key, Any] = dict(PLAIN)
+    for keys, cls in _listed(types):
+        Codec([cls])  # which says what is wrong with it
+        for key in keys:
+            if issubclass(cls, Enum):
+                enums[key] = cls
+                found[key] = _flag(cls) if issubclass(cls, Flag) else _member(cls)
+            else:
+                found[key] = makers[key] = _maker(cls)
+    for module in _COPYREG:
+        found[module, "_reconstructor"] = _reconstructor(makers)
+    if enums:
+        for module in BUILTINS:
+            found[module, "getattr"] = _named_member(enums)
+    return found
+
+
+def _listed(types: Any) -> list[tuple[list[Key], type]]:
+    if isinstance(types, Mapping):
+        return [(_splits(name), cls) for name, cls in types.items()]
+    if isinstance(types, str | type) or not isinstance(types, Iterable):
+        raise ConfigurationError(
+            f"types is {quoted(types)}, which is no list of types.",
+            'Write types=[Invoice], or types={"old.module.Invoice": Invoice}.',
+        )
+    return [([(getattr(t, "__module__", ""), getattr(t, "__qualname__", ""))], t) for t in types]
+
+
+def _splits(name: Any) -> list[Key]:
+    """Return each way to part a name into a module and a name in it, which may have a dot, too."""
+    words = name.split(".") if type(name) is str else []
+    if len(words) < 2 or not all(word.isidentifier() for word in words):
+        raise ConfigurationError(
+            f"{quoted(name)} is no name of a type.",
+            'Write its module as well: types={"old.module.Invoice": Invoice}.',
+        )
+    return [(".".join(words[:at]), ".".join(words[at:])) for at in range(1, len(words))]
+
+
+def _member(cls: type[Enum]) -> Callable[..., Enum]:
+    values = [(member.value, member) for member in cls.__members__.values()]
+
+    def member(value: Any) -> Enum:
+        return next(one for own, one in values if type(own) is type(value) and own == value)
+
+    return member
+
+
+def _flag(cls: type[Flag]) -> Callable[..., Flag]:
+    def flag(value: Any) -> Flag:
+        _must(type(value) is int)
+        found = cls(value)
+        _must(found.value == value)  # Python 3.11.2 drops the bits that it does not know
+        return found
+
+    return flag
+
+
+def _named_member(enums: Mapping[Key, type[Enum]]) -> Callable[..., Enum]:
+    """Return what some Pythons call to find a member by its name: in these Enums alone."""
+
+    def named_member(cls: Any, name: Any) -> Enum:
+        _must(type(cls) is Name, type(name) is str)
+        return enums[cls.key].__members__[name]
+
+    return named_member
+
+
+def _maker(cls: type) -> Callable[[], Any]:
+    return lambda: _New(cls)
+
+
+class _New:
+    """An instance of a type of the caller's that has no fields yet."""
+
+    __slots__ = ("_cls",)
+
+    def __init__(self, cls: type) -> None:
+        self._cls = cls
+
+    def __build__(self, state: Any) -> Any:
+        cls: Any = self._cls
+        saved = self._fields(state)
+        model = hasattr(cls, "model_fields")
+        names = set(cls.model_fields) if model else {field.name for field in fields(cls)}
+        if saved.keys() != names:
+            raise PickleRefused(
+                f"The saved fields of {cls.__name__} are not the fields that the class has now.",
+                "Restore with the version of the class that wrote it.",
+            )
+        before = {name: _seen(item) for name, item in saved.items()}
+        try:
+            # By name alone: an alias may be the name of another field.
+            value = (
+                cls.model_validate(saved, strict=True, by_name=True, by_alias=False)
+                if model
+                else cls(**saved)
+            )
+        except Exception:  # noqa: BLE001  whatever the caller's class raises: it may carry values
+            problem = PickleRefused(
+                f"{cls.__name__} refuses its saved fields.",
+                "Restore with the version of the class that wrote it, or let it accept this value.",
+            )
+        else:
+            for name, item in before.items():
+                if _seen(getattr(value, name)) != item:
+                    raise PickleRefused(
+                        f"{cls.__name__} changes its field {name} when it is rebuilt.",
+                        "Let the class accept, unchanged, the fields of its own instances.",
+                    )
+            return value
+        raise problem
+
+    def _fields(self, state: Any) -> dict[str, Any]:
+        """Return the fields by name, from the ways in which they are pickled."""
+        if hasattr(self._cls, "model_fields"):
+            lost = [state["__pydantic_extra__"], state["__pydantic_private__"]]
+            saved: dict[str, Any] = state["__dict__"]
+            _must(type(state) is dict, len(state) == 4, not any(lost), type(saved) is dict)
+            _must(type(state["__pydantic_fields_set__"]) is set)
+            return saved
+        if state is None:
+            return {}
+        if type(state) is list and is_dataclass(self._cls):  # frozen and with slots
+            return dict(zip((field.name for field in fields(self._cls)), state, strict=True))
+        if type(state) is tuple and len(state) == 2 and type(state[1]) is dict:  # with slots
+            state = {**(state[0] or {}), **state[1]}
+        _must(type(state) is dict)
+        return {
+            name: item
+            for name, item in state.items()
+            if not isinstance(inspect.getattr_static(self._cls, name, None), cached_property)
+        }
+
+
+def _seen(value: Any) -> Any:
+    """Return a copy to compare with: a constructor may change what it is given."""
+    if type(value) in (list, tuple):
+        return type(value), [_seen(item) for item in value]
+    if type(value) is dict:
+        return dict, [(key, _seen(item)) for key, item in value.items()]
+    if type(value) is set:
+        return set, frozenset(value)
+    return type(value), value
+
+
+# What Microsoft Agent Framework puts into its checkpoints: the messages that are under way.
+class Delivery(Enum):
+    """The framework's `MessageType`."""
+
+    STANDARD = "standard"
+    RESPONSE = "response"
+
+
+@dataclass
+class Message:
+    """The framework's `WorkflowMessage`, with the same fields."""
+
+    data: Any
+    source_id: str
+    target_id: str | None
+    type: Delivery
+    trace_contexts: list[dict[str, str]] | None
+    source_span_ids: list[str] | None
+    original_request_info_event: None
+
+
+_CONTEXT: Final = "agent_framework._workflows._runner_context"
+FRAMEWORK: Final[Mapping[str, type]] = {
+    f"{_CONTEXT}.WorkflowMessage": Message,
+    f"{_CONTEXT}.MessageType": Delivery,
+}
+"""The framework's names, and what stands for them here."""

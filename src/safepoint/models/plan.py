@@ -1,0 +1,868 @@
+"""What a PyTorch file would build, known before PyTorch sees a byte of it.
+
+`torch.load(weights_only=True)` runs no code of the file, and it does all else that the file says:
+it takes the memory that it asks for, and believes its sizes. A plan is made without PyTorch, with
+functions that check and build nothing: each stands for one name that PyTorch's own restricted
+reader knows, and takes the arguments that `torch.save` writes and no others. What is not in the
+plan is not in the file.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import PurePath
+from types import NoneType
+from typing import Any, BinaryIO, Final, NamedTuple, TypeGuard, TypeVar
+
+from safepoint.errors import (
+    CheckpointError,
+    InvalidId,
+    LimitExceeded,
+    ModelMalformed,
+    PickleRefused,
+    UnsafeModel,
+    quoted,
+    shell,
+)
+from safepoint.models.limits import (
+    DEFAULT_MODEL_LIMITS,
+    ModelLimits,
+    PickleLimits,
+    malformed,
+    over_limit,
+)
+from safepoint.models.machine import Collect, Constant, run_at
+from safepoint.models.opcodes import CUT, named, scan
+from safepoint.models.tensors import CODES
+from safepoint.models.zips import DEFLATED, DESCRIBED, STORED, Member, content, read_exactly
+from safepoint.names import check_name
+
+SIZES: Final[Mapping[str, int]] = dict(CODES.values()) | {
+    "complex32": 4,
+    "complex128": 16,
+    "float4_e2m1fn_x2": 1,
+}
+"""Bytes per element, by PyTorch's name of the type."""
+
+_STORAGES: Final[Mapping[str, str]] = {
+    "BFloat16Storage": "bfloat16",
+    "BoolStorage": "bool",
+    "ByteStorage": "uint8",
+    "CharStorage": "int8",
+    "ComplexDoubleStorage": "complex128",
+    "ComplexFloatStorage": "complex64",
+    "DoubleStorage": "float64",
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "IntStorage": "int32",
+    "LongStorage": "int64",
+    "ShortStorage": "int16",
+}
+# Those of torch._weights_only_unpickler in 2.13.0, without NEWOBJ: torch.save does not need it.
+# With another one, two readers could take different ways through the same bytes.
+_INSTRUCTIONS: Final = frozenset(
+    {
+        *("APPEND", "APPENDS", "BINFLOAT", "BINGET", "BININT", "BININT1", "BININT2", "BINPERSID"),
+        *("BINPUT", "BINUNICODE", "BUILD", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_SET"),
+        *("EMPTY_TUPLE", "GLOBAL", "LONG1", "LONG_BINGET", "LONG_BINPUT", "MARK", "NEWFALSE"),
+        *("NEWTRUE", "NONE", "PROTO", "REDUCE", "SETITEM", "SETITEMS", "SHORT_BINSTRING", "STOP"),
+        *("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"),
+    }
+)
+# What one tensor of five dimensions takes, with room to spare; an ordinary one takes two thirds.
+_OPCODES: Final = 60
+_NODES: Final = 40
+_OTHER_VALUES: Final = 500_000
+_ROOT: Final = "tensor"
+_LONGEST: Final = 4096
+_TOO_LONG: Final = "/" * (_LONGEST + 1)  # longer than any way that is kept
+_DIMENSIONS: Final = 64
+_LARGEST: Final = 2**63 - 1
+
+T = TypeVar("T")
+
+
+class TensorPlan(NamedTuple):
+    """A tensor as it would be built: the type of its elements, and its size in each dimension."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class DType(NamedTuple):
+    """A type of elements, as a value."""
+
+    name: str
+
+
+class Device(NamedTuple):
+    """A device, as a value."""
+
+    name: str
+
+
+class StorageType(NamedTuple):
+    """A type of storage. `dtype` is None for one that holds bytes and no elements."""
+
+    dtype: str | None
+
+
+class Storage(NamedTuple):
+    """A storage that the file says it has."""
+
+    dtype: str | None
+    key: str
+    device: str
+    nbytes: int
+
+
+_LEAVES: Final = frozenset([NoneType, bool, int, float, complex, str, bytes, DType, Device])
+
+
+def read_plan(
+    file: BinaryIO,
+    members: tuple[Member, ...] | None,
+    limits: ModelLimits = DEFAULT_MODEL_LIMITS,
+    path: str = "",
+) -> dict[str, TensorPlan]:
+    """Read what a PyTorch file would build. No tensor is read, and nothing is run.
+
+    Args:
+        file: the file, open for reading in binary mode, and seekable.
+        members: those of the archive; None if it is of the format before 1.6.
+        limits: how large it may be, and how large what it builds.
+        path: where it is, for the command that a refusal advises.
+
+    Returns:
+        The tensors by the way to them: keys and indices, joined with `/`.
+
+    Raises:
+        UnsafeModel: it wants a name that is not data, or a kind of tensor that PyTorch does not
+            check.
+        ModelMalformed: it is not as `torch.save` writes it.
+        LimitExceeded: it is too large, or would build something too large.
+    """
+    size = file.seek(0, 2)
+    if size > limits.file_bytes:
+        raise over_limit(
+            f"The file is {size} bytes, over the limit of {limits.file_bytes}.", "file_bytes"
+        )
+    rebuilder = _Rebuilder(limits)
+    if members is None:
+        value = _legacy(file, size, rebuilder, limits, path)
+    else:
+        pickle, storages = _archive(file, members, limits)
+        value, end = _recited(pickle, 0, rebuilder, 5, limits, path)
+        if end != len(pickle):
+            raise malformed("The pickle in the archive is followed by more.")
+        _compare(rebuilder.storages, storages)
+    tensors = by_path(_tensors(value, ""))
+    if len(tensors) > limits.tensors:
+        raise over_limit(
+            f"The file has more than {limits.tensors} tensors.", "tensors", "have that many"
+        )
+    return tensors
+
+
+def by_path(found: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """Return what was found by its path. What has the path of another one is told from it."""
+    tensors: dict[str, T] = {}
+    times: Counter[str] = Counter()
+    for path, tensor in found:
+        name = path
+        while name in tensors:  # {"a/b": …, "a": {"b": …}}
+            times[path] += 1
+            name = f"{path}#{times[path] + 1}"
+        tensors[name] = tensor
+    return tensors
+
+
+def joined(path: str, step: str) -> str:
+    """Return the way one step further. One that is too long is not kept.
+
+    A file can lead to one tensor through a long key many times. Each way would copy the key.
+    """
+    if path == _TOO_LONG or len(path) + len(step) >= _LONGEST:
+        return _TOO_LONG
+    return f"{path}/{step}" if path else step
+
+
+def path_of(path: str) -> str:
+    """Return the way to a tensor.
+
+    Raises:
+        LimitExceeded: it is too long.
+    """
+    if path == _TOO_LONG:
+        raise LimitExceeded(
+            f"The way to a tensor in the state is longer than {_LONGEST} characters.",
+            "Use shorter keys, or fewer levels.",
+        )
+    return path or _ROOT
+
+
+def _tensors(value: Any, path: str) -> Iterator[tuple[str, TensorPlan]]:
+    """Yield each tensor with the way to it. The depth of the value is bounded."""
+    kind = type(value)
+    if kind is TensorPlan:
+        yield path_of(path), value
+    elif kind is dict or kind is _Ordered:
+        if kind is _Ordered and any(_tensors(value.metadata, "")):
+            raise malformed("A tensor stands among the remarks on a state_dict.")
+        for key, item in value.items():
+            _check_key(key)
+            yield from _tensors(item, joined(path, key if type(key) is str else repr(key)))
+    elif kind is list or kind is tuple:
+        for index, item in enumerate(value):
+            yield from _tensors(item, joined(path, str(index)))
+    elif kind is set:
+        for item in value:
+            _check_key(item)
+    elif kind is Storage:
+        raise UnsafeModel(
+            "The file holds a storage by itself, which has no shape that could be checked.",
+            "If you made it, save a tensor instead. Nothing was loaded.",
+        )
+    elif kind not in _LEAVES:
+        raise malformed("The file holds a type of storage as a value.")
+
+
+def _check_key(key: object) -> None:
+    """Refuse a tensor that is a key: nothing has a name for it."""
+    for part in key if type(key) is tuple else (key,):
+        if type(part) is tuple:
+            _check_key(part)
+        elif type(part) not in _LEAVES:
+            raise ModelMalformed(
+                "The file has a tensor, or something else that is no plain value, in a set or as a"
+                " key.",
+                "Save it in a list, or under a key of its own. Nothing was loaded.",
+            )
+
+
+# The archive that torch.save writes today: a pickle that describes the tensors, one member per
+# storage with the bytes of the tensors, and a few small members about the format.
+_STORAGE: Final = re.compile(r"data/([0-9]{1,20})")
+_SMALL: Final[Mapping[str, re.Pattern[bytes]]] = {
+    "version": re.compile(rb"[0-9]{1,4}\n?"),
+    "byteorder": re.compile(rb"little|big"),
+    ".format_version": re.compile(rb"[0-9]{1,4}"),
+    ".storage_alignment": re.compile(rb"[0-9]{1,9}"),
+    ".data/serialization_id": re.compile(rb"[0-9]{1,64}"),
+}
+_SMALL_BYTES: Final = 64
+_SCRIPT: Final = re.compile(r"constants\.pkl|code/.*|constants/.*|.*\.debug_pkl", re.DOTALL)
+_FLAGS: Final = DESCRIBED | 0x0800 | 0x0006  # the name is UTF-8; how hard it was to deflate
+_EXTRAS: Final = {1, 0x4246}  # sizes of large members; "FB", with which PyTorch pads
+_NAME: Final = 512
+
+
+def _archive(
+    file: BinaryIO, members: tuple[Member, ...], limits: ModelLimits
+) -> tuple[bytes, dict[str, int]]:
+    """Return the pickle of a PyTorch archive, and the bytes of each storage by its key."""
+    inner = _inner(members)
+    if any(_SCRIPT.fullmatch(name) for name in inner):
+        raise UnsafeModel(
+            "The file is a TorchScript archive, which holds code.",
+            "Save the state_dict of the model with safepoint.models.save_checkpoint instead.",
+        )
+    storages, small = {}, {}
+    for name, member in inner.items():
+        _check_member(member, limits)
+        if match := _STORAGE.fullmatch(name):
+            storages[match[1]] = member.size
+        elif name in _SMALL:
+            said = content(file, member, _SMALL_BYTES) if member.size <= _SMALL_BYTES else b""
+            if not _SMALL[name].fullmatch(said):
+                raise malformed(
+                    f"The member {name} of the archive does not say what PyTorch writes there."
+                )
+            small[name] = said
+        elif name != "data.pkl":
+            raise malformed(
+                f"The archive has a member that torch.save does not write: {quoted(name)}."
+            )
+    if "data.pkl" not in inner or "version" not in small:
+        raise malformed(
+            "The archive has no data.pkl or no version, so torch.save did not write it."
+        )
+    unpacked = sum(member.size for member in members)
+    if unpacked > limits.file_bytes:
+        raise over_limit(
+            f"The archive unpacks to {unpacked} bytes, over the limit of {limits.file_bytes}.",
+            "file_bytes",
+        )
+    pickle = inner["data.pkl"]
+    if pickle.size > limits.pickle_bytes:
+        raise over_limit(
+            f"The pickle in the archive is {pickle.size} bytes, over the limit of"
+            f" {limits.pickle_bytes}.",
+            "pickle_bytes",
+        )
+    return content(file, pickle, limits.pickle_bytes), storages
+
+
+def _inner(members: tuple[Member, ...]) -> dict[str, Member]:
+    """Return the members by their name in the one folder that all of them are in."""
+    if not members:
+        raise malformed("The archive is empty.")
+    prefix, _, _ = members[0].name.partition("/")
+    inner: dict[str, Member] = {}
+    for member in members:
+        folder, _, name = member.name.partition("/")
+        if folder != prefix or not name:
+            raise malformed(
+                f"The members of the archive are not all in one folder: {quoted(member.name)}."
+            )
+        if (
+            prefix in ("", ".", "..")
+            or "\\" in member.name
+            or not member.name.isprintable()
+            or len(member.name) > _NAME
+        ):
+            raise malformed(f"A member of the archive has an unsafe name: {quoted(member.name)}.")
+        inner[name] = member
+    # PyTorch finds a member whatever the case of its name.
+    if len({name.lower() for name in inner}) != len(inner):
+        raise malformed("Two members of the archive have names that differ in their case alone.")
+    return inner
+
+
+def _check_member(member: Member, limits: ModelLimits) -> None:
+    shown = quoted(member.name)
+    # A reader that takes a member for a folder hands out memory that nobody filled.
+    if member.odd or member.flags & ~_FLAGS or not member.extras <= _EXTRAS:
+        raise malformed(f"The member {shown} is encrypted, a folder, a patch, or of another tool.")
+    if member.method not in (STORED, DEFLATED):
+        raise malformed(f"The member {shown} is stored in a way that PyTorch does not use.")
+    if member.method == DEFLATED and (
+        limits.ratio <= 1 or member.size > member.packed * limits.ratio
+    ):
+        raise LimitExceeded(
+            f"The member {shown} makes {member.size} bytes of {member.packed};"
+            " PyTorch does not compress.",
+            "If you compressed it, unpack it and pack it again without, "
+            "or raise ModelLimits.ratio.",
+        )
+
+
+def _compare(storages: Mapping[str, Storage], members: Mapping[str, int]) -> None:
+    """Compare what the pickle says of the storages with what the archive has."""
+    for key, storage in storages.items():
+        if members.get(key) != storage.nbytes:
+            raise malformed(
+                f"The storage {key} is {storage.nbytes} bytes in the pickle, and in the archive "
+                f"{members.get(key, 'missing')}."
+            )
+    for key in members:
+        if key not in storages:
+            raise malformed(f"The archive has the storage {key}, which no tensor uses.")
+
+
+# The format that torch.save wrote before 1.6, and writes on request: a magic number, a version, a
+# description of the machine, the value itself, and the list of its storages; after that each
+# storage, as a count of its elements and its bytes, up to the end.
+_MAGIC: Final = 0x1950A86A20F9469CFC6C
+_VERSION: Final = 1001
+_COUNT: Final = struct.Struct("<q")
+
+
+def _legacy(
+    file: BinaryIO, size: int, rebuilder: _Rebuilder, limits: ModelLimits, path: str
+) -> Any:
+    head = read_exactly(file, 0, min(size, limits.pickle_bytes))
+    values: list[Any] = []
+    end = 0
+    try:
+        for fields in (0, 0, 0, 6, 0):
+            value, end = _recited(head, end, rebuilder, fields, limits, path)
+            values.append(value)
+    except ModelMalformed as error:
+        if error.what != CUT or len(head) == size:
+            raise
+    else:
+        if values[:2] != [_MAGIC, _VERSION]:
+            raise malformed("The file does not begin with the number of a PyTorch file.")
+        _compare_stored(file, size, end, values[4], rebuilder.storages)
+        return values[3]
+    raise over_limit(
+        f"The pickles in the file are over the limit of {limits.pickle_bytes} bytes.",
+        "pickle_bytes",
+    )
+
+
+def _compare_stored(
+    file: BinaryIO, size: int, at: int, keys: object, storages: dict[str, Storage]
+) -> None:
+    """Compare what the pickle says of the storages with the bytes that are left."""
+    if (
+        type(keys) is not list
+        or any(type(key) is not str for key in keys)
+        or len(keys) != len(storages)
+        or set(keys) != storages.keys()
+    ):
+        raise malformed("The list of storages is not that of the tensors.")
+    for key in keys:
+        storage = storages[key]
+        if storage.dtype is None:
+            raise malformed("The old format cannot hold a type of elements that came after 2021.")
+        if size - at < _COUNT.size:
+            raise malformed("The file is cut short.")
+        (count,) = _COUNT.unpack(read_exactly(file, at, _COUNT.size))
+        if count * SIZES[storage.dtype] != storage.nbytes:
+            raise malformed(
+                f"The storage {key} has {count} elements, and is {storage.nbytes} bytes in the"
+                " pickle."
+            )
+        at += _COUNT.size + storage.nbytes
+    if at != size:
+        raise malformed("The file is cut short, or is followed by more.")
+
+
+_AS_TENSORS: Final = "Save long lists of numbers as tensors. Nothing was loaded."
+_RAISED: Final = {
+    "opcodes": "tensors",
+    "memo": "tensors",
+    "text_bytes": "pickle_bytes",
+    "data_bytes": "pickle_bytes",
+}
+
+
+def _recited(
+    data: bytes, start: int, rebuilder: _Rebuilder, fields: int, limits: ModelLimits, path: str
+) -> tuple[Any, int]:
+    """Follow the pickle that begins there, and return what it describes, and where it ends.
+
+    Args:
+        data: the bytes.
+        start: where it begins.
+        rebuilder: plans what it describes.
+        fields: how many values describe a storage; 0 where none may be.
+        limits: those of the model.
+        path: where the file is.
+    """
+    inner = PickleLimits(
+        data_bytes=limits.pickle_bytes,
+        opcodes=_OPCODES * limits.tensors + 2 * _OTHER_VALUES,
+        memo=_OPCODES * limits.tensors + _OTHER_VALUES,
+        nodes=_OTHER_VALUES,
+        text_bytes=limits.pickle_bytes,
+    )
+    problem: CheckpointError
+    try:
+        return run_at(
+            data,
+            start,
+            functions=rebuilder.names,
+            persistent=(lambda pid: rebuilder.storage(pid, fields)) if fields else None,
+            instructions=_INSTRUCTIONS,
+            limits=inner,
+            nodes_per_id=_NODES,
+        )
+    except PickleRefused as error:
+        problem = malformed(error.what)
+        if error.do.startswith("Save it again"):
+            problem = ModelMalformed(error.what, f"{error.do} Nothing was loaded.")
+    except LimitExceeded as error:
+        raise _of_the_model(error) from None
+    # What it wants says more than how it is damaged: most readers run it up to there.
+    found = scan(data, start, limits=inner)
+    wanted = [(name.module, name.name) for name in found.asked]
+    if unlisted := [name for name in wanted if name not in rebuilder.names]:
+        problem = _unsafe(unlisted, path)
+    elif found.unclear:
+        problem = _not_data(list(found.unclear))
+    raise problem
+
+
+def _of_the_model(error: LimitExceeded) -> LimitExceeded:
+    """Return the error with the limit that the caller can raise in the place of the inner one."""
+    if "PickleLimits" not in error.do:
+        return error
+    before, _, limit = error.do.partition(", or raise PickleLimits.")
+    limit = limit.rstrip(".")
+    if limit == "nodes":
+        return LimitExceeded(error.what, _AS_TENSORS)
+    if not limit:
+        return LimitExceeded(error.what, "Load it where there is more memory. Nothing was loaded.")
+    raised = f"or raise ModelLimits.{_RAISED[limit]}." if limit in _RAISED else ""
+    return LimitExceeded(error.what, f"{before}, {raised}" if raised else f"{before}. {_NOTHING}")
+
+
+_NOTHING: Final = "Nothing was loaded."
+_DENSE: Final = "If you made it, save tensor.to_dense() instead."
+_PLAIN: Final = "If you made it, save tensor.detach().clone() as a plain tensor instead."
+_DATA: Final = "If you made it, save tensors that have their data instead."
+_QUANTIZED: Final = re.compile(r"QU?Int\w*Storage|qu?int\w+|per_(tensor|channel)_\w+")
+_OTHER_TYPE: Final = re.compile(r"u?int[1-7]|bits[1-9x]+")
+_NO_BYTES: Final = (
+    "bytes that are empty, which PyTorch itself does not read back",
+    "If you made it, save None in their place.",
+)
+# PyTorch's own restricted reader builds these. They are refused here, each for its reason.
+_REFUSED: Final[Mapping[str, tuple[str, str]]] = {
+    "torch._utils._rebuild_sparse_tensor": (
+        "a sparse tensor, whose indices nobody checks before they are used",
+        _DENSE,
+    ),
+    "torch._utils._rebuild_nested_tensor": (
+        "a nested tensor, whose sizes nobody checks before they are used",
+        "If you made it, save the list of its parts instead.",
+    ),
+    "torch._utils._rebuild_qtensor": (
+        "a quantized tensor, which takes memory that the file does not have",
+        "If you made it, save tensor.int_repr(), the scale and the zero point instead.",
+    ),
+    "torch._utils._rebuild_meta_tensor_no_storage": ("a tensor without data, of any size", _DATA),
+    "torch._utils._rebuild_wrapper_subclass": ("a tensor of a class of its own", _PLAIN),
+    "torch._utils._rebuild_device_tensor_from_numpy": ("a tensor of a NumPy array", _DATA),
+    "torch._utils._rebuild_device_tensor_from_cpu_tensor": (
+        "a tensor of a device that cannot be read without it",
+        "If you made it, save tensor.cpu() instead.",
+    ),
+    "torch._utils._rebuild_parameter_with_state": ("a parameter with attributes", _PLAIN),
+    "torch._tensor._rebuild_from_type_v2": ("a tensor with attributes, or of a class", _PLAIN),
+    "torch.serialization._get_layout": ("a memory layout", "Save its name, str(layout), instead."),
+    "__builtin__.bytes": _NO_BYTES,
+    "builtins.bytes": _NO_BYTES,
+    "torch.nn.parameter.Parameter": ("a parameter without data", _DATA),
+}
+# What an unrestricted load makes of these, a conversion can keep.
+_KEPT: Final = frozenset(
+    [
+        *(("datetime", name) for name in ("date", "datetime", "time", "timedelta", "timezone")),
+        *(
+            (module, name)
+            for module in ("pathlib", "pathlib._local")
+            for name in ("PosixPath", "PurePosixPath", "PureWindowsPath", "WindowsPath")
+        ),
+        ("decimal", "Decimal"),
+        ("uuid", "UUID"),
+        ("builtins", "frozenset"),
+        ("__builtin__", "frozenset"),
+    ]
+)
+
+
+def _unsafe(wanted: list[tuple[str, str]], path: str) -> UnsafeModel:
+    """Return the error for names that are not on the list."""
+    reasons = [_reason(*name) for name in wanted]
+    if None not in reasons and reasons[0]:
+        what, do = reasons[0]
+        return UnsafeModel(
+            f"The file holds {what} ({named(*wanted[0])}).", f"{do} Nothing was loaded."
+        )
+    # Those that are no data at all say more than those that are data of the wrong kind.
+    foreign = [name for name, reason in zip(wanted, reasons, strict=True) if reason is None]
+    convert = ""
+    if path and _KEPT.issuperset(foreign) and len(foreign) == len(wanted):
+        new = PurePath(path).with_suffix(".safetensors")
+        named_so = "" if _is_name(new.stem) else " --name model"
+        convert = (
+            " Or convert it, if you made it yourself and nobody can have changed it: safepoint"
+            f" convert --trusted {shell(path)} {shell(str(new))} --key model.key --create{named_so}"
+        )
+    return _not_data([named(*name) for name in foreign], convert)
+
+
+def _is_name(stem: str) -> bool:
+    """Tell whether a seal could be bound to this name."""
+    try:
+        check_name("model", stem)
+    except InvalidId:
+        return False
+    return True
+
+
+def _not_data(shown: list[str], convert: str = "") -> UnsafeModel:
+    more = f" and {len(shown) - 3} more" if len(shown) > 3 else ""
+    verb = "is" if len(shown) == 1 else "are"
+    return UnsafeModel(
+        f"The file wants {', '.join(shown[:3])}{more}, which {verb} not data.",
+        "Nothing of it was run. Do not load it. If you made it, save the state_dict and plain"
+        f" values instead.{convert}",
+    )
+
+
+def is_data(module: str, name: str) -> bool:
+    """Tell whether a name stands for data in a model file, of a kind that is loaded or not."""
+    return (module, name) in _KNOWN or _reason(module, name) is not None
+
+
+def _reason(module: str, name: str) -> tuple[str, str] | None:
+    """Return what a name stands for, and what to save instead, if it is data of a wrong kind."""
+    package = module.partition(".")[0]
+    if package == "torch" and name.endswith("Tensor"):
+        return "a tensor without data, of any size", _DATA
+    if module == "torch" and _QUANTIZED.fullmatch(name):
+        return _REFUSED["torch._utils._rebuild_qtensor"]
+    if module == "torch" and _OTHER_TYPE.fullmatch(name):
+        return "a type of elements that no tensor is saved with", "Save its name instead."
+    if package == "numpy":
+        return (
+            "a NumPy value",
+            "If you made it, save float(x), x.tolist() or torch.from_numpy(x) instead.",
+        )
+    return _REFUSED.get(f"{module}.{name}")
+
+
+_DEVICE: Final = re.compile(r"[a-z]{2,16}(:[0-9]{1,4})?")
+_KEY: Final = re.compile(r"[0-9]{1,20}")
+
+
+class _Rebuilder:
+    """The functions that a model file may call, as plans: they check, and build no tensor."""
+
+    def __init__(self, limits: ModelLimits) -> None:
+        self._limits = limits
+        self.storages: dict[str, Storage] = {}
+        self._views: set[tuple[Any, ...]] = set()
+        self._held = 0
+        self._copied = 0
+        names: dict[tuple[str, str], Callable[..., Any] | Constant | Collect] = {
+            ("torch._utils", "_rebuild_tensor"): self._tensor,
+            ("torch._utils", "_rebuild_tensor_v2"): self._tensor_v2,
+            ("torch._utils", "_rebuild_tensor_v3"): self._tensor_v3,
+            ("torch._utils", "_rebuild_parameter"): _parameter,
+            ("torch.storage", "UntypedStorage"): Constant(StorageType(None)),
+            ("torch", "Size"): _size,
+            ("torch", "device"): _device,
+            ("collections", "OrderedDict"): _Ordered,
+            ("collections", "Counter"): _counter,
+            ("_codecs", "encode"): _encode,
+        }
+        for module in ("builtins", "__builtin__"):  # today's name, and the one of protocol 2
+            names |= {(module, "set"): Collect("set"), (module, "complex"): _complex}
+            names[module, "bytearray"] = _bytearray
+        for module in ("torch", "torch.cuda"):
+            names |= {
+                (module, name): Constant(StorageType(kind)) for name, kind in _STORAGES.items()
+            }
+        self.names = names | {("torch", name): Constant(DType(name)) for name in SIZES}
+
+    def storage(self, identifier: object, fields: int) -> Storage:
+        """Plan a storage: the one thing that a model's pickle may refer to."""
+        if type(identifier) is not tuple or not identifier or identifier[0] != "storage":
+            raise UnsafeModel(
+                "The file refers to something that is no storage of a tensor.",
+                "If you made it, save the state_dict of the model, and not the model.",
+            )
+        if len(identifier) != fields:
+            raise malformed("The file describes a storage in a way that torch.save does not.")
+        _, kind, key, device, count = identifier[:5]
+        if fields == 6 and identifier[5] is not None:
+            raise malformed("The file describes a part of a storage, as PyTorch before 0.4 did.")
+        if (
+            type(kind) is not StorageType
+            or not (type(key) is str and _KEY.fullmatch(key))
+            or not _is_device(device)
+            or not _is_size(count)
+        ):
+            raise malformed("The file describes a storage in a way that torch.save does not.")
+        found = Storage(kind.dtype, key, device, count * SIZES[kind.dtype or "uint8"])
+        # PyTorch gives the first type of a storage to all its tensors.
+        if key not in self.storages:
+            self.storages[key] = found
+            self._held += found.nbytes
+        first = self.storages[key]
+        if first != found and (first.nbytes or found.nbytes):
+            raise malformed(f"The storage {key} is described twice, and not alike.")
+        return found
+
+    def _tensor(self, storage: object, offset: object, size: object, stride: object) -> TensorPlan:
+        if type(storage) is not Storage:
+            raise malformed("A tensor has no storage.")
+        return self._planned(storage, storage.dtype or "uint8", offset, size, stride)
+
+    def _tensor_v2(
+        self,
+        storage: object,
+        offset: object,
+        size: object,
+        stride: object,
+        requires_grad: object,
+        hooks: object,
+        metadata: object = None,
+    ) -> TensorPlan:
+        if type(storage) is Storage:
+            _check_extras(storage.dtype or "uint8", requires_grad, hooks, metadata)
+        return self._tensor(storage, offset, size, stride)
+
+    def _tensor_v3(
+        self,
+        storage: object,
+        offset: object,
+        size: object,
+        stride: object,
+        requires_grad: object,
+        hooks: object,
+        dtype: object,
+        metadata: object = None,
+    ) -> TensorPlan:
+        if type(storage) is not Storage or storage.dtype is not None or type(dtype) is not DType:
+            raise malformed("A tensor has no storage, or no type.")
+        _check_extras(dtype.name, requires_grad, hooks, metadata)
+        return self._planned(storage, dtype.name, offset, size, stride)
+
+    def _planned(
+        self, storage: Storage, dtype: str, offset: object, size: object, stride: object
+    ) -> TensorPlan:
+        if not (
+            _is_size(offset)
+            and _are_sizes(size)
+            and _are_sizes(stride)
+            and len(size) == len(stride) <= _DIMENSIONS
+        ):
+            raise malformed("A tensor has a size, a stride or an offset that no tensor has.")
+        # An empty tensor too: (2**40, 0) has no elements, and sizes that overflow elsewhere.
+        if math.prod(length or 1 for length in size) > self._limits.elements:
+            raise over_limit(
+                f"A tensor of the shape {quoted(tuple(size))} has more than "
+                f"{self._limits.elements} elements.",
+                "elements",
+            )
+        last = sum((length - 1) * step for length, step in zip(size, stride, strict=True)) + 1
+        end = offset + (0 if 0 in size else last)
+        if end * SIZES[dtype] > storage.nbytes:
+            raise malformed(
+                f"A tensor of the shape {quoted(tuple(size))} reaches beyond its storage of "
+                f"{storage.nbytes} bytes."
+            )
+        # Bound what copies of all tensors take: a stride of 0 makes many elements of one.
+        view = (storage.key, dtype, offset, size, stride)
+        if view not in self._views:
+            self._views.add(view)
+            self._copied += math.prod(size) * SIZES[dtype]
+        if self._copied > self._held + self._limits.memory_bytes:
+            raise over_limit(
+                f"The tensors take {self._copied} bytes when they are copied, and are made of "
+                f"{self._held}.",
+                "memory_bytes",
+            )
+        return TensorPlan(dtype, tuple(size))
+
+
+def _parameter(data: object, requires_grad: object, hooks: object) -> TensorPlan:
+    if type(data) is not TensorPlan:
+        raise malformed("A parameter is made of something that is no tensor.")
+    _check_extras(data.dtype, requires_grad, hooks, None)
+    return data
+
+
+def _is_size(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value <= _LARGEST
+
+
+def _are_sizes(values: object) -> TypeGuard[tuple[int, ...]]:
+    return type(values) is tuple and all(_is_size(value) for value in values)
+
+
+def _is_device(value: object) -> TypeGuard[str]:
+    # "meta" is the device of tensors without data.
+    return type(value) is str and value != "meta" and _DEVICE.fullmatch(value) is not None
+
+
+def _check_extras(dtype: str, requires_grad: object, hooks: object, metadata: object) -> None:
+    """Refuse what a tensor that was saved does not have: hooks, or gradients of integers."""
+    if type(requires_grad) is not bool or not isinstance(hooks, dict) or hooks:
+        raise malformed("A tensor has hooks, or does not say whether it has gradients.")
+    if requires_grad and not dtype.startswith(("float", "bfloat", "complex")):
+        raise malformed("A tensor of integers asks for gradients.")
+    if metadata is None:
+        return
+    # A lazy conjugate or a lazy minus, which PyTorch notes beside the elements.
+    bits = {"conj": dtype.startswith("complex"), "neg": True}
+    if type(metadata) is not dict or any(
+        not bits.get(name) or type(value) is not bool for name, value in metadata.items()
+    ):
+        raise malformed("A tensor has remarks that PyTorch does not write.")
+
+
+class _Ordered(dict[Any, Any]):
+    """What `collections.OrderedDict` becomes: a dict that may have the `_metadata` of modules."""
+
+    __slots__ = ("metadata",)
+
+    def __init__(self, pairs: object = None) -> None:
+        super().__init__()
+        self.metadata: object = None
+        if pairs is None:
+            return
+        # Python 2 wrote the items as the argument.
+        if type(pairs) is not list or any(
+            type(pair) is not list or len(pair) != 2 or type(pair[0]) is not str for pair in pairs
+        ):
+            raise malformed("An OrderedDict is made of something that is no list of items.")
+        self.update(pairs)
+        if len(self) != len(pairs):
+            raise malformed("An OrderedDict has one key twice.")
+
+    def __build__(self, state: object) -> _Ordered:
+        """Take the attributes that a module's state_dict has."""
+        if state is not None:
+            if not isinstance(state, dict) or list(state) != ["_metadata"]:
+                raise malformed("An OrderedDict has attributes that a state_dict does not have.")
+            self.metadata = state["_metadata"]
+        return self
+
+
+def _size(*arguments: object) -> tuple[int, ...]:
+    (values,) = arguments if len(arguments) == 1 else ((),)
+    if type(values) is not tuple or any(type(value) is not int for value in values):
+        raise malformed("A torch.Size is made of something that is no tuple of integers.")
+    return values
+
+
+def _device(*arguments: object) -> Device:
+    kind, *index = arguments or (None,)
+    name = f"{kind}:{index[0]}" if index else kind
+    if (
+        len(index) > 1
+        or any(type(at) is not int or not 0 <= at < 10_000 for at in index)
+        or (kind != "meta" and not _is_device(name))
+    ):
+        raise malformed("A torch.device has no such name.")
+    return Device(str(name))
+
+
+def _counter(*arguments: object) -> dict[Any, Any]:
+    (counts,) = arguments if len(arguments) == 1 else (None,)
+    if type(counts) is not dict or any(type(count) is not int for count in counts.values()):
+        raise malformed("A Counter is made of something that is no dict of integers.")
+    return dict(counts)
+
+
+def _encode(*arguments: object) -> bytes:
+    """Return bytes, which protocol 2 writes as a text of their Latin-1 characters."""
+    if len(arguments) == 2 and type(arguments[0]) is str and arguments[1] == "latin1":
+        try:
+            return arguments[0].encode("latin-1")
+        except UnicodeEncodeError:
+            pass
+    raise malformed("The file encodes something other than bytes.")
+
+
+def _bytearray(*arguments: object) -> bytes:
+    # Never of a number: PyTorch would reserve that many bytes.
+    if len(arguments) == 2 and arguments[1] == "latin-1":
+        return _encode(arguments[0], "latin1")
+    if not arguments:
+        return b""
+    if len(arguments) == 1 and type(arguments[0]) is bytes:
+        return arguments[0]
+    raise malformed("A bytearray is made of something other than bytes.")
+
+
+def _complex(*arguments: object) -> complex:
+    real, imaginary = arguments if len(arguments) == 2 else (None, None)
+    if type(real) is not float or type(imaginary) is not float:
+        raise malformed("A complex number is made of something other than two numbers.")
+    return complex(real, imaginary)
+
+
+_KNOWN: Final = frozenset(_Rebuilder(DEFAULT_MODEL_LIMITS).names)

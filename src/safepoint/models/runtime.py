@@ -1,0 +1,132 @@
+"""Can this PyTorch keep the promise of `weights_only=True`? If not, nothing is loaded.
+
+The promise is "no code of the file runs". It needs a `torch.load` that has the flag, a release in
+which the flag holds, and a process in which nobody has made holes into it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any, Final
+
+from safepoint.errors import UnsafeRuntime, quoted
+from safepoint.models.opcodes import named
+
+FLOOR: Final = (2, 10)
+"""The first release in which the promise holds as far as is known."""
+
+_BROKEN: Final = (
+    ((2, 6), "CVE-2025-32434 (a file runs code in spite of it; fixed in 2.6.0)"),
+    ((2, 10), "CVE-2026-24747 (a file corrupts memory in spite of it; fixed in 2.10.0)"),
+)
+_VARIABLE: Final = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+_OFF: Final = frozenset(["", "0", "n", "no", "false", "off"])
+_VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?(?P<early>a|b|rc|\.?dev)?")
+# What torch puts on the list itself. None of it can be in a file that passes the plan.
+_TORCH_OWN: Final = ("torch._dynamo.", "torch.distributed.", "torch.nested.")
+_SHOWN: Final = 3
+_UPGRADE: Final = "Nothing was loaded. Upgrade: pip install 'torch>=2.10'"
+
+
+def check_runtime(torch: Any) -> None:
+    """Go on if `torch.load(…, weights_only=True)` keeps its promise here.
+
+    Args:
+        torch: the module.
+
+    Raises:
+        UnsafeRuntime: `torch.load` has no such flag, is not PyTorch's own, or is of a release
+            that is known to break the promise; or an environment variable or the process-wide
+            list of safe globals weakens it.
+    """
+    for refusal in _weak(torch):
+        raise refusal
+
+
+def has_flag(torch: Any) -> bool:
+    """Tell whether `torch.load` has the flag as a parameter of its own.
+
+    By its signature. Trying it out and catching `TypeError` would be a hole: a file can raise
+    that, too, and then gets loaded without the flag.
+    """
+    try:
+        return "weights_only" in inspect.signature(torch.load).parameters
+    except (AttributeError, TypeError, ValueError):
+        return False
+
+
+def _weak(torch: Any) -> Iterator[UnsafeRuntime]:
+    version = str(getattr(torch, "__version__", "of an unknown version"))
+    if not has_flag(torch):
+        yield UnsafeRuntime(f"The torch.load of PyTorch {version} has no weights_only.", _UPGRADE)
+    yield from _old(version)
+    if not _genuine(torch):
+        yield UnsafeRuntime(
+            "torch.load is not PyTorch's own: something in this process replaced it.",
+            "Nothing was loaded. Find who assigns torch.load, or load in a process of its own:"
+            " load_checkpoint(path, isolated=True).",
+        )
+    if getattr(getattr(torch.serialization, "_serialization_tls", None), "skip_data", False):
+        yield UnsafeRuntime(
+            "torch.serialization.skip_data is on, so tensors would hold whatever is in memory.",
+            "Nothing was loaded. Load outside of it.",
+        )
+    setting = os.environ.get(_VARIABLE, "")
+    if setting.strip().lower() not in _OFF:
+        yield UnsafeRuntime(
+            f"{_VARIABLE} is set, so every load that does not name the flag runs code.",
+            f"Nothing was loaded. Run: unset {_VARIABLE}",
+        )
+    allowed = sorted(_allowed(torch))
+    if allowed:
+        more = f" and {len(allowed) - _SHOWN} more" if len(allowed) > _SHOWN else ""
+        yield UnsafeRuntime(
+            f"In this process torch.load may also build {', '.join(allowed[:_SHOWN])}{more}, for"
+            " every file.",
+            "Nothing was loaded. Find who calls torch.serialization.add_safe_globals, or load in"
+            " a process of its own: load_checkpoint(path, isolated=True).",
+        )
+
+
+def _old(version: str) -> Iterator[UnsafeRuntime]:
+    found = _VERSION.match(version)
+    if found is None:
+        yield UnsafeRuntime(
+            f"PyTorch {quoted(version)} does not say which release it is.", _UPGRADE
+        )
+        return
+    release = int(found[1]), int(found[2])
+    broken = [why for fixed, why in _BROKEN if release < fixed]
+    if broken:
+        yield UnsafeRuntime(
+            f"PyTorch {version} does not keep the promise of weights_only: {' and '.join(broken)}.",
+            _UPGRADE,
+        )
+    elif release == FLOOR and found["early"]:
+        yield UnsafeRuntime(f"PyTorch {version} is from before the release 2.10.0.", _UPGRADE)
+
+
+def _genuine(torch: Any) -> bool:
+    # A wrapper can copy the name and the module of what it wraps; an object that stands in for a
+    # function shows even its code. Only a function is its code.
+    load = torch.load
+    home = getattr(getattr(torch, "serialization", None), "__file__", None)
+    return (
+        type(load) is FunctionType
+        and load.__code__.co_filename == home
+        and load.__code__.co_name == "load"
+    )
+
+
+def _allowed(torch: Any) -> Iterator[str]:
+    """Name what others have put on the process-wide list."""
+    for entry in torch.serialization.get_safe_globals():
+        allowed = entry[0] if isinstance(entry, tuple) else entry
+        module = str(getattr(allowed, "__module__", None))
+        name = getattr(allowed, "__qualname__", None) or type(allowed).__qualname__
+        if not module.startswith(_TORCH_OWN):
+            yield named(module, str(name))

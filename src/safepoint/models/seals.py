@@ -1,0 +1,231 @@
+"""The seal of a model: a record of its own beside the file, bound to the file's digest.
+
+`model.safetensors.seal` is a sealed record as a ledger writes them, readable with `cat`. Its state
+names the digest of the whole file, and holds what else belongs to the checkpoint.
+
+The digest is SHA-256 over the line `safepoint-tree/1`, the length in 8 bytes (big-endian), and the
+SHA-256 of each MiB in order, so that all cores take part. The length and the first word keep the
+digest of one file from being that of a list of digests that somebody stored as a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
+
+from safepoint.errors import (
+    CheckpointError,
+    InvalidId,
+    LimitExceeded,
+    NotFound,
+    RecordMalformed,
+    SealBroken,
+    SealError,
+    WrongPlace,
+    shell,
+)
+from safepoint.keys import Keyring, SigningKey
+from safepoint.models.look import opened
+from safepoint.names import DEFAULT_LIMITS, RESERVED, check_name
+from safepoint.record import Opened, Place, open_sealed, seal
+
+ENDING: Final = ".seal"
+STORE: Final = f"{RESERVED}models"
+"""The store that these records say they are of. No ledger's record passes for one of them."""
+
+_REST_BYTES: Final = DEFAULT_LIMITS.state_bytes
+_STATE: Final = re.compile(
+    rb'\{"bytes":([1-9][0-9]{0,17}),"digest":"(sha256-tree:[0-9a-f]{64})"(?:,"rest":(.+))?\}',
+    re.DOTALL,
+)
+_CHUNK: Final = 1024 * 1024
+_THREADS: Final = 8
+_ALONE: Final = 4  # chunks: with fewer, starting a thread takes longer than it saves
+
+
+def digest(source: Any, size: int | None = None) -> str:
+    """Return `sha256-tree:` and 64 hex digits.
+
+    Args:
+        source: bytes, a memoryview or a mapped file; or an open file, if its size is given.
+        size: how many bytes the file has.
+    """
+    if size is not None:
+        descriptor = source.fileno()
+        return _digest(size, lambda start: os.pread(descriptor, min(_CHUNK, size - start), start))
+    with memoryview(source) as whole, whole.cast("B") as data:
+        return _digest(len(data), lambda start: data[start : start + _CHUNK])
+
+
+def _digest(length: int, chunk: Callable[[int], Any]) -> str:
+    def leaf(start: int) -> bytes:
+        with memoryview(chunk(start)) as part:
+            return hashlib.sha256(part).digest()
+
+    starts = range(0, length, _CHUNK)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = min(_THREADS, len(starts), cores or 1)
+    if threads < 2 or len(starts) < _ALONE:
+        leaves = list(map(leaf, starts))
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            leaves = list(pool.map(leaf, starts))
+    root = hashlib.sha256(b"safepoint-tree/1\n" + length.to_bytes(8, "big"))
+    root.update(b"".join(leaves))
+    return f"sha256-tree:{root.hexdigest()}"
+
+
+class Sealed(NamedTuple):
+    """What a seal says of a model file.
+
+    Attributes:
+        name: the model's name, which the seal is bound to.
+        digest: the digest of the file.
+        size: its bytes.
+        rest: what else belongs to the checkpoint, still encoded; None if the file is all of it.
+    """
+
+    name: str
+    digest: str
+    size: int
+    rest: bytes | None = None
+
+
+def name_of(path: str, name: str | None) -> str:
+    """Return the name of a model: the given one, or that of its file.
+
+    Raises:
+        InvalidId: it is outside the grammar of names.
+    """
+    if name is not None:
+        return check_name("model", name)
+    try:
+        # All of it but the ending: a seal of model.v1 must not pass for one of model.v2.
+        return check_name("model", Path(path).stem)
+    except InvalidId as error:
+        raise InvalidId(
+            f"The name of {shell(path)} cannot be that of a model.",
+            f"Pass one, when you save and when you load: name=… {error.do}",
+        ) from None
+
+
+def make_seal(sealed: Sealed, key: SigningKey, *, app: str = "") -> bytes:
+    """Return the text of a seal.
+
+    Raises:
+        InvalidId: the name or the app is outside its grammar.
+        LimitExceeded: the rest is too large.
+    """
+    # Canonical JSON, as a codec would write it: the rest comes out of one.
+    state = b'{"bytes":%d,"digest":"%b"' % (sealed.size, sealed.digest.encode())
+    if sealed.rest is not None:
+        state += b',"rest":' + _fitting(sealed.rest)
+    place = Place(STORE, sealed.name, 1)
+    return seal(state + b"}", place, key, created=datetime.now(UTC), app=app)[0]
+
+
+def check_rest(file: BinaryIO) -> bytes:
+    """Return the rest of a checkpoint that is in a file, if it fits into a seal.
+
+    Raises:
+        LimitExceeded: it does not.
+    """
+    file.seek(0)
+    return _fitting(file.read(_REST_BYTES + 1))
+
+
+def _fitting(rest: bytes) -> bytes:
+    if len(rest) > _REST_BYTES:
+        raise LimitExceeded(
+            f"Besides its tensors the checkpoint holds over {_REST_BYTES} bytes.",
+            "Save large arrays of numbers as tensors.",
+        )
+    return rest
+
+
+def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
+    """Verify the seal beside a model file, and return what it says.
+
+    Raises:
+        NotFound: there is no seal.
+        StorageUnavailable: it cannot be read.
+        SealError: it is not genuine, or of another model.
+    """
+    place = Place(STORE, name_of(path, name), 1)
+    state = _STATE.fullmatch(_opened(path, place, keys).payload)
+    if state is not None:
+        return Sealed(place.thread, state[2].decode(), int(state[1]), state[3])
+    raise RecordMalformed(
+        f"The seal of {shell(path)} does not speak of a model.",
+        "Nothing was loaded. Seal the model anew with save_checkpoint or seal_model.",
+    )
+
+
+def _opened(path: str, place: Place, keys: Keyring) -> Opened:
+    """Open the record beside a file, and let a refusal speak of the file."""
+    record = _read(path, DEFAULT_LIMITS.record_bytes + 1)
+    try:
+        return open_sealed(record, place, keys)
+    except WrongPlace:
+        problem: CheckpointError = _elsewhere(path, json.loads(record.split(b"\n", 2)[1]))
+    except (SealError, LimitExceeded) as error:
+        what = error.what.replace(
+            f"The state of {place}", f"The state in the seal of {shell(path)}"
+        )
+        what = what.replace(f"{place} is sealed by", f"{shell(path)} is sealed by")
+        problem = type(error)(what.replace(str(place), f"The seal of {shell(path)}"), error.do)
+    raise problem
+
+
+def _elsewhere(path: str, header: dict[str, Any]) -> WrongPlace:
+    """Say what a genuine record is the seal of, if not of this file."""
+    if (header["store"], header["sequence"], header["kind"]) != (STORE, 1, "state"):
+        return WrongPlace(
+            f"The seal of {shell(path)} is a genuine record, and not one of a model.",
+            "Nothing was loaded. Somebody put it there: restore the model's own seal.",
+        )
+    name = header["thread"]
+    return WrongPlace(
+        f"{shell(path)} is sealed as {name}.",
+        f"If you renamed it, pass name={name!r}. If not, somebody put it there: restore"
+        " the one that belongs there.",
+    )
+
+
+def seal_beside(path: str) -> str | None:
+    """Return where the seal of a model file is, links followed, or None if there is nothing."""
+    places = (each + ENDING for each in (path, os.path.realpath(path)))
+    return next(filter(os.path.lexists, places), None)
+
+
+def check_digest(path: str, sealed: Sealed, size: int, found: Callable[[], str]) -> None:
+    """Go on if the file is the one that was sealed.
+
+    Raises:
+        SealBroken: it is another.
+    """
+    if size != sealed.size or found() != sealed.digest:
+        raise SealBroken(
+            f"{shell(path)} is not the file that was sealed as {sealed.name}.",
+            "Nothing was loaded. Find out who can write it, then restore the one that verifies.",
+        )
+
+
+def _read(path: str, most: int) -> bytes:
+    file = path + ENDING
+    try:
+        with opened(file) as record:
+            return record.read(most)
+    except NotFound:
+        raise NotFound(
+            f"{shell(path)} has no seal: there is no {shell(file)}.",
+            "Nothing was loaded. Bring the seal along with the model, or ask whoever made it to"
+            f" seal it. If that was you: safepoint seal-model {shell(path)} --key KEY",
+        ) from None

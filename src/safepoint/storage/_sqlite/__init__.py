@@ -1,3 +1,0 @@
-"""The parts of the SQLite storage."""
-
-from __future__ import annotations

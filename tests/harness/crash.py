@@ -1,0 +1,244 @@
+"""The crash driver: the same work again and again, killed one step later each time.
+
+    def save(folder: Path, text: str) -> None:         # a function of a module, not a closure
+        FileCheckpointStorage(folder / "store").append("a", 1, text.encode())
+
+    def test_a_killed_save(tmp_path: Path) -> None:
+        for left in killed(save, tmp_path, "hello"):    # or killed(…, prepared=a_folder_to_copy)
+            storage = FileCheckpointStorage(left.folder / "store")
+            assert storage.head("a") == ("link" in left.steps)
+
+A step is a call of `os` that changes a folder or a file, or a statement that SQLite is about to
+run. Other calls change nothing, so a kill after them shows nothing new; the same goes for a sync,
+because a killed process loses nothing that it wrote. What goes through `open()` is not seen.
+`also=["psycopg:Connection.execute"]` makes calls of other Python functions steps, too. `failed`
+lets each step raise an OSError in place of the kill: what raised, left nothing behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+CHANGING = [
+    "chmod",
+    "copy_file_range",
+    "fchmod",
+    "ftruncate",
+    "link",
+    "mkdir",
+    "open",
+    "posix_fallocate",
+    "pwrite",
+    "pwritev",
+    "remove",
+    "rename",
+    "replace",
+    "rmdir",
+    "symlink",
+    "truncate",
+    "unlink",
+    "utime",
+    "write",
+    "writev",
+]
+PIECE = 200  # bytes that one write takes: what is written in pieces can tear
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a run left.
+
+    Attributes:
+        folder: that it worked in.
+        steps: that it did, in order; the last one is the one that it was killed after, or that
+            failed.
+        whole: whether it came to its end, and neither was killed nor raised.
+        error: the name and the message of what it raised, or "".
+    """
+
+    folder: Path
+    steps: tuple[str, ...]
+    whole: bool
+    error: str
+
+
+def killed(
+    act: Callable[..., object],
+    ground: Path,
+    *arguments: str | int,
+    prepared: Path | None = None,
+    also: Sequence[str] = (),
+) -> list[Left]:
+    """Kill `act` after its first step, after its second, and so on.
+
+    Args:
+        act: a function of a module, which gets a folder of its own and the arguments.
+        ground: an existing folder for those folders.
+        arguments: for `act`.
+        prepared: what each folder is a copy of. They are empty without it.
+        also: functions whose calls are steps as well, as `module:Class.name`.
+
+    Returns:
+        What each run left. The last one was not killed.
+    """
+    return _runs(act, ground, arguments, prepared, also, 0)
+
+
+def failed(
+    act: Callable[..., object],
+    ground: Path,
+    *arguments: str | int,
+    prepared: Path | None = None,
+    also: Sequence[str] = (),
+    code: int = errno.ENOSPC,
+) -> list[Left]:
+    """Let the first step of `act` raise an OSError, then the second, and so on; syncs count."""
+    return _runs(act, ground, arguments, prepared, also, code)
+
+
+def _runs(
+    act: Callable[..., object],
+    ground: Path,
+    arguments: Sequence[str | int],
+    prepared: Path | None,
+    also: Sequence[str],
+    code: int,
+) -> list[Left]:
+    names = [act.__module__, act.__qualname__]
+    order = [*names, arguments, str(ground), str(prepared or ""), list(also), code]
+    # One driver forks a child per step: that costs a fork and not a start of Python, and a process
+    # of its own has no threads that a fork would cut off.
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, json.dumps(order)],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    runs = [Left(Path(path), tuple(steps), *rest) for path, steps, *rest in map(json.loads, lines)]
+    assert runs[-1].whole, f"{act.__qualname__} fails by itself: {runs[-1].error}"
+    assert len(runs) > 1, f"{act.__qualname__} did no step that this driver sees"
+    return runs
+
+
+def _drive(
+    act: Callable[..., object],
+    arguments: Sequence[str | int],
+    ground: Path,
+    prepared: str,
+    also: Sequence[str],
+    code: int,
+) -> Iterator[tuple[str, list[str], bool, str]]:
+    first = len(list(ground.glob("run-*"))) + 1
+    for number in range(first, first + 100_000):
+        folder = ground / f"run-{number}"
+        if prepared:
+            shutil.copytree(prepared, folder, symlinks=True)
+        else:
+            folder.mkdir(mode=0o700)
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if not pid:
+            os.close(reader)
+            _child(act, arguments, folder, also, code, number - first + 1, writer)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as pipe:
+            steps = pipe.readline().decode().split()
+            said = pipe.read().decode()
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if status not in (0, -signal.SIGKILL):
+            sys.exit(f"Nobody killed it, and it ended with {status}.\n{said}")
+        hit = status != 0 or len(steps) > number - first
+        yield str(folder), steps, not status and not said, said
+        if not hit:
+            return
+
+
+def _child(
+    act: Callable[..., object],
+    arguments: Sequence[str | int],
+    folder: Path,
+    also: Sequence[str],
+    code: int,
+    last: int,
+    writer: int,
+) -> None:
+    """Do the work in a forked process, and tell the steps and what was raised through a pipe."""
+    say, kill, count = os.write, os.kill, 0
+
+    def before(name: str) -> None:
+        """Fail in place of the chosen step."""
+        if code and count + 1 == last:
+            after(name)
+            raise OSError(code, os.strerror(code))
+
+    def after(name: str) -> None:
+        """Tell a step, and die after the chosen one."""
+        nonlocal count
+        count += 1
+        say(writer, f"{name} ".encode())
+        if count == last and not code:
+            kill(os.getpid(), signal.SIGKILL)
+
+    def watch(place: Any, name: str) -> None:
+        real = getattr(place, name)
+
+        def step(*args: Any, **kwargs: Any) -> Any:
+            if place is os and name == "open" and not args[1] & (os.O_CREAT | os.O_TRUNC):
+                return real(*args, **kwargs)
+            if place is os and name in ("write", "pwrite"):
+                args = (args[0], args[1][:PIECE], *args[2:])
+            before(name)
+            result = real(*args, **kwargs)
+            after(name)
+            return result
+
+        setattr(place, name, step)
+
+    def connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        """Call each statement a step, at its beginning: a kill there is one after the last one."""
+        connection: sqlite3.Connection = real_connect(*args, **kwargs)
+        connection.set_trace_callback(lambda _: after("sql"))
+        return connection
+
+    for name in (*CHANGING, *(["fsync", "fdatasync"] if code else [])):
+        if hasattr(os, name):
+            watch(os, name)
+    if not code:
+        os.fsync = os.fdatasync = lambda fd: None
+        real_connect, sqlite3.connect = sqlite3.connect, connect  # type: ignore[assignment]
+    for target in also:
+        module, _, path = target.partition(":")
+        *outer, name = path.split(".")
+        found: Any = importlib.import_module(module)
+        watch(attrgetter(".".join(outer))(found) if outer else found, name)
+    try:
+        act(folder, *arguments)
+        say(writer, b"\n")
+    except BaseException as error:  # noqa: BLE001  told to the caller, which knows what it may be
+        say(writer, f"\n{type(error).__name__}: {error}".encode())
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    module, qualname, arguments, ground, *rest = json.loads(sys.argv[1])
+    found = attrgetter(qualname)(importlib.import_module(module))
+    for run in _drive(found, arguments, Path(ground), *rest):
+        print(json.dumps(run))

@@ -1,0 +1,86 @@
+"""The page "By attack" lists every attack of every catalogue, once."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from publish.attacks import GROUPS, _rungs, listed, markdown
+from publish.project import Project
+from safepoint.attacks import ATTACKS, RESIDUE
+from safepoint.attacks.models import MODEL_ATTACKS
+from safepoint.attacks.network import NETWORK_ATTACKS
+from safepoint.attacks.sql import SQL_ATTACKS
+
+PROJECT = Project()
+TEXT = "\n\n".join(markdown(PROJECT, group) for group in GROUPS)
+LISTED = listed(PROJECT)
+CATALOGUES = (ATTACKS, RESIDUE, MODEL_ATTACKS, SQL_ATTACKS, NETWORK_ATTACKS)
+
+
+def test_every_attack_of_every_catalogue_is_listed_once_under_what_its_attacker_has() -> None:
+    every = [name for catalogue in CATALOGUES for name in catalogue]
+    assert Counter(each.id for each in LISTED) == Counter(every)
+    assert Counter(re.findall(r"^#### [\w-]+ \{ #([\w-]+) \}$", TEXT, re.MULTILINE)) == Counter(
+        every
+    )
+    residue = {*RESIDUE, *(name for name, each in SQL_ATTACKS.items() if each.residue)}
+    assert {each.id for each in LISTED if each.group == "residue"} == residue
+    assert {each.group for each in LISTED} == set(GROUPS)
+    page = PROJECT.pages["attacks.md"].text
+    shown = re.findall(r"\{ #(\w+) \}\n\n(?:.+\n)+<!-- fill attacks-(\w+) -->", page)
+    assert shown == [(group, group) for group in GROUPS]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "rung"),
+    [
+        ("accepted accepted detected detected", (5, True)),
+        ("executed detected accepted detected", (7, True)),
+        ("crashed not-applicable not-applicable detected", (7, True)),
+        ("accepted not-applicable not-applicable not-applicable", (3, False)),
+        ("accepted detected accepted accepted", (None, False)),
+    ],
+)
+def test_a_rung_is_the_first_that_detects_with_none_above_that_falls(
+    outcomes: str, rung: tuple[int | None, bool]
+) -> None:
+    """The page reads the ladder, which other tests hold."""
+    heads = "".join(f" {number}<br>x |" for number in (1, 3, 5, 7))
+    cells = "".join(f" **x**{{ .{outcome} }} |" for outcome in outcomes.split())
+    page = f"| attack |{heads}\n|---|\n| [`a-b`](x) y<br> z |{cells}\n"
+    assert dict(_rungs(page)) == {"a-b": rung}
+    for each in LISTED:
+        assert (each.rung is None) == (each.id not in ATTACKS)
+
+
+def test_every_item_links_a_rule_that_teaches_it_and_has_a_command() -> None:
+    for each in LISTED:
+        [said] = re.findall(rf"#{each.id} \}}\n\n(.+?  \n.+)$", TEXT, re.MULTILINE)
+        assert said.startswith(each.story)
+        for rule in each.rules:
+            there = PROJECT.rules[rule].page or f"rules.md#{rule.lower()}"
+            assert f"[{rule}]({there})" in said
+        usual = re.sub(rf" {each.id}\b", " NAME", each.command)
+        assert f": `{usual}`." in TEXT or said.endswith(f" · `{each.command}`")
+
+
+def test_the_ladder_that_lacks_an_attack_or_holds_it_nowhere_is_noticed() -> None:
+    page = PROJECT.pages["ladder.md"]
+    [row] = re.findall(r"^\| \[`swap-threads`\].*$", page.text, re.MULTILINE)
+
+    def on(text: str) -> Project:
+        other = Project()
+        vars(other)["pages"] = {**PROJECT.pages, "ladder.md": replace(page, text=text)}
+        return other
+
+    with pytest.raises(ValueError, match=r"docs/ladder\.md: swap-threads is not in its tables"):
+        listed(on(page.text.replace(row, "")))
+    falls = re.sub(r"\{ \.[\w-]+ \}", "{ .crashed }", row)
+    text = markdown(on(page.text.replace(row, falls)), "writer")
+    [item] = re.findall(r"#swap-threads \}\n\n.+  \n(.+)", text)
+    assert item.endswith(") · no rung holds it yet")
+    assert "no rung holds it yet" not in TEXT

@@ -1,0 +1,157 @@
+"""The date at the foot of a page is that of its last commit, or there is none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from publish.git import reviewed
+from tests.publish.conftest import write
+
+JANUARY, FEBRUARY, MARCH = date(2026, 1, 31), date(2026, 2, 28), date(2026, 3, 15)
+BOTH = {"index.md": JANUARY, "security/bounds.md": FEBRUARY}
+
+
+def git(folder: Path, *arguments: str, day: date | str = MARCH) -> str:
+    """Run git as a person who has no settings, at noon of a day."""
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
+    environment |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    moment = day if isinstance(day, str) else f"{day}T12:00:00Z"
+    for name in ("AUTHOR", "COMMITTER"):
+        environment |= {f"GIT_{name}_NAME": "dana", f"GIT_{name}_EMAIL": "dana@example.org"}
+        environment[f"GIT_{name}_DATE"] = moment
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project with two pages, one of which was changed in February."""
+    root = tmp_path / "project"
+    root.mkdir()
+    git(root, "init", "-q", "-b", "main")
+    files = {"docs/index.md": "one", "docs/security/bounds.md": "one", "README.md": "one"}
+    commit(root, JANUARY, files)
+    commit(root, FEBRUARY, {"docs/security/bounds.md": "two"})
+    return root
+
+
+def commit(root: Path, day: date | str, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        write(root, name, text)
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "--allow-empty", "-m", "x", day=day)
+
+
+def test_a_page_has_the_date_of_the_last_commit_that_touched_it(root: Path) -> None:
+    commit(root, MARCH, {"README.md": "two", "snippets/bounds.py": "two"})
+    assert reviewed(root) == BOTH
+
+
+def test_a_page_that_is_not_committed_as_it_is_has_no_date(root: Path) -> None:
+    write(root, "docs/index.md", "edited")
+    write(root, "docs/new.md", "new")
+    assert reviewed(root) == {"security/bounds.md": FEBRUARY}
+    git(root, "add", "-A")
+    assert reviewed(root) == {"security/bounds.md": FEBRUARY}
+    write(root, "docs/index.md", "one")
+    assert reviewed(root) == BOTH
+
+
+def test_a_page_that_was_renamed_or_lies_there_again_is_another_page(root: Path) -> None:
+    (root / "docs/index.md").rename(root / "docs/start.md")
+    commit(root, MARCH, {'docs/a "größe".md': "one"})
+    write(root, "docs/index.md", "one")
+    assert reviewed(root) == {
+        "security/bounds.md": FEBRUARY,
+        "start.md": MARCH,
+        'a "größe".md': MARCH,
+    }
+
+
+def test_a_merge_counts_for_what_it_changed_itself(root: Path) -> None:
+    git(root, "checkout", "-q", "-b", "other")
+    commit(root, FEBRUARY, {"docs/index.md": "theirs"})
+    git(root, "checkout", "-q", "main")
+    commit(root, FEBRUARY, {"docs/index.md": "ours"})
+    git(root, "merge", "-q", "-s", "ours", "--no-commit", "other")
+    commit(root, MARCH, {"docs/index.md": "both"})
+    assert reviewed(root) == {"index.md": MARCH, "security/bounds.md": FEBRUARY}
+
+
+def test_without_a_whole_history_there_are_no_dates(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one commit of a shallow clone seems to have written every page."""
+    git(tmp_path, "clone", "-q", "--depth=1", root.as_uri(), "shallow")
+    write(tmp_path, "bare/docs/index.md", "one")
+    write(root, "copy/docs/index.md", "one")
+    assert [reviewed(folder) for folder in (tmp_path / "shallow", tmp_path / "bare")] == [{}, {}]
+    assert reviewed(root / "copy") == {}
+    monkeypatch.setenv("PATH", str(root))
+    assert reviewed(root) == {}
+
+
+def test_another_repository_is_not_asked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A git hook has others in its environment; and a project may lie below the top of one."""
+    commit(root, MARCH, {"part/docs/index.md": "one"})
+    assert reviewed(root / "part") == {"index.md": MARCH}
+    monkeypatch.setenv("GIT_DIR", str(root / "nothing"))
+    assert reviewed(root) == BOTH
+
+
+@pytest.mark.parametrize(("days", "is_kept"), [(0, True), (1, True), (3, False), (None, False)])
+def test_a_day_that_has_not_come_yet_is_no_date(
+    root: Path, days: int | None, is_kept: bool
+) -> None:
+    """Tomorrow has come, further east. Git also prints 10000-01-01, which is no date here."""
+    day = datetime.now(UTC).date() + timedelta(days or 0)
+    commit(root, "@253402300800 +0000" if days is None else day, {"docs/index.md": "late"})
+    assert reviewed(root).get("index.md") == (day if is_kept else None)
+
+
+def test_a_file_name_cannot_date_others(root: Path) -> None:
+    """One that looks like the head of an entry in what git prints."""
+    commit(root, MARCH, {"docs/a\0012020-01-01": "x", "docs/index.md": "two"})
+    assert reviewed(root)["index.md"] == MARCH
+
+
+def test_no_program_that_the_repository_names_is_run(root: Path) -> None:
+    """To filter files, to check signatures, to watch files, or to fetch what is missing."""
+    program, marker = root.parent / "program", root.parent / "marker"
+    program.write_text(f"#!/bin/sh\ntouch '{marker}'\n")
+    program.chmod(0o700)
+    signed = git(root, "cat-file", "commit", "HEAD").replace(
+        "\n\n", "\ngpgsig -----BEGIN PGP SIGNATURE-----\n x\n -----END PGP SIGNATURE-----\n\n", 1
+    )
+    write(root, "../commit", signed)
+    made = git(root, "hash-object", "-t", "commit", "-w", "../commit").strip()
+    git(root, "reset", "-q", "--hard", made)
+    write(root, ".git/info/attributes", "*.md filter=evil\n")
+    for name, text in {
+        "filter.evil.clean": str(program),
+        "log.showSignature": "true",
+        "gpg.program": str(program),
+        "core.fsmonitor": str(program),
+        "core.repositoryFormatVersion": "1",
+        "extensions.partialClone": "origin",
+        "remote.origin.promisor": "true",
+        "remote.origin.url": f"ext::{program}",
+        "protocol.ext.allow": "always",
+    }.items():
+        git(root, "config", name, text)
+    write(root, "docs/index.md", "edited")
+    assert reviewed(root) == {"security/bounds.md": FEBRUARY}
+    tree = git(root, "rev-parse", "HEAD^{tree}").strip()
+    (root / ".git/objects" / tree[:2] / tree[2:]).unlink()
+    assert reviewed(root) == {}
+    assert not marker.exists()
+    with pytest.raises(subprocess.CalledProcessError):
+        git(root, "ls-tree", "-r", "HEAD")
+    assert marker.exists()

@@ -1,0 +1,326 @@
+"""What programs read says what the pages say, labels included, and is the same each time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from posixpath import dirname, join, normpath
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from publish import machine
+from publish.machine import data, feed
+from publish.machine.twins import slug, twin
+from publish.project import ROOT, Project
+from safepoint.explain import EXPLANATIONS
+from safepoint.rules import RULES
+from tests.harness.blocks import find_blocks
+from tests.harness.fences import without_fences
+from tests.harness.pretend import pretend
+from tests.publish.conftest import write
+
+RAW = re.compile(
+    r"--8<--|^:::|\{:? ?[.#]|</?(?:div|figure|figcaption|sup|br)\b|<!--|^ *(?:!!!|\?\?\?) "
+)
+ATOM = {"a": feed.ATOM}
+
+
+def parsed(text: str | bytes) -> ET.Element:
+    """Return the XML of our own feed or sitemap."""
+    return ET.fromstring(text)  # noqa: S314  our own
+
+
+def outside_of_blocks(text: str) -> str:
+    """Return what is prose in a twin, without its inline code."""
+    return re.sub(r"`[^`\n]*`", "`code`", without_fences(text))
+
+
+def anchors(text: str) -> set[str]:
+    """Return all that a link into a page's Markdown can name."""
+    headings = re.findall(r"^#+ (.*)$", without_fences(text), re.MULTILINE)
+    named = set(re.findall(r'<a id="([^"]+)">', text))
+    return {slug(heading.replace("`", "")) for heading in headings} | named
+
+
+def test_a_twin_keeps_what_a_page_says_and_drops_what_only_html_needs(fake: Project) -> None:
+    assert (
+        twin(fake.pages["index.md"], fake)
+        == """\
+---
+title: "A store"
+description: "What: a store."
+url: "./"
+---
+
+<a id="top"></a>
+
+# A store
+
+A lead.
+
+See [the seal](security/seal.md#how-it-works) and `{ .kept }`, or [the code][code].
+[Again](security/seal.md "The seal").
+
+[code]: reference.md
+
+[Figure: Two boxes, one line.](assets/boxes.svg)
+
+Figure: Boxes. A box beside another.
+"""
+    )
+
+
+def test_a_twin_says_in_words_what_colours_say(fake: Project) -> None:
+    assert (
+        twin(fake.pages["security/seal.md"], fake).partition("---\n\n")[2]
+        == """\
+# The seal
+
+Danger
+
+**[SP12](../rules.md#sp12) · Sign it**
+
+Or it moves.
+
+Here is [why](../index.md). And more.
+
+## How it works
+
+**UNSAFE - do not copy:** An edit
+
+```python
+# UNSAFE: this is an attack.
+edit()
+
+
+edit()
+```
+
+**Refused:** raises `SealBroken`
+
+```python
+load()
+```
+
+**Do this:** lint.toml
+
+```toml
+a = 1
+```
+
+**Warning: Mind this**
+
+Keep **it**, as [home](../index.md) says.
+
+**Run it**
+
+```bash
+make attacks
+```
+
+- **✓** refused at once
+- **`one`**<a id="one"></a> is here
+
+<a id="two"></a>
+"""
+    )
+
+
+def test_the_twin_of_a_reference_has_names_signatures_and_summaries(fake: Project) -> None:
+    assert (
+        twin(fake.pages["reference/index.md"], fake).partition("# Reference")[2]
+        == """
+
+Back [home](../index.md).
+
+<a id="tiny.Box"></a>
+
+## `Box(size: int = 1)`
+
+Holds something.
+
+```text
+[ ]
+```
+
+- `open(*, wide: bool = False) -> str`: Open it, at once.
+- `wide: int`: How much fits.
+""".replace("../index.md", "index.md")
+    )
+
+
+def test_every_page_has_a_twin_and_each_is_listed(real: Project, files: dict[str, bytes]) -> None:
+    text = files["llms.txt"].decode()
+    listed = re.findall(r"^- \[[^]]+\]\(([^)]+\.md)\): \S", text, re.MULTILINE)
+    twins = sorted(name for name in files if name.endswith(".md"))
+    assert twins == sorted(page.twin for page in real.pages.values()) == sorted(listed)
+    assert text.index("\n## Data\n") < text.index("\n## Optional\n") < text.index("(reference.md)")
+    assert listed.index("index.md") < listed.index("guide.md") < listed.index("security/seal.md")
+
+
+def test_nothing_in_a_twin_needs_a_generator_and_its_links_lead_somewhere(
+    real: Project, files: dict[str, bytes]
+) -> None:
+    known = {name: anchors(text.decode()) for name, text in files.items() if name.endswith(".md")}
+    wrong = []
+    for name in known:
+        text = outside_of_blocks(files[name].decode())
+        wrong += [f"{name}: {line}" for line in text.split("\n") if RAW.search(line)]
+        for target in re.findall(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)$", text, re.MULTILINE):
+            path, _, fragment = "".join(target).partition("#")
+            there = normpath(join(dirname(name), path)) if path else name
+            if there in known and (not fragment or fragment in known[there]):
+                continue
+            made = there in files or there == "assets/scanners.svg" or (real.docs / there).is_file()
+            if there in known or not (made or path.startswith("https:")):
+                wrong.append(f"{name}: {target} leads nowhere")
+    assert wrong == []
+
+
+def test_every_block_and_callout_is_in_the_twin_under_its_label(
+    real: Project, files: dict[str, bytes]
+) -> None:
+    labels = {"unsafe": "**UNSAFE - do not", "refused": "**Refused:**", "fix": "**Do this:**"}
+    wrong = []
+    for page in real.pages.values():
+        shown = re.sub(r"^ +", "", files[page.twin].decode(), flags=re.MULTILINE)
+        for block in find_blocks(page.text, f"docs/{page.src}"):
+            text = re.sub(r"^ +", "", f"```{block.language}\n{block.text}\n```", flags=re.MULTILINE)
+            before = [part[-200:].rpartition("\n\n") for part in shown.split(text)[:-1]]
+            wanted = [labels[kind] for kind in block.classes if kind in labels] or [""]
+            if not any(last[0].rpartition("\n")[2].startswith(wanted[0]) for last in before):
+                wrong.append(f"{page.src}: {wanted[0]} {block.text[:60]}")
+        for name in re.findall(r"^ *<!-- rule (SP\d+) -->$", page.text, re.MULTILINE):
+            severity = {"danger": "Danger", "warning": "Warning", "info": "Note"}
+            rule = RULES[name]
+            said = rf"{severity[rule.severity]}\n\n\*\*\[{name}\]\(\S+\) · .+\n\n"
+            if not re.search(said + re.escape(rule.callout), shown):
+                wrong.append(f"{page.src}: the callout of {name}")
+    assert wrong == []
+
+
+def test_the_data_is_complete(real: Project, files: dict[str, bytes]) -> None:
+    read: dict[str, Any] = {
+        name[5:-5]: json.loads(files[name]) for name in files if name.startswith("data/")
+    }
+    assert {value["format"] for value in read.values()} == {1}
+    assert [rule["id"] for rule in read["rules"]["rules"]] == list(RULES)
+    assert [row["rule"] for row in read["matrix"]["rows"]] == list(RULES)
+    assert {error["name"] for error in read["errors"]["errors"]} == set(EXPLANATIONS)
+    snippets = sorted(file.name for file in (real.root / "snippets").iterdir() if file.is_file())
+    assert [example["name"] for example in read["examples"]["examples"]] == snippets
+    for example in read["examples"]["examples"]:
+        copied = files[example["address"]]
+        assert hashlib.sha256(copied).hexdigest() == example["sha256"]
+        assert len(copied) == example["size"]
+        assert b"--8<--" not in copied
+        assert example["title"]
+        assert example["description"]
+
+
+def test_an_example_is_copied_without_the_marks_of_the_pages(fake: Project) -> None:
+    [example] = data.documents(fake)["examples"]["examples"]
+    content = machine.files(fake)["examples/lint.toml"]
+    assert content == b"# Rules for a linter.\na = 1\n"
+    assert example["title"] == example["description"] == "Rules for a linter."
+    assert example["rules"] == ["SP26"]
+
+
+@pytest.mark.parametrize("state", ["current", "missing", "unreadable"])
+def test_every_field_is_named_on_the_page_for_programs(
+    real: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    file = tmp_path / "evidence.jsonl"
+    if state == "current":
+        pretend(file, ROOT)
+    elif state == "unreadable":
+        file.write_text("no JSON", encoding="utf-8")
+    monkeypatch.setenv("EVIDENCE", str(file))
+    documents = data.documents(Project(), Counter(ran=1))
+    if state != "current":
+        assert documents["evidence"] == {"format": 1, "state": state, "shown": {"ran": 1}}
+        return
+    for name, document in documents.items():
+        page = real.pages["machine.md"].text
+        [row] = re.findall(rf"^\| \[`data/{name}\.json`\]\S+ \| (.*) \|$", page, re.MULTILINE)
+        items = [value for value in document.values() if isinstance(value, list) and value]
+        fields = {field for item in items if isinstance(item[0], dict) for field in item[0]}
+        fields |= set(document) - {"format", "rows", name}
+        assert fields <= set(re.findall("`(\\w+)`", row)), name
+
+
+def test_with_an_address_every_reference_is_complete(
+    fake: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    write(site, "sitemap.xml.gz", "what a generator left")
+    write(site, "sitemap.xml", "what a generator left")
+    machine.apply(site, fake, Counter())
+    assert [name for name in ("sitemap.xml", "sitemap.xml.gz") if (site / name).exists()] == []
+    monkeypatch.setenv("SITE_URL", "https://example.org/guide")
+    machine.apply(site, fake, Counter())
+    pages = re.findall("<loc>(.*)</loc>", (site / "sitemap.xml").read_text())
+    assert pages == [
+        f"https://example.org/guide/{path}"
+        for path in ("", "security/seal/", "reference/", "ladder/")
+    ]
+    twin_text = (site / "security/seal.md").read_text()
+    assert 'url: "https://example.org/guide/security/seal/"' in twin_text
+    assert "(https://example.org/guide/security/seal.md)" in (site / "llms.txt").read_text()
+    links = [link.get("href", "") for link in parsed(feed.atom(fake)).iter(f"{{{feed.ATOM}}}link")]
+    assert all(link.startswith("https://example.org/guide/") for link in links)
+
+
+def test_all_that_pages_may_link_to_is_written_in_the_end(
+    real: Project, files: dict[str, bytes]
+) -> None:
+    """While MkDocs checks links it stands there empty."""
+    assert set(machine.served(real)) == {name for name in files if not name.endswith(".md")}
+    assert all(files[name] for name in machine.served(real))
+
+
+def test_the_feed_dates_by_data_and_leaves_out_what_has_no_date(fake: Project) -> None:
+    root = parsed(feed.atom(fake))
+    seen = [
+        [entry.findtext(f"a:{name}", "", ATOM) for name in ("id", "updated", "summary")]
+        for entry in root.findall("a:entry", ATOM)
+    ]
+    assert seen == [
+        [
+            "tag:safepoint,2026:advisory/CVE-2030-12345",
+            "2030-02-01T00:00:00Z",
+            "A box was open. Affects 1.0 and older. Fixed in 1.1.",
+        ],
+        ["tag:safepoint,2026:changes/1.0.0", "2030-01-02T00:00:00Z", "Fixed: The lid closes."],
+    ]
+    assert root.findtext("a:updated", "", ATOM) == "2030-02-01T00:00:00Z"
+
+
+def test_the_feed_holds_whatever_may_be_written(fake: Project) -> None:
+    hard = """<b>&amp; & ]]> <![CDATA[ "x" 'y' 🙂 &#8; <!-- -->"""
+    text = f"## {hard.split(maxsplit=1)[0]} - 2030-01-02\n\n### {hard}\n\n- **{hard}**\n"
+    write(fake.root, "CHANGELOG.md", text)
+    said = parsed(feed.atom(fake)).findall("a:entry/a:summary", ATOM)[1].text
+    assert said == f"{hard}: {hard}."
+
+
+def test_the_feed_is_atom_whose_links_lead_somewhere(files: dict[str, bytes]) -> None:
+    root = parsed(files["feed.xml"])
+    assert root.tag == f"{{{feed.ATOM}}}feed"
+    assert root.findtext("a:author/a:name", "", ATOM)
+    for element in (root, *root.findall("a:entry", ATOM)):
+        assert [element.findtext(f"a:{name}", "", ATOM) != "" for name in ("id", "title")]
+        assert re.fullmatch(
+            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", element.findtext("a:updated", "", ATOM)
+        )
+    for link in root.findall("a:entry/a:link", ATOM):
+        path, _, fragment = (link.get("href") or "").partition("#")
+        assert fragment in anchors(files[f"{path.rstrip('/')}.md"].decode())
+    ids = [element.text or "" for element in root.iter(f"{{{feed.ATOM}}}id")]
+    assert len(ids) == len(set(ids))
+    assert all(re.fullmatch(r"tag:safepoint,2026:[\w./-]+", each) for each in ids)

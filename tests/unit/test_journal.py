@@ -1,0 +1,336 @@
+"""The journal: a chain of sealed records that fails closed and tells who did what, when."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safepoint import (
+    Actor,
+    CheckpointError,
+    FileAnchor,
+    FileCheckpointStorage,
+    FileJournal,
+    InMemoryAnchor,
+    InMemoryCheckpointStorage,
+    InMemoryJournal,
+    Keyring,
+    Ledger,
+    SigningKey,
+    Workflow,
+)
+from safepoint.errors import (
+    ConfigurationError,
+    InvalidId,
+    JournalBroken,
+    JournalError,
+    JournalUnavailable,
+    KeyRefused,
+)
+from safepoint.journal import Event, Journal
+from safepoint.record import Place, open_sealed, seal
+from tests.harness.crash import failed, killed
+
+KEY = SigningKey(bytes(range(32)))
+KEYS = Keyring(KEY)
+ENTRIES = "journal/journal"
+DID: list[object] = []
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    DID.clear()
+    anchor = FileAnchor(tmp_path / "anchor", create=True)
+    FileJournal(tmp_path / "journal", keys=KEYS, anchor=anchor, create=True)
+    return tmp_path
+
+
+def journal_at(folder: Path, keys: Keyring = KEYS) -> FileJournal:
+    return FileJournal(folder / "journal", keys=keys, anchor=FileAnchor(folder / "anchor"))
+
+
+def ledger_at(folder: Path) -> Ledger:
+    storage = FileCheckpointStorage(folder / "store")
+    return Ledger(storage, store="invoices", keys=KEYS, journal=journal_at(folder))
+
+
+def event(name: str = "dana", detail: str = "pay") -> Event:
+    return Event("approve", "done", Actor(name, "signature"), "invoices", "order-7", detail=detail)
+
+
+def written(folder: Path) -> list[Path]:
+    """Let three people act, and return the files of what they did."""
+    for name in ("dana", "erin", "mally"):
+        journal_at(folder).record(event(name))
+    return sorted((folder / ENTRIES).iterdir())
+
+
+def refused(folder: Path) -> None:
+    for use in (
+        lambda: journal_at(folder).verify(),
+        lambda: list(journal_at(folder).show(thread="order-7")),
+    ):
+        with pytest.raises(JournalBroken):
+            use()
+
+
+def act(state: dict[str, object]) -> None:
+    DID.append(state["amount"])
+
+
+ERRAND = Workflow("errand", [act])
+
+
+def test_what_was_recorded_is_told_in_order_and_by_question(folder: Path) -> None:
+    moment = datetime(2026, 11, 15, 12, 30, tzinfo=UTC)
+    anchor, storage = InMemoryAnchor(), InMemoryCheckpointStorage()
+    journal = Journal(storage, keys=KEYS, name="book", anchor=anchor, clock=lambda: moment)
+    journal.record(event("dana"))
+    journal.record(Event("save", "intended", Actor("w", "login"), "orders", "a", 7, None, "x"))
+    first, second = journal.show()
+    assert (first.number, first.actor.name, first.at, first.previous) == (1, "dana", moment, None)
+    assert (second.number, second.previous) == (2, first.digest_of_entry)
+    assert str(second) == (
+        "2 2026-11-15T12:30:00.000000Z save intended orders/a #7 'w' (by 'login'): 'x'"
+    )
+    assert [e.number for e in journal.show(store="orders")] == [2]
+    assert [e.number for e in journal.show(thread="order-7")] == [1]
+    assert [e.number for e in journal.show(what="save")] == [2]
+    assert [e.number for e in journal.tail(1)] == [2]
+    assert [e.number for e in journal.tail()] == [1, 2]
+    assert journal.verify() == 2
+    assert anchor.read("book", "journal") is not None
+    assert InMemoryJournal().tail() == []
+    with pytest.raises(ConfigurationError):
+        list(journal.show(what="paid"))
+
+
+def test_a_journal_is_begun_once_and_by_name(tmp_path: Path) -> None:
+    with pytest.raises(JournalUnavailable, match="is no journal"):
+        FileJournal(tmp_path / "journal", keys=KEYS)
+    assert not (tmp_path / "journal").exists()
+    FileJournal(tmp_path / "journal", keys=KEYS, create=True).record(event())
+    assert FileJournal(tmp_path / "journal", keys=KEYS).verify() == 1
+    assert FileJournal(tmp_path / "journal", keys=KEYS, create=True).verify() == 1
+
+
+@pytest.mark.parametrize("entry", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"approve", b"resume "),
+        (b"signature", b"telephone"),
+        (b"order-7", b"order-8"),
+        (b'"done"', b'"refused"'),
+        (b"pay", b"say"),
+        (b"20", b"19"),
+        (b'"sequence":', b'"sequence":1'),
+        (b"\n", b"\n\n"),
+    ],
+)
+def test_an_edited_entry_shows(folder: Path, entry: int, old: bytes, new: bytes) -> None:
+    file = written(folder)[entry]
+    text = file.read_bytes()
+    assert old in text
+    file.write_bytes(text.replace(old, new, 1))
+    refused(folder)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [[], [0], [0, 1], [1, 2], [0, 2], [2], [1, 0, 2], [0, 2, 1], [0, 0, 1, 2], [0, 1, 2, 2]],
+)
+def test_an_entry_that_is_cut_moved_or_repeated_shows(folder: Path, kept: list[int]) -> None:
+    texts = [file.read_bytes() for file in written(folder)]
+    shutil.rmtree(folder / ENTRIES)
+    (folder / ENTRIES).mkdir(mode=0o700)
+    for number, entry in enumerate(kept, start=1):
+        file = folder / ENTRIES / f"{number:010}.checkpoint"
+        file.touch(mode=0o600)
+        file.write_bytes(texts[entry])
+    refused(folder)
+    if kept[2:] != [2]:  # a writer looks at the end
+        with pytest.raises(JournalError):
+            ledger_at(folder).save("order-9", {})
+        assert ledger_at(folder).threads() == []
+
+
+def test_a_planted_entry_shows(folder: Path) -> None:
+    """One that is perfect but for the key, one of the checkpoints' use, and junk."""
+    last = written(folder)[-1]
+    ends = list(journal_at(folder).show())[-1]
+    place, now = Place("journal", "journal", 4), datetime.now(UTC)
+    payload = last.read_bytes().split(b"\n")[2]
+    options: Any = {"created": now, "previous": ends.digest_of_entry}
+    thief = SigningKey.generate()
+    for planted in (
+        seal(payload, place, thief, **options, use="journal")[0],
+        seal(payload, place, KEY, **options)[0],
+        seal(b'{"paid":true}', place, KEY, **options, use="journal")[0],
+        seal(b"null", place, KEY, **options, use="journal")[0],
+        b"2026-01-31 dana approved order-7\n",
+        b"",
+    ):
+        file = last.with_name(f"{4:010}.checkpoint")
+        file.touch(mode=0o600)
+        file.write_bytes(planted)
+        refused(folder)
+        file.unlink()
+    assert journal_at(folder).verify() == 3
+
+
+def test_an_entry_does_not_open_as_a_checkpoint(folder: Path) -> None:
+    record = written(folder)[0].read_bytes()
+    place = Place("journal", "journal", 1)
+    assert open_sealed(record, place, KEYS, use="journal").header.sequence == 1
+    with pytest.raises(CheckpointError, match="was never sealed"):
+        open_sealed(record, place, KEYS)
+
+
+def test_another_journals_entries_do_not_count(folder: Path) -> None:
+    written(folder)
+    with pytest.raises(JournalBroken):
+        FileJournal(folder / "journal", keys=KEYS, name="book").verify()
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_in_the_place_of_an_entry_are_refused(junk: bytes) -> None:
+    storage = InMemoryCheckpointStorage()
+    storage.append("journal", 1, junk)
+    with pytest.raises(JournalBroken):
+        Journal(storage, keys=KEYS).verify()
+
+
+@pytest.mark.parametrize("how", ["gone", "a file", "a link"])
+def test_a_journal_that_is_not_there_stops_the_run(folder: Path, how: str) -> None:
+    ERRAND.begin(ledger_at(folder), "order-7", amount=42)
+    ledger = ledger_at(folder)
+    (folder / "journal").rename(folder / "elsewhere")
+    if how == "a file":
+        (folder / "journal").touch()
+    elif how == "a link":
+        (folder / "journal").symlink_to(folder / "elsewhere")
+    for act in (
+        lambda: ERRAND.resume(ledger, "order-7"),
+        lambda: ledger.save("order-8", {}),
+        lambda: ledger.delete("order-7"),
+    ):
+        with pytest.raises(JournalUnavailable, match="journal"):
+            act()
+    assert DID == []
+    assert FileCheckpointStorage(folder / "store").threads() == ["order-7"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mally\n",
+        'mally","outcome":"done"}}\n{"entry":{"actor":{"name":"dana',
+        "mally\r\x1b[1A\x1b[2K dana",
+        "mally\u2028dana",
+        "mally\x85dana\x0b\x0c\x1c",
+        "m" * 256,
+    ],
+    ids=["break", "quotes", "terminal", "separator", "controls", "long"],
+)
+def test_a_name_stays_in_its_line(folder: Path, name: str) -> None:
+    """In the file, where somebody greps, and on the screen, where somebody looks."""
+    journal = journal_at(folder)
+    journal.record(Event("deny", "done", Actor(name, name), "invoices", "order-7", detail=name))
+    (file,) = (folder / ENTRIES).iterdir()
+    assert file.read_bytes().count(b"\n") == 3
+    (entry,) = journal.show()
+    assert entry.actor == Actor(name, name)
+    assert str(entry).isascii()
+    assert str(entry).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: Actor("", "login"), ConfigurationError),
+        (lambda: Actor("x" * 257, "login"), ConfigurationError),
+        (lambda: Actor("dana", "\ud800"), ConfigurationError),
+        (lambda: Event("paid", "done", Actor("a", "b"), "s"), ConfigurationError),  # type: ignore[arg-type]
+        (lambda: Event("save", "over", Actor("a", "b"), "s"), ConfigurationError),  # type: ignore[arg-type]
+        (lambda: Event("save", "done", Actor("a", "b"), "S"), InvalidId),
+        (lambda: Event("save", "done", Actor("a", "b"), "s", "../t"), InvalidId),
+        (lambda: Event("save", "done", Actor("a", "b"), "s", "t", 0), InvalidId),
+        (lambda: Event("save", "done", Actor("a", "b"), "s", "t", 1, "sha256:x"), InvalidId),
+    ],
+)
+def test_what_cannot_be_told_in_one_way_is_refused(make: Any, error: type[CheckpointError]) -> None:
+    with pytest.raises(error):
+        make()
+
+
+def test_a_long_detail_is_cut_and_says_so() -> None:
+    cut = event(detail="x" * 5000 + "\ud800").detail
+    assert len(cut) == 1000
+    assert cut.endswith("... (5001 characters)")
+    assert event(detail="\ud800").detail == "\\ud800"
+
+
+def test_a_ring_that_only_verifies_reads_and_does_not_write(folder: Path) -> None:
+    signer = SigningKey.generate("ed25519")
+    journal_at(folder, Keyring(signer)).record(event())
+    reader = journal_at(folder, Keyring(verify=[signer.public]))
+    assert reader.verify() == 1
+    with pytest.raises(KeyRefused):
+        reader.record(event())
+
+
+def test_a_rotated_key_goes_on_in_one_chain(folder: Path) -> None:
+    journal_at(folder).record(event())
+    new = SigningKey.generate()
+    journal_at(folder, Keyring(new, verify=[KEY])).record(event())
+    assert journal_at(folder, Keyring(new, verify=[KEY])).verify() == 2
+    with pytest.raises(JournalBroken):
+        journal_at(folder, Keyring(new)).verify()
+
+
+def test_writers_side_by_side_make_one_chain(folder: Path) -> None:
+    def write() -> None:
+        journal = journal_at(folder)
+        for _ in range(10):
+            journal.record(event())
+
+    writers = [threading.Thread(target=write) for _ in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert journal_at(folder).verify() == 40
+
+
+def record_two(folder: Path) -> None:
+    journal = journal_at(folder)
+    journal.record(event("erin"))
+    journal.record(event("mally"))
+
+
+def test_a_killed_writer_leaves_a_whole_journal(folder: Path, tmp_path_factory: Any) -> None:
+    journal_at(folder).record(event("dana"))
+    for left in killed(record_two, tmp_path_factory.mktemp("killed"), prepared=folder):
+        journal = journal_at(left.folder)
+        count = journal.verify()
+        assert 1 <= count <= 3
+        assert left.whole is (count == 3) or not left.whole
+        journal.record(event("after"))
+        assert journal_at(left.folder).verify() == count + 1
+
+
+def test_a_disk_that_fails_is_said_and_leaves_a_whole_journal(
+    folder: Path, tmp_path_factory: Any
+) -> None:
+    journal_at(folder).record(event("dana"))
+    for left in failed(record_two, tmp_path_factory.mktemp("failed"), prepared=folder):
+        assert left.whole or left.error.startswith(("JournalUnavailable: ", "AnchorUnavailable: "))
+        assert journal_at(left.folder).verify() >= 1

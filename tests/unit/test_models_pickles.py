@@ -1,0 +1,296 @@
+"""Pickles read as data: what comes back, what is refused and why, and a folder that moves in."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safepoint import (
+    CheckpointError,
+    Codec,
+    ConfigurationError,
+    InMemoryCheckpointStorage,
+    Keyring,
+    Ledger,
+    LimitExceeded,
+    SigningKey,
+)
+from safepoint.errors import CodecError, PickleRefused
+from safepoint.models import PickleLimits, migrate_pickles, read_pickle
+from tests.unit.codec_types import VALUES, Colour, Invoice, Note, Point, Rights, same
+from tests.unit.killed import kill_after_each_step
+
+TYPES = [Colour, Invoice, Note, Point, Rights]
+KEY = SigningKey(bytes(range(32)))
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_what_a_codec_can_hold_comes_back(protocol: int) -> None:
+    read = 0
+    for value in VALUES:
+        try:
+            found = read_pickle(pickle.dumps(value, protocol), types=TYPES)
+        except PickleRefused:
+            continue
+        read += 1
+        assert same(found, value)
+    assert read > 0.8 * len(VALUES)
+
+
+def test_a_type_that_was_renamed_is_read_under_its_old_name() -> None:
+    data = pickle.dumps(Colour.RED).replace(b"tests.unit.codec_types", b"older.unit.codec_types")
+    assert read_pickle(data, types={"older.unit.codec_types.Colour": Colour}) == Colour.RED
+    with pytest.raises(PickleRefused, match=r"wants older\.unit\.codec_types\.Colour"):
+        read_pickle(data, types=[Colour])
+    for types in (Colour, 7, {"Colour": Colour}, {7: Colour}):
+        with pytest.raises((ConfigurationError, CodecError)):
+            read_pickle(data, types=types)  # type: ignore[arg-type]
+
+
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "a call": (b"cos\nsystem\n(S'id'\ntR.", "wants os.system"),
+    "a name": (b"cbuiltins\nlist\n.", "holds builtins.list itself"),
+    "a name in a list": (b"(cbuiltins\nlist\nl.", "holds builtins.list itself"),
+    "a call of a value": (b"\x80\x02K\x01)R.", "calls what is no name"),
+    "no arguments": (b"\x80\x02cbuiltins\nset\nNR.", "without a tuple"),
+    "a number from the stack": (b"\x80\x02\x82\x01.", "EXT1"),
+    "an instance": (b"(ios\nsystem\n.", "uses INST"),
+    "a buffer": (b"\x80\x05\x97.", "uses NEXT_BUFFER"),
+    "a persistent id": (b"Pid\n.", "uses PERSID"),
+    "attributes of a dict": (b"\x80\x02}}b.", "sets attributes of what has none"),
+    "attributes of a date": (
+        b"\x80\x03cdatetime\ndate\nC\4\7\xea\1\1\x85R}b.",
+        "takes none",
+    ),
+    "a list that holds itself": (b"\x80\x02]q\x00h\x00a.", "contains itself"),
+    "a key that changes": (b"\x80\x02}]K\x01s.", "a key that can change"),
+    "a key twice": (b"\x80\x02}(K\x01NK\x01Nu.", "one key twice"),
+    "a key alone": (b"\x80\x02}(K\x01u.", "a key without a value"),
+    "two values": (b"NN.", "does not end with one value"),
+    "no value": (b".", "does not end with one value"),
+    "a mark": (b"(N.", "does not end with one value"),
+    "no mark": (b"Nt.", "wants a mark"),
+    "an empty stack": (b"a.", "wants a value"),
+    "no memo": (b"g0\n.", "never put"),
+    "a memo twice": (b"Np0\n0Np0\n.", "second value|uses POP"),
+    "cut short": (b"\x80\x04]", "cut short"),
+    "cut in a text": (b"X\xff\0\0\0a.", "cut short"),
+    "more behind it": (b"N.N.", "something else follows"),
+    "no instruction": (b"\xff.", "no instruction 0xff"),
+    "a second protocol": (b"\x80\x02\x80\x03N.", "no beginning of protocol"),
+    "protocol 6": (b"\x80\x06N.", "no beginning of protocol"),
+    "newer than its protocol": (b"\x80\x02\x8c\x01a.", "newer than the pickle's protocol"),
+    "a short frame": (b"\x80\x04\x95\1\0\0\0\0\0\0\0K\x01.", "does not fit into its frame"),
+    "a long frame": (b"\x80\x04\x95\xff\0\0\0\0\0\0\0N.", "before its last frame"),
+    "a number in another spelling": (b"I 1\n.", "malformed INT"),
+    "an octal one": (b"I010\n.", "malformed INT"),
+    "half a character": (b"\x80\x02X\3\0\0\0\xed\xa0\x80.", "text that is none"),
+    "half a name": (b"cos\xff\nsystem\n.", "malformed name"),
+}
+LARGE: dict[str, bytes] = {
+    "an integer": b"I" + b"9" * 10_000 + b"\n.",
+    "a long": b"\x80\x02\x8b\xff\xff\0\0" + b"\1" * 65535 + b".",
+    "a memo": b"\x80\x02Nr\xff\xff\xff\x1f.",
+    "lists that double": b"\x80\x02]"
+    + b"".join(b"q%c](h%ch%ce" % (n, n, n) for n in range(40))
+    + b".",
+    "depth": b"]" * 100 + b"a" * 99 + b".",
+    "a deep key": b"\x80\x02}N" + b"\x85" * 70 + b"Ns.",
+    "hashes": pickle.dumps({n * (2**61 - 1): 0 for n in range(1, 2000)}),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_pickle_that_is_more_than_data_is_refused(case: str) -> None:
+    data, word = REFUSED[case]
+    with pytest.raises(PickleRefused, match=word):
+        read_pickle(data)
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_a_pickle_that_grows_is_a_limit(case: str) -> None:
+    with pytest.raises(LimitExceeded, match="PickleLimits"):
+        read_pickle(LARGE[case])
+
+
+def test_each_limit_holds() -> None:
+    data = pickle.dumps({"a": ["text" * 5, (1, 2)]})
+    for name in ("data_bytes", "opcodes", "memo", "nodes", "text_bytes", "depth"):
+        with pytest.raises(LimitExceeded):
+            read_pickle(data, limits=PickleLimits(**{name: 1}))
+
+
+class Restored:
+    """What a class of ours would be asked to build, if anything were asked."""
+
+
+def ledger(*types: type) -> Ledger:
+    keys = Keyring(KEY)
+    return Ledger(InMemoryCheckpointStorage(), store="old", keys=keys, codec=Codec(types))
+
+
+def test_a_folder_moves_in_and_what_is_refused_does_not_stop_the_rest(tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    (old / "inner").mkdir(parents=True)
+    content = {
+        "order-7.pkl": pickle.dumps({"due": date(2026, 1, 31), "at": Colour.RED}),
+        "order-8.pkl": b"cos\nsystem\n(S'id'\ntR.",
+        "Order 9.pkl": pickle.dumps(9),
+        "twin.pkl": pickle.dumps(1),
+        "twin.pickle": pickle.dumps(2),
+        "notes.txt": b"hello",
+        "other.json": b'{"a": 1}',
+    }
+    for name, data in content.items():
+        (old / name).write_bytes(data)
+    report = tmp_path / "report.jsonl"
+    to = ledger(Colour)
+
+    def moved(**how: Any) -> Any:
+        return migrate_pickles(old, to, report=report, types=[Colour], **how)
+
+    with pytest.raises(ConfigurationError, match="carry no seal"):
+        moved()
+    with pytest.raises(ConfigurationError, match="would be in the folder"):
+        migrate_pickles(old, to, report=old / "r.jsonl", dry_run=True)
+    assert (moved(dry_run=True).sealed, to.threads(), report.exists()) == (1, [], False)
+    done = moved(allow_unsigned_migration=True)
+    assert (done.found, done.sealed, done.refused) == (8, 1, 7)
+    assert to.latest("order-7").state == {"due": date(2026, 1, 31), "at": Colour.RED}
+    reasons = {each.source: each.reason for each in done.outcomes}
+    for name, word in {
+        "order-8.pkl": "It wants os.system (byte 0), which may not be built.",
+        "Order 9.pkl": "is not a thread name",
+        "twin.pkl": "would both become twin",
+        "notes.txt": "no pickled checkpoint",
+        "other.json": "no checkpoint of Agent Framework",
+        "inner": "It is a folder",
+    }.items():
+        assert word in reasons[name]
+    lines = [json.loads(line) for line in report.read_text().splitlines()]
+    assert [each["outcome"] for each in lines].count("refused") == 7
+    assert moved(allow_unsigned_migration=True).there_already == 1
+    assert {name: (old / name).read_bytes() for name in content} == content
+
+
+def framework(folder: Path, name: str, previous: str | None, count: int, **state: Any) -> None:
+    """Write a checkpoint as Agent Framework does."""
+    import base64
+
+    for key, value in state.items():
+        if not isinstance(value, (int, str)):
+            text = base64.b64encode(pickle.dumps(value)).decode()
+            named = f"{type(value).__module__}:{type(value).__qualname__}"
+            state[key] = {"__pickled__": text, "__type__": named}
+    said = {"checkpoint_id": name, "previous_checkpoint_id": previous, "version": "1.0"}
+    said |= {"workflow_name": "w", "iteration_count": count, "state": state}  # type: ignore[dict-item]
+    (folder / f"{name}.json").write_text(json.dumps(said))
+
+
+def test_runs_of_agent_framework_become_threads(tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    old.mkdir()
+    when = datetime(2026, 1, 1, tzinfo=UTC)
+    framework(old, "a", None, 0, amount=42)
+    framework(old, "b", "a", 1, amount=42, due=when)
+    framework(old, "c", "missing", 1)
+    framework(old, "d", None, 0, x={1})
+    lies = json.loads((old / "d.json").read_text())
+    lies["state"]["x"]["__type__"] = "datetime:date"
+    (old / "d.json").write_text(json.dumps(lies))
+    to = ledger()
+    done = migrate_pickles(
+        old, to, report=tmp_path / "r", allow_unsigned_migration=True, thread=lambda n: f"run-{n}"
+    )
+    assert [(e.source, e.outcome) for e in done.outcomes] == [
+        ("a.json", "sealed"),
+        ("b.json", "sealed"),
+        ("c.json", "refused"),
+        ("d.json", "refused"),
+    ]
+    assert to.latest("run-a").state["state"] == {"amount": 42, "due": when}
+    assert "which is not in the folder" in done.outcomes[2].reason
+    assert "is marked as 'datetime:date', and is a set" in done.outcomes[3].reason
+
+
+def move(folder: Path) -> None:
+    from safepoint import FileCheckpointStorage
+
+    to = Ledger(FileCheckpointStorage(folder / "state"), store="old", keys=Keyring(KEY))
+    migrate_pickles(folder / "old", to, report=folder / "report", allow_unsigned_migration=True)
+
+
+def test_sigkill_after_each_step_of_a_migration(tmp_path: Path) -> None:
+    """The next run with the same report finishes it, and seals nothing twice."""
+    (tmp_path / "prepared" / "old").mkdir(parents=True, mode=0o700)
+    for name in ("a", "b"):
+        (tmp_path / "prepared" / "old" / f"{name}.pkl").write_bytes(pickle.dumps({"name": name}))
+    from safepoint import FileCheckpointStorage
+
+    _, folders = kill_after_each_step(move, tmp_path / "prepared", tmp_path)
+    for folder in folders:
+        move(folder)
+        to = Ledger(FileCheckpointStorage(folder / "state"), store="old", keys=Keyring(KEY))
+        assert {t: [c.state for c in to.history(t)] for t in to.threads()} == {
+            name: [{"name": name}] for name in ("a", "b")
+        }
+
+
+def command(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "safepoint", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+WANTS = (
+    "  6 instructions of protocol 0, asks for os.system, makes calls. Not plain data: The pickle"
+    " wants os.system, which is not on the list of what may be built."
+)
+
+
+def test_scan_says_what_files_are(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"cos\nsystem\n(S'id'\ntR.")
+    (tmp_path / "b.pkl").write_bytes(pickle.dumps({"amount": 42}, 4))
+    (tmp_path / "c.gz").write_bytes(b"\x1f\x8b\x08\0\0\0")
+    status, out, err = command(tmp_path, "scan", "a.bin", "b.pkl", "c.gz")
+    assert (status, err) == (1, "")
+    assert out.splitlines() == [
+        "a.bin is a pickle (21 bytes).",
+        WANTS,
+        "b.pkl is a pickle (26 bytes).",
+        "  9 instructions of protocol 4. Plain data.",
+        "c.gz is compressed data (6 bytes).",
+        "  It is compressed data, which is not looked into.",
+    ]
+    assert command(tmp_path, "scan", "b.pkl")[0] == 0
+    assert command(tmp_path, "scan", "missing")[0] == 2
+    assert command(tmp_path, "scan")[0] == 2
+
+
+def test_a_model_is_sealed_converted_and_verified_by_command(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", exc_type=ImportError)
+    torch.save({"weight": torch.ones(2, 3)}, tmp_path / "old.pt")
+    made = command(tmp_path, "convert", "old.pt", "new.safetensors", "--key", "m.key", "--create")
+    assert made[0] == 0
+    assert made[1].startswith("new.safetensors: 1 tensor, 128 bytes, equal to the last bit\n")
+    assert command(tmp_path, "verify-model", "new.safetensors", "--key", "m.key")[0] == 0
+    scanned = command(tmp_path, "scan", "new.safetensors")
+    assert scanned[1].splitlines()[1:] == ["  1 tensor", "    weight float32 (2, 3)"]
+    assert command(tmp_path, "seal-model", "old.pt", "--key", "m.key")[0] == 0
+    (tmp_path / "old.pt").write_bytes(b"x")
+    status, _, err = command(tmp_path, "verify-model", "old.pt", "--key", "m.key")
+    assert (status, err.count("\n")) == (1, 1)
+    assert command(tmp_path, "seal-model", "no.pt", "--key", "m.key")[0] == 2
+    assert issubclass(CheckpointError, Exception)

@@ -1,0 +1,285 @@
+"""save_checkpoint, seal_model and convert: what comes back, what is refused, and no half saves."""
+
+from __future__ import annotations
+
+from tests.harness.optional import need
+
+need("torch", "PyTorch is not installed: pip install 'safepoint[torch]'")
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from safepoint.errors import (
+    CheckpointError,
+    ConfigurationError,
+    Conflict,
+    InvalidId,
+    LimitExceeded,
+    ModelMalformed,
+    ModelUnsupported,
+    NotFound,
+    StorageUnavailable,
+)
+from safepoint.models import (
+    ModelLimits,
+    Schema,
+    convert,
+    load_checkpoint,
+    save_checkpoint,
+    seal_model,
+)
+from safepoint.models.packing import NotFinite, TensorDict, TensorRef, pack, unpack
+from safepoint.models.tensors import CODES
+from tests.unit.killed import ROOT, kill_after_each_step
+from tests.unit.models_helpers import KEY, KEYS, bits, same, saved, state_dict
+
+STATE = {**state_dict(), "log": "x" * 300}
+PAIR = ["model.safetensors", "model.safetensors.seal"]
+SHARED = torch.arange(4.0)
+
+STATES: dict[str, Any] = {
+    "nothing": None,
+    "an empty dict": {},
+    "a tensor": torch.ones(2, 3),
+    "a state dict": state_dict(),
+    "all types": {name: torch.zeros(3, dtype=getattr(torch, name)) for name, _ in CODES.values()},
+    "no elements": {"a": torch.zeros(0, 3), "b": torch.tensor(1.0)},
+    "nested": {"a": [torch.ones(1), (torch.zeros(2), {"b": torch.ones(3)})], "epoch": 7},
+    "numbers as keys": {"state": {0: {"step": torch.ones(1)}, 1: {"step": torch.zeros(1)}}},
+    "1 and '1'": {1: torch.ones(1), "1": torch.zeros(1), "x": 0},
+    "a path twice": {"a/b": torch.ones(1), "a": {"b": torch.zeros(1)}},
+    "a path twice, flat": {"a": {"b": torch.zeros(1)}, "a/b": torch.ones(1)},
+    "not finite": {"best": float("inf"), "worst": [float("-inf")]},
+    "not contiguous": {"a": torch.arange(6.0).reshape(2, 3).T, "b": torch.ones(3)[::2]},
+    "conjugate": {"a": torch.tensor([1 + 2j]).conj()},
+}
+
+
+@pytest.mark.parametrize("case", STATES)
+def test_a_state_comes_back_as_it_was(tmp_path: Path, case: str) -> None:
+    """None came back as {}, and two tensors of one path were refused."""
+    save_checkpoint(tmp_path / "run.safetensors", STATES[case], key=KEY)
+    assert same(load_checkpoint(tmp_path / "run.safetensors", keys=KEYS), STATES[case])
+
+
+def test_a_tensor_in_two_places_is_one_again() -> None:
+    packed = pack({"a": SHARED, "b": [SHARED]})
+    assert list(packed.tensors) == ["a"]
+    again = unpack(packed.tensors, packed.rest)
+    assert again["a"] is again["b"][0]
+
+
+def test_the_file_is_what_the_safetensors_package_writes(tmp_path: Path) -> None:
+    need("safetensors", "needs safepoint[torch]")
+    from safetensors.torch import load_file, save_file
+
+    state = {
+        f"{name}.{n}": torch.ones(n + 1).to(getattr(torch, name))
+        for n in range(3)
+        for name in ("float32", "uint8", "bfloat16", "int64")
+    }
+    save_checkpoint(tmp_path / "ours.safetensors", state, key=KEY)
+    save_file(state, tmp_path / "theirs.safetensors", metadata={"format": "pt"})
+    ours, theirs = ((tmp_path / f"{who}.safetensors").read_bytes() for who in ("ours", "theirs"))
+    assert ours == theirs
+    assert same(load_file(tmp_path / "ours.safetensors"), state)
+    assert same(load_checkpoint(tmp_path / "theirs.safetensors"), state)
+
+
+def test_a_third_truth_value_is_refused(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "a.safetensors", {"a": torch.tensor([True])}, key=KEY)
+    data = bytearray((tmp_path / "a.safetensors").read_bytes())
+    data[-1] = 2
+    (tmp_path / "b.safetensors").write_bytes(data)
+    with pytest.raises(ModelMalformed, match="neither true nor false"):
+        load_checkpoint(tmp_path / "b.safetensors")
+
+
+class Sub(torch.Tensor):
+    pass
+
+
+UNSUPPORTED: dict[str, tuple[Any, str]] = {
+    "sparse": ({"w": torch.eye(2).to_sparse()}, "dense ones alone"),
+    "meta": ({"w": torch.ones(1, device="meta")}, "has no values"),
+    "a subclass": ({"w": torch.ones(1).as_subclass(Sub)}, "a subclass of Tensor"),
+    "a wide type": ({"w": torch.ones(1, dtype=torch.complex128)}, "cannot hold"),
+    "overlapping": ({"a": SHARED[:2], "b": SHARED[1:]}, "share memory, and are not the same"),
+    "a module": ({"net": torch.nn.Linear(1, 1)}, "is not saved"),
+    "a dtype": ({"dtype": torch.float32}, "is not saved"),
+    "an object": ({"x": object()}, "does not know"),
+    "a key": ({(1, 2): torch.ones(1)}, "neither a text nor an integer"),
+    "a name": ({"../w": torch.ones(1)}, "looks like a way out"),
+    "a stand-in": ({"w": TensorRef("w")}, "is not saved"),
+    "another": ({"w": NotFinite("nan")}, "is not saved"),
+    "and another": ({"w": TensorDict("", [], {})}, "is not saved"),
+}
+
+
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_what_cannot_be_kept_is_named_and_nothing_is_written(tmp_path: Path, case: str) -> None:
+    state, word = UNSUPPORTED[case]
+    with pytest.raises(ModelUnsupported, match=word):
+        save_checkpoint(tmp_path / "run.safetensors", state, key=KEY)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b'{"$TensorRef":{"name":"b"}}',
+        b'{"$NotFinite":{"word":"7"}}',
+        b'{"$TensorDict":{"keys":["a","a"],"tied":{},"under":""}}',
+        b'{"$TensorDict":{"keys":["a"],"tied":{"c":"a"},"under":""}}',
+        b'{"$Codec":{}}',
+        b"null",
+        b"no",
+    ],
+)
+def test_a_rest_of_other_tensors_is_refused(rest: bytes) -> None:
+    with pytest.raises(ModelMalformed):
+        unpack({"a": torch.ones(1)}, rest)
+
+
+def test_what_is_too_deep_or_too_large_is_refused(tmp_path: Path) -> None:
+    deep: Any = []
+    deep.append(deep)
+    for state in ({"a": deep}, {"rest": "x" * (64 << 20)}):
+        with pytest.raises(LimitExceeded):
+            save_checkpoint(tmp_path / "run.safetensors", state, key=KEY)
+    with pytest.raises(LimitExceeded):
+        save_checkpoint(tmp_path / "b.safetensors", STATE, key=KEY, limits=ModelLimits(tensors=1))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_overwritten_and_a_place_is_checked(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / PAIR[0], STATE, key=KEY)
+    before = (tmp_path / PAIR[0]).read_bytes()
+    with pytest.raises(Conflict, match="never overwritten"):
+        save_checkpoint(tmp_path / PAIR[0], {}, key=KEY)
+    with pytest.raises(Conflict, match="has a seal already"):
+        seal_model(tmp_path / PAIR[0], key=KEY)
+    assert (tmp_path / PAIR[0]).read_bytes() == before
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+    for path, error in (
+        ("a.pt", ConfigurationError),
+        ("A b.safetensors", InvalidId),
+        ("no/a.safetensors", StorageUnavailable),
+    ):
+        with pytest.raises(error):
+            save_checkpoint(tmp_path / path, STATE, key=KEY)
+    (tmp_path / "link.safetensors").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(Conflict):
+        save_checkpoint(tmp_path / "link.safetensors", STATE, key=KEY)
+
+
+def save(folder: Path) -> None:
+    save_checkpoint(folder / PAIR[0], STATE, key=KEY)
+
+
+def put_seal(folder: Path) -> None:
+    seal_model(folder / "model.pt", key=KEY)
+
+
+def test_sigkill_after_each_step_of_a_save(tmp_path: Path) -> None:
+    """There is a whole pair that verifies, or no model. The next save works, and cleans up."""
+    prepared = tmp_path / "prepared"
+    prepared.mkdir()
+    (prepared / (".safepoint-model-" + "a" * 32)).write_bytes(b"of another crash")
+    (prepared / PAIR[1]).write_bytes(b"a seal without a model")
+    steps, folders = kill_after_each_step(save, prepared, tmp_path)
+    _, linked = (number for number, step in enumerate(steps, start=1) if step == "link")
+    for killed_after, folder in enumerate(folders, start=1):
+        path = folder / PAIR[0]
+        if killed_after >= linked:
+            assert same(load_checkpoint(path, keys=KEYS), STATE)
+            with pytest.raises(Conflict):
+                save(folder)
+        else:
+            assert not path.exists()
+            with pytest.raises(NotFound):
+                load_checkpoint(path, keys=KEYS)
+            save(folder)
+            # A seal without a model is set aside: nobody knows what it was of.
+            left = sorted(each.name for each in folder.iterdir() if ".seal." not in each.name)
+            assert left == PAIR
+            assert same(load_checkpoint(path, keys=KEYS), STATE)
+        save_checkpoint(folder / "next.safetensors", STATE, key=KEY)
+        assert list(folder.glob(".safepoint-model-*")) == []
+
+
+def test_sigkill_after_each_step_of_a_seal(tmp_path: Path) -> None:
+    """The file has a whole seal or none, and stays as it is."""
+    prepared = tmp_path / "prepared"
+    prepared.mkdir()
+    content = saved(prepared / "model.pt").read_bytes()
+    steps, folders = kill_after_each_step(put_seal, prepared, tmp_path)
+    for killed_after, folder in enumerate(folders, start=1):
+        assert (folder / "model.pt").read_bytes() == content
+        if killed_after < steps.index("link") + 1:
+            with pytest.raises(NotFound):
+                load_checkpoint(folder / "model.pt", keys=KEYS)
+            put_seal(folder)
+        assert same(load_checkpoint(folder / "model.pt", keys=KEYS), state_dict())
+
+
+RACE = """
+import os, sys
+from tests.unit.test_models_saving import save_numbered
+pids = []
+for number in range(4):
+    pid = os.fork()
+    if not pid:
+        os._exit(save_numbered(sys.argv[1], number))
+    pids.append(pid)
+print([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids])
+"""
+
+
+def save_numbered(folder: str, number: int) -> int:
+    """Save a state with this number under each name, and return how many names it got."""
+    won = 0
+    for name in range(10):
+        state = {"weight": torch.full((500,), float(number)), "number": number}
+        try:
+            save_checkpoint(Path(folder) / f"run-{name}.safetensors", state, key=KEY)
+        except Conflict:
+            continue
+        won += 1
+    return won
+
+
+def test_savers_race_for_each_name(tmp_path: Path) -> None:
+    """One wins, and its model has its own seal. Nobody removes what another is writing."""
+    command = [sys.executable, "-c", RACE, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert sum(json.loads(done.stdout)) == 10
+    for name in range(10):
+        found = load_checkpoint(tmp_path / f"run-{name}.safetensors", keys=KEYS)
+        assert found["weight"].unique().tolist() == [found["number"]]
+    assert len(list(tmp_path.iterdir())) == 20
+
+
+def test_convert_keeps_each_bit_and_the_original(tmp_path: Path) -> None:
+    state = {"model": {"w": torch.tensor([float("nan"), 1.0])}, "epoch": 7}
+    seen: list[tuple[int, int]] = []
+    for legacy in (False, True):
+        path = saved(tmp_path / "old.pt", state, legacy=legacy)
+        new = tmp_path / f"new-{int(legacy)}.safetensors"
+        done = convert(path, new, key=KEY, progress=lambda *each: seen.append(each))
+        assert (done.tensors, done.size) == (1, new.stat().st_size)
+        loaded = load_checkpoint(new, keys=KEYS)
+        assert loaded["epoch"] == 7
+        assert bits(loaded["model"]["w"]) == bits(state["model"]["w"])  # type: ignore[index]
+    assert seen[-1][0] == seen[-1][1] > 0
+    with pytest.raises(CheckpointError):
+        convert(path, tmp_path / "x.safetensors", key=KEY, schema=Schema({}))
+    with pytest.raises(Conflict):
+        convert(path, new, key=KEY)
+    assert not (tmp_path / "x.safetensors").exists()

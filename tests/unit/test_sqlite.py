@@ -1,0 +1,1112 @@
+"""SQLite, as far as the suite of all storages does not reach: its place, its rules, its faults."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safepoint import FileAnchor, Keyring, Ledger, Limits, SigningKey, SQLiteCheckpointStorage
+from safepoint import _files as files
+from safepoint import _sqlite as engine
+from safepoint.errors import (
+    CheckpointError,
+    ConfigurationError,
+    KeyRefused,
+    LimitExceeded,
+    NotFound,
+    RecordMalformed,
+    RecordsMissing,
+    StorageFull,
+    StorageUnavailable,
+    UnsafeLocation,
+)
+from safepoint.storage import sqlite as module
+from tests.harness.crash import killed
+from tests.unit.interrupts import Late, interrupt_at
+from tests.unit.storage_helpers import python, tree
+from tests.unit.tampered import KEYS, STORE, THREAD, opened
+
+Refusal = type[CheckpointError]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state/checkpoints.db"
+
+
+@pytest.fixture
+def storage(path: Path) -> Iterator[SQLiteCheckpointStorage]:
+    with SQLiteCheckpointStorage(path) as opened_here:
+        yield opened_here
+
+
+@pytest.fixture
+def database(path: Path) -> Iterator[sqlite3.Connection]:
+    """A thread of five records that begins at 2, in the hands of whoever can run SQL."""
+    with SQLiteCheckpointStorage(path) as storage:
+        fill(storage, 5)
+        storage.prune("a", 2, b"base")
+        storage.acquire("a", "worker", 60)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        yield connection
+
+
+def fill(storage: Any, last: int, size: int = 0) -> None:
+    for sequence in range(1, last + 1):
+        storage.append("a", sequence, b"record %d" % sequence + bytes(size))
+
+
+def said(error: Refusal, act: Callable[[], object]) -> str:
+    with pytest.raises(error) as caught:
+        act()
+    assert type(caught.value) is error
+    return str(caught.value)
+
+
+def calls(storage: SQLiteCheckpointStorage, next_one: int = 2) -> dict[str, Callable[[], object]]:
+    return {
+        "append": lambda: storage.append("a", next_one, b"two"),
+        "read": lambda: storage.read("a", 1),
+        "head": lambda: storage.head("a"),
+        "scan": lambda: list(storage.scan("a", 1, 1)),
+        "base": lambda: storage.base("a"),
+        "threads": storage.threads,
+        "prune": lambda: storage.prune("a", 1, b""),
+        "lease": lambda: storage.lease("a"),
+        "acquire": lambda: storage.acquire("a", "worker", 5),
+    }
+
+
+# --- the place
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o377])
+def test_everything_that_is_made_is_private_whatever_the_umask(path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        with SQLiteCheckpointStorage(path) as storage:
+            storage.append("a", 1, b"one")
+            found = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
+            assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    finally:
+        os.umask(before)
+    assert found == {f"checkpoints.db{suffix}": 0o600 for suffix in ("", "-wal", "-shm")}
+    assert tree(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("named", "what"),
+    [
+        ("no/state/x.db", "no does not exist."),
+        ("", "is a folder, and a database is one file."),
+        ("here/..", "is a folder, and a database is one file."),
+        (":memory:", "':memory:' is no file"),
+        ("file:x.db?mode=memory", "is a URI"),
+        ("SQLite:///x.db", "is a URI"),
+        ("a\0b", "cannot be the path of a file."),
+        (b"x", "path is bytes, not a path."),
+    ],
+)
+def test_what_is_no_path_of_a_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: Any, what: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    named = str(tmp_path) if named == "" else named
+    assert what in said(StorageUnavailable, lambda: SQLiteCheckpointStorage(named))
+    assert tree(tmp_path) == ["here"]
+
+
+@pytest.mark.parametrize("name", [":memory:", "file:x", "a b?mode=memory&x#y%41.db", "a\udcff"])
+def test_no_name_means_anything_to_sqlite(tmp_path: Path, name: str) -> None:
+    with SQLiteCheckpointStorage(tmp_path / "state" / name) as storage:
+        storage.append("a", 1, b"one")
+    assert tree(tmp_path) == ["state", f"state/{name}"]
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("kind", ["link", "dangling link", "folder", "fifo", "mode", "second name"])
+def test_none_of_the_files_is_a_link_or_of_others(path: Path, suffix: str, kind: str) -> None:
+    SQLiteCheckpointStorage(path).close()
+    file, outside = Path(f"{path}{suffix}"), path.parent.parent / "outside"
+    if suffix:
+        outside.write_bytes(b"")
+    else:
+        path.rename(outside)
+    before = outside.read_bytes()
+    outside.chmod(0o600)
+    found = {
+        "mode": "can be written by others",
+        "second name": "has a second name",
+        "link": "is a symbolic link",
+        "dangling link": "is a symbolic link",
+    }.get(kind, "is not a regular file")
+    if kind == "link":
+        file.symlink_to(outside)
+    elif kind == "dangling link":
+        file.symlink_to(path.parent.parent / "nowhere")
+    elif kind == "folder":
+        file.mkdir(mode=0o700)
+    elif kind == "fifo":
+        os.mkfifo(file, 0o600)
+    elif kind == "mode":
+        file.write_bytes(before)
+        file.chmod(0o620)
+    else:
+        file.hardlink_to(outside)
+    expected: Refusal = UnsafeLocation
+    if kind == "folder" and not suffix:
+        expected, found = StorageUnavailable, "is a folder"
+    assert f"{file} {found}" in said(expected, lambda: SQLiteCheckpointStorage(path))
+    assert outside.read_bytes() == before
+    assert not (path.parent.parent / "nowhere").exists()
+
+
+def test_a_file_system_that_machines_share_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "network_file_system", lambda _: "nfs4")
+    assert "machines share (nfs4)" in said(
+        StorageUnavailable, lambda: SQLiteCheckpointStorage(path)
+    )
+    assert not path.parent.exists()
+
+
+def test_the_place_is_looked_at_again_at_each_call(
+    storage: SQLiteCheckpointStorage, path: Path
+) -> None:
+    """Also a log that nobody can find any more: SQLite itself would go on, and call it saved."""
+    storage.append("a", 1, b"one")
+    aside = path.parent / "aside"
+    for place, wrong, right in ((path, 0o666, 0o600), (path.parent, 0o770, 0o700)):
+        place.chmod(wrong)
+        for call in calls(storage).values():
+            assert f"{place} can be written by others" in said(UnsafeLocation, call)
+        place.chmod(right)
+    for suffix in ("-wal", "-shm"):
+        for replaced in (False, True):
+            file = Path(f"{path}{suffix}")
+            file.rename(aside)
+            if replaced:
+                file.touch(0o600)
+            for call in calls(storage).values():
+                assert f"{file} was removed or replaced" in said(StorageUnavailable, call)
+            aside.rename(file)
+    path.rename(aside)
+    for call in calls(storage).values():
+        assert "is gone" in said(StorageUnavailable, call)
+    path.touch(0o600)
+    for call in calls(storage).values():
+        assert "is not the file that this storage" in said(UnsafeLocation, call)
+    aside.rename(path)
+    calls(storage)["append"]()
+    assert storage.head("a") == 2
+
+
+def test_it_works_where_the_system_is_not_posix(path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(files, "SUPPORTED", False)
+    with SQLiteCheckpointStorage(path) as storage:
+        fill(storage, 2)
+        assert storage.head("a") == 2
+
+
+def test_keys_and_anchors_are_elsewhere(storage: SQLiteCheckpointStorage, tmp_path: Path) -> None:
+    key = SigningKey.from_file(tmp_path / "state/keys/signing.key", create=True)
+    with pytest.raises(KeyRefused, match="is inside the storage folder"):
+        Ledger(storage, store=STORE, keys=Keyring(key))
+    anchor = FileAnchor(tmp_path / "state/anchor", create=True)
+    with pytest.raises(ConfigurationError, match="is in one place with the storage"):
+        Ledger(storage, store=STORE, keys=KEYS, anchor=anchor)
+
+
+# --- the rules of the database
+
+
+@pytest.mark.parametrize(
+    ("statement", "rule"),
+    [
+        ("UPDATE checkpoints SET record = x'00' WHERE sequence = 3", "a record never changes"),
+        ("UPDATE OR REPLACE checkpoints SET sequence = 4 WHERE sequence = 3", "a record never"),
+        ("DELETE FROM checkpoints WHERE sequence = 5", "a record goes only when"),
+        ("REPLACE INTO checkpoints VALUES ('a', 3, x'00')", "a record follows upon"),
+        ("REPLACE INTO checkpoints VALUES ('a', 5, x'00')", "a record follows upon"),
+        ("INSERT INTO checkpoints VALUES ('a', 7, x'00')", "a record follows upon"),
+        ("INSERT INTO checkpoints VALUES ('a', 1, x'00')", "a record follows upon"),
+        ("INSERT INTO checkpoints VALUES ('b', 0, x'00')", "CHECK constraint"),
+        ("INSERT INTO checkpoints VALUES ('b', 1, 'text')", "cannot store TEXT"),
+        ("INSERT INTO checkpoints VALUES ('b', 'one', x'00')", "cannot store TEXT"),
+        ("DELETE FROM threads", "a thread never goes"),
+        ("REPLACE INTO threads (thread) VALUES ('a')", "a thread begins once"),
+        ("INSERT INTO threads (thread, head) VALUES ('b', 1)", "a thread begins once"),
+        ("INSERT INTO threads (thread, base) VALUES ('b', x'00')", "CHECK constraint"),
+        ("UPDATE threads SET thread = 'b'", "a thread never moves back"),
+        ("UPDATE threads SET head = 4", "a thread never moves back"),
+        ("UPDATE threads SET head = 6", "a thread never moves back"),
+        ("UPDATE threads SET head = 0", "a thread never moves back"),
+        ("UPDATE threads SET first = 1", "a thread never moves back"),
+        ("UPDATE threads SET first = 6", "a thread never moves back"),
+        ("UPDATE threads SET first = 0, base = NULL", "a thread never moves back"),
+        ("UPDATE threads SET base = NULL", "CHECK constraint"),
+        ("UPDATE threads SET token = 0", "a thread never moves back"),
+        ("UPDATE threads SET owner = NULL", "CHECK constraint"),
+        ("UPDATE prunings SET removed = 0", "a pruning never changes"),
+        ("DELETE FROM prunings", "a pruning never goes"),
+        ("REPLACE INTO prunings VALUES (1, 'a', 2, 0, '')", "a pruning follows"),
+        ("INSERT INTO prunings VALUES (3, 'a', 2, 0, '')", "a pruning follows"),
+    ],
+)
+def test_the_past_does_not_change_by_sql(
+    database: sqlite3.Connection, statement: str, rule: str
+) -> None:
+    before = list(database.iterdump())
+    with pytest.raises(sqlite3.IntegrityError, match=rule):
+        database.execute(statement)
+    assert list(database.iterdump()) == before
+
+
+def test_records_go_only_with_a_base_and_a_line_about_it(database: sqlite3.Connection) -> None:
+    """Whoever moves the base by hand leaves the same line as `prune` does."""
+    database.execute("UPDATE threads SET first = 4, base = x'00'")
+    assert database.execute("SELECT sequence FROM checkpoints").fetchall() == [(4,), (5,)]
+    lines = database.execute("SELECT number, thread, first, removed FROM prunings").fetchall()
+    assert lines == [(1, "a", 2, 1), (2, "a", 4, 2)]
+
+
+def rewrite(path: Path, *statements: str) -> None:
+    """Edit rows behind all rules, as whoever can write the file does, and put the rules back."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as attacker:
+        query = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' ORDER BY rowid"
+        rules = attacker.execute(query).fetchall()
+        attacker.execute("PRAGMA ignore_check_constraints = ON")
+        for name, _ in rules:
+            attacker.execute(f"DROP TRIGGER {name}")
+        for statement in statements:
+            attacker.execute(statement)
+        for _, rule in rules:
+            attacker.execute(rule)
+
+
+def reschema(path: Path, *statements: str) -> None:
+    """Edit the schema's own table, behind SQLite's back."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as attacker:
+        attacker.execute("PRAGMA writable_schema = ON")
+        for statement in statements:
+            attacker.execute(statement)
+        [(version,)] = attacker.execute("PRAGMA schema_version").fetchall()
+        attacker.execute(f"PRAGMA schema_version = {version + 1}")
+
+
+def retype(path: Path, *statements: str) -> None:
+    """Put values of any type into the tables, which are STRICT before and after."""
+    change = "UPDATE sqlite_schema SET sql = replace(sql, '{}', '{}') WHERE type = 'table'"
+    strict, loose = ") STRICT", ") /**/"
+    reschema(path, change.format(strict, loose))
+    rewrite(path, *statements)
+    reschema(path, change.format(loose, strict))
+
+
+ENDLESS = (
+    "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT 'x' || i AS thread,"
+    " 1 AS head, 0 AS first, 0 AS token, NULL AS owner, NULL AS expires, NULL AS base FROM n"
+)
+VIEW = "INSERT INTO sqlite_schema VALUES ('view', 'threads', 'threads', 0, '{}')"
+TRIGGERS = [name for kind, name in module.SCHEMA.parts if kind == "trigger"]
+BAD_SQL = "UPDATE sqlite_schema SET sql = {} WHERE name = 'threads_delete'"
+SCHEMAS: dict[str, tuple[Any, list[str], str]] = {
+    **{f"no {name}": (rewrite, [], f"the trigger '{name}' is gone.") for name in TRIGGERS},
+    "a trigger that copies": (
+        rewrite,
+        ["CREATE TRIGGER z AFTER INSERT ON checkpoints BEGIN SELECT 1; END"],
+        "the trigger 'z' was added.",
+    ),
+    "a view": (rewrite, ["CREATE VIEW checkpoint AS SELECT 1"], "'checkpoint' was added."),
+    "an index": (rewrite, ["CREATE INDEX i ON threads (owner)"], "the index 'i' was added."),
+    "a column": (
+        rewrite,
+        ["ALTER TABLE threads ADD COLUMN n TEXT"],
+        "the table 'threads' was changed.",
+    ),
+    "another rule": (
+        reschema,
+        [BAD_SQL.format("replace(sql, 'never goes', 'may go')")],
+        "the trigger 'threads_delete' was changed.",
+    ),
+    "an endless view": (
+        reschema,
+        [
+            "DELETE FROM sqlite_schema WHERE name = 'threads' OR tbl_name = 'threads'",
+            VIEW.format(f"CREATE VIEW threads AS {ENDLESS}".replace("'", "''")),
+        ],
+        "the view 'threads' was added.",
+    ),
+    "a byte that is not UTF-8": (
+        reschema,
+        [BAD_SQL.format("CAST(CAST(sql AS BLOB) || x'ff' AS TEXT)")],
+        "it is not even text.",
+    ),
+    "a long text": (
+        reschema,
+        [BAD_SQL.format("sql || '/*' || hex(zeroblob(20000000)) || '*/'")],
+        "(SQLITE_TOOBIG)",
+    ),
+    "many parts": (
+        reschema,
+        [
+            """WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 40000)
+            INSERT INTO sqlite_schema
+            SELECT 'view', 'v' || i, 'v' || i, 0, 'CREATE VIEW v' || i || ' AS SELECT 1' FROM n"""
+        ],
+        "(SQLITE_INTERRUPT)",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", SCHEMAS)
+def test_a_database_with_another_schema_is_refused(
+    path: Path, database: sqlite3.Connection, change: str
+) -> None:
+    """To whoever opens it and to whoever has it open: before anything is read or written by it."""
+    database.close()
+    way, statements, what = SCHEMAS[change]
+    with SQLiteCheckpointStorage(path) as storage:
+        storage.head("a")
+        if change.startswith("no "):
+            with closing(sqlite3.connect(path)) as attacker:
+                attacker.execute(f"DROP TRIGGER {change[3:]}")
+        else:
+            way(path, *statements)
+        for call in calls(storage, 6).values():
+            with pytest.raises((StorageUnavailable, LimitExceeded)) as caught:
+                call()
+            if what != "(SQLITE_TOOBIG)":
+                assert what in caught.value.what
+    assert what in said(StorageUnavailable, lambda: SQLiteCheckpointStorage(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"{}\n", "is not an SQLite database."),
+        (b"SQLite format 2\0" * 100, "is not an SQLite database."),
+        (b"", "another application (application_id 0)."),
+        ("application_id = 5", "another application (application_id 5)."),
+        ("user_version = 2", "newer version of safepoint (its schema is 2"),
+        ("user_version = 0", "says that its schema is 0, and it is 1."),
+    ],
+)
+def test_a_file_that_is_not_ours_is_left_alone(path: Path, content: Any, what: str) -> None:
+    SQLiteCheckpointStorage(path).close()
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        with closing(sqlite3.connect(path)) as attacker:
+            attacker.execute(f"PRAGMA {content}")
+    before = path.read_bytes()
+    assert what in said(StorageUnavailable, lambda: SQLiteCheckpointStorage(path))
+    assert path.read_bytes() == before
+
+
+def test_each_connection_is_careful(storage: SQLiteCheckpointStorage) -> None:
+    asked = {
+        "application_id": 0x53465054,
+        "user_version": 1,
+        "journal_mode": "wal",
+        "synchronous": 2,
+        "trusted_schema": 0,
+        "cell_size_check": 1,
+        "secure_delete": 1,
+        "temp_store": 2,
+        "fullfsync": 1,
+    }
+    assert {name: storage.rows(f"PRAGMA {name}")[0][0] for name in asked} == asked
+    strict = storage.rows("SELECT name FROM pragma_table_list WHERE strict ORDER BY name")
+    assert strict == [("checkpoints",), ("prunings",), ("threads",)]
+
+
+# --- what somebody else wrote into it
+
+
+LARGE: dict[str, tuple[str, set[str]]] = {
+    "record": (
+        "UPDATE checkpoints SET record = zeroblob(100000) WHERE sequence = 3",
+        {"read", "scan"},
+    ),
+    "base": ("UPDATE threads SET base = zeroblob(100000)", {"base", "append", "acquire", "prune"}),
+    "owner": (
+        "UPDATE threads SET owner = hex(zeroblob(100000))",
+        {"lease", "append", "acquire", "prune"},
+    ),
+    "expiry": (
+        "UPDATE threads SET expires = hex(zeroblob(100000))",
+        {"lease", "append", "acquire", "prune"},
+    ),
+    "name": (
+        "INSERT INTO threads (thread, head) VALUES (hex(zeroblob(100000)), 1)",
+        {"threads"},
+    ),
+}
+
+
+@pytest.mark.parametrize("value", LARGE)
+def test_no_value_is_read_that_is_longer_than_ours(
+    path: Path, database: sqlite3.Connection, value: str
+) -> None:
+    """Whatever needs it is refused, and all else goes on."""
+    database.close()
+    statement, refused = LARGE[value]
+    rewrite(path, statement)
+    with SQLiteCheckpointStorage(path, limits=Limits(state_bytes=1000)) as storage:
+        acts: dict[str, Callable[[], object]] = {
+            "head": lambda: storage.head("a"),
+            "read": lambda: storage.read("a", 3),
+            "scan": lambda: list(storage.scan("a", 2, 5)),
+            "base": lambda: storage.base("a"),
+            "lease": lambda: storage.lease("a"),
+            "threads": storage.threads,
+            "append": lambda: storage.append("a", 6, b"six", fence=1),
+            "acquire": lambda: storage.acquire("a", "worker", 5),
+            "prune": lambda: storage.prune("a", 4, b"base"),
+        }
+        for name, act in acts.items():
+            if name in refused:
+                said(LimitExceeded, act)
+            else:
+                act()
+
+
+def test_a_record_over_the_limit_is_not_kept(path: Path) -> None:
+    with SQLiteCheckpointStorage(path, limits=Limits(state_bytes=1000)) as storage:
+        storage.append("a", 1, bytes(5096))
+        said(LimitExceeded, lambda: storage.append("a", 2, bytes(5097)))
+        assert storage.read("a", 1) == bytes(5096)
+
+
+ENDLESS_WORK = """
+    import os, signal, sys, threading
+    from safepoint import SQLiteCheckpointStorage
+    from safepoint.errors import StorageUnavailable
+
+    storage = SQLiteCheckpointStorage(sys.argv[1])
+    interrupted = []
+    signal.signal(signal.SIGINT, lambda *_: interrupted.append(1))
+    threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
+    try:
+        with storage._database.transaction(work=10_000) as connection:
+            connection.execute("SELECT count(*) FROM (" + sys.argv[2] + ")").fetchone()
+    except StorageUnavailable as error:
+        print(error.what.split("(")[-1], len(interrupted))
+"""
+
+
+def test_no_statement_works_for_ever_and_no_signal_is_lost(path: Path) -> None:
+    assert python(ENDLESS_WORK, str(path), ENDLESS) == "SQLITE_INTERRUPT). 1"
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "what"),
+    [
+        (
+            "DELETE FROM checkpoints WHERE sequence = 5",
+            RecordsMissing,
+            "that is there is 4",
+        ),
+        ("UPDATE threads SET head = 4", RecordsMissing, "that is there is 5"),
+        (
+            "DELETE FROM checkpoints WHERE sequence = 2",
+            RecordsMissing,
+            "begin at checkpoint 2",
+        ),
+        ("UPDATE threads SET head = 'five'", StorageUnavailable, "does not say where thread 'a'"),
+        ("UPDATE threads SET head = 5.5", StorageUnavailable, "does not say where thread 'a'"),
+        ("UPDATE threads SET first = x'02'", StorageUnavailable, "does not say where thread 'a'"),
+        (
+            "UPDATE checkpoints SET sequence = x'05' WHERE sequence = 5",
+            StorageUnavailable,
+            "does not",
+        ),
+    ],
+)
+def test_a_thread_whose_ends_do_not_fit_has_no_head(
+    path: Path, database: sqlite3.Connection, change: str, error: Refusal, what: str
+) -> None:
+    database.close()
+    retype(path, change)
+    with SQLiteCheckpointStorage(path) as storage:
+        assert what in said(error, lambda: storage.head("a"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "token = -1",
+        "token = 1000000000000000000",
+        "token = 0",
+        "head = -1, first = 0",
+        "head = 10000000000",
+        "first = 6",
+        "owner = NULL",
+        "owner = 'Not A Name'",
+        "expires = NULL",
+        "expires = 7",
+        "expires = 'tomorrow'",
+        "expires = '2026-01-31T09:30:00Z'",
+    ],
+)
+def test_a_thread_that_says_what_nobody_wrote_is_not_saved(
+    path: Path, database: sqlite3.Connection, change: str
+) -> None:
+    database.close()
+    retype(path, f"UPDATE threads SET {change}")  # noqa: S608  a constant above
+    with SQLiteCheckpointStorage(path) as storage:
+        for act in (
+            lambda: storage.append("a", 6, b"", fence=1),
+            lambda: storage.acquire("a", "worker", 5),
+            lambda: storage.lease("a"),
+        ):
+            assert "does not say where thread 'a'" in said(StorageUnavailable, act)
+
+
+def test_a_hole_is_not_filled_and_what_is_no_record_is_malformed(
+    path: Path, database: sqlite3.Connection
+) -> None:
+    database.close()
+    retype(
+        path,
+        "UPDATE checkpoints SET record = 'text' WHERE sequence = 3",
+        "DELETE FROM checkpoints WHERE sequence = 4",
+        "INSERT INTO checkpoints VALUES ('../etc', 1, x'00'), (CAST(x'ff' AS TEXT), 1, x'00')",
+    )
+    with SQLiteCheckpointStorage(path) as storage:
+        said(RecordMalformed, lambda: storage.read("a", 3))
+        said(RecordMalformed, lambda: list(storage.scan("a", 2, 3)))
+        said(RecordsMissing, lambda: storage.append("a", 4, b"another", fence=1))
+        assert storage.threads() == ["a"]
+
+
+# --- faults
+
+
+class Failing(sqlite3.Error):
+    def __init__(self, name: str) -> None:
+        super().__init__("canary")
+        self.sqlite_errorname = name
+        self.sqlite_errorcode = getattr(sqlite3, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "what"),
+    [
+        ("SQLITE_FULL", StorageFull, "There is no room left for {} (SQLITE_FULL), so nothing was"),
+        ("SQLITE_IOERR_WRITE", StorageFull, "There is no room left for {} (SQLITE_IOERR_WRITE)"),
+        ("SQLITE_BUSY", StorageUnavailable, "Another program has held {} for 5 s."),
+        ("SQLITE_BUSY_RECOVERY", StorageUnavailable, "Another program has held {} for 5 s."),
+        ("SQLITE_READONLY_DBMOVED", StorageUnavailable, "This process may not save to {}"),
+        ("SQLITE_CANTOPEN", StorageUnavailable, "This process may not save to {}"),
+        ("SQLITE_PERM", StorageUnavailable, "This process may not save to {}"),
+        ("SQLITE_NOTADB", StorageUnavailable, "{} is not an SQLite database."),
+        ("SQLITE_CORRUPT_INDEX", StorageUnavailable, "{} is damaged (SQLITE_CORRUPT_INDEX)"),
+        ("SQLITE_CONSTRAINT_CHECK", StorageUnavailable, "The rules in {} do not allow that"),
+        ("SQLITE_SCHEMA", StorageUnavailable, "The schema of {} was changed while it was open"),
+        ("SQLITE_ERROR", StorageUnavailable, "The schema of {} was changed while it was open"),
+        ("SQLITE_TOOBIG", LimitExceeded, "A value in {} has more than 16781312 bytes, so nothing"),
+        ("SQLITE_INTERRUPT", StorageUnavailable, "{} holds more than safepoint's own statements"),
+        ("SQLITE_IOERR_FSYNC", StorageUnavailable, "The system could not save to {} (SQLITE_IOERR"),
+    ],
+)
+def test_a_save_that_fails_says_why_and_leaves_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: Refusal, what: str
+) -> None:
+    """Whatever fails, at whatever statement of it; and the next one works."""
+    real, fail_at = sqlite3.connect, list[str]()
+
+    class Connection(sqlite3.Connection):
+        def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
+            if fail_at and sql.startswith(fail_at[0]):
+                fail_at.pop()
+                raise Failing(name)
+            return super().execute(sql, *given)
+
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda *args, **kwargs: real(*args, factory=Connection, **kwargs)
+    )
+    with SQLiteCheckpointStorage(path) as storage:
+        storage.append("a", 1, b"one")
+        for statement in ("BEGIN", "PRAGMA schema", "SELECT head", "INSERT", "COMMIT"):
+            fail_at.append(statement)
+            message = said(kind, lambda: storage.append("a", 2, b"two"))
+            assert message.startswith(what.format(path))
+            assert "canary" not in message
+            assert not fail_at
+            assert storage.head("a") == 1
+        storage.append("a", 2, b"two")
+
+
+def test_a_program_that_holds_the_database_keeps_nobody_from_reading(path: Path) -> None:
+    with SQLiteCheckpointStorage(path, wait_seconds=0.05) as storage:
+        storage.append("a", 1, b"one")
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            for name in ("append", "prune", "acquire"):
+                assert "Another program has held" in said(StorageUnavailable, calls(storage)[name])
+            assert (storage.head("a"), storage.read("a", 1)) == (1, b"one")
+        storage.append("a", 2, b"two")
+
+
+# Appends until there is no room, says what happened, makes room, and goes on.
+FILL = """
+    import json, os, resource, sys
+    from pathlib import Path
+    from safepoint import SQLiteCheckpointStorage
+    from safepoint.errors import StorageFull
+
+    path, way = Path(sys.argv[1]), sys.argv[2]
+    storage = SQLiteCheckpointStorage(path)
+    storage.append("a", 1, bytes(5000))
+    ballast = path.parent / "ballast"
+    if way == "size":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
+    else:
+        ballast.write_bytes(bytes(3_000_000))
+    acknowledged, refused = 1, 0
+    while refused < 5:
+        try:
+            storage.append("a", acknowledged + 1, bytes([acknowledged % 256]) * 5000)
+            acknowledged += 1
+        except StorageFull as error:
+            refused += 1
+            assert error.what.startswith("There is no room left for")
+            assert storage.head("a") == acknowledged
+    for sequence, record in enumerate(storage.scan("a", 2, acknowledged), start=1):
+        assert record == bytes([sequence % 256]) * 5000
+    if way == "size":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    else:
+        ballast.unlink()
+    storage.append("a", acknowledged + 1, b"there is room")
+    storage.close()
+    storage = SQLiteCheckpointStorage(path)
+    assert storage.head("a") == acknowledged + 1 > 6
+    assert len(list(storage.scan("a", 1, acknowledged + 1))) == acknowledged + 1
+    print("done")
+"""
+
+
+def test_a_file_that_may_not_grow(path: Path) -> None:
+    """What was acknowledged is there, nothing else is, and it goes on when there is room."""
+    assert python(FILL, str(path), "size") == "done"
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    disk, script = tmp_path / "disk", tmp_path / "fill.py"
+    disk.mkdir(mode=0o700)
+    script.write_text("if True:" + FILL)
+    mount = f'mount -t tmpfs -o size=4m,mode=700 tmpfs "{disk}" || exit 77; exec "$0" "$@"'
+    if shutil.which("unshare") is None:
+        pytest.skip("nobody may mount a small file system here")
+    done = subprocess.run(
+        [
+            *["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount],
+            *[sys.executable, str(script), str(disk / "state/checkpoints.db"), "disk"],
+        ],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    if done.returncode in (1, 77) and "Traceback" not in done.stderr:
+        pytest.skip("nobody may mount a small file system here")
+    assert done.stdout == "done\n", done.stderr
+
+
+# Lets each sync of this process fail, by a filter in the kernel, which cannot be taken back.
+SYNC_FAILS = """
+    import ctypes, errno, os, platform, struct, sys
+    from safepoint import SQLiteCheckpointStorage
+    from safepoint.errors import StorageUnavailable
+
+    fsync, fdatasync = {"x86_64": (74, 75), "aarch64": (82, 83)}[platform.machine()]
+    def op(code, jt, jf, k):
+        return struct.pack("HBBI", code, jt, jf, k)
+    program = (op(0x20, 0, 0, 0) + op(0x15, 1, 0, fsync) + op(0x15, 0, 1, fdatasync)
+               + op(0x06, 0, 0, 0x00050000 | errno.EIO) + op(0x06, 0, 0, 0x7FFF0000))
+    buffer = ctypes.create_string_buffer(program, len(program))
+    class Filter(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+
+    storage = SQLiteCheckpointStorage(sys.argv[1])
+    storage.append("a", 1, b"one")
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    filters = Filter(5, ctypes.cast(buffer, ctypes.c_void_p).value)
+    assert libc.prctl(22, 2, ctypes.byref(filters), 0, 0) == 0
+    for _ in range(3):
+        try:
+            storage.append("a", 2, b"never confirmed" * 1000)
+        except StorageUnavailable as error:
+            said = error.what
+        assert storage.head("a") == 1
+    print(said, flush=True)
+    os._exit(0)
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.uname().machine not in ("x86_64", "aarch64"),
+    reason="the filter is written for Linux on two processors",
+)
+def test_a_record_whose_sync_failed_never_comes_back(path: Path) -> None:
+    """It is whole in the log, and whoever opens that after a crash must not take it for saved."""
+    assert "(SQLITE_IOERR_FSYNC), so nothing was saved." in python(SYNC_FAILS, str(path))
+    with SQLiteCheckpointStorage(path) as storage:
+        assert storage.head("a") == 1
+        storage.append("a", 2, b"two")
+        assert storage.read("a", 2) == b"two"
+
+
+def test_damage_is_one_clear_sentence(path: Path) -> None:
+    with SQLiteCheckpointStorage(path) as storage:
+        fill(storage, 40, 900)
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\xee" * (len(data) - 4096)
+    path.write_bytes(data)
+
+    def use() -> None:
+        with SQLiteCheckpointStorage(path) as storage:
+            storage.read("a", 3)
+
+    assert "is damaged (SQLITE_CORRUPT)." in said(StorageUnavailable, use)
+
+
+def test_a_log_that_ends_anywhere_or_has_a_wrong_byte(tmp_path: Path, path: Path) -> None:
+    """Of what is left there is all up to some record, which verifies, and nothing of the next."""
+    with SQLiteCheckpointStorage(path) as storage:
+        ledger = opened(storage)
+        for number in range(12):
+            ledger.save(THREAD, {"n": number, "filler": "x" * 900 * (number % 5)})
+        log, main = Path(f"{path}-wal").read_bytes(), path.read_bytes()
+    # A frame is a page and 24 bytes; the log begins with 32.
+    edges = {32 + frame * 4120 + near for frame in range(10) for near in (-1, 0, 1, 24)}
+    sizes = sorted({*edges, 0, 1, *range(0, len(log), len(log) // 17), len(log)})
+    torn = [log[:size] for size in sizes if 0 <= size <= len(log)]
+    places = [len(log) * part // 8 for part in (1, 3, 5, 7)]
+    wrong = [log[:at] + bytes([log[at] ^ 0x40]) + log[at + 1 :] for at in places]
+    heads = []
+    for number, left in enumerate([*torn, *wrong]):
+        copy = tmp_path / f"copy-{number}" / path.name
+        copy.parent.mkdir(mode=0o700)
+        for file, content in ((copy, main), (Path(f"{copy}-wal"), left)):
+            file.touch(0o600)
+            file.write_bytes(content)
+        with SQLiteCheckpointStorage(copy) as storage:
+            head = storage.head(THREAD)
+            ledger = opened(storage)
+            assert not head or ledger.verify(THREAD) == head
+            assert ledger.save(THREAD, {"n": "goes on"}).sequence == head + 1
+        heads.append(head)
+    assert heads[: len(torn)] == sorted(heads[: len(torn)]), "a longer log never has less"
+    assert (heads[0], heads[len(torn) - 1]) == (0, 12)
+
+
+def save_two(folder: Path) -> None:
+    """Make a database, save to it, and prune it."""
+    with SQLiteCheckpointStorage(folder / "state/checkpoints.db") as storage:
+        fill(storage, 2)
+        storage.prune("a", 2, b"base")
+
+
+def test_sigkill_after_each_step(tmp_path: Path) -> None:
+    """Whoever comes next finds nothing or a database, with all of a record or nothing of it."""
+    seen = set()
+    for left in killed(save_two, tmp_path):
+        with SQLiteCheckpointStorage(left.folder / "state/checkpoints.db") as storage:
+            head, base = storage.head("a"), storage.base("a")
+            first = base[0] if base else 1
+            assert len(list(storage.scan("a", first, head))) == head - first + 1 if head else True
+            storage.append("a", head + 1, b"goes on")
+        seen.add((head, base))
+    assert seen == {(0, None), (1, None), (2, None), (2, (2, b"base"))}
+
+
+# --- threads, processes, signals
+
+
+def test_a_signal_whose_handler_raises_anywhere_leaves_it_free(path: Path) -> None:
+    """Python runs the handler of a signal after a call and where a function begins: at each."""
+    with (
+        SQLiteCheckpointStorage(path, wait_seconds=0.2) as storage,
+        SQLiteCheckpointStorage(path, wait_seconds=0.2) as other,
+    ):
+        number, traced = 0, sys.gettrace()
+        while True:
+            head = storage.head("a")
+            try:
+                sys.settrace(interrupt_at(engine, number))
+                storage.append("a", head + 1, b"")
+                break
+            except Late:
+                pass
+            finally:
+                sys.settrace(traced)
+            for each in (other, storage):
+                each.append("a", storage.head("a") + 1, b"")
+            number += 1
+        assert number > 20
+
+
+def test_a_handler_that_uses_the_storage_it_interrupted_is_refused(
+    storage: SQLiteCheckpointStorage,
+) -> None:
+    with storage._database.transaction("save to", write=True) as connection:
+        assert "in the middle of another call" in said(StorageUnavailable, calls(storage)["head"])
+        connection.execute("INSERT INTO checkpoints VALUES ('a', 1, x'01')")
+    assert storage.read("a", 1) == b"\1"
+
+
+def test_a_closed_storage_says_so(storage: SQLiteCheckpointStorage, path: Path) -> None:
+    """And the connections of all threads are closed with it."""
+    storage.append("a", 1, b"one")
+    go, done = threading.Event(), threading.Event()
+
+    def work() -> None:
+        storage.head("a")
+        done.set()
+        go.wait()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    done.wait()
+    storage.close()
+    storage.close()
+    assert tree(path.parent) == [path.name]
+    go.set()
+    worker.join()
+    for call in calls(storage).values():
+        assert said(StorageUnavailable, call).startswith(f"This storage on {path} was closed.")
+
+
+def test_a_thread_that_ends_closes_its_connection(storage: SQLiteCheckpointStorage) -> None:
+    workers = [threading.Thread(target=lambda: storage.head("a")) for _ in range(5)]
+    for worker in workers:
+        worker.start()
+        worker.join()
+    assert len(storage._database._slots) == 1
+
+
+MAKES = """
+    import sys, time
+    from safepoint import SQLiteCheckpointStorage
+
+    while time.time() < float(sys.argv[2]):
+        pass
+    with SQLiteCheckpointStorage(sys.argv[1], wait_seconds=60) as storage:
+        storage.append(sys.argv[3], 1, b"one")
+"""
+
+
+def test_processes_make_the_database_at_once(path: Path) -> None:
+    import time
+
+    start = str(time.time() + 1)
+    code = "if True:" + MAKES
+    workers = [
+        subprocess.Popen([sys.executable, "-c", code, str(path), start, f"t{number}"])
+        for number in range(6)
+    ]
+    assert [worker.wait() for worker in workers] == [0] * 6
+    with SQLiteCheckpointStorage(path) as storage:
+        assert sorted(storage.threads()) == [f"t{number}" for number in range(6)]
+    assert tree(path.parent) == [path.name]
+
+
+# A child that opens the file anew while the parent has it open gets no lock of its own: when the
+# parent closes it, the log is removed, and what the child saves after that goes nowhere.
+CHILD_SAVES = """
+    import os, sys
+    from safepoint import SQLiteCheckpointStorage
+
+    path, anew = sys.argv[1], sys.argv[2] == "anew"
+    storage = SQLiteCheckpointStorage(path)
+    storage.append("a", 1, b"one")
+    ready, go = os.pipe(), os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(go[1])
+        mine = SQLiteCheckpointStorage(path) if anew else storage
+        mine.append("a", 2, b"two")
+        os.write(ready[1], b"x")
+        os.read(go[0], 1)
+        mine.append("a", 3, b"three")
+        sys.exit(0)
+    os.read(ready[0], 1)
+    assert storage.head("a") == 2
+    storage.close()
+    os.write(go[1], b"x")
+    assert os.waitpid(pid, 0)[1] == 0
+    print("done")
+"""
+# The log of a process that was killed holds what it saved. A child that closes the connection of
+# its parent, when it ends, takes itself for the last user of the database and removes that log.
+CHILD_ENDS = """
+    import os, signal, subprocess, sys
+    from safepoint import SQLiteCheckpointStorage
+
+    path = sys.argv[1]
+    storage = SQLiteCheckpointStorage(path)
+    storage.append("a", 1, b"one")
+    go = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(go[1])
+        os.read(go[0], 1)
+        del storage
+        sys.exit(0)
+    storage.append("a", 2, b"two")
+    storage.close()
+    killed = (
+        "import os, signal, sys; from safepoint import SQLiteCheckpointStorage;"
+        "storage = SQLiteCheckpointStorage(sys.argv[1]); storage.append('a', 3, b'three');"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", killed, path]).returncode == -signal.SIGKILL
+    os.write(go[1], b"x")
+    assert os.waitpid(pid, 0)[1] == 0
+    assert os.path.exists(f"{path}-wal")
+    print("done")
+"""
+FORKS = """
+    import os, sys, threading
+    from safepoint import SQLiteCheckpointStorage
+
+    storage = SQLiteCheckpointStorage(sys.argv[1], wait_seconds=60)
+    done, saved = threading.Event(), [0, 0, 0]
+
+    def work(number):
+        while not done.is_set():
+            storage.append(f"t{number}", saved[number] + 1, b"")
+            storage.read(f"t{number}", 1)
+            saved[number] += 1
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for worker in workers:
+        worker.start()
+    for child in range(20):
+        pid = os.fork()
+        if not pid:
+            storage.append(f"child{child}", 1, b"born")
+            os._exit(0 if storage.head(f"child{child}") == 1 else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+    done.set()
+    for worker in workers:
+        worker.join()
+    assert [storage.head(f"t{number}") for number in range(3)] == saved
+    assert len(storage.threads()) == 20 + sum(1 for each in saved if each)
+    print("done")
+"""
+# uWSGI forks without a word to Python.
+UNTOLD = """
+    import ctypes, os, sys
+    from safepoint import SQLiteCheckpointStorage
+    from safepoint.errors import StorageUnavailable
+
+    storage = SQLiteCheckpointStorage(sys.argv[1])
+    pid = ctypes.CDLL(None).fork()
+    if not pid:
+        for act in (lambda: storage.head("a"), lambda: SQLiteCheckpointStorage(sys.argv[1])):
+            try:
+                act()
+                os._exit(1)
+            except StorageUnavailable as error:
+                assert "This process was forked while" in error.what
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    print("done")
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "way", "saved"),
+    [
+        (CHILD_SAVES, "anew", 3),
+        (CHILD_SAVES, "the same object", 3),
+        (CHILD_ENDS, "", 3),
+        (FORKS, "", 0),
+        (UNTOLD, "", 0),
+    ],
+)
+def test_no_connection_is_used_by_a_process_that_did_not_open_it(
+    path: Path, code: str, way: str, saved: int
+) -> None:
+    assert python(code, str(path), way) == "done"
+    with SQLiteCheckpointStorage(path) as storage:
+        assert storage.head("a") == saved
+
+
+# --- the rest
+
+
+def test_what_was_pruned_is_nowhere_in_the_files(path: Path) -> None:
+    """Unless somebody reads: then it is in the log until it is pruned again."""
+    with SQLiteCheckpointStorage(path) as storage:
+        for sequence in range(1, 5):
+            storage.append("a", sequence, b"CANARY-%d" % sequence * 500)
+        assert storage.prune("a", 3, b"base") == 2
+        files = [each.read_bytes() for each in path.parent.iterdir()]
+        assert not any(b"CANARY-1" in each or b"CANARY-2" in each for each in files)
+        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM checkpoints").fetchone()
+            assert storage.prune("a", 4, b"base") == 1
+        assert storage.prune("a", 4, b"again") == 0
+        assert not any(b"CANARY-3" in each.read_bytes() for each in path.parent.iterdir())
+
+
+def test_a_scan_reads_a_megabyte_at_a_time_and_holds_nothing(
+    storage: SQLiteCheckpointStorage, path: Path
+) -> None:
+    for sequence in range(1, 6):
+        storage.append("a", sequence, bytes([sequence]) * 600_000)
+    assert [len(storage._portion("a", range(first, 6))) for first in (1, 4, 5)] == [2, 2, 1]
+    scan = storage.scan("a", 1, 5)
+    assert next(scan)[0] == 1
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
+    assert [record[0] for record in scan] == [2, 3, 4, 5]
+    assert [record[0] for record in storage.scan("a", 5, 1)] == [5, 4, 3, 2, 1]
+    scan = storage.scan("a", 1, 5)
+    next(scan)
+    storage.prune("a", 5, b"base")
+    next(scan)
+    assert "begins at 5 now" in said(NotFound, lambda: next(scan))
+
+
+def test_no_statement_goes_through_a_table(storage: SQLiteCheckpointStorage) -> None:
+    """Each looks a place up, so that it costs the same with ten records and with a million."""
+    statements = [
+        text
+        for name, text in vars(module).items()
+        if name.startswith("_") and isinstance(text, str) and text.startswith("SELECT")
+    ]
+    assert len(statements) == 7
+    for statement in statements:
+        numbered = [number for number in range(1, 6) if f"?{number}" in statement]
+        count = max(numbered, default=statement.count("?"))
+        plan = storage.rows(f"EXPLAIN QUERY PLAN {statement}", ("a", 1, 1, 1, 1)[:count])
+        assert not [step for *_, step in plan if "SCAN" in step or "TEMP" in step], statement
+
+
+@pytest.mark.parametrize("seconds", [0, -1, True, "5", None, float("nan"), 86_401])
+def test_seconds_that_nobody_can_wait_are_refused(path: Path, seconds: Any) -> None:
+    said(ConfigurationError, lambda: SQLiteCheckpointStorage(path, wait_seconds=seconds))
+    assert not path.parent.exists()

@@ -1,0 +1,148 @@
+"""Approvals: some that open, one for each way to be refused, and none that opens as a record."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final
+
+from safepoint.codec import Codec
+from safepoint.record import Use, sign_line
+from tests.vectors.material import ED25519, ELSEWHERE, FIRST, HMAC, Vector, sealed
+
+HEAD: Final = {"digest": ELSEWHERE, "sequence": 2}
+FIELDS: Final[dict[str, Any]] = {
+    "action": "pay",
+    "app": "invoice@1",
+    "approver": "dana",
+    "arguments": {"amount": 42, "payee": "alice"},
+    "checkpoint": HEAD,
+    "details": ["The run paused at #2 for a person's answer."],
+    "expires": "2026-11-15T13:00:00.000000Z",
+    "head": HEAD,
+    "issued": "2026-11-15T12:00:00.000000Z",
+    "nonce": "00112233445566778899aabbccddeeff",
+    "reasons": ["asked"],
+    "store": "invoices",
+    "thread": "order-7",
+    "tools": ELSEWHERE,
+    "verdict": "approved",
+}
+OPENS: Final = ("approver", "verdict", "issued", "expires", "nonce", "thread", "arguments")
+
+
+def signed(line_2: bytes, use: Use = "approval") -> str:
+    """Return what a holder of the key could write: any line, truly signed for a use."""
+    return (b"%b\n%b\n" % (sign_line(line_2, ED25519, use), line_2)).decode("latin-1")
+
+
+def line(**changes: Any) -> bytes:
+    """Return line 2 with other fields; with `...`, without one."""
+    fields = {**FIELDS, **changes}
+    return Codec().encode({name: value for name, value in fields.items() if value is not ...})
+
+
+def vectors() -> list[Vector]:
+    """Return all of them, in the order in which a reader checks."""
+    return [*_accepted(), *_no_approvals(), *_untrusted(), *_no_statements()]
+
+
+def _vector(name: str, about: str, text: str, **outcome: Any) -> Vector:
+    people = {"dana": ["ed25519"]}
+    return {"name": name, "about": about, "approvers": people, "text": text, **outcome}
+
+
+def _accepted() -> list[Vector]:
+    found: list[tuple[str, str, dict[str, Any]]] = [
+        ("yes", "A yes of dana.", {}),
+        ("no", "A no of dana.", {"verdict": "denied"}),
+        ("no-action", "Nothing is asked by a step.", {"action": "", "arguments": {}}),
+        ("values", "An argument that JSON has no type for.", {"arguments": {"of": (1, 2**70)}}),
+    ]
+    opened = [
+        _vector(
+            name,
+            about,
+            signed(line(**changes)),
+            opens={
+                "key": ED25519.id,
+                **{field: {**FIELDS, **changes}[field] for field in OPENS[:-1]},
+                "arguments": Codec().encode({**FIELDS, **changes}["arguments"]).decode(),
+            },
+        )
+        for name, about, changes in found
+    ]
+    carried = {"about": "Mail changed the line ends, and added some.", "name": "mail"}
+    mailed = "\r\n" + opened[0]["text"].replace("\n", "\r\n") + " \n"
+    return [*opened, {**opened[0], **carried, "text": mailed}]
+
+
+def _no_approvals() -> list[Vector]:
+    yes = signed(line())
+    found = [
+        ("empty", "Nothing.", ""),
+        ("bare", "A statement without a signature.", line().decode() + "\n"),
+        ("format-2", "Another format.", yes.replace("safepoint/1", "safepoint/2")),
+        ("two-spaces", "Line 1 is not as it is written.", yes.replace(" ", "  ", 1)),
+        ("long", "More than 65,536 characters.", yes + " " * 65536),
+    ]
+    return [_vector(*each, refused="ApprovalMalformed") for each in found]
+
+
+def _untrusted() -> list[Vector]:
+    yes, record = signed(line()), sealed(FIRST, ED25519)[0].decode()
+    mac = base64.b64encode(HMAC.sign(b"safepoint/1 approval\n" + line())).decode()
+    found = [
+        ("stranger", "A key of nobody here.", yes.replace(ED25519.id, HMAC.id)),
+        ("edited", "5,000,000 in place of 42.", yes.replace(":42", ":5000000")),
+        ("extended", "A year more.", yes.replace('"expires":"2026', '"expires":"2027')),
+        ("third-line", "A line more than was signed.", yes + "{}\n"),
+        ("hmac", "A signature of 32 bytes.", f"safepoint/1 {ED25519.id} {mac}\n{line().decode()}"),
+        ("as-record", "The line was signed as a record.", signed(line(), "record")),
+        ("as-journal", "The line was signed for the journal.", signed(line(), "journal")),
+        ("record", "A record of the approver's key.", record),
+        ("as-somebody", "Dana signs as erin.", signed(line(approver="erin"))),
+    ]
+    revoked = _vector("revoked", "The key no longer counts.", yes, refused="ApprovalUntrusted")
+    return [
+        *(_vector(*each, refused="ApprovalUntrusted") for each in found),
+        {**revoked, "revoked": ["ed25519"]},
+    ]
+
+
+def _no_statements() -> list[Vector]:
+    """Return what dana could sign, and this release does not write."""
+    bad: dict[str, Any] = {
+        "verdict": "maybe",
+        "nonce": "0011",
+        "issued": "2026-11-15 12:00",
+        "expires": "2026-02-30T12:00:00.000000Z",
+        "store": "..",
+        "thread": "Order 7",
+        "app": "invoice\n",
+        "tools": "sha256:00",
+        "action": "pay now",
+        "arguments": [],
+        "reasons": [],
+        "details": ["a line\nmore"],
+        "checkpoint": {"digest": ELSEWHERE, "sequence": True},
+        "head": {"digest": ELSEWHERE},
+    }
+    found = [
+        ("not-json", "No JSON.", b"pay"),
+        ("list", "No object.", b"[]"),
+        ("spaces", "Another spelling of the same.", line().replace(b":", b": ")),
+        ("twice", "A field twice.", line().replace(b'{"action":"pay",', b'{"action":"pay",' * 2)),
+        ("field-more", "A field more.", line(amount=42)),
+        *(
+            (f"without-{field}", f"No {field}.", line(**{field: ...}))
+            for field in ("details", "nonce", "thread")
+        ),
+        *((f"bad-{field}", f"No {field}.", line(**{field: bad[field]})) for field in bad),
+        ("words", "The reasons are another type.", line(reasons=("asked",))),
+        ("number", "A detail is a number.", line(details=[7])),
+        ("name", "A name of an argument is a number.", line(arguments={7: 42})),
+    ]
+    return [
+        _vector(name, about, signed(line_2), refused="ApprovalMalformed")
+        for name, about, line_2 in found
+    ]
