@@ -20,6 +20,7 @@ from safepoint.errors import (
     NotFound,
     NotOwner,
     RecordsMissing,
+    StorageError,
     quoted,
 )
 from safepoint.journal import NO_NEWS, READING, Actor, Journal, Notes, What
@@ -477,13 +478,17 @@ class Ledger:
             return self._cut(thread, first)
 
     def delete(self, thread: str) -> Head:
-        """Delete a thread, and leave a signed record that says so. Its name stays taken.
+        """Delete a thread: end it with a signed record that says so, and erase what came before.
 
-        Interrupted, it can be called again, and finishes.
+        Any writer may end a thread, and nobody loads or continues it from then on; its name stays
+        taken. A storage may leave the erasure to an operator. Interrupted, it can be called again,
+        and finishes.
 
         Raises:
             NotFound: the thread has no checkpoint.
             ConfigurationError: the storage cannot remove records.
+            StorageError: the tombstone could not be written; or it was, and the erasure failed or
+                is an operator's. The message says which.
             CheckpointError: the thread does not verify. Nothing was removed.
         """
         self._retaining()
@@ -496,7 +501,14 @@ class Ledger:
         elif self.anchor is not None:
             self.anchor_now(thread)  # whoever wrote it may have died before this
         with self.notes.watching("delete", thread, opened.head):
-            self._cut(thread, opened.header.sequence)
+            try:
+                self._cut(thread, opened.header.sequence)
+            except StorageError as error:
+                raise type(error)(
+                    f"{thread} is deleted as of #{opened.header.sequence}, and nobody loads it any"
+                    f" more. But what came before is not erased: {error.what}",
+                    "It can still be read in the storage. Call delete again, as one who may erase.",
+                ) from error
         self.notes.write("delete", "done", thread, opened.head)
         return opened.head
 

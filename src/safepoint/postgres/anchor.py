@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Callable
+from typing import Final, TypeVar
 
-from safepoint._postgres.connections import Connections
 from safepoint.anchor import checked, is_further
-from safepoint.errors import AnchorUnavailable, StorageError
+from safepoint.errors import AnchorUnavailable
 from safepoint.names import Head, check_name
+from safepoint.postgres.connection import Connection, Server, Shared, told_as
 
-if TYPE_CHECKING:
-    from safepoint._postgres.driver import Connection
+_T = TypeVar("_T")
 
-_VERSION: Final = "select max(number) from safepoint_anchor.version"
 _READ: Final = (
     "select sequence, digest from safepoint_anchor.heads where store = %s and thread = %s"
 )
@@ -28,7 +25,7 @@ _THREADS: Final = "select thread from safepoint_anchor.heads where store = %s or
 _REWIND: Final = "select safepoint_anchor.rewind(%s, %s, %s::bigint, %s::text)"
 
 
-class PostgresAnchor:
+class PostgresAnchor(Shared):
     """Keeps the head of each thread in PostgreSQL, of any number of stores.
 
     Give it a login in the role that `migrate` made for anchors, and give that login to nobody who
@@ -45,39 +42,33 @@ class PostgresAnchor:
         wait_seconds: how long to try if the server is away or busy.
 
     Raises:
-        MissingPackage: psycopg is not installed.
-        ConfigurationError: an argument is of the wrong kind, or `dsn` is no connection string.
+        ConfigurationError: `dsn` is no connection string.
         AnchorUnavailable: the server cannot be used. The message says what to run.
     """
 
     def __init__(self, dsn: str, *, connections: int = 4, wait_seconds: float = 10.0) -> None:
-        with _translated():
-            self._server = Connections(dsn, _VERSION, most=connections, wait_seconds=wait_seconds)
-
-    def __repr__(self) -> str:
-        return f"PostgresAnchor(<{self._server!r}>)"
+        with told_as(AnchorUnavailable):
+            self._server = Server(
+                dsn, "safepoint_anchor", connections=connections, wait_seconds=wait_seconds
+            )
 
     def read(self, store: str, thread: str) -> Head | None:
         """Return the thread's head as it was last seen, or None if it never was.
 
         Raises:
-            InvalidId: a name is outside the grammar.
             AnchorUnavailable: the server refuses, or is away.
         """
-        place = _place(store, thread)
-        with _translated():
-            return self._server.run(lambda connection: _head(connection, place))
+        place = check_name("store", store), check_name("thread", thread)
+        return self._run(lambda connection: _head(connection, place))
 
     def advance(self, store: str, thread: str, head: Head) -> None:
-        """Remember `head`, committed when this returns. An older one, or the same, is ignored.
+        """Remember `head`. One that is older than what is known, or the same, is ignored.
 
         Raises:
-            InvalidId: a name is outside the grammar.
-            ConfigurationError: `head` is not a head.
             Forked: another record is known at that sequence. The anchor stays as it is.
             AnchorUnavailable: the server refuses, or is away.
         """
-        place = _place(store, thread)
+        place = check_name("store", store), check_name("thread", thread)
         checked(head)
 
         def move(connection: Connection) -> None:
@@ -85,21 +76,16 @@ class PostgresAnchor:
             if not moved:
                 is_further(thread, _head(connection, place), head)
 
-        with _translated():
-            self._server.run(move)
+        self._run(move)
 
     def threads(self, store: str) -> list[str]:
         """Return the name of each thread of the store that was ever seen, sorted.
 
         Raises:
-            InvalidId: the name of the store is outside the grammar.
             AnchorUnavailable: the server refuses, or is away.
         """
-        check_name("store", store)
-        with _translated():
-            rows = self._server.run(
-                lambda connection: connection.execute(_THREADS, (store,)).fetchall()
-            )
+        values = (check_name("store", store),)
+        rows = self._run(lambda connection: connection.execute(_THREADS, values).fetchall())
         return [row[0] for row in rows]
 
     def rewind(self, store: str, thread: str, head: Head | None) -> None:
@@ -109,41 +95,18 @@ class PostgresAnchor:
         truth. The server writes down who did it.
 
         Raises:
-            InvalidId: a name is outside the grammar.
-            ConfigurationError: `head` is not a head.
             AnchorUnavailable: this login is not in the role of the anchor's operators, or the
                 server is away.
         """
-        place = _place(store, thread)
-        to: tuple[Any, ...] = (None, None)
-        if head is not None:
-            to = checked(head).sequence, head.digest
-        with _translated():
-            self._server.run(lambda connection: connection.execute(_REWIND, (*place, *to)))
+        place = check_name("store", store), check_name("thread", thread)
+        to = (None, None) if head is None else (checked(head).sequence, head.digest)
+        self._run(lambda connection: connection.execute(_REWIND, (*place, *to)))
 
-    def close(self) -> None:
-        """Close the connections. The next call opens one again."""
-        self._server.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _place(store: str, thread: str) -> tuple[str, str]:
-    return check_name("store", store), check_name("thread", thread)
+    def _run(self, act: Callable[[Connection], _T]) -> _T:
+        with told_as(AnchorUnavailable):
+            return self._server.run(act)
 
 
 def _head(connection: Connection, place: tuple[str, str]) -> Head | None:
     row = connection.execute(_READ, place).fetchone()
     return None if row is None else Head(int(row[0]), row[1])
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except StorageError as error:
-        raise AnchorUnavailable(error.what, error.do) from error

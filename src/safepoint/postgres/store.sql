@@ -76,7 +76,8 @@ create table safepoint.prunings (
   pruned  timestamptz not null
 );
 
--- A record comes in if whoever brings it owns the thread, and it is the next one.
+-- A record comes in if whoever brings it owns the thread, and it is the next one. A thread that the
+-- server has never seen may begin anywhere, as a copy of a pruned one does.
 create function safepoint.keep() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -87,7 +88,8 @@ begin
   -- The condition is looked at again under the row's lock, so no lease changes hands in between.
   update safepoint.threads set head = new.sequence
     where thread = new.thread and login = session_user
-      and (head = new.sequence - 1 or head = 0) and new.sequence >= first
+      and (head = new.sequence - 1 and head > 0 or head = 0 and new.sequence = first)
+      and new.sequence >= first
       and new.fence is not distinct from case when owner is not null then token end;
   if found then
     return new;
@@ -185,6 +187,9 @@ begin
   return clock_timestamp() < a_expires and a_expires <= clock_timestamp() + interval '25 hours';
 end $$;
 
+-- Each of the three changes its row in one statement, and locks no row of which it is not sure: who
+-- leaves the transaction open blocks nobody else's thread. What is null matches no row, or breaks
+-- the rule that an owner and an end come together.
 create function safepoint.acquire(
   a_thread text, a_owner text, a_seconds double precision,
   out token bigint, out expires timestamptz
@@ -192,25 +197,23 @@ create function safepoint.acquire(
 declare
   held safepoint.threads;
 begin
-  if a_thread is null or a_owner is null or a_seconds is null then
-    raise exception 'a lease has a thread, an owner and seconds, and one of them is null'
-      using errcode = '22004';
-  elsif not a_seconds between 0.001 and 86400 then
+  if not a_seconds between 0.001 and 86400 then
     raise exception 'a lease lasts from 0.001 to 86400 seconds' using errcode = '22023';
   end if;
-  insert into safepoint.threads (thread, login) values (a_thread, session_user)
-    on conflict do nothing;
-  select * into strict held from safepoint.threads t where t.thread = a_thread for update;
-  if held.owner is not null and safepoint.is_live(held.expires)
-     and (held.owner, held.login) is distinct from (a_owner, session_user::name) then
+  insert into safepoint.threads as t (thread, login, token, owner, expires)
+    values (a_thread, session_user, 1, a_owner,
+            clock_timestamp() + make_interval(secs => a_seconds))
+    on conflict (thread) do update
+      set login = excluded.login, token = t.token + 1, owner = excluded.owner,
+          expires = excluded.expires
+      where t.owner is null or not safepoint.is_live(t.expires)
+        or (t.owner, t.login) = (excluded.owner, excluded.login)
+    returning t.token, t.expires into acquire.token, acquire.expires;
+  if not found then
+    select * into held from safepoint.threads t where t.thread = a_thread;
     raise exception 'thread % is owned by % (login %) until %',
       a_thread, held.owner, held.login, held.expires using errcode = 'SP001';
   end if;
-  token := held.token + 1;
-  expires := clock_timestamp() + make_interval(secs => a_seconds);
-  update safepoint.threads t
-    set token = acquire.token, owner = a_owner, login = session_user, expires = acquire.expires
-    where t.thread = a_thread;
   insert into safepoint.takings values (a_thread, token, a_owner, session_user, clock_timestamp());
 end $$;
 
@@ -219,10 +222,7 @@ create function safepoint.renew(
   out expires timestamptz
 ) language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  if a_thread is null or a_owner is null or a_token is null or a_seconds is null then
-    raise exception 'a lease has a thread, an owner, a token and seconds, and one of them is null'
-      using errcode = '22004';
-  elsif not a_seconds between 0.001 and 86400 then
+  if not a_seconds between 0.001 and 86400 then
     raise exception 'a lease lasts from 0.001 to 86400 seconds' using errcode = '22023';
   end if;
   update safepoint.threads t
@@ -239,16 +239,16 @@ end $$;
 create function safepoint.release(a_thread text, a_owner text, a_token bigint) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  if a_thread is null or a_owner is null or a_token is null then
-    raise exception 'a lease has a thread, an owner and a token, and one of them is null'
-      using errcode = '22004';
-  end if;
   update safepoint.threads t set owner = null, expires = null
-    where t.thread = a_thread and t.token = a_token
-      and (t.owner is null or t.owner = a_owner and t.login = session_user);
-  if not found then
-    raise exception '% does not own thread % with token %', a_owner, a_thread, a_token
-      using errcode = 'SP001';
+    where t.thread = a_thread and t.owner = a_owner and t.token = a_token
+      and t.login = session_user;
+  if not found then  -- once more is no harm
+    perform from safepoint.threads t
+      where t.thread = a_thread and t.owner is null and t.token = a_token;
+    if not found then
+      raise exception '% does not own thread % with token %', a_owner, a_thread, a_token
+        using errcode = 'SP001';
+    end if;
   end if;
 end $$;
 
@@ -257,19 +257,20 @@ end $$;
 create function safepoint.break_lease(a_thread text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  held safepoint.threads;
+  broken bigint;
 begin
-  select * into held from safepoint.threads t where t.thread = a_thread for update;
+  update safepoint.threads t set owner = null, expires = null, login = current_user
+    where t.thread = a_thread and t.owner is not null returning t.token into broken;
+  if found then
+    insert into safepoint.takings
+      values (a_thread, broken, null, session_user, clock_timestamp());
+    return true;
+  end if;
+  perform from safepoint.threads t where t.thread = a_thread;
   if not found then
     raise exception 'there is no thread %', a_thread using errcode = 'SP005';
-  elsif held.owner is null then
-    return false;
   end if;
-  update safepoint.threads t set owner = null, expires = null, login = current_user
-    where t.thread = a_thread;
-  insert into safepoint.takings
-    values (a_thread, held.token, null, session_user, clock_timestamp());
-  return true;
+  return false;
 end $$;
 
 -- Takes what comes after `last` out of a thread, because it does not verify, and keeps it apart.

@@ -1,4 +1,4 @@
--- The journal: signed lines, each after the one before it, and never changed.
+-- The journal: sealed records, each after the one before it, and never changed.
 
 create schema safepoint_journal authorization {owner};
 
@@ -16,13 +16,13 @@ create domain safepoint_journal.name as text collate "C" check (
   and value !~ '^(con|prn|aux|nul|(com|lpt)[0-9])$'  -- devices on Windows
 );
 
-create table safepoint_journal.lines (
-  journal safepoint_journal.name not null,
-  number  bigint not null check (number between 1 and 9999999999),
-  line    bytea not null check (octet_length(line) <= 32768),
-  login   name not null,
-  written timestamptz not null,
-  primary key (journal, number)
+create table safepoint_journal.records (
+  journal  safepoint_journal.name not null,
+  sequence bigint not null check (sequence between 1 and 9999999999),
+  record   bytea not null check (octet_length(record) <= 65536),
+  login    name not null,
+  written  timestamptz not null,
+  primary key (journal, sequence)
 );
 
 create function safepoint_journal.keep() returns trigger
@@ -31,26 +31,26 @@ begin
   if tg_op = 'INSERT' then
     new.login := session_user;
     new.written := clock_timestamp();
-    perform from safepoint_journal.lines l
-      where l.journal = new.journal and l.number = new.number - 1;
-    if found or new.number = 1 then
+    perform from safepoint_journal.records r
+      where r.journal = new.journal and r.sequence = new.sequence - 1;
+    if found or new.sequence = 1 then
       return new;
     end if;
-    raise exception 'journal % has no line %, so % does not follow',
-      new.journal, new.number - 1, new.number using errcode = 'SP004';
+    raise exception 'journal % has no record %, so % does not follow',
+      new.journal, new.sequence - 1, new.sequence using errcode = 'SP004';
   end if;
   raise exception '% is append-only: % is refused', tg_table_name, lower(tg_op)
     using errcode = 'SP006';
 end $$;
-create trigger keep before insert or update or delete on safepoint_journal.lines
+create trigger keep before insert or update or delete on safepoint_journal.records
   for each row execute function safepoint_journal.keep();
-create trigger keep_all before truncate on safepoint_journal.lines
+create trigger keep_all before truncate on safepoint_journal.records
   for each statement execute function safepoint_journal.keep();
 
 revoke all on all functions in schema safepoint_journal from public;
 revoke all on type safepoint_journal.name from public;
 grant select on safepoint_journal.version to {journal}, {auditor};
-grant select on safepoint_journal.lines to {journal}, {auditor};
-grant insert (journal, number, line) on safepoint_journal.lines to {journal};
+grant select on safepoint_journal.records to {journal}, {auditor};
+grant insert (journal, sequence, record) on safepoint_journal.records to {journal};
 
 reset role;
