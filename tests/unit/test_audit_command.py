@@ -604,7 +604,7 @@ def test_a_journal_is_verified_with_its_key_and_its_anchor(deployed: Deployed, o
     assert any(line.startswith("SP20 warning: The journal ") for line in lines)
     code, lines, err = out([*deployed.sealed, *options, "--journal-name", "other"])
     assert any(line.startswith("SP20 error: ") for line in lines)
-    file = journal.path / "journal.000001.jsonl"
+    file = apart.parent / "journal/journal/0000000001.checkpoint"
     file.write_bytes(file.read_bytes().replace(b"ana", b"bob", 1))
     code, lines, err = out([*deployed.sealed, *options, "--journal-anchor", str(ends.path)])
     assert code == 1

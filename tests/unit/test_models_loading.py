@@ -168,7 +168,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_loaded(
         path.write_bytes(b"x" * path.stat().st_size)
         return found
 
-    genuine = loading.identified
+    genuine = look.identified
     monkeypatch.setattr(loading, "identified", swapped)
     with pytest.raises(ModelMalformed, match="changed while it was read"):
         load_checkpoint(path)

@@ -134,7 +134,7 @@ class Left:
         return cls(head, anchored.sequence, len(place.bank.payments))
 
 
-def check(path: Path, spent: int, kept: int) -> int:
+def check(path: Path, spent: int, kept: int) -> None:
     """Everything verifies, whatever was acted upon is anchored, and the journal has the spend.
 
     Returns:
