@@ -247,10 +247,10 @@ def any_entry(journal: Journal, *, thread: str | None = None, **_: Any) -> Itera
     """Believe each entry that is there."""
     storage = journal._view.storage
     for number in range(1, storage.head("journal") + 1):
-        _, line_2, body, _ = storage.read("journal", number).split(b"\n")
+        _, line_2, said, _ = storage.read("journal", number).split(b"\n")
         header = Header.parse(line_2)
         assert header is not None
-        entry = _entry(Opened(header, digest_of(line_2), "", body))
+        entry = _entry(Opened(header, digest_of(line_2), "", said))
         if thread in (None, entry.thread):
             yield entry
 

@@ -46,6 +46,7 @@ from safepoint.models import (
 )
 from safepoint.models.isolated import load_apart
 from safepoint.models.loading import open_model
+from safepoint.models.look import identified
 from safepoint.models.runtime import check_runtime
 from tests.unit.models_helpers import KEY, KEYS, Calls, mark, same, saved, state_dict
 
@@ -161,15 +162,14 @@ def test_a_file_that_changes_while_it_is_read_is_not_loaded(
 ) -> None:
     path = saved(tmp_path / "model.pt", {"weight": torch.ones(1 << 18)})
     path.chmod(0o666)
-    import safepoint.models.loading as loading
 
     def swapped(*arguments: Any, **named: Any) -> Any:
         found = genuine(*arguments, **named)
         path.write_bytes(b"x" * path.stat().st_size)
         return found
 
-    genuine = look.identified
-    monkeypatch.setattr(loading, "identified", swapped)
+    genuine = identified
+    monkeypatch.setattr("safepoint.models.loading.identified", swapped)
     with pytest.raises(ModelMalformed, match="changed while it was read"):
         load_checkpoint(path)
 
