@@ -294,14 +294,15 @@ class FileCheckpointStorage(Leasing):
     def _reading(self, thread: str, doing: str = "read from") -> Iterator[ThreadFolder | None]:
         """Open the folder of a thread, None if there is none."""
         with _files.translated(doing, self._path), self._root() as root:
-            found = None
-            with suppress(FileNotFoundError):
+            try:
                 found = _files.folder(f"{self._path}/{thread}", thread, root)
+            except FileNotFoundError:
+                found = None
             if found is None:
                 yield None
-            else:
-                with found as fd:
-                    yield ThreadFolder(self._path, thread, root, fd, self._limit)
+                return
+            with found as fd:
+                yield ThreadFolder(self._path, thread, root, fd, self._limit)
 
     @contextmanager
     def _writing(self, doing: str, thread: str) -> Iterator[ThreadFolder]:
