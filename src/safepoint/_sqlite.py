@@ -135,6 +135,23 @@ class _Slot:
     __del__ = drop
 
 
+class _Faults:
+    """Says what went wrong in a block in our words."""
+
+    __slots__ = ("database", "doing")
+
+    def __init__(self, database: Database, doing: str) -> None:
+        self.database, self.doing = database, doing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        told = error and self.database.told(error, self.doing)
+        if told is not None:
+            raise told from error
+
+
 class Database:
     """One file of SQLite, for all threads and processes of a machine.
 
@@ -163,12 +180,13 @@ class Database:
         read_only: bool = False,
     ) -> None:
         self.path = place_of(path)
+        self._folder = str(Path(self.path).parent)
         self._schema, self._longest, self._seconds = schema, longest, wait_seconds
         self._read_only, self._closed = read_only, False
         self._here = local()
         self._slots: WeakSet[_Slot] = WeakSet()
         self._main: tuple[int, ...] | None = None
-        with self._faults("open"):
+        with _Faults(self, "open"):
             if create and not read_only:
                 self._prepare()
             with self.transaction("open"):
@@ -191,7 +209,7 @@ class Database:
             StorageError: the database cannot be used. All is as it was.
         """
         slot = self._slot()
-        with self._faults(doing), slot.lock:
+        with _Faults(self, doing), slot.lock:
             if slot.busy:
                 raise StorageUnavailable(
                     f"This thread is in the middle of another call on {shell(self.path)}.",
@@ -202,11 +220,11 @@ class Database:
                 slot.busy = True
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")  # a signal's handler raised in the last one's
-                _bound(connection, _LOOK)
+                _bound(connection, work)
                 connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                 self._look(slot)
-                self._check_schema(slot, connection)
-                _bound(connection, work)
+                if self._check_schema(slot, connection):
+                    _bound(connection, work)
                 yield connection
                 self._commit(connection, write=write)
             except BaseException as error:
@@ -247,10 +265,10 @@ class Database:
         return slot
 
     def _connection(self, slot: _Slot) -> sqlite3.Connection:
-        process, shown = os.getpid(), shell(self.path)
+        process = os.getpid()
         if self._closed:
             raise StorageUnavailable(
-                f"This storage on {shown} was closed.", "Construct it again to go on."
+                f"This storage on {shell(self.path)} was closed.", "Construct it again to go on."
             )
         if slot.connection is not None and slot.process == process:
             if not self._read_only or slot.files == self._state():
@@ -258,8 +276,8 @@ class Database:
             slot.drop()
         if any(each.connection is not None and each.process != process for each in list(_SLOTS)):
             raise StorageUnavailable(
-                f"This process was forked while {shown} was in use, in a way that Python could not"
-                " prepare for.",
+                f"This process was forked while {shell(self.path)} was in use, in a way that Python"
+                " could not prepare for.",
                 "SQLite cannot lock it here. Construct the storage after the fork.",
             )
         self._check_place()
@@ -276,7 +294,7 @@ class Database:
         )
         try:
             self._set_up(slot, connection)
-            slot.files = files if self._read_only else self._identity()
+            slot.files = files or self._identity(os.lstat(self.path))
             self._main = self._main or slot.files[0]
         except BaseException:
             connection.close()
@@ -304,11 +322,12 @@ class Database:
                 )
             connection.execute(_PARTS).fetchone()  # opens the files beside it
 
-    def _check_schema(self, slot: _Slot, connection: sqlite3.Connection) -> None:
-        """Refuse a database that is not exactly ours, if it is not the one that was seen last."""
+    def _check_schema(self, slot: _Slot, connection: sqlite3.Connection) -> bool:
+        """Refuse a database that is not exactly ours. Return whether that took a look."""
         cookie = connection.execute("PRAGMA schema_version").fetchone()[0]
         if cookie == slot.cookie:
-            return
+            return False
+        _bound(connection, _LOOK)
         shown, ours = shell(self.path), self._schema
         # Not by a SELECT: a view may have the name of any function.
         application, version = (
@@ -337,6 +356,7 @@ class Database:
         for kind, name in left:
             raise self._not_ours(kind, name, "is gone")
         slot.cookie = cookie
+        return True
 
     def _not_ours(self, kind: object, name: object, what: str) -> StorageUnavailable:
         shown = shell(self.path)
@@ -392,7 +412,7 @@ class Database:
 
     def _prepare(self) -> None:
         """Make the folder and the file, if they are missing: all of it, or nothing."""
-        folder = str(Path(self.path).parent)
+        folder = self._folder
         kind = _files.network_file_system(folder)
         if kind is not None:
             raise StorageUnavailable(
@@ -421,7 +441,7 @@ class Database:
             )
         if not _files.SUPPORTED:
             return
-        _files.enforce(_files.location_refusals(str(Path(self.path).parent)))
+        _files.enforce(_files.location_refusals(self._folder))
         for suffix in BESIDE:
             path = Path(self.path + suffix)
             with suppress(FileNotFoundError):
@@ -435,34 +455,32 @@ class Database:
         """
         if not _files.SUPPORTED or self._read_only:
             return
-        folder = str(Path(self.path).parent)
-        for path, kind, refusals in (
-            (folder, stat.S_IFDIR, _files.folder_refusals),
-            (self.path, stat.S_IFREG, _files.record_refusals),
-        ):
-            info = os.lstat(path)
-            if not _files.private(info, kind):
-                _files.enforce(refusals(path, info))
-        found, shown = self._identity(), shell(self.path)
+        folder, info = os.lstat(self._folder), os.lstat(self.path)
+        if not _files.private(folder, stat.S_IFDIR):
+            _files.enforce(_files.folder_refusals(self._folder, folder))
+        if not _files.private(info, stat.S_IFREG):
+            _files.enforce(_files.record_refusals(self.path, info))
+        found = self._identity(info)
+        if found == slot.files and found[0] == self._main:
+            return
+        shown = shell(self.path)
         if found[0] != self._main:
             raise UnsafeLocation(
                 f"{shown} is not the file that this storage was opened on.",
                 "Find out who replaced it, and construct the storage again if that is right:"
                 f" ls -l {shown}",
             )
-        if found != slot.files:
-            lost = self.path + BESIDE[1 if found[1] != slot.files[1] else 2]
-            raise StorageUnavailable(
-                f"{shell(lost)} was removed or replaced while it was in use, so nothing more is"
-                " saved.",
-                "What was saved last may be gone with it. Stop every process that uses the"
-                " database, and construct the storage again: the ledger's anchor tells what is"
-                " missing.",
-            )
+        lost = self.path + BESIDE[1 if found[1] != slot.files[1] else 2]
+        raise StorageUnavailable(
+            f"{shell(lost)} was removed or replaced while it was in use, so nothing more is saved.",
+            "What was saved last may be gone with it. Stop every process that uses the database,"
+            " and construct the storage again: the ledger's anchor tells what is missing.",
+        )
 
-    def _identity(self) -> _Files:
+    def _identity(self, info: os.stat_result) -> _Files:
         """Return what tells the database and the files beside it from any others."""
-        return tuple(_number(self.path + suffix) for suffix in BESIDE[:3])
+        main = info.st_dev, info.st_ino
+        return main, _number(f"{self.path}-wal"), _number(f"{self.path}-shm")
 
     def _state(self) -> _Files:
         """Return what a reader sees: the file, and how it is if nobody has it open."""
@@ -472,29 +490,24 @@ class Database:
             return (file,)
         return file, (info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
-    @contextmanager
-    def _faults(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError as error:
-            if doing != "open":
-                raise _files.translate(error, doing, self.path) from error
+    def told(self, error: BaseException | None, doing: str) -> CheckpointError | None:
+        """Return what to say of an error of SQLite or of the system; None of any other."""
+        if isinstance(error, FileNotFoundError) and doing == "open":
             # What is missing was made a moment ago, or would have been.
-            raise StorageUnavailable(
+            return StorageUnavailable(
                 f"{shell(self.path)} cannot be made there (ENOENT).",
                 "Name a file in a folder where this user can make files.",
-            ) from error
-        except OSError as error:
-            raise _files.translate(error, doing, self.path) from error
-        except UnicodeDecodeError as error:  # of the schema: SQLite's message quotes it
-            raise StorageUnavailable(
+            )
+        if isinstance(error, OSError):
+            return _files.translate(error, doing, self.path)
+        if isinstance(error, UnicodeDecodeError):  # of the schema: SQLite's message quotes it
+            return StorageUnavailable(
                 f"{shell(self.path)} does not have the schema that safepoint made: it is not even"
                 " text.",
                 "Somebody changed the database. Put it back from a backup, and see who can write"
                 f" it: ls -l {shell(self.path)}",
-            ) from error
-        except sqlite3.Error as error:
-            raise self._told(error, doing) from error
+            )
+        return self._told(error, doing) if isinstance(error, sqlite3.Error) else None
 
     def _told(self, error: sqlite3.Error, doing: str) -> CheckpointError:
         """Return the error that says what SQLite's one means here, and what to do."""

@@ -306,7 +306,7 @@ class SQLiteCheckpointStorage(Leasing):
             row = connection.execute(_HEAD, (thread,)).fetchone()
         if row is None:
             return 0
-        head, first, last = (self._number(thread, end or 0) for end in row[:3])
+        head, first, last = (self._number(thread, 0 if end is None else end) for end in row[:3])
         if first and not row[3]:
             raise beheaded(thread, first)
         if head != last:
