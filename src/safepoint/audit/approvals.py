@@ -7,7 +7,7 @@ from typing import Final
 
 from safepoint.approval import Reason
 from safepoint.audit.approvers import approvers_apart
-from safepoint.audit.finding import Finding, Severity, shortened
+from safepoint.audit.finding import Finding, Severity, worst_first
 from safepoint.audit.replay import Entry, Link, links
 from safepoint.audit.statements import (
     FORGED,
@@ -91,7 +91,7 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
             found += _pruned(link, judges)
         else:
             found += _resumed(link, judges, spent)
-    return shortened(found, "SP19", ledger.store)
+    return worst_first(found)
 
 
 _ON: Final = "goes on from an approval"

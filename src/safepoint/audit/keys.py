@@ -120,7 +120,7 @@ def keys_inside(
         if match is not None:
             found[file] = match[1] is not None
     inside = [_inside(file, public=public) for file, public in sorted(found.items())]
-    return [*inside, *closed.findings("SP08", root)]
+    return [*inside, *closed.findings("SP08")]
 
 
 def _inside(file: str, *, public: bool) -> Finding:

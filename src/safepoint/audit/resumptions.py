@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from safepoint.approval import Approval, Reason
-from safepoint.audit.finding import Finding, shortened
+from safepoint.audit.finding import Finding, worst_first
 from safepoint.audit.records import view_of
 from safepoint.audit.statements import STOLEN, UNEXPLAINED, Judges
 from safepoint.audit.steps import begins, goes_on, is_carried, is_origin, unbegun
@@ -78,7 +78,7 @@ def check_resumptions(ledger: Ledger, gate: Gate | None = None) -> list[Finding]
                 before = before if record.payload is None else record
         except CheckpointError:
             found.append(unverified("SP16", thread, "resumptions"))
-    return shortened(found, "SP16", ledger.store)
+    return worst_first(found)
 
 
 def _look(

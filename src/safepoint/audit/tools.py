@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from safepoint.approval import Reason
-from safepoint.audit.finding import Finding, shortened
+from safepoint.audit.finding import Finding, worst_first
 from safepoint.audit.replay import Link, links
 from safepoint.audit.statements import FORGED, WIDER, Judges, impossible, is_here
 from safepoint.errors import CheckpointError
@@ -85,7 +85,7 @@ def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:
                 ledger.store,
             )
         )
-    return shortened(found, "SP18", ledger.store)
+    return worst_first(found)
 
 
 def _stepped(link: Link, judges: Judges) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from safepoint.approval import Reason
-from safepoint.audit.finding import Finding, shortened
+from safepoint.audit.finding import Finding, worst_first
 from safepoint.audit.records import view_of
 from safepoint.audit.workflows import Record, records_of, unverified
 from safepoint.errors import AnchorError, CheckpointError, ConfigurationError, quoted
@@ -59,7 +59,7 @@ def check_versions(ledger: Ledger, *apps: str) -> list[Finding]:
             found.append(unverified("SP17", thread, "versions"))
         else:
             found += _left_behind(before, today)
-    return shortened(found, "SP17", ledger.store)
+    return worst_first(found)
 
 
 def _changed(record: Record, before: Record | None) -> Iterator[Finding]:
