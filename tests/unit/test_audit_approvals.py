@@ -39,9 +39,9 @@ from safepoint import (
     Workflow,
 )
 from safepoint.audit.approvals import check_approvals
-from safepoint.audit.resumptions import check_resumptions
-from safepoint.audit.tools import check_tools
-from safepoint.audit.versions import check_versions
+from safepoint.audit import check_resumptions
+from safepoint.audit import check_tools
+from safepoint.audit import check_versions
 from safepoint.record import Place, seal
 
 State = dict[str, Any]

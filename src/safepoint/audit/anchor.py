@@ -11,7 +11,7 @@ from typing import Final
 
 from safepoint._files import SUPPORTED
 from safepoint.audit.finding import Finding, worst_first
-from safepoint.audit.records import view_of
+from safepoint.audit.reading import view_of
 from safepoint.errors import AnchorError, CheckpointError, NotFound, shell
 from safepoint.ledger import Ledger
 from safepoint.names import Head
