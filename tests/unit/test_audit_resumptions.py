@@ -30,8 +30,7 @@ from safepoint import (
     Tool,
     Workflow,
 )
-from safepoint.audit import check_resumptions
-from safepoint.audit import check_versions
+from safepoint.audit import check_resumptions, check_versions
 from safepoint.codec import Codec
 
 State = dict[str, Any]

@@ -18,7 +18,7 @@ from tests.harness.blocks import ROOT
 from tests.harness.includes import expand
 
 if TYPE_CHECKING:
-    from safepoint.storage.postgres import PostgresCheckpointStorage
+    from safepoint.postgres import PostgresCheckpointStorage
     from safepoint.storage.sqlite import SQLiteCheckpointStorage
     from tests.harness.postgres import Database
 
@@ -102,13 +102,6 @@ class TestInMemory(StorageSuite):
         return InMemoryCheckpointStorage()
 
 
-@lacks(
-    ORDER,
-    "a_record_follows_upon_the_last_one",
-    "nothing_follows_elsewhere",
-    "of_many_that_follow_one_is_kept",
-    "who_follows_needs_the_token",
-)
 class TestFile(StorageSuite):
     def open(self, folder: Path) -> FileCheckpointStorage:
         return FileCheckpointStorage(folder / "store")
@@ -129,7 +122,7 @@ class TestPostgres(StorageSuite):
         self.dsn = database.operator
 
     def open(self, folder: Path) -> PostgresCheckpointStorage:
-        from safepoint.storage.postgres import PostgresCheckpointStorage
+        from safepoint.postgres import PostgresCheckpointStorage
 
         return PostgresCheckpointStorage(self.dsn)
 
@@ -143,7 +136,7 @@ class TestPostgresUnderAWorkersLogin(StorageSuite):
         self.dsn = database.worker(1)
 
     def open(self, folder: Path) -> PostgresCheckpointStorage:
-        from safepoint.storage.postgres import PostgresCheckpointStorage
+        from safepoint.postgres import PostgresCheckpointStorage
 
         class OfAWorker(PostgresCheckpointStorage):
             def __getattribute__(self, name: str) -> Any:

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from safepoint.attacks.catalogue import ATTACKS, RESIDUE
 from safepoint.attacks.isolation import in_a_process
 from safepoint.attacks.outcome import Outcome
-from safepoint.attacks.rows_postgres import PostgresRows, Trial
-from safepoint.attacks.rungs.databases import PostgresTarget, SQLiteTarget
+from safepoint.attacks.rungs.databases import SQLiteTarget
 
 _EVERY = ATTACKS | RESIDUE
 
@@ -28,6 +27,9 @@ def on_database(storage: str) -> Iterator[Callable[[str], Outcome]]:
     if storage == "sqlite":
         yield lambda attack: in_a_process(lambda folder: _EVERY[attack]().run(SQLiteTarget(folder)))
         return
+    from safepoint.attacks.rows_postgres import PostgresRows, Trial
+    from safepoint.attacks.rungs.postgres import PostgresTarget
+
     with Trial() as trial:
 
         def strike(folder: str, attack: str) -> Outcome:
