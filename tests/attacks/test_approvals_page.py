@@ -41,7 +41,7 @@ from safepoint import (
     ToolSet,
     Workflow,
 )
-from safepoint.audit.tools import check_tools
+from safepoint.audit import check_tools
 
 SNIPPETS = Path(__file__).parents[2] / "snippets"
 State = dict[str, Any]

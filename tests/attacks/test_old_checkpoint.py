@@ -27,7 +27,7 @@ from safepoint import (
     SigningKey,
     Workflow,
 )
-from safepoint.audit.resumptions import check_resumptions
+from safepoint.audit import check_resumptions
 
 State = dict[str, Any]
 THREAD = "order-7"

@@ -32,7 +32,7 @@ from safepoint import (
     Workflow,
     WorkflowMismatch,
 )
-from safepoint.audit.versions import check_versions
+from safepoint.audit import check_versions
 
 State = dict[str, Any]
 THREAD = "order-7"

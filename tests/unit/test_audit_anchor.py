@@ -344,15 +344,6 @@ def test_an_anchor_that_is_lost_half_way_is_an_error(ledger: Ledger) -> None:
     assert finding.what == ("The anchor could not be asked about a: it raised ConnectionError.")
 
 
-def test_of_many_threads_twenty_are_shown(ledger: Ledger) -> None:
-    bare = ledger_of(ledger.storage)
-    for n in range(22):
-        bare.save(f"b{n}", 1)
-    found = check_anchor(ledger)
-    assert len(found) == 21
-    assert found[-1].what == "There are 2 more findings like these about invoices."
-
-
 def test_where_files_have_no_owner_the_place_is_not_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

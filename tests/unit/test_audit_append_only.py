@@ -261,18 +261,6 @@ def test_a_folder_of_something_else_is_one_note(tmp_path: Path) -> None:
     ]
 
 
-def test_errors_come_first_and_twenty_are_shown(root: Path) -> None:
-    """So that nobody hides a gap behind a heap of files."""
-    for n in range(30):
-        (root / f"a/{n}.txt").touch()
-    record(root, 1, "b").rename(record(root, 2, "b"))
-    found = check_append_only(root)
-    assert len(found) == 21
-    assert found[0].what == "Thread 'b' has checkpoint 2 but not 1."
-    assert found[-1].what == f"There are 11 more findings like these about {root}."
-    assert found[-1].severity == "warning"
-
-
 def test_a_save_during_the_listing_is_no_gap(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A listing may have the second of two new records, and not the first."""
     real, calls = os.listdir, []

@@ -38,10 +38,8 @@ from safepoint import (
     VerifyingKey,
     Workflow,
 )
+from safepoint.audit import check_resumptions, check_tools, check_versions
 from safepoint.audit.approvals import check_approvals
-from safepoint.audit.resumptions import check_resumptions
-from safepoint.audit.tools import check_tools
-from safepoint.audit.versions import check_versions
 from safepoint.record import Place, seal
 
 State = dict[str, Any]

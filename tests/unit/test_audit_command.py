@@ -143,16 +143,16 @@ def test_every_check_runs(deployed: Deployed, out: Any) -> None:
         "SP04 error:",  # key is not a folder
         "SP04 error:",  # stray is not a folder
         "SP04 error:",  # others can write a record
+        "SP11 error:",  # deep.json
+        "SP08 error:",  # key
+        "SP15 error:",  # the newest is gone
         "SP03 warning:",  # stray
         "SP10 warning:",  # deep.json, key, stray
         "SP10 warning:",
         "SP10 warning:",
-        "SP11 error:",  # deep.json
         "SP13 warning:",  # deep.json, key, stray; the record was said
         "SP13 warning:",
         "SP13 warning:",
-        "SP08 error:",  # key
-        "SP15 error:",  # the newest is gone
         "SP15 note:",
         "SP15 note:",
     ]

@@ -306,13 +306,6 @@ def test_a_key_that_cannot_be_read_is_a_warning(
     assert only.startswith(f"SP22 warning: {found.key_file} could not be looked at as a whole")
 
 
-def test_many_findings_are_shortened(found: Locations) -> None:
-    for number in range(30):
-        SigningKey.generate().to_file(found.journal / f"{number:02}.key")
-    assert len(lines(found)) == 21
-    assert "There are 10 more findings like these" in lines(found)[-1]
-
-
 def test_elsewhere_than_on_posix_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_posix, "SUPPORTED", False)
     with pytest.raises(StorageUnavailable, match="needs a POSIX system"):

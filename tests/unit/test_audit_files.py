@@ -70,14 +70,6 @@ def test_a_closed_folder_is_kept_and_the_walk_goes_on(
     assert closed == {f"{tmp_path}/a": "Permission denied"}
 
 
-def test_of_many_closed_folders_twenty_are_shown() -> None:
-    closed = Closed({f"/x/{n}": "Permission denied" for n in range(25)})
-    found = closed.findings("SP03", "/x")
-    assert len(found) == 21
-    assert {finding.severity for finding in found} == {"warning"}
-    assert found[-1].what == "There are 5 more findings like these about /x."
-
-
 def test_what_was_found_before_the_system_refused_is_kept() -> None:
     finding = Finding("SP13", "error", "This is so.", "Do that.", "/x")
 

@@ -186,15 +186,6 @@ def test_what_cannot_be_read_or_listed_is_a_warning(
     ]
 
 
-def test_of_many_the_worst_twenty_are_shown(tmp_path: Path) -> None:
-    for n in range(25):
-        (tmp_path / f"{n:02}.json").write_bytes(b'{"__type__": "a:b"}')
-    findings = check_formats(tmp_path)
-    assert len(findings) == 21
-    assert findings[-1].what == f"There are 5 more findings like these about {tmp_path}."
-    assert findings[-1].severity == "warning"
-
-
 def test_looking_builds_nothing(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     payload = b"cos\nmkdir\n(V" + str(marker).encode() + b"\ntR."

@@ -30,10 +30,6 @@ CLOSE = (
     "grant connect on database {db} to safepoint_writer, safepoint_reader, safepoint_anchor,"
     " safepoint_journal, safepoint_auditor, safepoint_operator, safepoint_anchor_operator"
 )
-BACK = (
-    "Verify what is there, and find out who did it. How migrate makes it, this prints: python -m"
-    " safepoint.postgres sql"
-)
 SAME_SERVER = (
     "SP05 note: The anchor is on the server of the store: a stolen login of the store cannot move"
     " it, but whoever administers the server, or restores its backup, takes back both. If you fear"
@@ -349,86 +345,6 @@ CASES = [
         (
             "SP05 warning: Every login of the server has CREATE on schema public. Run, as its"
             " owner: revoke create on schema public from public"
-        ),
-    ),
-    (
-        "alter function safepoint.keep() security invoker",
-        (
-            "SP13 error: Function safepoint.keep() is no longer SECURITY DEFINER, so it does what"
-            " its caller may, and no more. Run: alter function safepoint.keep() security definer"
-        ),
-    ),
-    (
-        "alter function safepoint_anchor.rewind reset search_path",
-        (
-            "SP15 error: Function safepoint_anchor.rewind(text,text,bigint,text) has lost its"
-            " search_path, so a caller can put objects of their own in the way of what it names."
-            " Run: alter function safepoint_anchor.rewind(text,text,bigint,text) set search_path ="
-            " pg_catalog, pg_temp"
-        ),
-    ),
-    (
-        (
-            "create or replace function safepoint_journal.keep() returns trigger language plpgsql"
-            " security definer set search_path = pg_catalog, pg_temp as $$ begin return new; end $$"
-        ),
-        "SP20 error: The body of safepoint_journal.keep() is not the one that migrate made. "
-        + BACK,
-    ),
-    (
-        (
-            "create function safepoint.own() returns int language sql as 'select 1';"
-            "revoke execute on function safepoint.own() from public"
-        ),
-        (
-            "SP13 error: Function safepoint.own() was not made by migrate. Find out who made it;"
-            " then: drop function safepoint.own()"
-        ),
-    ),
-    (
-        "alter table safepoint.checkpoints disable trigger refuse_change",
-        (
-            "SP13 error: Trigger refuse_change on safepoint.checkpoints is turned off, so the"
-            " server no longer refuses what it is there to refuse. Verify what is there, and find"
-            " out who did it; then: alter table safepoint.checkpoints enable trigger refuse_change"
-        ),
-    ),
-    (
-        "alter table safepoint_anchor.heads enable replica trigger advance",
-        (
-            "SP15 error: Trigger advance on safepoint_anchor.heads is turned off, so the server no"
-            " longer refuses what it is there to refuse. Verify what is there, and find out who"
-            " did it; then: alter table safepoint_anchor.heads enable trigger advance"
-        ),
-    ),
-    (
-        "drop trigger keep_all on safepoint_journal.records",
-        "SP20 error: Trigger keep_all on safepoint_journal.records is missing. " + BACK,
-    ),
-    (
-        (
-            "drop trigger keep on safepoint.checkpoints; create trigger keep before insert on"
-            " safepoint.checkpoints for each row when (false) execute function safepoint.keep()"
-        ),
-        "SP13 error: Trigger keep on safepoint.checkpoints is not the one that migrate made. "
-        + BACK,
-    ),
-    (
-        (
-            "create trigger aside before insert on safepoint.takings for each row execute function"
-            " suppress_redundant_updates_trigger()"
-        ),
-        (
-            "SP13 error: Trigger aside on safepoint.takings was not made by migrate. It can change"
-            " or swallow what is written. Find out who made it; then: drop trigger aside on"
-            " safepoint.takings"
-        ),
-    ),
-    (
-        "create rule aside as on insert to safepoint.prunings do instead nothing",
-        (
-            "SP13 error: A rule of the server, aside, rewrites what is sent to safepoint.prunings."
-            " migrate made none. Find out who did; then: drop rule aside on safepoint.prunings"
         ),
     ),
 ]

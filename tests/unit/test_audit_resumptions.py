@@ -30,8 +30,7 @@ from safepoint import (
     Tool,
     Workflow,
 )
-from safepoint.audit.resumptions import check_resumptions
-from safepoint.audit.versions import check_versions
+from safepoint.audit import check_resumptions, check_versions
 from safepoint.codec import Codec
 
 State = dict[str, Any]
@@ -613,12 +612,3 @@ def test_an_app_that_is_none_is_refused(desk: Desk, app: Any) -> None:
     assert str(refusal.value) == (
         f'{app!r} is not the name of a workflow. Give Workflow.app: "invoice@2".'
     )
-
-
-def test_of_many_findings_the_worst_twenty_are_shown(desk: Desk) -> None:
-    for _ in range(21):
-        desk.go_back()
-    desk.write(done=[])
-    found = check_resumptions(desk.ledger(), GATE)
-    assert [finding.severity for finding in found] == ["error", *["note"] * 20]
-    assert found[-1].what == "There are 2 more findings like these about invoices."

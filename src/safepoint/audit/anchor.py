@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from safepoint._files import SUPPORTED
-from safepoint.audit.finding import Finding, shortened
-from safepoint.audit.records import view_of
+from safepoint.audit.finding import Finding, worst_first
+from safepoint.audit.reading import view_of
 from safepoint.errors import AnchorError, CheckpointError, NotFound, shell
 from safepoint.ledger import Ledger
 from safepoint.names import Head
@@ -71,7 +71,7 @@ def check_anchor(ledger: Ledger) -> list[Finding]:
     for thread in threads:
         found += _compare(view, thread, heads)
     return [
-        *shortened([*found, *_late(ledger, view, heads)], "SP15", ledger.store),
+        *worst_first([*found, *_late(ledger, view, heads)]),
         *_place(ledger),
     ]
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from safepoint._files import TEMP, hard_link_refusals, record_refusals
 from safepoint.audit.files import existing_folder, guarded, unseen
-from safepoint.audit.finding import Finding, shortened
+from safepoint.audit.finding import Finding, worst_first
 from safepoint.audit.threads import Record, Thread
 from safepoint.errors import CheckpointError, shell
 from safepoint.storage.base import beheaded, gap, is_thread
@@ -74,11 +74,11 @@ def check_append_only(path: str | os.PathLike[str]) -> list[Finding]:
         except OSError as error:
             closed.append(unseen("SP13", child, error.strerror))
     if not any(thread.records for thread in threads):
-        return shortened([*closed, _foreign(root)], "SP13", root) if names else []
+        return worst_first([*closed, _foreign(root)]) if names else []
     findings = [
         finding for thread in threads for finding in guarded("SP13", thread.path, _thread(thread))
     ]
-    return shortened([*findings, *closed, *strange], "SP13", root)
+    return worst_first([*findings, *closed, *strange])
 
 
 def _foreign(root: str) -> Finding:

@@ -7,9 +7,8 @@ from typing import Final
 
 from safepoint.approval import Reason
 from safepoint.audit.approvers import approvers_apart
-from safepoint.audit.finding import Finding, Severity, shortened
-from safepoint.audit.replay import Entry, Link, links
-from safepoint.audit.statements import (
+from safepoint.audit.finding import Finding, Severity, worst_first
+from safepoint.audit.judges import (
     FORGED,
     STOLEN,
     UNEXPLAINED,
@@ -19,7 +18,8 @@ from safepoint.audit.statements import (
     is_here,
     outside,
 )
-from safepoint.audit.steps import is_same
+from safepoint.audit.reading import Check, Entry, Link, looked, strays
+from safepoint.audit.resumed import is_same
 from safepoint.errors import CheckpointError
 from safepoint.gate import Gate
 from safepoint.ledger import Ledger
@@ -80,18 +80,25 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
         StorageError: the storage cannot be listed.
     """
     judges = Judges(gate)
-    found = list(approvers_apart(ledger, judges.keys))
+    return worst_first([*approvers_apart(ledger, judges.keys), *looked(ledger, approvals(judges))])
+
+
+def approvals(judges: Judges) -> Check:
+    """Return the check of SP19, without that of where the keys are."""
     spent: dict[str, str] = {}
-    for link in links(ledger, "SP19"):
-        if isinstance(link, Finding):
-            found.append(link)
-        elif link.resumed is None:
-            found += _stepped(link)
+
+    def look(link: Link) -> Iterator[Finding]:
+        yield from strays(link, "SP19")
+        if not link.entry.is_run:
+            return
+        if link.resumed is None:
+            yield from _stepped(link)
         elif link.is_pruned:
-            found += _pruned(link, judges)
+            yield from _pruned(link, judges)
         else:
-            found += _resumed(link, judges, spent)
-    return shortened(found, "SP19", ledger.store)
+            yield from _resumed(link, judges, spent)
+
+    return Check("SP19", "approvals", look)
 
 
 _ON: Final = "goes on from an approval"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from safepoint.audit.files import Closed, content, existing_folder, files
-from safepoint.audit.finding import Finding, shortened
+from safepoint.audit.finding import Finding, worst_first
 from safepoint.audit.formats import SEALED
 from safepoint.audit.text import is_json, narrow
 from safepoint.codec import check_shape
@@ -60,7 +60,7 @@ def check_bounds(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) 
             over.append(Finding("SP11", "error", refusal.what, refusal.do, file))
         except OSError as error:
             closed.add(file, error)
-    return [*shortened(over, "SP11", root), *closed.findings("SP11", root)]
+    return [*worst_first(over), *closed.findings("SP11")]
 
 
 def _look(file: str, limits: Limits) -> None:

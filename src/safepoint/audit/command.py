@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from safepoint._files import absolute
 from safepoint.anchor import Anchor, FileAnchor, SQLiteAnchor
 from safepoint.approval import Approvers, Reason
 from safepoint.audit.defaults import check_places
+from safepoint.audit.finding import Finding, worst_first
 from safepoint.audit.journal import check_journal
 from safepoint.audit.loads import check_loads
 from safepoint.audit.models import check_models, check_torch
@@ -25,6 +26,8 @@ from safepoint.errors import CheckpointError, ConfigurationError, quoted, shell
 from safepoint.gate import Gate, Policy
 from safepoint.keys import Keyring, VerifyingKey
 from safepoint.names import check_name
+
+_SHOWN: Final = 20
 
 
 def commands(sub: Any) -> None:
@@ -163,7 +166,7 @@ def _audit(options: argparse.Namespace) -> int:
         _look_at_models(seen, options)
     except CheckpointError as error:
         seen.failures[str(error)] = None
-    lines = [str(finding) for finding in seen.findings.values()]
+    lines = _lines(seen.findings.values())
     if not lines and not seen.failures:
         rest = ""
         store = name_of(options)
@@ -182,6 +185,22 @@ def _audit(options: argparse.Namespace) -> int:
     if seen.failures:
         return 2
     return int(any(finding.severity != "note" for finding in seen.findings.values()))
+
+
+def _lines(findings: Iterable[Finding]) -> list[str]:
+    """Return a line per finding, the worst first, and how many more there are of a long row."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for each in worst_first(findings):
+        rows.setdefault((each.rule, each.severity), []).append(str(each))
+    lines = []
+    for (rule, severity), row in rows.items():
+        lines += row[:_SHOWN]
+        if len(row) > _SHOWN:
+            lines.append(
+                f"{rule} {severity}: There are {len(row) - _SHOWN} more findings like these."
+                " Mend those above, and run the audit again."
+            )
+    return lines
 
 
 def _not_seen(seen: Seen, options: argparse.Namespace) -> list[str]:

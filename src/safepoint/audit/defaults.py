@@ -12,7 +12,7 @@ from typing import Final
 
 from safepoint._files import absolute, location_refusals, require_posix
 from safepoint.audit.files import Closed, content, files, guarded
-from safepoint.audit.finding import Finding, shortened
+from safepoint.audit.finding import Finding, worst_first
 from safepoint.audit.location import ancestors, readable, temporary, work_tree
 from safepoint.errors import StorageError, shell
 from safepoint.keys import SECRET
@@ -166,8 +166,8 @@ def _secrets(part: str, path: str) -> Iterator[Finding]:
             continue
         if begins is not None and _is_secret(begins[0]):
             found += _secret(part, file, mode, committed=committed)
-    yield from shortened(found, "SP22", path)
-    yield from closed.findings("SP22", path)
+    yield from worst_first(found)
+    yield from closed.findings("SP22")
 
 
 def _is_secret(text: bytes) -> bool:

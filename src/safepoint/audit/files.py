@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from safepoint._files import absolute
-from safepoint.audit.finding import Finding, shortened
+from safepoint.audit.finding import Finding
 from safepoint.errors import StorageUnavailable, shell
 
 DEEPEST: Final = 64
@@ -24,9 +24,9 @@ class Closed(dict[str, str]):
         """Keep what the system said of a path."""
         self[path] = str(error.strerror)
 
-    def findings(self, rule: str, where: str) -> list[Finding]:
-        """Return a warning for each, or for the first of many."""
-        return shortened((unseen(rule, *each) for each in self.items()), rule, where)
+    def findings(self, rule: str) -> list[Finding]:
+        """Return a warning for each."""
+        return [unseen(rule, *each) for each in self.items()]
 
 
 def existing_folder(path: str | os.PathLike[str]) -> str:

@@ -6,11 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from safepoint.errors import shell
-
 Severity = Literal["error", "warning", "note"]
 
-SHOWN: Final = 20
 _WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 
 
@@ -36,18 +33,6 @@ class Finding:
         return f"{self.rule} {self.severity}: {self.what} {self.do}"
 
 
-def shortened(findings: Iterable[Finding], rule: str, where: str) -> list[Finding]:
-    """Return the worst of many, and one more that says how many others there are."""
-    worst = sorted(findings, key=lambda finding: _WORST_FIRST.index(finding.severity))
-    shown, left = worst[:SHOWN], worst[SHOWN:]
-    if left:
-        shown.append(
-            Finding(
-                rule,
-                left[0].severity,
-                f"There are {len(left)} more findings like these about {shell(where)}.",
-                "Mend those above, and run the audit again.",
-                where,
-            )
-        )
-    return shown
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Return errors before warnings before notes, and otherwise as they were found."""
+    return sorted(findings, key=lambda finding: _WORST_FIRST.index(finding.severity))

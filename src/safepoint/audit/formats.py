@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 from safepoint.audit.files import Closed, content, existing_folder, files
-from safepoint.audit.finding import Finding, shortened
+from safepoint.audit.finding import Finding, worst_first
 from safepoint.audit.pickles import is_pickle
 from safepoint.audit.text import is_json, narrow
 from safepoint.errors import shell
@@ -94,7 +94,7 @@ def check_formats(path: str | os.PathLike[str]) -> list[Finding]:
         if size > LOOKED_AT and not chooses and is_json(data):
             closed[file] = f"{size} bytes of JSON"
     findings = (_odd(file, kind) for file, kind, chooses in odd if chooses or sealed)
-    return [*shortened(findings, "SP10", root), *closed.findings("SP10", root)]
+    return [*worst_first(findings), *closed.findings("SP10")]
 
 
 def _odd(file: str, kind: str) -> Finding:

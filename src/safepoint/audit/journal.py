@@ -9,7 +9,7 @@ from pathlib import Path
 
 from safepoint._files import SUPPORTED, as_named, folder_refusals, record_refusals
 from safepoint.anchor import Anchor
-from safepoint.audit.finding import Finding, shortened
+from safepoint.audit.finding import Finding, worst_first
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
@@ -86,7 +86,7 @@ def check_journal(
             found.append(_error(refusal, shown))
     else:
         found += _lag(shown, name, count, anchor)
-    return shortened([*found, *_no_anchor(shown, anchor)], "SP20", shown)
+    return worst_first([*found, *_no_anchor(shown, anchor)])
 
 
 def _error(refusal: CheckpointError, where: str) -> Finding:

@@ -13,7 +13,7 @@ from typing import Final
 
 from safepoint.audit.files import Closed, content, existing_folder, files
 from safepoint.audit.finding import Finding
-from safepoint.audit.records import view_of
+from safepoint.audit.reading import view_of
 from safepoint.errors import AnchorError, CheckpointError, ConfigurationError, KeyRefused, shell
 from safepoint.keys import HMAC, Key, Keyring
 from safepoint.ledger import Ledger
@@ -120,7 +120,7 @@ def keys_inside(
         if match is not None:
             found[file] = match[1] is not None
     inside = [_inside(file, public=public) for file, public in sorted(found.items())]
-    return [*inside, *closed.findings("SP08", root)]
+    return [*inside, *closed.findings("SP08")]
 
 
 def _inside(file: str, *, public: bool) -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from safepoint.audit.finding import Finding, shortened
+from safepoint.audit.finding import Finding, worst_first
 from safepoint.errors import StorageUnavailable
 from safepoint.models.lint import Finding as Found
 from safepoint.models.lint import check_paths
@@ -44,11 +44,7 @@ def check_loads(path: str | os.PathLike[str]) -> list[Finding]:
     report = check_paths([where])
     if report.failures:
         raise StorageUnavailable(*report.failures[0])
-    found: list[Finding] = []
-    for rule in sorted({each.rule for each in report.findings}):
-        here = (each for each in report.findings if each.rule == rule)
-        found += shortened(map(_told, here), rule, where)
-    return found
+    return worst_first(map(_told, report.findings))
 
 
 def _told(found: Found) -> Finding:

@@ -24,7 +24,7 @@ from safepoint._files import (
     translated,
 )
 from safepoint.audit.files import guarded, unseen
-from safepoint.audit.finding import Finding, shortened
+from safepoint.audit.finding import Finding, worst_first
 from safepoint.errors import StorageError, StorageUnavailable, shell
 from safepoint.storage.base import is_thread
 from safepoint.storage.file import RECORD_NAME
@@ -169,7 +169,7 @@ def _contents(path: str) -> Iterator[Finding]:
     for child in children:
         yield from guarded("SP04", child, _folder(child))
     found = (f for child in children for f in guarded("SP04", child, _records(child)))
-    yield from shortened(found, "SP04", path)
+    yield from worst_first(found)
 
 
 def _children(path: str) -> list[str]:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from importlib.resources import files
-from itertools import product
 from typing import Final
 
-from safepoint.audit.databases import SCHEMAS, Database, shown
+from safepoint.audit.databases import Database, shown
 from safepoint.audit.finding import Finding
 from safepoint.audit.grants import EVERYBODY, Grant, granted, grouped, joined, revoked, spelled
 from safepoint.audit.ownerships import Names
+from safepoint.audit.schema import fingerprint_made
 from safepoint.errors import quoted
 
-_GRANT: Final = re.compile(r"^grant (?P<what>.*?) on (?P<on>.*?)\s+to (?P<to>[^;]+);", re.M | re.S)
-_PRIVILEGE: Final = re.compile(r"(\w+)(?: \(([^)]*)\))?")
-_ON: Final = re.compile(r"safepoint\w*(?:\.\w+)?(?:\([^)]*\))?")
 _READS: Final = ("SELECT", "USAGE")
 # Those that decide what a session sees, what it writes, and whether what it wrote is kept.
 _TOUCHES: Final = frozenset(
@@ -116,19 +111,18 @@ def beginnings(database: Database, names: Names, named: AbstractSet[str]) -> Ite
 def _given() -> set[tuple[str | None, str, str, str | None, str]]:
     """Return what migrate grants: to which role, on what, in which column, what."""
     given = set[tuple[str | None, str, str, str | None, str]]()
-    for part in SCHEMAS:
-        text = files("safepoint.postgres").joinpath(f"{part}.sql").read_text(encoding="utf-8")
-        for each in _GRANT.finditer(text):
-            kind = each["on"].partition(" ")[0].strip()
-            kind = kind if kind in ("schema", "function") else "table"
-            for name, (privilege, columns), role in product(
-                _ON.findall(each["on"]),
-                _PRIVILEGE.findall(each["what"]),
-                re.findall(r"\{(\w+)\}", each["to"]),
-            ):
-                for column in columns.split(", "):
-                    place = kind, name.replace(", ", ","), column or None
-                    given.add((role, *place, privilege.upper()))
+    for key, text in fingerprint_made().items():
+        what, _, place = key.partition(" ")
+        if what != "grant":
+            continue
+        kind, _, name = place.partition(" ")
+        column = None
+        if kind == "column":
+            name, _, column = name.rpartition(".")
+        kind = "table" if kind in ("relation", "column") else kind
+        for each in text.split(", "):
+            role, _, privilege = each.partition(" ")
+            given.add((role.strip("{}"), kind, name, column, privilege))
     return given
 
 

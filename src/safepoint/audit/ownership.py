@@ -10,7 +10,7 @@ from typing import Final
 
 from safepoint._files import absolute
 from safepoint.audit.files import existing_folder, unseen
-from safepoint.audit.finding import Finding, shortened
+from safepoint.audit.finding import Finding, worst_first
 from safepoint.errors import CheckpointError
 from safepoint.names import spelled
 from safepoint.storage.base import MAX_SECONDS, MAX_TOKEN, Lease
@@ -67,7 +67,7 @@ def check_ownership_at_time(path: str | os.PathLike[str], now: datetime) -> list
         return [Finding("SP07", "error", refusal.what, refusal.do, root)]
     except OSError as error:
         return [unseen("SP07", root, error.strerror)]
-    return shortened(findings, "SP07", root)
+    return worst_first(findings)
 
 
 def _thread(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from importlib.resources import files
 from typing import Final
 
 from safepoint.audit.databases import SCHEMAS, Database, shown
 from safepoint.audit.finding import Finding
+from safepoint.audit.schema import fingerprint_made
 from safepoint.errors import quoted
 
-_MADE: Final = re.compile(r"^create (?:schema|table|domain|function) ([a-z_.]+)", re.M)
 _OWNERS: Final = """
 select pg_get_userbyid(owner)::text, kind, name from (
   select 1 as place, nspowner as owner, 'schema' as kind, quote_ident(nspname) as name
@@ -121,7 +119,11 @@ def owners(database: Database, names: Names, named: AbstractSet[str]) -> Iterato
         named: the logins that the audit was told of, and their roles. What they own, and whose
             members they are, is said of them.
     """
-    made = {each for part in SCHEMAS for each in _MADE.findall(_text(part))}
+    made = {
+        key.partition(" ")[2].partition("(")[0]
+        for key, text in fingerprint_made().items()
+        if text.startswith("owner ")
+    }
     for owner, kind, name in database.rows(_OWNERS, {"schemas": present(database)}):
         is_said = owner in named and kind != "domain"
         if owner != names.owner and name.partition("(")[0] in made and not is_said:
@@ -191,10 +193,6 @@ def defaults(database: Database, names: Names) -> Iterator[Finding]:
             f" revoke all on {kind} from {shown(grantee)}",
             names.owner,
         )
-
-
-def _text(part: str) -> str:
-    return files("safepoint.postgres").joinpath(f"{part}.sql").read_text(encoding="utf-8")
 
 
 def _prefix(name: str) -> str | None:

@@ -67,7 +67,7 @@ def check_pickles(folder: str | os.PathLike[str]) -> list[Finding]:
         else:
             if what is not None:
                 findings.append(Finding("SP03", "warning", f"{shell(file)} {what}.", _DO, file))
-    return findings + closed.findings("SP03", root)
+    return findings + closed.findings("SP03")
 
 
 def is_pickle(data: bytes) -> bool:

@@ -12,7 +12,6 @@ from safepoint.audit.grants import everybody, excess
 from safepoint.audit.others import beginnings, strangers
 from safepoint.audit.ownerships import Names, defaults, members, owners
 from safepoint.audit.powers import operators, owned, powers, settings
-from safepoint.audit.protections import changed
 from safepoint.audit.schema import altered
 from safepoint.errors import StorageUnavailable, quoted
 
@@ -119,7 +118,6 @@ def _checks(seen: dict[str, Database]) -> Iterator[Iterator[Finding]]:
         yield beginnings(database, names, told)
         for part in SCHEMAS:
             if database.has_schema(part):
-                yield changed(database, part)
                 yield altered(database, part)
 
 

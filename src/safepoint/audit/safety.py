@@ -60,7 +60,7 @@ def check_safety_test(project: str | os.PathLike[str]) -> list[Finding]:
     closed.update(walk.failed)
     if not tests:
         what = f"{shell(root)} has no test that expects an unsafe load to be refused."
-        return [Finding("SP27", "warning", what, _COPY, root), *closed.findings("SP27", root)]
+        return [Finding("SP27", "warning", what, _COPY, root), *closed.findings("SP27")]
     findings = [
         Finding(
             "SP27",
@@ -82,4 +82,4 @@ def check_safety_test(project: str | os.PathLike[str]) -> list[Finding]:
                 root,
             )
         )
-    return findings + closed.findings("SP27", root)
+    return findings + closed.findings("SP27")

@@ -23,18 +23,11 @@ class Seen:
         self.findings: dict[str, Finding] = {}
         self.failures: dict[str, None] = {}
 
-    def add(self, name: str, check: Check, *, unless: str | None = None) -> None:
-        """Make a check, and keep what it finds.
-
-        Args:
-            name: what it looks at.
-            check: the check.
-            unless: leave out what says to do this.
-        """
+    def add(self, name: str, check: Check) -> None:
+        """Make a check, and keep what it finds."""
         try:
             for finding in check():
-                if finding.do != unless:
-                    self.findings.setdefault(finding.what, finding)
+                self.findings.setdefault(finding.what, finding)
         except CheckpointError as refusal:
             self.failures[str(refusal)] = None
         except Exception as error:  # noqa: BLE001  whoever wrote the store may have meant it to

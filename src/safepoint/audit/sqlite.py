@@ -14,7 +14,7 @@ from typing import Any, Final
 from safepoint._files import hard_link_refusals, location_refusals, record_refusals, require_posix
 from safepoint._sqlite import BESIDE, place_of
 from safepoint.audit.files import guarded
-from safepoint.audit.finding import Finding, shortened
+from safepoint.audit.finding import Finding, worst_first
 from safepoint.audit.formats import SEALED
 from safepoint.audit.location import ancestors, readable, temporary, work_tree
 from safepoint.audit.pickles import is_pickle
@@ -101,7 +101,7 @@ def check_database(
         found.append(Finding("SP13", "error", refusal.what, refusal.do, place))
     else:
         try:
-            found += shortened(_contents(storage, limits), "SP13", place)
+            found += worst_first(_contents(storage, limits))
         except StorageError as refusal:
             found.append(Finding("SP13", "error", refusal.what, refusal.do, place))
         finally:

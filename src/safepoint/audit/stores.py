@@ -14,25 +14,24 @@ from safepoint._sqlite import BESIDE
 from safepoint.anchor import Anchor
 from safepoint.audit.anchor import check_anchor
 from safepoint.audit.append_only import check_append_only
-from safepoint.audit.approvals import check_approvals
+from safepoint.audit.approvals import approvals
+from safepoint.audit.approvers import approvers_apart
 from safepoint.audit.bounds import check_bounds
 from safepoint.audit.files import content
 from safepoint.audit.finding import Finding
 from safepoint.audit.formats import check_formats
+from safepoint.audit.judges import Judges
 from safepoint.audit.keys import check_keys, keys_inside
 from safepoint.audit.location import check_location
 from safepoint.audit.network import check_network
 from safepoint.audit.ownership import check_ownership
 from safepoint.audit.pickles import check_pickles
 from safepoint.audit.privileges import check_privileges
-from safepoint.audit.records import check_records
-from safepoint.audit.resumptions import check_resumptions
-from safepoint.audit.seen import Check, Seen
+from safepoint.audit.reading import read
+from safepoint.audit.resumed import resumptions, tools, versions
+from safepoint.audit.seen import Seen
 from safepoint.audit.sqlite import check_database
-from safepoint.audit.tools import check_tools
 from safepoint.audit.unsealed import unsealed
-from safepoint.audit.versions import check_versions
-from safepoint.audit.workflows import SEE_RECORDS
 from safepoint.cli import Bar
 from safepoint.errors import (
     CheckpointError,
@@ -173,20 +172,15 @@ def _verify(
         seen.add("the store", lambda: [_not_verified(name)])  # a check above has said why
         return
     seen.add("keys", lambda: check_keys(keys, ledger=ledger))
+    checks = [versions(*options.app), resumptions(options.gate)]
+    if options.gate is not None:
+        judges = Judges(options.gate)
+        checks += [tools(options.gate, ledger.store), approvals(judges)]
+        seen.add("approvers", lambda: approvers_apart(ledger, judges.keys))
     with Bar("Verifying") as bar:
-        seen.add("records", lambda: check_records(ledger, progress=bar))
+        seen.add("records", lambda: read(ledger, checks, progress=bar))
     if anchor is not None:
         seen.add("the anchor", lambda: check_anchor(ledger))
-    gate = options.gate
-    resumed: dict[str, Check] = {
-        "versions": lambda: check_versions(ledger, *options.app),
-        "resumptions": lambda: check_resumptions(ledger, gate),
-    }
-    if gate is not None:
-        resumed["tools"] = lambda: check_tools(ledger, gate)
-        resumed["approvals"] = lambda: check_approvals(ledger, gate)
-    for each, check in resumed.items():
-        seen.add(each, check, unless=SEE_RECORDS)  # what does not verify was said above
 
 
 def _not_verified(name: str) -> Finding:

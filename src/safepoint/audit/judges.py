@@ -1,20 +1,26 @@
-"""Statements: which of the approvals in a record count, whenever one looks."""
+"""Judges: what a gate says of a resumption, and which of the approvals in it count, later on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from safepoint.approval import SKEW, Approval, Approvers, Question, Reason
 from safepoint.audit.finding import Finding
-from safepoint.audit.replay import Entry, Link
-from safepoint.errors import ApprovalError, ApprovalExpired, CheckpointError, ConfigurationError
+from safepoint.audit.reading import Entry, Link
+from safepoint.errors import (
+    ApprovalError,
+    ApprovalExpired,
+    CheckpointError,
+    ConfigurationError,
+    WorkflowMismatch,
+)
 from safepoint.gate import Gate, Policy
 from safepoint.keys import VerifyingKey
 from safepoint.names import Head
-from safepoint.workflow import Resumption
+from safepoint.workflow import Migration, Resumption, Workflow, judge
 
 WIDER: Final = frozenset({Reason.TOOLS_ADDED, Reason.TOOL_CHANGED, Reason.PERMISSIONS_WIDENED})
 _MANY: Final = 10
@@ -80,7 +86,7 @@ class Judges:
             wanted, question = _denied(link, self._gates(link)[0], denials[0].question)
         else:
             app = link.entry.checkpoint.app
-            judged = [link.judged(gate, app) for gate in self._gates(link)]
+            judged = [_judged(link, gate, app) for gate in self._gates(link)]
             reasons = None if link.resumed is None else link.resumed.reasons
             same = [each for each in judged if each[0].decision.reasons == reasons]
             answered = [each for each in same if signed and each[1] == signed[0].question]
@@ -144,12 +150,43 @@ class Judges:
         yield Finding(rule, "warning" if people else "error", what, do, thread)
 
 
+def _judged(link: Link, gate: Gate, app: str) -> tuple[Resumption, Question | None]:
+    """Return what a gate says of the resumption by an app, and what people had to be asked.
+
+    Raises:
+        CheckpointError: no workflow could have resumed it.
+    """
+    source, last = link.source, link.last
+    if source is None or last is None:
+        raise WorkflowMismatch(f"{link.entry} was not resumed.", "Judge one that was.")
+    name, _, version = app.partition("@")
+    old = source.checkpoint.app.partition("@")[2]
+    as_it_was = Workflow(
+        name,
+        [_nothing],
+        version=version,
+        tools=link.entry.payload.tools,
+        migrations=[] if old == version else [Migration(old, version, dict)],
+        gate=gate,
+    )
+    # Who owned the thread at the time, nobody knows any more.
+    wanted = judge(as_it_was, None, source.checkpoint, last)
+    if not wanted.decision.reasons:
+        return wanted, None
+    # Whatever the policy is today: if people were asked, this is what they were asked.
+    return wanted, wanted.question()
+
+
+def _nothing(state: dict[str, Any]) -> None:
+    """Stand in for the steps, which nobody runs."""
+
+
 def _denied(link: Link, gate: Gate, signed: Question) -> tuple[Resumption, Question | None]:
     """Judge a no. The run keeps the app and the tools that it had, and not those that were denied.
 
     Of those tools there is no more than the digest, so which of them are new is as it was signed.
     """
-    wanted, question = link.judged(gate, signed.app)
+    wanted, question = _judged(link, gate, signed.app)
     if question is None or signed.tools == question.tools:
         return wanted, question
     question = replace(question, tools=signed.tools)
