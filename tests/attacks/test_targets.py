@@ -14,7 +14,7 @@ from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Disk, Medium, Memory, M
 from safepoint.attacks.kit import runs, works
 from safepoint.attacks.outcome import FORTUNE, HONEST, WANTED, step
 from safepoint.attacks.rungs import GatedTarget, SealedTarget, SignedChainTarget
-from safepoint.attacks.rungs.numbered import Numbered, Refused
+from safepoint.attacks.rungs.home_made import Numbered, Refused
 
 WITH_KEYS = ["mac", "mac-place", "signed-chain", "anchored", "gated"]
 Make = Callable[[str], Target]
@@ -302,7 +302,7 @@ def test_three_methods_aim_every_attack_at_a_store_of_your_own(attack: str, tmp_
         "unknown-type",
         "secret-in-error",
     }
-    outcome = (ATTACKS | RESIDUE)[attack]().run(PlainJson(tmp_path))
+    outcome = (ATTACKS | RESIDUE)[attack].run(PlainJson(tmp_path))
     if attack in refused:
         assert outcome is Outcome.DETECTED
     elif any(attack in attacks for attacks in missing.values()):
