@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks import langgraph
 from benchmarks.load import Opener
-from safepoint import FileAnchor, Keyring, Ledger, SigningKey
+from safepoint import Keyring, Ledger, SigningKey, SQLiteAnchor
 from safepoint.anchor import Anchor
 from safepoint.journal import Journal
 from safepoint.storage.base import CheckpointStorage
@@ -114,7 +114,8 @@ class OnSqlite:
         """Open it."""
         from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
-        anchor = None if self.anchor is None else FileAnchor(self.anchor, create=True)
+        file = None if self.anchor is None else self.anchor / "heads.db"
+        anchor = None if file is None else SQLiteAnchor(file, create=True)
         storage = SQLiteCheckpointStorage(self.path, wait_seconds=WAIT)
         return Worked(worker, storage, anchor, leased=self.leased)
 
@@ -140,9 +141,7 @@ class OnPostgres:
 
     def open(self, worker: int) -> Worked:
         """Open it."""
-        from safepoint.anchor.postgres import PostgresAnchor
-        from safepoint.journal.postgres import PostgresJournal
-        from safepoint.storage.postgres import PostgresCheckpointStorage
+        from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage, PostgresJournal
 
         anchor = None if self.anchor is None else PostgresAnchor(self.anchor, wait_seconds=WAIT)
         storage = PostgresCheckpointStorage(self.dsns[worker], wait_seconds=WAIT)
@@ -159,7 +158,7 @@ class OnPostgres:
         Raises:
             RuntimeError: the journal knows of more or fewer.
         """
-        from safepoint.journal.postgres import PostgresJournal
+        from safepoint.postgres import PostgresJournal
 
         count = _asked(self.owner, "select count(*) from safepoint.checkpoints")
         if self.journal is not None:
@@ -215,7 +214,7 @@ def on_sqlite(folder: Path) -> dict[str, Contender]:
 
 def on_postgres(server: Server, workers: int) -> dict[str, Contender]:
     """Return the contenders on PostgreSQL, each with a database of its own on one server."""
-    from safepoint.storage.postgres import migrate
+    from safepoint.postgres import migrate
 
     server.database("migrated")
     migrate(server.dsn(database="migrated"))

@@ -268,7 +268,7 @@ def imported(named: str, example: str) -> Any:
 
 def commands(sub: Any) -> None:
     """Add `safepoint postgres`."""
-    from safepoint._postgres.migrating import PARTS
+    from safepoint.postgres.schema import PARTS
 
     parser = sub.add_parser(
         "postgres",
@@ -292,7 +292,7 @@ def commands(sub: Any) -> None:
 
 
 def _migrate(options: argparse.Namespace) -> int:
-    from safepoint._postgres.migrating import PARTS, migrate
+    from safepoint.postgres.schema import PARTS, migrate
 
     made = migrate(options.dsn, parts=tuple(options.part or PARTS), prefix=options.prefix)
     print(f"Made: {', '.join(made)}." if made else "All of it is there already.")
@@ -300,7 +300,7 @@ def _migrate(options: argparse.Namespace) -> int:
 
 
 def _sql(options: argparse.Namespace) -> int:
-    from safepoint._postgres.migrating import PARTS, statements
+    from safepoint.postgres.schema import PARTS, statements
 
     print(statements(parts=tuple(options.part or PARTS), prefix=options.prefix))
     return 0

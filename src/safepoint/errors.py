@@ -195,7 +195,7 @@ class StorageFull(StorageError):
 
 
 class StorageRefused(StorageError):
-    """The permissions of the store say no to this credential. Nothing was done."""
+    """The permissions of the store say no to this credential. The message says what was done."""
 
 
 class StorageUnavailable(StorageError):

@@ -12,8 +12,7 @@ need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
 
 import psycopg
 
-from safepoint.anchor.postgres import PostgresAnchor
-from safepoint.storage.postgres import PostgresCheckpointStorage
+from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage
 
 KEYS = Keyring(SigningKey.generate())
 PAST = {
@@ -33,7 +32,7 @@ PAST = {
     "update safepoint_anchor.heads set sequence = 1": (
         "permission denied for schema safepoint_anchor"
     ),
-    "delete from safepoint_journal.lines": "permission denied for schema safepoint_journal",
+    "delete from safepoint_journal.records": "permission denied for schema safepoint_journal",
     "insert into safepoint.checkpoints (thread, sequence, record) values ('order-8', 2, 'x')": (
         "thread order-8 belongs to login worker_2, and worker_1 has not acquired it"
     ),
@@ -129,8 +128,8 @@ def test_the_three_logins_and_the_key_together_do_not_change_the_past(orders: Da
     for statement in ("delete from safepoint_anchor.heads", "truncate safepoint_anchor.heads"):
         with pytest.raises(psycopg.Error, match=r"^permission denied for table heads"):
             run_as(orders.anchor, statement)
-    with pytest.raises(psycopg.Error, match=r"^permission denied for table lines"):
-        run_as(orders.journal, "delete from safepoint_journal.lines")
+    with pytest.raises(psycopg.Error, match=r"^permission denied for table records"):
+        run_as(orders.journal, "delete from safepoint_journal.records")
     assert [ledger.storage.read("order-7", each) for each in (1, 2)] == before
     assert ledger.verify("order-7") == 3
 

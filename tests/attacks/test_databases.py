@@ -19,7 +19,8 @@ from safepoint.attacks.ladder import scratch
 from safepoint.attacks.outcome import step
 from safepoint.attacks.rows import Rows
 from safepoint.attacks.rows_postgres import WORKER, PostgresRows, Trial
-from safepoint.attacks.rungs.databases import DatabaseTarget, PostgresTarget, SQLiteTarget
+from safepoint.attacks.rungs.databases import DatabaseTarget, SQLiteTarget
+from safepoint.attacks.rungs.postgres import PostgresTarget
 from safepoint.errors import CheckpointError, StorageError
 from safepoint.testing.postgres import Server
 from tests.harness.optional import need

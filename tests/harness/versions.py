@@ -54,7 +54,7 @@ def _version(distribution: str) -> str | None:
 def _postgres_version() -> str | None:
     """Ask the program that `Server` starts."""
     from safepoint.errors import CheckpointError
-    from safepoint.testing.postgres._wheel import installed
+    from safepoint.testing.postgres import installed
 
     try:
         program = installed(18) / "bin" / "postgres"

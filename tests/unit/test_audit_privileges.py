@@ -18,9 +18,8 @@ need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from safepoint.anchor.postgres import PostgresAnchor
 from safepoint.audit import check_privileges
-from safepoint.storage.postgres import PostgresCheckpointStorage, migrate
+from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage, migrate
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import Database
 from tests.unit.commands import audit as main
@@ -33,7 +32,7 @@ CLOSE = (
 )
 BACK = (
     "Verify what is there, and find out who did it. How migrate makes it, this prints: python -m"
-    " safepoint.storage.postgres sql"
+    " safepoint.postgres sql"
 )
 SAME_SERVER = (
     "SP05 note: The anchor is on the server of the store: a stolen login of the store cannot move"
@@ -403,8 +402,8 @@ CASES = [
         ),
     ),
     (
-        "drop trigger keep_all on safepoint_journal.lines",
-        "SP20 error: Trigger keep_all on safepoint_journal.lines is missing. " + BACK,
+        "drop trigger keep_all on safepoint_journal.records",
+        "SP20 error: Trigger keep_all on safepoint_journal.records is missing. " + BACK,
     ),
     (
         (

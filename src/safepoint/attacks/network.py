@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from safepoint.errors import StorageError
-from safepoint.storage.postgres import PostgresCheckpointStorage
-from safepoint.testing.postgres.tls import TLSFront
+from safepoint.postgres import PostgresCheckpointStorage
+from safepoint.testing.tls import TLSFront
 
 HOST: Final = "db.internal"
 _PASSWORD: Final = "sesame"  # noqa: S105  of nobody

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final, Self
 
-from safepoint._postgres.driver import driver
+import psycopg
+
 from safepoint.attacks.rows import Row, Rows
-from safepoint.storage.postgres import PostgresCheckpointStorage, migrate
+from safepoint.postgres import PostgresCheckpointStorage, migrate
 from safepoint.testing.postgres import Server
 
 WORKER: Final = "worker_1"
@@ -38,7 +39,7 @@ _TABLES: Final = (
     "safepoint.prunings",
     "safepoint_anchor.heads",
     "safepoint_anchor.rewinds",
-    "safepoint_journal.lines",
+    "safepoint_journal.records",
 )
 
 
@@ -55,7 +56,6 @@ class Trial:
     template: Final = _TEMPLATE
 
     def __init__(self) -> None:
-        driver()
         self.server = Server(settings=_SETTINGS)
         self._taken = 0
         self._opened: list[Any] = []
@@ -80,7 +80,7 @@ class Trial:
         """Return the name of a database with the schema in it, and nothing else."""
         self._taken += 1
         name = f"trial_{self._taken}"
-        with driver().connect(self.server.dsn(), autocommit=True) as connection:
+        with psycopg.connect(self.server.dsn(), autocommit=True) as connection:
             query = "select 1 from pg_database where datname = %s"
             if connection.execute(query, (name,)).fetchone() is None:
                 self.server.database(name, template=_TEMPLATE)
@@ -92,7 +92,7 @@ class Trial:
 
     def superuser(self, database: str) -> Any:
         """Connect as one for whom no trigger fires."""
-        return driver().connect(
+        return psycopg.connect(
             self.server.dsn(database=database),
             autocommit=True,
             options="-c session_replication_role=replica",

@@ -34,12 +34,12 @@ _CONSTRAINTS: Final[dict[tuple[str, str, str], str]] = {
     ),
     ("domain", "safepoint_anchor.name", "name_check"): _NAMES,
     ("table", "safepoint_journal.version", "version_pkey"): "PRIMARY KEY (number)",
-    ("table", "safepoint_journal.lines", "lines_pkey"): "PRIMARY KEY (journal, number)",
-    ("table", "safepoint_journal.lines", "lines_number_check"): (
-        _BETWEEN.format("number", 1, 9999999999)
+    ("table", "safepoint_journal.records", "records_pkey"): "PRIMARY KEY (journal, sequence)",
+    ("table", "safepoint_journal.records", "records_sequence_check"): (
+        _BETWEEN.format("sequence", 1, 9999999999)
     ),
-    ("table", "safepoint_journal.lines", "lines_line_check"): (
-        "CHECK ((octet_length(line) <= 32768))"
+    ("table", "safepoint_journal.records", "records_record_check"): (
+        "CHECK ((octet_length(record) <= 65536))"
     ),
     ("domain", "safepoint_journal.name", "name_check"): _NAMES,
 }

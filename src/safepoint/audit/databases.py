@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from safepoint._postgres.driver import Address, driver
-from safepoint._postgres.refusals import refusal
 from safepoint.errors import quoted
 
 SCHEMAS: Final = {
@@ -38,15 +36,15 @@ class Database:
     """What a login sees of a database. It changes nothing: its transactions are read-only.
 
     Attributes:
-        address: the connection string.
+        given: what the connection string says.
         connection: the connection.
         login: who has logged in.
         name: the database.
         server: when the server was started, which no two servers share.
     """
 
-    def __init__(self, address: Address, connection: Any) -> None:
-        self.address = address
+    def __init__(self, given: Mapping[str, str], connection: Any) -> None:
+        self.given = given
         self.connection = connection
         who = self.rows(_WHO)[0]
         self.login, self.sql_login = str(who[0]), shown(who[1])
@@ -77,17 +75,21 @@ def looking(dsn: str) -> Iterator[Database]:
         ConfigurationError: it is no connection string.
         StorageError: the server refuses, or is away.
     """
-    address, psycopg = Address(dsn), driver()
-    chosen = {
-        "options": f"{address.get('options')} {_OPTIONS}".strip(),
+    import psycopg
+
+    from safepoint.postgres.connection import parsed, place, refusal
+
+    given = parsed(dsn)
+    chosen: dict[str, Any] = {
+        "options": f"{given.get('options', '')} {_OPTIONS}".strip(),
         "application_name": "safepoint audit",
-        "connect_timeout": address.get("connect_timeout", "10"),
+        "connect_timeout": given.get("connect_timeout", "10"),
     }
     try:
-        with psycopg.connect(address.conninfo, autocommit=True, **chosen) as connection:
-            yield Database(address, connection)
+        with psycopg.connect(dsn, autocommit=True, **chosen) as connection:
+            yield Database(given, connection)
     except psycopg.Error as error:
-        raise refusal(error, address.known()) from error
+        raise refusal(error, place(given)) from error
 
 
 class Roles:

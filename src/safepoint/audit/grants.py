@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from safepoint._postgres.migrating import ROLES
 from safepoint.audit.databases import SCHEMAS, Database, Roles, shown
 from safepoint.audit.finding import Finding
 from safepoint.audit.powers import is_superuser, leave
@@ -44,7 +43,7 @@ order by kind, name, 1, privilege_type, col
 _NEEDS: Final[dict[str, dict[str, dict[str, tuple[str, ...]]]]] = {
     "store": {"safepoint.checkpoints": {"INSERT": ("thread", "sequence", "record", "fence")}},
     "anchor": {"safepoint_anchor.heads": {"INSERT": (), "UPDATE": ("sequence", "digest")}},
-    "journal": {"safepoint_journal.lines": {"INSERT": ("journal", "number", "line")}},
+    "journal": {"safepoint_journal.records": {"INSERT": ("journal", "sequence", "record")}},
 }
 _RUNS: Final = {"store": ("acquire", "renew", "release"), "anchor": (), "journal": ()}
 _ROLES: Final = {
@@ -209,6 +208,8 @@ def _take_back(
     database: Database, roles: Roles, part: str, grantee: str, revoke: str, group: list[Grant]
 ) -> str:
     """Say how a login loses a privilege: it leaves a role of another job, or the role loses it."""
+    from safepoint.postgres.schema import ROLES
+
     # Those of other jobs, by the whole of their names: x_anchor_operator is not x_operator.
     jobs = [job for job in sorted(ROLES, key=len) if grantee.endswith(f"_{job}")]
     if grantee != roles.login and jobs and jobs[-1] not in _ROLES[part]:

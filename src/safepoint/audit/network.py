@@ -79,8 +79,7 @@ def check_network(dsn: str, *, admin: str | None = None) -> list[Finding]:
     Raises:
         MissingPackage: psycopg is not installed.
         ConfigurationError: an argument is no connection string.
-        StorageRefused: the server does not let the login in.
-        StorageUnavailable: there is no server.
+        StorageUnavailable: there is no server, or it does not let the login in.
     """
     with looking(dsn) as database:
         found = [*judged(_way(database)), *_listens(database), *_lags(database)]
@@ -176,7 +175,7 @@ def _listens(database: Database) -> Iterator[Finding]:
 
 
 def _lags(database: Database) -> Iterator[Finding]:
-    given = database.address.get("target_session_attrs")
+    given = database.given.get("target_session_attrs")
     if given in _LAGGING:
         yield Finding(
             "SP06",

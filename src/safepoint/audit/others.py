@@ -117,7 +117,7 @@ def _given() -> set[tuple[str | None, str, str, str | None, str]]:
     """Return what migrate grants: to which role, on what, in which column, what."""
     given = set[tuple[str | None, str, str, str | None, str]]()
     for part in SCHEMAS:
-        text = files("safepoint._postgres").joinpath(f"{part}.sql").read_text(encoding="utf-8")
+        text = files("safepoint.postgres").joinpath(f"{part}.sql").read_text(encoding="utf-8")
         for each in _GRANT.finditer(text):
             kind = each["on"].partition(" ")[0].strip()
             kind = kind if kind in ("schema", "function") else "table"

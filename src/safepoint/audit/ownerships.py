@@ -9,7 +9,6 @@ from collections.abc import Set as AbstractSet
 from importlib.resources import files
 from typing import Final
 
-from safepoint._postgres.migrating import ROLES
 from safepoint.audit.databases import SCHEMAS, Database, shown
 from safepoint.audit.finding import Finding
 from safepoint.errors import quoted
@@ -96,6 +95,8 @@ class Names:
     """
 
     def __init__(self, database: Database) -> None:
+        from safepoint.postgres.schema import ROLES
+
         schemas = {"schemas": present(database)}
         rows = database.rows(_OWNERS, schemas)
         named = {name for (name,) in database.rows(_GRANTEES, schemas)} | {row[0] for row in rows}
@@ -193,10 +194,12 @@ def defaults(database: Database, names: Names) -> Iterator[Finding]:
 
 
 def _text(part: str) -> str:
-    return files("safepoint._postgres").joinpath(f"{part}.sql").read_text(encoding="utf-8")
+    return files("safepoint.postgres").joinpath(f"{part}.sql").read_text(encoding="utf-8")
 
 
 def _prefix(name: str) -> str | None:
+    from safepoint.postgres.schema import ROLES
+
     for role in sorted(ROLES, key=len, reverse=True):
         if name.endswith(f"_{role}"):
             return name.removesuffix(f"_{role}") or None

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import combinations, permutations, product
 
-from safepoint._postgres.reasons import MIGRATE
 from safepoint.audit.databases import SCHEMAS, Database, Roles, looking
 from safepoint.audit.finding import Finding
 from safepoint.audit.grants import everybody, excess
@@ -30,7 +29,7 @@ def check_privileges(
 
     ```python
     from safepoint.audit import check_privileges
-    from safepoint.storage.postgres import migrate
+    from safepoint.postgres import migrate
     from safepoint.testing.postgres import Server
 
     with Server() as server:
@@ -61,8 +60,8 @@ def check_privileges(
     Raises:
         MissingPackage: psycopg is not installed.
         ConfigurationError: an argument is no connection string.
-        StorageRefused: the server does not let the login in.
-        StorageUnavailable: there is no server, or no schema of safepoint in the database.
+        StorageUnavailable: there is no server, it does not let the login in, or there is no schema
+            of safepoint in the database.
     """
     named = {"store": dsn, "anchor": anchor, "journal": journal}
     with ExitStack() as stack:
@@ -125,16 +124,18 @@ def _checks(seen: dict[str, Database]) -> Iterator[Iterator[Finding]]:
 
 
 def _no_schema(part: str, database: Database) -> StorageUnavailable:
+    from safepoint.postgres.connection import place
+
     return StorageUnavailable(
-        f"There is no schema {SCHEMAS[part]} in {database.address.known(database.connection)}.",
+        f"There is no schema {SCHEMAS[part]} in {place(database.given)}.",
         f"Correct the connection string of {_JOBS[part]}, or make it, as one who may create roles:"
-        f" {MIGRATE} DSN",
+        " safepoint postgres migrate DSN",
     )
 
 
 def _password(part: str, database: Database) -> Iterator[Finding]:
     """Look for a password where it is logged, shown by ps, and kept in configuration."""
-    if database.address.get("password"):
+    if database.given.get("password"):
         yield Finding(
             "SP05",
             "warning",

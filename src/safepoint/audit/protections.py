@@ -40,7 +40,7 @@ _REWRITES: Final = (
 _FIRES: Final = ("O", "A")
 _BACK: Final = (
     "Verify what is there, and find out who did it. How migrate makes it, this prints: python -m"
-    " safepoint.storage.postgres sql"
+    " safepoint.postgres sql"
 )
 
 
@@ -63,7 +63,7 @@ def changed(database: Database, part: str) -> Iterator[Finding]:
         An error for each function and each trigger that is missing or changed, that is turned
         off, or that migrate did not make.
     """
-    text = files("safepoint._postgres").joinpath(f"{part}.sql").read_text(encoding="utf-8")
+    text = files("safepoint.postgres").joinpath(f"{part}.sql").read_text(encoding="utf-8")
     text = text.replace("{{", "{").replace("}}", "}")
     yield from _functions(database, part, text)
     yield from _triggers(database, part, text)

@@ -63,7 +63,7 @@ def altered(database: Database, part: str) -> Iterator[Finding]:
         An error for each table, column, constraint and unique index that is missing, changed or
         not of migrate's making, and for each policy and child of a table.
     """
-    text = files("safepoint._postgres").joinpath(f"{part}.sql").read_text(encoding="utf-8")
+    text = files("safepoint.postgres").joinpath(f"{part}.sql").read_text(encoding="utf-8")
     tables = {each["name"]: _columns(each["body"]) for each in _TABLE.finditer(text)}
     for found in (
         _objects(database, part, set(tables)),

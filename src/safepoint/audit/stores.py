@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from safepoint._files import absolute
-from safepoint._postgres.driver import Address
 from safepoint._sqlite import BESIDE
 from safepoint.anchor import Anchor
-from safepoint.anchor.postgres import PostgresAnchor
 from safepoint.audit.anchor import check_anchor
 from safepoint.audit.append_only import check_append_only
 from safepoint.audit.approvals import check_approvals
@@ -47,9 +45,8 @@ from safepoint.errors import (
 from safepoint.keys import Keyring
 from safepoint.ledger import Ledger
 from safepoint.storage.base import CheckpointStorage
-from safepoint.storage.postgres import PostgresCheckpointStorage
+from safepoint.storage.file import StoredFolder
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
-from safepoint.storage.stored import StoredFolder
 
 _SQLITE: Final = b"SQLite format 3\0"
 
@@ -123,6 +120,8 @@ def look_at_postgres(
         return
     with ExitStack() as stack:
         try:
+            from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage
+
             storage = stack.enter_context(PostgresCheckpointStorage(dsn))
             if apart is not None:
                 anchor = stack.enter_context(PostgresAnchor(apart))
@@ -144,7 +143,9 @@ def is_database(path: str) -> bool:
 def name_of(options: argparse.Namespace) -> str | None:
     """Return what to call the store, for a person; None if there is none to look at."""
     if options.postgres is not None:
-        return Address(options.postgres).known()
+        from safepoint.postgres.connection import parsed, place
+
+        return place(parsed(options.postgres))
     return None if options.path is None else shell(options.path)
 
 

@@ -85,7 +85,7 @@ def _try_postgres(options: argparse.Namespace) -> int:
 
 def _told(server: Any, database: str | None, tls: str | None) -> Iterator[str]:
     """Say how to reach the server, as lines for a shell. What is no command is a comment."""
-    from safepoint.testing.postgres._access import SUPERUSER
+    from safepoint.testing.postgres import SUPERUSER
 
     if database is not None and not server.has(database):
         server.database(database)

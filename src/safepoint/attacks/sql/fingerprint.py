@@ -13,7 +13,7 @@ _TABLES: Final = (
     "safepoint.prunings",
     "safepoint_anchor.heads",
     "safepoint_anchor.rewinds",
-    "safepoint_journal.lines",
+    "safepoint_journal.records",
     "pg_catalog.pg_auth_members",
     "pg_catalog.pg_authid",
     "pg_catalog.pg_db_role_setting",

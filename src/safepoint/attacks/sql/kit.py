@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Literal
 
-from safepoint._postgres.driver import driver
+import psycopg
+
 from safepoint.attacks.sql.victim import THEIRS, SqlVictim
 from safepoint.errors import CheckpointError
 
@@ -111,7 +112,7 @@ def _said(victim: SqlVictim) -> Iterator[list[str]]:
     said: list[str] = []
     try:
         yield said
-    except driver().Error as error:
+    except psycopg.Error as error:
         said.append(f"{error.sqlstate}: {error.diag.message_primary or error}")
         victim.refused.extend(said)
 

@@ -162,9 +162,9 @@ truncate safepoint.discarded;
 
 delete from safepoint_anchor.rewinds;
 
-delete from safepoint_journal.lines;
+delete from safepoint_journal.records;
 
-truncate safepoint_journal.lines;
+truncate safepoint_journal.records;
 
 truncate safepoint.takings, safepoint.prunings;
 
@@ -173,20 +173,20 @@ insert into safepoint.takings (thread, token, owner)
 
 
 -- # edit-journal SP20
--- A line of the journal reads otherwise, is gone, or was never written by who may.
+-- An entry of the journal reads otherwise, is gone, or was never written by who may.
 
-update safepoint_journal.lines set line = 'x' where number = 1;
+update safepoint_journal.records set record = 'x' where sequence = 1;
 
-delete from safepoint_journal.lines where number = 1;
+delete from safepoint_journal.records where sequence = 1;
 
-insert into safepoint_journal.lines (journal, number, line)
+insert into safepoint_journal.records (journal, sequence, record)
   values ('journal', 2, 'x');
 
-insert into safepoint_journal.lines (journal, number, line)
+insert into safepoint_journal.records (journal, sequence, record)
   values ('journal', 1, 'x')
-  on conflict (journal, number) do update set line = excluded.line;
+  on conflict (journal, sequence) do update set record = excluded.record;
 
-drop table safepoint_journal.lines;
+drop table safepoint_journal.records;
 
 
 -- # prune SP13

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from safepoint._postgres.driver import driver
+import psycopg
+
 from safepoint.errors import StorageUnavailable
 from safepoint.storage.base import Lease, Leasing, Ownership, missing, taken
 
@@ -47,9 +48,9 @@ create table safepoint_anchor.rewinds (
   login name default session_user, rewound timestamptz default now()
 );
 create schema safepoint_journal;
-create table safepoint_journal.lines (
-  journal text, number bigint, line bytea, login name default session_user,
-  written timestamptz default now(), primary key (journal, number)
+create table safepoint_journal.records (
+  journal text, sequence bigint, record bytea, login name default session_user,
+  written timestamptz default now(), primary key (journal, sequence)
 );
 """
 
@@ -57,7 +58,7 @@ TRACES: Final = """
 insert into safepoint.discarded (thread, sequence, record) values ('mended', 3, 'x');
 insert into safepoint_anchor.rewinds (store, thread, from_sequence, to_sequence)
   values ('orders', 'mended', 3, 2);
-insert into safepoint_journal.lines (journal, number, line) values ('journal', 1, 'x');
+insert into safepoint_journal.records (journal, sequence, record) values ('journal', 1, 'x');
 """
 """What it wrote down about a loss that was accepted, as ours does."""
 
@@ -83,9 +84,9 @@ class UsualStorage(Leasing):
     def __init__(self, dsn: str, seconds: float) -> None:
         limit = round(seconds * 1000)
         options = f"-c statement_timeout={limit} -c lock_timeout={limit}"
-        self._error: type[Exception] = driver().Error
+        self._error: type[Exception] = psycopg.Error
         self._connection = self._said(
-            lambda: driver().connect(dsn, autocommit=True, options=options)
+            lambda: psycopg.connect(dsn, autocommit=True, options=options)
         )
 
     def close(self) -> None:

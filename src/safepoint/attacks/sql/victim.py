@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 
-from safepoint._postgres.driver import driver
-from safepoint.anchor.postgres import PostgresAnchor
+import psycopg
+
 from safepoint.attacks.outcome import step
 from safepoint.attacks.rows_postgres import Trial
 from safepoint.attacks.sql.fingerprint import FINGERPRINT
@@ -16,6 +16,7 @@ from safepoint.errors import CheckpointError
 from safepoint.keys import Keyring, SigningKey
 from safepoint.ledger import Ledger
 from safepoint.names import digest_of
+from safepoint.postgres import PostgresAnchor
 from safepoint.record import Header, Place, seal
 
 MINE: Final = "mine"
@@ -99,11 +100,11 @@ class SqlVictim(ABC):
         with self.superuser("postgres") as connection:
             connection.execute(f"drop database if exists {DATABASE} with (force)")
             if self.leaks in self.trial.server.logins:
-                given = driver().conninfo.conninfo_to_dict(self.trial.server.dsn(self.leaks))
-                text = driver().sql.SQL("alter role {} password {}")
-                name = driver().sql.Identifier(self.leaks)
-                connection.execute(text.format(name, driver().sql.Literal(given["password"])))
-                connection.execute(driver().sql.SQL("alter role {} reset all").format(name))
+                given = psycopg.conninfo.conninfo_to_dict(self.trial.server.dsn(self.leaks))
+                text = psycopg.sql.SQL("alter role {} password {}")
+                name = psycopg.sql.Identifier(self.leaks)
+                connection.execute(text.format(name, psycopg.sql.Literal(given["password"])))
+                connection.execute(psycopg.sql.SQL("alter role {} reset all").format(name))
 
     def begin(self) -> None:
         """Let the honest workers begin."""
@@ -162,14 +163,14 @@ class SqlVictim(ABC):
     def dsn(self, login: str) -> str:
         """Return the connection string of a login."""
         named = "other" if login == self.other else "safepoint"
-        dsn: str = driver().conninfo.make_conninfo(
+        dsn: str = psycopg.conninfo.make_conninfo(
             self.trial.server.dsn(login, DATABASE), application_name=named
         )
         return dsn
 
     def leaked(self) -> Any:
         """Connect as the attacker, who chooses what a client can choose."""
-        return driver().connect(self.trial.server.dsn(self.leaks, DATABASE), autocommit=True)
+        return psycopg.connect(self.trial.server.dsn(self.leaks, DATABASE), autocommit=True)
 
     def fingerprint(self) -> list[Any]:
         """Return what tells one database from another: rows, rules, rights and roles."""
@@ -180,7 +181,7 @@ class SqlVictim(ABC):
         for query in FINGERPRINT:
             try:
                 found += self._observer.execute(query).fetchone()
-            except driver().errors.UndefinedTable:
+            except psycopg.errors.UndefinedTable:
                 found.append(None)
         return found
 
@@ -197,7 +198,7 @@ class SqlVictim(ABC):
 
     def superuser(self, database: str = DATABASE) -> Any:
         """Connect as one who sees everything, and is no part of the attack."""
-        return driver().connect(self.trial.server.dsn(database=database), autocommit=True)
+        return psycopg.connect(self.trial.server.dsn(database=database), autocommit=True)
 
 
 def _forged(thread: str, newest: bytes) -> bytes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from safepoint._postgres.driver import driver
-from safepoint.anchor.postgres import PostgresAnchor
+import psycopg
+
 from safepoint.attacks.outcome import step
 from safepoint.attacks.rows_postgres import (
     ANCHOR,
@@ -19,9 +19,8 @@ from safepoint.attacks.rows_postgres import (
 from safepoint.attacks.sql.usual import TABLES, TRACES, UsualStorage
 from safepoint.attacks.sql.victim import DATABASE, MENDED, SECONDS, STORE, SqlVictim
 from safepoint.journal import Actor, Event
-from safepoint.journal.postgres import PostgresJournal
 from safepoint.names import Head
-from safepoint.storage.postgres import PostgresCheckpointStorage
+from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage, PostgresJournal
 
 
 class OneRole(SqlVictim):
@@ -36,7 +35,7 @@ class OneRole(SqlVictim):
             self.trial.server.login(self.leaks)
         with self.superuser("postgres") as connection:
             connection.execute(f"create database {DATABASE} owner {self.leaks}")
-        with driver().connect(self.dsn(self.leaks)) as connection:
+        with psycopg.connect(self.dsn(self.leaks)) as connection:
             connection.execute(TABLES)
 
     def storage(self, login: str) -> Any:
@@ -50,7 +49,7 @@ class OneRole(SqlVictim):
 
     def leave_traces(self) -> None:
         """Write rows into the tables that are there for it."""
-        with driver().connect(self.dsn(self.leaks)) as connection:
+        with psycopg.connect(self.dsn(self.leaks)) as connection:
             connection.execute(TRACES)
 
 

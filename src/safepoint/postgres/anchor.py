@@ -1,0 +1,112 @@
+"""PostgresAnchor: the head of each thread in a table of its own, under a login of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from safepoint.anchor import checked, is_further
+from safepoint.errors import AnchorUnavailable
+from safepoint.names import Head, check_name
+from safepoint.postgres.connection import Connection, Server, Shared, told_as
+
+_T = TypeVar("_T")
+
+_READ: Final = (
+    "select sequence, digest from safepoint_anchor.heads where store = %s and thread = %s"
+)
+_ADVANCE: Final = (
+    "insert into safepoint_anchor.heads (store, thread, sequence, digest) values (%s, %s, %s, %s)"
+    " on conflict (store, thread) do update"
+    " set sequence = excluded.sequence, digest = excluded.digest"
+    " where heads.sequence < excluded.sequence"
+)
+_THREADS: Final = "select thread from safepoint_anchor.heads where store = %s order by thread"
+_REWIND: Final = "select safepoint_anchor.rewind(%s, %s, %s::bigint, %s::text)"
+
+
+class PostgresAnchor(Shared):
+    """Keeps the head of each thread in PostgreSQL, of any number of stores.
+
+    Give it a login in the role that `migrate` made for anchors, and give that login to nobody who
+    writes the store. The database refuses to move a head back, whoever asks; `rewind`, for an
+    operator who accepts a loss, takes a login in the role of the anchor's operators and is written
+    down in `safepoint_anchor.rewinds`. The operators of the store are not in it: they read heads,
+    to compare, and set none back.
+
+    Best it lies on another server than the store: who administers a server can do all to it.
+
+    Args:
+        dsn: a connection string as libpq takes it. What it leaves out comes from the environment.
+        connections: how many connections the threads of this process share.
+        wait_seconds: how long to try if the server is away or busy.
+
+    Raises:
+        ConfigurationError: `dsn` is no connection string.
+        AnchorUnavailable: the server cannot be used. The message says what to run.
+    """
+
+    def __init__(self, dsn: str, *, connections: int = 4, wait_seconds: float = 10.0) -> None:
+        with told_as(AnchorUnavailable):
+            self._server = Server(
+                dsn, "safepoint_anchor", connections=connections, wait_seconds=wait_seconds
+            )
+
+    def read(self, store: str, thread: str) -> Head | None:
+        """Return the thread's head as it was last seen, or None if it never was.
+
+        Raises:
+            AnchorUnavailable: the server refuses, or is away.
+        """
+        place = check_name("store", store), check_name("thread", thread)
+        return self._run(lambda connection: _head(connection, place))
+
+    def advance(self, store: str, thread: str, head: Head) -> None:
+        """Remember `head`. One that is older than what is known, or the same, is ignored.
+
+        Raises:
+            Forked: another record is known at that sequence. The anchor stays as it is.
+            AnchorUnavailable: the server refuses, or is away.
+        """
+        place = check_name("store", store), check_name("thread", thread)
+        checked(head)
+
+        def move(connection: Connection) -> None:
+            moved = connection.execute(_ADVANCE, (*place, head.sequence, head.digest)).rowcount
+            if not moved:
+                is_further(thread, _head(connection, place), head)
+
+        self._run(move)
+
+    def threads(self, store: str) -> list[str]:
+        """Return the name of each thread of the store that was ever seen, sorted.
+
+        Raises:
+            AnchorUnavailable: the server refuses, or is away.
+        """
+        values = (check_name("store", store),)
+        rows = self._run(lambda connection: connection.execute(_THREADS, values).fetchall())
+        return [row[0] for row in rows]
+
+    def rewind(self, store: str, thread: str, head: Head | None) -> None:
+        """Set the head to what you say, further back or forgotten (None). It takes an operator.
+
+        What lay behind `head` is given up: from now on nothing tells a rollback to it from the
+        truth. The server writes down who did it.
+
+        Raises:
+            AnchorUnavailable: this login is not in the role of the anchor's operators, or the
+                server is away.
+        """
+        place = check_name("store", store), check_name("thread", thread)
+        to = (None, None) if head is None else (checked(head).sequence, head.digest)
+        self._run(lambda connection: connection.execute(_REWIND, (*place, *to)))
+
+    def _run(self, act: Callable[[Connection], _T]) -> _T:
+        with told_as(AnchorUnavailable):
+            return self._server.run(act)
+
+
+def _head(connection: Connection, place: tuple[str, str]) -> Head | None:
+    row = connection.execute(_READ, place).fetchone()
+    return None if row is None else Head(int(row[0]), row[1])

@@ -1,0 +1,94 @@
+"""PostgresJournal: a chain of sealed records in a table, under a login that can only add to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from safepoint.anchor import Anchor
+from safepoint.errors import CheckpointError, JournalUnavailable
+from safepoint.journal import THREAD, Journal
+from safepoint.keys import Keyring
+from safepoint.names import check_name
+from safepoint.postgres.connection import Connection, Server, Shared, told_as
+from safepoint.postgres.storage import Records
+from safepoint.storage.base import ahead, taken
+
+_LARGEST: Final = 65536
+_HEAD: Final = "select max(sequence) from safepoint_journal.records where journal = %s"
+_APPEND: Final = (
+    "insert into safepoint_journal.records (journal, sequence, record) values (%s, %s, %b)"
+)
+
+
+class PostgresJournal(Journal, Shared):
+    """A journal in a table, for workers on many machines.
+
+    Give it a login in the role that `migrate` made for journals: the database lets it add an entry
+    after the last one and read, and lets nobody change or remove one. The chain and the signatures
+    show what somebody did who administers the server; that the newest entries were cut off shows
+    with an anchor, on another server.
+
+    Args:
+        dsn: a connection string as libpq takes it. What it leaves out comes from the environment.
+        keys: as for `Journal`.
+        name: as for `Journal`. Journals of several names share a table.
+        anchor: as for `Journal`.
+        connections: how many connections the threads of this process share.
+        wait_seconds: how long to try if the server is away or busy.
+
+    Raises:
+        ConfigurationError: `dsn` is no connection string.
+        JournalUnavailable: the server cannot be used. The message says what to run.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        keys: Keyring,
+        name: str = "journal",
+        anchor: Anchor | None = None,
+        connections: int = 4,
+        wait_seconds: float = 10.0,
+    ) -> None:
+        check_name("journal", name)
+        with told_as(JournalUnavailable):
+            self._server = Server(
+                dsn, "safepoint_journal", connections=connections, wait_seconds=wait_seconds
+            )
+        super().__init__(_Entries(self._server, name), keys=keys, name=name, anchor=anchor)
+
+
+class _Entries(Records):
+    """The records of one journal. The one thread of a journal has the journal's name here."""
+
+    in_order = True
+
+    def __init__(self, server: Server, name: str) -> None:
+        super().__init__(server, "safepoint_journal.records", "journal", _LARGEST)
+        self._name = name
+
+    def append(self, thread: str, sequence: int, record: bytes) -> None:
+        def refused(connection: Connection, code: str) -> CheckpointError:
+            if code == "SP004":
+                return ahead(thread, sequence, self._head(connection))
+            return taken(thread, sequence, 1)
+
+        self._add(_APPEND, (self._name, sequence, record), refused)
+
+    def read(self, thread: str, sequence: int) -> bytes:  # noqa: ARG002
+        return super().read(self._name, sequence)
+
+    def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:  # noqa: ARG002
+        return super().scan(self._name, first, last)
+
+    def head(self, thread: str) -> int:  # noqa: ARG002
+        return self._server.run(self._head)
+
+    def threads(self) -> list[str]:
+        return [THREAD] if self.head(THREAD) else []
+
+    def _head(self, connection: Connection) -> int:
+        [(head,)] = connection.execute(_HEAD, (self._name,)).fetchall()
+        return head or 0

@@ -1,0 +1,56 @@
+-- The journal: sealed records, each after the one before it, and never changed.
+
+create schema safepoint_journal authorization {owner};
+
+set local role {owner};
+
+grant usage on schema safepoint_journal to {journal}, {auditor};
+
+create table safepoint_journal.version (
+  number integer primary key
+);
+insert into safepoint_journal.version values (1);
+
+create domain safepoint_journal.name as text collate "C" check (
+  value ~ '^[a-z0-9][a-z0-9_-]{{0,63}}$'
+  and value !~ '^(con|prn|aux|nul|(com|lpt)[0-9])$'  -- devices on Windows
+);
+
+create table safepoint_journal.records (
+  journal  safepoint_journal.name not null,
+  sequence bigint not null check (sequence between 1 and 9999999999),
+  record   bytea not null check (octet_length(record) <= 65536),
+  login    name not null,
+  written  timestamptz not null,
+  primary key (journal, sequence)
+);
+
+create function safepoint_journal.keep() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if tg_op = 'INSERT' then
+    new.login := session_user;
+    new.written := clock_timestamp();
+    perform from safepoint_journal.records r
+      where r.journal = new.journal and r.sequence = new.sequence - 1;
+    if found or new.sequence = 1 then
+      return new;
+    end if;
+    raise exception 'journal % has no record %, so % does not follow',
+      new.journal, new.sequence - 1, new.sequence using errcode = 'SP004';
+  end if;
+  raise exception '% is append-only: % is refused', tg_table_name, lower(tg_op)
+    using errcode = 'SP006';
+end $$;
+create trigger keep before insert or update or delete on safepoint_journal.records
+  for each row execute function safepoint_journal.keep();
+create trigger keep_all before truncate on safepoint_journal.records
+  for each statement execute function safepoint_journal.keep();
+
+revoke all on all functions in schema safepoint_journal from public;
+revoke all on type safepoint_journal.name from public;
+grant select on safepoint_journal.version to {journal}, {auditor};
+grant select on safepoint_journal.records to {journal}, {auditor};
+grant insert (journal, sequence, record) on safepoint_journal.records to {journal};
+
+reset role;

@@ -1,0 +1,574 @@
+"""PostgresCheckpointStorage: records in a table that its writers can add to, and not change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import psycopg
+
+from safepoint.errors import (
+    CheckpointError,
+    NotFound,
+    NotOwner,
+    StorageError,
+    StorageUnavailable,
+)
+from safepoint.names import (
+    DEFAULT_LIMITS,
+    MAX_SEQUENCE,
+    Limits,
+    check_name,
+    check_sequence,
+    spelled,
+)
+from safepoint.postgres.connection import Connection, Server, Shared
+from safepoint.storage.base import (
+    MAX_TOKEN,
+    Lease,
+    Ownership,
+    ahead,
+    check_lease,
+    check_place,
+    check_span,
+    missing,
+    record_of,
+    sized,
+    span,
+    taken,
+)
+
+LARGEST: Final = 256 * 1024 * 1024
+"""How many bytes the database takes in a record."""
+_READ: Final = (
+    "select octet_length(record), case when octet_length(record) <= %s then record end"
+    " from {table} where {name} = %s and sequence = %s"
+)
+# A portion ends with the record that makes it a megabyte.
+_SCAN: Final = (
+    "select sequence, size, case when size <= %s then record end from ("
+    "select sequence, record, octet_length(record) as size, sum(octet_length(record)) over"
+    " (order by sequence {order} rows between unbounded preceding and 1 preceding) as before"
+    " from {table} where {name} = %s and sequence between %s and %s"
+    " order by sequence {order} limit 256) portion"
+    " where before is null or before < 1048576 order by sequence {order}"
+)
+_APPEND: Final = (
+    "insert into safepoint.checkpoints (thread, sequence, record, fence)"
+    " values (%s, %s, %b, %s::bigint)"
+)
+# PostgreSQL has times that Python has not: infinity, and years before 1 and after 9999.
+_THREAD: Final = (
+    "select head, first, token, owner, case when expires >= '0001-01-02 00:00:00+00'"
+    " and expires < '9999-12-31 00:00:00+00' then expires end, login = session_user"
+    " from safepoint.threads where thread = %s"
+)
+_BASE: Final = (
+    "select first, octet_length(base), case when octet_length(base) <= %s then base end"
+    " from safepoint.threads where thread = %s and base is not null"
+)
+_SETTLED: Final = frozenset(["SP001", "SP002", "SP003", "SP004", "23505"])
+"""What the database says of a record when it knows that the one before it is not on its way."""
+
+
+class Records(Shared):
+    """A table of records, to which one adds and from which one reads.
+
+    Args:
+        server: where it is.
+        table: its name.
+        name: the column that tells one chain of records from another.
+        limit: how many bytes a record may have.
+    """
+
+    def __init__(self, server: Server, table: str, name: str, limit: int) -> None:
+        self._server, self._limit = server, limit
+        self._read = _READ.format(table=table, name=name).encode()
+        self._portion = {
+            step: _SCAN.format(table=table, name=name, order=order).encode()
+            for step, order in ((1, "asc"), (-1, "desc"))
+        }
+
+    def read(self, thread: str, sequence: int) -> bytes:
+        """Return the record exactly as it was appended.
+
+        Raises:
+            NotFound: there is none, or it was pruned.
+            LimitExceeded: it is larger than a record may be.
+            StorageError: the server refuses, or is away.
+        """
+        check_name("thread", thread)
+        check_sequence(sequence)
+
+        def read(connection: Connection) -> bytes:
+            found = self._found(connection, thread, sequence)
+            if found is None:
+                raise missing(thread, sequence, self._first(connection, thread))
+            return found
+
+        return self._server.run(read)
+
+    def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
+        """Return the records from `first` to `last`, downwards if `last` is the lower one.
+
+        They come in portions, and no transaction is open between two of them.
+
+        Raises:
+            CheckpointError: as `read` does, at the first record for which that would. Those before
+                it were handed out.
+        """
+        check_name("thread", thread)
+        return self._scan(thread, span(first, last))
+
+    def _scan(self, thread: str, sequences: range) -> Iterator[bytes]:
+        statement = self._portion[sequences.step]
+        while sequences:
+            values = (self._limit, thread, *sorted((sequences[0], sequences[-1])))
+            rows = self._server.run(
+                lambda connection, values=values: connection.execute(  # type: ignore[misc]
+                    statement, values, binary=True
+                ).fetchall()
+            )
+            if not rows or rows[0][0] != sequences[0]:
+                yield self.read(thread, sequences[0])  # which says why it is not there
+                sequences = sequences[1:]
+                continue
+            for found, size, record in rows:
+                if found != sequences[0]:
+                    break  # and the next portion begins there
+                yield record_of(thread, found, size, record, self._limit)
+                sequences = sequences[1:]
+
+    def _add(
+        self,
+        statement: str,
+        values: tuple[Any, ...],
+        refused: Callable[[Connection, str], CheckpointError],
+    ) -> None:
+        """Insert a record, once: after an answer that was lost, look whether it had arrived.
+
+        Args:
+            statement: what inserts it.
+            values: the thread, the sequence and the record, and what else the statement takes.
+            refused: what to raise for a SQLSTATE that says that the record is not the next one.
+        """
+        thread, sequence, data = values[:3]
+        unknown = False
+
+        def insert(connection: Connection) -> None:
+            nonlocal unknown
+            again, unknown = unknown, True
+            try:
+                connection.execute(statement.encode(), values)
+            except psycopg.Error as error:
+                if connection.lost(error):
+                    raise
+                # Before anything else is decided: if this is cut off, too, nothing is known yet.
+                if again and self._found(connection, thread, sequence) == data:
+                    return  # the first try had arrived, and its answer was lost
+                # One that waits in the server for a lock goes on without us, and may come through.
+                unknown = again and error.sqlstate not in _SETTLED
+                if error.sqlstate not in _SETTLED:
+                    raise
+                raise refused(connection, error.sqlstate) from error
+
+        try:
+            self._server.run(insert)
+        except StorageError as error:
+            if not unknown:
+                raise
+            raise StorageUnavailable(
+                f"{error.what} Whether checkpoint {sequence} of thread '{thread}' was saved is not"
+                " known.",
+                "Load the latest checkpoint once the server is back, and go on from that.",
+            ) from error
+
+    def _found(self, connection: Connection, thread: str, sequence: int) -> bytes | None:
+        values = (self._limit, thread, sequence)
+        row = connection.execute(self._read, values, binary=True).fetchone()
+        if row is None:
+            return None
+        return record_of(thread, sequence, row[0], row[1], self._limit)
+
+    def _first(self, connection: Connection, thread: str) -> int:  # noqa: ARG002
+        """Return where a thread begins, unless nothing is ever pruned."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Thread:
+    """What is kept of a thread besides its records; `own` is whether this login had it last."""
+
+    head: int
+    first: int
+    ownership: Ownership
+    own: bool
+
+
+class PostgresCheckpointStorage(Records):
+    """Keeps records in PostgreSQL, for workers on many machines.
+
+    The database itself refuses what a worker must not do, so a leaked login can do no more than
+    the worker could: it adds records to threads that it owns, and reads. Nobody updates or
+    deletes one; `prune`, `discard` and `break_lease` take a login in the role of operators. The
+    schema and the roles are made by `migrate`, once, by somebody who may create roles.
+
+    A lease goes by the server's clock, and is bound to the login that took it. A thread that has
+    no lease takes records of the login that wrote it last; another one acquires it first.
+
+    If the server goes away, each call goes on trying for `wait_seconds`. A save that is tried
+    again looks whether its first try had arrived, so nothing is written twice.
+
+    A save that returned is on the disk of the server: `synchronous_commit` is turned on where it
+    is off. What else it is set to stays. With `local`, a standby may lack what was saved last.
+
+    Args:
+        dsn: a connection string as libpq takes it. What it leaves out comes from the environment
+            (`PGHOST`, `PGPASSFILE`), as with `psql`. Keep the password out of it.
+        limits: how large a record may be. The database takes none above 256 MiB.
+        connections: how many connections the threads of this process share.
+        wait_seconds: how long to try if the server is away or busy.
+
+    Raises:
+        ConfigurationError: `dsn` is no connection string.
+        StorageError: there is no server, no such database, no such login, or no schema of this
+            version in it. The message says what to run.
+    """
+
+    in_order = True
+    """A record is kept after the last one alone, so that a save need not look at that first."""
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        connections: int = 4,
+        wait_seconds: float = 10.0,
+    ) -> None:
+        server = Server(dsn, "safepoint", connections=connections, wait_seconds=wait_seconds)
+        limit = min(limits.record_bytes, LARGEST)
+        super().__init__(server, "safepoint.checkpoints", "thread", limit)
+
+    def append(
+        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
+    ) -> None:
+        """Keep `record` at `(thread, sequence)`: committed when this returns, never over another.
+
+        Args:
+            thread: the thread.
+            sequence: the place of the record in it.
+            record: the bytes.
+            fence: the token of the lease under which you save; None if the thread is not leased.
+
+        Raises:
+            Conflict: there is a record already, or there was one before the thread was pruned.
+            NotOwner: the thread has an owner with another token, the fence is of no owner, or
+                another login wrote the thread last.
+            RecordsMissing: there is none before it.
+            StorageUnavailable: the server is away. The message says if the record may be there.
+            StorageError: the server refuses. Nothing was saved.
+        """
+        check_place(thread, sequence, fence)
+        data = sized(record, self._limit)
+
+        def refused(connection: Connection, code: str) -> CheckpointError:
+            return _not_taken(code, self._thread(connection, thread), sequence, fence)
+
+        self._add(_APPEND, (thread, sequence, data, fence), refused)
+
+    def head(self, thread: str) -> int:
+        """Return the highest sequence of the thread, or 0 if it has no record."""
+        return self._of(thread).head
+
+    def threads(self) -> list[str]:
+        """Return the name of each thread that has a record."""
+        query = "select thread from safepoint.threads where head > 0 order by thread"
+        rows = self._server.run(lambda connection: connection.execute(query).fetchall())
+        return [row[0] for row in rows]
+
+    def base(self, thread: str) -> tuple[int, bytes] | None:
+        """Return the first sequence that is kept and what `prune` left before it, or None."""
+        check_name("thread", thread)
+        values = (self._limit, thread)
+        row = self._server.run(
+            lambda connection: connection.execute(_BASE, values, binary=True).fetchone()
+        )
+        if row is None:
+            return None
+        first, size, base = row
+        if not _is_whole(first, 1, MAX_SEQUENCE):
+            raise self._malformed(thread)
+        return first, record_of(thread, first, size, base, self._limit)
+
+    def prune(self, thread: str, first: int, base: bytes) -> int:
+        """Keep `base`, and remove every record below `first`, in one transaction.
+
+        The server writes down who did it, in `safepoint.prunings`. A thread never moves
+        backwards: if it begins later already, nothing happens. If it begins there, the new base
+        takes the place of the one that is there, so that it can be sealed anew.
+
+        Returns:
+            How many records were removed.
+
+        Raises:
+            NotFound: there is no record at `first`.
+            StorageRefused: this login is not in the role of operators.
+            StorageUnavailable: the server is away.
+        """
+        check_name("thread", thread)
+        check_sequence(first)
+        data = sized(base, self._limit)
+        row = self._call(
+            "select safepoint.prune(%s, %s, %b)",
+            (thread, first, data),
+            {"SP005": lambda _: missing(thread, first, 0)},
+        )
+        return int(row[0])
+
+    def discard(self, thread: str, last: int) -> int:
+        """Take every record after `last` out of the thread, because it does not verify.
+
+        They are kept in `safepoint.discarded`, with who wrote them when and who took them out, and
+        the thread goes on after `last`. What the anchor has seen cannot be discarded unnoticed: the
+        ledger says that the thread was rolled back.
+
+        Args:
+            thread: the thread.
+            last: the last record that stays. 0 empties a thread that was never pruned.
+
+        Returns:
+            How many records were moved.
+
+        Raises:
+            NotFound: there is no such record, or no such thread.
+            NotOwner: another login has a lease that has not ended.
+            StorageRefused: this login is not in the role of operators.
+            StorageUnavailable: the server is away.
+        """
+        check_name("thread", thread)
+        if last != 0:
+            check_sequence(last)
+        row = self._call(
+            "select safepoint.discard(%s, %s)",
+            (thread, last),
+            {
+                "SP001": lambda held: _of_another_login(
+                    held, f"Nothing was discarded. Break the lease first: break_lease('{thread}')."
+                ),
+                "SP005": lambda _: NotFound(
+                    f"Thread '{thread}' has no checkpoint {last}, so it cannot end there.",
+                    "Nothing was discarded. Name the last one that verifies. A thread of which none"
+                    " does, and which was not pruned, can end at 0.",
+                ),
+            },
+        )
+        return int(row[0])
+
+    def acquire(self, thread: str, owner: str, seconds: float) -> Lease:
+        """Let a worker own a thread for so many seconds of the server's clock, with a new token.
+
+        If this worker owns it already, under this login, it gets a new token as well: it was
+        restarted, and what may be left of its former self is fenced off.
+
+        Raises:
+            NotOwner: another worker, or another login, owns it. The message says until when.
+            StorageError: the server refuses, or is away.
+        """
+        check_name("thread", thread)
+        check_name("worker", owner)
+        now = check_span(seconds, datetime.now(UTC))
+
+        def held_by(held: _Thread) -> CheckpointError:
+            if held.own or held.ownership.token >= MAX_TOKEN:
+                held.ownership.acquired(owner, seconds, now)
+            return _of_another_login(held)
+
+        token, expires = self._call(
+            "select token, expires from safepoint.acquire(%s, %s, %s)",
+            (thread, owner, float(seconds)),
+            {"SP001": held_by, "23514": held_by},  # the second: there is no higher token
+        )
+        return Lease(thread, owner, token, expires)
+
+    def renew(self, lease: Lease, seconds: float) -> Lease:
+        """Let a lease end so many seconds from now. Its token stays.
+
+        One that has expired is renewed too, as long as nobody has taken the thread over.
+
+        Raises:
+            NotOwner: it was released, or another one took its place.
+            StorageError: the server refuses, or is away.
+        """
+        check_lease(lease)
+        now = check_span(seconds, datetime.now(UTC))
+
+        def lost(held: _Thread) -> CheckpointError:
+            held.ownership.renewed(lease, seconds, now)
+            return _of_another_login(held)
+
+        [expires] = self._call(
+            "select safepoint.renew(%s, %s, %s, %s)",
+            (lease.thread, lease.owner, lease.token, float(seconds)),
+            {"SP001": lost},
+        )
+        return Lease(lease.thread, lease.owner, lease.token, expires)
+
+    def release(self, lease: Lease) -> None:
+        """Let a thread be free. Its tokens go on from where they are.
+
+        To release a lease twice does nothing.
+
+        Raises:
+            NotOwner: another one took its place.
+            StorageError: the server refuses, or is away.
+        """
+        check_lease(lease)
+
+        def lost(held: _Thread) -> CheckpointError:
+            held.ownership.released(lease)
+            return _of_another_login(held)
+
+        values = (lease.thread, lease.owner, lease.token)
+        self._call("select safepoint.release(%s, %s, %s)", values, {"SP001": lost})
+
+    def lease(self, thread: str) -> Lease | None:
+        """Return the lease that counts for a thread, also if it has expired; None if it is free."""
+        return self._of(thread).ownership.holder
+
+    def foreign(self, thread: str) -> bool:
+        """Tell whether another login wrote or took a thread last, so that this one must acquire it.
+
+        A ledger asks this before a step acts, and not only when it saves.
+        """
+        return not self._of(thread).own
+
+    def break_lease(self, thread: str) -> bool:
+        """End the lease of somebody who should not have the thread, also if it has not expired.
+
+        Its token is worth nothing from then on. Whoever wrote the thread last acquires it first,
+        like everybody else. The server writes down who did it, in `safepoint.takings`.
+
+        Returns:
+            Whether there was a lease.
+
+        Raises:
+            NotFound: there is no such thread.
+            StorageRefused: this login is not in the role of operators.
+            StorageUnavailable: the server is away.
+        """
+        check_name("thread", thread)
+        row = self._call(
+            "select safepoint.break_lease(%s)",
+            (thread,),
+            {
+                "SP005": lambda _: NotFound(
+                    f"There is no thread '{thread}'.", "Check its name: threads() lists them."
+                )
+            },
+        )
+        return bool(row[0])
+
+    def _call(
+        self,
+        statement: str,
+        values: tuple[Any, ...],
+        refusals: dict[str, Callable[[_Thread], CheckpointError]],
+    ) -> tuple[Any, ...]:
+        """Return what a function of the schema says, or raise what is given for its SQLSTATE.
+
+        Args:
+            statement: the call.
+            values: its arguments, the thread first.
+            refusals: by SQLSTATE, what to raise, from what is kept of the thread.
+        """
+
+        def call(connection: Connection) -> tuple[Any, ...]:
+            try:
+                return connection.execute(statement.encode(), values).fetchall()[0]
+            except psycopg.Error as error:
+                if connection.lost(error) or error.sqlstate not in refusals:
+                    raise
+                held = self._thread(connection, values[0])
+                raise refusals[error.sqlstate](held) from error
+
+        return self._server.run(call)
+
+    def _first(self, connection: Connection, thread: str) -> int:
+        return self._thread(connection, thread).first
+
+    def _of(self, thread: str) -> _Thread:
+        check_name("thread", thread)
+        return self._server.run(lambda connection: self._thread(connection, thread))
+
+    def _thread(self, connection: Connection, thread: str) -> _Thread:
+        """Return what is kept of a thread besides its records; it is new if there is nothing.
+
+        Raises:
+            StorageUnavailable: it says something that the functions of the schema never write.
+        """
+        row = connection.execute(_THREAD, (thread,)).fetchone()
+        if row is None:
+            return _Thread(0, 1, Ownership(thread), own=True)
+        head, first, token, owner, expires, own = row
+        try:
+            holder = None if owner is None else Lease(thread, owner, token, expires)
+        except CheckpointError as error:
+            raise self._malformed(thread) from error
+        if not (
+            _is_whole(head, 0, MAX_SEQUENCE)
+            and _is_whole(first, 1, max(head, 1))
+            and _is_whole(token, 0, MAX_TOKEN)
+        ):
+            raise self._malformed(thread)
+        return _Thread(head, first, Ownership(thread, token, holder), own=own is True)
+
+    def _malformed(self, thread: str) -> StorageUnavailable:
+        where = self._server.where
+        return StorageUnavailable(
+            f"{where[:1].upper()}{where[1:]} does not say where thread '{thread}' begins and ends"
+            " or who owns it, so nothing of the thread is saved.",
+            "Somebody else wrote it, or the disk failed. Put the database back from a backup.",
+        )
+
+
+def _is_whole(number: object, least: int, most: int) -> bool:
+    return type(number) is int and least <= number <= most
+
+
+def _not_taken(code: str, held: _Thread, sequence: int, fence: int | None) -> CheckpointError:
+    """Return what to raise because the database did not take a record."""
+    thread = held.ownership.thread
+    if code in ("SP003", "23505"):
+        return taken(thread, sequence, held.first)
+    if code == "SP004":
+        return ahead(thread, sequence, held.head)
+    try:
+        held.ownership.check_fence(fence)
+    except NotOwner as refusal:
+        return refusal
+    if held.own:  # it was released and taken again in this moment
+        return NotOwner(
+            f"Thread '{thread}' changed hands while this was saved.",
+            "Nothing was saved. Acquire the thread, and load its latest checkpoint.",
+        )
+    return _of_another_login(held)
+
+
+def _of_another_login(held: _Thread, do: str | None = None) -> NotOwner:
+    """Say that a thread is another login's."""
+    thread, holder = held.ownership.thread, held.ownership.holder
+    if holder is None:
+        return NotOwner(
+            f"Thread '{thread}' was written by another login, and this one has not acquired it.",
+            do
+            or "Nothing was saved. Acquire the thread, load its latest checkpoint, and decide again"
+            " from there.",
+        )
+    return NotOwner(
+        f"Thread '{thread}' is owned by worker '{holder.owner}' under another login until"
+        f" {spelled(holder.expires)}.",
+        do or "Nothing was saved. Wait until then, or let that worker release it.",
+    )

