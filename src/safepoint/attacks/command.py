@@ -89,7 +89,7 @@ def _attacks(options: argparse.Namespace) -> tuple[Mapping[str, Any], list[str]]
 
         return MODEL_ATTACKS, list(MODEL_ATTACKS)
     if options.sql:
-        from safepoint.attacks.sql.catalogue import SQL_ATTACKS
+        from safepoint.attacks.sql import SQL_ATTACKS
 
         return SQL_ATTACKS, list(SQL_ATTACKS)
     if options.network:
@@ -135,9 +135,13 @@ def _models() -> _Kit:
 
 def _sql(stack: ExitStack) -> _Kit:
     from safepoint.attacks.rows_postgres import Trial
-    from safepoint.attacks.sql.catalogue import SQL_ATTACKS, SQL_VICTIMS, outcome_of
-    from safepoint.attacks.sql.kit import SqlOutcome
-    from safepoint.attacks.sql.victims import LeastPrivilege
+    from safepoint.attacks.sql import (
+        SQL_ATTACKS,
+        SQL_VICTIMS,
+        LeastPrivilege,
+        SqlOutcome,
+        outcome_of,
+    )
 
     trial = stack.enter_context(Trial())
 
