@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,15 +20,8 @@ _CELL: Final = re.compile(r"\{ \.(?P<outcome>[\w-]+) \}")
 _FALLS: Final = frozenset({"accepted", "executed", "crashed"})
 _END: Final = re.compile(r"[:.] ?")
 
-_HOLDERS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("thief", "payload", "decoding"), "key"),
-    **dict.fromkeys(("ownership", "resume", "approval", "journals"), "resumes"),
-}
-"""Who can do what a module of the kit does, where that is more than to write the store."""
 GROUPS: Final = ("writer", "key", "resumes", "sql", "network", "models", "residue")
 """What the attacker has, in the order of the page."""
-_APART: Final = {"fork": "key"}
-"""What somebody else can do than the rest of its module."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +34,7 @@ class Listed:
         rules: the rules that it shows the reason for.
         group: what the attacker has: `writer`, `key`, `resumes`, `sql`, `network`, `models`, or
             `residue` for what nothing detects.
-        about: what the module that it is from says of itself, or what its group has in common.
+        about: what it has in common with those beside it.
         command: what runs it.
         rung: the number of the first rung that detects it and has none above that falls to it;
             if no rung detects it, of the first with nothing to strike; None off the ladder, and
@@ -72,12 +64,9 @@ def listed(project: Project) -> list[Listed]:
         raise ValueError(f"docs/{_LADDER}: {missing[0]} is not in its tables; run make fix")
     found = []
     for kind in ATTACKS.values():
-        module = kind.__module__.rpartition(".")[2]
-        group = _APART.get(kind.id) or _HOLDERS.get(module, "writer")
-        about = (sys.modules[kind.__module__].__doc__ or "").partition("\n")[0]
         command = f"safepoint attack {kind.id}"
         command += " --in-memory" if kind.needs is Memory else ""
-        found.append(_of(kind, group, about, command, project, *rungs[kind.id]))
+        found.append(_of(kind, kind.attacker, kind.about, command, project, *rungs[kind.id]))
     for group, (catalogue, option, about) in _CATALOGUES.items():
         for other in catalogue.values():
             group_of = "residue" if getattr(other, "residue", False) else group

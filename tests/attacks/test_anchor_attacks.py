@@ -129,21 +129,6 @@ def test_deleted_thread_is_missed(store: Path, anchor: Anchor) -> None:
     assert refusal.value.what == "order-7 is gone, and the anchor has seen #3."
 
 
-def test_the_three_succeed_without_an_anchor(store: Path, tmp_path: Path) -> None:
-    """On a signed chain, with every signature good: this is what the rule is for."""
-    fill(store, None, 2)
-    copytree(store, tmp_path / "snapshot")
-    fill(store, None, 1)
-    copytree(store, tmp_path / "whole")
-    cut(store, 2)
-    assert ledger_at(store).verify("order-7") == 2
-    restore(tmp_path / "whole", store)
-    restore(tmp_path / "snapshot", store)
-    assert ledger_at(store).latest("order-7").state == {"n": 2}
-    rmtree(store / "order-7")
-    assert ledger_at(store).threads() == []
-
-
 @pytest.mark.parametrize("length", [1, 2, 5])
 def test_fork_is_refused(store: Path, anchor: Anchor, tmp_path: Path, length: int) -> None:
     """A second history by a holder of the key, as long as the anchored one or longer."""
@@ -283,24 +268,6 @@ def test_anchor_of_another_store_is_refused(store: Path, tmp_path: Path) -> None
     other = Ledger(FileCheckpointStorage(store), store="payments", keys=KEYS, anchor=anchor)
     with pytest.raises(AnchorMismatch, match="belongs to store invoices"):
         other.latest("order-7")
-
-
-def test_what_is_newer_than_the_anchor_can_be_cut(store: Path, anchor: Anchor) -> None:
-    """Where it stops helping, as the page says; `anchor="now"` closes the gap."""
-    fill(store, anchor, 5, every=10)
-    cut(store, 1)
-    assert ledger_at(store, anchor).latest("order-7").state == {"n": 1}
-    ledger_at(store, anchor, every=10).save("order-7", {"n": "pay"}, anchor="now")
-    cut(store, 1)
-    with pytest.raises(RolledBack):
-        ledger_at(store, anchor).latest("order-7")
-
-
-def test_a_worker_that_holds_the_key_writes_the_future(store: Path, anchor: Anchor) -> None:
-    """Where it stops helping, as the page says."""
-    fill(store, anchor, 2)
-    ledger_at(store, anchor).save("order-7", {"n": "whatever it likes"})
-    assert ledger_at(store, anchor).latest("order-7").state == {"n": "whatever it likes"}
 
 
 def test_an_anchor_that_is_restored_with_the_storage_notices_nothing(

@@ -7,7 +7,6 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from shutil import copytree, rmtree
 
 import pytest
 
@@ -21,14 +20,12 @@ from safepoint import (
     Ledger,
     NotFound,
     RecordsMissing,
-    RolledBack,
     SealBroken,
     SigningKey,
     ThreadDeleted,
     UnknownKey,
     WrongPlace,
 )
-from safepoint.attacks.naive import NaiveLedger
 
 KEYS = Keyring(SigningKey.generate())
 
@@ -50,16 +47,6 @@ def store(tmp_path: Path) -> Path:
 
 def record(store: Path, sequence: int, thread: str = "account-7") -> Path:
     return store / thread / f"{sequence:010}.checkpoint"
-
-
-def test_both_writers_win_on_the_naive_twin(tmp_path: Path) -> None:
-    """The loss that the rule is about: 80 spent of 100, and 50 left."""
-    naive = NaiveLedger(tmp_path / "naive")
-    naive.save("account-7", {"balance": 100})
-    one, two = naive.latest("account-7"), naive.latest("account-7")
-    naive.save("account-7", {"balance": 100 - 30}, after=one.sequence)
-    naive.save("account-7", {"balance": 100 - 50}, after=two.sequence)
-    assert naive.latest("account-7").state == {"balance": 50}
 
 
 @pytest.mark.parametrize("kind", ["file", "memory"])
@@ -119,24 +106,6 @@ def test_race_of_processes_has_one_winner_for_each_sequence(tmp_path: Path) -> N
     won = sorted(int(line.split()[1]) for lines in answers for line in lines)
     assert won == list(range(1, 21))
     assert ledger_at(tmp_path / "state", Keyring(key)).verify("account-8") == 20
-
-
-@pytest.mark.parametrize("kind", ["file", "memory"])
-def test_record_written_over_another_is_refused_by_the_storage(kind: str, tmp_path: Path) -> None:
-    storage = (
-        FileCheckpointStorage(tmp_path / "state") if kind == "file" else InMemoryCheckpointStorage()
-    )
-    storage.append("account-7", 1, b"first")
-    with pytest.raises(Conflict):
-        storage.append("account-7", 1, b"second")
-    assert storage.read("account-7", 1) == b"first"
-
-
-def test_what_was_known_when_stays_readable(store: Path) -> None:
-    ledger = ledger_at(store)
-    assert [ledger.load("account-7", n).state["balance"] for n in range(1, 6)] == [
-        *(100, 70, 60, 40, 10)
-    ]
 
 
 def test_pruned_thread_verifies_and_says_what_was_pruned(store: Path) -> None:
@@ -239,15 +208,3 @@ def test_tombstone_of_another_thread_is_refused(store: Path) -> None:
     record(store, 6).chmod(0o600)
     with pytest.raises(WrongPlace, match="is the one of account-8 #2"):
         ledger_at(store).latest("account-7")
-
-
-def test_deleted_thread_restored_from_a_backup_is_refused(store: Path, tmp_path: Path) -> None:
-    """With an anchor: it has seen the tombstone."""
-    anchor = InMemoryAnchor()
-    copytree(store, tmp_path / "backup")
-    ledger_at(store, anchor=anchor).delete("account-7")
-    rmtree(store)
-    copytree(tmp_path / "backup", store)
-    with pytest.raises(RolledBack) as refusal:
-        ledger_at(store, anchor=anchor).latest("account-7")
-    assert refusal.value.what == "account-7 ends at #5, and the anchor has seen #6."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from safepoint import (
     CheckpointError,
     FileCheckpointStorage,
-    Forked,
     InMemoryAnchor,
     Keyring,
     Ledger,
@@ -49,24 +47,6 @@ def store(tmp_path: Path) -> Path:
         for _ in range(3):
             ledger.save("order-7", {"answer": answer})
     return path
-
-
-def test_chain_without_a_key_is_hashed_again() -> None:
-    """The design that the rule warns of, so that the tests below mean something."""
-
-    def linked(amounts: list[int]) -> list[tuple[int, str]]:
-        chain, previous = [], ""
-        for amount in amounts:
-            previous = hashlib.sha256(f"{previous} {amount}".encode()).hexdigest()
-            chain.append((amount, previous))
-        return chain
-
-    def is_intact(chain: list[tuple[int, str]]) -> bool:
-        return chain == linked([amount for amount, _ in chain])
-
-    chain = linked([42, 43])
-    assert not is_intact([(5_000_000, chain[0][1]), chain[1]])
-    assert is_intact(linked([5_000_000, 43]))
 
 
 def test_edit_and_rehash_is_refused(store: Path) -> None:
@@ -179,21 +159,3 @@ def test_load_of_an_old_one_does_not_follow_the_links(store: Path, tmp_path: Pat
     record(store, 3).write_bytes(record(tmp_path / "other", 3).read_bytes())
     assert ledger_at(store).load("order-7", 3).state == {"answer": "yes"}
     assert ledger_at(store).latest("order-7").state == {"answer": "no"}
-
-
-@pytest.mark.parametrize("left", [4, 3, 2, 1])
-def test_a_chain_cannot_see_its_own_end(store: Path, left: int) -> None:
-    for sequence in range(left + 1, 6):
-        record(store, sequence).unlink()
-    assert ledger_at(store).verify("order-7") == left
-
-
-def test_a_whole_other_history_is_for_the_anchor_to_refuse(store: Path, tmp_path: Path) -> None:
-    anchor = InMemoryAnchor()
-    ledger_at(store, anchor).anchor_now("order-7")
-    for sequence in (3, 4, 5):
-        record(store, sequence).write_bytes(record(tmp_path / "other", sequence).read_bytes())
-    assert ledger_at(store).verify("order-7") == 5
-    with pytest.raises(Forked) as refusal:
-        ledger_at(store, anchor).verify("order-7")
-    assert refusal.value.what == "order-7 #5 is not the record that the anchor has seen there."

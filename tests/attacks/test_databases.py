@@ -7,13 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from safepoint.attacks import ATTACKS, RESIDUE, Attack, Disk, GatedTarget, Outcome, Target
+from safepoint.attacks import ATTACKS, RESIDUE, Disk, GatedTarget, Outcome, Target
 from safepoint.attacks.ladder import scratch
 from safepoint.attacks.outcome import step
 from safepoint.attacks.rows import Rows
@@ -86,7 +87,7 @@ def on_disk(attack: str) -> tuple[Outcome, frozenset[str]]:
     """How it ends on files, and with which errors."""
     with scratch() as folder:
         target = GatedTarget(folder)
-        return EVERY[attack]().run(target), kinds(target)
+        return EVERY[attack].run(target), kinds(target)
 
 
 def kinds(target: Target) -> frozenset[str]:
@@ -96,9 +97,7 @@ def kinds(target: Target) -> frozenset[str]:
 @each_storage
 @pytest.mark.parametrize("attack", [name for name in EVERY if name not in FILES_ONLY])
 def test_an_attack_ends_as_on_files(attack: str, storage: str, target: DatabaseTarget) -> None:
-    kind = EVERY[attack]
-    anywhere = type(kind.__name__, (kind,), {"needs": None}) if attack in BY_NAME else kind
-    strike: Attack = anywhere()
+    strike = replace(EVERY[attack], needs=None) if attack in BY_NAME else EVERY[attack]
     outcome, refusals = on_disk(attack)
     assert strike.run(target) is outcome
     if attack == "fast-forward":
@@ -114,7 +113,7 @@ def test_an_attack_on_files_is_none_on_a_database(
     attack: str, storage: str, target: DatabaseTarget
 ) -> None:
     assert ATTACKS[attack].needs is Disk
-    assert ATTACKS[attack]().run(target) is Outcome.NOT_APPLICABLE
+    assert ATTACKS[attack].run(target) is Outcome.NOT_APPLICABLE
 
 
 def test_what_is_accepted_is_known_to_be_residue() -> None:

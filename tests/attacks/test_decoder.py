@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import hmac
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,6 @@ from safepoint import (
 )
 from safepoint.attacks.payload import marker_pickle
 from safepoint.keys import VerifyingKey
-from tests.harness.blocks import ROOT, find_blocks
 
 MARKS = ["$pickle", "__pickled__", "__type__", "py/object", "$os.system", "__reduce__", "lc"]
 """By which codecs of this world recognise what they should build."""
@@ -59,19 +56,6 @@ def reader(tmp_path: Path, *keys: VerifyingKey | SigningKey) -> Ledger:
 def public_bytes(key: SigningKey, folder: Path) -> bytes:
     key.public.to_file(folder / "reader.key")
     return base64.b64decode((folder / "reader.key").read_text().split()[2])
-
-
-def test_a_store_that_obeys_the_tag_runs_the_payload(tmp_path: Path) -> None:
-    """The one on the page, whose save writes JSON and nothing else."""
-    page = ROOT / "docs/security/decoder.md"
-    store = find_blocks(page.read_text(encoding="utf-8"), page)[0].text
-    assert '"json", json.dumps(state)' in store
-    assert "pickle.dumps(state)" not in store
-    done = subprocess.run(
-        [sys.executable, "-c", store], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "{'amount': 42}\nmarker: True\n"
-    assert (tmp_path / "marker").is_dir()
 
 
 @pytest.mark.parametrize("tag", [b"pickle", b"json", b"msgpack", b"safepoint/1"])

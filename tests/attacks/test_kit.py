@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,114 +27,74 @@ from safepoint.attacks import (
     Outcome,
     SealedTarget,
     Target,
-    isolation,
+    ladder,
 )
 from safepoint.attacks import command as command_line
-from safepoint.attacks.edit import EditState
-from safepoint.attacks.isolation import isolated_outcome_of
-from safepoint.attacks.kit import Bungled, RunAttack, attempt, worst
+from safepoint.attacks.kit import Act, Look
+from safepoint.attacks.ladder import isolated_outcome_of
 from safepoint.attacks.outcome import HONEST, WANTED
-from safepoint.attacks.payload import PicklePayload, marker_pickle
+from safepoint.attacks.payload import marker_pickle
 from safepoint.cli import main
 
 REFUSAL = RecordMalformed("It is refused.", "Always.")
 
 
-class Raises(Attack):
-    """An attack that makes the target raise what it is given."""
-
-    id = "raises"
-    rule = "SP01"
-    story = "A test."
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-    def strike(self, target: Target) -> Outcome:
-        raise self.error
+def attack_of(act: Act) -> Attack:
+    return Attack("a-test", "SP01", 1, "A test.", act)
 
 
-class LeavesMarker(Attack):
-    """An attack whose payload runs, whatever the store says afterwards."""
+def ended(target: Target, *steps: object) -> Outcome:
+    """How an attack ended that looks and tampers so: a bool is what a look tells, an error in a
+    list what it raises, and an error as it is what the tampering raises."""
 
-    id = "leaves-marker"
-    rule = "SP03"
-    story = "A test."
+    def act(_: Target) -> Iterator[Look]:
+        for step in steps:
+            if isinstance(step, Exception):
+                raise step
+            yield lambda step=step: told(step)
 
-    def strike(self, target: Target) -> Outcome:
-        (target.folder / MARKER).mkdir()
-        raise REFUSAL
+    def told(step: Any) -> bool:
+        if isinstance(step, list):
+            raise step[0]
+        return bool(step)
 
-
-class BadlyPrepared(Raises):
-    """An attack in which something fails before the victim looks."""
-
-    def prepare(self, target: Target) -> None:
-        raise self.error
-
-
-def test_a_refusal_counts_as_detected(tmp_path: Path) -> None:
-    assert Raises(REFUSAL).run(SealedTarget(tmp_path)) is Outcome.DETECTED
-
-
-def test_a_target_tells_what_it_refused(tmp_path: Path) -> None:
-    target = SealedTarget(tmp_path)
-    Raises(REFUSAL).run(target)
-    assert target.refused == ["RecordMalformed: It is refused. Always."]
-
-
-def test_a_raw_exception_counts_as_a_crash(tmp_path: Path) -> None:
-    assert Raises(KeyError("x")).run(SealedTarget(tmp_path)) is Outcome.CRASHED
-
-
-def test_nothing_to_touch_counts_as_not_applicable(tmp_path: Path) -> None:
-    assert Raises(Miss()).run(SealedTarget(tmp_path / "a")) is Outcome.NOT_APPLICABLE
-    assert BadlyPrepared(Miss()).run(SealedTarget(tmp_path / "b")) is Outcome.NOT_APPLICABLE
-
-
-def test_a_refusal_before_the_victim_looks_is_not_a_detection(tmp_path: Path) -> None:
-    assert BadlyPrepared(REFUSAL).run(SealedTarget(tmp_path)) is Outcome.CRASHED
-
-
-def test_a_refusal_after_the_payload_ran_counts_as_executed(tmp_path: Path) -> None:
-    assert LeavesMarker().run(SealedTarget(tmp_path)) is Outcome.EXECUTED
-
-
-@pytest.fixture(autouse=True)
-def _folders(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir(mode=0o700)
+    return attack_of(act).run(target)
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "expected"),
+    ("steps", "outcome"),
     [
-        (["not applicable"], "not applicable"),
-        (["not applicable", "detected"], "detected"),
-        (["crashed", "detected"], "crashed"),
-        (["accepted", "crashed", "detected"], "accepted"),
-        (["accepted", "executed", "detected"], "executed"),
         ([], "not applicable"),
+        ([False], "not applicable"),
+        ([True], "accepted"),
+        ([[REFUSAL]], "detected"),
+        ([[KeyError("x")]], "crashed"),
+        ([[Miss()]], "not applicable"),
+        ([Miss()], "not applicable"),
+        ([REFUSAL], "crashed"),  # nobody looked: it is no detection
+        ([[REFUSAL], REFUSAL], "crashed"),
+        ([[REFUSAL], Miss()], "detected"),
+        ([False, [REFUSAL]], "detected"),
+        ([[KeyError("x")], [REFUSAL]], "crashed"),
+        ([True, [KeyError("x")], [REFUSAL]], "accepted"),
     ],
 )
-def test_of_several_tries_the_most_harmful_counts(
-    tmp_path: Path, outcomes: list[str], expected: str
+def test_of_several_looks_the_most_harmful_counts(
+    tmp_path: Path, steps: list[object], outcome: str
 ) -> None:
-    tries = (lambda outcome=outcome: Outcome(outcome) for outcome in outcomes)
-    assert worst(SealedTarget(tmp_path), tries) == expected
-
-
-def failing(error: Exception) -> Iterator[Callable[[], Outcome]]:
-    yield lambda: Outcome.DETECTED
-    raise error
-
-
-def test_tampering_that_fails_between_tries_is_not_a_detection(tmp_path: Path) -> None:
     target = SealedTarget(tmp_path)
-    with pytest.raises(Bungled):
-        worst(target, failing(REFUSAL))
-    assert attempt(target, lambda: worst(target, failing(REFUSAL))) is Outcome.CRASHED
-    assert worst(target, failing(Miss())) is Outcome.DETECTED
+    assert ended(target, *steps) == outcome
+    if outcome == "detected":
+        assert target.refused == ["RecordMalformed: It is refused. Always."]
+
+
+def test_a_refusal_after_the_payload_ran_counts_as_executed(tmp_path: Path) -> None:
+    def act(target: Target) -> Iterator[Look]:
+        (target.folder / MARKER).mkdir()
+        raise REFUSAL
+        yield
+
+    assert attack_of(act).run(SealedTarget(tmp_path)) is Outcome.EXECUTED
 
 
 @pytest.mark.parametrize("outcome", Outcome)
@@ -144,11 +104,10 @@ def test_what_counts_as_success(outcome: Outcome) -> None:
 
 def test_the_payload_really_runs_and_only_leaves_a_marker(tmp_path: Path) -> None:
     """Under plain pickle.loads, in a process of its own."""
-    folder = tmp_path / "a"
-    (folder / "payload").write_bytes(marker_pickle(folder / MARKER))
+    (tmp_path / "payload").write_bytes(marker_pickle(tmp_path / MARKER))
     code = "import pickle, sys; pickle.loads(open('payload', 'rb').read())"
-    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
-    assert sorted(path.name for path in folder.iterdir()) == [MARKER, "payload"]
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [MARKER, "payload"]
 
 
 def test_a_target_without_room_for_a_pickle_is_not_applicable(tmp_path: Path) -> None:
@@ -159,7 +118,7 @@ def test_a_target_without_room_for_a_pickle_is_not_applicable(tmp_path: Path) ->
         def forge(self, record: bytes, payload: bytes, trick: Any = "best") -> bytes:
             raise Miss
 
-    assert PicklePayload().run(NoPickle(tmp_path)) is Outcome.NOT_APPLICABLE
+    assert ATTACKS["pickle-payload"].run(NoPickle(tmp_path)) is Outcome.NOT_APPLICABLE
 
 
 class Unusable(SealedTarget):
@@ -187,13 +146,14 @@ class Encoded(NaiveTarget):
 
 
 @pytest.mark.parametrize("broken", [Unusable, Forgetful])
-@pytest.mark.parametrize("attack", [*ATTACKS, *RESIDUE])
 def test_a_store_that_does_not_work_has_not_detected_an_attack(
-    tmp_path: Path, attack: str, broken: type[Target]
+    tmp_path: Path, broken: type[Target]
 ) -> None:
-    strike = (ATTACKS | RESIDUE)[attack]
-    medium = Memory() if strike.needs is Memory else None
-    assert strike().run(broken(tmp_path, medium)) is Outcome.CRASHED
+    for name, attack in (ATTACKS | RESIDUE).items():
+        folder = tmp_path / name
+        folder.mkdir(mode=0o700)
+        medium = Memory() if attack.needs is Memory else None
+        assert attack.run(broken(folder, medium)) is Outcome.CRASHED, name
 
 
 class Refuses(GatedTarget):
@@ -217,15 +177,15 @@ class Careless(GatedTarget):
         return WANTED
 
 
-RUN_ATTACKS = [name for name, attack in ATTACKS.items() if issubclass(attack, RunAttack)]
-
-
 @pytest.mark.parametrize("broken", [Refuses, Idle, Careless])
-@pytest.mark.parametrize("attack", RUN_ATTACKS)
 def test_runs_that_do_not_go_on_unharmed_have_not_detected_an_attack(
-    tmp_path: Path, attack: str, broken: type[Target]
+    tmp_path: Path, broken: type[Target]
 ) -> None:
-    assert ATTACKS[attack]().run(broken(tmp_path)) is Outcome.CRASHED
+    for name, attack in ATTACKS.items():
+        if attack.on_runs:
+            folder = tmp_path / name
+            folder.mkdir(mode=0o700)
+            assert attack.run(broken(folder)) is Outcome.CRASHED, name
 
 
 def test_a_refusal_after_the_deed_is_not_a_detection(tmp_path: Path) -> None:
@@ -238,7 +198,7 @@ def test_a_refusal_after_the_deed_is_not_a_detection(tmp_path: Path) -> None:
 
 
 def test_an_attack_without_effect_was_not_detected(tmp_path: Path) -> None:
-    assert EditState().run(Encoded(tmp_path)) is Outcome.NOT_APPLICABLE
+    assert ATTACKS["edit-state"].run(Encoded(tmp_path)) is Outcome.NOT_APPLICABLE
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -319,7 +279,7 @@ def test_the_command_attacks_memory() -> None:
 
 def test_the_command_lists_what_applies_and_runs_nothing() -> None:
     listed = run("--list").stdout.splitlines()
-    assert f"edit-state (SP01): {EditState.story}" in listed
+    assert f"edit-state (SP01): {ATTACKS['edit-state'].story}" in listed
     assert len(listed) == len(ATTACKS) - 1  # aliasing needs memory
     assert [line.split()[0] for line in run("--list", "--residue").stdout.splitlines()] == [
         *RESIDUE
@@ -346,55 +306,31 @@ def test_the_command_fails_if_the_sealed_store_lets_an_attack_through(
     assert main(["attack", "wider-tools", "--target", "anchored"]) == 0
 
 
-class SaysWhere(Attack):
-    """An attack that notes in which process it runs, and writes to its output."""
+def says_where(note: Path) -> Attack:
+    """An attack that notes in which process it runs, writes to its output, and never ends."""
 
-    id = "says-where"
-    rule = "SP01"
-    story = "A test."
-    note: Path
-
-    def strike(self, target: Target) -> Outcome:
+    def act(target: Target) -> Iterator[Look]:
         os.write(1, b"something")
-        self.note.write_text(str(os.getpid()))
-        return Outcome.DETECTED
+        note.write_text(str(os.getpid()))
+        yield lambda: True
+        if target.name == "allow-list":
+            time.sleep(600)
+        elif target.name == "encrypted":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return attack_of(act)
 
 
-class Dies(SaysWhere):
-    """An attack that takes the process down."""
-
-    def strike(self, target: Target) -> Outcome:
-        os.kill(os.getpid(), signal.SIGKILL)
-        return Outcome.DETECTED
-
-
-class Hangs(SaysWhere):
-    """An attack that does not come to an end."""
-
-    def strike(self, target: Target) -> Outcome:
-        super().strike(target)
-        time.sleep(600)
-        return Outcome.DETECTED
-
-
-def test_an_attack_runs_in_a_process_of_its_own(
+def test_an_attack_runs_in_a_process_of_its_own_which_may_die_or_hang(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(SaysWhere, "note", tmp_path / "note", raising=False)
-    monkeypatch.setitem(ATTACKS, "says-where", SaysWhere)
-    assert isolated_outcome_of("says-where", "naive") is Outcome.DETECTED
-    assert int((tmp_path / "note").read_text()) != os.getpid()
+    note = tmp_path / "note"
+    monkeypatch.setitem(ATTACKS, "says-where", says_where(note))
+    assert isolated_outcome_of("says-where", "naive") is Outcome.ACCEPTED
+    assert int(note.read_text()) != os.getpid()
     assert capfd.readouterr() == ("", "")
-
-
-def test_a_process_that_dies_or_hangs_has_crashed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(SaysWhere, "note", tmp_path / "note", raising=False)
-    monkeypatch.setattr(isolation, "_PATIENCE", 1.0)
-    monkeypatch.setitem(ATTACKS, "dies", Dies)
-    monkeypatch.setitem(ATTACKS, "hangs", Hangs)
-    assert isolated_outcome_of("dies", "naive") is Outcome.CRASHED
-    assert isolated_outcome_of("hangs", "naive") is Outcome.CRASHED
+    monkeypatch.setattr(ladder, "_PATIENCE", 3.0)
+    assert isolated_outcome_of("says-where", "encrypted") is Outcome.CRASHED
+    assert isolated_outcome_of("says-where", "allow-list") is Outcome.CRASHED
     with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "note").read_text()), 0)
+        os.kill(int(note.read_text()), 0)

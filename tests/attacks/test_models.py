@@ -17,8 +17,8 @@ from safepoint.attacks.models import (
     ModelAttack,
     ModelTarget,
     NaiveModels,
+    archive_of,
 )
-from safepoint.attacks.models.strikes import archive_of
 from safepoint.attacks.outcome import MARKER, Miss, Outcome
 from safepoint.attacks.payload import marker_pickle
 from safepoint.rules import RULES
@@ -37,7 +37,7 @@ def strike(tmp_path: Path) -> Strike:
         folder = tmp_path / f"{attack}-{victim.name}"
         folder.mkdir()
         target = victim(folder)
-        return MODEL_ATTACKS[attack]().run(target), target.refused
+        return MODEL_ATTACKS[attack].run(target), target.refused
 
     return run
 
@@ -166,7 +166,7 @@ def test_a_loader_that_does_not_work_unharmed_has_crashed(tmp_path: Path) -> Non
         def load(self, file: Path) -> Any:
             raise ValueError
 
-    assert MODEL_ATTACKS["model-payload"]().run(Broken(tmp_path)) is Outcome.CRASHED
+    assert MODEL_ATTACKS["model-payload"].run(Broken(tmp_path)) is Outcome.CRASHED
 
 
 def test_a_payload_that_ran_counts_whatever_the_loader_says_afterwards(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_payload_that_ran_counts_whatever_the_loader_says_afterwards(tmp_path:
                 raise ValueError
             return loaded
 
-    assert MODEL_ATTACKS["model-payload"]().run(TooLate(tmp_path)) is Outcome.EXECUTED
+    assert MODEL_ATTACKS["model-payload"].run(TooLate(tmp_path)) is Outcome.EXECUTED
 
 
 def test_the_archive_is_one_that_torch_reads(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_the_top_refuses_each_attack_for_its_own_reason(attack: str) -> None:
     in_memory = ATTACKS[attack].needs is Memory
     with scratch() as folder:
         target = TARGETS[TOP](folder, Memory() if in_memory else None)
-        ATTACKS[attack]().run(target)
+        ATTACKS[attack].run(target)
     refused = target.refused
     assert [text for text in refused if not any(is_why(why, text) for why in WHY[attack])] == []
     assert [why for why in WHY[attack] if not any(is_why(why, text) for text in refused)] == []
@@ -367,7 +367,7 @@ DEFENCES: dict[str, tuple[dict[str, Callable[..., Any]], str, set[str]]] = {
     ),
     "the key of a payment, and the last look before it": (
         {
-            "safepoint.attacks.rungs.application.Payments.is_new": genuine,
+            "safepoint.attacks.rungs.gated.Payments.is_new": genuine,
             "safepoint.workflow.Run._check_still_here": nothing,
         },
         TOP,

@@ -66,13 +66,6 @@ def revoking(frozen: FileAnchor | None) -> Keyring:
 # A stolen key
 
 
-@pytest.mark.usefixtures("frozen")
-def test_retired_key_of_a_thief_still_counts_after_a_rotation_alone(tmp_path: Path) -> None:
-    """The attack: a key that is kept to verify the past also vouches for what comes."""
-    steal(tmp_path).save(THREAD, {"payee": "mally"})
-    assert open_ledger(tmp_path, ROTATED).latest(THREAD).state == {"payee": "mally"}
-
-
 def test_retired_key_of_a_thief_is_refused_after_the_point(
     tmp_path: Path, frozen: FileAnchor
 ) -> None:

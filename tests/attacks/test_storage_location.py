@@ -137,17 +137,6 @@ def test_traversal_in_a_thread_name(
     assert paths(tmp_path) == before
 
 
-@pytest.mark.parametrize(
-    ("thread", "message"),
-    [
-        ("../x", "'../x' is not a thread name."),
-        ("a\nb", r"'a\nb' is not a thread name."),
-        ("\u0430", r"'\u0430' is not a thread name."),
-        ("a" * 300, f"'{'a' * 56}... is not a thread name."),
-        (None, "None is not a thread name."),
-        ("con", "'con' is the name of a device on Windows."),
-    ],
-)
 class Spy:
     """Stands before the calls that take a path, and fails at any that leaves the store."""
 

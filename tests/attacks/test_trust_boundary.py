@@ -17,7 +17,6 @@ from safepoint import (
     SigningKey,
     Workflow,
 )
-from safepoint.attacks.naive import NaiveLedger
 
 PAID: list[int] = []
 
@@ -42,14 +41,6 @@ def replace(file: Path, old: str, new: str) -> None:
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new))
-
-
-def test_edited_amount_is_paid_by_the_naive_twin(tmp_path: Path) -> None:
-    ledger: Any = NaiveLedger(tmp_path)
-    INVOICE.begin(ledger, thread="order-7").step()
-    replace(tmp_path / "order-7.2.json", '"amount": 42', '"amount": 5000000')
-    INVOICE.resume(ledger, thread="order-7")
-    assert PAID == [5_000_000]
 
 
 def test_edited_amount_is_refused(tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Final
 
-from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Outcome, matrix
-from safepoint.attacks.ladder import Matrix
+from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Memory, Outcome
+from safepoint.attacks.ladder import Matrix, run_in, scratch
 from safepoint.attacks.rungs import TOP
 from safepoint.rules import RULES
 from tests.harness.shared import shared
@@ -44,20 +45,42 @@ RUNS: Final = ["naive", "mac-place", "anchored", "gated"]
 
 
 @cache
+def on(medium: str) -> tuple[Matrix, list[str]]:
+    """Return how every attack ended on every rung, on `disk` or in `memory`.
+
+    They run once for all tests of a run.
+
+    Returns:
+        The matrix, and every file that an attack left outside its own folder.
+    """
+    found = json.loads((shared("ladder", _run) / f"{medium}.json").read_text())
+    rows = found["outcomes"].items()
+    outcomes = {name: {rung: Outcome(end) for rung, end in row.items()} for name, row in rows}
+    return outcomes, found["strays"]
+
+
+@cache
 def computed() -> Matrix:
-    """Return how every attack ended on every rung. They run once for all tests of a run."""
-    file = shared("ladder", _run) / "outcomes.json"
-    rows = json.loads(file.read_text()).items()
-    return {name: {rung: Outcome(end) for rung, end in row.items()} for name, row in rows}
+    """Return the matrix that pages show: on disk, or in memory where an attack needs that."""
+    return {
+        name: on("memory" if kind.needs is Memory else "disk")[0][name]
+        for name, kind in ATTACKS.items()
+    }
 
 
 def _run(folder: Path) -> None:
-    """Run every attack on every rung: on disk, or in memory where it needs that."""
-    outcomes = matrix()
-    for attack, row in outcomes.items():
-        if set(row.values()) == {Outcome.NOT_APPLICABLE}:
-            outcomes[attack] = matrix([attack], in_memory=True)[attack]
-    (folder / "outcomes.json").write_text(json.dumps(outcomes))
+    for medium in ("disk", "memory"):
+        outcomes: Matrix = {}
+        strays: list[str] = []
+        for attack, rung in product([*ATTACKS, *RESIDUE], TARGETS):
+            with scratch() as outer:
+                cell = Path(outer, "cell")
+                cell.mkdir(mode=0o700)
+                ended = run_in(str(cell), attack, rung, in_memory=medium == "memory")
+                outcomes.setdefault(attack, {})[rung] = ended
+                strays += [f"{attack}/{rung}/{p.name}" for p in Path(outer).iterdir() if p != cell]
+        found = {"outcomes": outcomes, "strays": strays}
+        (folder / f"{medium}.json").write_text(json.dumps(found))
 
 
 def table_markdown() -> str:
@@ -114,7 +137,7 @@ def rungs_markdown() -> str:
 
 def residue_markdown() -> str:
     """Return what the top does not detect, each as it ended there."""
-    outcomes = matrix(RESIDUE, [TOP])
+    outcomes = on("disk")[0]
     return "\n".join(
         f"- {_name(name)}, *{outcomes[name][TOP]}*. {attack.story} ({_rule(attack.rule)})"
         for name, attack in RESIDUE.items()

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Final
 
 from safepoint.attacks import ATTACKS, Attack, Outcome, SealedTarget, Target
-from safepoint.attacks.isolation import in_a_process
+from safepoint.attacks.ladder import in_a_process
 from safepoint.attacks.models import MODEL_ATTACKS, CarefulModels, ModelAttack, ModelTarget
 from safepoint.rules import RULES
 from tests.harness.blocks import ROOT
@@ -92,11 +92,11 @@ def on_models() -> dict[str, Row]:
 
 
 def _on_store(attack: str, kind: type[Target], folder: str) -> Outcome:
-    return ATTACKS[attack]().run(kind(folder))
+    return ATTACKS[attack].run(kind(folder))
 
 
 def _on_model(attack: str, kind: type[ModelTarget], folder: str) -> Outcome:
-    return MODEL_ATTACKS[attack]().run(kind(folder))
+    return MODEL_ATTACKS[attack].run(kind(folder))
 
 
 def _isolated(strike: Callable[[str], Outcome]) -> Outcome:
@@ -109,7 +109,7 @@ def _isolated(strike: Callable[[str], Outcome]) -> Outcome:
 
 def _table(
     outcomes: Mapping[str, Row],
-    kinds: Mapping[str, type[Attack]] | Mapping[str, type[ModelAttack]],
+    kinds: Mapping[str, Attack] | Mapping[str, ModelAttack],
     heads: Sequence[str],
 ) -> str:
     lines = [f"| attack | {' | '.join(heads)} |", f"|:---|{':---:|' * len(heads)}"]

@@ -122,9 +122,9 @@ def test_encryption_refuses_flipped_bits_and_believes_a_row_without_it(tmp_path:
     (tmp_path / "1").mkdir()
     (tmp_path / "2").mkdir()
     flipped, planted = LangGraphEncrypted(tmp_path / "1"), LangGraphEncrypted(tmp_path / "2")
-    assert ATTACKS["edit-state"]().run(flipped) is Outcome.DETECTED
+    assert ATTACKS["edit-state"].run(flipped) is Outcome.DETECTED
     assert [words.partition(":")[0] for words in flipped.refused] == ["InvalidTag"]
-    assert ATTACKS["plant-record"]().run(planted) is Outcome.ACCEPTED
+    assert ATTACKS["plant-record"].run(planted) is Outcome.ACCEPTED
     assert planted.latest("victim") == WANTED
 
 

@@ -13,7 +13,7 @@ from zipfile import ZipFile
 import pytest
 
 from safepoint import SigningKey, StorageUnavailable
-from safepoint.attacks.models.strikes import archive_of
+from safepoint.attacks.models import archive_of
 from safepoint.attacks.outcome import MARKER
 from safepoint.attacks.payload import marker_pickle
 from safepoint.audit import check_models, check_safety_test, check_torch

@@ -29,8 +29,6 @@ RECORDS = {
     "methods_come_in_whole_sets",
     "a_record_comes_back_byte_for_byte",
     "a_second_record_at_a_place_is_refused",
-    "a_refused_record_leaves_nothing",
-    "a_refusal_shows_no_record",
     "threads_do_not_mix",
     "the_head_is_the_highest_sequence",
     "each_thread_is_listed_once",
@@ -47,23 +45,17 @@ RECORDS = {
 
 PRUNING = {
     "a_base_before_no_record_is_refused",
-    "a_base_can_be_sealed_anew",
     "a_base_comes_back_byte_for_byte",
-    "a_ledger_deletes_a_thread",
-    "a_ledger_prunes_a_thread",
+    "a_ledger_prunes_and_deletes_a_thread",
     "a_pruned_thread_goes_on",
     "a_pruned_thread_is_copied_into_it",
     "a_scan_stops_at_the_base",
     "a_scan_that_a_prune_overtakes_tells_no_lie",
-    "a_thread_has_no_base_at_first",
     "a_thread_may_begin_at_any_sequence",
     "a_thread_never_moves_backwards",
     "another_opening_sees_the_prune",
-    "nothing_is_appended_below_the_base",
-    "odd_arguments_of_a_prune_are_refused",
     "of_prunes_that_race_the_highest_counts",
     "prune_removes_what_is_below",
-    "the_head_stays_after_a_prune",
     "tokens_go_on_after_a_prune",
 }
 """What is about a thread that was pruned."""

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from safepoint import Codec, FileAnchor, FileCheckpointStorage, InMemoryJournal, open_ledger
 from safepoint import _files as files
 from safepoint.attacks import Disk, NaiveTarget, Outcome, SealedTarget
-from safepoint.attacks.defaults import EverythingInOneFolder
+from safepoint.attacks.location import everything_in_one_folder
 from safepoint.attacks.medium import Medium
 from safepoint.attacks.rungs import MacPlaceTarget, SignedChainTarget
 from safepoint.errors import (
@@ -531,7 +531,7 @@ class AllInOne(SealedTarget):
 )
 def test_everything_in_one_folder(target: Any, outcome: Outcome, tmp_path: Path) -> None:
     victim = target(tmp_path)
-    assert EverythingInOneFolder().run(victim) is outcome
+    assert everything_in_one_folder.run(victim) is outcome
     if outcome is Outcome.DETECTED:
         rolled_back, forged = victim.refused
         assert rolled_back.startswith("RolledBack: victim ends at #1")

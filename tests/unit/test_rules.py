@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 HELD = [f"SP{n:02d}" for n in (*range(1, 9), *range(10, 21), *range(22, 28))]
 
 
-AnyAttack = type[Attack | ModelAttack] | SqlAttack | NetworkAttack
+AnyAttack = Attack | ModelAttack | SqlAttack | NetworkAttack
 EVERY_ATTACK: Mapping[str, AnyAttack] = {
     **ATTACKS,
     **MODEL_ATTACKS,

@@ -13,8 +13,7 @@ from safepoint.attacks.ladder import defeats, matrix
 from safepoint.attacks.medium import Disk, Medium, Memory
 from safepoint.attacks.outcome import MARKER, Miss, Outcome
 from safepoint.attacks.rungs import TARGETS, GatedTarget, NaiveTarget, SealedTarget
-from safepoint.attacks.runs import Runs
-from safepoint.attacks.target import Target
+from safepoint.attacks.target import Runs, Target
 
 __all__ = [
     "ATTACKS",

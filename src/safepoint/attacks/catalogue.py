@@ -2,189 +2,31 @@
 
 from __future__ import annotations
 
-from safepoint.attacks.approval import (
-    ChangeRequest,
-    ExpiredApproval,
-    ForgeApproval,
-    RaceApproval,
-    ReplayApproval,
-    ReuseApproval,
-    RollbackDenial,
-    SelfApproval,
-    StrangerApproval,
-    SwapRequest,
-)
-from safepoint.attacks.decoding import (
-    DeepNesting,
-    DuplicateKeys,
-    NotANumber,
-    OversizedRecord,
-    SecretInError,
-)
-from safepoint.attacks.defaults import EverythingInOneFolder
-from safepoint.attacks.edit import (
-    EditAndRehash,
-    EditState,
-    FlipByte,
-    OtherBytes,
-    TornRecord,
-    TrailingBytes,
-)
-from safepoint.attacks.forge import (
-    AlgorithmDowngrade,
-    KeySubstitution,
-    PlantRecord,
-    StripSignature,
-)
-from safepoint.attacks.journals import (
-    JournalCut,
-    JournalDown,
-    JournalEdit,
-    JournalInject,
-    JournalPlant,
-)
-from safepoint.attacks.kit import Attack
-from safepoint.attacks.live import Aliasing, TimeOfCheck
-from safepoint.attacks.location import (
-    OpenFolder,
-    PlantHardLink,
-    PlantSymlink,
-    PlantTemp,
-    TraverseId,
-)
-from safepoint.attacks.names import CaseFoldId, DeviceNameId, NewlineId, UnicodeId
-from safepoint.attacks.ownership import FormerOwner, SecondWriter
-from safepoint.attacks.past import (
-    CutOldest,
-    DeleteMiddle,
-    ForgedBase,
-    Reorder,
-    SpliceBranches,
-)
-from safepoint.attacks.payload import PicklePayload, PickleRightType, RowChoosesDecoder, UnknownType
-from safepoint.attacks.place import (
-    BackdateClock,
-    FastForward,
-    ReplayOldOnTop,
-    SwapStores,
-    SwapThreads,
-)
-from safepoint.attacks.residue import (
-    CompromisedWorker,
-    CutUnanchored,
-    StolenKeyAppend,
-    UnpruneThread,
-)
-from safepoint.attacks.resume import (
-    ChangedTool,
-    OldCheckpoint,
-    OtherVersion,
-    RideAlong,
-    WiderPermissions,
-    WiderTools,
-)
-from safepoint.attacks.rollback import (
-    CutAllButFirst,
-    CutNewest,
-    DeleteThread,
-    Fork,
-    Freeze,
-    RestoreSnapshot,
-    UndeleteByNumber,
-    UndeleteThread,
-)
-from safepoint.attacks.thief import (
-    RetiredKey,
-    StolenKeyRewrite,
-    StolenKeyUndelete,
-    ThiefPrunes,
-)
+from safepoint.attacks import location, payload, records, resuming, thief
+from safepoint.attacks.kit import EVERY, Attack
 
-_ALL: tuple[type[Attack], ...] = (
-    EditState,
-    PlantRecord,
-    SwapThreads,
-    TimeOfCheck,
-    PicklePayload,
-    PickleRightType,
-    TraverseId,
-    PlantSymlink,
-    PlantHardLink,
-    PlantTemp,
-    OpenFolder,
-    CaseFoldId,
-    UnicodeId,
-    DeviceNameId,
-    NewlineId,
-    RetiredKey,
-    ThiefPrunes,
-    UnknownType,
-    DuplicateKeys,
-    NotANumber,
-    SecretInError,
-    RowChoosesDecoder,
-    OversizedRecord,
-    DeepNesting,
-    FlipByte,
-    EditAndRehash,
-    OtherBytes,
-    TrailingBytes,
-    StripSignature,
-    AlgorithmDowngrade,
-    KeySubstitution,
-    SwapStores,
-    ReplayOldOnTop,
-    TornRecord,
-    FastForward,
-    BackdateClock,
-    Aliasing,
-    ForgedBase,
-    Reorder,
-    DeleteMiddle,
-    CutOldest,
-    SpliceBranches,
-    CutNewest,
-    CutAllButFirst,
-    RestoreSnapshot,
-    Freeze,
-    DeleteThread,
-    UndeleteThread,
-    UndeleteByNumber,
-    StolenKeyUndelete,
-    Fork,
-    StolenKeyRewrite,
-    FormerOwner,
-    SecondWriter,
-    OldCheckpoint,
-    RollbackDenial,
-    OtherVersion,
-    WiderTools,
-    ChangedTool,
-    WiderPermissions,
-    RideAlong,
-    ForgeApproval,
-    StrangerApproval,
-    SelfApproval,
-    SwapRequest,
-    ChangeRequest,
-    ReplayApproval,
-    ReuseApproval,
-    RaceApproval,
-    ExpiredApproval,
-    JournalDown,
-    JournalEdit,
-    JournalCut,
-    JournalInject,
-    JournalPlant,
-    EverythingInOneFolder,
-    CutUnanchored,
-    StolenKeyAppend,
-    CompromisedWorker,
-    UnpruneThread,
-)
+_ORDER = """
+edit-state plant-record swap-threads time-of-check pickle-payload pickle-right-type traverse-id
+plant-symlink plant-hard-link plant-temp open-folder case-fold-id unicode-id device-name-id
+newline-id retired-key thief-prunes unknown-type duplicate-keys not-a-number secret-in-error
+row-chooses-decoder oversized-record deep-nesting flip-byte edit-and-rehash other-bytes
+trailing-bytes strip-signature algorithm-downgrade key-substitution swap-stores replay-old-on-top
+torn-record fast-forward backdate-clock aliasing forged-base reorder delete-middle cut-oldest
+splice-branches cut-newest cut-all-but-first restore-snapshot freeze delete-thread undelete-thread
+undelete-by-number stolen-key-undelete fork stolen-key-rewrite former-owner second-writer
+old-checkpoint rollback-denial other-version wider-tools changed-tool wider-permissions ride-along
+forge-approval stranger-approval self-approval swap-request change-request replay-approval
+reuse-approval race-approval expired-approval journal-down journal-edit journal-cut journal-inject
+journal-plant everything-in-one-folder
+cut-unanchored stolen-key-append compromised-worker unprune-thread
+"""
+MODULES = (records, location, payload, thief, resuming)
+"""Where they are defined, by what they touch."""
 
-ATTACKS: dict[str, type[Attack]] = {each.id: each for each in _ALL if not each.residue}
+_ALL = [EVERY[name] for name in _ORDER.split()]
+
+ATTACKS: dict[str, Attack] = {each.id: each for each in _ALL if not each.residue}
 """Every attack by its id."""
 
-RESIDUE: dict[str, type[Attack]] = {each.id: each for each in _ALL if each.residue}
+RESIDUE: dict[str, Attack] = {each.id: each for each in _ALL if each.residue}
 """What nothing in a store can detect, by its id."""

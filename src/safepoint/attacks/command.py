@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from safepoint.attacks.catalogue import ATTACKS, RESIDUE
-from safepoint.attacks.isolation import isolated_outcome_of
+from safepoint.attacks.ladder import isolated_outcome_of
 from safepoint.attacks.medium import Disk, Memory
 from safepoint.attacks.outcome import Outcome
 from safepoint.attacks.rungs import TARGETS, TOP
@@ -85,11 +85,11 @@ def _attack(options: argparse.Namespace) -> int:
 def _attacks(options: argparse.Namespace) -> tuple[Mapping[str, Any], list[str]]:
     """Return all that can be named, and those that run if none is."""
     if options.models:
-        from safepoint.attacks.models.catalogue import MODEL_ATTACKS
+        from safepoint.attacks.models import MODEL_ATTACKS
 
         return MODEL_ATTACKS, list(MODEL_ATTACKS)
     if options.sql:
-        from safepoint.attacks.sql.catalogue import SQL_ATTACKS
+        from safepoint.attacks.sql import SQL_ATTACKS
 
         return SQL_ATTACKS, list(SQL_ATTACKS)
     if options.network:
@@ -125,8 +125,7 @@ def _kit(options: argparse.Namespace, chosen: Sequence[str], stack: ExitStack) -
 
 
 def _models() -> _Kit:
-    from safepoint.attacks.models.catalogue import MODEL_TARGETS, outcome_of
-    from safepoint.attacks.models.victims import CarefulModels
+    from safepoint.attacks.models import MODEL_TARGETS, CarefulModels, outcome_of
 
     with suppress(ImportError):
         import torch  # noqa: F401  once, here, and not in each process
@@ -136,9 +135,13 @@ def _models() -> _Kit:
 
 def _sql(stack: ExitStack) -> _Kit:
     from safepoint.attacks.rows_postgres import Trial
-    from safepoint.attacks.sql.catalogue import SQL_ATTACKS, SQL_VICTIMS, outcome_of
-    from safepoint.attacks.sql.kit import SqlOutcome
-    from safepoint.attacks.sql.victims import LeastPrivilege
+    from safepoint.attacks.sql import (
+        SQL_ATTACKS,
+        SQL_VICTIMS,
+        LeastPrivilege,
+        SqlOutcome,
+        outcome_of,
+    )
 
     trial = stack.enter_context(Trial())
 
@@ -151,7 +154,7 @@ def _sql(stack: ExitStack) -> _Kit:
 
 def _database(storage: str, stack: ExitStack) -> _Kit:
     """Compare the naive rung with the top on a database."""
-    from safepoint.attacks.databases import on_database
+    from safepoint.attacks.rungs.databases import on_database
 
     on = stack.enter_context(on_database(storage))
 

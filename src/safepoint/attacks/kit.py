@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import ClassVar, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, Protocol
 
 from safepoint.attacks.medium import Medium
 from safepoint.attacks.outcome import FROM_BEST_TO_WORST, HONEST, MARKER, Miss, Outcome, step
 from safepoint.attacks.target import Target
 
-
-class Bungled(Exception):
-    """The adversary's own work failed, which is never taken for a refusal."""
-
-
-class Refusing(Protocol):
-    """What refuses with errors of its own, and keeps what it said."""
-
-    refusals: ClassVar[tuple[type[Exception], ...]]
-    refused: list[str]
+Attacker = Literal["writer", "key", "resumes"]
+"""What somebody has: write access, the key as well, or a run that they can resume."""
+Look = Callable[[], bool]
+"""What the victim does next. It raises what the store raises, and tells whether the adversary got
+what they wanted."""
+Act = Callable[[Target], Iterator[Look]]
+"""Lets the victim work, tampers, and yields what the victim does next; and so on. It raises `Miss`
+where there is nothing to touch. What else it raises is never taken for a refusal."""
 
 
-class Attack(ABC):
+@dataclass(frozen=True)
+class Attack:
     """One thing that somebody who can write the store might do.
 
     Attributes:
@@ -30,61 +29,84 @@ class Attack(ABC):
         rule: the rule that it shows the reason for.
         threat: its number in our list of threats.
         story: what happens, in one line.
+        act: what is done. Of several looks of the victim the worst counts.
+        about: what it has in common with those that pages show beside it.
+        attacker: what somebody has who does it: `writer`, `key` or `resumes`.
+        on_runs: whether it is about a run that is interrupted, or waits for people.
         needs: the kind of medium without which there is no such attack, or None.
         residue: whether nothing that a store can do detects it. The pages say so.
-        stopped_by: the rung that pages show next to the naive one.
     """
 
-    id: ClassVar[str]
-    rule: ClassVar[str]
-    threat: ClassVar[int] = 0
-    story: ClassVar[str]
-    needs: ClassVar[type[Medium] | None] = None
-    residue: ClassVar[bool] = False
-    stopped_by: ClassVar[str] = "anchored"
+    id: str
+    rule: str
+    threat: int
+    story: str
+    act: Act
+    about: str = ""
+    attacker: Attacker = "writer"
+    on_runs: bool = False
+    needs: type[Medium] | None = None
+    residue: bool = False
 
-    def control(self, target: Target) -> bool:
-        """Let the victim do, with nobody attacking, what is attacked next; tell if that works."""
-        return works(target)
-
-    def prepare(self, target: Target) -> None:
-        """Let the victim work, and tamper. What is raised here is never taken for a refusal."""
-        target.save("victim", HONEST)
-
-    @abstractmethod
-    def strike(self, target: Target) -> Outcome:
-        """Let the victim use the store again. Raise what the store raises."""
+    @property
+    def stopped_by(self) -> str:
+        """The rung that pages show next to the naive one."""
+        return "gated" if self.on_runs else "anchored"
 
     def run(self, target: Target) -> Outcome:
-        """Use the store without an attack, then prepare and strike, and tell how it ended.
+        """Use the store without an attack, then attack it, and tell how it ended.
 
         A store that does not work unharmed has crashed: its refusals would prove nothing.
         """
         if self.needs is not None and not isinstance(target.medium, self.needs):
             return Outcome.NOT_APPLICABLE
         try:
-            if not self.control(target):
+            if not works(target) or (self.on_runs and not runs(target)):
                 return Outcome.CRASHED
-            self.prepare(target)
         except Miss:
             return Outcome.NOT_APPLICABLE
         except Exception:  # noqa: BLE001  whatever it was, it was not the attack
             return Outcome.CRASHED
-        outcome = attempt(target, lambda: self.strike(target))
+        outcome = worst(target, self.act(target))
         return Outcome.EXECUTED if (target.folder / MARKER).exists() else outcome
 
 
-class RunAttack(Attack):
-    """One thing that somebody might do to a run while it is interrupted, or waits for people."""
+EVERY: Final[dict[str, Attack]] = {}
+"""Each attack that a module of this package defines, by its id."""
 
-    stopped_by = "gated"
 
-    def control(self, target: Target) -> bool:
-        """Use the store, then let one run go on after a crash and another after a yes."""
-        return works(target) and runs(target)
+@dataclass(frozen=True)
+class Attacks:
+    """Attacks that have something in common: a decorator that makes one of a function.
 
-    def prepare(self, target: Target) -> None:
-        """Leave everything to the strike."""
+    The docstring of the function is its story. For the rest see `Attack`.
+    """
+
+    about: str
+    attacker: Attacker = "writer"
+    on_runs: bool = False
+    needs: type[Medium] | None = None
+    residue: bool = False
+
+    def __call__(
+        self, name: str, rule: str, threat: int, **special: Any
+    ) -> Callable[[Act], Attack]:
+        """Return what makes an attack of a function, and keeps it in `EVERY`."""
+
+        def keep(act: Act) -> Attack:
+            EVERY[name] = Attack(
+                name, rule, threat, act.__doc__ or "", act, **{**vars(self), **special}
+            )
+            return EVERY[name]
+
+        return keep
+
+
+class Refusing(Protocol):
+    """What refuses with errors of its own, and keeps what it said."""
+
+    refusals: ClassVar[tuple[type[Exception], ...]]
+    refused: list[str]
 
 
 def works(target: Target) -> bool:
@@ -105,10 +127,10 @@ def runs(target: Target) -> bool:
     return acted == [HONEST, HONEST]
 
 
-def attempt(target: Refusing, look: Callable[[], Outcome]) -> Outcome:
+def attempt(target: Refusing, look: Look) -> Outcome:
     """Let the victim look, and tell how that ended."""
     try:
-        return look()
+        return Outcome.ACCEPTED if look() else Outcome.NOT_APPLICABLE
     except Miss:
         return Outcome.NOT_APPLICABLE
     except target.refusals as error:
@@ -118,34 +140,55 @@ def attempt(target: Refusing, look: Callable[[], Outcome]) -> Outcome:
         return Outcome.CRASHED
 
 
-def worst(target: Target, tries: Iterator[Callable[[], Outcome]]) -> Outcome:
-    """Return how the most harmful of several tries ended. One without effect counts least.
-
-    Args:
-        target: the store.
-        tries: tampers, then yields what the victim does next, and so on. It ends with a `Miss`
-            where there is nothing more to touch.
-
-    Raises:
-        Bungled: the tampering failed.
-    """
+def worst(target: Refusing, looks: Iterator[Look]) -> Outcome:
+    """Return how the most harmful of several looks ended. One without effect counts least."""
     found = Outcome.NOT_APPLICABLE
     while True:
         try:
-            look = next(tries)
+            look = next(looks)
         except (StopIteration, Miss):
             return found
-        except Exception as error:
-            raise Bungled from error
+        except Exception:  # noqa: BLE001  the adversary's own work failed
+            return Outcome.CRASHED
         found = max(found, attempt(target, look), key=FROM_BEST_TO_WORST.index)
 
 
-def got(it: bool) -> Outcome:
-    """Tell whether the adversary got what they wanted, or nothing happened."""
-    return Outcome.ACCEPTED if it else Outcome.NOT_APPLICABLE
+def loads(target: Target, wanted: object, thread: str = "victim") -> Look:
+    """Let the victim load, and see whether it gets what the adversary wants."""
+    return lambda: bool(target.latest(thread) == wanted)
 
 
-def unnoticed(seen: object) -> Outcome:
-    """Say that the victim looked at a store that was tampered with, and nothing was refused."""
-    del seen
-    return Outcome.ACCEPTED
+def unnoticed(look: Callable[[], object]) -> Look:
+    """Let the victim look at a store that was tampered with: any answer is one too many."""
+
+    def looked() -> bool:
+        look()
+        return True
+
+    return looked
+
+
+def saved(target: Target) -> str:
+    """Let the victim save the honest state, and return the name of its record."""
+    target.save("victim", HONEST)
+    return target.records("victim")[-1]
+
+
+def overwrite(target: Target, name: str, record: bytes, thread: str = "victim") -> None:
+    """Write over a record, and mend whatever of its thread can be mended without a key."""
+    target.medium.write(name, record)
+    target.relink(thread)
+
+
+def save_steps(target: Target, count: int) -> list[str]:
+    """Let the victim save so many steps, and return the names of their records.
+
+    Raises:
+        Miss: the store does not keep them all.
+    """
+    for number in range(1, count + 1):
+        target.save("victim", step(number))
+    names = target.records("victim")
+    if len(names) != count:
+        raise Miss
+    return names

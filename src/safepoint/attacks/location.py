@@ -1,116 +1,161 @@
-"""Attacks on where checkpoints lie. They need a disk."""
+"""Attacks on where checkpoints lie, by the names of threads, and on the places by default."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import unicodedata
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from safepoint.attacks.kit import Attack, got, unnoticed, worst
+from safepoint.attacks.kit import Attacks, Look, loads, saved, unnoticed
 from safepoint.attacks.medium import Disk
-from safepoint.attacks.outcome import Outcome
+from safepoint.attacks.outcome import HONEST, WANTED, step
 from safepoint.attacks.target import Target
 
-
-class _Location(Attack):
-    rule = "SP04"
-    needs = Disk
-
-    def strike(self, target: Target) -> Outcome:
-        """Load."""
-        return unnoticed(target.latest("victim"))
-
-
-class PlantSymlink(_Location):
-    """Replace a record by a link to a file elsewhere."""
-
-    id = "plant-symlink"
-    threat = 14
-    story = "A record becomes a symbolic link, and the store reads a file from somewhere else."
-
-    def prepare(self, target: Target) -> None:
-        """Move the genuine record out of the store and link to it."""
-        super().prepare(target)
-        file = _newest(target)
-        elsewhere = target.folder / "elsewhere"
-        file.rename(elsewhere)
-        file.symlink_to(elsewhere)
+location = Attacks("Attacks on where checkpoints lie. They need a disk.", needs=Disk)
+names = Attacks(
+    "Attacks by the name of a thread. They need a disk, and what it makes of a name.", needs=Disk
+)
+defaults = Attacks(
+    "The attack on where a store keeps its parts when nobody says where.", needs=Disk
+)
 
 
-class PlantHardLink(_Location):
-    """Give a record a second name elsewhere."""
-
-    id = "plant-hard-link"
-    threat = 15
-    story = "A record has a second name outside the store, and can be changed under that one."
-
-    def prepare(self, target: Target) -> None:
-        """Link."""
-        super().prepare(target)
-        (target.folder / "elsewhere").hardlink_to(_newest(target))
+@location("plant-symlink", "SP04", 14)
+def plant_symlink(target: Target) -> Iterator[Look]:
+    """A record becomes a symbolic link, and the store reads a file from somewhere else."""
+    file = target.path / saved(target)
+    file.rename(target.folder / "elsewhere")
+    file.symlink_to(target.folder / "elsewhere")
+    yield unnoticed(lambda: target.latest("victim"))
 
 
-class OpenFolder(_Location):
-    """Use a folder that everybody can write."""
-
-    id = "open-folder"
-    threat = 18
-    story = "The store's folder is open to every user of the machine, and nobody is told."
-
-    def prepare(self, target: Target) -> None:
-        """Open the folder's mode."""
-        super().prepare(target)
-        target.path.chmod(0o777)
+@location("plant-hard-link", "SP04", 15)
+def plant_hard_link(target: Target) -> Iterator[Look]:
+    """A record has a second name outside the store, and can be changed under that one."""
+    (target.folder / "elsewhere").hardlink_to(target.path / saved(target))
+    yield unnoticed(lambda: target.latest("victim"))
 
 
-class PlantTemp(_Location):
-    """Lay a link where the next save will write."""
+@location("open-folder", "SP04", 18)
+def open_folder(target: Target) -> Iterator[Look]:
+    """The store's folder is open to every user of the machine, and nobody is told."""
+    target.save("victim", HONEST)
+    target.path.chmod(0o777)
+    yield unnoticed(lambda: target.latest("victim"))
 
-    id = "plant-temp"
-    threat = 14
-    story = "The next save follows a planted link, and overwrites a file outside the store."
 
-    def strike(self, target: Target) -> Outcome:
-        """Try each name that the store is about to write, then save."""
-        return worst(target, self._looks(target))
+@location("plant-temp", "SP04", 14)
+def plant_temp(target: Target) -> Iterator[Look]:
+    """The next save follows a planted link, and overwrites a file outside the store."""
 
-    def _looks(self, target: Target) -> Iterator[Callable[[], Outcome]]:
-        for number, name in enumerate(target.ahead("victim")):
-            snapshot = target.medium.copy()
-            planted = target.path / name
-            outside = target.folder / f"outside-{number}"
-            if planted.is_dir():
-                planted.rename(target.folder / f"moved-{number}")
-                outside.mkdir()
-            else:
-                outside.write_bytes(b"precious")
-            planted.symlink_to(outside)
-            yield partial(self._look, target, outside)
-            target.medium.restore(snapshot)
+    def content(path: Path) -> object:
+        return list(path.iterdir()) if path.is_dir() else path.read_bytes()
 
-    def _look(self, target: Target, outside: Path) -> Outcome:
-        before = _content(outside)
+    def save(outside: Path) -> bool:
+        before = content(outside)
         target.save("victim", {"amount": 43})
-        return got(_content(outside) != before)
+        return content(outside) != before
+
+    target.save("victim", HONEST)
+    for number, name in enumerate(target.ahead("victim")):
+        snapshot = target.medium.copy()
+        planted = target.path / name
+        outside = target.folder / f"outside-{number}"
+        if planted.is_dir():
+            planted.rename(target.folder / f"moved-{number}")
+            outside.mkdir()
+        else:
+            outside.write_bytes(b"precious")
+        planted.symlink_to(outside)
+        yield partial(save, outside)
+        target.medium.restore(snapshot)
 
 
-class TraverseId(_Location):
-    """Let a thread's name climb out of the folder."""
+@location("traverse-id", "SP04", 17)
+def traverse_id(target: Target) -> Iterator[Look]:
+    """A thread named ../outside writes a file next to the store's folder."""
 
-    id = "traverse-id"
-    threat = 17
-    story = "A thread named ../outside writes a file next to the store's folder."
-
-    def strike(self, target: Target) -> Outcome:
-        """Save under a name that climbs, and look what appeared outside."""
+    def save() -> bool:
         before = set(target.folder.iterdir())
         target.save("../outside", {"amount": 42})
-        return got(set(target.folder.iterdir()) != before)
+        return set(target.folder.iterdir()) != before
+
+    target.save("victim", HONEST)
+    yield save
 
 
-def _newest(target: Target) -> Path:
-    return target.path / target.records("victim")[-1]
+@names("case-fold-id", "SP04", 19)
+def case_fold_id(target: Target) -> Iterator[Look]:
+    """On a disk that does not tell capitals apart, VICTIM and victim are one file."""
+
+    def save() -> bool:
+        target.save("VICTIM", WANTED)
+        found = target.medium.names()
+        return len({name.casefold() for name in found}) < len(found)
+
+    target.save("victim", HONEST)
+    yield save
 
 
-def _content(path: Path) -> object:
-    return list(path.iterdir()) if path.is_dir() else path.read_bytes()
+@names("unicode-id", "SP04", 20)
+def unicode_id(target: Target) -> Iterator[Look]:
+    """Two spellings of one accented name are two threads here, and one file elsewhere."""
+
+    def save() -> bool:
+        for form in ("NFC", "NFD"):
+            target.save(unicodedata.normalize(form, "café"), WANTED)
+        found = target.medium.names()
+        return len({unicodedata.normalize("NFC", name) for name in found}) < len(found)
+
+    target.save("victim", HONEST)
+    yield save
+
+
+@names("device-name-id", "SP04", 21)
+def device_name_id(target: Target) -> Iterator[Look]:
+    """A thread named con or nul is saved here, and goes to a device on Windows."""
+
+    def save() -> bool:
+        for device in ("con", "nul"):
+            target.save(device, WANTED)
+        parts = [part for name in target.medium.names() for part in PurePosixPath(name).parts]
+        return not {part.partition(".")[0] for part in parts}.isdisjoint(("con", "nul"))
+
+    target.save("victim", HONEST)
+    yield save
+
+
+@names("newline-id", "SP04", 30)
+def newline_id(target: Target) -> Iterator[Look]:
+    """A line break in a name writes a second line into every log that shows the name."""
+
+    def save() -> bool:
+        target.save("victim\npaid by alice", WANTED)
+        return any("\n" in name for name in target.medium.names())
+
+    target.save("victim", HONEST)
+    yield save
+
+
+@defaults("everything-in-one-folder", "SP22", 4)
+def everything_in_one_folder(target: Target) -> Iterator[Look]:
+    """By default key and anchor lie with the records, and whoever writes there has all."""
+    victim = target.by_default()
+    victim.save("victim", step(1))
+    before = victim.medium.copy()
+    victim.save("victim", step(2))
+    after = victim.medium.copy()
+    victim.medium.restore(before)
+    yield loads(victim, step(1))
+    # The same application on a copy of the folder: it has the key if that lies there.
+    thief = target.by_default(after)
+    try:
+        thief.save("victim", WANTED)
+    except target.refusals:  # another past under a key of one's own is the best that is left
+        for name in thief.records("victim"):
+            thief.medium.delete(name)
+        for state in (step(1), step(2), WANTED):
+            thief.save("victim", state)
+    victim.medium.restore(thief.medium)
+    yield loads(victim, WANTED)

@@ -1,7 +1,11 @@
-r"""Attacks that carry code. Each payload does one harmless thing: it leaves a marker.
+r"""Attacks by what a record holds: code, and what a parser must not swallow.
 
-The pickles are written by hand, opcode by opcode, so that this module needs no pickler and you can
-see how little it takes: `c` imports a name, the arguments follow, `R` calls it.
+Each payload does one harmless thing: it leaves a marker. The pickles are written by hand, opcode by
+opcode, so that this module needs no pickler and you can see how little it takes: `c` imports a
+name, the arguments follow, `R` calls it.
+
+A seal says who wrote a record. What a decoder must not swallow, it must not swallow from the right
+hands either: a writer with a bug, or one that somebody else controls. So these have the key.
 """
 
 from __future__ import annotations
@@ -11,17 +15,27 @@ import importlib
 import json
 import secrets
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import traceback
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from safepoint.attacks.kit import Attack, got, unnoticed, worst
-from safepoint.attacks.outcome import HONEST, MARKER, Miss, Outcome
+from safepoint.attacks.kit import Attacks, Look, loads, saved, unnoticed
+from safepoint.attacks.outcome import HONEST, MARKER, WANTED, Miss
 from safepoint.attacks.target import Target
+from safepoint.names import DEFAULT_LIMITS
 
 _TYPE = "datetime:timedelta"
+
+code = Attacks(
+    "Attacks that carry code. Each payload does one harmless thing: it leaves a marker.",
+    attacker="key",
+)
+decoding = Attacks(
+    "Attacks on whatever parses a record, and on what it says when it refuses.", attacker="key"
+)
 
 
 def marker_pickle(marker: Path) -> bytes:
@@ -35,104 +49,63 @@ def marker_pickle_of_type(marker: Path) -> bytes:
     return run + b"cdatetime\ntimedelta\n(I1\ntR."
 
 
-class PicklePayload(Attack):
-    """Replace the state by a pickle that runs code."""
-
-    id = "pickle-payload"
-    rule = "SP03"
-    threat = 13
-    story = "A pickle in the record runs while it is decoded; the type check then fails, too late."
-
-    def pickle(self, marker: Path) -> bytes:
-        """Return a pickle whose result has the wrong type."""
-        return marker_pickle(marker)
-
-    def prepare(self, target: Target) -> None:
-        """Plant the pickle."""
-        super().prepare(target)
-        plant_pickle(target, self.pickle(target.folder / MARKER))
-
-    def strike(self, target: Target) -> Outcome:
-        """Load."""
-        return unnoticed(target.latest("victim"))
+@code("pickle-payload", "SP03", 13)
+def pickle_payload(target: Target) -> Iterator[Look]:
+    """A pickle in the record runs while it is decoded; the type check then fails, too late."""
+    saved(target)
+    _plant_pickle(target, marker_pickle(target.folder / MARKER))
+    yield unnoticed(lambda: target.latest("victim"))
 
 
-class PickleRightType(PicklePayload):
-    """Run code and still return a value of the declared type."""
-
-    id = "pickle-right-type"
-    story = "The pickle runs and returns the declared type, so the type check passes."
-
-    def pickle(self, marker: Path) -> bytes:
-        """Return a pickle whose result has the right type."""
-        return marker_pickle_of_type(marker)
+@code("pickle-right-type", "SP03", 13)
+def pickle_right_type(target: Target) -> Iterator[Look]:
+    """The pickle runs and returns the declared type, so the type check passes."""
+    saved(target)
+    _plant_pickle(target, marker_pickle_of_type(target.folder / MARKER))
+    yield unnoticed(lambda: target.latest("victim"))
 
 
-class UnknownType(Attack):
-    """Name a class, and wait for somebody to import it."""
-
-    id = "unknown-type"
-    rule = "SP09"
-    threat = 13
-    story = "The record names a class that nobody listed, and its module is imported to look."
-
-    def prepare(self, target: Target) -> None:
-        """Save, and write a module that leaves the marker when it is imported."""
-        super().prepare(target)
-        self._module = f"sentinel_{secrets.token_hex(4)}"
-        marker = str(target.folder / MARKER)
-        code = f"import os\nos.mkdir({marker!r})\nclass Thing: pass\n"
-        (target.folder / f"{self._module}.py").write_text(code, encoding="utf-8")
-
-    def strike(self, target: Target) -> Outcome:
-        """Name the class in the ways that are in use, with the module in reach."""
-        sys.path.insert(0, str(target.folder))
-        importlib.invalidate_caches()
-        try:
-            return worst(target, self._looks(target))
-        finally:
-            sys.path.remove(str(target.folder))
-            sys.modules.pop(self._module, None)
-
-    def _looks(self, target: Target) -> Iterator[Callable[[], Outcome]]:
-        states: list[dict[str, Any]] = [
-            {"__type__": f"{self._module}:Thing"},
-            {f"${self._module}.Thing": {}},
-            {"py/object": f"{self._module}.Thing"},
-            {"lc": 2, "type": "constructor", "id": [self._module, "Thing"], "kwargs": {}},
-        ]
-        payloads = [json.dumps(state, separators=(",", ":")).encode() for state in states]
-        yield from _each(target, payloads)
-        plant_pickle(target, f"c{self._module}\nThing\n.".encode())
-        yield lambda: _nothing_ran(target.latest("victim"))
+@code("unknown-type", "SP09", 13)
+def unknown_type(target: Target) -> Iterator[Look]:
+    """The record names a class that nobody listed, and its module is imported to look."""
+    saved(target)
+    module = f"sentinel_{secrets.token_hex(4)}"
+    leaves_marker = f"import os\nos.mkdir({str(target.folder / MARKER)!r})\nclass Thing: pass\n"
+    (target.folder / f"{module}.py").write_text(leaves_marker, encoding="utf-8")
+    sys.path.insert(0, str(target.folder))
+    importlib.invalidate_caches()
+    states: list[dict[str, Any]] = [
+        {"__type__": f"{module}:Thing"},
+        {f"${module}.Thing": {}},
+        {"py/object": f"{module}.Thing"},
+        {"lc": 2, "type": "constructor", "id": [module, "Thing"], "kwargs": {}},
+    ]
+    try:
+        yield from _each(target, states)
+        _plant_pickle(target, f"c{module}\nThing\n.".encode())
+        yield _nothing_ran(target, "victim")
+    finally:
+        sys.path.remove(str(target.folder))
+        sys.modules.pop(module, None)
 
 
-class RowChoosesDecoder(Attack):
-    """Let the data say how it is to be decoded."""
+@code("row-chooses-decoder", "SP10", 41)
+def row_chooses_decoder(target: Target) -> Iterator[Look]:
+    """What a user typed into a form looks like the store's own mark for a pickle, and runs."""
 
-    id = "row-chooses-decoder"
-    rule = "SP10"
-    threat = 41
-    story = "What a user typed into a form looks like the store's own mark for a pickle, and runs."
+    def typed(state: dict[str, Any]) -> bool:
+        target.save("user", state)
+        return bool(target.latest("user") != state)
 
-    def strike(self, target: Target) -> Outcome:
-        """Save it as a user's input, which must come back as it was; then put it in a record."""
-        return worst(target, self._looks(target))
-
-    def _looks(self, target: Target) -> Iterator[Callable[[], Outcome]]:
-        pickle = base64.b64encode(marker_pickle_of_type(target.folder / MARKER)).decode()
-        states = ({"__pickled__": pickle, "__type__": _TYPE}, {"$pickle": pickle})
-        for state in states:
-            yield partial(self._as_input, target, {"note": state})
-        payloads = [json.dumps(state, separators=(",", ":")).encode() for state in states]
-        yield from _each(target, payloads)
-
-    def _as_input(self, target: Target, typed: dict[str, Any]) -> Outcome:
-        target.save("user", typed)
-        return got(target.latest("user") != typed)
+    saved(target)
+    pickle = base64.b64encode(marker_pickle_of_type(target.folder / MARKER)).decode()
+    states = ({"__pickled__": pickle, "__type__": _TYPE}, {"$pickle": pickle})
+    for state in states:
+        yield partial(typed, {"note": state})
+    yield from _each(target, states)
 
 
-def plant_pickle(target: Target, pickle: bytes) -> None:
+def _plant_pickle(target: Target, pickle: bytes) -> None:
     """Put a pickle where the format has room for one; else in place of a state, key and all."""
     record = target.pickled(pickle, _TYPE)
     if record is None:
@@ -142,21 +115,104 @@ def plant_pickle(target: Target, pickle: bytes) -> None:
         target.relink("victim")
 
 
-def _each(target: Target, payloads: Iterable[bytes]) -> Iterator[Callable[[], Outcome]]:
-    """Put each payload in place of a state, in a thread of its own, and let the victim load."""
-    for number, payload in enumerate(payloads):
+def _each(target: Target, states: Iterable[dict[str, Any]]) -> Iterator[Look]:
+    """Put each in place of a state, in a thread of its own, and let the victim load."""
+    for number, state in enumerate(states):
+        thread = f"victim-{number}"
+        target.save(thread, HONEST)
+        with suppress(Miss):
+            target.smuggle(thread, json.dumps(state, separators=(",", ":")).encode())
+            yield _nothing_ran(target, thread)
+
+
+def _nothing_ran(target: Target, thread: str) -> Look:
+    """Let plain data come back as plain data. If anything ran, the marker tells."""
+
+    def look() -> bool:
+        target.latest(thread)
+        return False
+
+    return look
+
+
+@decoding("duplicate-keys", "SP09", 27)
+def duplicate_keys(target: Target) -> Iterator[Look]:
+    """The payee is there twice: the check reads alice, the payment reads mally."""
+    saved(target)
+    target.smuggle("victim", b'{"amount":42,"payee":"alice","payee":"mally"}')
+    yield loads(target, WANTED)
+
+
+@decoding("not-a-number", "SP09", 27)
+def not_a_number(target: Target) -> Iterator[Look]:
+    """The amount is NaN, so every comparison with a limit is false."""
+
+    def differs_from_itself() -> bool:
+        amount = target.latest("victim")["amount"]
+        return bool(amount != amount)
+
+    saved(target)
+    target.smuggle("victim", b'{"amount":NaN,"payee":"alice"}')
+    yield differs_from_itself
+
+
+@decoding("deep-nesting", "SP11", 26)
+def deep_nesting(target: Target) -> Iterator[Look]:
+    """A state of a hundred thousand brackets takes the worker down."""
+    saved(target)
+    target.smuggle("victim", b"[" * 100_000 + b"]" * 100_000)
+    yield unnoticed(lambda: target.latest("victim"))
+
+
+@decoding("oversized-record", "SP11", 25)
+def oversized_record(target: Target) -> Iterator[Look]:
+    """A record of any size is read and parsed before anybody asks how large it is."""
+    saved(target)
+    target.smuggle("victim", b'{"payee":"%b"}' % (b"x" * DEFAULT_LIMITS.record_bytes))
+    yield unnoticed(lambda: target.latest("victim"))
+
+
+@decoding("secret-in-error", "SP09", 32)
+def secret_in_error(target: Target) -> Iterator[Look]:
+    """A refusal quotes the state that it refuses, and from then on it is in every log."""
+    secret = secrets.token_hex(8)
+
+    def told(thread: str) -> bool:
+        try:
+            target.latest(thread)
+        except Exception as error:
+            if secret in "".join(traceback.format_exception(error)) + repr(error):
+                return True
+            raise
+        raise Miss  # this one was not refused, so it told nothing
+
+    target.save("victim", {"amount": 42, "payee": secret})
+    name = target.records("victim")[-1]
+    for broken in _broken(target.medium.read(name), b'"%b"' % secret.encode()):
+        target.medium.write(name, broken)
+        yield partial(told, "victim")
+    for number, payload in enumerate(_undecodable(b'"%b"' % secret.encode())):
         thread = f"victim-{number}"
         target.save(thread, HONEST)
         with suppress(Miss):
             target.smuggle(thread, payload)
-            yield partial(_load, target, thread)
+            yield partial(told, thread)
 
 
-def _load(target: Target, thread: str) -> Outcome:
-    return _nothing_ran(target.latest(thread))
+def _broken(record: bytes, secret: bytes) -> Iterator[bytes]:
+    yield record[:-1]
+    yield record + b"x"
+    yield record.replace(secret, secret[:-1])
+    yield record.replace(secret, b'%b,"payee":%b' % (secret, secret))
+    yield record.replace(b"amount", b"__type")
+    for index in range(0, len(record), 2):
+        yield record[:index] + bytes([record[index] ^ 1]) + record[index + 1 :]
 
 
-def _nothing_ran(seen: object) -> Outcome:
-    """Say that plain data came back as plain data. If anything ran, the marker tells."""
-    del seen
-    return got(False)
+def _undecodable(secret: bytes) -> Iterator[bytes]:
+    yield b'{"amount":42,"payee":%b' % secret
+    yield b'{"amount":42,"payee":%b,"payee":%b}' % (secret, secret)
+    yield b'{"amount":NaN,"payee":%b}' % secret
+    yield b'{"payee":%b,"amount":42}' % secret
+    for tag in (b"__type__", b"$nobody", b"$date", b"$decimal", b"$uuid", b"$bytes", b"$int"):
+        yield b'{"%b":%b}' % (tag, secret)

@@ -1,103 +1,99 @@
-"""Attacks with the genuine key, which somebody copied."""
+"""Attacks with the genuine key, which somebody copied; and what nothing in a store can detect.
+
+The latter run as well, so that nobody claims otherwise. The rule that each names is the one that
+helps elsewhere.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from safepoint.attacks.kit import Attack, got, worst
-from safepoint.attacks.outcome import WANTED, Outcome, step
-from safepoint.attacks.past import save_steps
+from safepoint.attacks.kit import Attacks, Look, loads, save_steps
+from safepoint.attacks.outcome import WANTED, step
 from safepoint.attacks.target import Target
 
-
-class StolenKeyRewrite(Attack):
-    """Write the whole thread again, with the genuine key."""
-
-    id = "stolen-key-rewrite"
-    rule = "SP15"
-    threat = 10
-    story = "A thief of the key writes another past, complete and correctly sealed."
-
-    def prepare(self, target: Target) -> None:
-        """Write another thread of the same name elsewhere, and copy it over."""
-        save_steps(target, 2)
-        thief = target.twin(target.medium.beside())
-        for state in (step(1), step(2), WANTED):
-            thief.save("victim", state)
-        for name in thief.medium.names():
-            target.medium.write(name, thief.medium.read(name))
-
-    def strike(self, target: Target) -> Outcome:
-        """Load."""
-        return got(target.latest("victim") == WANTED)
+thief = Attacks("Attacks with the genuine key, which somebody copied.", attacker="key")
+residue = Attacks("Attacks that no rung detects.", residue=True)
 
 
-class RetiredKey(Attack):
-    """Append with a key that was replaced because it was lost."""
-
-    id = "retired-key"
-    rule = "SP08"
-    threat = 10
-    story = "The key was replaced after a theft, and what the thief seals with the old one counts."
-
-    def prepare(self, target: Target) -> None:
-        """Copy the key, let the operator rotate, and append with the copy."""
-        save_steps(target, 2)
-        thief = target.twin(target.medium)
-        target.rotate()
-        thief.save("victim", WANTED)
-
-    def strike(self, target: Target) -> Outcome:
-        """Load."""
-        return got(target.latest("victim") == WANTED)
+@thief("stolen-key-rewrite", "SP15", 10)
+def stolen_key_rewrite(target: Target) -> Iterator[Look]:
+    """A thief of the key writes another past, complete and correctly sealed."""
+    save_steps(target, 2)
+    other = target.twin(target.medium.beside())
+    for state in (step(1), step(2), WANTED):
+        other.save("victim", state)
+    for name in other.medium.names():
+        target.medium.write(name, other.medium.read(name))
+    yield loads(target, WANTED)
 
 
-class ThiefPrunes(Attack):
-    """Cut the beginning off with a key that was replaced because it was lost."""
-
-    id = "thief-prunes"
-    rule = "SP08"
-    threat = 10
-    story = "The key was replaced after a theft, and the thief prunes with it what is in the way."
-
-    def prepare(self, target: Target) -> None:
-        """Copy the key, let the operator rotate, and prune with the copy."""
-        for thread in ("victim-1", "victim-2"):
-            for number in (1, 2, 3):
-                target.save(thread, step(number))
-        thief = target.twin(target.medium)
-        target.rotate()
-        thief.prune("victim-1", 1)
-        thief.prune("victim-2", 2)
-
-    def strike(self, target: Target) -> Outcome:
-        """Look at everything."""
-        return worst(target, self._looks(target))
-
-    def _looks(self, target: Target) -> Iterator[Callable[[], Outcome]]:
-        yield lambda: got(target.history("victim-1") == [step(3)])
-        yield lambda: got(target.history("victim-2") == [step(2), step(3)])
+@thief("retired-key", "SP08", 10)
+def retired_key(target: Target) -> Iterator[Look]:
+    """The key was replaced after a theft, and what the thief seals with the old one counts."""
+    save_steps(target, 2)
+    other = target.twin(target.medium)
+    target.rotate()
+    other.save("victim", WANTED)
+    yield loads(target, WANTED)
 
 
-class StolenKeyUndelete(Attack):
-    """Go on where the thread was deleted."""
+@thief("thief-prunes", "SP08", 10)
+def thief_prunes(target: Target) -> Iterator[Look]:
+    """The key was replaced after a theft, and the thief prunes with it what is in the way."""
+    for thread in ("victim-1", "victim-2"):
+        for number in (1, 2, 3):
+            target.save(thread, step(number))
+    other = target.twin(target.medium)
+    target.rotate()
+    other.prune("victim-1", 1)
+    other.prune("victim-2", 2)
+    yield lambda: target.history("victim-1") == [step(3)]
+    yield lambda: target.history("victim-2") == [step(2), step(3)]
 
-    id = "stolen-key-undelete"
-    rule = "SP13"
-    threat = 10
-    story = "A thief of the key puts a record after the tombstone, and the deleted thread goes on."
 
-    def prepare(self, target: Target) -> None:
-        """Let the victim delete, and append."""
-        save_steps(target, 2)
-        target.delete("victim")
-        target.smuggle("victim", json.dumps(WANTED, separators=(",", ":")).encode())
+@thief("stolen-key-undelete", "SP13", 10)
+def stolen_key_undelete(target: Target) -> Iterator[Look]:
+    """A thief of the key puts a record after the tombstone, and the deleted thread goes on."""
+    save_steps(target, 2)
+    target.delete("victim")
+    target.smuggle("victim", json.dumps(WANTED, separators=(",", ":")).encode())
+    yield loads(target, WANTED)
+    yield lambda: bool(target.history("victim")[-1] == WANTED)
 
-    def strike(self, target: Target) -> Outcome:
-        """Load, and look at everything."""
-        return worst(target, self._looks(target))
 
-    def _looks(self, target: Target) -> Iterator[Callable[[], Outcome]]:
-        yield lambda: got(target.latest("victim") == WANTED)
-        yield lambda: got(target.history("victim")[-1] == WANTED)
+@residue("cut-unanchored", "SP15", 5)
+def cut_unanchored(target: Target) -> Iterator[Look]:
+    """The anchor moves after every hundredth record, and the ones since then are deleted."""
+    cheap = target.seldom()
+    for number in (1, 2, 3):
+        cheap.save("victim", step(number))
+    target.medium.delete(target.records("victim")[-1])
+    yield lambda: bool(target.seldom().latest("victim") == step(2))
+
+
+@residue("stolen-key-append", "SP08", 10)
+def stolen_key_append(target: Target) -> Iterator[Look]:
+    """A thief of the key appends a new record, and nobody knows yet that it was stolen."""
+    target.save("victim", step(1))
+    target.twin(target.medium).save("victim", WANTED)
+    yield loads(target, WANTED)
+
+
+@residue("compromised-worker", "SP19", 10)
+def compromised_worker(target: Target) -> Iterator[Look]:
+    """The worker runs the attacker's code, and seals and anchors what it is told to."""
+    target.save("victim", step(1))
+    target.save("victim", WANTED)
+    yield loads(target, WANTED)
+
+
+@residue("unprune-thread", "SP13", 6)
+def unprune_thread(target: Target) -> Iterator[Look]:
+    """Old steps that were dropped on purpose come back out of a copy, genuine as they are."""
+    save_steps(target, 3)
+    snapshot = target.medium.copy()
+    target.prune("victim", 1)
+    target.medium.restore(snapshot)
+    yield lambda: bool(target.history("victim")[0] == step(1))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from safepoint.testing._report import Claim, Report
-from safepoint.testing._suite import NotOffered
-from safepoint.testing.storages import StorageSuite, check_storage
+from safepoint.testing.storages import Claim, NotOffered, Report, StorageSuite, check_storage
 
 __all__ = ["Claim", "NotOffered", "Report", "StorageSuite", "check_storage"]

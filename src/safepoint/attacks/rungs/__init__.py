@@ -5,13 +5,16 @@ Every rung but the top falls to an attack that the next one refuses.
 
 from __future__ import annotations
 
-from safepoint.attacks.rungs.encrypted import EncryptedTarget
 from safepoint.attacks.rungs.gated import GatedTarget
-from safepoint.attacks.rungs.hash_chain import HashChainTarget
-from safepoint.attacks.rungs.mac import MacPlaceTarget, MacTarget
-from safepoint.attacks.rungs.plain import AllowListTarget
+from safepoint.attacks.rungs.home_made import (
+    AllowListTarget,
+    EncryptedTarget,
+    HashChainTarget,
+    MacPlaceTarget,
+    MacTarget,
+    NaiveTarget,
+)
 from safepoint.attacks.rungs.sealed import SealedTarget, SignedChainTarget
-from safepoint.attacks.rungs.unprotected import NaiveTarget
 from safepoint.attacks.target import Target
 
 TARGETS: dict[str, type[Target]] = {

@@ -1,0 +1,300 @@
+"""Attacks on a run that is interrupted or waits: on its owner, tools, approvals and journal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any, get_args
+
+from safepoint.attacks.kit import Attacks, Look, overwrite
+from safepoint.attacks.outcome import FORTUNE, HONEST, WANTED, Miss, step
+from safepoint.attacks.target import TOOLS, Target, Trick
+from safepoint.tools import Tool
+
+_TIME = "2026-01-31T09:30:00+00:00"
+_BANK = (*TOOLS, Tool("bank", version="1", permissions=["transfer"]))
+
+ownership = Attacks(
+    "Attacks without an attacker: a worker writes what is no longer its own.", "resumes", True
+)
+resume = Attacks(
+    "Attacks that wake a run up as something else, or somewhere else. No record is touched.",
+    "resumes",
+    True,
+)
+approval = Attacks(
+    "Attacks on a person's yes: made up, meant for something else, or used once too often.",
+    "resumes",
+    True,
+)
+journal = Attacks(
+    "Attacks on what was written down. The adversary can write the journal's files as well.",
+    "resumes",
+    True,
+)
+
+
+def _resumes(
+    target: Target, wanted: object, yes: bytes = b"", thread: str = "victim", **options: Any
+) -> Look:
+    """Let a worker go on, and see whether it acts as the adversary wants."""
+    return lambda: bool(target.resume(thread, yes, **options) == wanted)
+
+
+@ownership("former-owner", "SP07", 7)
+def former_owner(target: Target) -> Iterator[Look]:
+    """A worker that slept for an hour wakes up, and writes over its successor's work."""
+
+    def wake_up() -> bool:
+        former.save("victim", WANTED)
+        return bool(target.latest("victim") == WANTED)
+
+    former = target.own("victim", "worker-1")
+    former.save("victim", step(1))
+    target.own("victim", "worker-2").save("victim", step(2))
+    yield wake_up
+
+
+@ownership("second-writer", "SP07", 7)
+def second_writer(target: Target) -> Iterator[Look]:
+    """A script writes the state of a run that a worker is busy with, and nothing objects."""
+
+    def write() -> bool:
+        target.save("victim", WANTED)
+        return bool(target.latest("victim") == WANTED)
+
+    target.own("victim", "worker-1").save("victim", step(1))
+    yield write
+
+
+@resume("wider-tools", "SP18", 33)
+def wider_tools(target: Target) -> Iterator[Look]:
+    """A run that began with a mailbox wakes up with a bank account, and nobody said yes."""
+    target.begin("victim", HONEST)
+    yield _resumes(target, HONEST, tools=_BANK)
+
+
+@resume("changed-tool", "SP18", 33)
+def changed_tool(target: Target) -> Iterator[Look]:
+    """Behind the name of a tool that was looked at there is now another one."""
+    target.begin("victim", HONEST)
+    other = Tool("mail", version="2-of-somebody-else", permissions=["read"])
+    yield _resumes(target, HONEST, tools=(other,))
+
+
+@resume("wider-permissions", "SP18", 33)
+def wider_permissions(target: Target) -> Iterator[Look]:
+    """The mailbox that the run could read can now send as well, and it does."""
+    target.begin("victim", HONEST)
+    yield _resumes(target, HONEST, tools=(Tool("mail", version="1", permissions=["read", "send"]),))
+
+
+@resume("ride-along", "SP18", 33)
+def ride_along(target: Target) -> Iterator[Look]:
+    """Somebody says yes to a payment, and the run wakes up with a new tool as well."""
+    target.ask("victim", HONEST)
+    yield _resumes(target, HONEST, target.approve("victim"), tools=_BANK)
+
+
+@resume("other-version", "SP17", 34)
+def other_version(target: Target) -> Iterator[Look]:
+    """The new version counts in euros. A run with cents resumes, and pays a hundredfold."""
+    target.begin("victim", HONEST)
+    yield _resumes(target, HONEST, version="2")
+
+
+@resume("old-checkpoint", "SP16", 4)
+def old_checkpoint(target: Target) -> Iterator[Look]:
+    """A worker is told to resume from step 1, and pays a second time. Nobody asked for it."""
+    target.begin("victim", HONEST)
+    target.resume("victim")
+    yield _resumes(target, HONEST, sequence=1)
+
+
+@approval("forge-approval", "SP19", 42)
+def forge_approval(target: Target) -> Iterator[Look]:
+    """Nobody was asked: whoever can write the store writes the yes as well."""
+    for trick in get_args(Trick):
+        thread = f"victim-{trick}"
+        target.ask(thread, FORTUNE)
+        with suppress(Miss):
+            yield _resumes(target, FORTUNE, target.counterfeit(thread, FORTUNE, trick), thread)
+
+
+@approval("stranger-approval", "SP19", 42)
+def stranger_approval(target: Target) -> Iterator[Look]:
+    """Somebody who may not approve payments says yes, and nobody looks who it was."""
+    target.ask("victim", FORTUNE)
+    yield _resumes(target, FORTUNE, target.approve("victim", "mally"))
+
+
+@approval("self-approval", "SP19", 36)
+def self_approval(target: Target) -> Iterator[Look]:
+    """The worker asks, and answers itself: whoever may write the state writes the yes."""
+    target.ask("victim", FORTUNE)
+    for yes in target.self_approve("victim", FORTUNE):
+        yield _resumes(target, FORTUNE, yes)
+
+
+@approval("swap-request", "SP19", 42)
+def swap_request(target: Target) -> Iterator[Look]:
+    """A person sees 42 and says yes, and the worker pays 5,000,000."""
+    target.ask("victim", FORTUNE)
+    yield _resumes(target, FORTUNE, target.approve("victim", shown=HONEST))
+
+
+@approval("change-request", "SP19", 42)
+def change_request(target: Target) -> Iterator[Look]:
+    """After the yes to 42 the run asks for 5,000,000, and finds a yes in its state."""
+    return _used_again(target, HONEST)
+
+
+@approval("reuse-approval", "SP19", 35)
+def reuse_approval(target: Target) -> Iterator[Look]:
+    """One yes pays twice: the run asks for the same once more, and nobody is asked."""
+    return _used_again(target, FORTUNE)
+
+
+def _used_again(target: Target, first: dict[str, Any]) -> Iterator[Look]:
+    """Act on a yes, ask again, and bring the same yes."""
+    target.ask("victim", first)
+    yes = target.approve("victim")
+    target.resume("victim", yes)
+    target.ask("victim", FORTUNE)
+    yield _resumes(target, FORTUNE, yes)
+
+
+@approval("replay-approval", "SP19", 35)
+def replay_approval(target: Target) -> Iterator[Look]:
+    """The yes to one customer's refund is copied, and another customer is refunded."""
+    target.ask("victim", FORTUNE)
+    target.ask("attacker", FORTUNE)
+    yes = target.approve("victim")
+    if not yes:  # it is a field of the record
+        record = target.medium.read(target.records("victim")[-1])
+        overwrite(target, target.records("attacker")[-1], record, "attacker")
+    yield _resumes(target, FORTUNE, yes, "attacker")
+
+
+@approval("race-approval", "SP19", 35)
+def race_approval(target: Target) -> Iterator[Look]:
+    """Two workers see the same yes at the same moment, and both of them pay."""
+
+    def race(thread: str, yes: bytes, also: bytes) -> bool:
+        paid: list[object] = []
+        first = target.resume(
+            thread, yes, meanwhile=lambda: paid.append(target.resume(thread, also))
+        )
+        return [*paid, first] == [FORTUNE, FORTUNE]
+
+    # The second worker brings the same yes; or none, as one does that takes the first for dead.
+    for thread, brings_it in (("victim-1", True), ("victim-2", False)):
+        target.ask(thread, FORTUNE)
+        yes = target.approve(thread)
+        yield partial(race, thread, yes, yes if brings_it else b"")
+
+
+@approval("expired-approval", "SP19", 35)
+def expired_approval(target: Target) -> Iterator[Look]:
+    """A yes of last year, which everybody has forgotten, is used today."""
+    target.ask("victim", FORTUNE)
+    yield _resumes(target, FORTUNE, target.approve("victim", ago=timedelta(days=365)))
+
+
+@approval("rollback-denial", "SP16", 5)
+def rollback_denial(target: Target) -> Iterator[Look]:
+    """The newest record says that somebody denied it. It is deleted, and the run goes on."""
+    target.ask("victim", FORTUNE)
+    yes = target.approve("victim")
+    before = set(target.records("victim"))
+    target.deny("victim")
+    for name in set(target.records("victim")) - before:
+        target.medium.delete(name)
+    yield _resumes(target, FORTUNE, yes)
+
+
+@journal("journal-down", "SP20", 37)
+def journal_down(target: Target) -> Iterator[Look]:
+    """The journal cannot be written, as on a full disk, and the run goes on unseen."""
+    target.begin("victim", HONEST)
+    target.journal.lose()
+    yield _resumes(target, HONEST)
+
+
+@journal("journal-edit", "SP20", 30)
+def journal_edit(target: Target) -> Iterator[Look]:
+    """Dana said yes. The journal says that it was erin, and erin has to explain it."""
+
+    def who() -> bool:
+        said = " ".join(target.journalled("victim"))
+        return "erin" in said and "dana" not in said
+
+    for name in _paid(target):
+        target.journal.write(name, target.journal.read(name).replace(b"dana", b"erin"))
+    yield who
+
+
+@journal("journal-cut", "SP20", 30)
+def journal_cut(target: Target) -> Iterator[Look]:
+    """The last lines of the journal are gone, and with them who let the run go on."""
+
+    def shorter() -> bool:
+        return len(target.journalled("victim")) < len(whole)
+
+    names = _paid(target)
+    lines = target.journal.read(names[-1]).splitlines(keepends=True)
+    whole = target.journalled("victim")
+    for left in (len(lines) - 1, len(lines) // 2, 0):
+        target.journal.write(names[-1], b"".join(lines[:left]))
+        yield shorter
+    for file in reversed(names):  # one file for all lines, or one for each
+        target.journal.delete(file)
+        yield shorter
+
+
+@journal("journal-inject", "SP20", 30)
+def journal_inject(target: Target) -> Iterator[Look]:
+    """A user's name holds a line break, and what follows reads like a line of its own."""
+
+    def approve() -> bool:
+        target.approve("other", f"mally approve other\n{_TIME} dana approve victim\n{_TIME} mally")
+        return any("dana" in line for line in target.journalled("victim"))
+
+    target.ask("victim", HONEST)
+    target.ask("other", HONEST)
+    yield approve
+
+
+@journal("journal-plant", "SP20", 30)
+def journal_plant(target: Target) -> Iterator[Look]:
+    """A line that nobody wrote is added to the journal, and somebody is to blame for it."""
+    names = _paid(target)
+    about = [target.journal.read(name) for name in names]
+    if len(names) == 1:  # one file for all lines
+        about = about[0].splitlines(keepends=True)
+    planted = [each.replace(b"dana", b"erin") for each in about if b"dana" in each]
+    if not planted:
+        raise Miss
+    if len(names) == 1:
+        target.journal.write(names[0], b"".join([*about, planted[-1]]))
+    else:
+        following = re.sub("[0-9]+", lambda old: f"{int(old[0]) + 1:0{len(old[0])}}", names[-1])
+        target.journal.write(following, planted[-1])
+    yield lambda: "erin" in " ".join(target.journalled("victim"))
+
+
+def _paid(target: Target) -> list[str]:
+    """Let dana say yes to a payment and a worker make it; return the journal's files.
+
+    Raises:
+        Miss: there are none.
+    """
+    target.ask("victim", HONEST)
+    target.resume("victim", target.approve("victim"))
+    names = target.journal.names()
+    if not names:
+        raise Miss
+    return names
