@@ -22,7 +22,7 @@ def read(page: str) -> str:
 def proof(page: str) -> list[str]:
     """Return the first blocks of a page that show a state saved, edited and refused."""
     blocks = find_blocks(read(page), page)
-    (first, *_) = [n for n, block in enumerate(blocks) if ".save(" in block.text]
+    (first, *_) = [n for n, block in enumerate(blocks) if "    store=" in block.text]
     shown = blocks[first : first + len(PROOF)]
     assert tuple(block.language for block in shown) == PROOF
     return [block.text for block in shown]

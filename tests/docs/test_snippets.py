@@ -65,10 +65,12 @@ def test_a_snippet_runs_by_itself(file: Path, tmp_path: Path) -> None:
         env={**environ, "PATH": str(Path(sys.executable).parent)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    # A new store says so, once: whoever had one already would know that it is gone.
+    said = [line for line in done.stderr.splitlines() if not line.startswith("A new store ")]
+    assert (done.returncode, said) == (0, [])
     assert done.stdout.rstrip("\n") == (stated_output(file.read_text(encoding="utf-8")) or "")
 
 
