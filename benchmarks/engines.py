@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks import langgraph
 from benchmarks.load import Opener
-from safepoint import FileAnchor, Keyring, Ledger, SigningKey
+from safepoint import Keyring, Ledger, SigningKey, SQLiteAnchor
 from safepoint.anchor import Anchor
 from safepoint.journal import Journal
 from safepoint.storage.base import CheckpointStorage
@@ -114,7 +114,8 @@ class OnSqlite:
         """Open it."""
         from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
-        anchor = None if self.anchor is None else FileAnchor(self.anchor, create=True)
+        file = None if self.anchor is None else self.anchor / "heads.db"
+        anchor = None if file is None else SQLiteAnchor(file, create=True)
         storage = SQLiteCheckpointStorage(self.path, wait_seconds=WAIT)
         return Worked(worker, storage, anchor, leased=self.leased)
 

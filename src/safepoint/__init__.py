@@ -69,7 +69,6 @@ from safepoint.record import Checkpoint
 from safepoint.storage import (
     CheckpointStorage,
     FileCheckpointStorage,
-    FollowingStorage,
     InMemoryCheckpointStorage,
     LeasingStorage,
     RetentionStorage,
@@ -110,7 +109,6 @@ __all__ = [
     "FileAnchor",
     "FileCheckpointStorage",
     "FileJournal",
-    "FollowingStorage",
     "Forked",
     "Gate",
     "Head",

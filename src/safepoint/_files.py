@@ -1,4 +1,4 @@
-"""The system calls under the file storage: by descriptor, never through a link, whole or not."""
+"""Files done right, once: by descriptor, never through a link, whole or not there."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 
 from safepoint.errors import (
+    CheckpointError,
+    LimitExceeded,
     StorageError,
     StorageFull,
     StorageUnavailable,
@@ -21,6 +24,26 @@ from safepoint.errors import (
     shell,
 )
 
+if sys.platform != "win32":
+    import fcntl
+
+SUPPORTED = (
+    os.name == "posix"
+    and hasattr(os, "O_NOFOLLOW")
+    and {os.open, os.mkdir, os.stat, os.chmod, os.link, os.unlink, os.rename} <= os.supports_dir_fd
+)
+# The names are missing on Windows, where this module must still import; SUPPORTED is False there.
+_SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _SAFE
+CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE
+# O_NONBLOCK: opening a FIFO that somebody planted must not wait for its other end.
+READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | _SAFE
+TEMP = ".next"
+"""The name of a file on its way in. What a crash left under it, the next writer removes."""
+PATIENCE = 30.0
+"""How many seconds to wait for somebody who holds a lock."""
+FULL = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+"""What the system says where there is no room."""
 NETWORK = frozenset(
     [
         *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "coda", "ncpfs", "davfs"),
@@ -36,30 +59,24 @@ NETWORK = frozenset(
 """Where files are that other machines reach too, as /proc/self/mountinfo calls the kinds."""
 _LONGEST = 4095
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_KIND_AND_OTHERS = 0o170000 | _OTHERS_WRITE
+_UNSUPPORTED = frozenset([errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS])
+_LOCAL = "Name a folder on a local file system such as ext4, XFS or APFS."
 
 
-def enforce(refusals: Iterable[StorageError]) -> None:
-    """Raise the first refusal, if there is one."""
-    for refusal in refusals:
-        raise refusal
-
-
-def absolute(path: object, what: str = "storage_path") -> str:
-    """Return the path of the folder: absolute, links resolved in its parent but not in itself.
-
-    Args:
-        path: the folder, as somebody named it.
-        what: what the path is called, at the start of a message.
+def require_posix(what: str = "FileCheckpointStorage") -> None:
+    """Refuse a system that lacks the calls on which files stand here.
 
     Raises:
-        StorageUnavailable: it is not a path, or its parent does not exist or cannot be reached.
-        UnsafeLocation: its parent is not a folder.
+        StorageUnavailable: on Windows, and wherever files cannot be reached by descriptor.
     """
-    named = as_named(path, what)
-    # "x/.." has no last name of its own that could be a link; all of it is parent.
-    parent, name = (named, "") if named.name in ("", "..") else (named.parent, named.name)
-    resolved = _resolved(parent)
-    return str(Path(resolved, name))
+    if not SUPPORTED:
+        raise StorageUnavailable(
+            f"{what} needs a POSIX system.", f"Use {what.replace('File', 'SQLite')} here."
+        )
+
+
+# --- paths
 
 
 def as_named(path: object, what: str, kind: str = "folder") -> Path:
@@ -81,30 +98,33 @@ def as_named(path: object, what: str, kind: str = "folder") -> Path:
         )
     if not text:
         raise StorageUnavailable(f"{what} is empty.", f"Name a {kind}: there is no default.")
-    if not _nameable(text):
+    try:
+        fits = "\0" not in text and len(os.fsencode(text)) <= _LONGEST
+    except UnicodeEncodeError:
+        fits = False
+    if not fits:
         raise StorageUnavailable(
             f"{quoted(text)} cannot be the path of a {kind}.",
             f"Use at most {_LONGEST} bytes, no NUL character and no lone surrogate.",
         )
-    if Path(text).is_absolute():
-        return Path(text)
     try:
-        return Path.cwd() / text
+        return Path(text) if Path(text).is_absolute() else Path.cwd() / text
     except OSError as error:
         raise StorageUnavailable(
             f"{what} is relative, and the current folder is gone.", "Pass an absolute path."
         ) from error
 
 
-def _nameable(text: str) -> bool:
-    try:
-        encoded = os.fsencode(text)
-    except UnicodeEncodeError:
-        return False
-    return b"\0" not in encoded and len(encoded) <= _LONGEST
+def absolute(path: object, what: str = "storage_path") -> str:
+    """Return the path of a folder: absolute, links resolved in its parent but not in itself.
 
-
-def _resolved(parent: Path) -> str:
+    Raises:
+        StorageUnavailable: it is not a path, or its parent does not exist or cannot be reached.
+        UnsafeLocation: its parent is not a folder.
+    """
+    named = as_named(path, what)
+    # "x/.." has no last name of its own that could be a link; all of it is parent.
+    parent, name = (named, "") if named.name in ("", "..") else (named.parent, named.name)
     shown = shell(str(parent))
     try:
         resolved = os.path.realpath(parent, strict=True)
@@ -125,179 +145,7 @@ def _resolved(parent: Path) -> str:
             f"{shown} is not a folder, so nothing can be inside it.",
             f"Name another path; see what is there: ls -ld {shown}",
         )
-    return resolved
-
-
-def location_refusals(path: str) -> Iterator[StorageError]:
-    """Yield each reason why the file storage refuses this absolute path.
-
-    A folder that does not exist yet is no reason: the storage creates it.
-    """
-    try:
-        info = Path(path).lstat()
-    except FileNotFoundError:
-        pass
-    else:
-        yield from folder_refusals(path, info)
-    for ancestor in Path(path).parents:
-        yield from ancestor_refusals(str(ancestor), ancestor.lstat())
-
-
-def replaceable_refusals(path: str) -> Iterator[StorageError]:
-    """Yield each reason why others could replace what lies in this absolute folder.
-
-    A link among the names counts as what it is, since its owner decides where it leads; so does
-    each folder on the way that it leads.
-    """
-    for folder in (Path(path), *Path(path).parents):
-        info = folder.lstat()
-        yield from stranger_refusals(str(folder), info)
-        if not stat.S_ISLNK(info.st_mode):
-            yield from ancestor_refusals(str(folder), info)
-    resolved = os.path.realpath(path)
-    if resolved != path:
-        yield from replaceable_refusals(resolved)
-
-
-def group_refusals(path: str) -> Iterator[StorageError]:
-    """Yield each folder from this absolute one up in which another group can replace things.
-
-    The group of this process is let pass: where each user has a group of their own, new folders
-    can be written by it.
-    """
-    for folder in (Path(path), *Path(path).parents):
-        info = folder.lstat()
-        shared = info.st_mode & stat.S_IWGRP and not info.st_mode & stat.S_ISVTX
-        if stat.S_ISDIR(info.st_mode) and shared and info.st_gid not in (0, os.getegid()):
-            shown = shell(str(folder))
-            yield UnsafeLocation(
-                f"The group {info.st_gid} can replace what is inside {shown}"
-                f" (mode {stat.S_IMODE(info.st_mode):04o}).",
-                f"Run: chmod g-w {shown}",
-            )
-
-
-def stranger_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
-    """Yield that a folder belongs to somebody who is neither root nor this user."""
-    if info.st_uid not in (0, os.geteuid()):
-        yield UnsafeLocation(
-            f"{shell(path)} belongs to user {info.st_uid}, who can replace what is inside it.",
-            "Name a folder that has only root and your own user above it.",
-        )
-
-
-def folder_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
-    """Yield what is wrong with a folder of the store, by what `lstat` or `fstat` says of it."""
-    shown = shell(path)
-    if stat.S_ISLNK(info.st_mode):
-        yield UnsafeLocation(
-            f"{shown} is a symbolic link.",
-            f"Whoever owns the link decides where it leads. See where, and name that folder"
-            f" instead: readlink -f {shown}",
-        )
-    elif not stat.S_ISDIR(info.st_mode):
-        yield UnsafeLocation(
-            f"{shown} is not a folder.",
-            f"Name another path; see what is there: ls -ld {shown}",
-        )
-    elif info.st_uid != os.geteuid():
-        yield UnsafeLocation(
-            f"{shown} belongs to user {info.st_uid}, and this process is user {os.geteuid()}.",
-            _of_your_own(path),
-        )
-    elif info.st_mode & _OTHERS_WRITE and info.st_mode & stat.S_ISVTX:
-        yield UnsafeLocation(f"{shown} is shared by all users.", _of_your_own(path))
-    elif info.st_mode & _OTHERS_WRITE:
-        yield _writable(path, info, 0o700)
-
-
-def _of_your_own(path: str) -> str:
-    """Say what to do about a folder that is not ours to change."""
-    inside = str(Path(path, "checkpoints"))
-    return f"Name a folder of your own, such as {shell(inside)}: mkdir -m 700 {shell(inside)}"
-
-
-def ancestor_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
-    """Yield what is wrong with a folder above the store."""
-    if info.st_mode & stat.S_IWOTH and not info.st_mode & stat.S_ISVTX:
-        shown = shell(path)
-        yield UnsafeLocation(
-            f"Every user can rename and replace what is inside {shown}"
-            f" (mode {stat.S_IMODE(info.st_mode):04o}).",
-            f"Run: chmod o-w {shown}",
-        )
-
-
-def record_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
-    """Yield what is wrong with the file of a record, by what `lstat` or `fstat` says of it."""
-    shown = shell(path)
-    if stat.S_ISLNK(info.st_mode):
-        yield UnsafeLocation(
-            f"{shown} is a symbolic link.",
-            f"This store never makes one. See who did, then remove it: ls -l {shown}",
-        )
-    elif not stat.S_ISREG(info.st_mode):
-        yield UnsafeLocation(
-            f"{shown} is not a regular file.",
-            f"This store never makes one. See who did, then remove it: ls -l {shown}",
-        )
-    else:
-        yield from _owner_refusals(path, info)
-        if info.st_mode & _OTHERS_WRITE:
-            yield _writable(path, info, 0o600)
-
-
-def hard_link_refusals(
-    path: str, stat_again: Callable[[], os.stat_result], temps: int | str | None
-) -> Iterator[StorageError]:
-    """Yield a refusal if a record has a name that this store did not give it.
-
-    A record has two names for a moment while it is published, and after a crash at that moment
-    until the next start; the second is then among the temps. The link count is read after the
-    temps were listed, so that a publish that ends in between raises no alarm.
-
-    Args:
-        path: the record, for the message.
-        stat_again: reads the record's `stat`, fresh on each call.
-        temps: the folder of the temps as a descriptor or a path, or None if there is none.
-    """
-    info = stat_again()
-    if info.st_nlink < 2:
-        return
-    ours = 0
-    if temps is not None:
-        with os.scandir(temps) as entries:
-            ours = sum(_same_file(entry, info) for entry in entries)
-    if stat_again().st_nlink > 1 + ours:
-        shown = shell(path)
-        yield UnsafeLocation(
-            f"{shown} has a second name (hard link).",
-            f"Whoever holds it may change the record. Find it, and remove it:"
-            f" find / -samefile {shown}",
-        )
-
-
-def _same_file(entry: os.DirEntry[str], info: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(entry.stat(follow_symlinks=False), info)
-    except FileNotFoundError:
-        return False
-
-
-def _owner_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
-    user = os.geteuid()
-    if info.st_uid != user:
-        yield UnsafeLocation(
-            f"{shell(path)} belongs to user {info.st_uid}, and this process is user {user}.",
-            f"Run: sudo chown {user} {shell(path)}",
-        )
-
-
-def _writable(path: str, info: os.stat_result, mode: int) -> UnsafeLocation:
-    return UnsafeLocation(
-        f"{shell(path)} can be written by others (mode {stat.S_IMODE(info.st_mode):04o}).",
-        f"Run: chmod {mode:o} {shell(path)}",
-    )
+    return str(Path(resolved, name))
 
 
 def file_system(path: str, mountinfo: str) -> str | None:
@@ -328,39 +176,192 @@ def network_file_system(path: str) -> str | None:
     return kind if kind in NETWORK else None
 
 
-if sys.platform != "win32":
-    import fcntl
-
-SUPPORTED = (
-    os.name == "posix"
-    and hasattr(os, "O_NOFOLLOW")
-    and {os.open, os.mkdir, os.stat, os.chmod, os.link, os.unlink, os.rename} <= os.supports_dir_fd
-)
-# The names are missing on Windows, where this module must still import; SUPPORTED is False there.
-_SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _SAFE
-CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE
-# O_NONBLOCK: opening a FIFO that somebody planted must not wait for its other end.
-READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | _SAFE
-
-_KIND_AND_OTHERS = 0o170000 | stat.S_IWGRP | stat.S_IWOTH
-
-_PAUSE = 0.001
-FULL = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-"""What the system says where there is no room."""
+# --- who may write
 
 
-def require_posix() -> None:
-    """Refuse a system that lacks the calls on which the file storage stands.
+def enforce(refusals: Iterable[StorageError]) -> None:
+    """Raise the first refusal, if there is one."""
+    for refusal in refusals:
+        raise refusal
 
-    Raises:
-        StorageUnavailable: on Windows, and wherever files cannot be reached by descriptor.
-    """
-    if not SUPPORTED:
-        raise StorageUnavailable(
-            "FileCheckpointStorage needs a POSIX system.",
-            "Use SQLiteCheckpointStorage here.",
+
+def private(info: os.stat_result, kind: int) -> bool:
+    """Tell whether something is of that kind, this user's, and writable by nobody else."""
+    return info.st_mode & _KIND_AND_OTHERS == kind and info.st_uid == os.geteuid()
+
+
+def folder_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
+    """Yield what is wrong with a folder of ours, by what `lstat` or `fstat` says of it."""
+    if private(info, stat.S_IFDIR):
+        return
+    shown, inside = shell(path), shell(str(Path(path, "checkpoints")))
+    own = f"Name a folder of your own, such as {inside}: mkdir -m 700 {inside}"
+    if stat.S_ISLNK(info.st_mode):
+        yield UnsafeLocation(
+            f"{shown} is a symbolic link.",
+            f"Whoever owns the link decides where it leads. See where, and name that folder"
+            f" instead: readlink -f {shown}",
         )
+    elif not stat.S_ISDIR(info.st_mode):
+        yield UnsafeLocation(
+            f"{shown} is not a folder.",
+            f"Name another path; see what is there: ls -ld {shown}",
+        )
+    elif info.st_uid != os.geteuid():
+        yield _foreign(path, info, own)
+    elif info.st_mode & stat.S_ISVTX:
+        yield UnsafeLocation(f"{shown} is shared by all users.", own)
+    else:
+        yield _writable(path, info, 0o700)
+
+
+def record_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
+    """Yield what is wrong with a file of ours, by what `lstat` or `fstat` says of it."""
+    if private(info, stat.S_IFREG):
+        return
+    shown = shell(path)
+    if not stat.S_ISREG(info.st_mode):
+        link = stat.S_ISLNK(info.st_mode)
+        yield UnsafeLocation(
+            f"{shown} is {'a symbolic link' if link else 'not a regular file'}.",
+            f"This store never makes one. See who did, then remove it: ls -l {shown}",
+        )
+        return
+    if info.st_uid != os.geteuid():
+        yield _foreign(path, info, f"Run: sudo chown {os.geteuid()} {shown}")
+    if info.st_mode & _OTHERS_WRITE:
+        yield _writable(path, info, 0o600)
+
+
+def _foreign(path: str, info: os.stat_result, do: str) -> UnsafeLocation:
+    user = os.geteuid()
+    return UnsafeLocation(
+        f"{shell(path)} belongs to user {info.st_uid}, and this process is user {user}.", do
+    )
+
+
+def _writable(path: str, info: os.stat_result, mode: int) -> UnsafeLocation:
+    return UnsafeLocation(
+        f"{shell(path)} can be written by others (mode {stat.S_IMODE(info.st_mode):04o}).",
+        f"Run: chmod {mode:o} {shell(path)}",
+    )
+
+
+def hard_link_refusals(
+    path: str,
+    stat_again: Callable[[], os.stat_result],
+    temp: Callable[[], os.stat_result] | None = None,
+) -> Iterator[StorageError]:
+    """Yield a refusal if a file has a name that we did not give it.
+
+    It has two for a moment while it is published, and after a crash at that moment until the next
+    write. The count is read after a look at the second, so that a publish that ends in between
+    raises no alarm.
+
+    Args:
+        path: the file, for the message.
+        stat_again: reads its `stat`, fresh on each call.
+        temp: reads that of the name of what is on its way in.
+    """
+    info, ours = stat_again(), 0
+    if info.st_nlink < 2:
+        return
+    if temp is not None:
+        with suppress(FileNotFoundError):
+            ours = os.path.samestat(temp(), info)
+    if stat_again().st_nlink > 1 + ours:
+        shown = shell(path)
+        yield UnsafeLocation(
+            f"{shown} has a second name (hard link).",
+            f"Whoever holds it may change the record. Find it, and remove it:"
+            f" find / -samefile {shown}",
+        )
+
+
+def location_refusals(path: str) -> Iterator[StorageError]:
+    """Yield each reason why this absolute path is no place for a folder of ours.
+
+    A folder that does not exist yet is no reason: it can be made.
+    """
+    with suppress(FileNotFoundError):
+        yield from folder_refusals(path, Path(path).lstat())
+    for ancestor in Path(path).parents:
+        yield from ancestor_refusals(str(ancestor), ancestor.lstat())
+
+
+def ancestor_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
+    """Yield what is wrong with a folder above ours."""
+    if info.st_mode & stat.S_IWOTH and not info.st_mode & stat.S_ISVTX:
+        yield _replaceable("Every user can rename and replace", path, info, "o-w")
+
+
+def stranger_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
+    """Yield that a folder belongs to somebody who is neither root nor this user."""
+    if info.st_uid not in (0, os.geteuid()):
+        yield UnsafeLocation(
+            f"{shell(path)} belongs to user {info.st_uid}, who can replace what is inside it.",
+            "Name a folder that has only root and your own user above it.",
+        )
+
+
+def group_refusals(path: str) -> Iterator[StorageError]:
+    """Yield each folder from this absolute one up in which another group can replace things.
+
+    The group of this process is let pass: where each user has a group of their own, new folders
+    can be written by it.
+    """
+    for folder in (Path(path), *Path(path).parents):
+        info = folder.lstat()
+        shared = info.st_mode & stat.S_IWGRP and not info.st_mode & stat.S_ISVTX
+        if stat.S_ISDIR(info.st_mode) and shared and info.st_gid not in (0, os.getegid()):
+            yield _replaceable(f"The group {info.st_gid} can replace", str(folder), info, "g-w")
+
+
+def _replaceable(who: str, path: str, info: os.stat_result, mode: str) -> UnsafeLocation:
+    return UnsafeLocation(
+        f"{who} what is inside {shell(path)} (mode {stat.S_IMODE(info.st_mode):04o}).",
+        f"Run: chmod {mode} {shell(path)}",
+    )
+
+
+def replaceable_refusals(path: str) -> Iterator[StorageError]:
+    """Yield each reason why others could replace what lies in this absolute folder.
+
+    A link among the names counts as what it is, since its owner decides where it leads; so does
+    each folder on the way that it leads.
+    """
+    for folder in (Path(path), *Path(path).parents):
+        info = folder.lstat()
+        yield from stranger_refusals(str(folder), info)
+        if not stat.S_ISLNK(info.st_mode):
+            yield from ancestor_refusals(str(folder), info)
+    resolved = os.path.realpath(path)
+    if resolved != path:
+        yield from replaceable_refusals(resolved)
+
+
+def rollback_refusals(path: object, resolved: str, noun: str) -> Iterator[StorageError]:
+    """Yield each reason why others could change a folder, or put last night's copy in its place.
+
+    Nothing stands behind an anchor, nor behind the end of a journal: an older one is as genuine as
+    the present one. So nobody else may own a folder above it, or a link on the way to it.
+
+    Args:
+        path: the folder as it was named.
+        resolved: what `absolute` made of that.
+        noun: what is kept there.
+    """
+    yield from location_refusals(resolved)
+    named = str(as_named(path, f"The path of the {noun}").parent)
+    above = str(Path(resolved).parent)
+    for refusal in chain(replaceable_refusals(named), group_refusals(named), group_refusals(above)):
+        yield UnsafeLocation(
+            f"The {noun} {shell(resolved)} could be replaced by an older copy. {refusal.what}",
+            refusal.do,
+        )
+
+
+# --- folders and files, open
 
 
 class Descriptor:
@@ -372,13 +373,19 @@ class Descriptor:
         self.fd = fd
         self.info = info
 
+    @property
+    def identity(self) -> tuple[int, int]:
+        """What tells it from any other."""
+        return self.info.st_dev, self.info.st_ino
+
     def __enter__(self) -> int:
         return self.fd
 
     def __exit__(self, *_: object) -> None:
-        # What matters was synced before; an error here would only hide the one under way.
-        with suppress(OSError):
+        try:  # noqa: SIM105  a third of its time
             os.close(self.fd)
+        except OSError:
+            pass  # what matters was synced before, and this would only hide the error under way
 
 
 @contextmanager
@@ -393,7 +400,7 @@ def opened(name: str, flags: int, dir_fd: int | None = None) -> Iterator[int]:
 
 
 def folder(path: str, name: str, dir_fd: int | None = None) -> Descriptor:
-    """Open a folder of the store that only this user can write.
+    """Open a folder that only this user can write.
 
     Args:
         path: the whole path, for messages.
@@ -407,8 +414,26 @@ def folder(path: str, name: str, dir_fd: int | None = None) -> Descriptor:
     return _checked(path, name, FOLDER, dir_fd, stat.S_IFDIR, folder_refusals)
 
 
+def same_folder(path: str, identity: tuple[int, int], noun: str) -> Descriptor:
+    """Open an absolute folder again, if it is still the one of that identity.
+
+    Raises:
+        UnsafeLocation: as `folder`, or somebody put another one in its place.
+        OSError: it cannot be opened.
+    """
+    found = folder(path, path)
+    if found.identity != identity:
+        os.close(found.fd)
+        raise UnsafeLocation(
+            f"{shell(path)} is not the folder that this {noun} was opened on.",
+            f"Find out who replaced it, and construct the {noun} again if that is right:"
+            f" ls -ld {shell(path)}",
+        )
+    return found
+
+
 def record(path: str, name: str, dir_fd: int) -> Descriptor:
-    """Open the file of a record: a regular file that only this user can write.
+    """Open a regular file that only this user can write.
 
     Raises:
         UnsafeLocation: it is something else, or others can write it.
@@ -445,12 +470,58 @@ def _checked(
     return Descriptor(fd, info)
 
 
-def private(info: os.stat_result, kind: int) -> bool:
-    """Tell quickly whether something is of that kind, this user's, and writable by nobody else.
+def read(path: str, name: str, dir_fd: int, limit: int, most: int | None = None) -> bytes:
+    """Return the bytes of a file that only this user can write and that has one name.
 
-    It is the short form of `folder_refusals` and `record_refusals`, which say what is wrong.
+    Args:
+        path: the whole path, for messages.
+        name: the file, seen from `dir_fd`.
+        dir_fd: the folder.
+        limit: how many bytes it may have.
+        most: how many of them to read, if not all.
+
+    Raises:
+        UnsafeLocation: it is something else.
+        LimitExceeded: it is larger.
+        OSError: it cannot be read; FileNotFoundError if there is none.
     """
-    return info.st_mode & _KIND_AND_OTHERS == kind and info.st_uid == os.geteuid()
+    found = record(path, name, dir_fd)
+    with found as fd:
+        if found.info.st_nlink > 1:
+            enforce(hard_link_refusals(path, lambda: os.fstat(fd), lambda: lstat(TEMP, dir_fd)))
+        size = found.info.st_size
+        if most is not None and size <= limit:
+            return os.read(fd, most)
+        # One more than it should have: if that does not come, this was all.
+        data = os.read(fd, size + 1) if size <= limit else b""
+        while size <= limit and len(data) != size and len(data) <= limit:
+            more = os.read(fd, limit + 1 - len(data))
+            if not more:
+                break
+            data += more
+    if max(size, len(data)) > limit:
+        raise LimitExceeded(
+            f"{shell(path)} has {max(size, len(data))} bytes or more, and the limit is {limit}.",
+            "Find out who wrote it; if it was you, pass the same Limits here as there.",
+        )
+    return data
+
+
+def lstat(name: str, dir_fd: int) -> os.stat_result:
+    """Return what a folder has under a name, be it a link."""
+    return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+
+
+def exists(name: str, dir_fd: int) -> bool:
+    """Tell whether a folder has something under a name, a link that leads nowhere included."""
+    try:
+        lstat(name, dir_fd)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+# --- writing
 
 
 def make_folder(name: str, dir_fd: int | None = None) -> bool:
@@ -469,7 +540,7 @@ def make_folder(name: str, dir_fd: int | None = None) -> bool:
 
 
 def create_root(path: str) -> None:
-    """Create the folder of the store if it is missing, and sync the name in its parent.
+    """Create an absolute folder if it is missing, and sync the name in its parent.
 
     Raises:
         StorageUnavailable: this user may not create it.
@@ -492,9 +563,9 @@ def create_root(path: str) -> None:
             raise
 
 
-def write_all(fd: int, record: bytes | memoryview) -> None:
+def write_all(fd: int, content: bytes | memoryview) -> None:
     """Write every byte: one `write` may take a part of them, as it does on a disk that fills up."""
-    rest = memoryview(record)
+    rest = memoryview(content)
     while rest:
         written = os.write(fd, rest)
         if not written:
@@ -502,24 +573,118 @@ def write_all(fd: int, record: bytes | memoryview) -> None:
         rest = rest[written:]
 
 
-def try_lock(fd: int, *, shared: bool = False) -> bool:
-    """Hold the file if nobody does, or if all who do share it."""
+def put(
+    path: str,
+    dir_fd: int,
+    content: bytes,
+    *,
+    over: bytes | bool = False,
+    mode: int = 0o600,
+    temp: str = TEMP,
+) -> None:
+    """Make a file appear under its name: whole, on disk, and never over another unless asked to.
+
+    One at a time: hold the lock of the folder, or give a `temp` that nobody else has.
+
+    Args:
+        path: the whole path; its last name is that of the file.
+        dir_fd: the folder.
+        content: all that it holds.
+        over: what it holds now, which is put back if the disk does not confirm the new content;
+            True if whatever it holds may go, False if there must be no such file.
+        mode: who may read it, whatever the umask.
+        temp: its name while it is written.
+
+    Raises:
+        FileExistsError: there is one. It is as durable as what this would have made.
+        UnsafeLocation: somebody planted something under the name of what is on its way in.
+        StorageUnavailable: the file system has no hard links, or the disk neither confirmed the
+            file nor let it go.
+        OSError: another step failed. All is as it was.
+    """
+    with _written(path, dir_fd, content, mode, temp):
+        if over is False:
+            _link(path, temp, dir_fd)
+        else:
+            os.rename(temp, Path(path).name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+        try:
+            os.fsync(dir_fd)
+        except BaseException:
+            _withdraw(path, dir_fd, over)
+            raise
+
+
+@contextmanager
+def _written(path: str, dir_fd: int, content: bytes, mode: int, temp: str) -> Iterator[None]:
     try:
-        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fd = os.open(temp, CREATE, 0o600, dir_fd=dir_fd)
+    except FileExistsError:
+        # What a crash left, and maybe the second name of what it published.
+        enforce(record_refusals(f"{Path(path).parent}/{temp}", lstat(temp, dir_fd)))
+        os.unlink(temp, dir_fd=dir_fd)
+        fd = os.open(temp, CREATE, 0o600, dir_fd=dir_fd)
+    try:
+        os.fchmod(fd, mode)
+        write_all(fd, content)
+        # Before it gets its name, which must never lead to bytes that are not on disk. If this
+        # fails, the kernel may have dropped them, and a second try would succeed without them: so
+        # there is none, here and after every other sync.
+        os.fsync(fd)
+        yield
+    finally:
+        # Last of all. After a rename there is nothing to remove.
+        with suppress(OSError):
+            os.unlink(temp, dir_fd=dir_fd)
+        with suppress(OSError):
+            os.close(fd)
+
+
+def _link(path: str, temp: str, dir_fd: int) -> None:
+    try:
+        name = Path(path).name
+        os.link(temp, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
+    except FileExistsError:
+        os.fsync(dir_fd)  # whoever made it may not have come to that yet, or may have died
+        raise
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED | {errno.EPERM}:
+            raise
+        raise StorageUnavailable(
+            f"The file system of {shell(path)} has no hard links, so nothing was saved.", _LOCAL
+        ) from error
+
+
+def _withdraw(path: str, dir_fd: int, over: bytes | bool) -> None:
+    """Take back what the disk did not confirm, and what nobody was told of."""
+    try:
+        if over is False:
+            os.unlink(Path(path).name, dir_fd=dir_fd)
+        elif isinstance(over, bytes):
+            with _written(path, dir_fd, over, 0o600, TEMP):
+                os.rename(TEMP, Path(path).name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+    except (OSError, CheckpointError) as error:
+        raise StorageUnavailable(
+            f"{shell(path)} was written, but the disk neither confirmed it nor let it go.",
+            "Look at the system's log, and at what is there, before you go on.",
+        ) from error
+
+
+def try_lock(fd: int) -> bool:
+    """Hold the file if nobody does."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
-def wait_for_lock(fd: int, patience: float, *, shared: bool = False) -> bool:
+def wait_for_lock(fd: int, patience: float) -> bool:
     """Hold the file as soon as nobody else does. Return whether that was within so many seconds."""
-    if try_lock(fd, shared=shared):
-        return True
     deadline = time.monotonic() + patience
-    while not try_lock(fd, shared=shared):
+    while not try_lock(fd):
         if time.monotonic() > deadline:
             return False
-        time.sleep(_PAUSE)
+        time.sleep(0.001)
     return True
 
 
@@ -528,36 +693,77 @@ def unlock(fd: int) -> None:
     fcntl.flock(fd, fcntl.LOCK_UN)
 
 
-class _Translated:
-    __slots__ = ("doing", "path")
+@contextmanager
+def locked(fd: int, path: str) -> Iterator[None]:
+    """Be alone in this block among the threads and processes that lock this file or folder.
 
-    def __init__(self, doing: str, path: str) -> None:
-        self.doing = doing
-        self.path = path
+    Args:
+        fd: what to lock, opened by this call alone: a lock belongs to what was opened.
+        path: it, for the message.
 
-    def __enter__(self) -> None:
-        pass
+    Raises:
+        StorageUnavailable: somebody else has held it for too long, or there are no locks here.
+    """
+    try:
+        held = wait_for_lock(fd, PATIENCE)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+        raise StorageUnavailable(
+            f"The file system of {shell(path)} cannot lock a folder.", _LOCAL
+        ) from error
+    if not held:
+        raise StorageUnavailable(
+            f"Another process has held the lock on {shell(path)} for {PATIENCE:g} s.",
+            f"Find it, let it end, and try again: fuser -v {shell(path)}",
+        )
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            unlock(fd)
 
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, OSError):
-            raise translate(error, self.doing, self.path) from error
+
+# --- what the system says, in our words
 
 
-def translated(doing: str, path: str) -> AbstractContextManager[None]:
+class translated:  # noqa: N801  read as a function, and cheaper than one
     """Turn what the system reports into the error tree.
 
     Args:
         doing: what failed, before a path: "save to", "read from", "open" or "prune".
-        path: the store, for the message.
-
-    Raises:
-        StorageFull: there is no room.
-        StorageUnavailable: anything else.
+        path: where, for the message.
+        error: in place of StorageUnavailable and StorageFull, as an anchor says it.
+        gone: what happened, and what to do, where there is nothing at the path any more.
     """
-    return _Translated(doing, path)
+
+    __slots__ = ("doing", "error", "gone", "path")
+
+    def __init__(
+        self,
+        doing: str,
+        path: str,
+        error: type[CheckpointError] | None = None,
+        gone: tuple[str, str] | None = None,
+    ) -> None:
+        self.doing, self.path, self.error, self.gone = doing, path, error, gone
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, raised: BaseException | None, __: object) -> None:
+        told = raised
+        if isinstance(raised, OSError):
+            told = translate(raised, self.doing, self.path, self.gone)
+        if self.error is not None and isinstance(told, (StorageUnavailable, StorageFull)):
+            told = self.error(told.what, told.do)
+        if told is not None and told is not raised:
+            raise told from raised
 
 
-def translate(error: OSError, doing: str, path: str) -> StorageError:
+def translate(
+    error: OSError, doing: str, path: str, gone: tuple[str, str] | None = None
+) -> StorageError:
     """Return the error that says what the system's one means here, and what to do."""
     shown = shell(path)
     code = errno.errorcode.get(error.errno or 0, "unknown")
@@ -578,8 +784,11 @@ def translate(error: OSError, doing: str, path: str) -> StorageError:
         )
     if error.errno == errno.ENOENT:
         return StorageUnavailable(
-            f"{shown} is gone{lost}.",
-            "Put it back from a backup, or construct the storage again to begin an empty one.",
+            *gone
+            or (
+                f"{shown} is gone{lost}.",
+                "Put it back from a backup, or construct the storage again to begin an empty one.",
+            )
         )
     return StorageUnavailable(
         f"The system could not {doing} {shown} ({code}){lost}.",

@@ -14,6 +14,7 @@ all connections are closed before a fork, and opened anew on either side when th
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
@@ -32,9 +33,7 @@ from weakref import WeakSet
 from safepoint import _files
 from safepoint.errors import (
     CheckpointError,
-    ConfigurationError,
     LimitExceeded,
-    StorageFull,
     StorageUnavailable,
     UnsafeLocation,
     quoted,
@@ -48,7 +47,6 @@ _STEPS: Final = 1000  # of SQLite's machine: a unit of work
 _WORK: Final = 100_000
 _LOOK: Final = 100
 _SLACK: Final = 4096  # a row is longer than the longest value in it
-_LONGEST_WAIT: Final = 86_400
 _SETTINGS: Final = (
     "trusted_schema = OFF",
     "cell_size_check = ON",
@@ -58,9 +56,6 @@ _SETTINGS: Final = (
     "secure_delete = ON",
     # What SQLite puts aside for a moment holds records, and would go to the system's /tmp.
     "temp_store = MEMORY",
-)
-_HEADER: Final = (
-    "SELECT application_id, user_version FROM pragma_application_id, pragma_user_version"
 )
 _PARTS: Final = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
 # After these a connection is as good as before.
@@ -73,6 +68,21 @@ _HARMLESS: Final = frozenset(
         sqlite3.SQLITE_TOOBIG,
     ]
 )
+_CHANGED: Final = (
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_SCHEMA,
+    sqlite3.SQLITE_TOOBIG,
+)
+_ERRNOS: Final = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_IOERR_WRITE: errno.ENOSPC,  # a quota, a limit on the size of a file
+    sqlite3.SQLITE_IOERR_SHMSIZE: errno.ENOSPC,
+    sqlite3.SQLITE_READONLY: errno.EACCES,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+}
 _Files = tuple[tuple[int, ...] | None, ...]
 
 
@@ -112,7 +122,8 @@ class _Slot:
         self.lock = RLock()
         self.busy = False
         self.connection: sqlite3.Connection | None = None
-        self.process = self.cookie = 0
+        self.process = 0
+        self.cookie: int | None = None  # any number may stand in the file
         self.files: _Files = ()
 
     def drop(self) -> None:
@@ -122,6 +133,23 @@ class _Slot:
                 connection.close()
 
     __del__ = drop
+
+
+class _Faults:
+    """Says what went wrong in a block in our words."""
+
+    __slots__ = ("database", "doing")
+
+    def __init__(self, database: Database, doing: str) -> None:
+        self.database, self.doing = database, doing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        told = error and self.database.told(error, self.doing)
+        if told is not None:
+            raise told from error
 
 
 class Database:
@@ -137,7 +165,6 @@ class Database:
             SQLite puts beside it are made.
 
     Raises:
-        ConfigurationError: the seconds are no number that is possible.
         UnsafeLocation: others could change what is stored there.
         StorageUnavailable: it cannot be made or opened, or is not ours.
     """
@@ -148,24 +175,18 @@ class Database:
         schema: Schema,
         *,
         longest: int,
-        wait_seconds: float = 5.0,
+        wait_seconds: float = 30.0,
         create: bool = True,
         read_only: bool = False,
     ) -> None:
-        number = isinstance(wait_seconds, (int, float)) and not isinstance(wait_seconds, bool)
-        if not number or not 0 < wait_seconds <= _LONGEST_WAIT:
-            raise ConfigurationError(
-                f"wait_seconds is {quoted(wait_seconds)}, and must be a number above 0 and up to"
-                f" {_LONGEST_WAIT}.",
-                "Write wait_seconds=5.0, or leave it out.",
-            )
         self.path = place_of(path)
+        self._folder = str(Path(self.path).parent)
         self._schema, self._longest, self._seconds = schema, longest, wait_seconds
         self._read_only, self._closed = read_only, False
         self._here = local()
         self._slots: WeakSet[_Slot] = WeakSet()
         self._main: tuple[int, ...] | None = None
-        with self._faults("open"):
+        with _Faults(self, "open"):
             if create and not read_only:
                 self._prepare()
             with self.transaction("open"):
@@ -188,7 +209,7 @@ class Database:
             StorageError: the database cannot be used. All is as it was.
         """
         slot = self._slot()
-        with self._faults(doing), slot.lock:
+        with _Faults(self, doing), slot.lock:
             if slot.busy:
                 raise StorageUnavailable(
                     f"This thread is in the middle of another call on {shell(self.path)}.",
@@ -199,11 +220,11 @@ class Database:
                 slot.busy = True
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")  # a signal's handler raised in the last one's
-                _bound(connection, _LOOK)
+                _bound(connection, work)
                 connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                 self._look(slot)
-                self._check_schema(slot, connection)
-                _bound(connection, work)
+                if self._check_schema(slot, connection):
+                    _bound(connection, work)
                 yield connection
                 self._commit(connection, write=write)
             except BaseException as error:
@@ -244,10 +265,10 @@ class Database:
         return slot
 
     def _connection(self, slot: _Slot) -> sqlite3.Connection:
-        process, shown = os.getpid(), shell(self.path)
+        process = os.getpid()
         if self._closed:
             raise StorageUnavailable(
-                f"This storage on {shown} was closed.", "Construct it again to go on."
+                f"This storage on {shell(self.path)} was closed.", "Construct it again to go on."
             )
         if slot.connection is not None and slot.process == process:
             if not self._read_only or slot.files == self._state():
@@ -255,8 +276,8 @@ class Database:
             slot.drop()
         if any(each.connection is not None and each.process != process for each in list(_SLOTS)):
             raise StorageUnavailable(
-                f"This process was forked while {shown} was in use, in a way that Python could not"
-                " prepare for.",
+                f"This process was forked while {shell(self.path)} was in use, in a way that Python"
+                " could not prepare for.",
                 "SQLite cannot lock it here. Construct the storage after the fork.",
             )
         self._check_place()
@@ -273,7 +294,7 @@ class Database:
         )
         try:
             self._set_up(slot, connection)
-            slot.files = files if self._read_only else self._identity()
+            slot.files = files or self._identity(os.lstat(self.path))
             self._main = self._main or slot.files[0]
         except BaseException:
             connection.close()
@@ -290,7 +311,7 @@ class Database:
         _bound(connection, _LOOK)
         for setting in (*_SETTINGS, f"query_only = {int(self._read_only)}"):
             connection.execute(f"PRAGMA {setting}")
-        slot.cookie = -1
+        slot.cookie = None
         self._check_schema(slot, connection)
         if not self._read_only:
             mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
@@ -301,24 +322,30 @@ class Database:
                 )
             connection.execute(_PARTS).fetchone()  # opens the files beside it
 
-    def _check_schema(self, slot: _Slot, connection: sqlite3.Connection) -> None:
-        """Refuse a database that is not exactly ours, if it is not the one that was seen last."""
+    def _check_schema(self, slot: _Slot, connection: sqlite3.Connection) -> bool:
+        """Refuse a database that is not exactly ours. Return whether that took a look."""
         cookie = connection.execute("PRAGMA schema_version").fetchone()[0]
         if cookie == slot.cookie:
-            return
+            return False
+        _bound(connection, _LOOK)
         shown, ours = shell(self.path), self._schema
-        application, version = connection.execute(_HEADER).fetchone()
+        # Not by a SELECT: a view may have the name of any function.
+        application, version = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("application_id", "user_version")
+        )
         if application != ours.application:
             raise StorageUnavailable(
                 f"{shown} is a database of another application (application_id {application}).",
                 "Nothing in it was changed. Name another file: one that does not exist yet is"
                 " made.",
             )
-        if version > ours.version:
+        if version != ours.version:
             raise StorageUnavailable(
-                f"{shown} was written by a newer version of safepoint (its schema is {version}, and"
-                f" this one knows {ours.version}).",
-                "Use that version: pip install --upgrade safepoint",
+                f"{shown} has schema {version}, and this version of safepoint knows"
+                f" {ours.version}.",
+                "Use the version that wrote it. If that is this one, somebody changed the database:"
+                " put it back from a backup.",
             )
         left = dict(ours.parts)
         for kind, name, *rest in connection.execute(_PARTS):
@@ -328,13 +355,8 @@ class Database:
                 raise self._not_ours(kind, name, what)
         for kind, name in left:
             raise self._not_ours(kind, name, "is gone")
-        if version != ours.version:
-            raise StorageUnavailable(
-                f"{shown} says that its schema is {version}, and it is {ours.version}.",
-                "Somebody changed the database. Put it back from a backup, and see who can write"
-                f" it: ls -l {shown}",
-            )
         slot.cookie = cookie
+        return True
 
     def _not_ours(self, kind: object, name: object, what: str) -> StorageUnavailable:
         shown = shell(self.path)
@@ -390,7 +412,7 @@ class Database:
 
     def _prepare(self) -> None:
         """Make the folder and the file, if they are missing: all of it, or nothing."""
-        folder = str(Path(self.path).parent)
+        folder = self._folder
         kind = _files.network_file_system(folder)
         if kind is not None:
             raise StorageUnavailable(
@@ -419,7 +441,7 @@ class Database:
             )
         if not _files.SUPPORTED:
             return
-        _files.enforce(_files.location_refusals(str(Path(self.path).parent)))
+        _files.enforce(_files.location_refusals(self._folder))
         for suffix in BESIDE:
             path = Path(self.path + suffix)
             with suppress(FileNotFoundError):
@@ -433,34 +455,32 @@ class Database:
         """
         if not _files.SUPPORTED or self._read_only:
             return
-        folder = str(Path(self.path).parent)
-        for path, kind, refusals in (
-            (folder, stat.S_IFDIR, _files.folder_refusals),
-            (self.path, stat.S_IFREG, _files.record_refusals),
-        ):
-            info = os.lstat(path)
-            if not _files.private(info, kind):
-                _files.enforce(refusals(path, info))
-        found, shown = self._identity(), shell(self.path)
+        folder, info = os.lstat(self._folder), os.lstat(self.path)
+        if not _files.private(folder, stat.S_IFDIR):
+            _files.enforce(_files.folder_refusals(self._folder, folder))
+        if not _files.private(info, stat.S_IFREG):
+            _files.enforce(_files.record_refusals(self.path, info))
+        found = self._identity(info)
+        if found == slot.files and found[0] == self._main:
+            return
+        shown = shell(self.path)
         if found[0] != self._main:
             raise UnsafeLocation(
                 f"{shown} is not the file that this storage was opened on.",
                 "Find out who replaced it, and construct the storage again if that is right:"
                 f" ls -l {shown}",
             )
-        if found != slot.files:
-            lost = self.path + BESIDE[1 if found[1] != slot.files[1] else 2]
-            raise StorageUnavailable(
-                f"{shell(lost)} was removed or replaced while it was in use, so nothing more is"
-                " saved.",
-                "What was saved last may be gone with it. Stop every process that uses the"
-                " database, and construct the storage again: the ledger's anchor tells what is"
-                " missing.",
-            )
+        lost = self.path + BESIDE[1 if found[1] != slot.files[1] else 2]
+        raise StorageUnavailable(
+            f"{shell(lost)} was removed or replaced while it was in use, so nothing more is saved.",
+            "What was saved last may be gone with it. Stop every process that uses the database,"
+            " and construct the storage again: the ledger's anchor tells what is missing.",
+        )
 
-    def _identity(self) -> _Files:
+    def _identity(self, info: os.stat_result) -> _Files:
         """Return what tells the database and the files beside it from any others."""
-        return tuple(_number(self.path + suffix) for suffix in BESIDE[:3])
+        main = info.st_dev, info.st_ino
+        return main, _number(f"{self.path}-wal"), _number(f"{self.path}-shm")
 
     def _state(self) -> _Files:
         """Return what a reader sees: the file, and how it is if nobody has it open."""
@@ -470,46 +490,31 @@ class Database:
             return (file,)
         return file, (info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
-    @contextmanager
-    def _faults(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError as error:
-            if doing != "open":
-                raise _files.translate(error, doing, self.path) from error
+    def told(self, error: BaseException | None, doing: str) -> CheckpointError | None:
+        """Return what to say of an error of SQLite or of the system; None of any other."""
+        if isinstance(error, FileNotFoundError) and doing == "open":
             # What is missing was made a moment ago, or would have been.
-            raise StorageUnavailable(
+            return StorageUnavailable(
                 f"{shell(self.path)} cannot be made there (ENOENT).",
                 "Name a file in a folder where this user can make files.",
-            ) from error
-        except OSError as error:
-            raise _files.translate(error, doing, self.path) from error
-        except UnicodeDecodeError as error:  # of the schema: SQLite's message quotes it
-            raise StorageUnavailable(
+            )
+        if isinstance(error, OSError):
+            return _files.translate(error, doing, self.path)
+        if isinstance(error, UnicodeDecodeError):  # of the schema: SQLite's message quotes it
+            return StorageUnavailable(
                 f"{shell(self.path)} does not have the schema that safepoint made: it is not even"
                 " text.",
                 "Somebody changed the database. Put it back from a backup, and see who can write"
                 f" it: ls -l {shell(self.path)}",
-            ) from error
-        except sqlite3.Error as error:
-            raise self._told(error, doing) from error
+            )
+        return self._told(error, doing) if isinstance(error, sqlite3.Error) else None
 
     def _told(self, error: sqlite3.Error, doing: str) -> CheckpointError:
         """Return the error that says what SQLite's one means here, and what to do."""
-        shown, folder = shell(self.path), shell(str(Path(self.path).parent))
-        name = getattr(error, "sqlite_errorname", None) or type(error).__name__
+        shown, code = shell(self.path), _code(error)
+        name = getattr(error, "sqlite_errorname", type(error).__name__)
         lost = ", so nothing was saved" if doing == "save to" else ""
         backup = f"Put it back from a backup, and see who can write it: ls -l {shown}"
-        exact, code = getattr(error, "sqlite_errorcode", 0), _code(error)
-        if code == sqlite3.SQLITE_FULL or exact in (
-            sqlite3.SQLITE_IOERR_WRITE,
-            sqlite3.SQLITE_IOERR_SHMSIZE,
-        ):
-            return StorageFull(
-                f"There is no room left for {shown} ({name}){lost}.",
-                "Free some space, or raise the quota or the file size limit, and try again. If"
-                " there is room, look at the system's log.",
-            )
         if code == sqlite3.SQLITE_TOOBIG and doing != "open":
             return LimitExceeded(
                 f"A value in {shown} has more than {self._longest} bytes"
@@ -517,17 +522,9 @@ class Database:
                 "Keep large data outside the state, or pass Limits(state_bytes=...) with a higher"
                 f" limit. If you never saved that much, somebody changed the database. {backup}",
             )
-        what = f"The system could not {doing} {shown} ({name}){lost}."
-        do = "Look at the system's log for the cause before you try again."
         if code == sqlite3.SQLITE_BUSY:
             what = f"Another program has held {shown} for {self._seconds:g} s."
             do = f"Nothing was saved. Find it, let it end, and try again: fuser -v {shown}"
-        elif code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-            what = f"This process may not {doing} {shown} ({name}){lost}."
-            do = (
-                "It must be able to write the file, its folder and the files beside it. Run: chmod"
-                f" u+rw {shown} && chmod u+rwx {folder}"
-            )
         elif code == sqlite3.SQLITE_NOTADB:
             what = f"{shown} is not an SQLite database."
             do = (
@@ -540,15 +537,13 @@ class Database:
                 "Stop every process that uses it, and put it back from a backup. See what is wrong:"
                 f" sqlite3 -readonly {shown} 'PRAGMA integrity_check'"
             )
-        elif code == sqlite3.SQLITE_CONSTRAINT:
-            what = f"The rules in {shown} do not allow that ({name}){lost}."
-            do = f"Somebody changed its rows by hand. {backup}"
-        elif code in (sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_ERROR):
-            what = f"The schema of {shown} was changed while it was open ({name}){lost}."
-            do = "Construct the storage again: it says what was changed."
-        elif code in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_TOOBIG):
-            what = f"{shown} holds more than safepoint's own statements can meet ({name}){lost}."
-            do = f"Somebody changed the database, or it is damaged. {backup}"
+        elif code in _CHANGED:
+            what = f"{shown} does not hold what safepoint writes ({name}){lost}."
+            do = f"Somebody changed the database. {backup}"
+        else:
+            exact = getattr(error, "sqlite_errorcode", 0)
+            number = _ERRNOS.get(exact, _ERRNOS.get(code, errno.EIO))
+            return _files.translate(OSError(number, ""), doing, self.path)
         return StorageUnavailable(what, do)
 
 
@@ -560,15 +555,11 @@ def place_of(path: object) -> str:
         UnsafeLocation: what is above it is not a folder.
     """
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
-    if text == ":memory:":
+    if isinstance(text, str) and text.lower().startswith((":memory:", "file:", "sqlite:")):
         raise StorageUnavailable(
-            "':memory:' is no file, and this storage keeps its records in one.",
-            "Use InMemoryCheckpointStorage() for a test, or name a file.",
-        )
-    if isinstance(text, str) and text.lower().startswith(("file:", "sqlite:")):
-        raise StorageUnavailable(
-            f"{quoted(text)} is a URI, and this storage takes the path of a file.",
-            "Name the file itself: state/checkpoints.db",
+            f"{quoted(text)} is not the path of a file.",
+            "Name the file itself, state/checkpoints.db, or use InMemoryCheckpointStorage() for a"
+            " test.",
         )
     named = _files.as_named(path, "path", "file")
     if named.name in ("", "..") or named.is_dir():

@@ -280,7 +280,7 @@ def _encoded(codec: Codec, values: dict[str, Any]) -> bytes:
         return codec.encode(values)
     except EncodeError as error:
         raise EncodeError(
-            error.what.replace("state['arguments']", "arguments", 1),
+            error.what.replace("state['arguments']", "arguments"),
             "Ask with plain values: text, numbers, Decimals, dates, bytes, and lists and dicts of"
             " them.",
         ) from None

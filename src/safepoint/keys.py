@@ -7,30 +7,27 @@ whether that key counts is decided by the caller's keyring.
 from __future__ import annotations
 
 import base64
-import errno
 import hashlib
 import hmac
 import os
 import re
 import secrets
 import stat
-import sys
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, NoReturn, Protocol, TypeVar, get_args
+from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias, TypeVar
 
-from safepoint._files import replaceable_refusals
+from safepoint import _files
 from safepoint.errors import (
     AnchorUnavailable,
     CheckpointError,
-    ConfigurationError,
     InvalidId,
     KeyRefused,
     StorageError,
     UnknownKey,
-    UnsafeLocation,
     quoted,
     shell,
 )
@@ -79,37 +76,16 @@ KEY_BYTES: Final = 32
 _IDENTITY: Final = b"safepoint/1 key id"
 
 
-class Verifier(Protocol):
-    """Tells a signature from a forgery."""
-
-    algorithm: Algorithm
-    identity: bytes
-    """32 bytes that name the key and do not reveal it. The id is the beginning of them."""
-
-    def verify(self, message: bytes, signature: bytes) -> bool:
-        """Tell whether `signature` is the key's over `message`."""
-
-
-class Signer(Verifier, Protocol):
-    """Makes signatures too."""
-
-    def sign(self, message: bytes) -> bytes:
-        """Return the signature of `message`."""
-
-    def secret(self) -> Hidden:
-        """Return what the key's file holds."""
-
-
 def check_algorithm(name: object) -> Algorithm:
     """Return `name` if it is an algorithm.
 
     Raises:
         KeyRefused: it is not.
     """
-    for algorithm in get_args(Algorithm):
-        if name == algorithm:
-            found: Algorithm = algorithm
-            return found
+    if name == HMAC:
+        return HMAC
+    if name == ED25519:
+        return ED25519
     raise KeyRefused(
         f"{quoted(name)} is not an algorithm of this release.",
         f"Write '{HMAC}', or '{ED25519}' for readers who must not write.",
@@ -213,6 +189,9 @@ _ORDER_8: Final = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95
 _SMALL_ORDER: Final = frozenset([0, 1, _P - 1, _ORDER_8, _P - _ORDER_8, _P, _P + 1])
 
 
+Verifier: TypeAlias = HmacSha256 | Ed25519Public | Ed25519Private
+
+
 class Key(Redacted):
     """A `SigningKey` or a `VerifyingKey`: either can verify.
 
@@ -231,13 +210,7 @@ class Key(Redacted):
         self.path: Path | None = None
 
     def verify(self, message: bytes, signature: bytes) -> bool:
-        """Tell whether `signature` is this key's over `message`.
-
-        Raises:
-            ConfigurationError: one of them is not `bytes`.
-        """
-        check_bytes("verifies", message)
-        check_bytes("verifies", signature)
+        """Tell whether `signature` is this key's over `message`."""
         return self._verifier.verify(message, signature)
 
     def is_same_as(self, other: Key) -> bool:
@@ -258,217 +231,11 @@ class Key(Redacted):
         return f"{type(self).__name__}(id={self.id!r}, algorithm={self.algorithm!r})"
 
 
-def check_bytes(does: str, value: object) -> None:
-    """Refuse what is not `bytes`, before a library does in words of its own.
-
-    Raises:
-        ConfigurationError: it is something else.
-    """
-    if not isinstance(value, bytes):
-        raise ConfigurationError(
-            f"A key {does} bytes, and was given {type(value).__name__}.",
-            "Encode it first: text.encode().",
-        )
-
-
-def reason(error: OSError | ValueError) -> str | None:
-    """Say in a few words why a path did not work."""
-    return error.strerror if isinstance(error, OSError) else "not a path"
-
-
-def real(path: str | os.PathLike[str]) -> Path:
-    """Return the path, absolute, with the links in its folder resolved."""
-    return Path(os.path.realpath(Path(path).parent), Path(path).name)
-
-
-def check_folder(path: str | os.PathLike[str]) -> None:
-    """Refuse a folder in which others could put another key in place of this one.
-
-    Raises:
-        KeyRefused: they could.
-    """
-    folder = Path(path).absolute().parent
-    for refusal in _folder_refusals(folder):
-        raise KeyRefused(f"The key in {shell(str(folder))} is not safe. {refusal.what}", refusal.do)
-
-
-def _folder_refusals(folder: Path) -> Iterator[StorageError]:
-    shown = shell(str(folder))
-    if folder.is_symlink():
-        yield UnsafeLocation(
-            f"{shown} is a symbolic link.", f"Name the folder that it leads to: readlink -f {shown}"
-        )
-    yield from replaceable_refusals(str(folder))
-
-
-def make_folder(path: str | os.PathLike[str]) -> None:
-    """Make the folder, for its owner alone, in one that exists.
-
-    Raises:
-        KeyRefused: it cannot be made.
-    """
-    folder = Path(path).parent
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-    except (OSError, ValueError) as error:
-        shown = shell(str(folder))
-        raise KeyRefused(
-            f"The folder {shown} for the key cannot be made ({reason(error)}).",
-            f"Run: mkdir -p -m 700 {shown}",
-        ) from None
-
-
-if sys.platform != "win32":
-    import fcntl
-
-_TEMP: Final = re.compile(r"\.safepoint-key-[0-9a-f]{32}\Z")
-# The names are missing on Windows, where this module must still import.
-_SAFE: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-_FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE
-# O_NONBLOCK: opening a FIFO that somebody planted must not wait for its other end.
-_READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _SAFE
-_ATTEMPTS: Final = 20
-
-
-class _Lost(Exception):
-    """Somebody took the file for a left-over and removed it. Nothing happened: try again."""
-
-
-def publish(path: str | os.PathLike[str], mode: int, content: Hidden) -> None:
-    """Make a file appear, whole and on disk, and never over another.
-
-    Raises:
-        FileExistsError: something is there. It is as durable as what this would have made.
-        OSError: another step failed. Nothing is left behind.
-        ValueError: the path can be none.
-    """
-    with _folder_of(path) as folder:
-        there = _exists(os.fspath(path))
-        _clean(folder)
-        if there:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-        for _ in range(_ATTEMPTS):
-            with suppress(_Lost):
-                _publish(folder, Path(path).name, mode, content)
-                return
-        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
-
-
-def clean(path: str | os.PathLike[str]) -> None:
-    """Remove what crashed writers left beside a key file. Nothing is said of what cannot be."""
-    with suppress(OSError, ValueError), _folder_of(path) as folder:
-        _clean(folder)
-
-
-def names(path: str | os.PathLike[str], status: os.stat_result) -> int:
-    """Return how many names of that file this module gave it, its own included.
-
-    It has two for a moment while it is published, and after a crash at that moment until the next
-    one makes a key there.
-    """
-    with _folder_of(path) as folder, os.scandir(folder) as entries:
-        return 1 + sum(_is_same(entry, status) for entry in entries if _TEMP.match(entry.name))
-
-
-def _is_same(entry: os.DirEntry[str], status: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(entry.stat(follow_symlinks=False), status)
-    except FileNotFoundError:
-        return False
-
-
-def _publish(folder: int, name: str, mode: int, content: Hidden) -> None:
-    with _written(folder, mode, content) as temp:
-        try:
-            os.link(temp, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-        except FileExistsError:
-            os.fsync(folder)  # whoever made it may not have come to that yet, or may have died
-            raise
-        except FileNotFoundError:
-            if _exists(temp, folder):
-                raise
-            raise _Lost from None
-        try:
-            os.fsync(folder)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(name, dir_fd=folder)
-            raise
-
-
-@contextmanager
-def _written(folder: int, mode: int, content: Hidden) -> Iterator[str]:
-    temp = f".safepoint-key-{secrets.token_hex(16)}"
-    with _opened(temp, _CREATE, folder) as descriptor:
-        try:
-            if not _try_lock(descriptor):
-                raise _Lost
-            os.fchmod(descriptor, mode)  # whatever the umask
-            with os.fdopen(descriptor, "wb", closefd=False) as file:
-                file.write(content.reveal())
-            os.fsync(descriptor)
-            yield temp
-        finally:
-            # Last of all: as long as this name is there, the other may not be on disk.
-            with suppress(OSError):
-                os.unlink(temp, dir_fd=folder)
-
-
-def _clean(folder: int) -> None:
-    with os.scandir(folder) as entries:
-        left = [entry.name for entry in entries if _TEMP.match(entry.name)]
-    if left:
-        os.fsync(folder)
-    for temp in left:
-        # A left-over harms nobody, so one that cannot be removed is no reason to stop.
-        with suppress(OSError):
-            _remove(temp, folder)
-
-
-def _remove(temp: str, folder: int) -> None:
-    try:
-        with _opened(temp, _READ, folder) as descriptor:
-            # A writer holds a lock on its own for as long as it lives.
-            if stat.S_ISREG(os.fstat(descriptor).st_mode) and _try_lock(descriptor):
-                os.unlink(temp, dir_fd=folder)
-    except PermissionError:
-        # Its umask hid it from its own writer, who died before fchmod. A living one tries again.
-        os.unlink(temp, dir_fd=folder)
-
-
-def _exists(name: str, folder: int | None = None) -> bool:
-    try:
-        os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _folder_of(path: str | os.PathLike[str]) -> AbstractContextManager[int]:
-    return _opened(str(Path(path).parent), _FOLDER)
-
-
-@contextmanager
-def _opened(name: str, flags: int, folder: int | None = None) -> Iterator[int]:
-    descriptor = os.open(name, flags, 0o600, dir_fd=folder)
-    try:
-        yield descriptor
-    finally:
-        with suppress(OSError):
-            os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 _TEXT = re.compile(rb"([a-z/1-]+) ([a-z0-9-]+) ([A-Za-z0-9+/]{43}=)\r?\n?")
 _LONGEST: Final = 1024
+_TEMP: Final = ".safepoint-key-"
+_TEMP_NAME: Final = re.compile(re.escape(_TEMP) + r"[0-9a-f]{32}\Z")
+_STALE: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,53 +288,43 @@ PUBLIC: Final = Kind(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class KeyFile:
-    """What was read, and where: the path is absolute, with no link in it."""
-
-    algorithm: Algorithm
-    content: Hidden
-    path: Path
-
-
-def read(path: str | os.PathLike[str], kind: Kind) -> KeyFile:
-    """Read a key file that nobody else can have changed.
+def read(path: str | os.PathLike[str], kind: Kind) -> tuple[Algorithm, Hidden, Path]:
+    """Read a key file that nobody else can have changed. Its path comes back without a link.
 
     Raises:
         KeyRefused: it is missing, malformed, of the other kind, or others could have changed it.
     """
     shown = shell(_text(path))
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
     try:
-        descriptor = os.open(path, flags)
+        fd = os.open(path, _files.READ)
     except (OSError, ValueError) as error:
         raise KeyRefused(
-            f"The key file {shown} cannot be opened ({reason(error)}).", kind.if_missing
+            f"The key file {shown} cannot be opened ({_reason(error)}).", kind.if_missing
         ) from None
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
             raise KeyRefused(f"The key {shown} is not a regular file.", "Name a key file.")
-        magic, algorithm, content = _parse(os.read(descriptor, _LONGEST))
+        magic, algorithm, content = _parse(os.read(fd, _LONGEST))
         if magic in (SECRET.magic, PUBLIC.magic) and magic != kind.magic:
             what, do = kind.if_other
             raise KeyRefused(f"The file {shown} {what}", do)
-        _check_file(status, shown, kind)
-        check_folder(path)
-        if status.st_nlink > 1:
-            ours = names(path, status)
-            # Read after the names: a writer may have removed its own meanwhile.
-            if os.fstat(descriptor).st_nlink > ours:
+        _check_file(info, shown, kind)
+        _check_folder(path)
+        if info.st_nlink > 1:
+            ours = _second_names(path, info)
+            # Counted after a look at the names: a writer may have removed its own meanwhile.
+            if os.fstat(fd).st_nlink > 1 + ours:
                 raise KeyRefused(f"The key {shown} has a second name (hard link).", kind.if_linked)
     except OSError as error:
         raise KeyRefused(
             f"The key file {shown} cannot be read ({error.strerror}).", "Name a key file."
         ) from None
     finally:
-        os.close(descriptor)
+        os.close(fd)
     for known in kind.algorithms:
         if (magic, algorithm) == (kind.magic, known.encode()):
-            return KeyFile(known, content, real(path))
+            return known, content, Path(os.path.realpath(Path(path).parent), Path(path).name)
     raise KeyRefused(
         f"The file {shown} does not hold a key that this release reads.",
         f"Restore it from a backup, or name another one. {kind.if_missing}",
@@ -589,27 +346,43 @@ def write(
             written, or others could replace it there.
     """
     shown = shell(_text(path))
+    refusal = _publish(path, kind, algorithm, content)
+    # Raised here, where nothing leads to the bytes that were on their way.
+    if isinstance(refusal, FileExistsError):
+        if not keep_existing:
+            raise KeyRefused(
+                f"The key file {shown} cannot be made ({_reason(refusal)}).", kind.if_there
+            )
+    elif isinstance(refusal, StorageError):
+        raise KeyRefused(refusal.what, refusal.do)
+    elif isinstance(refusal, (FileNotFoundError, NotADirectoryError, PermissionError, ValueError)):
+        raise KeyRefused(
+            f"The key file {shown} cannot be made ({_reason(refusal)}).",
+            "Name a file in a folder that you can write, on a file system with hard links.",
+        )
+    elif refusal is not None:
+        raise KeyRefused(
+            f"The key file {shown} cannot be written ({refusal.strerror}).",
+            "Nothing was kept. Make room or choose another folder, and try again.",
+        )
+
+
+def _publish(
+    path: str | os.PathLike[str], kind: Kind, algorithm: Algorithm, content: Hidden
+) -> OSError | ValueError | StorageError | None:
+    """Make the file appear, and return what went wrong in place of raising it."""
     line = Hidden(
         kind.magic + b" " + algorithm.encode() + b" " + base64.b64encode(content.reveal()) + b"\n"
     )
+    temp = f"{_TEMP}{secrets.token_hex(16)}"
     try:
-        check_folder(path)
-        publish(path, kind.mode, line)
-    except FileExistsError as error:
-        if not keep_existing:
-            raise KeyRefused(
-                f"The key file {shown} cannot be made ({reason(error)}).", kind.if_there
-            ) from None
-    except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError) as error:
-        raise KeyRefused(
-            f"The key file {shown} cannot be made ({reason(error)}).",
-            "Name a file in a folder that you can write, on a file system with hard links.",
-        ) from None
-    except OSError as error:
-        raise KeyRefused(
-            f"The key file {shown} cannot be written ({error.strerror}).",
-            "Nothing was kept. Make room or choose another folder, and try again.",
-        ) from None
+        _check_folder(path)
+        _clean(path)
+        with _files.opened(str(Path(path).parent), _files.FOLDER) as folder:
+            _files.put(os.fspath(path), folder, line.reveal(), mode=kind.mode, temp=temp)
+    except (OSError, ValueError, StorageError) as error:
+        return error.with_traceback(None)
+    return None
 
 
 def create_key(path: str | os.PathLike[str], algorithm: Algorithm, secret: Hidden) -> None:
@@ -622,10 +395,47 @@ def create_key(path: str | os.PathLike[str], algorithm: Algorithm, secret: Hidde
         KeyRefused: the file or the folder cannot be made.
     """
     if os.path.lexists(_text(path)):
-        clean(path)
-    else:
-        make_folder(path)
-        write(path, SECRET, algorithm, secret, keep_existing=True)
+        _clean(path)
+        return
+    folder = Path(path).parent
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except (OSError, ValueError) as error:
+        shown = shell(str(folder))
+        raise KeyRefused(
+            f"The folder {shown} for the key cannot be made ({_reason(error)}).",
+            f"Run: mkdir -p -m 700 {shown}",
+        ) from None
+    write(path, SECRET, algorithm, secret, keep_existing=True)
+
+
+def _left(folder: int) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries if _TEMP_NAME.match(entry.name)]
+
+
+def _clean(path: str | os.PathLike[str]) -> None:
+    """Remove what crashed writers left beside a key file. A living one needs no hour."""
+    with (
+        suppress(OSError, ValueError),
+        _files.opened(str(Path(path).parent), _files.FOLDER) as folder,
+    ):
+        left = _left(folder)
+        if left:
+            os.fsync(folder)  # what one of them published may not be on disk yet
+        for name in left:
+            if time.time() - _files.lstat(name, folder).st_mtime > _STALE:
+                os.unlink(name, dir_fd=folder)
+
+
+def _second_names(path: str | os.PathLike[str], info: os.stat_result) -> int:
+    """Return how many other names we gave that file: one, from its publishing to its cleaning."""
+    found = 0
+    with _files.opened(str(Path(path).parent), _files.FOLDER) as folder:
+        for name in _left(folder):
+            with suppress(FileNotFoundError):
+                found += os.path.samestat(_files.lstat(name, folder), info)
+    return found
 
 
 def _parse(text: bytes) -> tuple[bytes, bytes, Hidden]:
@@ -647,18 +457,35 @@ def _text(path: object) -> str:
     return text
 
 
-def _check_file(status: os.stat_result, shown: str, kind: Kind) -> None:
-    if status.st_uid not in (os.geteuid(), 0):
+def _reason(error: OSError | ValueError) -> str | None:
+    return error.strerror if isinstance(error, OSError) else "not a path"
+
+
+def _check_file(info: os.stat_result, shown: str, kind: Kind) -> None:
+    if info.st_uid not in (os.geteuid(), 0):
         raise KeyRefused(
             f"The key {shown} belongs to another user, who can replace it.",
             f"Run: sudo chown {os.geteuid()} {shown}",
         )
-    if status.st_mode & kind.forbidden:
+    if info.st_mode & kind.forbidden:
         raise KeyRefused(
             f"The key {shown} can be {kind.reached} by other users"
-            f" (mode {status.st_mode & 0o777:04o}).",
+            f" (mode {info.st_mode & 0o777:04o}).",
             f"Run: chmod {kind.mode:o} {shown}, {kind.if_reached}",
         )
+
+
+def _check_folder(path: str | os.PathLike[str]) -> None:
+    """Refuse a folder in which others could put another key in place of this one."""
+    folder = Path(path).absolute().parent
+    shown = shell(str(folder))
+    if folder.is_symlink():
+        raise KeyRefused(
+            f"The key in {shown} is not safe. {shown} is a symbolic link.",
+            f"Name the folder that it leads to: readlink -f {shown}",
+        )
+    for refusal in _files.replaceable_refusals(str(folder)):
+        raise KeyRefused(f"The key in {shown} is not safe. {refusal.what}", refusal.do)
 
 
 class VerifyingKey(Key):
@@ -709,9 +536,9 @@ class VerifyingKey(Key):
             KeyRefused: the file is missing, malformed, not yours, writable by others, or holds
                 a secret key.
         """
-        found = read(path, PUBLIC)
-        key = cls(found.content.reveal())
-        key.path = found.path
+        _, content, found = read(path, PUBLIC)
+        key = cls(content.reveal())
+        key.path = found
         return key
 
     def to_file(self, path: str | os.PathLike[str]) -> None:
@@ -774,7 +601,7 @@ class SigningKey(Key):
                 "Make one with SigningKey.generate(), never from a password or a text.",
             )
         make = Ed25519Private if check_algorithm(algorithm) == ED25519 else HmacSha256
-        self._signer: Final[Signer] = make(hidden)
+        self._signer: Final = make(hidden)
         super().__init__(self._signer)
 
     @classmethod
@@ -810,15 +637,14 @@ class SigningKey(Key):
         wanted = None if algorithm is None else check_algorithm(algorithm)
         if create:
             create_key(path, wanted or HMAC, Hidden(secrets.token_bytes(KEY_BYTES)))
-        found = read(path, SECRET)
-        if wanted not in (None, found.algorithm):
+        made_for, content, found = read(path, SECRET)
+        if wanted not in (None, made_for):
             raise KeyRefused(
-                f"The key {shell(str(found.path))} is for {found.algorithm}, and {wanted} was"
-                " asked for.",
+                f"The key {shell(str(found))} is for {made_for}, and {wanted} was asked for.",
                 "Name another file, or no algorithm: a key keeps the one that it was made for.",
             )
-        key = cls(found.content.reveal(), found.algorithm)
-        key.path = found.path
+        key = cls(content.reveal(), made_for)
+        key.path = found
         return key
 
     def to_file(self, path: str | os.PathLike[str]) -> None:
@@ -845,12 +671,7 @@ class SigningKey(Key):
         return VerifyingKey(self._signer.public.raw)
 
     def sign(self, message: bytes) -> bytes:
-        """Return the signature of `message`: 32 bytes of HMAC-SHA256, or 64 of Ed25519.
-
-        Raises:
-            ConfigurationError: the message is not `bytes`.
-        """
-        check_bytes("signs", message)
+        """Return the signature of `message`: 32 bytes of HMAC-SHA256, or 64 of Ed25519."""
         return self._signer.sign(message)
 
 

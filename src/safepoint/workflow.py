@@ -1267,14 +1267,14 @@ class Workflow:
                     f"{accepted[0].approver} denied it: {wanted} is not resumed.",
                     "The run stays as it was. Ask again only if something has changed.",
                 )
-            if wanted.decision.reasons and not wanted.is_over:
+            goes_on = not wanted.is_over
+            if goes_on and wanted.decision.reasons:
                 return _through(wanted, ledger, accepted, notes)
-            if not wanted.is_over:
+            if goes_on:
                 _check_steps(wanted, wanted.payload.done)
             ledger.settle(thread)  # a crash may have come between the last save and its anchor
-            if not wanted.is_over:
-                said = " ".join(wanted.decision.notes)
-                notes.write("resume", "done", thread, wanted.head, said)
+            if goes_on:
+                notes.write("resume", "done", thread, wanted.head, " ".join(wanted.decision.notes))
             return Run(
                 self,
                 ledger,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import pytest
-from safepoint.journal._chain import Chain
 
 from safepoint import JournalError
 from safepoint.approval import Approval, Approvers, Reason, _read
@@ -18,10 +17,8 @@ from safepoint.attacks.ladder import outcome_of, scratch
 from safepoint.attacks.rungs import TOP
 from safepoint.codec import Codec
 from safepoint.gate import Decision, Gate, Situation
-from safepoint.journal import Entry
-from safepoint.journal import _text as journal_text
-from safepoint.ledger import Notes
-from safepoint.names import Head
+from safepoint.journal import Entry, Journal, Notes, _entry
+from safepoint.names import digest_of
 from safepoint.record import Checkpoint, Header, Opened, Place, open_sealed
 from safepoint.verify import View
 from safepoint.workflow import Approved, Granted, Payload
@@ -45,7 +42,7 @@ _SPELLING = "DecodeError: is not in canonical form"
 _ASKS = "ApprovalNeeded: needs the approval of one person. "
 _NOBODY = "ApprovalUntrusted: which is no approver's"
 _SPENT = "ApprovalSpent: This approval of dana was used for victim #3"
-_LINE = "JournalBroken: was changed after it was written"
+_LINE = "JournalBroken: is not the one that was sealed"
 
 # Each refusal is one of these, and each of these occurs. Where there are several, the attack tries
 # several things.
@@ -147,11 +144,13 @@ WHY: dict[str, list[str]] = {
     "journal-down": ["JournalUnavailable: is not a folder"],
     "journal-edit": [_LINE],
     "journal-cut": [
-        "JournalBroken: and the anchor has seen entry",
-        "JournalUnavailable: holds no journal",
+        "JournalBroken: and the anchor has seen",
+        _LINE,
+        "JournalBroken: its second line does not end",
+        "JournalBroken: is empty",
     ],
     "journal-inject": ["InvalidId: approver name"],
-    "journal-plant": [_LINE],
+    "journal-plant": ["JournalBroken: is the one of"],
     "everything-in-one-folder": [_SHORTER, _STRANGER],
 }
 
@@ -244,14 +243,17 @@ def if_possible(notes: Notes, *arguments: Any, **options: Any) -> None:
         WRITE(notes, *arguments, **options)
 
 
-def any_line(chain: Chain, line: bytes, where: str) -> Entry:
-    """Believe each line."""
-    del where
-    frame = journal_text.frame(line[:-1])
-    parsed = None if frame is None else journal_text.parse(frame.entry, frame.key)
-    assert parsed is not None
-    chain.head = Head(parsed.entry.number, parsed.entry.digest_of_entry)
-    return parsed.entry
+def any_entry(journal: Journal, *, thread: str | None = None, **others: Any) -> Iterator[Entry]:
+    """Believe each entry that is there."""
+    del others
+    storage = journal._view.storage
+    for number in range(1, storage.head("journal") + 1):
+        _, line_2, said, _ = storage.read("journal", number).split(b"\n")
+        header = Header.parse(line_2)
+        assert header is not None
+        entry = _entry(Opened(header, digest_of(line_2), "", said))
+        if thread in (None, entry.thread):
+            yield entry
 
 
 WRITE = Notes.write
@@ -377,19 +379,13 @@ DEFENCES: dict[str, tuple[dict[str, Callable[..., Any]], str, set[str]]] = {
         {"former-owner", "second-writer"},
     ),
     "the journal's last word": (
-        {"safepoint.ledger.Notes.write": if_possible},
+        {"safepoint.journal.Notes.write": if_possible},
         TOP,
         {"journal-down"},
     ),
-    "the journal's anchor": (
-        {"safepoint.journal._chain.Chain.check_end": nothing},
-        TOP,
-        {"journal-cut"},
-    ),
     "the journal's chain and anchor": (
         {
-            "safepoint.journal._chain.Chain.follow": any_line,
-            "safepoint.journal._chain.Chain.check_end": nothing,
+            "safepoint.journal.Journal.show": any_entry,
         },
         TOP,
         {"journal-edit", "journal-cut", "journal-plant"},

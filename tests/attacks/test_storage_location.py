@@ -48,7 +48,7 @@ TRAVERSAL: list[Any] = [
     "lpt0",
     "",
     ".",
-    ".tmp",
+    ".next",
     " ",
     "a ",
     "-x",
@@ -148,17 +148,6 @@ def test_traversal_in_a_thread_name(
         ("con", "'con' is the name of a device on Windows."),
     ],
 )
-def test_traversal_is_refused_with_a_message_that_helps(
-    storage: FileCheckpointStorage, thread: Any, message: str
-) -> None:
-    with pytest.raises(InvalidId) as caught:
-        storage.append(thread, 1, b"")
-    do = "Use 1 to 64 of a-z, 0-9, '-' and '_', and start with a letter or digit."
-    if thread == "con":
-        do = "Choose another thread name, for example 'con-1'."
-    assert str(caught.value) == f"{message} {do}"
-
-
 class Spy:
     """Stands before the calls that take a path, and fails at any that leaves the store."""
 
@@ -221,9 +210,7 @@ def test_no_text_leads_outside_the_folder(thread: str) -> None:
                 assert storage.head(thread) == 1
                 assert storage.threads() == [thread]
         assert [path.name for path in Path(sandbox).iterdir()] == ["store"]
-        assert sorted(path.name for path in Path(root).iterdir()) == (
-            [".tmp", thread] if accepted else []
-        )
+        assert sorted(path.name for path in Path(root).iterdir()) == ([thread] if accepted else [])
 
 
 def test_symlink_planted_as_the_folder(tmp_path: Path, root: Path, victim: Path) -> None:
@@ -236,12 +223,6 @@ def test_symlink_planted_as_the_folder(tmp_path: Path, root: Path, victim: Path)
             f" See where, and name that folder instead: readlink -f {root}"
         )
     assert tmp_path.joinpath("store").is_symlink()
-
-
-def test_dangling_symlink_planted_as_the_folder(root: Path, victim: Path) -> None:
-    root.symlink_to(victim.parent / "new")
-    with pytest.raises(UnsafeLocation, match="is a symbolic link"):
-        FileCheckpointStorage(root)
 
 
 def test_symlink_planted_as_a_thread(
@@ -259,32 +240,22 @@ def test_symlink_planted_as_a_thread(
     assert storage.threads() == []
 
 
-def test_symlink_planted_as_the_temps(
-    storage: FileCheckpointStorage, root: Path, victim: Path
+@pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
+@pytest.mark.usefixtures("alarm")
+def test_something_planted_at_the_file_on_its_way_in(
+    storage: FileCheckpointStorage, root: Path, victim: Path, kind: str
 ) -> None:
-    """Neither a save writes through it nor does a start clean behind it."""
-    stale = victim.parent / ("a" * 32)
-    stale.touch()
-    (root / ".tmp").symlink_to(victim.parent)
-    with pytest.raises(UnsafeLocation) as caught:
-        storage.append("a", 1, b"x")
-    assert caught.value.what == f"{root}/.tmp is a symbolic link."
-    with pytest.raises(UnsafeLocation):
-        FileCheckpointStorage(root)
-    assert stale.exists()
-    stale.unlink()
-
-
-def test_symlink_planted_at_the_temp_file(
-    storage: FileCheckpointStorage, root: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Even an attacker who guessed the random name gains nothing: O_EXCL follows no link."""
+    """Its name is known, and helps nobody: O_EXCL follows no link."""
     storage.append("a", 1, b"one")
-    monkeypatch.setattr("secrets.token_hex", lambda _: "guessed")
-    (root / ".tmp/guessed").symlink_to(victim)
-    with pytest.raises(StorageUnavailable, match=r"interferes with the files in .*/\.tmp"):
+    temp = root / "a/.next"
+    if kind == "link":
+        temp.symlink_to(victim)
+    elif kind == "fifo":
+        os.mkfifo(temp, 0o600)
+    else:
+        temp.mkdir()
+    with pytest.raises(UnsafeLocation, match=rf"{temp} is (a symbolic link|not a regular file)\."):
         storage.append("a", 2, b"two")
-    assert (root / ".tmp/guessed").is_symlink()
     assert storage.head("a") == 1
 
 
@@ -318,9 +289,6 @@ def test_hard_link_to_a_record(storage: FileCheckpointStorage, root: Path, tmp_p
         f" Whoever holds it may change the record. Find it, and remove it:"
         f" find / -samefile {record}"
     )
-    (root / ".tmp").rename(tmp_path / "moved")
-    with pytest.raises(UnsafeLocation, match="hard link"):
-        storage.read("a", 1)
 
 
 @pytest.mark.usefixtures("alarm")
@@ -359,20 +327,6 @@ def test_device_planted_as_a_record(
     assert root.exists()
 
 
-def test_folder_that_is_shared_on_purpose(root: Path) -> None:
-    """Nobody is told to change the mode of a folder like /tmp."""
-    root.mkdir()
-    root.chmod(0o1777)
-    with pytest.raises(UnsafeLocation) as caught:
-        FileCheckpointStorage(root)
-    assert str(caught.value) == (
-        f"{root} is shared by all users. Name a folder of your own, such as {root}/checkpoints:"
-        f" mkdir -m 700 {root}/checkpoints"
-    )
-    subprocess.run(caught.value.do.partition(": ")[2].split(), check=True)
-    FileCheckpointStorage(root / "checkpoints").append("a", 1, b"one")
-
-
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
 def test_folder_that_others_can_write(root: Path, mode: int) -> None:
     root.mkdir()
@@ -389,7 +343,7 @@ def test_folder_that_others_can_write(root: Path, mode: int) -> None:
 def test_folder_that_is_opened_to_others_later(storage: FileCheckpointStorage, root: Path) -> None:
     """Each call looks again."""
     storage.append("a", 1, b"one")
-    for folder in (root, root / "a", root / ".tmp"):
+    for folder in (root, root / "a"):
         folder.chmod(0o777)
         with pytest.raises(UnsafeLocation) as caught:
             storage.append("a", 2, b"two")
@@ -403,19 +357,6 @@ def test_folder_that_is_opened_to_others_later(storage: FileCheckpointStorage, r
             call()
 
 
-def test_folder_of_somebody_else(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root.mkdir(mode=0o700)
-    owner, user = give_away(root, monkeypatch)
-    assert owner != user
-    with pytest.raises(UnsafeLocation) as caught:
-        FileCheckpointStorage(root)
-    assert str(caught.value) == (
-        f"{root} belongs to user {owner}, and this process is user {user}."
-        f" Name a folder of your own, such as {root}/checkpoints:"
-        f" mkdir -m 700 {root}/checkpoints"
-    )
-
-
 @pytest.mark.parametrize("inner", ["a", "a/0000000001.checkpoint"])
 def test_thread_or_record_of_somebody_else(
     storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch, inner: str
@@ -424,20 +365,6 @@ def test_thread_or_record_of_somebody_else(
     owner, user = give_away(root / inner, monkeypatch)
     with pytest.raises(UnsafeLocation, match=f"belongs to user {owner}, and .* user {user}"):
         storage.read("a", 1)
-
-
-@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
-def test_record_that_others_can_write(
-    storage: FileCheckpointStorage, root: Path, mode: int
-) -> None:
-    storage.append("a", 1, b"one")
-    record = root / "a/0000000001.checkpoint"
-    record.chmod(mode)
-    with pytest.raises(UnsafeLocation) as caught:
-        storage.read("a", 1)
-    assert str(caught.value) == (
-        f"{record} can be written by others (mode {mode:04o}). Run: chmod 600 {record}"
-    )
 
 
 def test_folder_below_one_that_everybody_can_write(tmp_path: Path) -> None:
@@ -454,16 +381,6 @@ def test_folder_below_one_that_everybody_can_write(tmp_path: Path) -> None:
     assert not (shared / "store").exists()
     shared.chmod(0o1777)
     FileCheckpointStorage(shared / "store")
-
-
-@pytest.mark.parametrize("kind", ["file", "fifo"])
-def test_file_planted_as_the_folder(root: Path, kind: str) -> None:
-    root.touch() if kind == "file" else os.mkfifo(root)
-    with pytest.raises(UnsafeLocation) as caught:
-        FileCheckpointStorage(root)
-    assert str(caught.value) == (
-        f"{root} is not a folder. Name another path; see what is there: ls -ld {root}"
-    )
 
 
 def every_method(storage: FileCheckpointStorage) -> list[Callable[[], object]]:
@@ -519,16 +436,6 @@ def test_folder_that_is_replaced_by_a_symlink(
             call()
 
 
-def test_folder_above_that_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "above").mkdir()
-    storage = FileCheckpointStorage(tmp_path / "above/store")
-    (tmp_path / "above").rename(tmp_path / "moved")
-    (tmp_path / "above").mkdir()
-    FileCheckpointStorage(tmp_path / "above/store")
-    with pytest.raises(UnsafeLocation, match="is not the folder that this storage was opened on"):
-        storage.append("a", 1, b"one")
-
-
 def test_record_that_is_swapped_while_it_is_read(
     storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -578,7 +485,7 @@ READ_ONLY = """
     os.chmod(path + "/a", 0o500)
     show(lambda: storage.append("a", 2, b"x"))
     assert storage.head("a") == 1 and storage.read("a", 1) == b"one"
-    assert os.listdir(path + "/.tmp") == []
+    assert len(os.listdir(path + "/a")) == 1
     os.chmod(path + "/a", 0)
     show(lambda: storage.read("a", 1))
     show(lambda: storage.head("a"))

@@ -45,7 +45,7 @@ def replace(file: Path, old: str, new: str) -> None:
 
 
 def test_edited_amount_is_paid_by_the_naive_twin(tmp_path: Path) -> None:
-    ledger = NaiveLedger(tmp_path)
+    ledger: Any = NaiveLedger(tmp_path)
     INVOICE.begin(ledger, thread="order-7").step()
     replace(tmp_path / "order-7.2.json", '"amount": 42', '"amount": 5000000')
     INVOICE.resume(ledger, thread="order-7")

@@ -462,8 +462,8 @@ class LetsAnybodyIn(Sound):
 
 @caught_by("a_lease_that_has_ended_is_taken_over")
 class NeverEnds(Sound):
-    def acquire_at_time(self, thread: str, owner: str, seconds: float, now: datetime) -> Lease:
-        return super().acquire_at_time(thread, owner, 3600, now)
+    def acquire(self, thread: str, owner: str, seconds: float) -> Lease:
+        return super().acquire(thread, owner, max(seconds, 3600) if seconds > 0 else seconds)
 
 
 @caught_by("a_thread_that_was_released_can_be_taken", "a_ledger_owns_a_thread")
@@ -622,41 +622,3 @@ class LooksAndThenOwns(Sound):
 class EditsARecord(Sound):
     def read(self, thread: str, sequence: int) -> bytes:
         return super().read(thread, sequence).replace(b'"sequence":3', b'"sequence":2')
-
-
-# Following.
-
-
-@caught_by("a_record_follows_upon_the_last_one")
-class FollowsAndKeepsNothing(Sound):
-    def follow(self, thread: str, sequence: int, record: bytes, **options: Any) -> bool:
-        return super().head(thread) == sequence - 1 > 0
-
-
-@caught_by("nothing_follows_elsewhere")
-class FollowsUponNothing(Sound):
-    def follow(self, thread: str, sequence: int, record: bytes, **options: Any) -> bool:
-        if self.head(thread) == 0:
-            self.append(thread, sequence, record, **options)
-            return True
-        return super().follow(thread, sequence, record, **options)
-
-
-@caught_by("of_many_that_follow_one_is_kept")
-class TellsEachThatItWasKept(Sound):
-    def follow(self, thread: str, sequence: int, record: bytes, **options: Any) -> bool:
-        ends = self.head(thread)
-        sleep(0.01)
-        super().follow(thread, sequence, record, **options)
-        return ends == sequence - 1 > 0
-
-
-@caught_by("who_follows_needs_the_token")
-class FollowsWithoutAToken(Sound):
-    def follow(self, thread: str, sequence: int, record: bytes, **options: Any) -> bool:
-        owner = self._owners.pop(thread, None)
-        try:
-            return super().follow(thread, sequence, record)
-        finally:
-            if owner is not None:
-                self._owners[thread] = owner

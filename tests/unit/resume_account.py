@@ -22,6 +22,7 @@ from safepoint import (
     Gate,
     Head,
     InMemoryAnchor,
+    InMemoryCheckpointStorage,
     InMemoryJournal,
     JournalUnavailable,
     Keyring,
@@ -331,7 +332,7 @@ class Journal(InMemoryJournal):
     """A journal that outlives its processes, and whose disk can be full."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(KEYS)
+        super().__init__(keys=KEYS)
         self.world = world
 
     def record(self, event: Event) -> Entry:
@@ -340,8 +341,15 @@ class Journal(InMemoryJournal):
         with self.world.change("journal"):
             entry = super().record(event)
             self.world.events.append(event)
-            self.world.lines.append(self.lines[-1])
+            self.world.lines.append(self.kept[entry.number])
         return entry
+
+    @property
+    def kept(self) -> dict[int, bytes]:
+        """The records, for whoever tampers with them."""
+        storage = self._view.storage
+        assert isinstance(storage, InMemoryCheckpointStorage)
+        return storage._records["journal"]
 
 
 def version_of(variant: str) -> str:

@@ -169,7 +169,7 @@ def test_not_found_says_nothing_about_a_thread_that_is_anchored(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def latest(view: View, thread: str) -> None:
-        raise view.no_thread(thread)
+        raise NotFound(f"There is no {thread}.", "Look elsewhere.")
 
     monkeypatch.setattr(View, "latest", latest)
     assert lines(ledger) == [

@@ -153,7 +153,6 @@ def test_names_outside_the_layout_are_warnings(root: Path) -> None:
         root / "NOTES",
         root / "notes.txt",
         root / "file",
-        root / ".tmp/odd",
         root / "a/0000000007.checkpoint.bak",
         root / "a/0000000000.checkpoint",
         root / "a/7.checkpoint",
@@ -169,18 +168,18 @@ def test_names_outside_the_layout_are_warnings(root: Path) -> None:
 
 
 def test_an_old_file_on_its_way_in_is_a_note_and_a_young_one_is_not(root: Path) -> None:
-    temp = root / ".tmp" / ("a" * 32)
+    temp = root / "a/.next"
     temp.touch()
     assert lines(root) == []
     os.utime(temp, (time.time() - 1000, time.time() - 1000))
     assert lines(root) == [
         (
             f"SP13 note: {temp} was left by a save that did not end. It was never acknowledged."
-            " The next FileCheckpointStorage on this folder removes it."
+            " The next save to its thread removes it."
         )
     ]
-    FileCheckpointStorage(root)
-    assert lines(root) == []
+    FileCheckpointStorage(root).append("a", 7, b"seven")
+    assert not temp.exists()
 
 
 def test_a_record_that_was_written_after_the_next_is_a_warning(root: Path) -> None:
@@ -245,7 +244,7 @@ def test_records_that_others_can_change_are_errors(root: Path, tmp_path: Path) -
 
 
 def test_a_publish_that_a_crash_cut_short_is_no_error(root: Path) -> None:
-    (root / ".tmp" / ("a" * 32)).hardlink_to(record(root, 6))
+    (root / "a/.next").hardlink_to(record(root, 6))
     assert lines(root) == []
 
 
@@ -346,22 +345,6 @@ def test_one_closed_folder_hides_nothing_of_the_others(
     close(monkeypatch, "listdir", root / "0")
     assert sorted(lines(root)) == sorted([*before, unseen(root / "0")])
     assert [line.split(":")[0] for line in before] == ["SP13 error", "SP13 error", "SP13 warning"]
-
-
-def test_a_closed_folder_of_temporary_files_hides_nothing_else(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which is also asked when a record has a second name."""
-    (tmp_path / "second").hardlink_to(record(root, 2))
-    record(root, 5).chmod(0o666)
-    (root / "stray").touch()
-    close(monkeypatch, "scandir", root / ".tmp")
-    close(monkeypatch, "listdir", root / ".tmp")
-    found = lines(root)
-    assert [line.split(" ")[2] for line in found] == [
-        str(path) for path in (record(root, 5), record(root, 2), root / ".tmp", root / "stray")
-    ]
-    assert found[1:3] == [unseen(record(root, 2)), unseen(root / ".tmp")]
 
 
 def test_a_folder_that_cannot_be_listed_at_all_is_one_warning(

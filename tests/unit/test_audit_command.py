@@ -40,7 +40,7 @@ from safepoint.cli import keyring_of
 from safepoint.journal import Event
 from safepoint.places import default_locations, open_ledger
 from safepoint.record import Place, seal
-from safepoint.storage.stored import StoredFolder
+from safepoint.storage.file import StoredFolder
 from tests.unit.commands import audit as main
 
 
@@ -538,7 +538,7 @@ def listing(root: Path) -> list[tuple[Any, ...]]:
 
 def test_nothing_on_disk_changes(deployed: Deployed, tmp_path: Path, out: Any) -> None:
     """Not even what a crash left: a storage of one's own would remove that."""
-    temp = deployed.state / ".tmp" / ("a" * 32)
+    temp = next(deployed.state.glob("*/*.checkpoint")).with_name(".next")
     temp.write_bytes(b"safepoint/1 half")
     temp.chmod(0o600)
     os.utime(temp, (0, 0))
@@ -604,7 +604,7 @@ def test_a_journal_is_verified_with_its_key_and_its_anchor(deployed: Deployed, o
     assert any(line.startswith("SP20 warning: The journal ") for line in lines)
     code, lines, err = out([*deployed.sealed, *options, "--journal-name", "other"])
     assert any(line.startswith("SP20 error: ") for line in lines)
-    file = journal.path / "journal.000001.jsonl"
+    file = apart.parent / "journal/journal/0000000001.checkpoint"
     file.write_bytes(file.read_bytes().replace(b"ana", b"bob", 1))
     code, lines, err = out([*deployed.sealed, *options, "--journal-anchor", str(ends.path)])
     assert code == 1

@@ -338,7 +338,7 @@ def test_a_record_of_another_user_is_an_error(root: Path, monkeypatch: pytest.Mo
 
 
 def test_a_publish_that_a_crash_cut_short_is_no_finding(root: Path) -> None:
-    (root / ".tmp" / ("a" * 32)).hardlink_to(root / "a/0000000001.checkpoint")
+    (root / "a/.next").hardlink_to(root / "a/0000000001.checkpoint")
     assert lines(root) == []
 
 
@@ -394,18 +394,6 @@ def test_one_closed_folder_hides_nothing_of_the_others(
     assert len(before) == 2
     close(monkeypatch, root / "0")
     assert sorted(lines(root)) == sorted([*before, unseen(root / "0")])
-
-
-def test_a_closed_folder_of_temporary_files_hides_nothing_else(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = (root / f"a/000000000{n}.checkpoint" for n in (1, 2))
-    (tmp_path / "second").hardlink_to(first)
-    second.chmod(0o666)
-    close(monkeypatch, root / ".tmp")
-    found = lines(root)
-    assert found[0].startswith(f"SP04 error: {second} can be written by others")
-    assert found[1:] == [unseen(first)]
 
 
 def run(*arguments: str) -> tuple[int, str, str]:

@@ -15,7 +15,7 @@ from safepoint.attacks.outcome import MARKER
 from safepoint.attacks.payload import marker_pickle
 from safepoint.audit import check_models, check_safety_test, check_torch
 from safepoint.errors import MissingPackage
-from safepoint.models import _packages, save_checkpoint, seal_model
+from safepoint.models import save_checkpoint, seal_model
 from tests.harness.optional import need
 
 need("torch", "PyTorch is not installed: pip install 'safepoint[torch]'")
@@ -25,7 +25,7 @@ import torch
 Lines = Callable[[Path], list[str]]
 CONVERT = "Convert it once: safepoint convert FILE NEW --key KEY"
 DISTRUST = "Do not load it, unless you made it: then convert it with --trusted."
-SEAL = "Seal it where it is made: safepoint seal FILE --key KEY"
+SEAL = "Seal it where it is made: safepoint seal-model FILE --key KEY"
 
 
 def lines(folder: Path) -> list[str]:
@@ -104,7 +104,7 @@ def test_no_torch_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise MissingPackage("There is none.", "Install it.")
 
-    monkeypatch.setattr(_packages, "torch", missing)
+    monkeypatch.setattr("safepoint.audit.models.package", missing)
     assert check_torch() == []
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from safepoint import ConfigurationError, FileCheckpointStorage, Keyring, Ledger, SigningKey
 from safepoint.audit.ownership import check_ownership, check_ownership_at_time
-from safepoint.storage.stored import StoredFolder
+from safepoint.storage.file import StoredFolder
 
 
 @pytest.fixture

@@ -102,13 +102,6 @@ class TestInMemory(StorageSuite):
         return InMemoryCheckpointStorage()
 
 
-@lacks(
-    ORDER,
-    "a_record_follows_upon_the_last_one",
-    "nothing_follows_elsewhere",
-    "of_many_that_follow_one_is_kept",
-    "who_follows_needs_the_token",
-)
 class TestFile(StorageSuite):
     def open(self, folder: Path) -> FileCheckpointStorage:
         return FileCheckpointStorage(folder / "store")

@@ -25,7 +25,7 @@ from safepoint import (
     SealBroken,
     errors,
     explain,
-    weights,
+    models,
 )
 from safepoint.cli import COMMANDS
 from safepoint.cli import main as safepoint_main
@@ -165,7 +165,7 @@ def test_options_of_the_audit_are_those_that_it_takes() -> None:
 def test_other_errors_that_it_names_are_there(found: Explanation) -> None:
     text = " ".join((found.means, found.first, *found.causes))
     for name in re.findall(r"`([A-Z][a-z]+[A-Z][A-Za-z]*)`", text):
-        assert name in EXPLANATIONS or hasattr(safepoint, name) or hasattr(weights, name)
+        assert name in EXPLANATIONS or hasattr(safepoint, name) or hasattr(models, name)
 
 
 def test_only_mistakes_in_a_step_hold_up_no_rule() -> None:

@@ -1,30 +1,50 @@
-"""The file storage: what it keeps, where, and with which rights."""
+"""The file storage: what it keeps, where, and what it refuses. The rest is in the storage suite."""
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from safepoint import _files as _posix
-from safepoint._files import folder_refusals, record_refusals
+from safepoint import _files
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
     Conflict,
-    EncodeError,
-    InvalidId,
     LimitExceeded,
     NotFound,
+    NotOwner,
+    RecordMalformed,
+    RecordsMissing,
+    StorageUnavailable,
     UnsafeLocation,
 )
 from safepoint.names import MAX_SEQUENCE, Limits
-from safepoint.storage import CheckpointStorage, FileCheckpointStorage
-from tests.unit.storage_helpers import descriptors, python, tree
+from safepoint.storage import CheckpointStorage, FileCheckpointStorage, LeasingStorage
+from safepoint.storage.base import MAX_TOKEN, Lease, Ownership
+from safepoint.storage.file import StoredFolder, ThreadFolder, read_lease, write_lease
+from tests.unit.storage_helpers import (
+    descriptors,
+    every_look,
+    fail,
+    fill,
+    plant,
+    planted,
+    python,
+    tree,
+)
+
+NOW = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -34,245 +54,57 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def storage(root: Path) -> FileCheckpointStorage:
-    return FileCheckpointStorage(root)
+    return FileCheckpointStorage(root, clock=lambda: NOW)
 
 
-@pytest.fixture
-def umask() -> Iterator[Callable[[int], int]]:
-    before = os.umask(0o022)
-    yield os.umask
-    os.umask(before)
-
-
-def test_it_is_a_storage(storage: FileCheckpointStorage) -> None:
-    """The four methods have the types of the contract (checked by mypy) and work through it."""
-    contract: CheckpointStorage = storage
-    contract.append("a", 1, b"one")
-    assert contract.read("a", 1) == b"one"
-    assert contract.head("a") == 1
-    assert list(contract.threads()) == ["a"]
-
-
-def test_the_layout_is_one_file_per_checkpoint(root: Path) -> None:
-    storage = FileCheckpointStorage(str(root))
-    assert tree(root) == []
-    storage.append("order-7", 1, b"one")
-    storage.append("order-7", 2, b"two")
-    assert tree(root) == [
-        ".tmp",
-        "order-7",
-        "order-7/0000000001.checkpoint",
-        "order-7/0000000002.checkpoint",
-    ]
-    assert (root / "order-7/0000000002.checkpoint").read_bytes() == b"two"
-    assert repr(storage) == f"FileCheckpointStorage({str(root)!r})"
-
-
-def test_another_process_finds_what_was_saved(storage: FileCheckpointStorage, root: Path) -> None:
-    for sequence in range(1, 6):
-        storage.append("a", sequence, b"%d" % sequence)
-    code = """
-        import sys
-        from safepoint.storage import FileCheckpointStorage
-        storage = FileCheckpointStorage(sys.argv[1])
-        print(storage.head("a"), storage.read("a", 5), storage.threads())
-    """
-    assert python(code, str(root)) == "5 b'5' ['a']"
-
-
-@pytest.mark.parametrize("record", [b"", b"\0\xff\n" * 1000, bytes(range(256))])
-def test_bytes_come_back_exactly(storage: FileCheckpointStorage, record: bytes) -> None:
-    storage.append("a", 1, record)
-    assert storage.read("a", 1) == record
-
-
-def test_a_bytearray_is_kept_and_anything_else_is_refused(storage: FileCheckpointStorage) -> None:
-    buffer: Any = bytearray(b"state")
-    storage.append("a", 1, buffer)
-    assert storage.read("a", 1) == b"state"
-    text: Any = "text"
-    with pytest.raises(EncodeError, match=r"A record is bytes, and this is str\."):
-        storage.append("a", 2, text)
-    assert storage.head("a") == 1
-
-
-def test_a_second_writer_is_told_and_nothing_is_overwritten(
-    storage: FileCheckpointStorage, root: Path
-) -> None:
-    storage.append("order-7", 1, b"first")
-    with pytest.raises(Conflict) as caught:
-        FileCheckpointStorage(root).append("order-7", 1, b"second")
-    assert str(caught.value) == (
-        "Thread 'order-7' already has a checkpoint 1. "
-        "Nothing was overwritten. Load the latest checkpoint and decide again from there."
-    )
-    assert storage.read("order-7", 1) == b"first"
-    assert list((root / ".tmp").iterdir()) == []
-
-
-def test_what_is_not_there_is_not_found(storage: FileCheckpointStorage, root: Path) -> None:
-    storage.append("order-7", 1, b"first")
-    for thread, sequence in [("order-7", 2), ("order-8", 1)]:
-        with pytest.raises(NotFound) as caught:
-            storage.read(thread, sequence)
-        assert str(caught.value) == (
-            f"Thread '{thread}' has no checkpoint {sequence}. "
-            "Check the thread's name; its head is the highest sequence that it has."
-        )
-    assert not (root / "order-8").exists()
-
-
-@pytest.mark.parametrize("sequence", [0, -1, True, 1.0, "1", None, MAX_SEQUENCE + 1])
-def test_an_odd_sequence_is_refused(
-    storage: FileCheckpointStorage, root: Path, sequence: Any
-) -> None:
-    with pytest.raises(InvalidId):
-        storage.append("a", sequence, b"")
-    with pytest.raises(InvalidId):
-        storage.read("a", sequence)
-    assert tree(root) == []
-
-
-def test_a_record_over_the_limit_is_neither_written_nor_read(root: Path) -> None:
-    storage = FileCheckpointStorage(root, limits=Limits(state_bytes=0))
-    storage.append("a", 1, b"x" * 4096)
-    assert len(storage.read("a", 1)) == 4096
-    with pytest.raises(LimitExceeded) as caught:
-        storage.append("a", 2, b"x" * 4097)
-    assert str(caught.value) == (
-        "The record has 4097 bytes or more, and the limit is 4096. "
-        "Keep large data outside the state, or pass Limits(state_bytes=...) with a higher limit."
-    )
-    assert storage.head("a") == 1
-    FileCheckpointStorage(root).append("a", 2, b"x" * 4097)
-    with pytest.raises(LimitExceeded):
-        storage.read("a", 2)
-
-
-def test_a_file_that_grows_while_it_is_read_is_cut_off_by_the_limit(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What `fstat` said is not trusted: reading stops one byte over the limit."""
-    storage = FileCheckpointStorage(root, limits=Limits(state_bytes=0))
-    storage.append("a", 1, b"x")
-    asked: list[int] = []
-
-    def endless(_: int, size: int) -> bytes:
-        asked.append(size)
-        return b"x" * min(size, 1000)
-
-    monkeypatch.setattr(os, "read", endless)
-    with pytest.raises(LimitExceeded):
-        storage.read("a", 1)
-    assert len(asked) == 6
-    assert max(asked) <= 4097
+def file(root: Path, sequence: int) -> Path:
+    return root / f"a/{sequence:010d}.checkpoint"
 
 
 @pytest.mark.parametrize("mask", [0, 0o022, 0o777])
-def test_modes_are_private_whatever_the_umask(
-    root: Path, umask: Callable[[int], int], mask: int
+def test_the_layout_is_one_private_file_per_checkpoint_whatever_the_umask(
+    root: Path, tmp_path: Path, mask: int
 ) -> None:
-    umask(mask)
-    storage = FileCheckpointStorage(root)
-    storage.append("a", 1, b"one")
-    assert storage.read("a", 1) == b"one"
-    modes = {path: stat.S_IMODE((root / path).stat().st_mode) for path in [".", *tree(root)]}
-    assert modes == {".": 0o700, ".tmp": 0o700, "a": 0o700, "a/0000000001.checkpoint": 0o600}
-
-
-def test_modes_are_private_below_a_folder_that_passes_its_group_on(
-    tmp_path: Path, root: Path
-) -> None:
-    """With setgid above, the system adds a bit that nobody asked for."""
+    """Also below a folder that passes its group on: there the system adds a bit of its own."""
     tmp_path.chmod(0o2700)
-    FileCheckpointStorage(root).append("a", 1, b"one")
-    for folder in (root, root / "a", root / ".tmp"):
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    before = os.umask(mask)
+    try:
+        storage: CheckpointStorage = FileCheckpointStorage(str(root))
+        storage.append("a", 1, b"one")
+        storage.append("a", 2, b"two")
+        leasing: LeasingStorage = FileCheckpointStorage(root, clock=lambda: NOW)
+        lease = leasing.acquire("a", "worker-a", 60)
+    finally:
+        os.umask(before)
+    assert {name: stat.S_IMODE((root / name).stat().st_mode) for name in [".", *tree(root)]} == {
+        ".": 0o700,
+        "a": 0o700,
+        "a/0000000001.checkpoint": 0o600,
+        "a/0000000002.checkpoint": 0o600,
+        "a/lease": 0o600,
+    }
+    assert file(root, 2).read_bytes() == b"two"
+    text = root / "a/lease"
+    assert text.read_text() == "safepoint-lease/1 1 worker-a 2026-01-31T09:31:00.000000Z\n"
+    leasing.release(lease)
+    assert text.read_text() == "safepoint-lease/1 1 - -\n"
+    assert repr(storage) == f"FileCheckpointStorage({str(root)!r})"
 
 
 def test_a_relative_path_keeps_its_meaning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path)
-    storage = FileCheckpointStorage("store")
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    storage.append("a", 1, b"one")
-    assert (tmp_path / "store/a/0000000001.checkpoint").exists()
-    assert list((tmp_path / "elsewhere").iterdir()) == []
-
-
-def test_the_path_is_absolute_and_cannot_be_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     """Links above are resolved, so that what lies inside can be told."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     monkeypatch.chdir(tmp_path)
     storage: Any = FileCheckpointStorage("link/store")
+    monkeypatch.chdir(tmp_path / "real")
+    storage.append("a", 1, b"one")
     assert storage.path == tmp_path / "real/store"
+    assert (tmp_path / "real/store/a").is_dir()
     with pytest.raises(AttributeError):
         storage.path = tmp_path
-
-
-def test_there_is_no_default_path() -> None:
-    nothing: Any = FileCheckpointStorage
     with pytest.raises(TypeError, match="storage_path"):
-        nothing()
-
-
-@pytest.mark.parametrize("kind", [stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO])
-@pytest.mark.parametrize("uid", [0, os.geteuid(), os.geteuid() + 1])
-def test_the_quick_look_at_a_file_says_what_the_long_one_says(kind: int, uid: int) -> None:
-    """For each mode: what the quick one lets pass has no refusal, and the other way round."""
-    for mode in range(0o10000):
-        info = os.stat_result((kind | mode, 1, 1, 1, uid, 0, 0, 0, 0, 0))
-        folder_fine = not list(folder_refusals("/s", info))
-        record_fine = not list(record_refusals("/s", info))
-        assert _posix.private(info, stat.S_IFDIR) == folder_fine
-        assert _posix.private(info, stat.S_IFREG) == record_fine
-
-
-def test_no_file_stays_open(storage: FileCheckpointStorage, root: Path) -> None:
-    """After work of every kind, refused work included, there are as many descriptors as before."""
-    before = descriptors()
-    storage.append("a", 1, b"one")
-    storage.read("a", 1)
-    storage.head("a")
-    storage.threads()
-    (root / "a/0000000002.checkpoint").symlink_to("/etc/passwd")
-    (root / "b").touch()
-    for call in (
-        lambda: storage.append("a", 1, b""),
-        lambda: storage.read("a", 2),
-        lambda: storage.read("a", 3),
-        lambda: storage.head("b"),
-        lambda: FileCheckpointStorage(root / "b"),
-    ):
-        with pytest.raises(CheckpointError):
-            call()
-    for path in (root / "a/0000000001.checkpoint", root / "a", root):
-        path.chmod(0o770)
-        with pytest.raises(UnsafeLocation):
-            storage.read("a", 1)
-        path.chmod(0o700)
-    root.rename(root.parent / "moved")
-    FileCheckpointStorage(root)
-    with pytest.raises(UnsafeLocation):
-        storage.read("a", 1)
-    assert descriptors() == before
-
-
-def test_threads_are_folders_with_a_first_record(
-    storage: FileCheckpointStorage, root: Path
-) -> None:
-    """Strangers in the folder are no threads: other names, files, links, empty folders."""
-    storage.append("a", 1, b"one")
-    storage.append("b-2", 1, b"one")
-    (root / "empty").mkdir(mode=0o700)
-    (root / "UPPER").mkdir(mode=0o700)
-    (root / "con").mkdir(mode=0o700)
-    (root / "file").touch()
-    (root / "link").symlink_to("a")
-    assert sorted(storage.threads()) == ["a", "b-2"]
+        storage.__class__()
 
 
 def test_elsewhere_it_says_so_in_one_sentence(tmp_path: Path) -> None:
@@ -297,12 +129,707 @@ def test_elsewhere_it_says_so_in_one_sentence(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize("limits", [None, 7, Limits])
-def test_what_are_no_limits_is_refused_before_a_folder_is_made(root: Path, limits: Any) -> None:
-    with pytest.raises(ConfigurationError) as refusal:
-        FileCheckpointStorage(root, limits=limits)
-    assert str(refusal.value) == (
-        f"FileCheckpointStorage takes limits, and was given {type(limits).__name__}. "
-        "Write limits=Limits(state_bytes=...), or leave it out."
+def test_a_record_or_base_over_the_limit_is_neither_written_nor_read(root: Path) -> None:
+    storage = FileCheckpointStorage(root, limits=Limits(state_bytes=0))
+    storage.append("a", 1, b"x" * 4096)
+    assert len(storage.read("a", 1)) == 4096
+    for write in (storage.append, storage.prune):
+        with pytest.raises(LimitExceeded) as caught:
+            write("a", 2, b"x" * 4097)
+        assert str(caught.value) == (
+            "The record has 4097 bytes or more, and the limit is 4096. Keep large data outside the"
+            " state, or pass Limits(state_bytes=...) with a higher limit."
+        )
+    assert (storage.head("a"), storage.base("a")) == (1, None)
+    FileCheckpointStorage(root).append("a", 2, b"x" * 4097)
+    records = storage.scan("a", 1, 2)
+    next(records)
+    reads: list[Callable[[], object]] = [lambda: storage.read("a", 2), lambda: next(records)]
+    for call in reads:
+        with pytest.raises(LimitExceeded, match="has 4097 bytes or more"):
+            call()
+    FileCheckpointStorage(root).prune("a", 2, b"x" * 4097)
+    for call in every_look(storage):
+        with pytest.raises(LimitExceeded, match=r"a/base has 4108 bytes or more"):
+            call()
+
+
+def test_no_file_stays_open(storage: FileCheckpointStorage, root: Path) -> None:
+    """After work of every kind, refused work and a scan that nobody finished included."""
+    before = descriptors()
+    fill(storage, root, 9)
+    storage.prune("a", 3, b"base")
+    lease = storage.acquire("a", "worker-a", 60)
+    storage.release(lease)
+    assert (storage.head("a"), storage.threads(), storage.base("a")) == (9, ["a"], (3, b"base"))
+    records = storage.scan("a", 3, 9)
+    next(records)
+    assert descriptors() == before + 2
+    del records
+    file(root, 10).symlink_to("/etc/passwd")
+    (root / "b").touch()
+    refused: list[Callable[[], object]] = [
+        lambda: storage.append("a", 9, b""),
+        lambda: storage.append("a", 11, b"", fence=1),
+        lambda: storage.read("a", 10),
+        lambda: storage.read("a", 12),
+        lambda: storage.head("b"),
+        lambda: FileCheckpointStorage(root / "b"),
+        lambda: storage.prune("a", 20, b""),
+        lambda: storage.prune("c", 1, b""),
+        lambda: list(storage.scan("a", 1, 9)),
+        lambda: list(storage.scan("c", 1, 1)),
+    ]
+    for call in refused:
+        with pytest.raises(CheckpointError):
+            call()
+    for path in (file(root, 9), root / "a", root):
+        path.chmod(0o770)
+        with pytest.raises(UnsafeLocation):
+            storage.read("a", 9)
+        path.chmod(0o700)
+    root.rename(root.parent / "moved")
+    FileCheckpointStorage(root)
+    with pytest.raises(UnsafeLocation):
+        storage.read("a", 9)
+    assert descriptors() == before
+
+
+def test_threads_are_folders_with_a_record(storage: FileCheckpointStorage, root: Path) -> None:
+    """Strangers are no threads. One that nobody can tell is named, and refused when it is read."""
+    storage.append("b-2", 1, b"one")
+    fill(storage, root, 2)
+    file(root, 1).unlink()
+    storage.acquire("leased", "worker-a", 60)
+    for name in ("empty", "UPPER", "con", "open"):
+        (root / name).mkdir(mode=0o700)
+    (root / "file").touch()
+    (root / "link").symlink_to("a")
+    assert sorted(storage.threads()) == ["a", "b-2"]
+    (root / "open").chmod(0o777)
+    assert sorted(storage.threads()) == ["a", "b-2", "open"]
+    with pytest.raises(UnsafeLocation):
+        storage.head("open")
+
+
+def test_who_only_looks_changes_nothing(storage: FileCheckpointStorage, root: Path) -> None:
+    with pytest.raises(StorageUnavailable, match="is gone"):
+        StoredFolder(root / "none")
+    lease = storage.acquire("a", "worker-a", 60)
+    storage.append("a", 1, b"one", fence=lease.token)
+    before, stored = tree(root), StoredFolder(root)
+    assert (stored.read("a", 1), stored.lease("a"), stored.token("a")) == (b"one", lease, 1)
+    assert stored.token("b") == 0
+    writes: list[Callable[[], object]] = [
+        lambda: stored.append("b", 1, b"one"),
+        lambda: stored.prune("a", 1, b"base"),
+        lambda: stored.acquire("b", "worker-b", 60),
+        lambda: stored.release(lease),
+    ]
+    for write in writes:
+        with pytest.raises(ConfigurationError, match="This only looks, and changes nothing"):
+            write()
+    assert tree(root) == before
+
+
+# --- the head
+
+
+class Numbers(ThreadFolder):
+    """Numbers that stand for records. At the n-th question whether one exists, `event` happens."""
+
+    def __init__(self, numbers: Iterable[int], begin: int = 0) -> None:
+        super().__init__("/s", "a", -1, -1, 0)
+        self.there = set(numbers)
+        self.begins = begin
+        self.asked = self.at = 0
+        self.event: Callable[[], None] = lambda: None
+
+    def exists(self, sequence: int) -> bool:
+        self.asked += 1
+        if self.asked == self.at:
+            self.event()
+        return sequence in self.there
+
+    def first(self) -> int:
+        return self.begins
+
+    def numbers(self) -> Any:
+        return iter(self.there)
+
+    def cut(self, first: int) -> None:
+        self.begins = first
+        self.there = {number for number in self.there if number >= first}
+
+
+@given(st.integers(1, 3000), st.integers(0, 5000), st.data())
+def test_the_head_is_found_from_any_start_and_past_any_left_overs(
+    head: int, start: int, data: st.DataObject
+) -> None:
+    """After a power loss any of the files that a prune removed may be back."""
+    assert Numbers(range(1, head + 1)).head(start) == head
+    first = data.draw(st.integers(1, head))
+    left = data.draw(st.sets(st.integers(1, first)))
+    assert Numbers({*left, *range(first, head + 1)}, first).head(start) == head
+    thread = Numbers(range(MAX_SEQUENCE - head, MAX_SEQUENCE + 1), MAX_SEQUENCE - head)
+    assert thread.head(0) == MAX_SEQUENCE
+
+
+def test_a_save_or_prune_while_the_head_is_looked_for_is_no_gap() -> None:
+    """At each possible moment. A head below the true one would be a rollback."""
+    for at in range(1, 60):
+        thread = Numbers(range(1, 10))
+        thread.at, thread.event = at, partial(thread.there.update, {10, 11})
+        assert thread.head(0) in (9, 10, 11)
+        for start in (0, 3, 37, 100):
+            for first in (2, 38, 64, 99, 100):
+                thread = Numbers(range(1, 101))
+                thread.at, thread.event = at, partial(thread.cut, first)
+                assert thread.head(start) == 100
+
+
+def test_finding_the_head_costs_the_same_with_ten_records_and_with_a_million() -> None:
+    """O(log n) names at first, and three once it is known; of a pruned thread by what it has."""
+    few, many = Numbers(range(1, 11)), Numbers(range(1, 1_000_001))
+    cut = Numbers(range(1_000_000_001, 1_000_000_011), 1_000_000_001)
+    for thread, head, most in ((few, 10, 42), (many, 1_000_000, 75), (cut, 1_000_000_010, 42)):
+        assert thread.head(0) == head
+        assert thread.asked <= most
+        thread.asked = 0
+        assert thread.head(head) == head
+        assert thread.asked == 3
+
+
+def test_the_head_is_found_without_a_list(
+    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(storage, root, 9)
+
+    def never(*_: Any) -> None:
+        raise AssertionError("the head was found by listing or reading")
+
+    for name in ("scandir", "listdir", "read"):
+        monkeypatch.setattr(os, name, never)
+    assert FileCheckpointStorage(root).head("a") == 9
+
+
+LATER = (
+    "Somebody removed it, or put a later one there. Restore it from a backup, or move the later"
+    " one away; until then nothing is loaded or saved."
+)
+
+
+@pytest.mark.parametrize("removed", [[1], [3], [2, 3], [1, 2, 3, 4], [7], [4, 5, 6, 7]])
+def test_a_record_removed_from_the_middle_is_noticed(
+    storage: FileCheckpointStorage, root: Path, removed: list[int]
+) -> None:
+    """Neither an older head nor a save into the gap: both would lose what came after it."""
+    fill(storage, root, 9)
+    for sequence in removed:
+        file(root, sequence).unlink()
+    with pytest.raises(RecordsMissing) as refusal:
+        FileCheckpointStorage(root).head("a")
+    what = rf"Thread 'a' has checkpoint \d but not {removed[0]}\. "
+    assert re.fullmatch(what + re.escape(LATER), str(refusal.value))
+    with pytest.raises(RecordsMissing):
+        storage.append("a", removed[-1], b"")
+
+
+@pytest.mark.parametrize("removed", range(1, 40))
+def test_one_missing_record_never_makes_an_older_one_the_head(removed: int) -> None:
+    """Whatever the search happens to ask: the newest is found, or the gap is."""
+    try:
+        found = str(Numbers({*range(1, 42)} - {removed}).head(0))
+    except RecordsMissing as refusal:
+        found = refusal.what
+    assert found == "41" or found.endswith(f"but not {removed}.")
+
+
+@pytest.mark.parametrize("first", [1, 20])
+@pytest.mark.parametrize("kept", [range(0), range(21, 30), range(1, 15)], ids=str)
+def test_a_pruned_thread_without_its_first_record_is_refused(first: int, kept: range) -> None:
+    with pytest.raises(RecordsMissing) as refusal:
+        Numbers({*kept} - {first}, first).head(0)
+    gone = f"Thread 'a' was pruned to begin at checkpoint {first}, and that one is gone."
+    assert str(refusal.value) == f"{gone} {LATER}"
+
+
+def test_records_without_their_beginning_are_never_an_empty_thread() -> None:
+    for sequence in (20, 700_000):
+        with pytest.raises(RecordsMissing, match=rf"has checkpoint {sequence} but not 1\."):
+            Numbers({sequence}).head(0)
+    assert Numbers(()).head(5) == 0
+
+
+def test_what_is_remembered_is_only_where_to_begin(
+    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger must see a store that was cut; and a million threads do not fill the memory."""
+    fill(storage, root, 7)
+    assert storage.head("a") == 7
+    for sequence in (5, 6, 7):
+        file(root, sequence).unlink()
+    assert storage.head("a") == 4
+    monkeypatch.setattr("safepoint.storage.file._REMEMBERED", 3)
+    for number in range(10):
+        storage.head(f"t{number}")
+    assert len(storage._heads) <= 3
+
+
+# --- appending
+
+
+def test_a_save_goes_behind_the_last_one(storage: FileCheckpointStorage, root: Path) -> None:
+    """Not where one went that this process has seen, be it the only one: that save had failed."""
+    storage.append("a", 1, b"one")
+    for sequence in (3, 9):
+        with pytest.raises(RecordsMissing) as refusal:
+            storage.append("a", sequence, b"")
+        assert str(refusal.value) == (
+            f"Thread 'a' is at checkpoint 1, so {sequence} does not follow. Nothing was saved."
+            " Load the latest checkpoint and decide again from there."
+        )
+    file(root, 1).unlink()
+    with pytest.raises(RecordsMissing, match="is at checkpoint 0, so 2 does not follow"):
+        storage.append("a", 2, b"")
+    assert tree(root) == ["a"]
+    FileCheckpointStorage(root).append("a", 20, b"the copy of a pruned thread")
+    assert storage.prune("a", 20, b"base") == 0
+    storage.append("a", 21, b"")
+    with pytest.raises(Conflict, match="had a checkpoint 19, and begins at 20 by now"):
+        storage.append("a", 19, b"")
+
+
+def test_a_save_syncs_the_record_its_name_and_the_first_time_the_folder(
+    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the folder was there before: whoever made it may have died before the sync."""
+    synced: list[str] = []
+    real = os.fsync
+    (root / "a").mkdir(mode=0o700)
+    kinds = {root.stat().st_ino: "store", (root / "a").stat().st_ino: "thread"}
+
+    def fsync(fd: int) -> None:
+        synced.append(kinds.get(os.fstat(fd).st_ino, "file"))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    storage.append("a", 1, b"one")
+    assert synced == ["store", "file", "thread"]
+    for write, expected in (
+        (lambda: storage.append("a", 2, b"two"), ["file", "thread"]),
+        (lambda: storage.prune("a", 2, b"base"), ["file", "thread", "thread"]),
+        (lambda: storage.acquire("a", "worker-a", 60), ["store", "file", "thread"]),
+        (lambda: storage.acquire("a", "worker-a", 60), ["file", "thread"]),
+    ):
+        synced.clear()
+        write()
+        assert synced == expected
+
+
+def test_nothing_comes_between_the_look_and_the_write(
+    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever saves, prunes or takes the thread over while another does waits for its end."""
+    fill(storage, root, 3)
+    lease, other = storage.acquire("a", "worker-a", 60), FileCheckpointStorage(root)
+    monkeypatch.setattr(_files, "PATIENCE", 0.005)
+    writes: list[Callable[[FileCheckpointStorage], object]] = [
+        lambda it: it.append("a", 4, b"four", fence=lease.token),
+        lambda it: it.prune("a", 2, b"base"),
+        lambda it: it.renew(lease, 60),
+    ]
+    for write in writes:
+        real = os.fchmod
+        waited: list[object] = []
+
+        def fchmod(fd: int, mode: int, real: Any = real, waited: list[Any] = waited) -> None:
+            for each in writes:
+                with pytest.raises(StorageUnavailable, match="Another process has held the lock"):
+                    each(other)
+                waited.append(each)
+            assert (other.head("a"), other.read("a", 3)) == (3, b"record 3"), "a look needs none"
+            real(fd, mode)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fchmod", fchmod)
+            if write is writes[0]:
+                write(storage)
+                file(root, 4).unlink()
+            else:
+                write(storage)
+        assert len(waited) == 3
+
+
+def test_a_forked_child_does_not_keep_the_lock(storage: FileCheckpointStorage, root: Path) -> None:
+    """It holds what its parent had open, for as long as it lives."""
+    fill(storage, root, 9)
+    code = """
+        import os, signal, sys
+        from safepoint import _files
+        from safepoint.storage import FileCheckpointStorage
+        _files.PATIENCE = 5.0
+        storage, children = FileCheckpointStorage(sys.argv[1]), []
+        real = os.link
+        def link(*args, **options):
+            child = os.fork()
+            if not child:
+                signal.pause()
+            children.append(child)
+            real(*args, **options)
+        os.link = link
+        try:
+            print(storage.prune("a", 5, b"base"), storage.prune("a", 7, b"base"))
+        finally:
+            for child in children:
+                os.kill(child, signal.SIGKILL)
+    """
+    assert python(code, str(root)) == "4 2"
+
+
+STEPS = ["open", "stat", "fstat", "mkdir", "fchmod", "write", "fsync", "link", "rename", "scandir"]
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("act", ["append", "prune", "acquire"])
+def test_a_call_that_fails_leaves_the_old_state_or_the_new_one(
+    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch, name: str, act: str
+) -> None:
+    """Each call of each kind fails once. What raised is not there, but for what a prune left."""
+    for on in range(1, 20):
+        thread = f"t{on}"
+        fill(storage, root, 5, thread)
+        storage.prune(thread, 2, b"old")
+        first = storage.acquire(thread, "worker-a", 60)
+        writes: dict[str, Callable[[], object]] = {
+            "append": partial(storage.append, thread, 6, b"new", fence=first.token),
+            "prune": partial(storage.prune, thread, 4, b"new"),
+            "acquire": partial(storage.acquire, thread, "worker-a", 60),
+        }
+        error: CheckpointError | None = None
+        with monkeypatch.context() as patch:
+            seen = fail(patch, name, errno.EIO, on, once=True)
+            try:
+                writes[act]()
+            except StorageUnavailable as raised:
+                error = raised
+                doing = "prune" if act == "prune" else "save to"
+                assert error.what.startswith(f"The system could not {doing} {root} (EIO)")
+        reader = FileCheckpointStorage(root)
+        base, lease = reader.base(thread), reader.lease(thread)
+        assert base is not None
+        assert lease is not None
+        done = {
+            "append": reader.head(thread) == 6,
+            "prune": base == (4, b"new"),
+            "acquire": lease.token == 2,
+        }
+        assert done[act] or error is not None
+        assert not done[act] or error is None or act == "prune"
+        assert list(reader.scan(thread, base[0], 5)) == [
+            b"record %d" % number for number in range(base[0], 6)
+        ]
+        if len(seen) < on:
+            break
+        assert not (root / thread / ".next").exists()
+
+
+def test_an_interrupt_before_the_last_sync_withdraws_the_record(
+    storage: FileCheckpointStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.append("a", 1, b"one")
+    real = os.link
+
+    def link(*args: Any, **options: Any) -> None:
+        real(*args, **options)
+        monkeypatch.setattr(os, "fsync", interrupt)
+
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", link)
+        with pytest.raises(KeyboardInterrupt):
+            storage.append("a", 2, b"two")
+    assert storage.head("a") == 1
+
+
+def test_a_full_disk_loses_nothing(storage: FileCheckpointStorage, root: Path) -> None:
+    """RLIMIT_FSIZE makes the kernel write 20,000 of 50,000 bytes, then refuse."""
+    fill(storage, root, 9)
+    before = tree(root)
+    code = """
+        import resource, sys
+        from safepoint.errors import StorageFull
+        from safepoint.storage import FileCheckpointStorage
+        storage = FileCheckpointStorage(sys.argv[1])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+        for write in (storage.append, storage.prune):
+            try:
+                write("a", 10 if write == storage.append else 5, b"x" * 50_000)
+            except StorageFull as error:
+                print(storage.head("a"), error.what)
+    """
+    assert python(code, str(root)).splitlines() == [
+        f"9 There is no room left for {root} (EFBIG), so nothing was saved.",
+        f"9 There is no room left for {root} (EFBIG).",
+    ]
+    assert tree(root) == before
+
+
+# --- pruning
+
+
+def test_left_overs_of_a_prune_are_seen_by_nobody_and_go_with_the_next(
+    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The base is on disk before a record goes, and is written anew before left-overs go."""
+    fill(storage, root, 9)
+    with monkeypatch.context() as patch:
+        fail(patch, "unlink", errno.EIO, 4)
+        with pytest.raises(StorageUnavailable):
+            storage.prune("a", 6, b"base")
+    left = [number for number in range(1, 6) if file(root, number).exists()]
+    assert 0 < len(left) < 5
+    for reader in (storage, FileCheckpointStorage(root)):
+        assert (reader.head("a"), reader.base("a")) == (9, (6, b"base"))
+        for number in range(1, 6):
+            with pytest.raises(NotFound) as caught:
+                reader.read("a", number)
+            assert str(caught.value) == (
+                f"Checkpoint {number} of thread 'a' was pruned; the thread begins at 6 now."
+                f" Ask for 6 or a later one, or look for {number} in a backup."
+            )
+    before = (root / "a/base").stat().st_ino
+    assert storage.prune("a", 3, b"never backwards") == len(left)
+    assert storage.base("a") == (6, b"base")
+    assert (root / "a/base").stat().st_ino != before
+    assert len(tree(root)) == 1 + 4 + 1
+    assert storage.prune("a", 6, b"sealed anew") == 0
+    assert storage.base("a") == (6, b"sealed anew")
+    plant(root, 2)
+    with monkeypatch.context() as patch:
+        fail(patch, "fsync", errno.EIO)
+        with pytest.raises(StorageUnavailable):
+            storage.prune("a", 6, b"sealed anew")
+    assert file(root, 2).exists()
+
+
+MALFORMED_BASES = [
+    b"",
+    b"20\n",
+    b"0000000020",
+    b"0000000020\r\n",
+    b"0000000000\nbase",
+    b"+000000020\nbase",
+    b"00000000020\nbase",
+    b"0_00000020\nbase",
+    "\u0660\u0660\u0660\u0660\u0660\u0660\n".encode(),
+    b"safepoint/1 0123456789abcdef\n{}",
+]
+
+
+@pytest.mark.parametrize("content", MALFORMED_BASES, ids=repr)
+def test_a_malformed_base_is_never_ignored(
+    storage: FileCheckpointStorage, root: Path, content: bytes
+) -> None:
+    """By no method; and nothing is written or removed on its word."""
+    fill(storage, root, 9)
+    base = root / "a/base"
+    base.touch(mode=0o600)
+    base.write_bytes(content)
+    before = tree(root)
+    for call in every_look(storage):
+        with pytest.raises(RecordMalformed) as refusal:
+            call()
+        assert str(refusal.value) == (
+            f"{base} does not say at which checkpoint its thread begins."
+            " It was not written by prune. Put it back from a backup; until then nothing of the"
+            " thread is loaded or saved."
+        )
+    assert (tree(root), storage.threads()) == (before, ["a"])
+
+
+KINDS = ["link", "fifo", "folder", "second name", "mode", "owner"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["base", "lease", "0000000010.checkpoint"])
+def test_a_file_that_others_could_write_is_refused_wherever_it_counts(
+    storage: FileCheckpointStorage,
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    kind: str,
+) -> None:
+    fill(storage, root, 9)
+    said = planted(kind, root / "a" / name, tmp_path / "outside", monkeypatch)
+    before = tree(root)
+    calls: dict[str, list[Callable[[], object]]] = {
+        "base": every_look(storage),
+        "lease": every_write(storage, 10),
+        "0000000010.checkpoint": [
+            lambda: storage.read("a", 10),
+            lambda: list(storage.scan("a", 9, 10)),
+        ],
+    }
+    for call in calls[name]:
+        with pytest.raises(UnsafeLocation, match=f"{root}/a/{name} {said}"):
+            call()
+    assert tree(root) == before
+
+
+def test_a_scan_asks_the_system_four_times_for_a_record(
+    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(storage, root, 9)
+    calls: list[str] = []
+    for name in ("open", "stat", "fstat", "read", "close", "lstat", "scandir"):
+        real = getattr(os, name)
+
+        def step(*args: Any, real: Any = real, name: str = name, **options: Any) -> Any:
+            calls.append(name)
+            return real(*args, **options)
+
+        monkeypatch.setattr(os, name, step)
+    records = storage.scan("a", 9, 1)
+    next(records)
+    calls.clear()
+    assert list(records) == [b"record %d" % number for number in range(8, 0, -1)]
+    assert calls[:32] == ["open", "fstat", "read", "close"] * 8
+
+
+# --- the file of a lease
+
+
+def every_write(storage: FileCheckpointStorage, sequence: int) -> list[Callable[[], object]]:
+    lease = Lease("a", "worker-a", 1, NOW)
+    return [
+        lambda: storage.append("a", sequence, b"two"),
+        lambda: storage.append("a", sequence, b"two", fence=1),
+        lambda: storage.acquire("a", "worker-a", 60),
+        lambda: storage.renew(lease, 60),
+        lambda: storage.release(lease),
+        lambda: storage.lease("a"),
+    ]
+
+
+MALFORMED_LEASES = [
+    b"",
+    b"safepoint-lease/1 1 worker-a 2026-01-31T09:31",
+    b"safepoint-lease/1 1 - -",
+    b"safepoint-lease/1 1 - -\nsafepoint-lease/1 2 - -\n",
+    b"safepoint-lease/1 1 - -\r\n",
+    b"safepoint-lease/1  1 - -\n",
+    b" safepoint-lease/1 1 - -\n",
+    b"safepoint-lease/1 0 - -\n",
+    b"safepoint-lease/1 01 - -\n",
+    b"safepoint-lease/1 1_0 - -\n",
+    "safepoint-lease/1 \u0661 - -\n".encode(),
+    b"safepoint-lease/1 1000000000000000000 - -\n",
+    b"safepoint-lease/1 1 worker-a -\n",
+    b"safepoint-lease/1 1 - 2026-01-31T09:31:00.000000Z\n",
+    b"safepoint-lease/1 1 Worker 2026-01-31T09:31:00.000000Z\n",
+    b"safepoint-lease/1 1 con 2026-01-31T09:31:00.000000Z\n",
+    b"safepoint-lease/1 1 %b 2026-01-31T09:31:00.000000Z\n" % (b"a" * 65),
+    b"safepoint-lease/1 1 worker-a 2026-02-30T09:31:00.000000Z\n",
+    b"safepoint-lease/1 1 worker-a 2026-01-31T24:00:00.000000Z\n",
+    b"safepoint-lease/1 1 worker-a 2026-01-31T09:31:60.000000Z\n",
+    b"safepoint-lease/1 1 worker-a 0000-01-31T09:31:00.000000Z\n",
+    b"safepoint-lease/1 1 worker-a 2026-01-31T09:31:00.000000+00:00\n",
+    b"safepoint-lease/1 1 worker-a 2026-01-31T09:31:00Z\n",
+    b"safepoint-anchor/1 1 - -\n",
+    b"safepoint-lease/1 1 - -\n" + bytes(4_000_000),
+    b"safepoint-lease/2 1 worker-a whenever\n",
+    b"safepoint-lease/11 1 worker-a whenever\n",
+]
+
+
+@pytest.mark.parametrize("text", MALFORMED_LEASES, ids=lambda text: repr(text[:64]))
+def test_a_malformed_lease_is_refused_and_nothing_is_saved(
+    storage: FileCheckpointStorage, root: Path, text: bytes
+) -> None:
+    storage.append("a", 1, b"one")
+    lease = root / "a/lease"
+    lease.touch(mode=0o600)
+    lease.write_bytes(text)
+    message = (
+        f"{lease} does not say who owns its thread, so nothing of the thread is saved."
+        " Somebody else wrote it, or the disk failed. Stop every worker of the thread, then"
+        f" remove the file: rm {lease}"
     )
-    assert not root.exists()
+    if b"whenever" in text:
+        message = (
+            f"{lease} was written by another version of safepoint. This one reads"
+            " safepoint-lease/1. Use the version that wrote it; until then nothing of the thread"
+            " is saved."
+        )
+    for write in every_write(storage, 2):
+        with pytest.raises(StorageUnavailable) as caught:
+            write()
+        assert str(caught.value) == message
+    assert (tree(root), lease.read_bytes()) == (["a", str(file(root, 1))[len(str(root)) + 1 :],
+                                                "a/lease"], text)  # fmt: skip
+    assert (storage.head("a"), storage.read("a", 1), storage.prune("a", 1, b"")) == (1, b"one", 0)
+    lease.unlink()
+    storage.append("a", 2, b"two")
+
+
+@given(
+    st.from_regex(r"w[a-z0-9_-]{0,63}", fullmatch=True),
+    st.integers(1, MAX_TOKEN),
+    st.datetimes(timezones=st.just(UTC)),
+    st.data(),
+)
+def test_what_is_read_of_a_lease_is_what_would_be_written(
+    owner: str, token: int, expires: datetime, data: st.DataObject
+) -> None:
+    """One byte changed, added or removed: another lease, spelled as it would be, or none."""
+    for held in (
+        Ownership("a", token, Lease("a", owner, token, expires)),
+        Ownership("a", token),
+    ):
+        text = bytearray(write_lease(held))
+        assert read_lease("there", "a", bytes(text)) == held
+        place = data.draw(st.integers(0, len(text) - 1))
+        text[place : place + data.draw(st.integers(0, 1))] = data.draw(st.binary(max_size=1))
+        try:
+            found = read_lease("there", "a", bytes(text))
+        except StorageUnavailable:
+            continue
+        assert write_lease(found) == text
+
+
+def test_what_is_refused_makes_no_folder(storage: FileCheckpointStorage, root: Path) -> None:
+    stranger = Lease("a", "worker-a", 1, NOW)
+    for call in (storage.release, lambda lease: storage.renew(lease, 60)):
+        with pytest.raises(NotOwner):
+            call(stranger)
+    assert storage.lease("a") is None
+    assert tree(root) == []
+
+
+def test_another_process_finds_what_was_saved_and_who_owns_it(
+    storage: FileCheckpointStorage, root: Path
+) -> None:
+    lease = storage.acquire("a", "worker-a", 60)
+    storage.append("a", 1, b"one", fence=lease.token)
+    code = """
+        import sys
+        from safepoint.errors import NotOwner
+        from safepoint.storage import FileCheckpointStorage
+        storage = FileCheckpointStorage(sys.argv[1])
+        try:
+            storage.append("a", 2, b"two")
+        except NotOwner as refusal:
+            print(refusal)
+        storage.append("a", 2, b"two", fence=storage.lease("a").token)
+        print(storage.lease("a"), storage.read("a", 1))
+    """
+    assert python(code, str(root)) == (
+        "Thread 'a' is owned by worker 'worker-a', and this save carries no token. Nothing was"
+        " saved. Acquire the thread before you write to it.\n"
+        "worker-a owns a with token 1 until 2026-01-31T09:31:00.000000Z b'one'"
+    )
+    assert storage.head("a") == 2

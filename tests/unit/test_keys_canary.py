@@ -20,6 +20,7 @@ import pytest
 
 from safepoint import CheckpointError, Keyring, SigningKey
 from safepoint.keys import Algorithm, Revoked, VerifyingKey
+from tests.unit.storage_helpers import fail
 
 CANARY = b"\x00magpie\xffmagpie\n'magpie\"\\12345678"
 ENCODED = base64.b64encode(CANARY).decode()
@@ -28,15 +29,7 @@ FORMS = {"magpie", CANARY.hex(), CANARY.hex()[2:18], ENCODED, ENCODED[:12], ENCO
     ENCODED.replace("+", "-").replace("/", "_"),
 }
 assert len(CANARY) == 32
-
-PROVOCATIONS: list[Callable[[Path, Algorithm], object]] = []
-
-
-def provocation(
-    function: Callable[[Path, Algorithm], object],
-) -> Callable[[Path, Algorithm], object]:
-    PROVOCATIONS.append(function)
-    return function
+NEW = SigningKey.generate()
 
 
 def stored(
@@ -52,114 +45,22 @@ class Broken:
         raise ValueError("broken")
 
 
-@provocation
-def too_long(path: Path, algorithm: Algorithm) -> object:
-    return SigningKey(CANARY + b"1", algorithm)
+def written_until(name: str) -> Callable[[Path, Algorithm], object]:
+    """Write the key to a disk that fails once the bytes are on their way."""
+
+    def provoke(path: Path, algorithm: Algorithm) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            fail(patch, name, 28)
+            SigningKey(CANARY, algorithm).to_file(path / "key")
+
+    return provoke
 
 
-@provocation
-def a_text(path: Path, algorithm: Algorithm) -> object:
-    return SigningKey(CANARY.decode("latin-1"), algorithm)  # type: ignore[arg-type]
-
-
-@provocation
-def no_algorithm(path: Path, algorithm: Algorithm) -> object:
-    return SigningKey(CANARY, "rsa")  # type: ignore[arg-type]
-
-
-@provocation
-def no_public_half(path: Path, algorithm: Algorithm) -> object:
-    key = SigningKey(CANARY)
-    return key.public
-
-
-@provocation
-def pickled(path: Path, algorithm: Algorithm) -> object:
-    key = SigningKey(CANARY, algorithm)
-    return pickle.dumps(key)
-
-
-@provocation
-def copied(path: Path, algorithm: Algorithm) -> object:
-    key = SigningKey(CANARY, algorithm)
-    return copy.deepcopy({"key": key})
-
-
-@provocation
-def signs_text(path: Path, algorithm: Algorithm) -> object:
-    key = SigningKey(CANARY, algorithm)
-    return key.sign("text")  # type: ignore[arg-type]
-
-
-@provocation
-def verifies_text(path: Path, algorithm: Algorithm) -> object:
-    key = SigningKey(CANARY, algorithm)
-    return key.verify("text", b"")  # type: ignore[arg-type]
-
-
-@provocation
-def verifies_a_text_signature(path: Path, algorithm: Algorithm) -> object:
-    key = SigningKey(CANARY, algorithm)
-    return key.verify(b"text", "é")  # type: ignore[arg-type]
-
-
-@provocation
-def written_over(path: Path, algorithm: Algorithm) -> None:
-    SigningKey(CANARY, algorithm).to_file(stored(path / "key", algorithm))
-
-
-@provocation
-def written_nowhere(path: Path, algorithm: Algorithm) -> None:
-    SigningKey(CANARY, algorithm).to_file(path / "none/key")
-
-
-@provocation
-def written_to_a_full_disk(path: Path, algorithm: Algorithm) -> None:
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        SigningKey(CANARY, algorithm).to_file(path / "key")
-
-
-@provocation
 def written_where_all_write(path: Path, algorithm: Algorithm) -> None:
     path.chmod(0o777)
     SigningKey(CANARY, algorithm).to_file(path / "key")
 
 
-@provocation
-def written_to_no_path(path: Path, algorithm: Algorithm) -> None:
-    SigningKey(CANARY, algorithm).to_file(5)  # type: ignore[arg-type]
-
-
-@provocation
-def read_where_all_write(path: Path, algorithm: Algorithm) -> object:
-    stored(path / "key", algorithm)
-    path.chmod(0o777)
-    return SigningKey.from_file(path / "key")
-
-
-@provocation
-def read_by_others(path: Path, algorithm: Algorithm) -> object:
-    stored(path / "key", algorithm).chmod(0o644)
-    return SigningKey.from_file(path / "key")
-
-
-@provocation
-def read_with_a_second_name(path: Path, algorithm: Algorithm) -> object:
-    (path / "other").hardlink_to(stored(path / "key", algorithm))
-    return SigningKey.from_file(path / "key")
-
-
-@provocation
-def read_through_a_link(path: Path, algorithm: Algorithm) -> object:
-    (path / "link").symlink_to(stored(path / "key", algorithm))
-    return SigningKey.from_file(path / "link")
-
-
-@provocation
 def read_by_another_user(path: Path, algorithm: Algorithm) -> object:
     stored(path / "key", algorithm)
     with pytest.MonkeyPatch.context() as patch:
@@ -172,81 +73,71 @@ def with_owner(status: os.stat_result, owner: int) -> os.stat_result:
     return os.stat_result([*status[:4], owner, *status[5:10]])
 
 
-@provocation
-def read_as_another_algorithm(path: Path, algorithm: Algorithm) -> object:
-    other: Algorithm = "ed25519" if algorithm == "hmac-sha256" else "hmac-sha256"
-    return SigningKey.from_file(stored(path / "key", algorithm), algorithm=other)
-
-
-@provocation
-def read_as_a_public_key(path: Path, algorithm: Algorithm) -> object:
-    return VerifyingKey.from_file(stored(path / "key", algorithm))
-
-
-@provocation
-def read_from_a_public_key(path: Path, algorithm: Algorithm) -> object:
-    return SigningKey.from_file(
-        stored(path / "key", algorithm, magic="safepoint-public-key/1"), create=True
-    )
-
-
-@provocation
-def read_of_another_release(path: Path, algorithm: Algorithm) -> object:
-    return SigningKey.from_file(stored(path / "key", algorithm, magic="safepoint-key/2"))
-
-
-@provocation
-def read_with_more_behind(path: Path, algorithm: Algorithm) -> object:
-    return SigningKey.from_file(stored(path / "key", algorithm, end=" # mine"), create=True)
-
-
-@provocation
-def ring_signs_with_a_revoked_key(path: Path, algorithm: Algorithm) -> object:
-    key = SigningKey(CANARY, algorithm)
-    return Keyring(key, revoked=Revoked(key, None))
-
-
-@provocation
-def ring_with_a_key_revoked_twice(path: Path, algorithm: Algorithm) -> object:
-    key = SigningKey(CANARY, algorithm)
-    return Keyring(SigningKey.generate(), revoked=[Revoked(key, None), Revoked(key, None)])
-
-
-@provocation
 def ring_of_two_keys_with_one_id(path: Path, algorithm: Algorithm) -> object:
     key, other = SigningKey(CANARY, algorithm), SigningKey.generate()
     object.__setattr__(other, "id", key.id)
     return Keyring(key, verify=[other])
 
 
-@provocation
-def ring_that_does_not_know_a_key(path: Path, algorithm: Algorithm) -> object:
-    key = SigningKey(CANARY, algorithm)
-    return Keyring(key).find("0" * 16)
+def read(change: Callable[[Path], object], **options: Any) -> Callable[[Path, Algorithm], object]:
+    """Read a key file after a change of its folder, in which it is "key"."""
+
+    def provoke(path: Path, algorithm: Algorithm) -> object:
+        end, magic = options.get("end", ""), options.get("magic", "safepoint-key/1")
+        file = stored(path / "key", algorithm, magic=magic, end=end)
+        change(path)
+        load = VerifyingKey if options.get("public") else SigningKey
+        return load.from_file(path / options.get("name", file.name))
+
+    return provoke
 
 
-@provocation
-def ring_that_only_verifies(path: Path, algorithm: Algorithm) -> object:
-    key = SigningKey(CANARY, algorithm)
-    return Keyring(verify=key).signing
+def held(act: Callable[[SigningKey, Path], object]) -> Callable[[Path, Algorithm], object]:
+    """Do something with the key in memory."""
+    return lambda path, algorithm: act(SigningKey(CANARY, algorithm), path)
 
 
-@provocation
-def ring_pickled(path: Path, algorithm: Algorithm) -> object:
-    ring = Keyring(SigningKey(CANARY, algorithm))
-    return pickle.dumps(ring)
-
-
-@provocation
-def revoked_until_nonsense(path: Path, algorithm: Algorithm) -> object:
-    key = SigningKey(CANARY, algorithm)
-    return Revoked(key, 5)  # type: ignore[arg-type]
-
-
-@provocation
-def revoked_with_a_broken_anchor(path: Path, algorithm: Algorithm) -> object:
-    entry = Revoked(SigningKey(CANARY, algorithm), Broken())
-    return entry.head("invoices", "order-7")
+OTHER: dict[Algorithm, Algorithm] = {"ed25519": "hmac-sha256", "hmac-sha256": "ed25519"}
+any_: Any = lambda value: value  # noqa: E731  what mypy would refuse
+PROVOCATIONS: dict[str, Callable[[Path, Algorithm], object]] = {
+    "too long": lambda path, algorithm: SigningKey(CANARY + b"1", algorithm),
+    "a text": lambda path, algorithm: SigningKey(any_(CANARY.decode("latin-1")), algorithm),
+    "no algorithm": lambda path, algorithm: SigningKey(CANARY, any_("rsa")),
+    "no public half": lambda path, algorithm: SigningKey(CANARY).public,
+    "pickled": held(lambda key, path: pickle.dumps(key)),
+    "copied": held(lambda key, path: copy.deepcopy({"key": key})),
+    "written over": lambda path, algorithm: SigningKey(CANARY, algorithm).to_file(
+        stored(path / "key", algorithm)
+    ),
+    "written nowhere": held(lambda key, path: key.to_file(path / "none/key")),
+    "written until the write": written_until("write"),
+    "written until the sync": written_until("fsync"),
+    "written until the link": written_until("link"),
+    "written where all write": written_where_all_write,
+    "written to no path": held(lambda key, path: key.to_file(any_(5))),
+    "read where all write": read(lambda path: path.chmod(0o777)),
+    "read by others": read(lambda path: (path / "key").chmod(0o644)),
+    "read with a second name": read(lambda path: (path / "b").hardlink_to(path / "key")),
+    "read through a link": read(lambda path: (path / "b").symlink_to("key"), name="b"),
+    "read by another user": read_by_another_user,
+    "read as another algorithm": lambda path, algorithm: SigningKey.from_file(
+        stored(path / "key", algorithm), algorithm=OTHER[algorithm]
+    ),
+    "read as a public key": read(lambda path: None, public=True),
+    "read from a public key": read(lambda path: None, magic="safepoint-public-key/1"),
+    "read of another release": read(lambda path: None, magic="safepoint-key/2"),
+    "read with more behind": read(lambda path: None, end=" # mine"),
+    "signs with a revoked key": held(lambda key, path: Keyring(key, revoked=Revoked(key, None))),
+    "revoked twice": held(
+        lambda key, path: Keyring(NEW, revoked=[Revoked(key, None), Revoked(key, None)])
+    ),
+    "two keys with one id": ring_of_two_keys_with_one_id,
+    "does not know a key": held(lambda key, path: Keyring(key).find("0" * 16)),
+    "only verifies": held(lambda key, path: Keyring(verify=key).signing),
+    "ring pickled": held(lambda key, path: pickle.dumps(Keyring(key))),
+    "revoked until nonsense": held(lambda key, path: Revoked(key, any_(5))),
+    "a broken anchor": held(lambda key, path: Revoked(key, Broken()).head("invoices", "order-7")),
+}
 
 
 def everything_shown(error: BaseException) -> Iterator[str]:
@@ -264,7 +155,7 @@ def everything_shown(error: BaseException) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("algorithm", ["hmac-sha256", "ed25519"])
-@pytest.mark.parametrize("provoke", PROVOCATIONS, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("provoke", PROVOCATIONS.values(), ids=PROVOCATIONS)
 def test_no_refusal_shows_the_secret(
     tmp_path: Path, provoke: Callable[[Path, Algorithm], object], algorithm: Algorithm
 ) -> None:

@@ -1,4 +1,4 @@
-"""Several processes that want one thread: one owner at a time, and nothing of a former one."""
+"""Several processes at one thread: one winner, one owner, and nothing of a former one."""
 
 from __future__ import annotations
 
@@ -6,62 +6,7 @@ import json
 from pathlib import Path
 
 from safepoint.storage import FileCheckpointStorage
-from tests.unit.storage_helpers import python, tree
-
-RACE = """
-    import json, os, sys
-    from datetime import UTC, datetime, timedelta
-    from safepoint.errors import NotOwner
-    from safepoint.storage import FileCheckpointStorage
-
-    path, rounds, workers = sys.argv[1], 100, 8
-    start = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
-    go = [os.pipe() for _ in range(workers)]
-    ours, theirs = os.pipe()
-    children = []
-    for number in range(workers):
-        pid = os.fork()
-        if not pid:
-            try:
-                storage = FileCheckpointStorage(path)
-                for round in range(rounds):
-                    os.read(go[number][0], 1)
-                    now = start + timedelta(seconds=60 * round)
-                    try:
-                        won = storage.acquire_at_time("t", f"worker-{number}", 60, now).token
-                    except NotOwner:
-                        won = 0
-                    os.write(theirs, json.dumps([number, won]).encode().ljust(32))
-                os._exit(0)
-            except BaseException as error:
-                sys.excepthook(type(error), error, error.__traceback__)
-                os._exit(99)
-        children.append(pid)
-    outcomes = []
-    for round in range(rounds):
-        for _, end in go:
-            os.write(end, b"x")
-        told = [json.loads(os.read(ours, 32)) for _ in range(workers)]
-        outcomes.append([each for each in told if each[1]])
-    for pid in children:
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    print(json.dumps(outcomes))
-"""
-
-
-def test_8_processes_race_for_a_thread_100_times(tmp_path: Path) -> None:
-    """In each round one gets it, with the next token; the clock then passes its end."""
-    root = tmp_path / "store"
-    FileCheckpointStorage(root)
-    outcomes = json.loads(python(RACE, str(root)))
-    assert [len(each) for each in outcomes] == [1] * 100
-    assert [token for ((_, token),) in outcomes] == list(range(1, 101))
-    assert len({number for ((number, _),) in outcomes}) > 1, "it was a race"
-    last = FileCheckpointStorage(root).lease("t")
-    assert last is not None
-    assert (last.token, last.owner) == (100, f"worker-{outcomes[-1][0][0]}")
-    assert tree(root) == [".tmp", "t", "t/lease"]
-
+from tests.unit.storage_helpers import python
 
 # Each worker takes the thread over, looks where it ends, and saves until it is fenced off.
 # What it saves is the token. The order of the records then is the order of the owners.
@@ -79,13 +24,14 @@ MOVES = """
         if not pid:
             try:
                 random.seed(number)
-                storage, log = FileCheckpointStorage(path), []
+                now, log = start, []
+                storage = FileCheckpointStorage(path, clock=lambda: now)
                 for move in range(moves):
                     time.sleep(random.uniform(0, 0.02))
                     lease = storage.lease("t")
                     now = start if lease is None else lease.expires
                     try:
-                        lease = storage.acquire_at_time("t", f"worker-{number}", 60, now)
+                        lease = storage.acquire("t", f"worker-{number}", 60)
                     except NotOwner:
                         continue
                     at_handover, saved = storage.head("t"), 0
@@ -135,4 +81,55 @@ def test_nothing_of_a_former_owner_appears_after_the_next_one_got_its_token(
         assert all(each >= token for each in written[at_handover:])
     assert sum(end == "fenced off" for *_, end in logs) >= 5
     assert len(set(written)) >= 5
-    assert list((root / ".tmp").iterdir()) == []
+    assert not list(root.glob("*/.next"))
+
+
+EACH = """
+    import json, os, sys
+    from safepoint.errors import Conflict
+    from safepoint.storage import FileCheckpointStorage
+
+    path, count = sys.argv[1], 100
+    children = []
+    for number in range(4):
+        pid = os.fork()
+        if not pid:
+            storage, won = FileCheckpointStorage(path), []
+            for sequence in range(1, count + 1):
+                try:
+                    storage.append("a", sequence, f"{number}:{sequence}".encode())
+                    won.append(sequence)
+                    assert storage.head("a") >= sequence
+                    if sequence % 10 == 0:
+                        storage.prune("a", sequence - 5, b"base")
+                except Conflict:
+                    pass
+            with open(f"{path}/../won-{number}", "w") as file:
+                json.dump(won, file)
+            os._exit(0)
+        children.append(pid)
+    reader, last = FileCheckpointStorage(path), 0
+    while last < count:
+        head = reader.head("a")
+        assert head >= last, "the head went back"
+        last = head
+    assert [os.waitpid(pid, 0)[1] for pid in children] == [0] * 4
+    print("done")
+"""
+
+
+def test_one_of_four_processes_wins_each_sequence_beside_prunes_and_a_reader(
+    tmp_path: Path,
+) -> None:
+    """Each is told for each sequence whether it won, and what it won is what is there."""
+    root = tmp_path / "store"
+    storage = FileCheckpointStorage(root)
+    assert python(EACH, str(root)) == "done"
+    won = [json.loads((tmp_path / f"won-{number}").read_text()) for number in range(4)]
+    assert sorted(sequence for each in won for sequence in each) == list(range(1, 101))
+    assert storage.base("a") == (95, b"base")
+    for sequence, record in enumerate(storage.scan("a", 95, 100), start=95):
+        number = int(record.split(b":")[0])
+        assert record == f"{number}:{sequence}".encode()
+        assert sequence in won[number]
+    assert len(list((root / "a").iterdir())) == 7

@@ -173,4 +173,3 @@ def test_sigkill_at_150_random_instants(tmp_path: Path, every: int) -> None:
         driver.stdin.close()
     assert unacknowledged, "no kill fell between a write and its return"
     assert open_ledger(tmp_path, every).verify("order-7") == acknowledged > 20
-    assert not list((tmp_path / "store" / ".tmp").iterdir())

@@ -27,7 +27,8 @@ class Farm:
     """One store and many workers."""
 
     def __init__(self) -> None:
-        self.storage = InMemoryCheckpointStorage()
+        self.late = timedelta(0)
+        self.storage = InMemoryCheckpointStorage(clock=lambda: datetime.now(UTC) + self.late)
         self.journal = InMemoryJournal()
         self.ran: list[str] = []
 
@@ -68,8 +69,8 @@ def test_a_former_owner_is_refused_and_its_step_does_not_run(farm: Farm) -> None
     old, new = farm.ledger(), farm.ledger()
     old.own("order-7", "worker-1", seconds=60)
     run = farm.workflow().begin(old, thread="order-7")
-    hour = datetime.now(UTC) + timedelta(hours=1)
-    farm.storage.acquire_at_time("order-7", "worker-2", 60, hour)  # it took over
+    farm.late = timedelta(hours=1)
+    farm.storage.acquire("order-7", "worker-2", 60)  # it took over
     with pytest.raises(NotOwner) as refusal:
         run.step()
     assert farm.ran == []
@@ -122,8 +123,8 @@ def test_a_step_renews_the_lease(farm: Farm) -> None:
 def test_letting_go_of_a_thread_that_another_has_by_now_changes_nothing(farm: Farm) -> None:
     ledger, other = farm.ledger(), farm.ledger()
     owned = ledger.own("order-7", "worker-1")
-    hour = datetime.now(UTC) + timedelta(hours=1)
-    farm.storage.acquire_at_time("order-7", "worker-2", 9999, hour)
+    farm.late = timedelta(hours=1)
+    farm.storage.acquire("order-7", "worker-2", 9999)
     owned.release()
     owned.release()
     assert other.owner("order-7") == "worker-2"
@@ -153,8 +154,9 @@ def test_a_storage_without_leases_says_so() -> None:
 def test_where_a_lease_has_ended_no_step_runs_until_somebody_owns_the_thread(farm: Farm) -> None:
     """The storage refuses the save of anybody but the last holder, so nobody else acts first."""
     farm.workflow().begin(farm.ledger(), thread="order-7")
-    past = datetime.now(UTC) - timedelta(hours=1)
-    farm.storage.acquire_at_time("order-7", "worker-1", 60, past)  # and it died
+    farm.late = -timedelta(hours=1)
+    farm.storage.acquire("order-7", "worker-1", 60)  # and it died
+    farm.late = timedelta(0)
     other = farm.ledger()
     assert other.owner("order-7") is None
     assert other.holder("order-7") == "worker-1"

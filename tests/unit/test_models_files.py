@@ -370,6 +370,18 @@ PLANS: dict[str, Refusal] = {
         ModelMalformed,
         "has 1000000000 elements",
     ),
+    "old: a new type": (
+        lambda: legacy(tensor(storage("0", 16, BYTES, "cpu", NONE))),
+        ModelMalformed,
+        "came after 2021",
+    ),
+    "old: no bytes of a storage": (
+        lambda: legacy(
+            tensor(storage("0", 4, ("torch", "FloatStorage"), "cpu", NONE)), storages=b""
+        ),
+        ModelMalformed,
+        "cut short",
+    ),
     "old: cut short": (
         lambda: legacy(tensor(storage("0", 4, ("torch", "FloatStorage"), "cpu", NONE)))[:-1],
         ModelMalformed,
@@ -384,6 +396,17 @@ def test_a_file_is_refused_for_what_it_would_build(case: str) -> None:
     with pytest.raises(error, match=word) as refusal:
         planned(make())
     assert type(refusal.value) is error
+
+
+def test_a_limit_is_the_last_that_passes() -> None:
+    two = one(tensor(), tensor(), b"\x86")
+    assert len(planned(two, ModelLimits(tensors=2))) == 2
+    for limits in (ModelLimits(tensors=1), ModelLimits(file_bytes=len(two) - 1)):
+        with pytest.raises(LimitExceeded):
+            planned(two, limits)
+    old = legacy(tensor(storage("0", 4, ("torch", "FloatStorage"), "cpu", NONE)))
+    with pytest.raises(LimitExceeded, match=r"raise ModelLimits\.pickle_bytes"):
+        planned(old, ModelLimits(pickle_bytes=50))
 
 
 def test_two_tensors_of_one_path_are_two() -> None:
@@ -525,6 +548,20 @@ def array(dtype: str, data: bytes) -> bytes:
     return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data
 
 
+def padded(length: int, data: bytes) -> bytes:
+    """Return a safetensors file whose header has that length, which reads as instructions."""
+    header = b'{"a":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}' % (len(data), len(data))
+    return struct.pack("<Q", length) + header.ljust(length) + data
+
+
+def texts_and_stop() -> bytes:
+    """Return one whose length reads as BINUNICODE, and whose metadata end the pickle."""
+    length = int.from_bytes(b"X" + struct.pack("<I", 0x60) + b"\0\0\0", "little")
+    header = b'{"__metadata__":{"k":"'
+    header += b"x" * (5 + 0x60 - 8 - len(header)) + b"(t0."
+    return struct.pack("<Q", length) + header + b"x" * (length - len(header) - 3) + b'"}}'
+
+
 def tar_like() -> bytes:
     """PyTorch looks for a tar archive first, and one checksum is all that a tar needs."""
     plain = legacy(NONE, (), b"", machine=text("0" * 1000))
@@ -554,6 +591,14 @@ VERDICTS: dict[str, tuple[bytes, Verdict]] = {
     "two things at once": (RUNS + zip_of("a", b""), Verdict.REFUSED),
     "a pickle, and more": (pickle.dumps([1, 2]) + b"more", Verdict.REFUSED),
     "a pickle cut short": (b"\x80\x04]\x94(K\x01", Verdict.REFUSED),
+    "safetensors, and code": (padded(0x56, b"\n0cos\nsystem\n"), Verdict.REFUSED),
+    "and code behind odd numbers": (
+        padded(0x5628, b"\n(0I 7\nF1\0 and more\ncos\nsystem\n"),
+        Verdict.REFUSED,
+    ),
+    "safetensors, and a pickle": (texts_and_stop(), Verdict.REFUSED),
+    "a text behind a pickle": (pickle.dumps(1) + pickle.dumps(2) + b"more", Verdict.REFUSED),
+    "a sealed record": (b"safepoint/1 0123456789abcdef x\n{}\n{}\n", Verdict.NOT_A_MODEL),
     "a plain pickle": (pickle.dumps({"amount": 42}), Verdict.PICKLE),
     "a PyTorch archive": (zipped(*HONEST), Verdict.TORCH),
     "the old format": (

@@ -46,6 +46,7 @@ from safepoint.models import (
 )
 from safepoint.models.isolated import load_apart
 from safepoint.models.loading import open_model
+from safepoint.models.look import identified
 from safepoint.models.runtime import check_runtime
 from tests.unit.models_helpers import KEY, KEYS, Calls, mark, same, saved, state_dict
 
@@ -74,9 +75,9 @@ def test_honest_states_come_back(tmp_path: Path, legacy: bool, mode: int, isolat
 
 def test_a_payload_runs_only_where_it_is_trusted_and_is_said(tmp_path: Path) -> None:
     path = saved(tmp_path / "model.pt", {**state_dict(), "extra": mark(tmp_path / "marker")})
-    for how in ({}, {"isolated": True}):
+    for isolated in (False, True):
         with pytest.raises(UnsafeModel, match=r"wants posix\.mkdir, which is not data"):
-            load_checkpoint(path, **how)
+            load_checkpoint(path, isolated=isolated)
     assert not (tmp_path / "marker").exists()
     with pytest.warns(UnrestrictedLoad, match="nothing verified who made it"):
         load_checkpoint(path, safe=False)
@@ -161,15 +162,14 @@ def test_a_file_that_changes_while_it_is_read_is_not_loaded(
 ) -> None:
     path = saved(tmp_path / "model.pt", {"weight": torch.ones(1 << 18)})
     path.chmod(0o666)
-    import safepoint.models.loading as loading
 
     def swapped(*arguments: Any, **named: Any) -> Any:
         found = genuine(*arguments, **named)
         path.write_bytes(b"x" * path.stat().st_size)
         return found
 
-    genuine = loading.identified
-    monkeypatch.setattr(loading, "identified", swapped)
+    genuine = identified
+    monkeypatch.setattr("safepoint.models.loading.identified", swapped)
     with pytest.raises(ModelMalformed, match="changed while it was read"):
         load_checkpoint(path)
 
@@ -213,15 +213,15 @@ def test_convert_is_advised_where_it_helps_and_works_as_printed(tmp_path: Path, 
 def test_limits_and_schema_hold_before_anything_is_loaded(tmp_path: Path) -> None:
     path = saved(tmp_path / "model.pt")
     schema = Schema.of(state_dict())
-    for how in ({}, {"isolated": True}):
-        assert same(load_checkpoint(path, schema=schema, **how), state_dict())
+    for isolated in (False, True):
+        assert same(load_checkpoint(path, schema=schema, isolated=isolated), state_dict())
         for other, word in (
             (Schema({**schema, "more": TensorSpec("float32", ())}), "'more' is missing"),
             (Schema({"bias": schema["bias"]}), "'weight' is not in the schema"),
             (Schema({**schema, "bias": TensorSpec(torch.float16, (2,))}), "says float16"),
         ):
             with pytest.raises(ModelMismatch, match=word):
-                load_checkpoint(path, schema=other, **how)
+                load_checkpoint(path, schema=other, isolated=isolated)
     loose = Schema({"bias": TensorSpec("float32", (None,))}, extra=True)
     assert load_checkpoint(path, schema=loose)
     for limits in (ModelLimits(file_bytes=1000), ModelLimits(tensors=1), ModelLimits(entries=2)):

@@ -55,7 +55,7 @@ LAYERS = [
     )
 ]
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
-SHARED = {"_files", "_command"}  # files done right, once; what the parts of the command share
+SHARED = {"_files"}  # files done right, once
 WINGS = 4
 """The first layer that is not the kernel."""
 

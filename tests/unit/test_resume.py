@@ -27,6 +27,7 @@ from safepoint import (
     ConfigurationError,
     Conflict,
     Gate,
+    InMemoryJournal,
     InvalidId,
     JournalUnavailable,
     KeyRefused,
@@ -43,6 +44,7 @@ from safepoint import (
     WorkflowError,
     WorkflowMismatch,
 )
+from safepoint.journal import Entry, Event
 from tests.unit.desk import BANK, DANA, ERIN, Desk, FullDisk, State, Stuck, no, refused, yes
 
 PAID = {"amount": Decimal("42.00"), "payee": "alice"}
@@ -122,6 +124,32 @@ def test_a_run_whose_thread_moved_on_does_not_act(desk: Desk) -> None:
         " run, and decide again."
     )
     assert len(desk.paid) == 1
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_whoever_appends_first_resumes_and_the_other_is_told(desk: Desk, asks: bool) -> None:
+    """Between the decision and the append that spends, another worker came first."""
+
+    class Slow(InMemoryJournal):
+        def record(self, event: Event) -> Entry:
+            if (event.what, event.outcome) == ("resume", "intended"):
+                desk.workflow(**more).rehydrate(desk.ledger(), "order-7", approvals=texts)
+            return super().record(event)
+
+    more: State = {} if asks else NEWER
+    texts = [yes(desk.paused().question)] if asks else []
+    if not asks:
+        desk.workflow().begin(desk.ledger(), thread="order-7")
+    slow = partial(desk.workflow(**more).resume, desk.ledger(journal=Slow()), "order-7")
+    if asks:
+        assert refused(ApprovalSpent, lambda: slow(approvals=texts)) == (
+            "Another worker resumed order-7 first, so this approval is spent. Let that worker go"
+            " on. If it died, resume without approvals."
+        )
+    else:
+        refused(Conflict, slow)
+    assert desk.paid == []
+    assert desk.ledger().latest("order-7").state["resumed"]
 
 
 def test_a_quorum_is_of_different_people(desk: Desk) -> None:
@@ -274,13 +302,13 @@ def test_a_denied_run_ends_and_stays_ended(desk: Desk) -> None:
         (run.capture, "There is nothing to capture."),
     ):
         assert refused(WorkflowError, act) == f"order-7 was denied. {do}"
-    lines = len(desk.journal.lines)
+    lines = desk.journal.verify()
     people = Approvers({"dana": DANA.public, "erin": ERIN.public}, revoked=[ERIN.public])
     others: list[State] = [{}, NEWER, {"tools": [Tool("mail")]}, {"gate": Gate(approvers=people)}]
     for other in others:
         assert desk.go_on(**other).denied
         assert desk.workflow(**other).question(desk.ledger(), "order-7") is None
-    assert len(desk.journal.lines) == lines
+    assert desk.journal.verify() == lines
     assert "dana answered about order-7 #3" in refused(
         ApprovalSpent, partial(desk.go_on, yes(question))
     )
@@ -703,7 +731,7 @@ def test_the_journal_tells_who_did_what(desk: Desk) -> None:
     for approve in desk.journal.show(what="approve"):
         assert approve.actor.name == "dana"
         assert approve.actor.how == f"signature of key {DANA.id}"
-    assert b"canary" not in b"".join(desk.journal.lines)
+    assert "canary" not in "".join(map(str, desk.journal.show()))
     assert desk.journal.verify() == 13
 
 

@@ -469,7 +469,7 @@ class Resuming(RuleBasedStateMachine):
             return
         if self.is_journal_tampered:
             return
-        lines = self.world.journal.lines
+        lines = list(self.world.journal.kept.values())
         number = len(lines) - 1 if how == "edit the last" else pick % (len(lines) - 2)
         if how == "drop":
             del lines[number]
@@ -479,9 +479,16 @@ class Resuming(RuleBasedStateMachine):
             line = bytearray(lines[number])
             line[at % len(line)] ^= 1
             lines[number] = bytes(line)
+        self.put_back(lines)
         self.is_journal_tampered = True
         with pytest.raises(JournalBroken):
             self.world.journal.verify()
+
+    def put_back(self, lines: list[bytes]) -> None:
+        """Let the journal hold these entries, and no others."""
+        kept = self.world.journal.kept
+        kept.clear()
+        kept.update(enumerate(lines, start=1))
 
     def heal(self) -> None:
         """Put back what was there. Processes that saw something else begin anew."""
@@ -496,7 +503,7 @@ class Resuming(RuleBasedStateMachine):
             self.tampered.clear()
             self.workers = [self.opened(), self.opened()]
         if self.is_journal_tampered:
-            world.journal.lines[:] = world.lines
+            self.put_back(world.lines)
             self.is_journal_tampered = False
         world.is_journal_down = False
 

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Final
 
 from safepoint.attacks.medium import Medium
 from safepoint.names import spelled
-from safepoint.storage._lease import LEASE, read_lease, write_lease
 from safepoint.storage.base import CheckpointStorage, Lease, Ownership
+from safepoint.storage.file import LEASE, read_lease, write_lease
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
 BASE: Final = "base"

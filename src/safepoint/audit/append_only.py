@@ -7,7 +7,6 @@ record is the one that was saved is its seal, and `check_records` asks for that.
 from __future__ import annotations
 
 import os
-import re
 import stat
 import time
 from collections.abc import Iterator
@@ -16,15 +15,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from safepoint._files import hard_link_refusals, record_refusals
+from safepoint._files import TEMP, hard_link_refusals, record_refusals
 from safepoint.audit.files import existing_folder, guarded, unseen
 from safepoint.audit.finding import Finding, shortened
 from safepoint.audit.threads import Record, Thread
 from safepoint.errors import CheckpointError, shell
-from safepoint.storage.base import beheaded, gap
-from safepoint.storage.file import TEMPS, is_thread
+from safepoint.storage.base import beheaded, gap, is_thread
 
-_TEMP: Final = re.compile(r"[0-9a-f]{32}\Z")
 _ON_ITS_WAY: Final = 600.0
 _SLACK_NS: Final = 1_000_000_000
 _NAMED: Final = 5
@@ -72,18 +69,15 @@ def check_append_only(path: str | os.PathLike[str]) -> list[Finding]:
         try:
             if is_thread(name) and stat.S_ISDIR(Path(child).lstat().st_mode):
                 threads.append(Thread(root, name))
-            elif name != TEMPS:
+            else:
                 strange.append(_strange(child))
         except OSError as error:
             closed.append(unseen("SP13", child, error.strerror))
-    if TEMPS not in names and not any(thread.records for thread in threads):
+    if not any(thread.records for thread in threads):
         return shortened([*closed, _foreign(root)], "SP13", root) if names else []
     findings = [
-        finding
-        for thread in threads
-        for finding in guarded("SP13", thread.path, _thread(thread, root))
+        finding for thread in threads for finding in guarded("SP13", thread.path, _thread(thread))
     ]
-    findings += guarded("SP13", f"{root}/{TEMPS}", _temps(root))
     return shortened([*findings, *closed, *strange], "SP13", root)
 
 
@@ -108,18 +102,19 @@ def _strange(file: str) -> Finding:
     )
 
 
-def _thread(thread: Thread, root: str) -> Iterator[Finding]:
+def _thread(thread: Thread) -> Iterator[Finding]:
     yield from _sequence(thread)
     yield from (_strange(f"{thread.path}/{name}") for name in thread.strange)
-    temps = f"{root}/{TEMPS}" if Path(root, TEMPS).is_dir() else None
+    temp = Path(thread.path, TEMP)
     for record in thread.records.values():
-        yield from guarded("SP13", record.path, _record(record, temps))
+        yield from guarded("SP13", record.path, _record(record, temp))
     yield from _times(thread)
+    yield from guarded("SP13", str(temp), _left(temp))
 
 
-def _record(record: Record, temps: str | None) -> Iterator[Finding]:
+def _record(record: Record, temp: Path) -> Iterator[Finding]:
     yield from (_error(each, record.path) for each in record_refusals(record.path, record.info))
-    again = hard_link_refusals(record.path, Path(record.path).lstat, temps)
+    again = hard_link_refusals(record.path, Path(record.path).lstat, temp.lstat)
     yield from (_error(each, record.path) for each in again)
 
 
@@ -195,20 +190,16 @@ def _numbers(numbers: list[int]) -> str:
     return f"{shown} and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else shown
 
 
-def _temps(root: str) -> Iterator[Finding]:
-    temps = Path(root, TEMPS)
-    with suppress(FileNotFoundError, NotADirectoryError):
-        for file in sorted(temps.iterdir()):
-            with suppress(FileNotFoundError):
-                info = file.lstat()
-                if not _TEMP.match(file.name) or not stat.S_ISREG(info.st_mode):
-                    yield _strange(str(file))
-                elif time.time() - info.st_mtime > _ON_ITS_WAY:
-                    yield Finding(
-                        "SP13",
-                        "note",
-                        f"{shell(str(file))} was left by a save that did not end.",
-                        "It was never acknowledged. The next FileCheckpointStorage on this folder"
-                        " removes it.",
-                        str(file),
-                    )
+def _left(temp: Path) -> Iterator[Finding]:
+    with suppress(FileNotFoundError):
+        info = temp.lstat()
+        if not stat.S_ISREG(info.st_mode):
+            yield _strange(str(temp))
+        elif time.time() - info.st_mtime > _ON_ITS_WAY:
+            yield Finding(
+                "SP13",
+                "note",
+                f"{shell(str(temp))} was left by a save that did not end.",
+                "It was never acknowledged. The next save to its thread removes it.",
+                str(temp),
+            )

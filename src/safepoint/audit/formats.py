@@ -17,7 +17,7 @@ from safepoint.audit.pickles import is_pickle
 from safepoint.audit.text import is_json, narrow
 from safepoint.errors import shell
 from safepoint.record import FORMAT
-from safepoint.storage._lease import is_lease
+from safepoint.storage.file import LEASE_LINE
 
 LOOKED_AT: Final = 1024 * 1024
 SEALED: Final = re.compile(rb"([0-9]{10}\n)?safepoint/([0-9]{1,9}) ")
@@ -87,7 +87,7 @@ def check_formats(path: str | os.PathLike[str]) -> list[Finding]:
         if record is not None and record[2] == _PINNED:
             sealed = True
             continue
-        if is_lease(data):
+        if LEASE_LINE.match(data):
             continue
         kind, chooses = kind_of(data)
         odd.append((file, kind, chooses))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from safepoint._files import (
+    TEMP,
     absolute,
     folder_refusals,
     hard_link_refusals,
@@ -25,7 +26,8 @@ from safepoint._files import (
 from safepoint.audit.files import guarded, unseen
 from safepoint.audit.finding import Finding, shortened
 from safepoint.errors import StorageError, StorageUnavailable, shell
-from safepoint.storage.file import RECORD_NAME, TEMPS, is_thread
+from safepoint.storage.base import is_thread
+from safepoint.storage.file import RECORD_NAME
 
 _OTHERS_READ = stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH
 
@@ -166,13 +168,13 @@ def _contents(path: str) -> Iterator[Finding]:
         return
     for child in children:
         yield from guarded("SP04", child, _folder(child))
-    found = (f for child in children for f in guarded("SP04", child, _records(path, child)))
+    found = (f for child in children for f in guarded("SP04", child, _records(child)))
     yield from shortened(found, "SP04", path)
 
 
 def _children(path: str) -> list[str]:
     with os.scandir(path) as entries:
-        return sorted(e.path for e in entries if e.name == TEMPS or is_thread(e.name))
+        return sorted(e.path for e in entries if is_thread(e.name))
 
 
 def _folder(child: str) -> Iterator[Finding]:
@@ -180,21 +182,20 @@ def _folder(child: str) -> Iterator[Finding]:
         yield _refused(child, refusal)
 
 
-def _records(path: str, child: str) -> Iterator[Finding]:
-    temps, thread = Path(path, TEMPS), Path(child)
-    if thread == temps or not stat.S_ISDIR(thread.lstat().st_mode):
+def _records(child: str) -> Iterator[Finding]:
+    thread = Path(child)
+    if not stat.S_ISDIR(thread.lstat().st_mode):
         return
     for record in thread.iterdir():
         if RECORD_NAME.match(record.name):
-            found = _record(record, str(temps) if temps.is_dir() else None)
-            yield from guarded("SP04", str(record), found)
+            yield from guarded("SP04", str(record), _record(record))
 
 
-def _record(record: Path, temps: str | None) -> Iterator[Finding]:
+def _record(record: Path) -> Iterator[Finding]:
     path, info = str(record), record.lstat()
     refusals = [*record_refusals(path, info)]
     if not refusals:
-        refusals += hard_link_refusals(path, record.lstat, temps)
+        refusals += hard_link_refusals(path, record.lstat, record.with_name(TEMP).lstat)
     yield from (_refused(path, refusal) for refusal in refusals)
     if not refusals and info.st_mode & _OTHERS_READ:
         yield Finding(

@@ -14,8 +14,8 @@ from safepoint.audit.finding import Finding, shortened
 from safepoint.errors import CheckpointError
 from safepoint.names import spelled
 from safepoint.storage.base import MAX_SECONDS, MAX_TOKEN, Lease
+from safepoint.storage.file import StoredFolder
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
-from safepoint.storage.stored import StoredFolder
 
 # Clocks may differ, though not by more than this.
 _LONGEST: Final = timedelta(seconds=MAX_SECONDS, hours=1)

@@ -28,8 +28,7 @@ from safepoint.errors import (
     shell,
 )
 from safepoint.names import DEFAULT_LIMITS, Limits
-from safepoint.storage._store import is_thread
-from safepoint.storage.base import gap
+from safepoint.storage.base import gap, is_thread
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO

@@ -45,8 +45,8 @@ from safepoint.errors import (
 from safepoint.keys import Keyring
 from safepoint.ledger import Ledger
 from safepoint.storage.base import CheckpointStorage
+from safepoint.storage.file import StoredFolder
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
-from safepoint.storage.stored import StoredFolder
 
 _SQLITE: Final = b"SQLite format 3\0"
 

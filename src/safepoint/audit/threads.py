@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from safepoint._files import TEMP
 from safepoint.audit.files import content
 from safepoint.errors import RecordMalformed
-from safepoint.storage._lease import LEASE
-from safepoint.storage._thread import BASE
 from safepoint.storage.base import malformed_base
+from safepoint.storage.file import BASE, LEASE
 
 _RECORD: Final = re.compile(r"([0-9]{10})\.checkpoint\Z")
 _FIRST: Final = re.compile(rb"([0-9]{10})\n")
@@ -100,5 +100,5 @@ class Thread:
                 self.records[number] = Record(number, path, Path(path).lstat())
             except FileNotFoundError:
                 return  # pruned a moment ago
-        elif name not in (BASE, LEASE):
+        elif name not in (BASE, LEASE, TEMP):
             self.strange.append(name)

@@ -30,7 +30,7 @@ from safepoint.models.migration import REFUSED, migrate_pickles
 from safepoint.models.saving import convert, seal_model
 from safepoint.models.seals import seal_beside
 from safepoint.storage import FileCheckpointStorage, InMemoryCheckpointStorage
-from safepoint.storage.stored import StoredFolder
+from safepoint.storage.file import StoredFolder
 
 _SHOWN: Final = 20
 _FOLDER: Final = "Nothing in the files is run or imported."

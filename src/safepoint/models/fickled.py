@@ -48,7 +48,7 @@ def decompile(data: bytes) -> tuple[str, str]:
 
     severity, code = decompile(b"cos\nsystem\n(S'id'\ntR.")
     print(severity)
-    #> OVERTLY_MALICIOUS
+    #> LIKELY_OVERTLY_MALICIOUS
     print(code)
     #> from os import system
     #> _var0 = system('id')

@@ -445,6 +445,7 @@ _TOLD: Final = 1_000
 _PROTOCOL: Final = 5
 _CALLS: Final = frozenset(["REDUCE", "NEWOBJ", "NEWOBJ_EX", "BUILD", "INST", "OBJ"])
 _ASKS: Final = frozenset(["GLOBAL", "INST", "STACK_GLOBAL"])
+_NUMBERED: Final = frozenset(["EXT1", "EXT2", "EXT4"])
 _PUTS: Final = frozenset(["PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"])
 _GETS: Final = frozenset(["GET", "BINGET", "LONG_BINGET"])
 _KEEPS: Final = frozenset(["APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "BUILD"])
@@ -454,6 +455,18 @@ _LEFT: Final = {
     **dict.fromkeys(("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_TUPLE"), _TUPLE),
     **dict.fromkeys(("GLOBAL", "STACK_GLOBAL", "EXT1", "EXT2", "EXT4"), _WANTED),
     **dict.fromkeys(("PERSID", "BINPERSID", "INST"), _WANTED),
+}
+
+# Those that take and leave so many values, and do nothing else.
+_SIMPLE: Final = frozenset(info.name for info in _INSTRUCTIONS.values() if not info.to_mark) - {
+    *_CALLS,
+    *_PUTS,
+    *_GETS,
+    *_KEEPS,
+    "DUP",
+    "POP",
+    "MARK",
+    "PROTO",
 }
 
 
@@ -475,13 +488,13 @@ def scan(
     stack = _Stack()
     asked: dict[tuple[str, str], Asked] = {}
     unclear: dict[str, None] = {}
-    count, protocol, calls, asks, stopped, end = 0, 0, False, False, False, start
+    count, protocol, calls, asks, stopped, end, name = 0, 0, False, False, False, start, ""
     broken: CheckpointError | None = None
     try:
         for op in read_opcodes(data, limits, start, lenient=True):
-            pair = op.argument if op.name != "STACK_GLOBAL" else stack.top(2)
-            calls = calls or op.name in _CALLS
-            if op.name in _ASKS:
+            name = op.name
+            if name in _ASKS:
+                pair = op.argument if name != "STACK_GLOBAL" else stack.top(2)
                 asks = asks or (stack.sound and _may_be_a_name(*pair))
                 if len(asked) + len(unclear) > _TOLD:
                     unclear[f"more than {_TOLD} names"] = None
@@ -489,16 +502,18 @@ def scan(
                     asked.setdefault((pair[0], pair[1]), Asked(pair[0], pair[1], op.position))
                 else:
                     unclear[f"a name that is made while it runs (byte {op.position})"] = None
-            elif op.name[:3] == "EXT" and len(unclear) <= _TOLD:
+            elif name in _NUMBERED and len(unclear) <= _TOLD:
                 unclear[f"number {op.argument} of copyreg's extensions"] = None
-            elif op.name == "PROTO":
+            elif name == "PROTO":
                 protocol = max(protocol, op.argument)
-            called = stack.follow(op)
-            asks = asks or (called and stack.sound)
+            if name in _CALLS:
+                calls = True
+            if stack.follow(op) and stack.sound:
+                asks = True
             count, end = count + 1, op.end
-            stopped = op.name == "STOP" and stack.sound
-            if (not stack.sound and until != "end") or (asks and until == "name"):
+            if until != "end" and (not stack.sound or (asks and until == "name")):
                 break
+        stopped = name == "STOP" and stack.sound
     except (PickleRefused, LimitExceeded) as error:
         broken = error
     told = tuple(asked.values()), tuple(unclear)
@@ -542,6 +557,13 @@ class _Stack:
     def follow(self, op: Op) -> bool:
         """Do what an instruction does, and tell whether it calls what was asked for oddly."""
         values, name, info = self._values, op.name, op.info
+        if name in _SIMPLE:
+            if info.takes:
+                self._take(info.takes)
+            if info.leaves:
+                text = op.argument
+                values.append(text if type(text) is str else _LEFT.get(name))
+            return False
         if name in _PUTS:
             (top,) = self._take(1)
             values.append(top)
@@ -572,10 +594,14 @@ class _Stack:
         return _calls(name, gone if name == "OBJ" else taken)
 
     def _take(self, count: int) -> list[object]:
-        least = self._marks[-1] if self._marks else 0
-        self.sound &= len(self._values) - count >= least
-        taken = self.top(count) if count else []
-        del self._values[max(len(self._values) - count, 0) :]
+        first = len(self._values) - count
+        if first < (self._marks[-1] if self._marks else 0):
+            self.sound = False
+            taken = self.top(count)
+            del self._values[max(first, 0) :]
+            return taken
+        taken = self._values[first:]
+        del self._values[first:]
         return taken
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from safepoint.anchor.base import checked, is_further
+from safepoint.anchor import checked, is_further
 from safepoint.errors import AnchorUnavailable
 from safepoint.names import Head, check_name
 from safepoint.postgres.connection import Connection, Server, Shared, told_as

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from safepoint.storage.base import (
     CheckpointStorage,
-    FollowingStorage,
     LeasingStorage,
     RetentionStorage,
 )
@@ -15,7 +14,6 @@ from safepoint.storage.sqlite import SQLiteCheckpointStorage
 __all__ = [
     "CheckpointStorage",
     "FileCheckpointStorage",
-    "FollowingStorage",
     "InMemoryCheckpointStorage",
     "LeasingStorage",
     "RetentionStorage",

@@ -1,4 +1,4 @@
-"""What every storage says about a record, in the same words."""
+"""What a storage is, who may write a thread, and what every storage says in the same words."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from safepoint.errors import (
     ConfigurationError,
     Conflict,
     EncodeError,
+    InvalidId,
     LimitExceeded,
     NotFound,
     NotOwner,
@@ -38,11 +39,9 @@ class Lease:
     from safepoint.errors import NotOwner
 
     storage = InMemoryCheckpointStorage()
-    first = storage.acquire("order-7", "worker-a", 60)
+    first = storage.acquire("order-7", "worker-a", 0.001)
     # worker-a sleeps for too long, and worker-b takes over
-    second = storage.acquire_at_time(
-        "order-7", "worker-b", 60, now=first.expires
-    )
+    second = storage.acquire("order-7", "worker-b", 60)
     storage.append("order-7", 1, b"...", fence=second.token)
     try:
         storage.append("order-7", 2, b"...", fence=first.token)
@@ -319,19 +318,6 @@ class RetentionStorage(CheckpointStorage, Protocol):
         """
 
 
-class FollowingStorage(CheckpointStorage, Protocol):
-    """A storage that can append after one record and no other, which saves asking for the head."""
-
-    def follow(
-        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
-    ) -> bool:
-        """Keep `record` at `sequence` if the thread ends right before it, and tell whether it did.
-
-        Where it ends elsewhere nothing is kept, also if it is empty: somebody else saved, pruned,
-        deleted or cut it off, and the ledger looks again.
-        """
-
-
 class LeasingStorage(CheckpointStorage, Protocol):
     """A storage that knows which worker owns a thread, and takes records of that one alone.
 
@@ -380,12 +366,19 @@ class LeasingStorage(CheckpointStorage, Protocol):
         """
 
 
+def utc_now() -> datetime:
+    """Return what time it is."""
+    return datetime.now(UTC)
+
+
 class Leasing(ABC):
     """The leases of a storage: who may write a thread.
 
     They keep honest workers out of each other's way. Whoever can write the storage itself can
     change what it says of an owner, as they can change the records; the seal shows the second.
     """
+
+    _clock: Callable[[], datetime] = staticmethod(utc_now)
 
     def acquire(self, thread: str, owner: str, seconds: float) -> Lease:
         """Let a worker own a thread for so many seconds, with a token that none had before it.
@@ -405,13 +398,9 @@ class Leasing(ABC):
             StorageError: the storage could not keep it. Whoever owned the thread may be fenced off
                 by now: try again.
         """
-        return self.acquire_at_time(thread, owner, seconds, datetime.now(UTC))
-
-    def acquire_at_time(self, thread: str, owner: str, seconds: float, now: datetime) -> Lease:
-        """Do as `acquire` does, with the time that you give."""
         check_name("thread", thread)
         check_name("worker", owner)
-        moment = check_span(seconds, now)
+        moment = check_span(seconds, self._clock())
         kept = self._change_ownership(thread, lambda old: old.acquired(owner, seconds, moment))
         return cast("Lease", kept.holder)
 
@@ -421,16 +410,12 @@ class Leasing(ABC):
         One that has expired is renewed too, as long as nobody has taken the thread over.
 
         Raises:
-            ConfigurationError: it is no lease, or the seconds are not a number from 0.001 to 86400.
+            ConfigurationError: the seconds are not a number from 0.001 to 86400.
             NotOwner: it was released, or another one took its place.
             StorageError: the storage could not keep it.
         """
-        return self.renew_at_time(lease, seconds, datetime.now(UTC))
-
-    def renew_at_time(self, lease: Lease, seconds: float, now: datetime) -> Lease:
-        """Do as `renew` does, with the time that you give."""
         check_lease(lease)
-        moment = check_span(seconds, now)
+        moment = check_span(seconds, self._clock())
         kept = self._change_ownership(lease.thread, lambda old: old.renewed(lease, seconds, moment))
         return cast("Lease", kept.holder)
 
@@ -440,7 +425,6 @@ class Leasing(ABC):
         To release a lease twice does nothing.
 
         Raises:
-            ConfigurationError: it is no lease.
             NotOwner: another one took its place.
             StorageError: the storage could not keep that.
         """
@@ -463,6 +447,15 @@ class Leasing(ABC):
     @abstractmethod
     def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
         """Keep what `step` makes of it, durably, with nobody in between. Return that."""
+
+
+def is_thread(name: str) -> bool:
+    """Tell whether a name that was found is one that a thread can have."""
+    try:
+        check_name("thread", name)
+    except InvalidId:
+        return False
+    return True
 
 
 def frozen(record: object) -> bytes:
@@ -522,16 +515,6 @@ def beheaded(thread: str, first: int) -> RecordsMissing:
         f"Thread '{thread}' was pruned to begin at checkpoint {first}, and that one is gone.",
         "Somebody removed it, or put a later one there. Restore it from a backup, or move the later"
         " one away; until then nothing is loaded or saved.",
-    )
-
-
-def withdrawn(thread: str, sequence: int) -> RecordsMissing:
-    """Say that the record on which a save was built is gone again."""
-    return RecordsMissing(
-        f"Checkpoint {sequence} of thread '{thread}' was there a moment ago and is gone, so nothing"
-        " was saved after it.",
-        "Another save failed, or somebody removed it. Load the latest checkpoint and decide again"
-        " from there.",
     )
 
 

@@ -1,46 +1,74 @@
 """FileCheckpointStorage: one file per checkpoint, in a folder that only its owner can write.
 
-    <storage_path>/
-        .tmp/                      files on their way in
-        <thread>/
-            0000000001.checkpoint  published by link(2), never changed afterwards
-            base                   what `prune` left: the first sequence that is kept, and a record
-            lease                  who owns the thread, until when, and the highest token so far
+    <storage_path>/<thread>/
+        0000000001.checkpoint  published by link(2), never changed afterwards
+        base                   what `prune` left: the first sequence that is kept, and a record
+        lease                  who owns the thread, until when, and the highest token so far
+        .next                  a file on its way in; of a crash, the next write removes it
 
-A record is written under a random name, synced, and then linked to its own name, which fails if
-that name exists. So a record is absent or whole, and one writer wins. The link is made under a lock
-on the thread's folder, and so is a change of its lease, so that none comes between the look at the
-token and the link.
+A record is written under the name `.next`, synced, and then linked to its own name, which fails if
+that name exists. So a record is absent or whole, and one writer wins. All writes to a thread are
+made under a lock on its folder, so that no other comes between the look at the lease and the link.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
+from typing import NoReturn
 
-from safepoint import _files as _posix
-from safepoint._files import absolute
-from safepoint.names import DEFAULT_LIMITS, Limits, check_name, check_sequence
-from safepoint.storage._head import find_head
-from safepoint.storage._own import change_ownership
-from safepoint.storage._prune import prune
-from safepoint.storage._publish import publish
-from safepoint.storage._store import Absent, Store, is_thread
-from safepoint.storage._thread import RECORD_NAME, TEMPS, ThreadFolder
+from safepoint import _files
+from safepoint.errors import (
+    ConfigurationError,
+    RecordsMissing,
+    StorageUnavailable,
+    UnsafeLocation,
+    shell,
+)
+from safepoint.names import (
+    DEFAULT_LIMITS,
+    MAX_SEQUENCE,
+    Limits,
+    check_name,
+    check_sequence,
+    spelled,
+)
 from safepoint.storage.base import (
+    Lease,
     Leasing,
     Ownership,
+    ahead,
+    beheaded,
     check_place,
+    gap,
+    is_thread,
+    malformed_base,
     missing,
-    record_limit,
     sized,
     span,
+    taken,
+    utc_now,
 )
 
-__all__ = ["RECORD_NAME", "TEMPS", "FileCheckpointStorage", "is_thread"]
-
+BASE = "base"
+LEASE = "lease"
+RECORD_NAME = re.compile(r"([0-9]{10}\.checkpoint|base)\Z")
+"""The files of a thread: its records, and what `prune` left."""
+_NUMBER = re.compile(r"([0-9]{10})\.checkpoint\Z")
+_FIRST = re.compile(rb"([0-9]{10})\n\Z")
+_FIRST_BYTES = 11
+_LEASE_FORMAT = "safepoint-lease/1"
+_LEASE_BYTES = 256
+LEASE_LINE = re.compile(
+    rb"safepoint-lease/1 ([1-9][0-9]{0,17}) (?:- -|([a-z0-9][a-z0-9_-]{0,63})"
+    rb" ([0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z))\n\Z"
+)
+_OTHER_LEASE = re.compile(rb"safepoint-lease/(?!1[ \n])[0-9]{1,9}[ \n]")
 _REMEMBERED = 10_000
 
 
@@ -57,30 +85,42 @@ class FileCheckpointStorage(Leasing):
     Args:
         storage_path: the folder. There is no default: where state lives is your decision.
         limits: how large a record may be.
+        clock: what time it is, for leases. A test passes its own.
 
     Raises:
-        ConfigurationError: `limits` are no limits.
         UnsafeLocation: others could change what is stored there. The message says what to run.
         StorageUnavailable: the folder cannot be made or opened, or the system is not POSIX.
     """
 
+    in_order = True
+    """It takes a record after the last one alone."""
+
     def __init__(
-        self, storage_path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS
+        self,
+        storage_path: str | os.PathLike[str],
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        _posix.require_posix()
-        self._limit = record_limit("FileCheckpointStorage", limits)
-        path = absolute(storage_path)
+        _files.require_posix()
+        self._clock = clock
+        self._limit = limits.record_bytes
+        self._path = _files.absolute(storage_path)
         self._heads: dict[str, int] = {}
-        with _posix.translated("open", path):
-            self._store = Store(path, self._limit)
+        with _files.translated("open", self._path):
+            _files.enforce(_files.location_refusals(self._path))
+            self._create()
+            found = _files.folder(self._path, self._path)
+            with found:
+                self._identity = found.identity
 
     def __repr__(self) -> str:
-        return f"FileCheckpointStorage({self._store.path!r})"
+        return f"{type(self).__name__}({self._path!r})"
 
     @property
     def path(self) -> Path:
         """The folder: absolute, with the links above it resolved."""
-        return Path(self._store.path)
+        return Path(self._path)
 
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
@@ -89,111 +129,89 @@ class FileCheckpointStorage(Leasing):
 
         Args:
             thread: the thread.
-            sequence: the place of the record in it.
+            sequence: the place of the record in it: the next one, or any in an empty thread.
             record: the bytes.
             fence: the token of the lease under which you save; None if the thread is not leased.
 
         Raises:
-            InvalidId: the thread or the sequence is outside the grammar.
-            EncodeError: the record is not bytes.
-            LimitExceeded: the record is too large.
-            ConfigurationError: the fence is not a token.
             Conflict: there is a record already, or there was one before the thread was pruned.
             NotOwner: the thread has an owner with another token, or the fence is of no owner.
             RecordsMissing: a record next to it is gone.
             StorageFull: there is no room. Nothing was saved.
-            UnsafeLocation: others could change what is stored there.
-            StorageUnavailable: the folder is gone, closed or locked, the file of its lease is
-                malformed, or the disk fails.
+            LimitExceeded: the record is too large.
+            StorageError: the folder cannot be used, or the disk fails. Nothing was saved.
         """
         check_place(thread, sequence, fence)
         data = sized(record, self._limit)
-        seen = self._heads.get(thread, 0)
-
-        def save() -> None:
-            with (
-                self._store.thread(thread, create=True) as folder,
-                self._store.temps(folder.root) as temps,
-            ):
-                publish(folder, sequence, data, temps=temps, seen=seen, fence=fence)
-
-        with _posix.translated("save to", self._store.path):
-            self._store.persist("saved", save)
+        with self._writing("save to", thread) as folder:
+            folder.ownership().check_fence(fence)
+            if not folder.follows(sequence, self._heads.get(thread, 0)):
+                # Not only if the folder is new: whoever made it may have died before this line.
+                os.fsync(folder.root)
+            try:
+                folder.put(_file(sequence), data)
+            except FileExistsError:
+                raise taken(thread, sequence, 0) from None
         self._remember(thread, sequence)
 
     def read(self, thread: str, sequence: int) -> bytes:
         """Return the record exactly as it was appended.
 
         Raises:
-            InvalidId: the thread or the sequence is outside the grammar.
             NotFound: there is none, or it was pruned.
-            RecordMalformed: the base of the thread does not say where it begins.
             LimitExceeded: the file is larger than a record may be.
-            UnsafeLocation: the file is a link, not a regular file, or others can write it.
-            StorageUnavailable: the folder is gone, closed, or the disk fails.
+            StorageError: others can write the file, or it cannot be read.
         """
         check_name("thread", thread)
         check_sequence(sequence)
-        with _posix.translated("read from", self._store.path):
-            try:
-                with self._store.thread(thread) as folder:
-                    return _read(folder, sequence, folder.first())
-            except Absent:
-                raise missing(thread, sequence, 0) from None
+        with self._reading(thread) as folder:
+            if folder is None:
+                raise missing(thread, sequence, 0)
+            return folder.record(sequence, folder.first())
 
     def head(self, thread: str) -> int:
         """Return the highest sequence of the thread, or 0 if it has no record.
 
-        Sequences are contiguous from 1, or from where a pruned thread begins, as the ledger
-        appends them. So this lists and reads no records: it asks whether a few names exist,
-        O(log n) of them for n records at first and three once the head is known and has not moved.
+        Sequences are contiguous from 1, or from where a pruned thread begins. So this lists and
+        reads no records: it asks whether a few names exist, O(log n) of them for n records at
+        first and three once the head is known and has not moved.
 
         Raises:
-            InvalidId: the thread is outside the grammar.
             RecordsMissing: there are records behind one that is gone.
             RecordMalformed: the base of the thread does not say where it begins.
-            UnsafeLocation: others could change what is stored there.
-            StorageUnavailable: the folder is gone, closed, or the disk fails.
+            StorageError: others could change what is stored there, or it cannot be read.
         """
         check_name("thread", thread)
-        found = 0
-        with (
-            _posix.translated("read from", self._store.path),
-            suppress(Absent),
-            self._store.thread(thread) as folder,
-        ):
-            found = find_head(thread, folder, self._heads.get(thread, 0))
+        with self._reading(thread) as folder:
+            found = 0 if folder is None else folder.head(self._heads.get(thread, 0))
         self._remember(thread, found)
         return found
 
     def threads(self) -> list[str]:
         """Return the name of each thread that has a record.
 
+        A folder that is closed, or that others can write, keeps nobody from the others: it is
+        named too, and refused as soon as it is read.
+
         Raises:
-            UnsafeLocation: others could change what is stored there.
-            StorageUnavailable: the folder is gone, closed, or the disk fails.
+            StorageError: others could change what is stored there, or it cannot be read.
         """
-        with _posix.translated("read from", self._store.path):
-            return self._store.threads()
+        with _files.translated("read from", self._path), self._root() as root:
+            with os.scandir(root) as entries:
+                names = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
+            return [name for name in names if is_thread(name) and self._has_files(root, name)]
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None.
 
         Raises:
-            InvalidId: the thread is outside the grammar.
             RecordMalformed: the base of the thread does not say where it begins.
             LimitExceeded: the base is larger than a record may be.
-            UnsafeLocation: it is a link, not a regular file, or others can write it.
-            StorageUnavailable: the folder is gone, closed, or the disk fails.
+            StorageError: others can write it, or it cannot be read.
         """
         check_name("thread", thread)
-        with (
-            _posix.translated("read from", self._store.path),
-            suppress(Absent),
-            self._store.thread(thread) as folder,
-        ):
-            return folder.base()
-        return None
+        with self._reading(thread) as folder:
+            return None if folder is None else folder.base()
 
     def prune(self, thread: str, first: int, base: bytes) -> int:
         """Keep `base`, on disk, then remove every record below `first`.
@@ -207,31 +225,27 @@ class FileCheckpointStorage(Leasing):
             How many records were removed.
 
         Raises:
-            InvalidId: the thread or the sequence is outside the grammar.
-            EncodeError: the base is not bytes.
-            LimitExceeded: the base is larger than a record may be.
             NotFound: there is no record at `first`.
-            RecordMalformed: the base that is there does not say where the thread begins.
             StorageFull: there is no room. Nothing was removed.
-            UnsafeLocation: others could change what is stored there.
-            StorageUnavailable: the folder is gone, closed or locked, or the disk fails.
+            StorageError: the folder cannot be used, or the disk fails.
         """
         check_name("thread", thread)
         check_sequence(first)
         data = sized(base, self._limit)
-
-        def remove() -> int:
-            with (
-                self._store.thread(thread) as folder,
-                self._store.temps(folder.root) as temps,
-            ):
-                return prune(folder, first, data, temps=temps)
-
-        with _posix.translated("prune", self._store.path):
-            try:
-                return self._store.persist("pruned", remove)
-            except Absent:
-                raise missing(thread, first, 0) from None
+        with self._reading(thread, "prune") as folder:
+            if folder is None:
+                raise missing(thread, first, 0)
+            with _files.locked(folder.fd, folder.path):
+                below = folder.begin(first, data)
+            # Nobody sees them any more, so others need not wait for this.
+            removed = 0
+            for sequence in below:
+                with suppress(FileNotFoundError):
+                    os.unlink(_file(sequence), dir_fd=folder.fd)
+                    removed += 1
+            if removed:
+                os.fsync(folder.fd)
+            return removed
 
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
         """Return the records from `first` to `last`, downwards if `last` is the lower one.
@@ -239,43 +253,79 @@ class FileCheckpointStorage(Leasing):
         The folders stay open until the end, so that a record costs four calls into the system.
 
         Raises:
-            InvalidId: the thread or a sequence is outside the grammar.
-            CheckpointError: as read does, at the first record for which that would. Those before it
-                were handed out.
+            NotFound: one of them is not there. Those before it were handed out.
+            CheckpointError: as `read` does.
         """
         return self._scan(check_name("thread", thread), span(first, last))
 
+    def _scan(self, thread: str, sequences: range) -> Iterator[bytes]:
+        with self._reading(thread) as folder:
+            if folder is None:
+                raise missing(thread, sequences[0], 0)
+            first = folder.first()
+            for sequence in sequences:
+                yield folder.record(sequence, first)
+
     def _ownership(self, thread: str) -> Ownership:
-        with (
-            _posix.translated("read from", self._store.path),
-            suppress(Absent),
-            self._store.thread(thread) as folder,
-        ):
-            return folder.ownership()
-        return Ownership(thread)
+        with self._reading(thread) as folder:
+            return Ownership(thread) if folder is None else folder.ownership()
 
     def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
-        def change() -> Ownership:
-            try:
-                opened = self._store.thread(thread)
-            except Absent:
+        with self._reading(thread, "save to") as folder:
+            if folder is None:
                 step(Ownership(thread))  # what is refused makes no folder
-                opened = self._store.thread(thread, create=True)
-            with opened as folder, self._store.temps(folder.root) as temps:
-                return change_ownership(folder, step, temps=temps)
+        with self._writing("save to", thread) as found:
+            text = found.lease()
+            after = step(found.ownership(text))
+            if text is None:
+                # The folder may be new, and a token must not be forgotten with it.
+                os.fsync(found.root)
+            # Written again even if it stays: whoever wrote it may have died before it was on disk.
+            found.put(LEASE, write_lease(after), over=False if text is None else text)
+            return after
 
-        with _posix.translated("save to", self._store.path):
-            return self._store.persist("saved", change)
+    def _create(self) -> None:
+        _files.create_root(self._path)
 
-    def _scan(self, thread: str, sequences: range) -> Iterator[bytes]:
-        with _posix.translated("read from", self._store.path):
+    def _root(self) -> _files.Descriptor:
+        return _files.same_folder(self._path, self._identity, "storage")
+
+    @contextmanager
+    def _reading(self, thread: str, doing: str = "read from") -> Iterator[ThreadFolder | None]:
+        """Open the folder of a thread, None if there is none."""
+        with _files.translated(doing, self._path), self._root() as root:
             try:
-                with self._store.thread(thread) as folder:
-                    first = folder.first()
-                    for sequence in sequences:
-                        yield _read(folder, sequence, first)
-            except Absent:
-                raise missing(thread, sequences[0], 0) from None
+                found = _files.folder(f"{self._path}/{thread}", thread, root)
+            except FileNotFoundError:
+                found = None
+            if found is None:
+                yield None
+                return
+            with found as fd:
+                yield ThreadFolder(self._path, thread, root, fd, self._limit)
+
+    @contextmanager
+    def _writing(self, doing: str, thread: str) -> Iterator[ThreadFolder]:
+        """Open the folder of a thread, or make it, and be the only one that writes it."""
+        with _files.translated(doing, self._path), self._root() as root:
+            if not _files.exists(thread, root):
+                _files.make_folder(thread, root)
+            with _files.folder(f"{self._path}/{thread}", thread, root) as fd:
+                folder = ThreadFolder(self._path, thread, root, fd, self._limit)
+                with _files.locked(fd, folder.path):
+                    yield folder
+
+    def _has_files(self, root: int, name: str) -> bool:
+        try:
+            with (
+                _files.folder(f"{self._path}/{name}", name, root) as folder,
+                os.scandir(folder) as files,
+            ):
+                return any(RECORD_NAME.match(file.name) for file in files)
+        except FileNotFoundError:
+            return False
+        except (UnsafeLocation, OSError):
+            return True
 
     def _remember(self, thread: str, sequence: int) -> None:
         if len(self._heads) >= _REMEMBERED:
@@ -283,11 +333,259 @@ class FileCheckpointStorage(Leasing):
         self._heads[thread] = sequence
 
 
-def _read(folder: ThreadFolder, sequence: int, first: int) -> bytes:
-    """Return a record unless it is below `first`, where what is left does not count."""
-    if sequence >= first:
+class StoredFolder(FileCheckpointStorage):
+    """Reads what a `FileCheckpointStorage` wrote, by the same rules, and changes nothing.
+
+    It is for an audit and a dry run: a folder that is missing is not made.
+
+    Raises:
+        UnsafeLocation: others could change what is stored there.
+        StorageUnavailable: the folder is missing or cannot be opened, or the system is not POSIX.
+    """
+
+    def token(self, thread: str) -> int:
+        """Return the highest token that was ever handed out for a thread, 0 if none was."""
+        return self._ownership(thread).token
+
+    def prune(self, *_: object) -> NoReturn:
+        """Refuse."""
+        self._writing()
+
+    def _create(self) -> None:
+        pass
+
+    def _writing(self, *_: object) -> NoReturn:
+        raise ConfigurationError(
+            "This only looks, and changes nothing.",
+            "Write with a FileCheckpointStorage of your own.",
+        )
+
+
+class ThreadFolder:
+    """The files of one thread, while its folder is open.
+
+    Everything here says `FileNotFoundError` of what is not there, and other errors of the system
+    as they come.
+
+    Args:
+        store: the path of the store, for messages.
+        name: the thread.
+        root: the folder of the store, open.
+        fd: the folder of the thread, open.
+        limit: how many bytes a record may have.
+    """
+
+    __slots__ = ("_limit", "fd", "name", "path", "root")
+
+    def __init__(self, store: str, name: str, root: int, fd: int, limit: int) -> None:
+        self.name = name
+        self.path = f"{store}/{name}"
+        self.root = root
+        self.fd = fd
+        self._limit = limit
+
+    def exists(self, sequence: int) -> bool:
+        """Tell whether there is something under the name of that record."""
+        return _files.exists(_file(sequence), self.fd)
+
+    def numbers(self) -> Iterator[int]:
+        """Yield the number of each record, in any order."""
+        with os.scandir(self.fd) as entries:
+            for entry in entries:
+                found = _NUMBER.match(entry.name)
+                if found is not None:
+                    yield int(found[1])
+
+    def record(self, sequence: int, first: int) -> bytes:
+        """Return a record unless it is below `first`, where what is left does not count."""
+        if sequence >= first:
+            try:
+                return self._read(_file(sequence), self._limit)
+            except FileNotFoundError:
+                first = self.first()  # it may have been pruned meanwhile
+        raise missing(self.name, sequence, first)
+
+    def first(self) -> int:
+        """Return where the thread begins by what `prune` left, or 0 if it was never pruned."""
         try:
-            return folder.read(sequence)
+            return self._begins(self._read(BASE, self._limit + _FIRST_BYTES, _FIRST_BYTES))
         except FileNotFoundError:
-            first = folder.first()  # it may have been pruned meanwhile
-    raise missing(folder.name, sequence, first)
+            return 0
+
+    def base(self) -> tuple[int, bytes] | None:
+        """Return where the thread begins, and the record that `prune` left, or None."""
+        try:
+            content = self._read(BASE, self._limit + _FIRST_BYTES)
+        except FileNotFoundError:
+            return None
+        return self._begins(content[:_FIRST_BYTES]), content[_FIRST_BYTES:]
+
+    def begin(self, first: int, base: bytes) -> list[int]:
+        """Let the thread begin at `first`, or leave it if it begins later. Return what is below.
+
+        A crash leaves the old base with all records, or the new one with some records below it
+        that nobody sees. So does an error; a second try removes them.
+        """
+        present = self.base()
+        if present is not None and present[0] > first:
+            first, base = present
+        elif not self.exists(first):
+            raise missing(self.name, first, 0)
+        below = [number for number in self.numbers() if number < first]
+        # Written again even if it stays: whoever wrote it may have died, or failed, before it was
+        # on disk, and without it the records below are the thread.
+        if present != (first, base) or below:
+            over = False if present is None else b"%010d\n%b" % present
+            self.put(BASE, b"%010d\n%b" % (first, base), over=over)
+        return below
+
+    def lease(self) -> bytes | None:
+        """Return the text of the lease, or None."""
+        try:
+            return self._read(LEASE, sys.maxsize, _LEASE_BYTES)
+        except FileNotFoundError:
+            return None
+
+    def ownership(self, text: bytes | None = None) -> Ownership:
+        """Return what the thread's folder, or the text of its lease, says of its owner."""
+        text = self.lease() if text is None else text
+        if text is None:
+            return Ownership(self.name)
+        return read_lease(f"{self.path}/{LEASE}", self.name, text)
+
+    def put(self, name: str, content: bytes, *, over: bytes | bool = False) -> None:
+        """Make a file appear, whole and on disk. Only under the lock."""
+        _files.put(f"{self.path}/{name}", self.fd, content, over=over)
+
+    def follows(self, sequence: int, seen: int) -> bool:
+        """Tell whether there is a record before a place, and refuse one that must stay free.
+
+        Args:
+            sequence: the place.
+            seen: the head as this process last saw it. It may be gone: another save failed.
+
+        Raises:
+            Conflict: it is taken, or below the base.
+            RecordsMissing: it is in a gap, or after one.
+        """
+        first, before = self.first(), sequence - 1
+        if sequence < first or self.exists(sequence):
+            raise taken(self.name, sequence, first)
+        if self.exists(sequence + 1):
+            raise gap(self.name, sequence, sequence + 1)
+        if before < max(first, 1):
+            return False
+        there = self.exists(before)
+        if not there and (seen >= before or any(number >= first for number in self.numbers())):
+            raise ahead(self.name, sequence, self.head(0))
+        return there
+
+    def head(self, start: int) -> int:
+        """Return the highest of the contiguous numbers, 0 if there is none.
+
+        Args:
+            start: a number to begin at, such as the head as it was last seen.
+
+        Raises:
+            RecordsMissing: there are records behind one that is gone.
+        """
+        while True:
+            first, found, refusal = self.first(), 0, None
+            try:
+                found = self._head(first, start)
+            except RecordsMissing as error:
+                refusal = error
+            if self.first() != first:
+                continue  # pruned meanwhile: what was seen to be missing had been removed
+            if refusal is not None:
+                raise refusal
+            return found
+
+    def _head(self, first: int, start: int) -> int:
+        while True:
+            head = self._highest(max(first, 1), start)
+            if head < first:
+                raise beheaded(self.name, first)
+            behind = self._behind(head, far=head != start or not start)
+            if behind is None and not head:
+                behind = next(self.numbers(), None)
+            if behind is None:
+                return head
+            # It was saved a moment ago, unless the one before it is still missing.
+            if not self.exists(head + 1):
+                raise gap(self.name, head + 1, behind)
+            start = head + 1
+
+    def _highest(self, first: int, start: int) -> int:
+        """Return the last of the contiguous numbers from `first` on, or the one before it."""
+        low = start if start >= first and self.exists(start) else first - 1
+        step = 1
+        while low + step <= MAX_SEQUENCE and self.exists(low + step):
+            low += step
+            step *= 2
+        high = min(low + step, MAX_SEQUENCE + 1)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.exists(middle) else (low, middle)
+        return low
+
+    def _behind(self, head: int, *, far: bool) -> int | None:
+        """Return a number that exists behind the gap after `head`, or None if none is in sight.
+
+        It asks at growing distances, so it sees a long remainder from afar and a short one only
+        when it is near. That is a courtesy, not a proof: whoever can delete one record can delete
+        the rest.
+        """
+        distance = 1
+        while head + 1 + distance <= MAX_SEQUENCE and (far or distance == 1):
+            if self.exists(head + 1 + distance):
+                return head + 1 + distance
+            distance *= 2
+        return None
+
+    def _begins(self, line: bytes) -> int:
+        found = _FIRST.match(line)
+        if found is None or not int(found[1]):
+            raise malformed_base(f"{self.path}/{BASE}")
+        return int(found[1])
+
+    def _read(self, name: str, limit: int, most: int | None = None) -> bytes:
+        return _files.read(f"{self.path}/{name}", name, self.fd, limit, most)
+
+
+def write_lease(ownership: Ownership) -> bytes:
+    """Return the text of the file `lease`: one line, also of a thread that was released."""
+    holder = ownership.holder
+    rest = "- -" if holder is None else f"{holder.owner} {spelled(holder.expires)}"
+    return f"{_LEASE_FORMAT} {ownership.token} {rest}\n".encode()
+
+
+def read_lease(path: str, thread: str, text: bytes) -> Ownership:
+    """Return what the text of a lease says.
+
+    Raises:
+        StorageUnavailable: it is not what `write_lease` writes.
+    """
+    found = LEASE_LINE.match(text)
+    if found is not None:
+        token = int(found[1])
+        if found[2] is None:
+            return Ownership(thread, token)
+        with suppress(ValueError):  # no such day, or the name of a device
+            expires = datetime.fromisoformat(found[3].decode())
+            return Ownership(thread, token, Lease(thread, found[2].decode(), token, expires))
+    if _OTHER_LEASE.match(text):
+        raise StorageUnavailable(
+            f"{shell(path)} was written by another version of safepoint.",
+            f"This one reads {_LEASE_FORMAT}. Use the version that wrote it; until then nothing of"
+            " the thread is saved.",
+        )
+    raise StorageUnavailable(
+        f"{shell(path)} does not say who owns its thread, so nothing of the thread is saved.",
+        "Somebody else wrote it, or the disk failed. Stop every worker of the thread, then remove"
+        f" the file: rm {shell(path)}",
+    )
+
+
+def _file(sequence: int) -> str:
+    return f"{sequence:010d}.checkpoint"

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from threading import Lock
 
 from safepoint.names import check_name, check_sequence
-from safepoint.storage.base import Leasing, Ownership, check_place, frozen, missing, span, taken
+from safepoint.storage.base import (
+    Leasing,
+    Ownership,
+    check_place,
+    frozen,
+    missing,
+    span,
+    taken,
+    utc_now,
+)
 
 
 class InMemoryCheckpointStorage(Leasing):
@@ -17,9 +27,13 @@ class InMemoryCheckpointStorage(Leasing):
 
     In memory is not the same as trusted: whoever can run code in the process, or attach to it,
     can change what is kept here. The ledger verifies these records as it does all others.
+
+    Args:
+        clock: what time it is, for leases. A test passes its own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Callable[[], datetime] = utc_now) -> None:
+        self._clock = clock
         self._lock = Lock()
         self._records: dict[str, dict[int, bytes]] = {}
         self._heads: dict[str, int] = {}
@@ -57,25 +71,6 @@ class InMemoryCheckpointStorage(Leasing):
             records = self._records.setdefault(thread, {})
             records[sequence] = copy
             self._heads[thread] = max(sequence, self._heads.get(thread, 0))
-
-    def follow(
-        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
-    ) -> bool:
-        """Keep a copy of `record` if the thread ends right before it, and tell if that was so.
-
-        It takes and raises what `append` does, except for what this is about: where the thread ends
-        elsewhere nothing is kept, and False is returned.
-        """
-        check_place(thread, sequence, fence)
-        copy = frozen(record)
-        with self._lock:
-            self._owners.get(thread, Ownership(thread)).check_fence(fence)
-            records = self._records.get(thread, {})
-            if self._heads.get(thread, 0) != sequence - 1 or sequence - 1 not in records:
-                return False
-            records[sequence] = copy
-            self._heads[thread] = sequence
-            return True
 
     def read(self, thread: str, sequence: int) -> bytes:
         """Return the record exactly as it was appended.

@@ -22,7 +22,6 @@ from typing import Any, Final, Self
 from safepoint._sqlite import UNBOUNDED, Database, Schema
 from safepoint.errors import (
     CheckpointError,
-    ConfigurationError,
     InvalidId,
     RecordsMissing,
     StorageUnavailable,
@@ -49,7 +48,6 @@ from safepoint.storage.base import (
     is_whole,
     malformed_base,
     missing,
-    record_limit,
     record_of,
     sized,
     span,
@@ -204,23 +202,24 @@ class SQLiteCheckpointStorage(Leasing):
         read_only: look at a database that is there, and make and change nothing.
 
     Raises:
-        ConfigurationError: `limits` are no limits, or the seconds are no number that is possible.
         UnsafeLocation: others could change what is stored there. The message says what to run.
         StorageUnavailable: the path is none of a file (`":memory:"` and URIs are not), the file
             cannot be made or opened, is on a file system that machines share, is of another
             application, of a newer version or no database, or somebody changed its schema.
     """
 
+    in_order = True
+    """It takes a record after the last one alone."""
+
     def __init__(
         self,
         path: str | os.PathLike[str],
         *,
         limits: Limits = DEFAULT_LIMITS,
-        wait_seconds: float = 5.0,
+        wait_seconds: float = 30.0,
         read_only: bool = False,
     ) -> None:
-        self._limit = min(record_limit("SQLiteCheckpointStorage", limits), _LARGEST)
-        self._read_only = read_only
+        self._limit = min(limits.record_bytes, _LARGEST)
         self._database = Database(
             path, SCHEMA, longest=self._limit, wait_seconds=wait_seconds, read_only=read_only
         )
@@ -264,7 +263,6 @@ class SQLiteCheckpointStorage(Leasing):
         """
         check_place(thread, sequence, fence)
         data = sized(record, self._limit)
-        self._check_writable()
         with self._database.transaction("save to", write=True) as connection:
             head, first, ownership = self._thread(connection, thread)
             ownership.check_fence(fence)
@@ -308,7 +306,7 @@ class SQLiteCheckpointStorage(Leasing):
             row = connection.execute(_HEAD, (thread,)).fetchone()
         if row is None:
             return 0
-        head, first, last = (self._number(thread, end or 0) for end in row[:3])
+        head, first, last = (self._number(thread, 0 if end is None else end) for end in row[:3])
         if first and not row[3]:
             raise beheaded(thread, first)
         if head != last:
@@ -371,7 +369,6 @@ class SQLiteCheckpointStorage(Leasing):
         check_name("thread", thread)
         check_sequence(first)
         data = sized(base, self._limit)
-        self._check_writable()
         with self._database.transaction("prune", write=True, work=UNBOUNDED) as connection:
             if first < self._thread(connection, thread)[1]:
                 return 0
@@ -434,7 +431,6 @@ class SQLiteCheckpointStorage(Leasing):
             return self._thread(connection, thread)[2]
 
     def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
-        self._check_writable()
         with self._database.transaction("save to", write=True) as connection:
             after = step(self._thread(connection, thread)[2])
             owner = expires = None
@@ -481,13 +477,6 @@ class SQLiteCheckpointStorage(Leasing):
             " nothing of the thread is saved.",
             "Somebody else wrote it, or the disk failed. Put the database back from a backup.",
         )
-
-    def _check_writable(self) -> None:
-        if self._read_only:
-            raise ConfigurationError(
-                "This only looks, and changes nothing.",
-                "Write with a SQLiteCheckpointStorage of your own.",
-            )
 
 
 def _is_thread(name: object) -> bool:

@@ -95,10 +95,6 @@ class Suite:
         """Open a storage that can lease."""
         return self._with(LEASING)
 
-    def following(self) -> Any:
-        """Open a storage that can append after one record and no other."""
-        return self._with(("follow",))
-
     def leasing_of(self, storage: Any) -> Any:
         """Return the storage if it can lease."""
         return _offering(storage, LEASING)

@@ -9,7 +9,6 @@ from typing import Any
 
 from safepoint.errors import CheckpointError, ConfigurationError, quoted
 from safepoint.testing._fences import FenceClaims
-from safepoint.testing._follows import FollowClaims
 from safepoint.testing._leases import LeaseClaims
 from safepoint.testing._ledgers import LedgerClaims
 from safepoint.testing._races import RaceClaims
@@ -22,7 +21,6 @@ from safepoint.testing._suite import NotOffered
 class StorageSuite(
     RecordClaims,
     RaceClaims,
-    FollowClaims,
     RetentionClaims,
     ScanClaims,
     LeaseClaims,

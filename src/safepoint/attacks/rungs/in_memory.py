@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from safepoint.attacks.medium import Medium
-from safepoint.storage._lease import LEASE, read_lease, write_lease
+from safepoint.storage.file import LEASE, read_lease, write_lease
 from safepoint.storage.memory import InMemoryCheckpointStorage
 
 _BASE = "base"

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from safepoint._files import TEMP
 from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor
 from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.outcome import Miss
@@ -81,8 +82,8 @@ class SignedChainTarget(Target):
         return f"{thread}/{sequence:010d}.checkpoint"
 
     def ahead(self, thread: str) -> list[str]:
-        """Return the folder for what is on its way in, and the next file."""
-        return [".tmp", *super().ahead(thread)]
+        """Return the name of what is on its way in, and the next file."""
+        return [f"{thread}/{TEMP}", *super().ahead(thread)]
 
     def forge(self, record: bytes, payload: bytes, trick: Trick = "best") -> bytes:
         """Write a perfect record for the same place, sealed by a key of one's own or by none."""

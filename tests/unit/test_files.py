@@ -1,0 +1,525 @@
+"""Files done right, once: who may write them, what is said of them, and how they appear."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safepoint import _files
+from safepoint.errors import (
+    AnchorUnavailable,
+    CheckpointError,
+    LimitExceeded,
+    StorageFull,
+    StorageUnavailable,
+    UnsafeLocation,
+    shell,
+)
+from tests.unit.storage_helpers import fail
+
+FOLDER, FILE, LINK, FIFO = stat.S_IFDIR, stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO
+OWN = "Name a folder of your own, such as /s/checkpoints: mkdir -m 700 /s/checkpoints"
+NEVER = "This store never makes one. See who did, then remove it: ls -l /s"
+
+
+def info(kind: int, mode: int, uid: int = 1000, nlink: int = 1) -> os.stat_result:
+    return os.stat_result((kind | mode, 1, 1, nlink, uid, 1000, 0, 0, 0, 0))
+
+
+SAID: list[tuple[Callable[..., Any], os.stat_result, list[str]]] = [
+    (_files.folder_refusals, info(FOLDER, 0o700), []),
+    (_files.folder_refusals, info(FOLDER, 0o755), []),
+    (_files.folder_refusals, info(FOLDER, 0o1700), []),
+    *(
+        (
+            _files.folder_refusals,
+            info(FOLDER, mode),
+            [f"/s can be written by others (mode {mode:04o}). Run: chmod 700 /s"],
+        )
+        for mode in (0o770, 0o702)
+    ),
+    (
+        _files.folder_refusals,
+        info(FOLDER, 0o1777, uid=7),
+        [f"/s belongs to user 7, and this process is user 1000. {OWN}"],
+    ),
+    (_files.folder_refusals, info(FOLDER, 0o1777), [f"/s is shared by all users. {OWN}"]),
+    (
+        _files.folder_refusals,
+        info(LINK, 0o777),
+        [
+            (
+                "/s is a symbolic link. Whoever owns the link decides where it leads."
+                " See where, and name that folder instead: readlink -f /s"
+            )
+        ],
+    ),
+    (
+        _files.folder_refusals,
+        info(FILE, 0o600),
+        ["/s is not a folder. Name another path; see what is there: ls -ld /s"],
+    ),
+    (_files.record_refusals, info(FILE, 0o644), []),
+    (
+        _files.record_refusals,
+        info(FILE, 0o620),
+        ["/s can be written by others (mode 0620). Run: chmod 600 /s"],
+    ),
+    (
+        _files.record_refusals,
+        info(FILE, 0o602, uid=0),
+        [
+            "/s belongs to user 0, and this process is user 1000. Run: sudo chown 1000 /s",
+            "/s can be written by others (mode 0602). Run: chmod 600 /s",
+        ],
+    ),
+    (_files.record_refusals, info(FIFO, 0o600), [f"/s is not a regular file. {NEVER}"]),
+    (_files.record_refusals, info(LINK, 0o777), [f"/s is a symbolic link. {NEVER}"]),
+    (_files.ancestor_refusals, info(FOLDER, 0o1777), []),
+    (_files.ancestor_refusals, info(FOLDER, 0o775), []),
+    (
+        _files.ancestor_refusals,
+        info(FOLDER, 0o777),
+        ["Every user can rename and replace what is inside /s (mode 0777). Run: chmod o-w /s"],
+    ),
+    (_files.stranger_refusals, info(FOLDER, 0o777, uid=0), []),
+    (
+        _files.stranger_refusals,
+        info(FOLDER, 0o700, uid=7),
+        [
+            (
+                "/s belongs to user 7, who can replace what is inside it."
+                " Name a folder that has only root and your own user above it."
+            )
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("refusals", "found", "messages"), SAID)
+def test_what_is_said_of_a_place(
+    monkeypatch: pytest.MonkeyPatch,
+    refusals: Callable[..., Any],
+    found: os.stat_result,
+    messages: list[str],
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert [str(refusal) for refusal in refusals("/s", found)] == messages
+
+
+def test_every_folder_above_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "a/b/c").mkdir(parents=True)
+    (tmp_path / "a/b/c").chmod(0o700)  # whatever the umask
+    (tmp_path / "a/b").chmod(0o755)
+    (tmp_path / "a").chmod(0o777)
+    for inner in ("a/b/c", "a/b/new"):
+        [refusal] = _files.location_refusals(str(tmp_path / inner))
+        assert refusal.do == f"Run: chmod o-w {tmp_path}/a"
+
+
+@pytest.mark.parametrize("way", ["deep/deeper", "link/deeper"])
+def test_whoever_can_replace_a_folder_or_a_link_on_the_way_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Above the path as it is named, and above the one that it leads to."""
+    (tmp_path / "deep/deeper").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("deep")
+    for folder in ("deep", "deep/deeper"):
+        (tmp_path / folder).chmod(0o755)
+    assert list(_files.replaceable_refusals(str(tmp_path / way))) == []
+    (tmp_path / "deep").chmod(0o777)
+    [refusal, *_] = _files.replaceable_refusals(str(tmp_path / way))
+    assert refusal.do == f"Run: chmod o-w {tmp_path}/deep"
+    theirs = (tmp_path / way).parent
+    if os.geteuid() == 0:
+        os.lchown(theirs, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    said = [refusal.what for refusal in _files.replaceable_refusals(str(tmp_path / way))]
+    owner = theirs.lstat().st_uid
+    assert f"{theirs} belongs to user {owner}, who can replace what is inside it." in said
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o755, 0o1775])
+def test_a_folder_that_another_group_can_write_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    """Of a group that is not this user's own: under umask 002 each new folder has that bit."""
+    folder = tmp_path / "shared"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner").chmod(0o755)
+    if folder.stat().st_gid == 0:
+        os.chown(folder, -1, 12345)
+    folder.chmod(mode)
+    group = folder.stat().st_gid
+    for own in (group, group + 1):
+        monkeypatch.setattr(os, "getegid", lambda own=own: own)
+        said = [str(refusal) for refusal in _files.group_refusals(str(folder / "inner"))]
+        assert said == [
+            (
+                f"The group {group} can replace what is inside {folder} (mode 0775)."
+                f" Run: chmod g-w {folder}"
+            )
+        ] * (mode == 0o775 and own != group)
+
+
+def test_a_second_name_is_refused_unless_it_is_of_what_is_on_its_way_in(tmp_path: Path) -> None:
+    record, temp = tmp_path / "r", tmp_path / ".next"
+    record.touch()
+    refusals = [*_files.hard_link_refusals("/r", record.stat, temp.lstat)]
+    temp.hardlink_to(record)
+    refusals += _files.hard_link_refusals("/r", record.stat, temp.lstat)
+    counts: Iterator[int] = iter([2, 1])  # a publish that ends meanwhile
+    refusals += _files.hard_link_refusals("/r", lambda: info(FILE, 0o600, nlink=next(counts)))
+    assert refusals == []
+    [refusal] = _files.hard_link_refusals("/r", record.stat)
+    temp.unlink()
+    (tmp_path / "planted").hardlink_to(record)
+    assert [str(r) for r in _files.hard_link_refusals("/r", record.stat, temp.lstat)] == [
+        str(refusal)
+    ]
+    assert str(refusal) == (
+        "/r has a second name (hard link)."
+        " Whoever holds it may change the record. Find it, and remove it: find / -samefile /r"
+    )
+
+
+class Odd:
+    def __fspath__(self) -> bytes:
+        return b"/x"
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (None, "storage_path is NoneType, not a path. Pass a str or a pathlib.Path"),
+        (b"/x", "storage_path is bytes, not a path. Pass a str or a pathlib.Path"),
+        (Odd(), "storage_path is Odd, not a path. Pass a str or a pathlib.Path"),
+        ("", "storage_path is empty. Name a folder: there is no default."),
+        ("a\0b", "'a\\x00b' cannot be the path of a folder. Use at most 4095 bytes, no NUL"),
+        ("a\ud800", "'a\\ud800' cannot be the path of a folder. Use at most 4095 bytes, no NUL"),
+        ("a" * 4096, f"'{'a' * 56}... cannot be the path of a folder. Use at most 4095 bytes"),
+        ("loop/store", "cannot be reached ("),
+        ("file/store", "{}/file is not a folder, so nothing can be inside it. Name another path;"),
+        ("file/x/store", "{}/file/x is not a folder, so nothing can be inside it."),
+    ],
+)
+def test_what_is_not_the_path_of_a_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Any, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    Path("file").touch()
+    with pytest.raises((StorageUnavailable, UnsafeLocation)) as caught:
+        _files.absolute(path)
+    assert message.format(tmp_path) in str(caught.value)
+
+
+def test_missing_parents_are_refused_with_the_command_that_makes_them(tmp_path: Path) -> None:
+    with pytest.raises(StorageUnavailable) as caught:
+        _files.absolute(tmp_path / "no such" / "deep" / "store")
+    parent = shlex.quote(f"{tmp_path}/no such/deep")
+    assert str(caught.value) == f"{parent} does not exist. Run: mkdir -p -m 700 {parent}"
+    command = caught.value.do.removeprefix("Run: ")
+    subprocess.run(command, shell=True, check=True)  # noqa: S602 - the message says to run it
+    assert _files.absolute(tmp_path / "no such" / "deep" / "store")
+
+
+def test_links_are_resolved_above_the_folder_and_not_at_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real" / "store").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "direct").symlink_to("real/store")
+    monkeypatch.chdir(tmp_path)
+    for spelling, found in {
+        "link/store": "/real/store",
+        "link/store/../store/.": "/real/store",
+        "link/store/..": "/real",
+        ".": "",
+        "direct/.": "/direct",
+        "./direct//": "/direct",
+    }.items():
+        assert _files.absolute(spelling) == f"{tmp_path}{found}"
+
+
+def test_the_current_folder_may_be_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(StorageUnavailable) as caught:
+        _files.absolute("store", "The path of it")
+    assert str(caught.value) == (
+        "The path of it is relative, and the current folder is gone. Pass an absolute path."
+    )
+    assert _files.absolute(tmp_path / "store") == f"{tmp_path}/store"
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20))
+def test_any_path_is_shown_as_ascii_on_one_line(text: str) -> None:
+    assert shell(text).isascii()
+    assert shell(text).isprintable()
+
+
+def test_bash_reads_the_word_back_as_the_path() -> None:
+    path = "/a b\n$HOME `id`\t'\"\\\u0416\udcff;*"
+    echo = subprocess.run(
+        ["bash", "-c", f"printf %s {shell(path)}"], capture_output=True, check=True
+    )
+    assert echo.stdout == os.fsencode(path)
+
+
+LOG = "Look at the system's log for the cause before you try again."
+
+
+@pytest.mark.parametrize(
+    ("code", "doing", "message"),
+    [
+        (
+            errno.ENOSPC,
+            "save to",
+            (
+                "There is no room left for /s (ENOSPC), so nothing was saved."
+                " Free some space, or raise the quota or the file size limit, and try again."
+            ),
+        ),
+        (
+            errno.EROFS,
+            "save to",
+            (
+                "/s is on a read-only file system, so nothing was saved."
+                " Mount it for writing, or name another folder."
+            ),
+        ),
+        (errno.EACCES, "read from", "This process may not read from /s. Run: chmod -R u+rwX /s"),
+        (
+            errno.ENOENT,
+            "read from",
+            (
+                "/s is gone. Put it back from a backup,"
+                " or construct the storage again to begin an empty one."
+            ),
+        ),
+        (errno.EIO, "open", f"The system could not open /s (EIO). {LOG}"),
+        (None, "open", f"The system could not open /s (unknown). {LOG}"),
+    ],
+)
+def test_what_the_system_reports_is_said_in_our_words(
+    code: int | None, doing: str, message: str
+) -> None:
+    """By whoever keeps files: the class is theirs, and so are the words for a folder that went."""
+    raised = OSError(code, "canary") if code else OSError("canary")
+    with pytest.raises(CheckpointError) as caught, _files.translated(doing, "/s"):
+        raise raised
+    assert type(caught.value) is (StorageFull if code == errno.ENOSPC else StorageUnavailable)
+    assert str(caught.value) == message
+    gone = ("It went.", "Look.")
+    with (
+        pytest.raises(AnchorUnavailable) as theirs,
+        _files.translated(doing, "/s", AnchorUnavailable, gone),
+    ):
+        raise raised
+    assert str(theirs.value) == ("It went. Look." if code == errno.ENOENT else message)
+
+
+def test_other_errors_pass(tmp_path: Path) -> None:
+    for error in (KeyError("x"), UnsafeLocation("What.", "Do.")):
+        with pytest.raises(type(error)) as caught, _files.translated("x", "/s", AnchorUnavailable):
+            raise error
+        assert caught.value is error
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[int]:
+    fd = os.open(tmp_path, os.O_RDONLY)
+    yield fd
+    os.close(fd)
+
+
+def names(path: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in path.iterdir()}
+
+
+@pytest.mark.parametrize("umask", [0, 0o777])
+def test_a_file_appears_whole_with_its_mode_and_never_over_another(
+    tmp_path: Path, folder: int, umask: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        _files.put(f"{tmp_path}/a", folder, b"one", mode=0o640)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
+    with pytest.raises(FileExistsError):
+        _files.put(f"{tmp_path}/a", folder, b"two")
+    assert names(tmp_path) == {"a": b"one"}
+    _files.put(f"{tmp_path}/a", folder, b"two", over=b"one")
+    _files.put(f"{tmp_path}/b", folder, b"new", over=True)
+    assert names(tmp_path) == {"a": b"two", "b": b"new"}
+
+
+def test_what_a_crash_left_goes_and_what_somebody_planted_is_refused(
+    tmp_path: Path, folder: int
+) -> None:
+    """The left-over may be a second name of what was published: it is removed, never written."""
+    (tmp_path / "a").write_bytes(b"published")
+    (tmp_path / ".next").hardlink_to(tmp_path / "a")
+    (tmp_path / "a").chmod(0o600)
+    _files.put(f"{tmp_path}/b", folder, b"next")
+    assert names(tmp_path) == {"a": b"published", "b": b"next"}
+    (tmp_path / ".next").symlink_to("a")
+    with pytest.raises(UnsafeLocation) as caught:
+        _files.put(f"{tmp_path}/c", folder, b"through it")
+    assert caught.value.what == f"{tmp_path}/.next is a symbolic link."
+    assert names(tmp_path) == {"a": b"published", "b": b"next", ".next": b"published"}
+
+
+@pytest.mark.parametrize("over", [False, b"old", True], ids=["new", "put back", "whatever"])
+@pytest.mark.parametrize("name", ["open", "fchmod", "write", "fsync", "link", "rename"])
+def test_a_file_that_fails_to_appear_leaves_all_as_it_was(
+    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch, name: str, over: Any
+) -> None:
+    """Whichever call fails, once: above all a sync, after which the bytes may be gone."""
+    for on in (1, 2):
+        if over:
+            (tmp_path / "a").write_bytes(b"old")
+        before = names(tmp_path)
+        with monkeypatch.context() as patch:
+            seen = fail(patch, name, errno.EIO, on, once=True)
+            with suppress(OSError):
+                _files.put(f"{tmp_path}/a", folder, b"new", over=over)
+        lost = over is True and name == "fsync" and on == 2  # it was asked for whatever is there
+        assert names(tmp_path) == ({"a": b"new"} if len(seen) < on or lost else before)
+        (tmp_path / "a").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("over", [False, b"old"])
+def test_a_file_that_the_disk_neither_confirms_nor_lets_go_is_said_to_be_so(
+    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch, over: Any
+) -> None:
+    fail(monkeypatch, "fsync", errno.EIO, 2)
+    fail(monkeypatch, "unlink", errno.EIO)
+    with pytest.raises(StorageUnavailable) as caught:
+        _files.put(f"{tmp_path}/a", folder, b"new", over=over)
+    assert caught.value.what == (
+        f"{tmp_path}/a was written, but the disk neither confirmed it nor let it go."
+    )
+
+
+def test_a_write_goes_on_until_all_is_written_or_nothing_is(
+    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, bytes(data[:3])))
+    _files.put(f"{tmp_path}/a", folder, b"0123456789")
+    assert names(tmp_path) == {"a": b"0123456789"}
+    monkeypatch.setattr(os, "write", lambda fd, data: 0)
+    with pytest.raises(OSError, match="nothing was written"):
+        _files.put(f"{tmp_path}/b", folder, b"0")
+    assert names(tmp_path) == {"a": b"0123456789"}
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_links_or_locks_is_refused(
+    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    fail(monkeypatch, "link", code)
+    with pytest.raises(StorageUnavailable) as caught:
+        _files.put(f"{tmp_path}/a", folder, b"")
+    local = "Name a folder on a local file system such as ext4, XFS or APFS."
+    assert str(caught.value) == (
+        f"The file system of {tmp_path}/a has no hard links, so nothing was saved. {local}"
+    )
+    if code != errno.EPERM:
+
+        def refuse(*_: object) -> bool:
+            raise OSError(code, "no")
+
+        monkeypatch.setattr(_files, "try_lock", refuse)
+        with pytest.raises(StorageUnavailable) as caught, _files.locked(folder, "/s"):
+            pass
+        assert str(caught.value) == f"The file system of /s cannot lock a folder. {local}"
+
+
+def test_nobody_waits_for_ever_for_a_lock(
+    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_files, "PATIENCE", 0.02)
+    with _files.opened(str(tmp_path), os.O_RDONLY) as other, _files.locked(other, "/s"):
+        with pytest.raises(StorageUnavailable) as caught, _files.locked(folder, "/s"):
+            pass
+        assert str(caught.value) == (
+            "Another process has held the lock on /s for 0.02 s."
+            " Find it, let it end, and try again: fuser -v /s"
+        )
+    with _files.locked(folder, "/s"):
+        pass
+
+
+def test_reading_stops_at_the_limit_whatever_the_size_was_said_to_be(
+    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a"
+    file.write_bytes(b"x" * 100)
+    file.chmod(0o600)
+    path = str(file)
+    assert _files.read(path, "a", folder, 100) == b"x" * 100
+    assert _files.read(path, "a", folder, 100, 7) == b"x" * 7
+    with pytest.raises(LimitExceeded) as caught:
+        _files.read(path, "a", folder, 99, 7)
+    assert str(caught.value) == (
+        f"{file} has 100 bytes or more, and the limit is 99."
+        " Find out who wrote it; if it was you, pass the same Limits here as there."
+    )
+    asked: list[int] = []
+
+    def piece(fd: int, size: int) -> bytes:
+        asked.append(size)
+        return b"y" * min(size, 150) if len(asked) < limit else b""
+
+    monkeypatch.setattr(os, "read", piece)
+    limit = 100  # it grows without end
+    with pytest.raises(LimitExceeded):
+        _files.read(path, "a", folder, 1000)
+    assert max(asked) <= 1001
+    asked.clear()
+    limit = 2  # it ends before its size
+    assert _files.read(path, "a", folder, 200) == b"y" * 101
+
+
+MOUNTS = r"""
+22 1 8:1 / / rw - ext4 /dev/sda1 rw
+30 22 0:40 / /mnt/a\040b rw shared:1 - nfs4 server:/x rw
+31 30 0:41 / /mnt/a\040b rw - tmpfs tmpfs rw
+32 22 0:42 / /mnt/net rw - fuse.sshfs host: rw
+odd line
+"""
+
+
+def test_the_file_system_of_a_path_is_that_of_the_last_mount_above_it() -> None:
+    kinds = {"/mnt/a b/x": "tmpfs", "/mnt/net": "fuse.sshfs", "/mnt/network": "ext4"}
+    for path, kind in kinds.items():
+        assert _files.file_system(path, MOUNTS) == kind
+    assert {"fuse.sshfs", "9p", "nfs4"} <= _files.NETWORK
+
+
+def test_a_sync_of_the_parent_that_fails_takes_the_new_folder_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(monkeypatch, "fsync", errno.EIO)
+    with pytest.raises(OSError, match="error"):
+        _files.create_root(str(tmp_path / "new"))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "old").mkdir()
+    _files.create_root(str(tmp_path / "old"))
