@@ -40,6 +40,6 @@ try:
     ledger = open_ledger()
     ledger.save("order-7", {"amount": 42, "status": "approved"})
     print("paid:", pay(ledger, "order-7"))
-    # > paid: 42
+    #> paid: 42
 except AnchorError as refusal:
     raise SystemExit(f"stop, and call somebody: {refusal}") from None

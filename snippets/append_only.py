@@ -32,8 +32,8 @@ for amount in (30, 20, 10, 5):
 
 # Every version is there, until you say how many to keep.
 print([c.state["balance"] for c in ledger.history("account-7")])
-# > [100, 70, 50, 40, 35]
+#> [100, 70, 50, 40, 35]
 print("removed", ledger.prune("account-7", keep=2))
-# > removed 3
+#> removed 3
 print("verified", ledger.verify("account-7"))
-# > verified 2
+#> verified 2

@@ -116,7 +116,9 @@ def set_up():
     Path("people").mkdir(mode=0o755, exist_ok=True)
     owners = {"writer": "worker/writer.key", "dana": "dana/own.key"}
     for name, file in owners.items():
-        key = SigningKey.from_file(file, create=True, algorithm="ed25519")
+        key = SigningKey.from_file(
+            file, create=True, algorithm="ed25519"
+        )
         public = Path("people", f"{name}.pub")
         if not public.exists():
             key.public.to_file(public)
@@ -129,20 +131,20 @@ def set_up():
 set_up()
 run = start("order-7", payee="alice", amount=42)
 print("waits for people:", run.paused)
-# > waits for people: True
+#> waits for people: True
 
 question = question_about("order-7")
 for line in question.described[:4]:  # let her read every line
     print(line)
-    # > action: 'pay'
-    # > arguments: 2
-    # > argument 'amount': 42
-    # > argument 'payee': 'alice'
+    #> action: 'pay'
+    #> arguments: 2
+    #> argument 'amount': 42
+    #> argument 'payee': 'alice'
 signed = answer(question, "yes")  # text: mail it, upload it
 
 run = go_on("order-7", signed)
 print("denied" if run.denied else run.state["request"])
-# > invoices/order-7/2/pay
+#> invoices/order-7/2/pay
 run = go_on("order-7", signed)  # once more: nothing is paid
 print("denied" if run.denied else run.state["request"])
-# > invoices/order-7/2/pay
+#> invoices/order-7/2/pay

@@ -26,9 +26,9 @@ for state in ("x" * 100_000, [0] * 2_000, [[[[[[[[[0]]]]]]]]]):
         ledger.save("order-7", state)
     except LimitExceeded as refusal:
         print(refusal.what)
-        # > The state takes more than 65536 bytes when encoded.
-        # > The state holds more than 1000 values.
-        # > The state is nested deeper than 8 levels, or contains itself.
+        #> The state takes more than 65536 bytes when encoded.
+        #> The state holds more than 1000 values.
+        #> The state is nested deeper than 8 levels, or contains itself.
 
 
 # If a storage of yours compresses, say how much may come out.
@@ -44,10 +44,10 @@ def inflate(row, limit):
 
 
 print(inflate(zlib.compress(b"[1,2]"), limits.record_bytes))
-# > b'[1,2]'
+#> b'[1,2]'
 try:
     bomb = zlib.compress(bytes(64 * 1024 * 1024), 9)
     inflate(bomb, limits.record_bytes)
 except LimitExceeded as refusal:
     print(refusal.what)
-    # > The row holds more than 69632 bytes, or is damaged.
+    #> The row holds more than 69632 bytes, or is damaged.

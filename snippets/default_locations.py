@@ -34,6 +34,6 @@ places = ledger.places
 for path in (places.storage, places.key_file, places.anchor):
     mode = path.stat().st_mode & 0o777
     print(f"{mode:o} {path.parent.name}/{path.name}")
-    # > 700 invoices/storage
-    # > 600 invoices/signing.key
-    # > 700 safepoint-anchor/invoices
+    #> 700 invoices/storage
+    #> 600 invoices/signing.key
+    #> 700 safepoint-anchor/invoices

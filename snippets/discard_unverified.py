@@ -84,7 +84,8 @@ with Server() as server:
         ledger.save(thread, {"payee": "alice"})
     run(  # a thief who has the login of the worker
         place("worker_1"),
-        "insert into safepoint.checkpoints (thread, sequence, record) values ('order-7', 2, 'x')",
+        "insert into safepoint.checkpoints (thread, sequence, record)"
+        " values ('order-7', 2, 'x')",
     )
     run(  # and one who administers the server
         place("postgres"),
@@ -96,7 +97,7 @@ with Server() as server:
     operator = PostgresCheckpointStorage(place("operator_1"))
     for thread, what in discard_unverified(ledger, operator).items():
         print(thread, what)
-        # > order-7 ends at 1, without 1
-        # > order-8 needs a backup: it was good once
+        #> order-7 ends at 1, without 1
+        #> order-8 needs a backup: it was good once
     print(ledger.verify("order-6"), ledger.verify("order-7"))
-    # > 1 1
+    #> 1 1

@@ -45,13 +45,13 @@ try:
     invoice.start(ledger, thread="order-7", order=7)
 except ConnectionError as error:
     print(f"stopped: {error}")
-    # > stopped: the bank does not answer
+    #> stopped: the bank does not answer
 
 for checkpoint in ledger.history("order-7"):
     print(checkpoint.sequence, checkpoint.state["done"])
-    # > 1 []
-    # > 2 ['fetch']
-    # > 3 ['fetch', 'check']
+    #> 1 []
+    #> 2 ['fetch']
+    #> 3 ['fetch', 'check']
 # --8<-- [end:capture]
 
 # --8<-- [start:resume]
@@ -59,9 +59,9 @@ bank["open"] = True
 
 run = invoice.resume(ledger, thread="order-7")
 print(run.done, run.state["paid"])
-# > ('fetch', 'check', 'pay') 42
+#> ('fetch', 'check', 'pay') 42
 print(requests)
-# > {'invoices/order-7/3/pay': 42}
+#> {'invoices/order-7/3/pay': 42}
 # --8<-- [end:resume]
 
 # --8<-- [start:stopped]
@@ -79,4 +79,4 @@ fresh = Workflow("invoice", [fetch, check, pay])
 
 run = fresh.rehydrate(ledger, thread="order-8")
 print(run.done, run.next, run.state["amount"])
-# > ('fetch',) check 42
+#> ('fetch',) check 42

@@ -25,14 +25,18 @@ def make_key(path):
 # Dana makes her key where she works, and keeps it there.
 writer, dana = make_key("keys/writer.key"), make_key("dana/dana.key")
 gate = Gate(approvers=Approvers({"dana": dana.public}))
-journal = FileJournal("journal", keys=Keyring(make_key("keys/journal.key")), create=True)
+journal = FileJournal(
+    "journal", keys=Keyring(make_key("keys/journal.key")), create=True
+)
 anchor = FileAnchor("anchor", create=True)
 bank: list[str] = []  # the keys of the payments that it has seen
 
 
 def open_ledger(keys, **options):
     storage = FileCheckpointStorage("state")
-    return Ledger(storage, store="invoices", keys=keys, anchor=anchor, **options)
+    return Ledger(
+        storage, store="invoices", keys=keys, anchor=anchor, **options
+    )
 
 
 def fetch(state):
@@ -58,16 +62,16 @@ def approve(thread, sequence):
     for line in question.described:
         if line.startswith(("thread", "reasons")):
             print(line)
-            # > thread: order-7
-            # > reasons: old-checkpoint
+            #> thread: order-7
+            #> reasons: old-checkpoint
     return Approver("dana", dana).approve(question)
 
 
 yes = approve("order-7", 2)
 invoice.resume(ledger, "order-7", sequence=2, approvals=[yes])
 print(bank)
-# > ['invoices/order-7/2/pay', 'invoices/order-7/4/pay']
+#> ['invoices/order-7/2/pay', 'invoices/order-7/4/pay']
 
 for finding in check_resumptions(ledger, gate):
     print(finding.what)
-    # > order-7 #4 went back from #3 to #2, approved by dana.
+    #> order-7 #4 went back from #3 to #2, approved by dana.

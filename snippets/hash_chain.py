@@ -39,8 +39,8 @@ for amount in (42, 43, 44):
 
 try:
     print("verified:", check_all(ledger))
-    # > verified: 3
+    #> verified: 3
     print(past(ledger, "order-7", 2).state)
-    # > {'amount': 43}
+    #> {'amount': 43}
 except CheckpointError as refusal:
     raise SystemExit(f"the past was changed: {refusal}") from None

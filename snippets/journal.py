@@ -35,11 +35,11 @@ try:
     ledger.save("order-7", {"amount": 43}, after=0)
 except CheckpointError as refusal:
     print(refusal.what)
-    # > order-7 is at #1, and this save builds on #0.
+    #> order-7 is at #1, and this save builds on #0.
 
 for entry in journal.show(thread="order-7"):
     print(entry.number, entry.what, entry.outcome, entry.actor.name)
-    # > 1 save intended worker-1
-    # > 2 save refused worker-1
+    #> 1 save intended worker-1
+    #> 2 save refused worker-1
 print("verified", journal.verify())
-# > verified 2
+#> verified 2

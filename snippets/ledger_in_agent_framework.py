@@ -46,7 +46,9 @@ class Payment(Executor):
         await ctx.request_info("Pay?", bool, request_id=self.id)
 
     @response_handler
-    async def pay(self, question: str, yes: bool, ctx: WorkflowContext[None, str]) -> None:
+    async def pay(
+        self, question: str, yes: bool, ctx: WorkflowContext[None, str]
+    ) -> None:
         seen = ledger.latest(self.id)  # verified, or an error
         order = seen.state  # and not ctx.get_state("draft")
         if order["status"] != "approved":
@@ -71,7 +73,7 @@ async def main(storage):
     paused = await storage.get_latest(workflow_name="order-7")
     shown, at = paused.state["draft"], paused.checkpoint_id
     print("a person says yes to", shown)
-    # > a person says yes to {'payee': 'alice', 'amount': 42}
+    #> a person says yes to {'payee': 'alice', 'amount': 42}
     approved = {**shown, "status": "approved", "resume": at}
     ledger.save("order-7", approved, after=0)
 
@@ -82,13 +84,15 @@ async def main(storage):
     file.write_text(json.dumps(edited))
     for _ in range(2):
         at = ledger.latest("order-7").state["resume"]  # not "latest"
-        run = payment("order-7", storage).run(checkpoint_id=at, responses={"order-7": True})
+        run = payment("order-7", storage).run(
+            checkpoint_id=at, responses={"order-7": True}
+        )
         try:
             print(*(await run).get_outputs())
-            # > paid 42 to alice
+            #> paid 42 to alice
         except PermissionError as refusal:
             print("refused:", refusal)
-            # > refused: the yes to order-7 is spent
+            #> refused: the yes to order-7 is spent
 
 
 Path("workflow").mkdir(mode=0o700)

@@ -63,7 +63,7 @@ with closing(sqlite3.connect(file, check_same_thread=False)) as rows:
     graph = builder.compile(saver, interrupt_before=["pay"])
     shown = graph.invoke({"payee": "alice", "amount": 42}, run)
     print("a person says yes to", shown)
-    # > a person says yes to {'payee': 'alice', 'amount': 42}
+    #> a person says yes to {'payee': 'alice', 'amount': 42}
     ledger.save("order-7", {**shown, "status": "approved"}, after=0)
 
     # Somebody edits the checkpoint, and then sends the run back.
@@ -71,7 +71,7 @@ with closing(sqlite3.connect(file, check_same_thread=False)) as rows:
         graph.update_state(run, edit, as_node=START)
         try:
             print(graph.invoke(None, run)["note"])
-            # > paid 42 to alice
+            #> paid 42 to alice
         except PermissionError as refusal:
             print("refused:", refusal)
-            # > refused: the yes to order-7 is spent
+            #> refused: the yes to order-7 is spent

@@ -21,7 +21,9 @@ def load_checkpoint(path, *, safe=True):
             for weakness in weaknesses():
                 raise RuntimeError(f"{weakness}. Nothing was loaded.")
             try:
-                return torch.load(file, weights_only=True, map_location="cpu")
+                return torch.load(
+                    file, weights_only=True, map_location="cpu"
+                )
             except Exception:  # whatever the file makes it raise
                 problem = f"{path} {what_is_wrong(file)}"
             raise RuntimeError(f"{problem}. Nothing was loaded.")
@@ -80,4 +82,4 @@ def weaknesses():
 if __name__ == "__main__":
     torch.save({"weight": torch.ones(2, 3)}, "model.pt")
     print(load_checkpoint("model.pt")["weight"].shape)
-    # > torch.Size([2, 3])
+    #> torch.Size([2, 3])

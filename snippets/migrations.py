@@ -23,7 +23,9 @@ ledger = Ledger(
     store="invoices",
     keys=Keyring(writer),
     anchor=FileAnchor("anchor", create=True),
-    journal=FileJournal("journal", keys=Keyring(journal_key), create=True),
+    journal=FileJournal(
+        "journal", keys=Keyring(journal_key), create=True
+    ),
 )
 
 
@@ -63,18 +65,18 @@ assert to_euros({"amount": 4200})["amount"] == Decimal("42.00")
 
 run = new.resume(ledger, thread="order-7")
 print(run.done, "paid:", run.state["paid"])
-# > ('load', 'pay') paid: 42
+#> ('load', 'pay') paid: 42
 print(run.state["request"])  # #2, as version 1 would have asked
-# > invoices/order-7/2/pay
+#> invoices/order-7/2/pay
 
 for checkpoint in ledger.history("order-7"):
     amount = checkpoint.state["state"].get("amount")
     print(checkpoint.sequence, checkpoint.app, amount)
-    # > 1 invoice@1 None
-    # > 2 invoice@1 4200
-    # > 3 invoice@2 42
-    # > 4 invoice@2 42
+    #> 1 invoice@1 None
+    #> 2 invoice@1 4200
+    #> 3 invoice@2 42
+    #> 4 invoice@2 42
 
 resumed = ledger.load("order-7", 3).state["resumed"]
 print(resumed["app"], resumed["sequence"], resumed["reasons"])
-# > invoice@1 2 ['version-changed']
+#> invoice@1 2 ['version-changed']

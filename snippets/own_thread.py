@@ -61,4 +61,4 @@ def work(thread):
 run = work("order-8")
 if run is not None:
     print(run.state["request"])
-    # > invoices/order-8/2/pay
+    #> invoices/order-8/2/pay

@@ -28,4 +28,4 @@ typed = Ledger(
 )
 typed.save("order-7", Invoice(7, Decimal("42.00"), date(2026, 12, 1)))
 print(typed.latest("order-7").state.total)
-# > 42.00
+#> 42.00

@@ -35,7 +35,7 @@ db = sqlite3.connect(":memory:")
 db.execute("CREATE TABLE rows (thread, format, body)")
 save(db, "order-7", Invoice(42))
 print(load(db, "order-7"))
-# > Invoice(amount=42)
+#> Invoice(amount=42)
 
 # Whoever can write the table can choose a tag, and nothing else.
 for tag in ("pickle", "invoices/1", "invoices/2"):
@@ -45,7 +45,7 @@ for tag in ("pickle", "invoices/1", "invoices/2"):
         load(db, "order-7")
     except DecodeError as refusal:
         print(f"{tag}: {refusal.what}")
-        # > pickle: order-7 is not of the format invoices/2.
-        # > invoices/1: order-7 is not of the format invoices/2.
-        # > invoices/2: The encoded state is not JSON.
+        #> pickle: order-7 is not of the format invoices/2.
+        #> invoices/1: order-7 is not of the format invoices/2.
+        #> invoices/2: The encoded state is not JSON.
 db.close()

@@ -28,7 +28,7 @@ Path("mail.checkpoint").write_bytes(b"cos\nmkdir\n(Vmarker\ntR.")
 for file in ("export.checkpoint", "mail.checkpoint"):
     try:
         print(take_in(file, thread="order-7", keys=ours).state)
-        # > [42]
+        #> [42]
     except SealError as refusal:
         print(refusal.what)
-        # > order-7 #1 is not a sealed record.
+        #> order-7 #1 is not a sealed record.

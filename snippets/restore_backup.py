@@ -52,8 +52,8 @@ shutil.copytree("backup", "state")
 lost = missing(open_ledger("state"))
 for what in lost.values():
     print(what)
-    # > order-7 ends at #1, and the anchor has seen #2.
-    # > order-8 is gone, and the anchor has seen #1.
+    #> order-7 ends at #1, and the anchor has seen #2.
+    #> order-8 is gone, and the anchor has seen #1.
 
 # 2. Look for it elsewhere. A copy is verified record by record, and
 #    what is there already stays.
@@ -61,12 +61,12 @@ replica = open_ledger("replica")
 replica.copy_to(open_ledger("state"), threads=["order-7"])
 lost = missing(open_ledger("state"))
 print(lost["order-8"])
-# > order-8 is gone, and the anchor has seen #1.
+#> order-8 is gone, and the anchor has seen #1.
 
 # 3. What is nowhere to be found, somebody gives up, by name.
 for thread in lost:
     before, after = open_ledger("state").accept_loss(thread)
     print(f"{thread}: was at {before}, is at {after}")
-    # > order-8: was at #1, is at None
+    #> order-8: was at #1, is at None
 print(len(missing(open_ledger("state"))), "threads end too early")
-# > 0 threads end too early
+#> 0 threads end too early

@@ -44,7 +44,9 @@ worker.save("order-8", {"payee": "bob", "amount": 99})
 worker.save("order-9", {"payee": "carol"})
 
 # And somebody who copied the key, and can write the storage.
-thief = Ledger(FileCheckpointStorage("state"), store="invoices", keys=Keyring(old))
+thief = Ledger(
+    FileCheckpointStorage("state"), store="invoices", keys=Keyring(old)
+)
 thief.save("order-7", {"payee": "mally", "amount": 42})
 # --8<-- [end:theft]
 
@@ -63,11 +65,13 @@ before = FileAnchor("night/anchor")
 # --8<-- [start:backup]
 # (b) No such copy, but a backup of the storage: make one from it.
 FileAnchor("night/heads", create=True)
-backup = open_ledger(Keyring(verify=[old]), state="night/state", anchor="night/heads")
+backup = open_ledger(
+    Keyring(verify=[old]), state="night/state", anchor="night/heads"
+)
 for thread in backup.threads():
     print(thread, "counts up to", backup.anchor_now(thread))
-    # > order-7 counts up to #1
-    # > order-8 counts up to #1
+    #> order-7 counts up to #1
+    #> order-8 counts up to #1
 before = FileAnchor("night/heads")
 # --8<-- [end:backup]
 
@@ -96,10 +100,10 @@ late = after(before, evidence)
 for thread, checkpoints in late.items():
     for each in checkpoints:
         print(thread, each.sequence, each.state)
-        # > order-7 2 {'amount': 42, 'payee': 'alice'}
-        # > order-7 3 {'amount': 42, 'payee': 'mally'}
-        # > order-8 2 {'amount': 99, 'payee': 'bob'}
-        # > order-9 1 {'payee': 'carol'}
+        #> order-7 2 {'amount': 42, 'payee': 'alice'}
+        #> order-7 3 {'amount': 42, 'payee': 'mally'}
+        #> order-8 2 {'amount': 99, 'payee': 'bob'}
+        #> order-9 1 {'payee': 'carol'}
 # --8<-- [end:list]
 
 # --8<-- [start:vouch]
@@ -126,9 +130,9 @@ for thread in evidence.threads():
 for thread in late:
     was, now = ledger.accept_loss(thread)
     print(f"{thread}: the anchor was at {was}, is at {now}")
-    # > order-7: the anchor was at #2, is at #1
-    # > order-8: the anchor was at #2, is at #1
-    # > order-9: the anchor was at #1, is at None
+    #> order-7: the anchor was at #2, is at #1
+    #> order-8: the anchor was at #2, is at #1
+    #> order-9: the anchor was at #1, is at None
 # --8<-- [end:keep]
 
 # --8<-- [start:save]
@@ -137,7 +141,9 @@ with Path("decided.jsonl").open("a") as decided:
         for was in checkpoints:
             note = {**decision, "thread": thread, "was": was.digest}
             if was.sequence in vouched.get(thread, []):
-                now = ledger.save(thread, was.state, app=was.app, tools=was.tools)
+                now = ledger.save(
+                    thread, was.state, app=was.app, tools=was.tools
+                )
                 note["is"] = now.digest
             decided.write(json.dumps(note) + "\n")
 # --8<-- [end:save]
@@ -146,9 +152,9 @@ with Path("decided.jsonl").open("a") as decided:
 ledger = open_ledger(Keyring(new), "state-2027")
 for thread in ledger.threads():
     print(thread, "verifies:", ledger.verify(thread))
-    # > order-7 verifies: 2
-    # > order-8 verifies: 2
-    # > order-9 verifies: 1
+    #> order-7 verifies: 2
+    #> order-8 verifies: 2
+    #> order-9 verifies: 1
 print(ledger.latest("order-7").state)
-# > {'amount': 42, 'payee': 'alice'}
+#> {'amount': 42, 'payee': 'alice'}
 # --8<-- [end:look]

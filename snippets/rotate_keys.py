@@ -42,7 +42,7 @@ second = worker(signs=OLD, verifies=[NEW])
 first = worker(signs=NEW, verifies=[OLD])
 first.save("order-7", {"step": 2})
 print(second.latest("order-7").state)
-# > {'step': 2}
+#> {'step': 2}
 second = worker(signs=NEW, verifies=[OLD])
 second.save("order-7", {"step": 3})
 
@@ -50,9 +50,9 @@ second.save("order-7", {"step": 3})
 #    the new key, in a new folder. Each record is verified first.
 fresh = worker(signs=NEW, state="state-2027")
 print(second.copy_to(fresh), "records sealed anew")
-# > 3 records sealed anew
+#> 3 records sealed anew
 
 # 4. Start them on the new folder, and lock the old key away.
 ledger = worker(signs=NEW, state="state-2027")
 print(ledger.verify("order-7"), ledger.latest("order-7").state)
-# > 3 {'step': 3}
+#> 3 {'step': 3}

@@ -5,7 +5,9 @@ import torch
 from safepoint import Keyring, SigningKey
 from safepoint.models import load_checkpoint, save_checkpoint
 
-key = SigningKey.from_file("keys/model.key", algorithm="ed25519", create=True)
+key = SigningKey.from_file(
+    "keys/model.key", algorithm="ed25519", create=True
+)
 
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -35,4 +37,4 @@ model.load_state_dict(state["model"])
 optimizer.load_state_dict(state["optimizer"])
 torch.set_rng_state(state["rng"])
 print("epoch", state["epoch"], "lr", optimizer.param_groups[0]["lr"])
-# > epoch 3 lr 0.01
+#> epoch 3 lr 0.01

@@ -7,7 +7,11 @@ from modelscan.modelscan import ModelScan
 
 
 def gate(folder):
-    files = {str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file()}
+    files = {
+        str(path.relative_to(folder))
+        for path in Path(folder).rglob("*")
+        if path.is_file()
+    }
     if not files:
         return "stop: there is nothing to scan"
     report = ModelScan().scan(folder)
@@ -26,7 +30,7 @@ if __name__ == "__main__":
     content = pickle.dumps({"amount": 42})
     Path("inbox/honest.pkl").write_bytes(content)
     print(gate("inbox"))
-    # > a person may look at it
+    #> a person may look at it
     Path("inbox/honest.model").write_bytes(content)
     print(gate("inbox"))
-    # > stop: not scanned: ['honest.model']
+    #> stop: not scanned: ['honest.model']

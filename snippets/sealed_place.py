@@ -14,7 +14,9 @@ from safepoint.keys import VerifyingKey
 
 def open_writer():
     """In the service that runs the workflow: it holds the secret."""
-    key = SigningKey.from_file("keys/signing.key", create=True, algorithm="ed25519")
+    key = SigningKey.from_file(
+        "keys/signing.key", create=True, algorithm="ed25519"
+    )
     if not Path("keys/reader.key").exists():
         key.public.to_file("keys/reader.key")
     storage = FileCheckpointStorage("state")
@@ -35,4 +37,4 @@ try:
 except SealError as refusal:
     raise SystemExit(f"not to be trusted: {refusal}") from None
 print(amount)
-# > 42
+#> 42

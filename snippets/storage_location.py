@@ -14,4 +14,4 @@ for finding in check_location(folder):
 
 storage = FileCheckpointStorage(folder)
 print(storage.head("order-7"))
-# > 0
+#> 0

@@ -24,13 +24,13 @@ class Session:
 codec = Codec([Refund])  # nothing else is ever built
 refund = Refund(42, datetime(2026, 12, 1, tzinfo=UTC))
 print(codec.decode(codec.encode(refund)) == refund)
-# > True
+#> True
 
 try:
     codec.encode({"session": Session("s3cret")})
 except EncodeError as refusal:
     print(type(refusal).__name__)
-    # > EncodeError
+    #> EncodeError
 
 # Validators run on load, too: they are part of the type.
 edited = codec.encode(refund).replace(b"42", b"5000000")
@@ -38,4 +38,4 @@ try:
     codec.decode(edited)
 except DecodeError as refusal:
     print(type(refusal).__name__)
-    # > DecodeError
+    #> DecodeError

@@ -38,7 +38,9 @@ def open_ledger(place=place):
         store="invoices",
         keys=ring("signing"),
         anchor=anchor,
-        journal=PostgresJournal(place("journal_1"), keys=ring("journal"), anchor=anchor),
+        journal=PostgresJournal(
+            place("journal_1"), keys=ring("journal"), anchor=anchor
+        ),
         actor=Actor("worker-1", how="login worker_1"),
     )
 
@@ -51,17 +53,17 @@ def work(place=place):
 
     again = open_ledger(place)  # as another process would
     print(again.latest("order-10").state)
-    # > {'amount': 42, 'status': 'paid'}
+    #> {'amount': 42, 'status': 'paid'}
     for entry in again.journal.show(thread="order-10"):
         print(entry.number, entry.what, entry.actor.name)
-        # > 1 own worker-1
-        # > 2 save worker-1
-        # > 3 save worker-1
+        #> 1 own worker-1
+        #> 2 save worker-1
+        #> 3 save worker-1
     try:
         again.prune("order-10", keep=1)
     except StorageRefused as refusal:
         print("prune:", refusal.what.partition(": ")[2])
-        # > prune: permission denied for function prune.
+        #> prune: permission denied for function prune.
 
 
 @contextmanager

@@ -38,7 +38,9 @@ def agent(settings, approvers):
     def act(state):
         return {"used": sorted(tools)}
 
-    policy = Policy({Reason.TOOLS_ADDED: 2, Reason.PERMISSIONS_WIDENED: 2})
+    policy = Policy(
+        {Reason.TOOLS_ADDED: 2, Reason.PERMISSIONS_WIDENED: 2}
+    )
     gate = Gate(policy, approvers)
     return Workflow("agent", [read, act], tools=described, gate=gate)
 
@@ -64,10 +66,10 @@ except ApprovalNeeded as refusal:
     question = refusal.question
     for line in question.details:
         print(line)
-        # > The tool bank is new.
-        # > The tool bank comes with the permission transfer.
+        #> The tool bank is new.
+        #> The tool bank comes with the permission transfer.
 
 yes = [Approver(name, keys[name]).approve(question) for name in keys]
 run = tuesday.resume(ledger, thread="run-1", approvals=yes)
 print(run.state["used"])
-# > ['bank', 'mail']
+#> ['bank', 'mail']

@@ -23,4 +23,4 @@ try:
 except SealError as refusal:
     raise SystemExit(f"not resuming: {refusal}") from None
 print(amount)
-# > 42
+#> 42

@@ -8,7 +8,9 @@ from safepoint import Keyring, SealError, SigningKey, VerifyingKey
 from safepoint.models import load_checkpoint, seal_model
 
 # Where it is made. The key stays there; readers get its public half.
-key = SigningKey.from_file("keys/model.key", algorithm="ed25519", create=True)
+key = SigningKey.from_file(
+    "keys/model.key", algorithm="ed25519", create=True
+)
 key.public.to_file("model.pub")
 torch.save({"vocabulary": Path("words.txt")}, "tokens.pt")
 seal_model("tokens.pt", key=key)
@@ -17,7 +19,7 @@ seal_model("tokens.pt", key=key)
 keys = Keyring(verify=[VerifyingKey.from_file("model.pub")])
 artefact = load_checkpoint("tokens.pt", safe=False, keys=keys)
 print(artefact["vocabulary"])
-# > words.txt
+#> words.txt
 
 # Somebody else's file in its place is not loaded at all.
 torch.save({"vocabulary": Path("other.txt")}, "tokens.pt")
@@ -25,4 +27,4 @@ try:
     load_checkpoint("tokens.pt", safe=False, keys=keys)
 except SealError as refusal:
     print(refusal.what)
-    # > tokens.pt is not the file that was sealed as tokens.
+    #> tokens.pt is not the file that was sealed as tokens.

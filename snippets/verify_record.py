@@ -75,7 +75,9 @@ def counts(until, sequence, digest, base):
     return sequence < until[0] or digest == until[1]
 
 
-def open_record(record, place, keys, base=False, revoked=None, limit=16781312):
+def open_record(
+    record, place, keys, base=False, revoked=None, limit=16781312
+):
     """Return the header, its digest and the state, or refuse."""
     check(len(record) <= limit, "LimitExceeded")
 
@@ -107,7 +109,9 @@ def open_record(record, place, keys, base=False, revoked=None, limit=16781312):
 
 # --8<-- [end:record]
 # --8<-- [start:thread]
-def verify_thread(records, store, thread, keys, base=None, anchor=None, revoked=None):
+def verify_thread(
+    records, store, thread, keys, base=None, anchor=None, revoked=None
+):
     """Return how many records there are, or refuse.
 
     Args:
@@ -173,11 +177,11 @@ secret = b"published test key: do not use!!"
 key_id = hmac.digest(secret, b"safepoint/1 key id", "sha256")[:8].hex()
 keys = {key_id: {"algorithm": "hmac-sha256", "secret": secret}}
 print(verify_thread(records, "invoices", "order-7", keys), "records")
-# > 2 records
+#> 2 records
 
 records[2] = records[2].replace(b":43}", b":99}")
 try:
     verify_thread(records, "invoices", "order-7", keys)
 except Refused as refusal:
     print(refusal)
-    # > SealBroken
+    #> SealBroken
