@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -555,6 +556,10 @@ def test_threads_share_a_few_connections_and_nothing_is_mixed_up(database: Datab
         query = f"select count(*) from pg_stat_activity where application_name = '{name}'"  # noqa: S608
         assert 1 <= int(database.server.psql(query)) <= 3
         storage.close()
+        end = time.monotonic() + 20
+        while database.server.psql(query) != "0" and time.monotonic() < end:
+            time.sleep(0.02)
+        assert database.server.psql(query) == "0", "closed, and not only forgotten"
         assert storage.head("t-1") == 15, "the next call opens one again"
 
 
