@@ -424,8 +424,8 @@ CHANGED: list[tuple[str, *tuple[str, ...]]] = [
     ),
     (
         (
-            "alter table safepoint_anchor.heads drop constraint heads_sequence_check, add constraint"
-            " heads_sequence_check check (sequence > 0) not valid"
+            "alter table safepoint_anchor.heads drop constraint heads_sequence_check,"
+            " add constraint heads_sequence_check check (sequence > 0) not valid"
         ),
         f"SP15 Constraint heads_sequence_check on safepoint_anchor.heads {OTHER}",
     ),
@@ -475,14 +475,14 @@ CHANGED: list[tuple[str, *tuple[str, ...]]] = [
     (
         "create table public.more () inherits (safepoint.checkpoints)",
         (
-            "SP13 Table public.more inherits from safepoint.checkpoints: its rows are taken for those"
-            " of the other, and no trigger of the other looks at them."
+            "SP13 Table public.more inherits from safepoint.checkpoints: its rows are taken for"
+            " those of the other, and no trigger of the other looks at them."
         ),
     ),
     (
         (
-            "alter table safepoint.threads alter column head set default 5, alter column owner set not"
-            " null"
+            "alter table safepoint.threads alter column head set default 5, alter column owner"
+            " set not null"
         ),
         f"SP13 Column head of table safepoint.threads {OTHER}",
         f"SP13 Column owner of table safepoint.threads {OTHER}",
@@ -526,8 +526,8 @@ CHANGED: list[tuple[str, *tuple[str, ...]]] = [
     ),
     (
         (
-            "create or replace function safepoint_anchor.keep() returns trigger language plpgsql set"
-            " search_path = pg_catalog, pg_temp as $$begin return null; end$$"
+            "create or replace function safepoint_anchor.keep() returns trigger language plpgsql"
+            " set search_path = pg_catalog, pg_temp as $$begin return null; end$$"
         ),
         f"SP15 Function safepoint_anchor.keep() {OTHER}",
     ),
