@@ -868,14 +868,6 @@ def test_an_anchor_that_cannot_be_asked_is_an_error(desk: Desk) -> None:
     assert (finding.rule, finding.severity) == ("SP15", "error")
 
 
-def test_many_findings_are_shortened(desk: Desk) -> None:
-    for number in range(30):
-        thread = f"order-{number:02}"
-        desk.workflow().start(desk.ledger(), thread=thread)
-        desk.write(thread)
-    assert len(said(desk)) == 21
-
-
 @pytest.mark.parametrize("check", [check_approvals, check_tools])
 def test_something_else_than_a_gate_is_refused(
     desk: Desk, check: Callable[[Ledger, Any], object]

@@ -322,7 +322,9 @@ def test_a_closed_thread_does_not_keep_the_others_from_being_verified(
         monkeypatch.setattr(os, name, refusing(name))
     code, lines, err = out(deployed.anchored)
     assert (code, err) == (1, [])
-    assert lines[0].startswith(f"SP04 warning: {closed} could not be looked at as a whole")
+    assert any(
+        f"SP04 warning: {closed} could not be looked at as a whole" in line for line in lines
+    )
     assert any(line.startswith("SP13 error: This process may not read from ") for line in lines)
     assert any(line.startswith(said) for line in lines)
 
@@ -390,9 +392,9 @@ def test_what_a_thief_sealed_shows(tmp_path: Path, out: Any) -> None:
     assert out(trusting)[0] == 0
     code, lines, err = out(revoking)
     told = [line for line in lines if line.startswith("SP08")]
-    assert (code, err, rules(told)) == (1, [], ["SP08 warning:", "SP08 error:"])
-    assert told[1].startswith("SP08 error: order-7 #4 is sealed by key ")
-    assert "does not count after #3" in told[1]
+    assert (code, err, rules(told)) == (1, [], ["SP08 error:", "SP08 warning:"])
+    assert told[0].startswith("SP08 error: order-7 #4 is sealed by key ")
+    assert "does not count after #3" in told[0]
 
 
 def test_without_a_copy_of_the_anchor_nothing_that_the_key_sealed_counts(
@@ -403,7 +405,7 @@ def test_without_a_copy_of_the_anchor_nothing_that_the_key_sealed_counts(
     for options in (alone, [*stolen.options, "--revoked", str(stolen.key)]):
         code, lines, _ = out(options)
         assert code == 1
-        assert lines[-1].startswith("SP08 error: order-7 #1 is sealed by key ")
+        assert lines[0].startswith("SP08 error: order-7 #1 is sealed by key ")
 
 
 def test_the_point_up_to_which_a_key_counts_is_no_anchor_that_moves(
@@ -447,10 +449,9 @@ def test_an_anchor_in_the_storage_folder_is_said(deployed: Deployed, out: Any) -
     deployed.apart = deployed.state / "anchor"
     code, lines, err = out(deployed.anchored)
     assert (code, err) == (1, [])
-    assert lines[-2].startswith(
-        f"SP15 error: The anchor {deployed.apart} is in one place with the storage"
-    )
-    assert lines[-1].startswith("SP02 warning: The records in ")
+    told = f"SP15 error: The anchor {deployed.apart} is in one place with the storage"
+    assert any(line.startswith(told) for line in lines)
+    assert any(line.startswith("SP02 warning: The records in ") for line in lines)
 
 
 def test_what_stops_it_half_way_comes_after_what_it_found(
@@ -475,10 +476,9 @@ def test_what_stops_it_half_way_comes_after_what_it_found(
     ("check", "name"),
     [
         ("check_location", "the location"),
-        ("check_pickles", "pickles"),
+        ("check_contents", "what the files hold"),
         ("check_keys", "keys"),
-        ("check_records", "records"),
-        ("check_resumptions", "resumptions"),
+        ("read", "records"),
         ("check_ownership", "owners"),
     ],
 )
@@ -497,7 +497,7 @@ def test_a_check_that_fails_is_said_and_the_others_are_made(
     code, lines, err = out(deployed.anchored)
     assert (code, err) == (2, [f"The check of {name} failed: OverflowError. Report it."])
     assert set(lines) <= set(whole)
-    assert {"SP11 error:", "SP15 note:"} <= set(rules(lines))
+    assert "SP15 note:" in rules(lines)
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(deployed: Deployed) -> None:
@@ -608,7 +608,7 @@ def test_a_journal_is_verified_with_its_key_and_its_anchor(deployed: Deployed, o
     file.write_bytes(file.read_bytes().replace(b"ana", b"bob", 1))
     code, lines, err = out([*deployed.sealed, *options, "--journal-anchor", str(ends.path)])
     assert code == 1
-    assert any(line.startswith("SP20 error: The first line in ") for line in lines)
+    assert any(line.startswith("SP20 error: ") for line in lines)
 
 
 @pytest.fixture

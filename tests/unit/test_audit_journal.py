@@ -1,27 +1,32 @@
-"""check_journal: does the journal verify, apart from what it tells about?"""
+"""check_journal: journals that are not as they should be, each with what is said of it."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from safepoint import (
-    ConfigurationError,
-    FileAnchor,
-    InMemoryAnchor,
-    InvalidId,
-    Keyring,
-    SigningKey,
-    StorageUnavailable,
-)
-from safepoint.audit.finding import Finding
-from safepoint.audit.journal import check_journal
-from safepoint.journal import FileJournal
-from tests.unit.journal_helpers import KEYS, RESTORE, files, fill, opened
+from safepoint import FileAnchor, InMemoryAnchor, InvalidId, Keyring, SigningKey
+from safepoint.audit import check_journal
+from safepoint.journal import Actor, Event, FileJournal
+
+KEYS = Keyring(SigningKey.generate())
+
+
+def fill(path: Path, count: int, anchor: Any = None, keys: Keyring = KEYS) -> None:
+    journal = FileJournal(path, keys=keys, anchor=anchor, create=True)
+    for number in range(count):
+        journal.record(
+            Event("save", "done", Actor("ana", "login"), "invoices", "order-7", number + 1)
+        )
+
+
+def looked(path: Path, anchor: Any, keys: Keyring = KEYS, **options: Any) -> list[str]:
+    found = check_journal(path, keys, anchor=anchor, **options)
+    assert {finding.rule for finding in found} <= {"SP20"}
+    return [f"{each.severity} {each.what}".replace(f"{path}", "J") for each in found]
 
 
 @pytest.fixture
@@ -30,243 +35,114 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def anchor() -> InMemoryAnchor:
-    return InMemoryAnchor()
-
-
-@pytest.fixture
-def journal(path: Path, anchor: InMemoryAnchor) -> FileJournal:
-    """Three entries in two files."""
-    made = opened(path, anchor=anchor, create=True, max_bytes=800)
-    fill(made, 3)
-    assert len(files(path)) == 2
+def anchor(path: Path) -> InMemoryAnchor:
+    """The anchor of a journal with three entries."""
+    made = InMemoryAnchor()
+    fill(path, 3, made)
     return made
 
 
-def looked(path: Path, anchor: Any = None, **options: Any) -> list[str]:
-    found = check_journal(path, KEYS, anchor=anchor, **options)
-    assert {finding.rule for finding in found} <= {"SP20"}
-    return [str(finding) for finding in found]
+def entry(path: Path, number: int) -> Path:
+    return path / f"journal/{number:010}.checkpoint"
 
 
-def only(findings: list[Finding], severity: str) -> Finding:
-    (finding,) = findings
-    assert (finding.rule, finding.severity) == ("SP20", severity)
-    return finding
+def linked(path: Path) -> None:
+    entry(path, 1).rename(path.parent / "elsewhere")
+    entry(path, 1).symlink_to(path.parent / "elsewhere")
 
 
-@pytest.mark.usefixtures("journal")
-def test_a_journal_that_verifies_apart_from_the_storage_has_no_finding(
-    path: Path, anchor: InMemoryAnchor, tmp_path: Path
-) -> None:
-    before = files(path)
-    (tmp_path / "state").mkdir()
-    told: list[int] = []
-    assert (
-        looked(path, anchor, storage=tmp_path / "state", progress=lambda n, _: told.append(n)) == []
-    )
-    assert files(path) == before
-    assert told[-1] == sum(map(len, before.values()))
+def replaced(path: Path) -> None:
+    path.rename(path.parent / "aside")
+    path.touch()
 
 
-def test_a_path_may_be_relative(
-    journal: FileJournal, path: Path, anchor: InMemoryAnchor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(path.parent)
-    assert looked(Path("journal"), anchor) == []
-    path.chmod(0o770)
-    assert looked(Path("journal"), anchor) == [
-        (f"SP20 error: {path} can be written by others (mode 0770). Run: chmod 700 {path}")
-    ]
-
-
-@pytest.mark.usefixtures("journal")
-def test_no_anchor_is_a_warning(path: Path) -> None:
-    assert looked(path) == [
+E1 = "J/journal/0000000001.checkpoint"
+ZOO: dict[str, tuple[Callable[[Path], Any], tuple[str, ...]]] = {
+    "as it should be": (lambda path: None, ()),
+    "ahead by two, as a writer that died": (lambda path: fill(path, 2), ()),
+    "ahead by three": (
+        lambda path: fill(path, 3),
+        ("warning The journal J is at entry 6, and its anchor at 3: what is newer could be",),
+    ),
+    "missing": (lambda path: path.rename(path.parent / "aside"), ("error ",)),
+    "a file": (replaced, ("error ",)),
+    "edited": (
+        lambda path: entry(path, 1).write_bytes(
+            entry(path, 1).read_bytes().replace(b"ana", b"ben")
+        ),
+        ("error ",),
+    ),
+    "cut": (lambda path: entry(path, 3).unlink(), ("error ",)),
+    "written by others": (
+        lambda path: entry(path, 1).chmod(0o666),
+        (f"error {E1} can be written by others (mode 0666).",),
+    ),
+    "folder written by others": (
+        lambda path: path.chmod(0o770),
+        ("error J can be written by others (mode 0770).",),
+    ),
+    "read by others": (
+        lambda path: (path.chmod(0o755), entry(path, 1).chmod(0o640)),
         (
-            f"SP20 warning: The journal {path} has no anchor, so nobody notices when its newest"
-            " lines are cut off. Keep its head where its writer cannot write: FileJournal(...,"
-            " anchor=FileAnchor(path))."
-        )
-    ]
-
-
-def test_a_missing_journal_is_an_error(path: Path, anchor: InMemoryAnchor) -> None:
-    finding = only(check_journal(path, KEYS, anchor=anchor), "error")
-    assert finding.what == f"{path} does not exist, so nothing could be written down."
-    assert finding.where == str(path)
-    assert not path.exists()
-
-
-@pytest.mark.usefixtures("journal")
-def test_an_edited_line_is_an_error(path: Path, anchor: InMemoryAnchor) -> None:
-    file = path / "journal.000001.jsonl"
-    file.write_bytes(file.read_bytes().replace(b"ana", b"ben"))
-    assert looked(path, anchor) == [
-        (
-            f"SP20 error: The first line in {file} was changed after it was written, or somebody"
-            f" else wrote it. {RESTORE}"
-        )
-    ]
-
-
-@pytest.mark.usefixtures("journal")
-def test_a_cut_tail_is_an_error(path: Path, anchor: InMemoryAnchor) -> None:
-    (path / "journal.000002.jsonl").unlink()
-    finding = only(check_journal(path, KEYS, anchor=anchor), "error")
-    assert finding.what == ("The journal journal ends at entry 2, and the anchor has seen entry 3.")
-
-
-@pytest.mark.usefixtures("journal")
-def test_a_key_that_is_not_on_the_ring_is_an_error(path: Path, anchor: InMemoryAnchor) -> None:
-    keys = Keyring(SigningKey.generate())
-    finding = only(check_journal(path, keys, anchor=anchor), "error")
-    assert "which is not on this keyring" in finding.what
-
-
-@pytest.mark.usefixtures("journal")
-def test_files_that_others_can_write_are_errors_each_said_once(
-    path: Path, anchor: InMemoryAnchor
-) -> None:
-    for name in files(path):
-        (path / name).chmod(0o666)
-    assert looked(path, anchor) == [
-        (
-            f"SP20 error: {path}/{name} can be written by others (mode 0666)."
-            f" Run: chmod 600 {path}/{name}"
-        )
-        for name in files(path)
-    ]
-
-
-@pytest.mark.usefixtures("journal")
-def test_files_that_others_can_read_are_warnings(path: Path, anchor: InMemoryAnchor) -> None:
-    path.chmod(0o755)
-    (path / "journal.000002.jsonl").chmod(0o640)
-    assert looked(path, anchor) == [
-        (
-            f"SP20 warning: Others can read {where} (mode {mode}), and with it who did what."
-            f" Run: chmod go= {where}"
-        )
-        for where, mode in [(path, "0755"), (f"{path}/journal.000002.jsonl", "0640")]
-    ]
-
-
-def test_a_link_in_the_place_of_a_file_is_an_error(
-    journal: FileJournal, path: Path, anchor: InMemoryAnchor
-) -> None:
-    file = path / "journal.000001.jsonl"
-    file.rename(path.parent / "elsewhere")
-    file.symlink_to(path.parent / "elsewhere")
-    finding = only(check_journal(path, KEYS, anchor=anchor), "error")
-    assert finding.what == f"{file} is a symbolic link."
-
-
-def test_a_place_in_which_others_could_replace_it_is_an_error(
-    tmp_path: Path, anchor: InMemoryAnchor
-) -> None:
-    above = tmp_path / "above"
-    above.mkdir()
-    fill(opened(above / "journal", anchor=anchor, create=True), 1)
-    above.chmod(0o777)
-    finding = only(check_journal(above / "journal", KEYS, anchor=anchor), "error")
-    assert finding.what == (
-        f"Every user can rename and replace what is inside {above} (mode 0777)."
-    )
-
-
-PLACES: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "the storage itself": (lambda path: path, "inside"),
-    "in the storage": (lambda path: path.parent, "inside"),
-    "around the storage": (lambda path: path / "state", "around"),
+            "warning Others can read J (mode 0755), and with it who did what.",
+            f"warning Others can read {E1} (mode 0640), and with it who did what.",
+        ),
+    ),
+    "a link": (linked, (f"error {E1} is a symbolic link.",)),
 }
 
 
-@pytest.mark.usefixtures("journal")
-@pytest.mark.parametrize(("storage", "how"), PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("name", ZOO)
+def test_each_journal_has_its_findings(path: Path, anchor: InMemoryAnchor, name: str) -> None:
+    spoil, expected = ZOO[name]
+    spoil(path)
+    found = looked(path, anchor)
+    assert len(found) == len(expected), found
+    for line, begins in zip(found, expected, strict=True):
+        assert line.startswith(begins)
+
+
+def test_no_anchor_and_a_strange_key_are_said(path: Path, anchor: InMemoryAnchor) -> None:
+    (line,) = looked(path, None)
+    assert line.startswith("warning The journal J has no anchor, so nobody notices when its newest")
+    (line,) = looked(path, anchor, Keyring(SigningKey.generate()))
+    assert line.startswith("error ")
+    assert "keyring" in line
+
+
+@pytest.mark.parametrize(
+    ("storage", "how"), [("journal", "inside"), (".", "inside"), ("journal/state", "around")]
+)
 def test_a_journal_that_is_not_apart_from_the_storage_is_an_error(
-    path: Path,
-    anchor: InMemoryAnchor,
-    tmp_path: Path,
-    storage: Callable[[Path], Path],
-    how: str,
+    path: Path, anchor: InMemoryAnchor, storage: str, how: str
 ) -> None:
-    kept = storage(path)
-    kept.mkdir(exist_ok=True)
-    link = tmp_path.parent / f"link-{tmp_path.name}"
-    link.symlink_to(kept)
-    for named in (kept, link):
-        assert looked(path, anchor, storage=named) == [
-            (
-                f"SP20 error: The journal {path} is {how} the storage folder {kept}. Whoever"
-                " writes the storage could remove both what was done and that it was. Move the"
-                " journal to a folder of its own."
-            )
-        ]
+    kept = path.parent / storage
+    kept.mkdir(exist_ok=True, mode=0o700)
+    (path.parent / "link").symlink_to(kept)
+    for named in (kept, path.parent / "link"):
+        found = looked(path, anchor, storage=named)
+        assert found[0].startswith(f"error The journal J is {how} the storage folder ")
+    (path.parent / "state").mkdir()
+    assert looked(path, anchor, storage=path.parent / "state") == [] or storage == "journal/state"
 
 
-def test_a_key_in_the_folder_of_the_journal_is_an_error(path: Path, anchor: InMemoryAnchor) -> None:
+def test_a_key_in_the_folder_of_the_journal_is_an_error(path: Path) -> None:
+    anchor = InMemoryAnchor()
     path.mkdir(mode=0o700)
-    opened(path, create=True)
     keys = Keyring(SigningKey.from_file(path / "own.key", create=True))
-    fill(opened(path, keys=keys, anchor=anchor), 1)
-    finding = only(check_journal(path, keys, anchor=anchor), "error")
-    assert finding.what == (
-        f"The key {path}/own.key is inside the folder of the journal that it signs."
-    )
-    assert finding.where == f"{path}/own.key"
-
-
-def test_an_anchor_that_is_far_behind_is_a_warning(
-    journal: FileJournal, path: Path, anchor: InMemoryAnchor
-) -> None:
-    """A writer that died may be two entries ahead of it, so two are no finding."""
-    fill(opened(path), 2)
-    assert looked(path, anchor) == []
-    fill(opened(path), 1)
-    assert looked(path, anchor) == [
-        (
-            f"SP20 warning: The journal {path} is at entry 6, and its anchor at 3: what is newer"
-            " could be cut off unnoticed. Find out which writer does not use the anchor. The next"
-            " entry that one does use it for moves it."
-        )
-    ]
-    assert "and its anchor at 0:" in looked(path, InMemoryAnchor())[0]
-    fill(journal, 1)
-    assert looked(path, anchor) == []
-
-
-@pytest.mark.usefixtures("journal")
-def test_an_anchor_of_another_store_is_an_error(path: Path, tmp_path: Path) -> None:
-    other = FileAnchor(tmp_path / "anchor", create=True)
-    fill(opened(tmp_path / "other", name="other", anchor=other, create=True), 1)
-    finding = only(check_journal(path, KEYS, anchor=other), "error")
-    assert finding.what == (
-        f"The journal's anchor cannot be read. {tmp_path}/anchor belongs to store other, and was"
-        " asked about store journal."
+    fill(path, 1, anchor, keys)
+    assert looked(path, anchor, keys)[0] == (
+        "error The key J/own.key is inside the folder of the journal that it signs."
     )
 
 
-@pytest.mark.usefixtures("journal")
-def test_what_cannot_be_looked_for_is_refused(path: Path) -> None:
+def test_an_anchor_of_another_store_is_an_error(path: Path, anchor: InMemoryAnchor) -> None:
+    other = FileAnchor(path.parent / "anchor", create=True)
+    other.advance("other", "journal", anchor.read("journal", "journal"))  # type: ignore[arg-type]
+    (line,) = looked(path, other)
+    assert line.startswith("error ")
+
+
+def test_a_name_outside_the_grammar_is_refused(path: Path, anchor: InMemoryAnchor) -> None:
     with pytest.raises(InvalidId, match="is not a journal name"):
-        check_journal(path, KEYS, name="../x")
-    with pytest.raises(ConfigurationError, match="was given str as keys"):
-        check_journal(path, "keys")  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="which has no method read"):
-        check_journal(path, KEYS, anchor=7)  # type: ignore[arg-type]
-    with pytest.raises(StorageUnavailable, match="The path of the journal is int, not a path"):
-        check_journal(7, KEYS)  # type: ignore[arg-type]
-
-
-@pytest.mark.usefixtures("journal")
-def test_a_journal_of_another_name_is_missing(path: Path, anchor: InMemoryAnchor) -> None:
-    finding = only(check_journal(path, KEYS, name="other", anchor=anchor), "error")
-    assert finding.what == f"{path} holds no journal: 'other.000001.jsonl' is missing."
-
-
-def test_a_file_in_the_place_of_the_folder_is_an_error(path: Path, anchor: InMemoryAnchor) -> None:
-    path.touch()
-    assert os.path.isfile(path)  # noqa: PTH113
-    finding = only(check_journal(path, KEYS, anchor=anchor), "error")
-    assert finding.what == f"{path} is not a folder."
+        check_journal(path, KEYS, name="../x", anchor=anchor)

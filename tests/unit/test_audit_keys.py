@@ -21,7 +21,7 @@ from safepoint import (
     StorageUnavailable,
 )
 from safepoint.audit import check_keys
-from safepoint.audit import keys as audited
+from safepoint.audit import contents as audited
 from safepoint.keys import Revoked
 
 OLD, NEW = SigningKey.generate(), SigningKey.generate("ed25519")

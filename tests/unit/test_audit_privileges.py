@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from safepoint import Keyring, Ledger, SigningKey, StorageUnavailable
-from safepoint.errors import ConfigurationError, StorageRefused
+from safepoint.errors import ConfigurationError
 from tests.harness.optional import need
 
 need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
@@ -522,7 +522,7 @@ def test_what_everybody_may_do_by_default_is_said(database: Database) -> None:
     database.server.psql(do)
     assert lines(dsn) == []
     database.server.login(f"stranger_{database.name}")
-    with pytest.raises(StorageRefused):
+    with pytest.raises(StorageUnavailable):
         check_privileges(database.server.dsn(f"stranger_{database.name}", database.name))
 
 

@@ -560,21 +560,6 @@ def test_what_no_workflow_wrote_has_no_resumptions(desk: Desk) -> None:
     assert desk.versions("invoice@1") == []
 
 
-def test_a_deletion_that_was_interrupted_is_no_change_of_version(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The signed record that says so stands after the others, and names no app."""
-
-    def dies(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("safepoint.ledger.cut", dies)
-    with pytest.raises(KeyboardInterrupt):
-        desk.ledger().delete("order-7")
-    assert desk.versions() == []
-    assert desk.resumptions() == []
-
-
 def test_a_state_over_the_limits_is_a_note(desk: Desk) -> None:
     desk.ledger().save("deep", list(range(99)))
     small = desk.ledger(codec=Codec(limits=Limits(items=50)))

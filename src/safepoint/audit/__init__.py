@@ -5,10 +5,9 @@ from __future__ import annotations
 from safepoint.audit.anchor import check_anchor
 from safepoint.audit.append_only import check_append_only
 from safepoint.audit.approvals import check_approvals
-from safepoint.audit.bounds import check_bounds
+from safepoint.audit.contents import check_bounds, check_formats, check_pickles
 from safepoint.audit.defaults import check_places
 from safepoint.audit.finding import Finding
-from safepoint.audit.formats import check_formats
 from safepoint.audit.journal import check_journal
 from safepoint.audit.keys import check_keys
 from safepoint.audit.loads import check_loads
@@ -16,7 +15,6 @@ from safepoint.audit.location import check_location
 from safepoint.audit.models import check_models, check_torch
 from safepoint.audit.network import check_network
 from safepoint.audit.ownership import check_ownership
-from safepoint.audit.pickles import check_pickles
 from safepoint.audit.privileges import check_privileges
 from safepoint.audit.reading import check_records
 from safepoint.audit.resumed import check_resumptions, check_tools, check_versions

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
-from safepoint.audit.files import Closed, content, existing_folder, files
+from safepoint.audit.contents import keys_inside
 from safepoint.audit.finding import Finding
 from safepoint.audit.reading import view_of
 from safepoint.errors import AnchorError, CheckpointError, ConfigurationError, KeyRefused, shell
@@ -19,9 +17,6 @@ from safepoint.keys import HMAC, Key, Keyring
 from safepoint.ledger import Ledger
 from safepoint.verify import storage_errors
 
-_KEY_FILE: Final = re.compile(
-    rb"\s*(?:safepoint-(public-)?key/[0-9]+ |-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)"
-)
 _DAY: Final = 86_400
 
 
@@ -85,56 +80,6 @@ def check_keys(
     if ledger is not None:
         findings += _in_use(keys, ledger)
     return findings
-
-
-def keys_inside(
-    path: str | os.PathLike[str],
-    keys: Keyring | None = None,
-    *,
-    without: Collection[str] = (),
-) -> list[Finding]:
-    """Look for key files in the folder of a storage, by what they hold and by the ring's paths.
-
-    Args:
-        path: the folder.
-        keys: the ring.
-        without: files not to open: SQLite loses its locks if somebody else in the process does.
-    """
-    root = existing_folder(path)
-    closed = Closed()
-    real = Path(os.path.realpath(root))
-    found = {
-        str(key.path): False
-        for key in (() if keys is None else keys.all)
-        if key.path is not None and key.path.is_relative_to(real)
-    }
-    for file in files(str(real), closed):
-        if file in without:
-            continue
-        try:
-            begins = content(file, 128)
-        except OSError as error:
-            closed.add(file, error)
-            continue
-        match = None if begins is None else _KEY_FILE.match(begins[0])
-        if match is not None:
-            found[file] = match[1] is not None
-    inside = [_inside(file, public=public) for file, public in sorted(found.items())]
-    return [*inside, *closed.findings("SP08")]
-
-
-def _inside(file: str, *, public: bool) -> Finding:
-    return Finding(
-        "SP08",
-        "error",
-        f"The key {shell(file)} is inside the storage folder.",
-        "Whoever writes the storage could put another in its place. Move it to a folder of its"
-        " own, and compare its id with the signing key's."
-        if public
-        else "Whoever reads the storage would hold the key. Move it to a folder of its own, and"
-        " replace it if anyone may have read it.",
-        file,
-    )
 
 
 def _newest(keys: Keyring) -> Key | None:

@@ -13,11 +13,10 @@ from typing import Any, Final
 
 from safepoint._files import hard_link_refusals, location_refusals, record_refusals, require_posix
 from safepoint._sqlite import BESIDE, place_of
+from safepoint.audit.contents import SEALED, is_pickle
 from safepoint.audit.files import guarded
 from safepoint.audit.finding import Finding, worst_first
-from safepoint.audit.formats import SEALED
 from safepoint.audit.location import ancestors, readable, temporary, work_tree
-from safepoint.audit.pickles import is_pickle
 from safepoint.errors import (
     CheckpointError,
     LimitExceeded,

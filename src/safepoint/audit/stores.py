@@ -16,22 +16,19 @@ from safepoint.audit.anchor import check_anchor
 from safepoint.audit.append_only import check_append_only
 from safepoint.audit.approvals import approvals
 from safepoint.audit.approvers import approvers_apart
-from safepoint.audit.bounds import check_bounds
+from safepoint.audit.contents import check_contents, keys_inside
 from safepoint.audit.files import content
 from safepoint.audit.finding import Finding
-from safepoint.audit.formats import check_formats
 from safepoint.audit.judges import Judges
-from safepoint.audit.keys import check_keys, keys_inside
+from safepoint.audit.keys import check_keys
 from safepoint.audit.location import check_location
 from safepoint.audit.network import check_network
 from safepoint.audit.ownership import check_ownership
-from safepoint.audit.pickles import check_pickles
 from safepoint.audit.privileges import check_privileges
 from safepoint.audit.reading import read
 from safepoint.audit.resumed import resumptions, tools, versions
 from safepoint.audit.seen import Seen
 from safepoint.audit.sqlite import check_database
-from safepoint.audit.unsealed import unsealed
 from safepoint.cli import Bar
 from safepoint.errors import (
     CheckpointError,
@@ -75,12 +72,8 @@ def _look_at_folder(
     seen: Seen, options: argparse.Namespace, keys: Keyring | None, anchor: Anchor | None
 ) -> None:
     path = options.path
-    seen.add("what is sealed", lambda: unsealed(path))
-    seen.add("pickles", lambda: check_pickles(path))
-    seen.add("formats", lambda: check_formats(path))
-    seen.add("bounds", lambda: check_bounds(path))
+    seen.add("what the files hold", lambda: check_contents(path, keys))
     seen.add("what may change", lambda: check_append_only(path))
-    seen.add("keys in the storage", lambda: keys_inside(path, keys))
     if keys is not None:
         _verify(seen, options, keys, anchor, lambda: StoredFolder(path))
 
