@@ -27,7 +27,10 @@ class TableStorage:
             ) from None
 
     def read(self, thread, sequence):
-        query = "select record from records where (thread, sequence) = (?, ?)"
+        query = (
+            "select record from records"
+            " where (thread, sequence) = (?, ?)"
+        )
         row = self.db.execute(query, (thread, sequence)).fetchone()
         if row is None:
             raise NotFound(
@@ -58,6 +61,6 @@ table = Ledger(
 )
 table.save("order-7", {"amount": 42})
 print(table.latest("order-7").state)
-# > {'amount': 42}
+#> {'amount': 42}
 storage.db.close()
 # --8<-- [end:use]
