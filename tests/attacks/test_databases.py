@@ -190,7 +190,10 @@ ROWS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "no head": ({"head": 0}, {"RolledBack", "RecordsMissing"}),
     "a base that is none": ({"first": 2, "base": b"x"}, {"RecordMalformed"}),
     "a base without a beginning": ({"first": 3, "base": b""}, {"RecordMalformed"}),
-    "a base beyond the end": ({"first": 4, "base": b"x"}, {"RecordMalformed", "RecordsMissing"}),
+    "a base beyond the end": (
+        {"first": 4, "base": b"x"},
+        {"RecordMalformed", "RecordsMissing", "StorageUnavailable"},
+    ),
 }
 
 

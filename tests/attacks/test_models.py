@@ -149,7 +149,7 @@ def test_a_target_of_two_methods_meets_what_it_can(tmp_path: Path) -> None:
     for attack in MODEL_ATTACKS.values():
         folder = tmp_path / attack.id
         folder.mkdir()
-        outcomes[attack.id] = attack().run(OnlyLoads(folder))
+        outcomes[attack.id] = attack.run(OnlyLoads(folder))
     assert outcomes == {
         "model-payload": Outcome.EXECUTED,
         "model-allow-list": Outcome.EXECUTED,
