@@ -135,7 +135,7 @@ def test_each_failure_to_verify_is_written_down(book: Book, *, cut: bool) -> Non
     ):
         before = len(book.told())
         with pytest.raises((SealBroken, RolledBack)):
-            look(book.ledger())
+            look(book.ledger())  # type: ignore[no-untyped-call]
         assert len(book.told()) == before + 1
         entry = book.last()
         assert (entry.what, entry.outcome, entry.thread) == ("verify", "refused", "order-7")

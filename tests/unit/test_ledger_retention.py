@@ -112,7 +112,7 @@ def test_a_deleted_thread_says_so(storage: Writable, anchor: Anchored, every: in
             with pytest.raises(
                 ThreadDeleted, match=r"^order-7 was deleted on 2.* that is signed\."
             ):
-                use(again)
+                use(again)  # type: ignore[no-untyped-call]
         assert again.verify(THREAD) == 1
         assert again.threads() == [THREAD]
         assert again.delete(THREAD) == head
@@ -195,11 +195,12 @@ def test_a_prune_that_loses_the_race_has_nothing_to_do(
 
     view = ledger._view
     span = view.span
-    monkeypatch.setattr(
-        view,
-        "span",
-        lambda thread: (span(thread), once(monkeypatch, view, "open", further, after=False))[0],
-    )
+
+    def raced(thread: str) -> Any:
+        once(monkeypatch, view, "open", further, after=False)
+        return span(thread)
+
+    monkeypatch.setattr(view, "span", raced)
     monkeypatch.setattr(view, "verify", lambda *_, **__: 10)
     assert ledger.prune(THREAD, keep=5) == 0
     assert states(opened(storage, anchor)) == [10, 11]

@@ -159,7 +159,7 @@ MISSING = (RecordsMissing, NotFound, RolledBack)
 
 
 def with_each(tamper: Callable[..., None], places: range | tuple[int, ...]) -> list[Tamper]:
-    return [lambda s, a, place=place: tamper(s, a, place) for place in places]
+    return [lambda s, a, at=place: tamper(s, a, at) for place in places]  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
