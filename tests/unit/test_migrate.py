@@ -35,6 +35,8 @@ from safepoint.migrate import Unsigned, begun_by, json_files, migrate
 from tests.unit.storage_helpers import fail
 from tests.unit.tampered import STORE, THREAD, Memory, opened
 
+NAMES: list[Any] = ["../up", "Order 7", "", "a.b", 7, None]
+
 
 def move(states: Iterable[Unsigned], ledger: Ledger, report: Path) -> int:
     return migrate(states, ledger, report=report, allow_unsigned_migration=True)
@@ -135,7 +137,7 @@ def test_only_a_literal_true_vouches(report: Path, ledger: Ledger, vouched: Any)
 @pytest.mark.parametrize(
     ("given", "error", "told"),
     [
-        *((Unsigned(name, 1), InvalidId, "") for name in ("../up", "Order 7", "", "a.b", 7, None)),
+        *((Unsigned(name, 1), InvalidId, "") for name in NAMES),
         *(
             (Unsigned(THREAD, state), EncodeError, "")
             for state in (object(), float("inf"), {1, object()}, "\ud800")
