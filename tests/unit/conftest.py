@@ -1,4 +1,4 @@
-"""A storage in memory and on files, without an anchor and with one."""
+"""A storage in memory, on files and in SQLite, without an anchor and with one."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import pytest
 
 from safepoint import InMemoryAnchor
 from tests.unit.desk import Desk
-from tests.unit.tampered import Files, Memory
+from tests.unit.tampered import Files, Memory, Rows, Writable
 
 
-@pytest.fixture(params=["memory", "files"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Memory | Files:
-    return Memory() if request.param == "memory" else Files(tmp_path / "store")
+@pytest.fixture(params=["memory", "files", "sqlite"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Writable:
+    if request.param == "memory":
+        return Memory()
+    return Files(tmp_path / "store") if request.param == "files" else Rows(tmp_path / "store.db")
 
 
 @pytest.fixture(params=[False, True], ids=["no anchor", "anchored"])

@@ -1,6 +1,11 @@
-"""A storage in the hands of somebody who can write it, in memory and on disk."""
+"""A storage in the hands of somebody who can write it: in memory, on files and in SQLite."""
 
 from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
 
 from safepoint import (
     FileCheckpointStorage,
@@ -9,6 +14,7 @@ from safepoint import (
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteCheckpointStorage,
 )
 from safepoint.storage.base import CheckpointStorage
 
@@ -56,6 +62,45 @@ class Files(FileCheckpointStorage):
         (self.path / thread / "base").unlink()
 
 
+class Rows(SQLiteCheckpointStorage):
+    """The same, in a file of SQLite whose triggers are gone for the moment."""
+
+    def _change(self, statement: str, *values: object) -> None:
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as file:
+            file.execute("PRAGMA ignore_check_constraints = ON")
+            file.execute("BEGIN IMMEDIATE")
+            found = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
+            triggers = file.execute(found).fetchall()
+            for name, _ in triggers:
+                file.execute(f"DROP TRIGGER {name}")
+            file.execute(statement, values)
+            file.execute(
+                "UPDATE threads SET head = (SELECT coalesce(max(sequence), 0) FROM checkpoints"
+                " WHERE checkpoints.thread = threads.thread)"
+            )
+            for _, sql in triggers:
+                file.execute(sql)
+            file.execute("COMMIT")
+
+    def put(self, thread: str, sequence: int, record: bytes) -> None:
+        self._change("REPLACE INTO checkpoints VALUES (?, ?, ?)", thread, sequence, record)
+
+    def remove(self, thread: str, sequence: int) -> None:
+        statement = "DELETE FROM checkpoints WHERE thread = ? AND sequence = ?"
+        self._change(statement, thread, sequence)
+
+    def put_base(self, thread: str, first: int, record: bytes) -> None:
+        statement = "UPDATE threads SET first = ?, base = ? WHERE thread = ?"
+        self._change(statement, first, record, thread)
+
+    def remove_base(self, thread: str) -> None:
+        self._change("UPDATE threads SET first = 0, base = NULL WHERE thread = ?", thread)
+
+
+Writable = Memory | Files | Rows
+Use = Callable[[Ledger], Any]
+
+
 def opened(
     storage: CheckpointStorage,
     anchor: InMemoryAnchor | None = None,
@@ -67,8 +112,8 @@ def opened(
     return Ledger(storage, store=STORE, keys=keys, anchor=anchor, anchor_every=every)
 
 
-def fill(ledger: Ledger, count: int, thread: str = THREAD) -> None:
-    for number in range(1, count + 1):
+def fill(ledger: Ledger, count: int, thread: str = THREAD, first: int = 1) -> None:
+    for number in range(first, first + count):
         ledger.save(thread, {"n": number})
 
 
@@ -76,7 +121,29 @@ def states(ledger: Ledger, thread: str = THREAD) -> list[int]:
     return [each.state["n"] for each in ledger.history(thread)]
 
 
-def base_of(storage: Memory | Files, thread: str = THREAD) -> tuple[int, bytes]:
+def base_of(storage: Writable, thread: str = THREAD) -> tuple[int, bytes]:
     found = storage.base(thread)
     assert found is not None
     return found
+
+
+def records(storage: CheckpointStorage, *sequences: int, thread: str = THREAD) -> dict[int, bytes]:
+    """The records of a thread, to be put back later."""
+    return {number: storage.read(thread, number) for number in sequences}
+
+
+def put_back(storage: Writable, kept: dict[int, bytes]) -> None:
+    for number, record in kept.items():
+        storage.put(THREAD, number, record)
+
+
+USES: dict[str, Use] = {
+    "latest": lambda ledger: ledger.latest(THREAD),
+    "load": lambda ledger: ledger.load(THREAD, 1),
+    "save": lambda ledger: ledger.save(THREAD, {"n": 9}),
+    "history": states,
+    "verify": lambda ledger: ledger.verify(THREAD),
+    "prune": lambda ledger: ledger.prune(THREAD, keep=1),
+    "delete": lambda ledger: ledger.delete(THREAD),
+    "copy": lambda ledger: ledger.copy_to(opened(Memory()), threads=[THREAD]),
+}

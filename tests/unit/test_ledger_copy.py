@@ -12,13 +12,9 @@ from safepoint import (
     CheckpointError,
     ConfigurationError,
     Conflict,
-    FileAnchor,
-    FileCheckpointStorage,
     Forked,
     Head,
     InMemoryAnchor,
-    InMemoryCheckpointStorage,
-    InvalidId,
     KeyRefused,
     KeyRevoked,
     Keyring,
@@ -26,35 +22,38 @@ from safepoint import (
     NotFound,
     RecordsMissing,
     RolledBack,
-    SealBroken,
-    SealError,
     SigningKey,
     StorageUnavailable,
     ThreadDeleted,
     UnknownKey,
 )
 from safepoint.verify import View
-from tests.unit.tampered import KEY, KEYS, STORE, THREAD, Files, Memory, fill, opened, states
+from tests.unit.tampered import (
+    KEY,
+    KEYS,
+    STORE,
+    THREAD,
+    USES,
+    Files,
+    Memory,
+    Rows,
+    Writable,
+    fill,
+    opened,
+    states,
+)
 
 NEW = SigningKey.generate("ed25519")
 BOTH = Keyring(NEW, verify=KEY)
 OTHER = "order-8"
 
 
-@pytest.fixture(params=["memory", "files"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Memory | Files:
-    return Memory() if request.param == "memory" else Files(tmp_path / "store")
-
-
 @pytest.fixture
-def target(storage: Memory | Files, tmp_path: Path) -> Memory | Files:
+def target(storage: Writable, tmp_path: Path) -> Writable:
     """Where to copy, of the same kind."""
-    return Memory() if isinstance(storage, Memory) else Files(tmp_path / "copy")
-
-
-@pytest.fixture(params=[False, True], ids=["no anchor", "anchored"])
-def anchor(request: pytest.FixtureRequest) -> InMemoryAnchor | None:
-    return InMemoryAnchor() if request.param else None
+    if isinstance(storage, Memory):
+        return Memory()
+    return Files(tmp_path / "copy") if isinstance(storage, Files) else Rows(tmp_path / "copy.db")
 
 
 def new(target: Any, anchor: InMemoryAnchor | None = None) -> Ledger:
@@ -62,65 +61,40 @@ def new(target: Any, anchor: InMemoryAnchor | None = None) -> Ledger:
     return opened(target, anchor, keys=Keyring(NEW))
 
 
-def digests(ledger: Ledger, thread: str = THREAD) -> list[str]:
-    return [each.digest for each in ledger.history(thread)]
-
-
-# A copy
-
-
 def test_a_copy_has_all_that_the_original_has(
-    storage: Memory | Files, target: Memory | Files, anchor: InMemoryAnchor | None
+    storage: Writable, target: Writable, anchor: InMemoryAnchor | None
 ) -> None:
-    source = opened(storage, anchor)
-    fill(source, 5)
+    """Under the new key alone; the anchor stays right, since no digest depends on the key."""
+    source, told = opened(storage, anchor), []
+    fill(source, 3)
+    for number in (4, 5):  # after a rotation
+        opened(storage, anchor, keys=BOTH).save(THREAD, {"n": number})
+    source = opened(storage, anchor, keys=BOTH)
     source.save(OTHER, {"n": 1}, app="app/1", tools=f"sha256:{'a' * 64}")
-    assert source.copy_to(new(target, anchor)) == 6
+    before = [storage.read(THREAD, n) for n in range(1, 6)]
+    anchored = anchor and anchor.read(STORE, THREAD)
+    assert source.copy_to(new(target, anchor), progress=lambda *given: told.append(given)) == 6
+    assert told == [*((n, 5) for n in range(1, 6)), (1, 1)]
     copy = new(target, anchor)
     assert copy.threads() == [THREAD, OTHER]
     for thread in (THREAD, OTHER):
         assert list(copy.history(thread)) == list(source.history(thread))
-        assert copy.verify(thread) == source.verify(thread)
-    assert copy.save(THREAD, {"n": 6}).sequence == 6
-
-
-def test_a_copy_is_sealed_by_the_new_key_alone(
-    storage: Memory | Files, target: Memory | Files
-) -> None:
-    source = opened(storage)
-    fill(source, 3)
-    source.copy_to(new(target))
-    for sequence in (1, 2, 3):
-        record = target.read(THREAD, sequence)
-        assert record.split(b" ")[1] == NEW.id.encode()
-        assert record.split(b"\n")[1:] == storage.read(THREAD, sequence).split(b"\n")[1:]
+        assert copy.verify(thread, every_signature=True) == source.verify(thread)
+    for sequence, record in enumerate(before, start=1):
+        copied = target.read(THREAD, sequence)
+        assert copied.split(b" ")[1] == NEW.id.encode()
+        assert copied.split(b"\n")[1:] == record.split(b"\n")[1:]
+    assert [storage.read(THREAD, n) for n in range(1, 6)] == before
+    assert (anchor and anchor.read(STORE, THREAD)) == anchored
     with pytest.raises(UnknownKey):
         opened(target).latest(THREAD)
+    assert copy.save(THREAD, {"n": 6}).sequence == 6
+    if anchor:
+        with pytest.raises(RolledBack, match="the anchor has seen #6"):
+            opened(storage, anchor, keys=BOTH).latest(THREAD)
 
 
-def test_the_source_is_left_as_it_was(storage: Memory | Files, target: Memory | Files) -> None:
-    fill(opened(storage), 3)
-    before = [storage.read(THREAD, n) for n in (1, 2, 3)]
-    opened(storage).copy_to(new(target))
-    assert [storage.read(THREAD, n) for n in (1, 2, 3)] == before
-
-
-def test_the_anchor_of_the_source_vouches_for_the_copy(
-    storage: Memory | Files, target: Memory | Files
-) -> None:
-    """A digest does not depend on the key, so a rotation moves no anchor."""
-    anchor = InMemoryAnchor()
-    fill(opened(storage, anchor), 5)
-    before = anchor.read(STORE, THREAD)
-    opened(storage, anchor).copy_to(new(target, anchor))
-    assert anchor.read(STORE, THREAD) == before
-    assert new(target, anchor).verify(THREAD) == 5
-    target.remove(THREAD, 5)
-    with pytest.raises(RolledBack, match="ends at #4, and the anchor has seen #5"):
-        new(target, anchor).latest(THREAD)
-
-
-def test_a_copy_with_an_anchor_of_its_own(storage: Memory | Files, target: Memory | Files) -> None:
+def test_a_copy_with_an_anchor_of_its_own(storage: Writable, target: Writable) -> None:
     """It moves, so that the end of the copy cannot be cut off unnoticed either."""
     fill(opened(storage), 5)
     anchor = InMemoryAnchor()
@@ -128,15 +102,60 @@ def test_a_copy_with_an_anchor_of_its_own(storage: Memory | Files, target: Memor
     assert anchor.read(STORE, THREAD) == Head(5, opened(storage).latest(THREAD).digest)
 
 
+def test_some_threads_or_none(storage: Writable, target: Writable) -> None:
+    source = opened(storage)
+    assert source.copy_to(new(target)) == 0
+    fill(source, 2)
+    fill(source, 3, OTHER)
+    assert source.copy_to(new(target), threads=[]) == 0
+    assert source.copy_to(new(target), threads=iter([OTHER])) == 3
+    assert list(target.threads()) == [OTHER]
+
+
+def test_a_pruned_thread_begins_in_the_copy_where_it_began(
+    storage: Writable, target: Writable, anchor: InMemoryAnchor | None
+) -> None:
+    source = opened(storage, anchor)
+    fill(source, 6)
+    source.prune(THREAD, keep=3)
+    assert source.copy_to(new(target, anchor)) == 3
+    copy = new(target, anchor)
+    assert list(copy.history(THREAD)) == list(source.history(THREAD))
+    assert copy.verify(THREAD) == 3
+    assert copy.save(THREAD, {"n": 7}).sequence == 7
+    assert copy.prune(THREAD, keep=2) == 2
+
+    class Four:
+        def __init__(self) -> None:
+            inner = Memory()
+            self.append, self.read = inner.append, inner.read
+            self.head, self.threads = inner.head, inner.threads
+
+    into = Four()
+    with pytest.raises(ConfigurationError, match="Four cannot remove records"):
+        opened(storage).copy_to(new(into))
+    assert list(into.threads()) == []
+
+
+def test_a_deleted_thread_stays_deleted_in_the_copy(
+    storage: Writable, target: Writable, anchor: InMemoryAnchor | None
+) -> None:
+    source = opened(storage, anchor)
+    fill(source, 3)
+    source.delete(THREAD)
+    assert source.copy_to(new(target, anchor)) == 1
+    assert new(target, anchor).verify(THREAD) == 1
+    for use in ("latest", "save"):
+        with pytest.raises(ThreadDeleted):
+            USES[use](new(target, anchor))
+
+
 def test_a_prune_of_the_source_during_a_copy_leaves_a_whole_copy(
-    storage: Memory | Files, target: Memory | Files
+    storage: Writable, target: Writable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It falls between the look at the whole thread and the copy itself."""
     fill(opened(storage), 6)
-
-    source = opened(storage)
-    real = View._records
-    calls = 0
+    real, calls = View._records, 0
 
     def records(*given: Any) -> Any:
         nonlocal calls
@@ -145,235 +164,34 @@ def test_a_prune_of_the_source_during_a_copy_leaves_a_whole_copy(
             opened(storage).prune(THREAD, keep=3)
         return real(*given)
 
-    with pytest.MonkeyPatch.context() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr(View, "_records", records)
         try:
-            source.copy_to(new(target))
+            opened(storage).copy_to(new(target))
         except NotFound:
-            source.copy_to(new(target))
+            opened(storage).copy_to(new(target))
     assert new(target).verify(THREAD) == 3
 
 
-def test_files_and_file_anchors(tmp_path: Path) -> None:
-    def ledger(name: str, key: SigningKey) -> Ledger:
-        return Ledger(
-            FileCheckpointStorage(tmp_path / name),
-            store=STORE,
-            keys=Keyring(key),
-            anchor=FileAnchor(tmp_path / "anchor", create=True),
-        )
-
-    fill(ledger("old", KEY), 3)
-    assert ledger("old", KEY).copy_to(ledger("new", NEW)) == 3
-    assert states(ledger("new", NEW)) == [1, 2, 3]
-    assert ledger("new", NEW).save(THREAD, {"n": 4}).sequence == 4
-    with pytest.raises(RolledBack, match="the anchor has seen #4"):
-        ledger("old", KEY).latest(THREAD)
-
-
-def test_some_threads(storage: Memory | Files, target: Memory | Files) -> None:
-    source = opened(storage)
-    fill(source, 2)
-    fill(source, 3, OTHER)
-    assert source.copy_to(new(target), threads=iter([OTHER])) == 3
-    assert list(target.threads()) == [OTHER]
-    assert source.copy_to(new(target), threads=[]) == 0
-
-
-def test_an_empty_store(storage: Memory | Files, target: Memory | Files) -> None:
-    assert opened(storage).copy_to(new(target)) == 0
-
-
-def test_progress_counts_each_record(storage: Memory | Files, target: Memory | Files) -> None:
-    fill(opened(storage), 3)
-    shown: list[tuple[int, int]] = []
-    opened(storage).copy_to(new(target), progress=lambda *given: shown.append(given))
-    assert shown == [(1, 3), (2, 3), (3, 3)]
-
-
-def test_out_of_a_storage_with_four_methods(target: Memory | Files) -> None:
-    class Four:
-        def __init__(self, inner: InMemoryCheckpointStorage) -> None:
-            self.append, self.read = inner.append, inner.read
-            self.head, self.threads = inner.head, inner.threads
-
-    source = opened(Four(InMemoryCheckpointStorage()))
-    fill(source, 3)
-    assert source.copy_to(new(target)) == 3
-    into = Four(InMemoryCheckpointStorage())
-    assert source.copy_to(new(into)) == 3
-    assert states(new(into)) == [1, 2, 3]
-
-
-# Rotation and revocation
-
-
-def test_after_a_rotation_all_is_under_the_new_key(
-    storage: Memory | Files, target: Memory | Files
-) -> None:
-    fill(opened(storage), 3)
-    rotated = opened(storage, keys=BOTH)
-    for number in (4, 5):
-        rotated.save(THREAD, {"n": number})
-    assert rotated.copy_to(new(target)) == 5
-    assert states(new(target)) == [1, 2, 3, 4, 5]
-
-
-def test_what_a_thief_wrote_is_not_sealed_anew(
-    storage: Memory | Files, target: Memory | Files
-) -> None:
-    frozen = InMemoryAnchor()
-    fill(opened(storage, frozen), 3)
-    opened(storage).save(THREAD, {"n": 1_000_000})
-    keys = KEYS.rotated(NEW).revoking(KEY, until=frozen)
-    with pytest.raises(KeyRevoked, match="order-7 #4 is sealed by key"):
-        opened(storage, InMemoryAnchor(), keys=keys).copy_to(new(target))
-    assert list(target.threads()) == []
-
-
-def test_what_a_thief_wrote_is_not_sealed_anew_even_if_it_was_anchored(
-    storage: Memory | Files, target: Memory | Files
-) -> None:
-    """A worker saved on top of it, with the new key, before anybody knew."""
+def test_what_a_thief_wrote_is_not_sealed_anew(storage: Writable, target: Writable) -> None:
+    """Not even if a worker saved on top of it with the new key, and it was anchored."""
     anchor, frozen = InMemoryAnchor(), InMemoryAnchor()
     fill(opened(storage, frozen), 3)
     opened(storage, anchor).save(THREAD, {"n": 1_000_000})
-    opened(storage, anchor, keys=BOTH).save(THREAD, {"n": 5})
     keys = KEYS.rotated(NEW).revoking(KEY, until=frozen)
+    for each in (InMemoryAnchor(), anchor):
+        with pytest.raises(KeyRevoked, match="order-7 #4 is sealed by key"):
+            opened(storage, each, keys=keys).copy_to(new(target))
+    opened(storage, anchor, keys=BOTH).save(THREAD, {"n": 5})
     with pytest.raises(KeyRevoked, match="order-7 #4 is sealed by key"):
         opened(storage, anchor, keys=keys).copy_to(new(target))
     assert list(target.threads()) == []
 
 
-# Pruned and deleted threads
-
-
-def test_a_pruned_thread_begins_in_the_copy_where_it_began(
-    storage: Memory | Files, target: Memory | Files, anchor: InMemoryAnchor | None
-) -> None:
-    source = opened(storage, anchor)
-    fill(source, 6)
-    source.prune(THREAD, keep=3)
-    assert source.copy_to(new(target, anchor)) == 3
-    copy = new(target, anchor)
-    assert states(copy) == [4, 5, 6]
-    assert digests(copy) == digests(source)
-    assert copy.verify(THREAD) == 3
-    assert copy.save(THREAD, {"n": 7}).sequence == 7
-    assert copy.prune(THREAD, keep=2) == 2
-
-
-def test_a_deleted_thread_stays_deleted_in_the_copy(
-    storage: Memory | Files, target: Memory | Files, anchor: InMemoryAnchor | None
-) -> None:
-    source = opened(storage, anchor)
-    fill(source, 3)
-    source.delete(THREAD)
-    assert source.copy_to(new(target, anchor)) == 1
-    copy = new(target, anchor)
-    assert copy.verify(THREAD) == 1
-    for use in (Ledger.latest, lambda ledger, thread: ledger.save(thread, {})):
-        with pytest.raises(ThreadDeleted):
-            use(copy, THREAD)
-
-
-def test_a_deletion_that_was_cut_off_can_be_finished_in_the_copy(
-    storage: Memory | Files, target: Memory | Files, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Killed(BaseException):
-        pass
-
-    def killed(*_: object) -> int:
-        raise Killed
-
-    source = opened(storage)
-    fill(source, 3)
-    with monkeypatch.context() as patch:
-        patch.setattr(storage, "prune", killed)
-        with pytest.raises(Killed):
-            source.delete(THREAD)
-    assert source.copy_to(new(target)) == 4
-    new(target).delete(THREAD)
-    assert new(target).verify(THREAD) == 1
-
-
-def test_a_pruned_thread_needs_a_target_that_can_keep_its_base(storage: Memory | Files) -> None:
-    class Four:
-        def __init__(self) -> None:
-            inner = InMemoryCheckpointStorage()
-            self.append, self.read = inner.append, inner.read
-            self.head, self.threads = inner.head, inner.threads
-
-    source = opened(storage)
-    fill(source, 3)
-    source.prune(THREAD, keep=2)
-    into = Four()
-    with pytest.raises(ConfigurationError, match="Four cannot remove records"):
-        source.copy_to(new(into))
-    assert list(into.threads()) == []
-
-
-# What does not verify
-
-
-@pytest.mark.parametrize("sequence", range(1, 6))
-def test_of_a_tampered_thread_nothing_is_copied(
-    storage: Memory | Files,
-    target: Memory | Files,
-    anchor: InMemoryAnchor | None,
-    sequence: int,
-) -> None:
-    source = opened(storage, anchor)
-    fill(source, 5)
-    fill(source, 5, OTHER)
-    storage.put(OTHER, sequence, storage.read(THREAD, sequence))
-    with pytest.raises(SealError):
-        opened(storage, anchor).copy_to(new(target))
-    assert list(target.threads()) == [THREAD]
-    assert states(new(target)) == [1, 2, 3, 4, 5]
-
-
-@pytest.mark.parametrize("sequence", range(1, 6))
-def test_a_broken_signature_below_the_anchor_is_not_made_good(
-    storage: Memory | Files, target: Memory | Files, sequence: int
-) -> None:
-    """`verify` trusts the links there; a copy signs anew, so it looks at each signature first."""
-    anchor = InMemoryAnchor()
-    fill(opened(storage, anchor), 5)
-    record = storage.read(THREAD, sequence)
-    line_1, rest = record.split(b"\n", 1)
-    signature = line_1[29:]
-    broken = line_1[:29] + (b"A" if signature[:1] != b"A" else b"B") + signature[1:]
-    storage.put(THREAD, sequence, broken + b"\n" + rest)
-    with pytest.raises(SealBroken):
-        opened(storage, anchor).copy_to(new(target))
-    assert list(target.threads()) == []
-
-
-def test_of_a_thread_that_was_rolled_back_nothing_is_copied(
-    storage: Memory | Files, target: Memory | Files
-) -> None:
-    anchor = InMemoryAnchor()
-    fill(opened(storage, anchor), 5)
-    storage.remove(THREAD, 5)
-    with pytest.raises(RolledBack):
-        opened(storage, anchor).copy_to(new(target))
-    assert list(target.threads()) == []
-
-
-def test_of_a_fork_nothing_is_copied(storage: Memory | Files, target: Memory | Files) -> None:
-    anchor = InMemoryAnchor()
-    fill(opened(InMemoryCheckpointStorage(), anchor), 3)
-    fill(opened(storage), 5)
-    with pytest.raises(Forked):
-        opened(storage, anchor).copy_to(new(target))
-    assert list(target.threads()) == []
-
-
-def test_a_thread_that_is_gone_is_missed(storage: Memory | Files, target: Memory | Files) -> None:
+def test_a_thread_that_is_gone_is_missed(storage: Writable, target: Writable) -> None:
     """The anchor knows it, so a copy of all threads does not pass it over."""
     anchor = InMemoryAnchor()
-    fill(opened(InMemoryCheckpointStorage(), anchor), 3, OTHER)
+    fill(opened(Memory(), anchor), 3, OTHER)
     fill(opened(storage, anchor), 2)
     with pytest.raises(RolledBack, match="order-8 is gone, and the anchor has seen #3"):
         opened(storage, anchor).copy_to(new(target))
@@ -387,160 +205,164 @@ class Interrupted(BaseException):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("pruned", [0, 2, "deleted"])
-@pytest.mark.parametrize("calls", range(1, 8))
+@pytest.mark.parametrize("pruned", ["", "prune", "delete"])
 def test_an_interrupted_copy_goes_on_where_it_was(
-    storage: Memory | Files,
-    target: Memory | Files,
-    monkeypatch: pytest.MonkeyPatch,
-    calls: int,
-    pruned: int | str,
-    *,
-    after: bool,
+    monkeypatch: pytest.MonkeyPatch, pruned: str, *, after: bool
 ) -> None:
+    storage = Memory()
     source = opened(storage)
     fill(source, 3, "order-6")
     fill(source, 4)
-    if pruned == "deleted":
-        source.delete(THREAD)
-    elif pruned:
-        source.prune(THREAD, keep=2)
-    writes = 0
+    if pruned:
+        USES[pruned](source)
+    for calls in range(1, 8):
+        target, writes = Memory(), 0
 
-    def interrupted(genuine: Any) -> Any:
-        def write(*given: Any) -> Any:
-            nonlocal writes
-            writes += 1
-            if writes == calls and not after:
-                raise Interrupted
-            result = genuine(*given)
-            if writes == calls:
-                raise Interrupted
-            return result
+        def interrupted(genuine: Any) -> Any:
+            def write(*given: Any) -> Any:
+                nonlocal writes
+                writes += 1
+                if writes == calls and not after:  # noqa: B023  called in this round
+                    raise Interrupted
+                result = genuine(*given)
+                if writes == calls:  # noqa: B023
+                    raise Interrupted
+                return result
 
-        return write
+            return write
 
-    with monkeypatch.context() as patch:
-        patch.setattr(target, "append", interrupted(target.append))
-        patch.setattr(target, "prune", interrupted(target.prune))
-        try:
-            source.copy_to(new(target))
-        except Interrupted:
-            pass
-        else:
-            assert writes < calls
-    expected = 3 + source.verify(THREAD)
-    assert opened(storage).copy_to(new(target)) == expected
-    copy = new(target)
-    assert digests(copy, "order-6") == digests(source, "order-6")
-    assert copy.verify(THREAD) == source.verify(THREAD)
-    if pruned != "deleted":
-        assert digests(copy) == digests(source)
+        with monkeypatch.context() as patch:
+            patch.setattr(target, "append", interrupted(target.append))
+            patch.setattr(target, "prune", interrupted(target.prune))
+            try:
+                source.copy_to(new(target))
+            except Interrupted:
+                pass
+            else:
+                assert writes < calls
+        assert opened(storage).copy_to(new(target)) == 3 + source.verify(THREAD)
+        for thread in (THREAD, "order-6"):
+            assert new(target).verify(thread) == source.verify(thread)
+            assert new(target)._view.latest(thread).head == source._view.latest(thread).head
 
 
-def test_a_copy_that_went_on_is_left_alone(storage: Memory | Files, target: Memory | Files) -> None:
-    source = opened(storage)
-    fill(source, 3)
-    source.copy_to(new(target))
-    new(target).save(THREAD, {"n": 4})
-    assert source.copy_to(new(target)) == 3
-    assert states(new(target)) == [1, 2, 3, 4]
-
-
-def test_a_source_that_went_on_is_followed(storage: Memory | Files, target: Memory | Files) -> None:
+def test_either_side_that_went_on_is_followed_and_left_alone(
+    storage: Writable, target: Writable
+) -> None:
     """Copy while workers run, stop them, copy the rest."""
     source = opened(storage)
     fill(source, 3)
     source.copy_to(new(target))
     source.save(THREAD, {"n": 4})
     assert source.copy_to(new(target)) == 4
-    assert states(new(target)) == [1, 2, 3, 4]
+    new(target).save(THREAD, {"n": 5})
+    assert source.copy_to(new(target)) == 4
+    assert states(new(target)) == [1, 2, 3, 4, 5]
 
 
-def test_a_target_that_went_its_own_way_is_a_conflict(
-    storage: Memory | Files, target: Memory | Files
+def own_way(target: Writable) -> None:
+    fill(new(target), 1, first=3)
+
+
+def pruned_there(target: Writable) -> None:
+    new(target).prune(THREAD, keep=1)
+
+
+def of_a_stranger(target: Writable) -> None:
+    stranger = Memory()
+    fill(opened(stranger, keys=Keyring(SigningKey.generate())), 1)
+    target.put(THREAD, 1, stranger.read(THREAD, 1))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "told"),
+    [
+        (own_way, Conflict, "order-7 #3 is another record in the storage to copy to"),
+        (pruned_there, Conflict, r"order-7 #1 .* was pruned there"),
+        (of_a_stranger, UnknownKey, "order-7 #1"),
+    ],
+)
+def test_a_target_with_other_records_is_not_overwritten(
+    storage: Writable, target: Writable, change: Any, error: type[CheckpointError], told: str
 ) -> None:
     source = opened(storage)
     fill(source, 2)
     source.copy_to(new(target))
     source.save(THREAD, {"n": 3})
-    own = new(target).save(THREAD, {"n": 3})
-    with pytest.raises(Conflict) as refusal:
+    change(target)
+    before = (target.head(THREAD), target.base(THREAD), target.read(THREAD, target.head(THREAD)))
+    with pytest.raises(error, match=told) as refusal:
         source.copy_to(new(target))
-    assert refusal.value.what.startswith("order-7 #3 is another record in the storage to copy to")
-    assert refusal.value.do == "Nothing was overwritten. Copy into a new, empty storage."
-    assert new(target).latest(THREAD) == own
+    if error is Conflict:
+        assert refusal.value.do == "Nothing was overwritten. Copy into a new, empty storage."
+    head = before[0]
+    assert (target.head(THREAD), target.base(THREAD), target.read(THREAD, head)) == before
 
 
-def test_a_target_that_was_pruned_further_is_a_conflict(
-    storage: Memory | Files, target: Memory | Files
-) -> None:
-    source = opened(storage)
-    fill(source, 3)
-    source.copy_to(new(target))
-    new(target).prune(THREAD, keep=1)
-    with pytest.raises(Conflict, match=r"order-7 #1 .* was pruned there"):
-        source.copy_to(new(target))
-    assert states(new(target)) == [3]
-
-
-def test_a_target_with_somebody_elses_record_is_not_trusted(
-    storage: Memory | Files, target: Memory | Files
-) -> None:
-    source = opened(storage)
-    fill(source, 2)
-    stranger = Memory()
-    fill(opened(stranger, keys=Keyring(SigningKey.generate())), 2)
-    target.append(THREAD, 1, stranger.read(THREAD, 1))
-    with pytest.raises(UnknownKey):
-        source.copy_to(new(target))
-    assert target.head(THREAD) == 1
-
-
-def test_a_copy_into_its_own_storage_is_refused(storage: Memory | Files) -> None:
+def test_a_copy_into_its_own_storage_is_refused(storage: Writable) -> None:
     """It would leave every record under the old key, and look like a rotation."""
-    source = opened(storage)
-    fill(source, 2)
-    same = [storage] if isinstance(storage, Memory) else [storage, Files(storage.path)]
-    for each in same:
+    fill(opened(storage), 2)
+    again = storage if isinstance(storage, Memory) else type(storage)(storage.path)
+    for each in (storage, again):
         with pytest.raises(ConfigurationError, match="Source and target are one storage"):
-            source.copy_to(opened(each, keys=BOTH))
+            opened(storage).copy_to(opened(each, keys=BOTH))
+
+
+def test_a_target_of_another_store_or_without_a_key_is_refused(
+    storage: Writable, target: Writable
+) -> None:
+    fill(opened(storage), 2)
+    with pytest.raises(ConfigurationError) as refusal:
+        opened(storage).copy_to(Ledger(target, store="staging", keys=KEYS))
+    assert str(refusal.value) == (
+        "A record of store invoices means nothing in store staging. Open the target with"
+        " store='invoices'."
+    )
+    with pytest.raises(KeyRefused, match="only verifies"):
+        opened(storage).copy_to(opened(target, keys=Keyring(verify=NEW.public)))
+    assert list(target.threads()) == []
+
+
+def test_a_target_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, target = Memory(), Memory()
+    fill(opened(storage), 2)
+    monkeypatch.setattr(target, "append", lambda *_: 1 / 0)
+    with pytest.raises(StorageUnavailable, match="could not keep order-7: it raised ZeroDiv"):
+        opened(storage).copy_to(new(target))
 
 
 # Up to a head
 
 
-def remembered(anchor: InMemoryAnchor, *threads: str) -> InMemoryAnchor:
+def remembered(anchor: InMemoryAnchor) -> InMemoryAnchor:
     """A copy of the anchor that nobody writes any more."""
-    frozen = InMemoryAnchor()
-    for thread in threads or anchor.threads(STORE):
-        head = anchor.read(STORE, thread)
-        assert head is not None
-        frozen.advance(STORE, thread, head)
+    frozen, head = InMemoryAnchor(), anchor.read(STORE, THREAD)
+    assert head is not None
+    frozen.advance(STORE, THREAD, head)
     return frozen
 
 
-def test_a_copy_up_to_a_head_ends_there(storage: Memory | Files, target: Memory | Files) -> None:
-    anchor = InMemoryAnchor()
+def test_a_copy_up_to_a_head_ends_there(storage: Writable, target: Writable) -> None:
+    anchor, told = InMemoryAnchor(), []
     source = opened(storage, anchor)
-    fill(source, 3)
+    fill(source, 4)
+    source.prune(THREAD, keep=3)
     before = remembered(anchor)
     fill(source, 2)
     fill(source, 2, OTHER)
-    seen: list[tuple[int, int]] = []
-    progress = lambda done, of: seen.append((done, of))  # noqa: E731
+    progress = lambda *given: told.append(given)  # noqa: E731
     assert source.copy_to(new(target), up_to=before, progress=progress) == 3
-    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert told == [(1, 3), (2, 3), (3, 3)]
     assert list(target.threads()) == [THREAD]
     assert list(new(target).history(THREAD)) == list(source.history(THREAD))[:3]
-    with pytest.raises(RolledBack, match="ends at #3, and the anchor has seen #5"):
+    with pytest.raises(RolledBack, match="ends at #4, and the anchor has seen #6"):
         new(target, anchor).latest(THREAD)
     assert new(target, anchor).accept_loss(THREAD)[1] == before.read(STORE, THREAD)
-    assert new(target, anchor).save(THREAD, {"n": 4}).sequence == 4
+    assert new(target, anchor).save(THREAD, {"n": 5}).sequence == 5
 
 
 def test_what_a_thief_wrote_after_the_head_is_not_looked_at(
-    storage: Memory | Files, target: Memory | Files
+    storage: Writable, target: Writable
 ) -> None:
     anchor = InMemoryAnchor()
     fill(opened(storage, anchor), 3)
@@ -554,58 +376,8 @@ def test_what_a_thief_wrote_after_the_head_is_not_looked_at(
     assert states(new(target)) == [1, 2, 3]
 
 
-def test_a_copy_up_to_the_head_of_another_history_is_refused(
-    storage: Memory | Files, target: Memory | Files
-) -> None:
-    anchor = InMemoryAnchor()
-    elsewhere = opened(Memory(), anchor)
-    for number in (1, 2):
-        elsewhere.save(THREAD, {"n": number, "genuine": True})
-    fill(opened(storage), 4)
-    with pytest.raises(Forked, match="order-7 #2 is not the record"):
-        opened(storage).copy_to(new(target), up_to=anchor)
-    assert list(target.threads()) == []
-
-
-def test_a_copy_up_to_a_head_that_is_not_there_is_refused(
-    storage: Memory | Files, target: Memory | Files
-) -> None:
-    anchor = InMemoryAnchor()
-    fill(opened(storage, anchor), 3)
-    storage.remove(THREAD, 3)
-    with pytest.raises(RolledBack, match="ends at #2, and the anchor has seen #3"):
-        opened(storage).copy_to(new(target), up_to=anchor)
-    assert list(target.threads()) == []
-
-
-def test_a_copy_up_to_a_head_that_was_pruned_is_refused(
-    storage: Memory | Files, target: Memory | Files
-) -> None:
-    anchor = InMemoryAnchor()
-    fill(opened(storage, anchor), 2)
-    before = remembered(anchor)
-    fill(opened(storage, anchor), 3)
-    opened(storage, anchor).prune(THREAD, keep=3)
-    with pytest.raises(RecordsMissing, match="order-7 #2, which the anchor has seen, is not in"):
-        opened(storage, anchor).copy_to(new(target), up_to=before)
-    assert list(target.threads()) == []
-
-
-def test_a_pruned_thread_is_copied_up_to_a_head(
-    storage: Memory | Files, target: Memory | Files
-) -> None:
-    anchor = InMemoryAnchor()
-    fill(opened(storage, anchor), 4)
-    opened(storage, anchor).prune(THREAD, keep=2)
-    before = remembered(anchor)
-    fill(opened(storage, anchor), 2)
-    assert opened(storage, anchor).copy_to(new(target), up_to=before) == 2
-    assert states(new(target)) == [3, 4]
-    assert new(target).verify(THREAD) == 2
-
-
-class Failing:
-    """Heads that cannot be asked, or answer with something else."""
+class Heads:
+    """Heads that answer with something of their own."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -616,64 +388,25 @@ class Failing:
         return self.answer
 
 
-@pytest.mark.parametrize("answer", [OSError(5, "the disk"), 3, "sha256:", (3, "sha256:")])
-def test_heads_that_cannot_be_read_let_nothing_through(
-    storage: Memory | Files, target: Memory | Files, answer: Any
+NOBODYS = "sha256:" + "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "told"),
+    [
+        (Head(4, NOBODYS), Forked, "order-7 #4 is not the record"),
+        (Head(6, NOBODYS), RolledBack, "ends at #5, and the anchor has seen #6"),
+        (Head(2, NOBODYS), RecordsMissing, "order-7 #2, which the anchor has seen, is not in"),
+        (OSError(5, "the disk"), AnchorUnavailable, "order-7"),
+        (3, AnchorUnavailable, "order-7"),
+        ((3, "sha256:"), AnchorUnavailable, "order-7"),
+    ],
+)
+def test_a_copy_up_to_a_head_that_does_not_fit_is_refused(
+    storage: Writable, target: Writable, answer: Any, error: type[CheckpointError], told: str
 ) -> None:
-    fill(opened(storage), 3)
-    with pytest.raises(AnchorUnavailable):
-        opened(storage).copy_to(new(target), up_to=Failing(answer))
+    fill(opened(storage), 5)
+    opened(storage).prune(THREAD, keep=3)
+    with pytest.raises(error, match=told):
+        opened(storage).copy_to(new(target), up_to=Heads(answer))
     assert list(target.threads()) == []
-
-
-# What to write
-
-
-def test_another_store_is_refused(storage: Memory | Files, target: Memory | Files) -> None:
-    fill(opened(storage), 2)
-    with pytest.raises(ConfigurationError) as refusal:
-        opened(storage).copy_to(Ledger(target, store="staging", keys=KEYS))
-    assert refusal.value.what == "A record of store invoices means nothing in store staging."
-    assert refusal.value.do == "Open the target with store='invoices'."
-    assert list(target.threads()) == []
-
-
-def test_a_name_outside_the_grammar_is_refused(
-    storage: Memory | Files, target: Memory | Files
-) -> None:
-    with pytest.raises(InvalidId):
-        opened(storage).copy_to(new(target), threads=["../up"])
-
-
-def test_a_target_that_cannot_sign_is_refused(
-    storage: Memory | Files, target: Memory | Files
-) -> None:
-    fill(opened(storage), 2)
-    reader = opened(target, keys=Keyring(verify=NEW.public))
-    with pytest.raises(KeyRefused, match="only verifies"):
-        opened(storage).copy_to(reader)
-    assert list(target.threads()) == []
-
-
-def test_a_target_that_fails_is_named(
-    storage: Memory | Files, target: Memory | Files, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(opened(storage), 2)
-
-    def failing(*_: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(target, "append", failing)
-    with pytest.raises(StorageUnavailable, match="could not keep order-7: it raised ZeroDiv"):
-        opened(storage).copy_to(new(target))
-
-
-def test_every_refusal_is_of_the_tree(target: Memory | Files) -> None:
-    class Broken(Memory):
-        def scan(self, thread: str, first: int, last: int) -> Any:
-            raise RuntimeError
-
-    storage = Broken()
-    fill(opened(storage), 2)
-    with pytest.raises(CheckpointError, match="could not read order-7: it raised RuntimeError"):
-        opened(storage).copy_to(new(target))

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from safepoint import (
-    ConfigurationError,
     InMemoryCheckpointStorage,
     InMemoryJournal,
     Keyring,
@@ -128,27 +127,6 @@ def test_letting_go_of_a_thread_that_another_has_by_now_changes_nothing(farm: Fa
     owned.release()
     owned.release()
     assert other.owner("order-7") == "worker-2"
-
-
-class FourMethods:
-    """A storage that knows no leases."""
-
-    def __init__(self) -> None:
-        inner = InMemoryCheckpointStorage()
-        self.append, self.read = inner.append, inner.read
-        self.head, self.threads = inner.head, inner.threads
-
-
-def test_a_storage_without_leases_says_so() -> None:
-    ledger = Ledger(FourMethods(), store="invoices", keys=KEYS)
-    with pytest.raises(ConfigurationError) as refusal:
-        ledger.own("order-7", "worker-1")
-    assert str(refusal.value) == (
-        "FourMethods knows no owners. Add the methods acquire, renew, release, lease of"
-        " LeasingStorage to it."
-    )
-    assert ledger.owner("order-7") is None
-    assert ledger.save("order-7", {}).sequence == 1
 
 
 def test_where_a_lease_has_ended_no_step_runs_until_somebody_owns_the_thread(farm: Farm) -> None:

@@ -1,136 +1,117 @@
-"""Several writers for one thread: one wins each sequence, the others are told and try again."""
+"""Several writers for one thread: one wins each sequence, nobody is lost, and there is no alarm."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import textwrap
+import contextlib
+import multiprocessing
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from safepoint import (
-    CheckpointStorage,
-    Conflict,
-    FileAnchor,
-    FileCheckpointStorage,
-    InMemoryAnchor,
-    InMemoryCheckpointStorage,
-    Keyring,
-    Ledger,
-    SigningKey,
-)
+from safepoint import CheckpointError, Conflict, InMemoryAnchor, Ledger
+from tests.unit.tampered import THREAD, Writable, fill, opened, states
+from tests.unit.test_ledger_crash import ledger_in
 
-WRITERS = 4
-SEQUENCES = 300
+WRITERS = 3
 
-# Tries to be the one that saves each sequence, as soon as it can be saved.
-WRITER = """
-    import json, sys
-    from pathlib import Path
-    from safepoint import (
-        Conflict, FileAnchor, FileCheckpointStorage, Keyring, Ledger, SigningKey
-    )
 
-    path, writer, sequences = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    ledger = Ledger(
-        FileCheckpointStorage(path / "store"),
-        store="invoices",
-        keys=Keyring(SigningKey(bytes(range(32)))),
-        anchor=FileAnchor(path / "anchor"),
-        anchor_every=5,
-    )
-    print("ready", flush=True)
-    sys.stdin.readline()
-    won, refusals = [], set()
-    while (head := ledger.storage.head("order-7")) < sequences:
+def race(ledger: Ledger, writer: int, sequences: int) -> list[int]:
+    """Try to be the one that saves each sequence, as soon as it can be saved."""
+    won = []
+    while (head := ledger.storage.head(THREAD)) < sequences:
+        with contextlib.suppress(Conflict):
+            won.append(ledger.save(THREAD, {"n": writer}, after=head).sequence)
+    return won
+
+
+def race_in(path: str, kind: str, writer: int, sequences: int) -> list[int]:
+    return race(ledger_in(Path(path), kind, 5), writer, sequences)
+
+
+def prune_in(path: str, kind: str, turns: int) -> int:
+    """Save and prune by turns, as one of several workers; return how often it got through."""
+    ledger, done = ledger_in(Path(path), kind, 3), 0
+    for turn in range(turns):
         try:
-            won.append(ledger.save("order-7", {"by": writer}, after=head).sequence)
-        except Conflict as refusal:
-            refusals.add(refusal.do)
-    print(json.dumps([won, sorted(refusals)]))
-"""
+            ledger.save(THREAD, {"n": turn})
+            done += 1
+        except CheckpointError as refusal:
+            if type(refusal).__name__ not in ("Conflict", "RecordsMissing"):
+                raise
+        ledger.prune(THREAD, keep=3)
+        ledger.verify(THREAD)
+    return done
 
 
-def check(ledger: Ledger, won: list[list[int]]) -> None:
+def check(ledger: Ledger, won: list[list[int]], sequences: int) -> int:
     """Each sequence was won once, by the writer whose state stands there, and all verifies."""
-    wins = Counter(sequence for sequences in won for sequence in sequences)
-    assert wins == dict.fromkeys(range(1, ledger.storage.head("order-7") + 1), 1)
-    assert len(wins) >= SEQUENCES
-    for checkpoint in ledger.history("order-7"):
-        assert checkpoint.sequence in won[checkpoint.state["by"]]
-    assert ledger.verify("order-7") == len(wins)
+    wins = Counter(sequence for each in won for sequence in each)
+    assert wins == dict.fromkeys(range(1, ledger.storage.head(THREAD) + 1), 1)
+    assert len(wins) >= sequences
+    for sequence, writer in enumerate(states(ledger), start=1):
+        assert sequence in won[writer]
+    assert ledger.verify(THREAD) == len(wins)
+    return len(wins)
 
 
-def test_four_processes_race_for_300_sequences(tmp_path: Path) -> None:
-    anchor = FileAnchor(tmp_path / "anchor", create=True)
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(WRITER), str(tmp_path), str(n), str(SEQUENCES)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for n in range(WRITERS)
-    ]
-    for process in writers:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in writers:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    won: list[list[int]] = []
-    refusals: set[str] = set()
-    for process in writers:
-        out, err = process.communicate(timeout=120)
-        assert process.returncode == 0, err
-        sequences, told = json.loads(out)
-        won.append(sequences)
-        refusals.update(told)
-    assert refusals, "nobody lost, so nobody raced"
-    assert all(told.startswith("Nothing was overwritten. Load the latest") for told in refusals)
-    ledger = Ledger(
-        FileCheckpointStorage(tmp_path / "store"),
-        store="invoices",
-        keys=Keyring(SigningKey(bytes(range(32)))),
-        anchor=anchor,
-    )
-    check(ledger, won)
+@pytest.mark.parametrize(
+    ("kind", "sequences", "turns"),
+    [
+        ("files", 40, 8),
+        pytest.param("files", 300, 25, marks=pytest.mark.deep),
+        pytest.param("sqlite", 300, 25, marks=pytest.mark.deep),
+    ],
+)
+def test_processes_that_save_and_prune_at_once(
+    tmp_path: Path, kind: str, sequences: int, turns: int
+) -> None:
+    path = str(tmp_path)
+    ledger_in(tmp_path, kind)
+    with multiprocessing.get_context("spawn").Pool(WRITERS) as pool:
+        won = pool.starmap(race_in, [(path, kind, n, sequences) for n in range(WRITERS)], 1)
+        count = check(ledger_in(tmp_path, kind), won, sequences)
+        done = pool.starmap(prune_in, [(path, kind, turns)] * WRITERS, 1)
+    ledger = ledger_in(tmp_path, kind)
+    assert ledger.latest(THREAD).sequence == count + sum(done)
+    assert 3 <= ledger.verify(THREAD) <= 3 + WRITERS
+    ledger.prune(THREAD, keep=1)
+    assert ledger.verify(THREAD) == 1
 
 
-@pytest.mark.parametrize("kind", ["memory", "file"])
-def test_four_threads_race_for_300_sequences(tmp_path: Path, kind: str) -> None:
-    """They share one ledger, as the threads of one worker do."""
-    storage: CheckpointStorage = (
-        InMemoryCheckpointStorage() if kind == "memory" else FileCheckpointStorage(tmp_path / "s")
-    )
-    keys = Keyring(SigningKey.generate())
-    ledger = Ledger(storage, store="invoices", keys=keys, anchor=InMemoryAnchor(), anchor_every=5)
-    won: list[list[int]] = [[] for _ in range(WRITERS)]
+def at_once(work: Callable[[int], None], workers: int) -> None:
     failures: list[BaseException] = []
-    start = threading.Barrier(WRITERS)
+    start = threading.Barrier(workers)
 
-    def write(writer: int) -> None:
+    def run(number: int) -> None:
         try:
             start.wait()
-            while (head := storage.head("order-7")) < SEQUENCES:
-                try:
-                    saved = ledger.save("order-7", {"by": writer}, after=head)
-                except Conflict:
-                    continue
-                won[writer].append(saved.sequence)
+            work(number)
         except BaseException as error:  # noqa: BLE001  told below, in the test's own thread
             failures.append(error)
 
-    threads = [threading.Thread(target=write, args=[n]) for n in range(WRITERS)]
+    threads = [threading.Thread(target=run, args=[n]) for n in range(workers)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=120)
+        thread.join()
     assert failures == []
-    check(ledger, won)
+
+
+def test_threads_that_share_a_ledger_race(storage: Writable) -> None:
+    ledger = opened(storage, InMemoryAnchor(), every=5)
+    won: list[list[int]] = [[] for _ in range(WRITERS)]
+    at_once(lambda n: won[n].extend(race(ledger, n, 40)), WRITERS)
+    check(ledger, won, 40)
+
+
+def test_threads_that_prune_at_once(storage: Writable) -> None:
+    anchor, removed = InMemoryAnchor(), []
+    fill(opened(storage, anchor), 20)
+    at_once(
+        lambda n: removed.append(opened(storage, anchor).prune(THREAD, keep=15 - 5 * n)), WRITERS
+    )
+    assert sum(removed) == 15
+    assert opened(storage, anchor).verify(THREAD) == 5

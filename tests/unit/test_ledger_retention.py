@@ -1,303 +1,334 @@
-"""Pruning: what is left still verifies, and nothing goes without a signature."""
+"""Pruning and deleting: what is left still verifies, and nothing goes without a signature."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from safepoint import (
-    AnchorUnavailable,
     CheckpointError,
-    ConfigurationError,
     Head,
     InMemoryAnchor,
-    InMemoryCheckpointStorage,
-    InvalidId,
     KeyRefused,
     Keyring,
     NotFound,
-    RolledBack,
-    SealError,
     SigningKey,
-    StorageUnavailable,
-    WrongPlace,
+    ThreadDeleted,
 )
 from tests.unit.tampered import (
+    KEY,
     STORE,
     THREAD,
+    USES,
     Files,
     Memory,
+    Rows,
+    Writable,
     base_of,
     fill,
     opened,
+    put_back,
+    records,
     states,
 )
 
+Anchored = InMemoryAnchor | None
 
-def test_pruning_keeps_the_newest(storage: Memory | Files, anchor: InMemoryAnchor | None) -> None:
+
+def test_pruning_keeps_the_newest(storage: Writable, anchor: Anchored) -> None:
     fill(opened(storage, anchor), 10)
-    assert opened(storage, anchor).prune(THREAD, keep=3) == 7
+    fill(opened(storage, anchor), 5, "order-8")
+    before = list(opened(storage, anchor).history(THREAD))
+    removed = [opened(storage, anchor).prune(THREAD, keep=keep) for keep in (8, 8, 3, 9, 1000)]
+    assert removed == [2, 0, 5, 0, 0]
     ledger = opened(storage, anchor)
-    assert states(ledger) == [8, 9, 10]
+    assert list(ledger.history(THREAD)) == before[7:]  # the first still names the one that is gone
     assert ledger.verify(THREAD) == 3
-    assert ledger.latest(THREAD).state == {"n": 10}
-    assert ledger.load(THREAD, 8).state == {"n": 8}
+    assert ledger.load(THREAD, 8) == before[7]
+    first, record = base_of(storage)
+    assert (first, record.split(b" ")[1]) == (8, KEY.id.encode())
+    for sequence in range(1, 8):
+        with pytest.raises(NotFound, match="was pruned; the thread begins at 8 now"):
+            ledger.load(THREAD, sequence)
     assert ledger.save(THREAD, {"n": 11}).sequence == 11
     assert states(opened(storage, anchor)) == [8, 9, 10, 11]
+    assert ledger.verify("order-8") == 5
+    assert storage.base("order-8") is None
 
 
-def test_what_was_pruned_is_gone(storage: Memory | Files, anchor: InMemoryAnchor | None) -> None:
+def test_pruning_as_it_grows(storage: Writable, anchor: Anchored) -> None:
     ledger = opened(storage, anchor)
-    fill(ledger, 5)
-    ledger.prune(THREAD, keep=2)
-    for sequence in (1, 2, 3):
-        with pytest.raises(NotFound, match="was pruned; the thread begins at 4 now"):
-            ledger.load(THREAD, sequence)
-
-
-def test_the_links_go_on_over_the_cut(storage: Memory | Files) -> None:
-    """The first that is kept still names the digest of the one that is gone."""
-    ledger = opened(storage)
-    fill(ledger, 5)
-    before = list(ledger.history(THREAD))
-    ledger.prune(THREAD, keep=2)
-    assert list(ledger.history(THREAD)) == before[3:]
-
-
-@pytest.mark.parametrize("keep", [5, 6, 1000])
-def test_keeping_as_many_as_there_are_removes_nothing(storage: Memory | Files, keep: int) -> None:
-    ledger = opened(storage)
-    fill(ledger, 5)
-    assert ledger.prune(THREAD, keep=keep) == 0
-    assert storage.base(THREAD) is None
-    assert ledger.verify(THREAD) == 5
-
-
-def test_pruning_again_and_again(storage: Memory | Files, anchor: InMemoryAnchor | None) -> None:
-    fill(opened(storage, anchor), 10)
-    removed = [opened(storage, anchor).prune(THREAD, keep=keep) for keep in (8, 8, 5, 9, 1, 1)]
-    assert removed == [2, 0, 3, 0, 4, 0]
-    assert states(opened(storage, anchor)) == [10]
-
-
-def test_pruning_as_it_grows(storage: Memory | Files, anchor: InMemoryAnchor | None) -> None:
-    ledger = opened(storage, anchor)
-    for number in range(1, 21):
+    for number in range(1, 8):
         ledger.save(THREAD, {"n": number})
         ledger.prune(THREAD, keep=3)
         assert ledger.verify(THREAD) == min(number, 3)
-    assert states(opened(storage, anchor)) == [18, 19, 20]
+    assert states(opened(storage, anchor)) == [5, 6, 7]
 
 
-def test_other_threads_stay(storage: Memory | Files, anchor: InMemoryAnchor | None) -> None:
-    ledger = opened(storage, anchor)
-    fill(ledger, 5)
-    fill(ledger, 5, "order-8")
-    ledger.prune(THREAD, keep=1)
-    assert ledger.verify("order-8") == 5
-
-
-@pytest.mark.parametrize("keep", [0, -1, True, 1.5, "3", None])
-def test_keep_is_a_whole_number(storage: Memory | Files, keep: Any) -> None:
-    ledger = opened(storage)
-    fill(ledger, 3)
-    with pytest.raises(ConfigurationError, match="keep"):
-        ledger.prune(THREAD, keep=keep)
-    assert ledger.verify(THREAD) == 3
-
-
-@pytest.mark.parametrize("use", ["prune", "delete"])
-def test_a_thread_that_is_not_there(
-    storage: Memory | Files, anchor: InMemoryAnchor | None, use: str
-) -> None:
-    ledger = opened(storage, anchor)
-    with pytest.raises(NotFound, match=f"no checkpoint of {THREAD} in store {STORE}"):
-        ledger.prune(THREAD, keep=1) if use == "prune" else ledger.delete(THREAD)
-    with pytest.raises(InvalidId):
-        ledger.prune("../up", keep=1) if use == "prune" else ledger.delete("../up")
-    assert ledger.threads() == []
-
-
-def test_a_ring_that_only_verifies_removes_nothing(storage: Memory | Files) -> None:
-    key = SigningKey.generate("ed25519")
-    fill(opened(storage, keys=Keyring(key)), 3)
-    reader = opened(storage, keys=Keyring(verify=key.public))
-    with pytest.raises(KeyRefused, match="only verifies"):
-        reader.prune(THREAD, keep=1)
-    with pytest.raises(KeyRefused, match="only verifies"):
-        reader.delete(THREAD)
-    assert reader.verify(THREAD) == 3
-
-
-@pytest.mark.parametrize("sequence", range(1, 7))
-@pytest.mark.parametrize("use", ["prune", "delete"])
-def test_nothing_is_removed_from_a_thread_that_does_not_verify(
-    storage: Memory | Files, anchor: InMemoryAnchor | None, sequence: int, use: str
-) -> None:
-    """Pruning would otherwise take the evidence away, and vouch for what is left."""
-    ledger = opened(storage, anchor)
-    fill(ledger, 6)
-    fill(ledger, 6, "order-8")
-    storage.put(THREAD, sequence, storage.read("order-8", sequence))
-    kept = [storage.read(THREAD, number) for number in range(1, 7)]
-    again = opened(storage, anchor)
-    with pytest.raises(CheckpointError):
-        again.prune(THREAD, keep=2) if use == "prune" else again.delete(THREAD)
-    assert [storage.read(THREAD, number) for number in range(1, 7)] == kept
-    assert storage.base(THREAD) is None
-    assert storage.head(THREAD) == 6
-
-
-def test_a_thread_of_a_thief_is_not_pruned(storage: Memory | Files) -> None:
-    """Somebody with the key replaces a record below the anchor; the links do not carry it."""
-    anchor = InMemoryAnchor()
-    fill(opened(storage, anchor), 6)
-    thief = opened(InMemoryCheckpointStorage())
-    fill(thief, 1)
-    for _ in range(5):
-        thief.save(THREAD, {"n": 1_000_000})
-    storage.put(THREAD, 5, thief.storage.read(THREAD, 5))
-    with pytest.raises(SealError, match="#5"):
-        opened(storage, anchor).prune(THREAD, keep=1)
-    assert storage.base(THREAD) is None
-
-
-# The anchor
-
-
-def test_the_anchored_record_is_kept(storage: Memory | Files) -> None:
+def test_the_anchored_record_is_kept(storage: Writable) -> None:
     """With an interval the anchor lags; pruning moves it first, so that it finds its record."""
     anchor = InMemoryAnchor()
     fill(opened(storage, anchor, every=100), 10)
-    assert anchor.read(STORE, THREAD) == Head(1, opened(storage).load(THREAD, 1).digest)
-    ledger = opened(storage, anchor, every=100)
-    assert ledger.prune(THREAD, keep=2) == 8
+    assert opened(storage, anchor, every=100).prune(THREAD, keep=2) == 8
     assert anchor.read(STORE, THREAD) == Head(10, opened(storage).latest(THREAD).digest)
     again = opened(storage, anchor, every=100)
-    assert again.latest(THREAD).state == {"n": 10}
     assert again.verify(THREAD) == 2
     assert again.save(THREAD, {"n": 11}).sequence == 11
     assert again.prune(THREAD, keep=2) == 1
 
 
-@pytest.mark.parametrize("sequence", range(1, 6))
-def test_what_changed_since_this_process_looked_is_noticed(
-    storage: Memory | Files, sequence: int
+@pytest.mark.parametrize("use", ["prune", "delete"])
+def test_nothing_goes_without_a_thread_or_a_key_that_signs(
+    storage: Writable, anchor: Anchored, use: str
 ) -> None:
-    """A ledger that has followed the links once follows them again before it prunes."""
-    anchor = InMemoryAnchor()
-    ledger = opened(storage, anchor, every=100)
+    with pytest.raises(NotFound, match=f"no checkpoint of {THREAD} in store {STORE}"):
+        USES[use](opened(storage, anchor))
+    key = SigningKey.generate("ed25519")
+    fill(opened(storage, anchor, keys=Keyring(key)), 3)
+    reader = opened(storage, anchor, keys=Keyring(verify=key.public))
+    with pytest.raises(KeyRefused, match="only verifies"):
+        USES[use](reader)
+    assert reader.verify(THREAD) == 3
+
+
+@pytest.mark.parametrize("every", [1, 100])
+def test_a_deleted_thread_says_so(storage: Writable, anchor: Anchored, every: int) -> None:
+    ledger = opened(storage, anchor, every=every)
     fill(ledger, 5)
-    fill(ledger, 5, "order-8")
-    assert ledger.verify(THREAD) == 5
-    storage.put(THREAD, sequence, storage.read("order-8", sequence))
-    for use in (
-        lambda: ledger.verify(THREAD),
-        lambda: ledger.anchor_now(THREAD),
-        lambda: ledger.prune(THREAD, keep=1),
-    ):
-        with pytest.raises(SealError):
-            use()
-    assert storage.head(THREAD) == 5
+    ledger.prune(THREAD, keep=3)
+    last = ledger.latest(THREAD)
+    head = ledger.delete(THREAD)
+    assert (head.sequence, storage.head(THREAD)) == (6, 6)
+    assert last.digest.encode() in storage.read(THREAD, 6)
+    for again in (ledger, opened(storage, anchor, every=every)):
+        for use in (
+            *(USES[name] for name in ("latest", "load", "history", "save")),
+            lambda ledger: ledger.load(THREAD, 6),
+            lambda ledger: ledger.save(THREAD, {}, after=6),
+        ):
+            with pytest.raises(
+                ThreadDeleted, match=r"^order-7 was deleted on 2.* that is signed\."
+            ):
+                use(again)  # type: ignore[no-untyped-call]
+        assert again.verify(THREAD) == 1
+        assert again.threads() == [THREAD]
+        assert again.delete(THREAD) == head
+        assert again.prune(THREAD, keep=1) == 0
+    if anchor is not None:
+        assert anchor.read(STORE, THREAD) == head
+
+
+def test_nothing_of_a_deleted_thread_is_left(tmp_path: Path) -> None:
+    storage = Files(tmp_path / "store")
+    for number in range(3):
+        opened(storage).save(THREAD, f"canary-{number}")
+    opened(storage).delete(THREAD)
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert sorted(file.name for file in files) == ["0000000004.checkpoint", "base"]
+    assert not any(b"canary" in file.read_bytes() for file in files)
+
+
+def test_records_that_a_killed_prune_left_are_not_seen_and_go_with_the_next(
+    tmp_path: Path,
+) -> None:
+    """On disk the base comes first, and the files below it go one after another."""
+    storage = Files(tmp_path / "store")
+    fill(opened(storage), 6)
+    left = records(storage, 2, 4)
+    opened(storage).prune(THREAD, keep=2)
+    put_back(storage, left)
+    ledger = opened(Files(tmp_path / "store"))
+    assert states(ledger) == [5, 6]
+    assert ledger.verify(THREAD) == 2
+    with pytest.raises(NotFound):
+        ledger.load(THREAD, 4)
+    ledger.save(THREAD, {"n": 7})
+    ledger.prune(THREAD, keep=2)
+    names = sorted(file.name for file in (tmp_path / "store" / THREAD).glob("*.checkpoint"))
+    assert names == ["0000000006.checkpoint", "0000000007.checkpoint"]
+
+
+# Others at the same time: no false alarm, and nothing is lost
+
+
+def once(patch: pytest.MonkeyPatch, thing: Any, name: str, first: Any, *, after: bool) -> None:
+    """Let something else happen right before or after the next call of a method, and no other."""
+    genuine = getattr(thing, name)
+
+    def raced(*given: Any, **named: Any) -> Any:
+        patch.setattr(thing, name, genuine)
+        if after:
+            result = genuine(*given, **named)
+            first()
+            return result
+        first()
+        return genuine(*given, **named)
+
+    patch.setattr(thing, name, raced)
+
+
+def test_a_save_that_is_faster_than_a_deletion_keeps_the_thread(
+    storage: Writable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = opened(storage)
+    fill(ledger, 3)
+    rival = lambda: fill(opened(storage), 1, first=4)  # noqa: E731
+    once(monkeypatch, storage, "append", rival, after=False)
+    with pytest.raises(CheckpointError, match="already has a checkpoint 4"):
+        ledger.delete(THREAD)
+    assert states(opened(storage)) == [1, 2, 3, 4]
+
+
+def test_a_prune_that_loses_the_race_has_nothing_to_do(
+    storage: Writable, anchor: Anchored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its look at the thread and its cut, another process prunes further."""
+    ledger = opened(storage, anchor)
+    fill(ledger, 10)
+
+    def further() -> None:
+        fill(opened(storage, anchor), 1, first=11)
+        assert opened(storage, anchor).prune(THREAD, keep=2) == 9
+
+    view = ledger._view
+    span = view.span
+
+    def raced(thread: str) -> Any:
+        once(monkeypatch, view, "open", further, after=False)
+        return span(thread)
+
+    monkeypatch.setattr(view, "span", raced)
+    monkeypatch.setattr(view, "verify", lambda *_, **__: 10)
+    assert ledger.prune(THREAD, keep=5) == 0
+    assert states(opened(storage, anchor)) == [10, 11]
+
+
+def test_a_record_that_goes_before_a_prune_is_not_taken_for_a_prune_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storage = Memory()
+    ledger = opened(storage)
+    fill(ledger, 5)
+    monkeypatch.setattr(ledger._view, "verify", lambda *_, **__: 5)
+    gone = lambda: storage.remove(THREAD, 4)  # noqa: E731
+    once(monkeypatch, ledger._view, "span", gone, after=True)
+    with pytest.raises(NotFound):
+        ledger.prune(THREAD, keep=2)
     assert storage.base(THREAD) is None
 
 
-def test_nothing_is_removed_while_the_anchor_cannot_be_moved(storage: Memory | Files) -> None:
-    class Stuck(InMemoryAnchor):
-        stuck = False
-
-        def advance(self, store: str, thread: str, head: Head) -> None:
-            if self.stuck:
-                raise OSError(5, "the witness is away")
-            super().advance(store, thread, head)
-
-    anchor = Stuck()
-    fill(opened(storage, anchor, every=100), 5)
-    anchor.stuck = True
-    with pytest.raises(AnchorUnavailable):
-        opened(storage, anchor, every=100).prune(THREAD, keep=1)
-    assert opened(storage, anchor, every=100).verify(THREAD) == 5
-
-
-def test_cutting_the_end_of_a_pruned_thread_is_noticed(storage: Memory | Files) -> None:
+def test_a_prune_does_not_outrun_the_anchor(
+    storage: Writable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an interval, what another process saves is not anchored; what is must stay."""
     anchor = InMemoryAnchor()
-    ledger = opened(storage, anchor)
+    ledger, rival = opened(storage, anchor, every=100), opened(storage, anchor, every=100)
     fill(ledger, 5)
-    ledger.prune(THREAD, keep=3)
-    storage.remove(THREAD, 5)
-    with pytest.raises(RolledBack, match="ends at #4, and the anchor has seen #5"):
-        opened(storage, anchor).latest(THREAD)
-
-
-# A storage that cannot forget
-
-
-class Four:
-    """A storage of somebody's own, with the four methods and no more."""
-
-    def __init__(self) -> None:
-        self._inner = InMemoryCheckpointStorage()
-        self.append = self._inner.append
-        self.read = self._inner.read
-        self.head = self._inner.head
-        self.threads = self._inner.threads
-
-
-@pytest.mark.parametrize("missing", ["base", "prune", "both"])
-def test_a_storage_that_cannot_remove_records_says_so(missing: str) -> None:
-    storage: Any = Four()
-    if missing == "base":
-        storage.prune = storage._inner.prune
-    elif missing == "prune":
-        storage.base = storage._inner.base
-    ledger = opened(storage)
-    fill(ledger, 3)
-    for use in (lambda: ledger.prune(THREAD, keep=1), lambda: ledger.delete(THREAD)):
-        with pytest.raises(ConfigurationError) as refusal:
-            use()
-        assert refusal.value.what == "Four cannot remove records."
-        assert refusal.value.do == "Add the methods base, prune of RetentionStorage to it."
-    assert ledger.verify(THREAD) == 3
-    assert states(ledger) == [1, 2, 3]
+    more = lambda: fill(rival, 3, first=6)  # noqa: E731
+    once(monkeypatch, anchor, "advance", more, after=True)
+    ledger.prune(THREAD, keep=1)
+    again = opened(storage, anchor, every=100)
+    assert again.latest(THREAD).state == {"n": 8}
+    assert again.verify(THREAD) == 4
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("use", "expected"),
     [
-        (),
-        (1,),
-        (1, b"", 2),
-        ("1", b""),
-        (1, "text"),
-        (True, b""),
-        (1.0, b""),
-        7,
-        "base",
-        [None] * 2,
+        (lambda it: it.latest(THREAD).state, {"n": 6}),
+        (lambda it: it.load(THREAD, 5).state, {"n": 5}),
+        (lambda it: it.verify(THREAD), 2),
+        (states, [5, 6]),
+        (lambda it: it.save(THREAD, {}).sequence, 7),
+        (lambda it: it.delete(THREAD).sequence, 7),
     ],
-    ids=repr,
+    ids=["latest", "load", "verify", "history", "save", "delete"],
 )
-def test_a_base_of_an_odd_shape_is_one_clear_error(
-    answer: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_prune_of_another_process_is_no_alarm(
+    storage: Writable, monkeypatch: pytest.MonkeyPatch, use: Any, expected: Any
 ) -> None:
-    storage = Memory()
-    ledger = opened(storage)
-    fill(ledger, 3)
-    monkeypatch.setattr(storage, "base", lambda _: answer)
-    with pytest.raises(StorageUnavailable, match="could not read the base of order-7"):
-        ledger.verify(THREAD)
+    """It moves the anchor and removes records, right after this one has asked the anchor."""
+    anchor = InMemoryAnchor()
+    rival = opened(storage, anchor, every=100)
+    fill(rival, 5)
+
+    def prune() -> None:
+        rival.save(THREAD, {"n": 6})
+        assert rival.prune(THREAD, keep=2) == 4
+
+    once(monkeypatch, anchor, "read", prune, after=True)
+    assert use(opened(storage, anchor, every=100)) == expected
 
 
-@pytest.mark.parametrize("first", [0, -1, 10**10])
-def test_a_base_at_an_impossible_place_is_refused(
-    first: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    storage = Memory()
-    ledger = opened(storage)
-    fill(ledger, 5)
-    ledger.prune(THREAD, keep=3)
-    record = base_of(storage)[1]
-    monkeypatch.setattr(storage, "base", lambda _: (first, record))
-    with pytest.raises(WrongPlace):
-        ledger.verify(THREAD)
+def test_a_prune_and_a_save_between_two_questions_are_no_alarm() -> None:
+    """Without an anchor, too: the head that was asked for is gone, and a later one is there."""
+
+    class Busy(Memory):
+        rounds = 0
+
+        def read(self, thread: str, sequence: int) -> bytes:
+            if self.rounds:
+                rounds, self.rounds = self.rounds - 1, 0
+                opened(self).save(thread, {"n": sequence + 1})
+                opened(self).prune(thread, keep=1)
+                self.rounds = rounds
+            return super().read(thread, sequence)
+
+    storage = Busy()
+    fill(opened(storage), 3)
+    storage.rounds = 2
+    assert opened(storage).latest(THREAD).state == {"n": 5}
+
+
+def test_a_thread_that_is_pruned_while_it_is_read(storage: Writable, anchor: Anchored) -> None:
+    """It is read again, or was read whole already, as SQLite does with a few records."""
+    fill(opened(storage, anchor), 10)
+    pruned: list[int] = []
+
+    def progress(done: int, _: int) -> None:
+        if done == 2 and not pruned:
+            pruned.append(opened(storage, anchor).prune(THREAD, keep=6))
+
+    whole = isinstance(storage, Rows)
+    assert opened(storage, anchor).verify(THREAD, progress=progress) == (10 if whole else 6)
+    assert pruned == [4]
+    history = opened(storage, anchor).history(THREAD)
+    assert next(history).state == {"n": 5}
+    opened(storage, anchor).prune(THREAD, keep=2)
+    with nullcontext() if whole else pytest.raises(NotFound, match="was pruned while it was read"):
+        assert next(history).state == {"n": 6}
+
+
+def test_nobody_looks_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The anchor moves, or the beginning turns, each time that somebody asks."""
+    storage, anchor = Memory(), InMemoryAnchor()
+    fill(opened(storage, anchor), 6)
+    rival, genuine, bases, turn = opened(storage, anchor), anchor.read, [], 0
+
+    def busy(store: str, thread: str) -> Head | None:
+        head = genuine(store, thread)
+        with monkeypatch.context() as patch:
+            patch.setattr(anchor, "read", genuine)
+            rival.save(thread, {})
+        return head
+
+    with monkeypatch.context() as patch:
+        patch.setattr(anchor, "read", busy)
+        with pytest.raises(NotFound):
+            opened(storage, anchor).load(THREAD, 10_000)
+    for keep in (4, 2):
+        rival.prune(THREAD, keep=keep)
+        bases.append(base_of(storage))
+
+    def turning(_: str) -> tuple[int, bytes]:
+        nonlocal turn
+        turn += 1
+        return bases[turn % 2]
+
+    monkeypatch.setattr(storage, "base", turning)
+    with suppress(CheckpointError):
+        opened(storage).verify(THREAD)
+    assert turn < 200

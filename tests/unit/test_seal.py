@@ -1,4 +1,4 @@
-"""The sealed record: what it binds, and that nothing else opens."""
+"""The sealed record, where the vectors do not reach: each byte, what is written, and the words."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from safepoint import (
     CheckpointError,
+    ConfigurationError,
     InvalidId,
     KeyRevoked,
     Keyring,
@@ -27,7 +26,7 @@ from safepoint import (
 )
 from safepoint.keys import Revoked
 from safepoint.names import Head, digest_of
-from safepoint.record import Kind, Opened, Place, open_sealed, seal
+from safepoint.record import Opened, Place, open_sealed, seal
 
 KEY = SigningKey(bytes(range(32)))
 PAIR = SigningKey.generate("ed25519")
@@ -64,34 +63,6 @@ def resign(record: bytes, change: dict[str, object], key: SigningKey = KEY) -> b
 def _sign(header: bytes, rest: bytes, key: SigningKey = KEY) -> bytes:
     signature = base64.b64encode(key.sign(b"safepoint/1 record\n" + header))
     return b"safepoint/1 %b %b\n%b\n%b" % (key.id.encode(), signature, header, rest)
-
-
-def test_a_sealed_record_opens_to_what_was_sealed() -> None:
-    record, sealed = seal(PAYLOAD, PLACE, KEY, created=CREATED, previous=PREVIOUS, app="invoice")
-    assert open_sealed(record, PLACE, KEYS) == sealed
-    assert sealed.payload == PAYLOAD
-    assert sealed.header.app == "invoice"
-
-
-def test_the_record_is_three_lines_of_ascii_that_a_person_can_read() -> None:
-    record = make()
-    lines = record.decode("ascii").splitlines()
-    assert record.endswith(b"\n")
-    assert lines[0].startswith(f"safepoint/1 {KEY.id} ")
-    assert lines[1] == (
-        '{"app":"invoice","created":"2026-11-15T12:00:00.000000Z",'
-        f'"digest":"{digest_of(PAYLOAD + chr(10).encode())}","kind":"state",'
-        f'"previous":"{PREVIOUS}",'
-        '"sequence":2,"store":"invoices","thread":"order-7","tools":null}'
-    )
-    assert lines[2] == PAYLOAD.decode()
-
-
-def test_the_digest_for_the_next_link_does_not_depend_on_the_key() -> None:
-    other = SigningKey.generate()
-    by_one = open_sealed(make(), PLACE, KEYS)
-    by_other = open_sealed(make(key=other), PLACE, Keyring(other))
-    assert by_one.digest == by_other.digest
 
 
 def read_by_seal(key: SigningKey) -> Reader:
@@ -164,37 +135,6 @@ def test_every_flipped_bit_outside_the_signature_is_refused_by_a_link() -> None:
     assert through <= set(signed)
 
 
-@pytest.mark.parametrize(("key", "other"), [(KEY, PAIR), (PAIR, KEY)])
-def test_a_signature_of_the_other_algorithm_is_refused(key: SigningKey, other: SigningKey) -> None:
-    """The key says which algorithm counts, whatever the record offers."""
-    signature = make(key=other).split(b"\n")[0].split(b" ")[2]
-    line_1, rest = make(key=key).split(b"\n", 1)
-    forged = b" ".join([*line_1.split(b" ")[:2], signature]) + b"\n" + rest
-    with pytest.raises(SealBroken):
-        open_sealed(forged, PLACE, Keyring(key, verify=[other]))
-
-
-def test_a_link_to_another_record_is_refused() -> None:
-    with pytest.raises(SealBroken) as refusal:
-        open_sealed(make(), PLACE, KEYS, digest=digest_of(b"another"))
-    assert refusal.value.what == "order-7 #2 is not the one that #3 was sealed upon."
-
-
-@pytest.mark.parametrize("kind", ["state", "deleted"])
-def test_a_record_in_the_place_of_a_base_is_refused(kind: Kind) -> None:
-    record, _ = seal(PAYLOAD, PLACE, KEY, created=CREATED, previous=PREVIOUS, kind=kind)
-    open_sealed(record, PLACE, KEYS)
-    with pytest.raises(WrongPlace, match=f"order-7 #2 is of the kind {kind}, which does not"):
-        open_sealed(record, PLACE, KEYS, base=True)
-
-
-def test_a_base_in_the_place_of_a_record_is_refused() -> None:
-    record, _ = seal(PAYLOAD, PLACE, KEY, created=CREATED, previous=PREVIOUS, kind="base")
-    open_sealed(record, PLACE, KEYS, base=True)
-    with pytest.raises(WrongPlace, match="order-7 #2 is of the kind base"):
-        open_sealed(record, PLACE, KEYS)
-
-
 class Frozen:
     """The heads as they were when a key was revoked."""
 
@@ -205,74 +145,18 @@ class Frozen:
         return self.head if (store, thread) == ("invoices", "order-7") else None
 
 
-@pytest.mark.parametrize(
-    ("until", "last"),
-    [
-        (None, "here"),
-        (Head(1, PREVIOUS), "after #1"),
-        (Head(2, digest_of(b"another #2")), "after #2"),
-    ],
-)
-def test_a_record_of_a_revoked_key_is_refused_from_its_point_on(
-    until: Head | None, last: str
-) -> None:
-    keys = Keyring(SigningKey.generate(), revoked=[Revoked(KEY, until=Frozen(until))])
-    with pytest.raises(KeyRevoked) as refusal:
-        open_sealed(make(), PLACE, keys)
-    assert refusal.value.what == (
-        f"order-7 #2 is sealed by key {KEY.id}, which was revoked and does not count {last}."
-    )
+WRONG_FIELDS: list[dict[str, object]] = [
+    *({"sequence": wrong} for wrong in (True, "2", 10_000_000_000)),
+    *({"previous": wrong} for wrong in (None, "sha256:00")),
+    *({"digest": wrong} for wrong in (None, 7)),
+    *({"created": wrong} for wrong in (None, "yesterday", "2026-11-15T12:00:00")),
+    *({"kind": wrong} for wrong in (None, "State")),
+    *({"app": wrong} for wrong in (None, "a b")),
+    {"tools": "none"},
+]
 
 
-@pytest.mark.parametrize("until", [Head(2, LINK), Head(3, digest_of(b"a later one"))])
-def test_a_record_before_the_point_of_revocation_still_counts(until: Head) -> None:
-    keys = Keyring(SigningKey.generate(), revoked=[Revoked(KEY, until=Frozen(until))])
-    assert open_sealed(make(), PLACE, keys).key == KEY.id
-
-
-@given(st.binary(max_size=400))
-def test_no_bytes_raise_anything_outside_the_tree(data: bytes) -> None:
-    with pytest.raises(CheckpointError):
-        open_sealed(data, PLACE, KEYS)
-
-
-@given(st.dictionaries(st.sampled_from(["app", "created", "digest", "x"]), st.text() | st.none()))
-def test_a_header_signed_by_the_key_but_malformed_is_refused(change: dict[str, object]) -> None:
-    record = resign(make(), change)
-    try:
-        opened = open_sealed(record, PLACE, KEYS)
-    except CheckpointError:
-        return
-    assert isinstance(opened, Opened)
-    assert record == _sign(bytes(opened.header), PAYLOAD + b"\n")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"sequence": 2.0},
-        {"sequence": True},
-        {"sequence": "2"},
-        {"previous": None},
-        {"previous": "sha256:00"},
-        {"digest": None},
-        {"digest": 7},
-        {"created": "2026-11-15T12:00:00"},
-        {"created": "2026-13-15T12:00:00.000000Z"},
-        {"created": "2026-11-15T25:00:00.000000Z"},
-        {"created": "0000-11-15T12:00:00.000000Z"},
-        {"created": "2026-11-15T12:00:00.000000+00:00"},
-        {"created": "yesterday"},
-        {"kind": "State"},
-        {"kind": None},
-        {"sequence": 10_000_000_000},
-        {"created": None},
-        {"app": "a b"},
-        {"app": None},
-        {"tools": "none"},
-        {"extra": 1},
-    ],
-)
+@pytest.mark.parametrize("change", WRONG_FIELDS)
 def test_a_signed_header_with_a_wrong_field_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(RecordMalformed) as refusal:
         open_sealed(resign(make(), change), PLACE, KEYS)
@@ -286,13 +170,6 @@ def test_a_signed_header_with_a_wrong_field_is_refused(change: dict[str, object]
 def test_a_signed_header_that_is_not_a_header_is_refused(header: bytes) -> None:
     with pytest.raises(RecordMalformed):
         open_sealed(_sign(header, PAYLOAD + b"\n"), PLACE, KEYS)
-
-
-def test_a_signed_header_in_another_spelling_is_refused() -> None:
-    line_2 = make().split(b"\n")[1]
-    spaced = line_2.replace(b'"sequence":2', b'"sequence": 2')
-    with pytest.raises(RecordMalformed):
-        open_sealed(_sign(spaced, PAYLOAD + b"\n"), PLACE, KEYS)
 
 
 @pytest.mark.parametrize(
@@ -317,58 +194,77 @@ def test_a_genuine_record_of_another_place_is_refused(place: Place, named: str) 
     )
 
 
-def test_a_record_by_another_key_is_refused() -> None:
-    other = SigningKey(bytes(32))
-    with pytest.raises(UnknownKey) as refusal:
-        open_sealed(make(key=other), PLACE, KEYS)
-    assert str(refusal.value) == (
-        f"order-7 #2 cannot be verified. It names key '{other.id}', which is not on this keyring. "
-        "If that key is one of yours, add it with Keyring(..., verify=[key]); "
-        "if not, treat the record as forged."
-    )
+STRANGER = SigningKey(bytes(32))
+BASE = seal(PAYLOAD, PLACE, KEY, created=CREATED, previous=PREVIOUS, kind="base")[0]
 
 
-def test_a_record_that_borrows_a_trusted_key_id_is_refused() -> None:
-    forged = make(key=SigningKey(bytes(32)))
-    forged = forged.replace(SigningKey(bytes(32)).id.encode(), KEY.id.encode())
-    with pytest.raises(SealBroken) as refusal:
-        open_sealed(forged, PLACE, KEYS)
-    assert str(refusal.value) == (
-        f"order-7 #2 was changed after it was sealed, or was never sealed. {DISTRUST}"
-    )
+def revoked(head: Head | None) -> Keyring:
+    return Keyring(STRANGER, revoked=[Revoked(KEY, until=Frozen(head))])
 
 
-def test_an_edited_state_is_refused() -> None:
-    with pytest.raises(SealBroken) as refusal:
-        open_sealed(make().replace(b'"amount":42', b'"amount":43'), PLACE, KEYS)
-    what = "The state of order-7 #2 is not the one that was sealed."
-    assert str(refusal.value) == f"{what} {DISTRUST}"
+def counts(where: str) -> str:
+    return f"order-7 #2 is sealed by key {KEY.id}, which was revoked and does not count {where}."
 
 
 @pytest.mark.parametrize(
-    ("record", "message"),
+    ("record", "error", "told", "options"),
     [
-        (b"", f"order-7 #2 is empty. {DISTRUST}"),
-        (b'{"amount":42}\n', f"order-7 #2 is not a sealed record. {DISTRUST} {MOVE_IN}"),
+        (
+            make(key=STRANGER),
+            UnknownKey,
+            (
+                f"order-7 #2 cannot be verified. It names key '{STRANGER.id}', which is not on this"
+                " keyring. If that key is one of yours, add it with Keyring(..., verify=[key]);"
+                " if not, treat the record as forged."
+            ),
+            {},
+        ),
+        (
+            make(key=STRANGER).replace(STRANGER.id.encode(), KEY.id.encode()),
+            SealBroken,
+            f"order-7 #2 was changed after it was sealed, or was never sealed. {DISTRUST}",
+            {},
+        ),
+        (
+            make().replace(b"42", b"43"),
+            SealBroken,
+            f"The state of order-7 #2 is not the one that was sealed. {DISTRUST}",
+            {},
+        ),
+        (
+            BASE.replace(b"42", b"43"),
+            SealBroken,
+            f"The state of order-7 base #2 is not the one that was sealed. {DISTRUST}",
+            {"base": True},
+        ),
+        (
+            make(),
+            SealBroken,
+            "order-7 #2 is not the one that #3 was sealed upon.",
+            {"digest": digest_of(b"another")},
+        ),
+        (make(), KeyRevoked, counts("here"), {"keys": revoked(None)}),
+        (make(), KeyRevoked, counts("after #1"), {"keys": revoked(Head(1, PREVIOUS))}),
+        (make(), KeyRevoked, counts("after #2"), {"keys": revoked(Head(2, PREVIOUS))}),
+        (b"", RecordMalformed, f"order-7 #2 is empty. {DISTRUST}", {}),
+        (PAYLOAD, RecordMalformed, f"order-7 #2 is not a sealed record. {DISTRUST} {MOVE_IN}", {}),
         (
             b"safepoint/2 " + b"0" * 16,
+            RecordMalformed,
             (
-                "order-7 #2 says that it is of format safepoint/2, not safepoint/1. "
-                "Nothing was decoded. If a newer safepoint wrote it, upgrade here too."
+                "order-7 #2 says that it is of format safepoint/2, not safepoint/1. Nothing was"
+                " decoded. If a newer safepoint wrote it, upgrade here too."
             ),
+            {},
         ),
     ],
 )
-def test_what_is_not_a_sealed_record_is_told_apart(record: bytes, message: str) -> None:
-    with pytest.raises(RecordMalformed) as refusal:
-        open_sealed(record, PLACE, KEYS)
-    assert str(refusal.value) == message
-
-
-def test_a_header_without_an_end_is_refused() -> None:
-    line_1 = make().split(b"\n")[0]
-    with pytest.raises(RecordMalformed, match="is cut short: its second line does not end"):
-        open_sealed(line_1 + b"\n" + b"x" * 100_000, PLACE, KEYS)
+def test_a_refusal_says_what_to_do(
+    record: bytes, error: type[CheckpointError], told: str, options: dict[str, Any]
+) -> None:
+    with pytest.raises(error) as refusal:
+        open_sealed(record, PLACE, **{"keys": KEYS, **options})
+    assert str(refusal.value).startswith(told)
 
 
 def test_a_record_over_the_limit_is_refused_before_anything_else() -> None:
@@ -387,24 +283,16 @@ def test_times_are_kept_in_utc() -> None:
     assert opened.header.created == "2026-11-15T12:00:00.000000Z"
 
 
-@pytest.mark.parametrize("app", ["a b", "a\nb", "x" * 129, "é"])
-def test_an_app_name_outside_the_grammar_is_refused_on_writing(app: str) -> None:
-    with pytest.raises(InvalidId, match="is not an app name"):
-        seal(PAYLOAD, PLACE, KEY, created=CREATED, previous=PREVIOUS, app=app)
-
-
-@pytest.mark.parametrize("tools", [5, "", "sha256:", b"x"])
-def test_a_tools_digest_outside_the_grammar_is_refused_on_writing(tools: Any) -> None:
-    with pytest.raises(InvalidId, match="is not a digest"):
-        seal(PAYLOAD, PLACE, KEY, created=CREATED, previous=PREVIOUS, tools=tools)
-
-
-def test_the_first_checkpoint_has_no_previous_one() -> None:
-    with pytest.raises(InvalidId, match="The first checkpoint has no previous one"):
-        seal(PAYLOAD, PLACE, KEY, created=CREATED, previous=None)
-
-
-def test_a_damaged_base_is_not_taken_for_the_record_of_its_number() -> None:
-    record, _ = seal(PAYLOAD, PLACE, KEY, created=CREATED, previous=PREVIOUS, kind="base")
-    with pytest.raises(SealBroken, match="The state of order-7 base #2 is not the one"):
-        open_sealed(record.replace(b"42", b"43"), PLACE, KEYS, base=True)
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        *(({"app": app}, "is not an app name") for app in ("a b", "a\nb", "x" * 129, "é")),
+        *(({"tools": tools}, "is not a digest") for tools in (5, "", "sha256:", b"x")),
+        ({"previous": None}, "The first checkpoint has no previous one"),
+        ({"created": CREATED.replace(tzinfo=None)}, "no time zone. Give an aware datetime"),
+        ({"kind": "other"}, "'other' is no kind of record. Write records with a Ledger"),
+    ],
+)
+def test_what_is_outside_the_grammar_is_not_written(options: dict[str, Any], told: str) -> None:
+    with pytest.raises((InvalidId, ConfigurationError), match=told):
+        seal(PAYLOAD, PLACE, KEY, **{"created": CREATED, "previous": PREVIOUS, **options})
