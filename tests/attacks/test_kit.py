@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def ended(target: Target, *steps: object) -> Outcome:
         for step in steps:
             if isinstance(step, Exception):
                 raise step
-            yield lambda step=step: told(step)
+            yield partial(told, step)
 
     def told(step: Any) -> bool:
         if isinstance(step, list):
@@ -91,8 +92,10 @@ def test_of_several_looks_the_most_harmful_counts(
 def test_a_refusal_after_the_payload_ran_counts_as_executed(tmp_path: Path) -> None:
     def act(target: Target) -> Iterator[Look]:
         (target.folder / MARKER).mkdir()
+        yield refuses
+
+    def refuses() -> bool:
         raise REFUSAL
-        yield
 
     assert attack_of(act).run(SealedTarget(tmp_path)) is Outcome.EXECUTED
 
