@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias, TypeVar, get_args
 
 from safepoint import _files
 from safepoint.errors import (
@@ -82,10 +82,10 @@ def check_algorithm(name: object) -> Algorithm:
     Raises:
         KeyRefused: it is not.
     """
-    if name == HMAC:
-        return HMAC
-    if name == ED25519:
-        return ED25519
+    for known in get_args(Algorithm):
+        if name == known:
+            found: Algorithm = known
+            return found
     raise KeyRefused(
         f"{quoted(name)} is not an algorithm of this release.",
         f"Write '{HMAC}', or '{ED25519}' for readers who must not write.",

@@ -615,7 +615,7 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
                 " replace it if anyone may have read it.",
             )
     points = [revoked.until for revoked in map(keys.revoked, (key.id for key in keys)) if revoked]
-    for apart in filter(None, map(_folder, [anchor, *points])):
+    for apart in filter(None, map(_home, [anchor, *points])):
         if apart.is_relative_to(folder) or folder.is_relative_to(apart):
             raise ConfigurationError(
                 f"The anchor {shell(str(apart))} is in one place with the storage"

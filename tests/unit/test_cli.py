@@ -126,7 +126,7 @@ def test_junk_for_an_argument_is_one_line(
         (
             ("postgres", "migrate", "host=/nowhere"),
             2,
-            "The server of the database does not answer.",
+            "The server of the database cannot be used",
         ),
         (("test-storage", "os:path"), 2, "<module 'posixpath'"),
         (("explain", "Nobody"), 2, "There is no error 'Nobody'. List them all: safepoint explain"),

@@ -46,8 +46,9 @@ TOP_LEVEL = {
 LAYERS = [
     set(layer.split())
     for layer in (
-        "errors rules names codec keys record",
-        "files sqlite storage anchor",
+        "errors rules names files sqlite",
+        "codec keys record",
+        "storage anchor",
         "ledger verify journal postgres",
         "workflow gate approval tools answers places migrate safepoint",
         "cli models pickles weights command testing explain main__",
@@ -55,8 +56,8 @@ LAYERS = [
     )
 ]
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
-SHARED = {"_files"}  # files done right, once
-WINGS = 4
+SHARED = {"_files", "_sqlite"}  # files and SQLite, done right once
+WINGS = 5
 """The first layer that is not the kernel."""
 
 EXECUTE_ON_LOAD = {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
@@ -93,11 +94,19 @@ def name_of(path: Path) -> str:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Yield the full name of each module that the file imports, wherever it does so."""
+    """Yield the full name of each module that the file imports when it runs, wherever it does."""
     package = name_of(path).split(".") if path.is_relative_to(SRC) else []
     if package and path.name != "__init__.py":
         package.pop()
+    for_types = {
+        inner
+        for node in tree(path).body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
     for node in ast.walk(tree(path)):
+        if node in for_types:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final, Self
 
-import psycopg
-
 from safepoint.attacks.rows import Row, Rows
 from safepoint.postgres import PostgresCheckpointStorage, migrate
+from safepoint.postgres.connection import psycopg
 from safepoint.testing.postgres import Server
 
 WORKER: Final = "worker_1"

@@ -75,9 +75,7 @@ def looking(dsn: str) -> Iterator[Database]:
         ConfigurationError: it is no connection string.
         StorageError: the server refuses, or is away.
     """
-    import psycopg
-
-    from safepoint.postgres.connection import parsed, place, refusal
+    from safepoint.postgres.connection import parsed, place, psycopg, refusal
 
     given = parsed(dsn)
     chosen: dict[str, Any] = {

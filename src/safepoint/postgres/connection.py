@@ -22,7 +22,7 @@ from safepoint.errors import (
 )
 
 try:
-    import psycopg
+    import psycopg as psycopg  # noqa: PLC0414  for those who get it from here
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
     from psycopg_pool import ConnectionPool, PoolTimeout
 except ImportError as _missing:

@@ -14,11 +14,10 @@ from enum import StrEnum
 from importlib.resources import files
 from typing import Any, Final, Literal, cast
 
-import psycopg
-
 from safepoint.attacks.rows_postgres import Trial
 from safepoint.attacks.sql.victims import THEIRS, LeastPrivilege, OneRole, SqlVictim
 from safepoint.errors import CheckpointError
+from safepoint.postgres.connection import psycopg
 
 __all__ = [
     "SQL_ATTACKS",

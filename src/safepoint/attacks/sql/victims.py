@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 
-import psycopg
-
 from safepoint.attacks.outcome import step
 from safepoint.attacks.rows_postgres import (
     ANCHOR,
@@ -30,6 +28,7 @@ from safepoint.keys import Keyring, SigningKey
 from safepoint.ledger import Ledger
 from safepoint.names import Head, digest_of
 from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage, PostgresJournal
+from safepoint.postgres.connection import psycopg
 from safepoint.record import Header, Place, seal
 from safepoint.storage.base import Lease, Leasing, Ownership, missing, taken
 
