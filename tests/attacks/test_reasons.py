@@ -289,7 +289,7 @@ DEFENCES: dict[str, tuple[dict[str, Callable[..., Any]], str, set[str]]] = {
             "safepoint.verify.open_sealed": anywhere,
         },
         "signed-chain",
-        {"swap-threads", "swap-stores", "replay-old-on-top", "fast-forward", "replay-approval"},
+        {"swap-threads", "swap-stores", "replay-old-on-top", "fast-forward"},
     ),
     "the links": (
         {

@@ -12,6 +12,7 @@ import sqlite3
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,15 +128,16 @@ def zipped(data: bytes, method: int = zipfile.ZIP_STORED) -> bytes:
 ACTS = b"cos\nmkdir\n(Vmarker\ntR"
 UNSEEN = "could not be looked at as a whole "
 PICKLES: dict[str, tuple[Callable[[], bytes], str]] = {
-    **{f"alone-{n}": ((lambda n=n: pickle.dumps({"a": [1]}, n)), "is a pickle.") for n in range(6)},
+    **{f"alone-{n}": (partial(pickle.dumps, {"a": [1]}, n), "is a pickle.") for n in range(6)},
     **{
-        f"json-{n}": ((lambda n=n: as_json(pickle.dumps([1], n))), "carries a pickle in base64.")
+        f"json-{n}": (partial(as_json, pickle.dumps([1], n)), "carries a pickle in base64.")
         for n in range(6)
     },
     "zip": (lambda: zipped(pickle.dumps([1])), "is an archive that carries a pickle."),
     "no-stop": (lambda: ACTS, "is a pickle."),
     "breaks-after-the-call": (lambda: ACTS + b"\xff\xff", "is a pickle."),
     "behind-other-bytes": (lambda: b"#!/bin/sh\n" + zipped(pickle.dumps([1])), UNSEEN),
+    "two-things": (lambda: pickle.dumps([1]) + b"PK\x03\x04", "is a pickle."),
     "compressed": (lambda: gzip.compress(pickle.dumps([1])), UNSEEN),
     "packed-in-a-rare-way": (lambda: zipped(bytes(1000), zipfile.ZIP_LZMA), UNSEEN),
     "not-a-zip": (lambda: b"PK\x03\x04 not a zip", UNSEEN),

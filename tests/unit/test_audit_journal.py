@@ -51,6 +51,11 @@ def linked(path: Path) -> None:
     entry(path, 1).symlink_to(path.parent / "elsewhere")
 
 
+def opened(path: Path) -> None:
+    path.chmod(0o755)
+    entry(path, 1).chmod(0o640)
+
+
 def replaced(path: Path) -> None:
     path.rename(path.parent / "aside")
     path.touch()
@@ -82,7 +87,7 @@ ZOO: dict[str, tuple[Callable[[Path], Any], tuple[str, ...]]] = {
         ("error J can be written by others (mode 0770).",),
     ),
     "read by others": (
-        lambda path: (path.chmod(0o755), entry(path, 1).chmod(0o640)),
+        opened,
         (
             "warning Others can read J (mode 0755), and with it who did what.",
             f"warning Others can read {E1} (mode 0640), and with it who did what.",

@@ -258,4 +258,4 @@ def test_sigkill_after_each_step_of_a_migration(tmp_path: Path) -> None:
         found["not migrated"] += left.head < 3
         found["migrated, not anchored"] += left.head == 3 > left.anchored
         found["migrated, not asked"] += left.head == 3
-    assert len(found) == len(+found) == 4, f"some instants were never hit: {found}"
+    assert len(found) == len(+found) == 3, f"some instants were never hit: {found}"

@@ -75,7 +75,9 @@ def looking(dsn: str) -> Iterator[Database]:
         ConfigurationError: it is no connection string.
         StorageError: the server refuses, or is away.
     """
-    from safepoint.postgres.connection import parsed, place, psycopg, refusal
+    from safepoint.postgres.connection import parsed, place, refusal  # says what to install
+
+    import psycopg  # isort: skip
 
     given = parsed(dsn)
     chosen: dict[str, Any] = {

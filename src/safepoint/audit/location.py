@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from safepoint._files import (
@@ -188,16 +188,24 @@ def _records(child: str) -> Iterator[Finding]:
         return
     for record in thread.iterdir():
         if RECORD_NAME.match(record.name):
-            yield from guarded("SP04", str(record), _record(record))
+            yield from guarded(
+                "SP04", str(record), record_file(record, record.with_name(TEMP).lstat)
+            )
 
 
-def _record(record: Path) -> Iterator[Finding]:
-    path, info = str(record), record.lstat()
+def record_file(file: Path, temp: Callable[[], os.stat_result] | None) -> Iterator[Finding]:
+    """Yield who else could change or read a file of a storage.
+
+    Args:
+        file: the file.
+        temp: how to look at what is published by a link to it, if anything is.
+    """
+    path, info = str(file), file.lstat()
     refusals = [*record_refusals(path, info)]
     if not refusals:
-        refusals += hard_link_refusals(path, record.lstat, record.with_name(TEMP).lstat)
+        refusals += hard_link_refusals(path, file.lstat, temp)
     yield from (_refused(path, refusal) for refusal in refusals)
-    if not refusals and info.st_mode & _OTHERS_READ:
+    if not refusals and info.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         yield Finding(
             "SP04",
             "error",

@@ -6,17 +6,16 @@ What `SQLiteCheckpointStorage` refuses is asked of the very functions that it as
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from safepoint._files import hard_link_refusals, location_refusals, record_refusals, require_posix
+from safepoint._files import location_refusals, require_posix
 from safepoint._sqlite import BESIDE, place_of
 from safepoint.audit.contents import SEALED, is_pickle
 from safepoint.audit.files import guarded
 from safepoint.audit.finding import Finding, worst_first
-from safepoint.audit.location import ancestors, readable, temporary, work_tree
+from safepoint.audit.location import ancestors, readable, record_file, temporary, work_tree
 from safepoint.errors import (
     CheckpointError,
     LimitExceeded,
@@ -30,7 +29,6 @@ from safepoint.names import DEFAULT_LIMITS, Limits
 from safepoint.storage.base import gap, is_thread
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _NAMES: Final = "SELECT DISTINCT thread FROM checkpoints UNION SELECT thread FROM threads"
 _GAPS: Final = (
     "SELECT c.thread, min(c.sequence) + 1, t.head FROM checkpoints c JOIN threads t"
@@ -117,23 +115,7 @@ def _place(place: str) -> Iterator[Finding]:
         yield Finding("SP04", "error", refusal.what, refusal.do, folder)
     yield from (*readable(folder), *temporary(folder), *work_tree(folder), *ancestors(folder))
     for suffix in BESIDE:
-        yield from guarded("SP04", place + suffix, _file(Path(place + suffix)))
-
-
-def _file(file: Path) -> Iterator[Finding]:
-    path, info = str(file), file.lstat()
-    refusals = [*record_refusals(path, info)]
-    if not refusals:
-        refusals += hard_link_refusals(path, file.lstat, None)
-    yield from (Finding("SP04", "error", each.what, each.do, path) for each in refusals)
-    if not refusals and info.st_mode & _OTHERS:
-        yield Finding(
-            "SP04",
-            "error",
-            f"{shell(path)} can be read by others (mode {stat.S_IMODE(info.st_mode):04o}).",
-            f"Run: chmod 600 {shell(path)}",
-            path,
-        )
+        yield from guarded("SP04", place + suffix, record_file(Path(place + suffix), None))
 
 
 def _contents(storage: SQLiteCheckpointStorage, limits: Limits) -> Iterator[Finding]:
