@@ -101,15 +101,6 @@ def test_a_thread_of_another_worker_is_not_resumed(farm: Farm) -> None:
     assert farm.workflow().resume(owner, thread="order-7").next is None
 
 
-def test_the_same_name_in_two_processes_is_not_one_owner(farm: Farm) -> None:
-    old, new = farm.ledger(), farm.ledger()
-    old.own("order-7", "worker-1")
-    new.own("order-7", "worker-1")  # it was restarted
-    new.save("order-7", {})
-    with pytest.raises(NotOwner):
-        old.save("order-7", {})
-
-
 def test_a_step_renews_the_lease(farm: Farm) -> None:
     ledger = farm.ledger()
     owned = ledger.own("order-7", "worker-1", seconds=60)

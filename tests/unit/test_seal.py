@@ -145,7 +145,7 @@ class Frozen:
         return self.head if (store, thread) == ("invoices", "order-7") else None
 
 
-WRONG_FIELDS: list[dict[str, object]] = [
+WRONG_FIELDS: list[dict[str, Any]] = [
     *({"sequence": wrong} for wrong in (True, "2", 10_000_000_000)),
     *({"previous": wrong} for wrong in (None, "sha256:00")),
     *({"digest": wrong} for wrong in (None, 7)),
