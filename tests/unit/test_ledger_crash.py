@@ -12,38 +12,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from safepoint import (
-    FileAnchor,
-    FileCheckpointStorage,
     Head,
-    Keyring,
-    Ledger,
     SigningKey,
-    SQLiteAnchor,
-    SQLiteCheckpointStorage,
     ThreadDeleted,
 )
 from tests.harness.crash import ROOT, killed
-from tests.unit.tampered import KEY, STORE, THREAD, fill, states
+from tests.unit.tampered import KEY, THREAD, fill, ledger_in, states
 
 NEW = SigningKey(bytes(32))
-
-
-def ledger_in(folder: Path, kind: str, every: int = 1, key: SigningKey = KEY) -> Ledger:
-    name, keys = "store" if key is KEY else "copy", Keyring(key)
-    if kind == "files":
-        storage: Any = FileCheckpointStorage(folder / name)
-        anchor: Any = FileAnchor(folder / "anchor", create=True)
-    else:
-        for each in (name, "anchor"):
-            (folder / each).mkdir(mode=0o700, exist_ok=True)
-        storage = SQLiteCheckpointStorage(folder / name / "store.db")
-        anchor = SQLiteAnchor(folder / "anchor" / "heads.db", create=True)
-    return Ledger(storage, store=STORE, keys=keys, anchor=anchor, anchor_every=every)
 
 
 def save(folder: Path, kind: str) -> None:
