@@ -113,7 +113,7 @@ REFUSED_ON_SAVE: dict[str, list[tuple[Any, str]]] = {
         (defaultdict(int), unknown("collections.defaultdict")),
     ],
     "Convert it first: tuple(value) is kept, a subclass of tuple is not.": [
-        (Pair(1, 2), unknown(f"{__name__}.Pair")),
+        (Pair(1, 2), unknown(f"{__name__}.Pair"))
     ],
     "Convert it first: str(value) is kept, a subclass of str is not.": [
         (Text("TOPSECRET"), unknown(f"{__name__}.Text")),
@@ -141,7 +141,7 @@ REFUSED_ON_SAVE: dict[str, list[tuple[Any, str]]] = {
         (
             datetime(2026, 1, 31, tzinfo=BERLIN),
             "state has a time zone of the type zoneinfo.ZoneInfo, whose rules cannot be saved.",
-        ),
+        )
     ],
     "Save the moment without it: convert with .astimezone(timezone.utc).": [
         (
@@ -154,10 +154,10 @@ REFUSED_ON_SAVE: dict[str, list[tuple[Any, str]]] = {
         ),
     ],
     "Save an unambiguous time: convert with .astimezone(timezone.utc).": [
-        (datetime(2026, 10, 25, fold=1), "state has fold=1, which ISO 8601 cannot say."),  # noqa: DTZ001
+        (datetime(2026, 10, 25, fold=1), "state has fold=1, which ISO 8601 cannot say.")  # noqa: DTZ001
     ],
     "Set each field before you save.": [
-        (without_a_field(), "state is of the type Invoice and has a field that cannot be read."),
+        (without_a_field(), "state is of the type Invoice and has a field that cannot be read.")
     ],
     "Make it a field, a property or a functools.cached_property.": [
         (with_attribute(Invoice(1, "a"), "note"), attribute("note")),

@@ -18,16 +18,7 @@ from safepoint import (
     UnsafeLocation,
     WrongPlace,
 )
-from tests.unit.tampered import (
-    STORE,
-    THREAD,
-    USES,
-    Memory,
-    Writable,
-    fill,
-    opened,
-    states,
-)
+from tests.unit.tampered import STORE, THREAD, USES, Memory, Writable, fill, opened, states
 
 NOBODYS = "sha256:" + "0" * 64
 
@@ -107,9 +98,7 @@ def test_a_fork_is_refused(storage: Writable, length: int) -> None:
             use(opened(storage, anchor))
 
 
-def test_what_the_anchor_says_counts_in_a_process_that_has_looked_before(
-    storage: Writable,
-) -> None:
+def test_what_the_anchor_says_counts_in_a_process_that_has_looked_before(storage: Writable) -> None:
     anchor = InMemoryAnchor()
     ledger = opened(storage, anchor, every=100)
     fill(ledger, 5)

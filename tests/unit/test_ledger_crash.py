@@ -15,11 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from safepoint import (
-    Head,
-    SigningKey,
-    ThreadDeleted,
-)
+from safepoint import Head, SigningKey, ThreadDeleted
 from tests.harness.crash import ROOT, killed
 from tests.unit.tampered import KEY, THREAD, fill, ledger_in, states
 
@@ -78,8 +74,7 @@ def test_a_save_that_is_killed(tmp_path: Path, kind: str, before: int) -> None:
 
 @pytest.mark.parametrize("kind", ["files", SQLITE])
 @pytest.mark.parametrize(
-    ("act", "seen", "counts"),
-    [(prune, {4, 2}, 2), (delete, {4, 5, 1}, 1), (copy, {4}, 4)],
+    ("act", "seen", "counts"), [(prune, {4, 2}, 2), (delete, {4, 5, 1}, 1), (copy, {4}, 4)]
 )
 def test_a_prune_a_deletion_or_a_copy_that_is_killed_is_finished_by_the_next(
     tmp_path: Path, kind: str, act: object, seen: set[int], counts: int
