@@ -5,15 +5,18 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from safepoint import (
+    FileAnchor,
     FileCheckpointStorage,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
     SQLiteCheckpointStorage,
 )
 from safepoint.storage.base import CheckpointStorage
@@ -109,6 +112,20 @@ def opened(
     keys: Keyring = KEYS,
 ) -> Ledger:
     """A ledger as a new process would open it."""
+    return Ledger(storage, store=STORE, keys=keys, anchor=anchor, anchor_every=every)
+
+
+def ledger_in(folder: Path, kind: str, every: int = 1, key: SigningKey = KEY) -> Ledger:
+    """A ledger on disk with its anchor, as a new process would open it; of another key, a copy."""
+    name, keys = "store" if key is KEY else "copy", Keyring(key)
+    if kind == "files":
+        storage: Any = FileCheckpointStorage(folder / name)
+        anchor: Any = FileAnchor(folder / "anchor", create=True)
+    else:
+        for each in (name, "anchor"):
+            (folder / each).mkdir(mode=0o700, exist_ok=True)
+        storage = SQLiteCheckpointStorage(folder / name / "store.db")
+        anchor = SQLiteAnchor(folder / "anchor" / "heads.db", create=True)
     return Ledger(storage, store=STORE, keys=keys, anchor=anchor, anchor_every=every)
 
 

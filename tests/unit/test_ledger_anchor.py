@@ -18,16 +18,7 @@ from safepoint import (
     UnsafeLocation,
     WrongPlace,
 )
-from tests.unit.tampered import (
-    STORE,
-    THREAD,
-    USES,
-    Memory,
-    Writable,
-    fill,
-    opened,
-    states,
-)
+from tests.unit.tampered import STORE, THREAD, USES, Memory, Writable, fill, opened, states
 
 NOBODYS = "sha256:" + "0" * 64
 
@@ -107,9 +98,7 @@ def test_a_fork_is_refused(storage: Writable, length: int) -> None:
             use(opened(storage, anchor))
 
 
-def test_what_the_anchor_says_counts_in_a_process_that_has_looked_before(
-    storage: Writable,
-) -> None:
+def test_what_the_anchor_says_counts_in_a_process_that_has_looked_before(storage: Writable) -> None:
     anchor = InMemoryAnchor()
     ledger = opened(storage, anchor, every=100)
     fill(ledger, 5)
@@ -128,21 +117,6 @@ def test_a_fork_that_the_anchor_finds_while_it_moves_is_told_as_one() -> None:
 
     with pytest.raises(Forked):
         opened(Memory(), Racing()).save(THREAD, {})
-
-
-@pytest.mark.parametrize("before", [0, 3])
-def test_a_crash_between_the_two_writes_is_no_alarm(storage: Writable, before: int) -> None:
-    """The storage is ahead of the anchor by one, as after a kill right after the append."""
-    anchor = InMemoryAnchor()
-    fill(opened(storage, anchor), before)
-    fill(opened(storage), 1, first=before + 1)
-    assert states(opened(storage, anchor)) == list(range(1, before + 2))
-    assert opened(storage, anchor).load(THREAD, before + 1) == opened(storage, anchor).latest(
-        THREAD
-    )
-    assert opened(storage, anchor).verify(THREAD) == before + 1
-    saved = opened(storage, anchor).save(THREAD, {})
-    assert anchor.read(STORE, THREAD) == Head(before + 2, saved.digest)
 
 
 def test_the_anchor_is_asked_before_the_storage(storage: Writable) -> None:
@@ -231,16 +205,6 @@ def test_latest_reads_what_is_newer_than_the_anchor_and_that_once() -> None:
         assert storage.reads == first
         ledger.latest(THREAD)
         assert storage.reads == first + 1
-
-
-def test_anchoring_can_be_turned_on_for_a_store_that_exists(storage: Writable) -> None:
-    anchor = InMemoryAnchor()
-    fill(opened(storage), 4)
-    last = opened(storage).latest(THREAD)
-    assert opened(storage, anchor).anchor_now(THREAD) == Head(4, last.digest)
-    cut(storage, 3)
-    with pytest.raises(RolledBack):
-        opened(storage, anchor).latest(THREAD)
 
 
 def test_progress_counts_what_is_newer_than_the_anchor(storage: Writable) -> None:

@@ -197,53 +197,7 @@ def test_a_thread_that_is_gone_is_missed(storage: Writable, target: Writable) ->
         opened(storage, anchor).copy_to(new(target))
 
 
-# Interrupted, and others
-
-
-class Interrupted(BaseException):
-    """As a kill or Ctrl-C."""
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("pruned", ["", "prune", "delete"])
-def test_an_interrupted_copy_goes_on_where_it_was(
-    monkeypatch: pytest.MonkeyPatch, pruned: str, *, after: bool
-) -> None:
-    storage = Memory()
-    source = opened(storage)
-    fill(source, 3, "order-6")
-    fill(source, 4)
-    if pruned:
-        USES[pruned](source)
-    for calls in range(1, 8):
-        target, writes = Memory(), 0
-
-        def interrupted(genuine: Any) -> Any:
-            def write(*given: Any) -> Any:
-                nonlocal writes
-                writes += 1
-                if writes == calls and not after:  # noqa: B023  called in this round
-                    raise Interrupted
-                result = genuine(*given)
-                if writes == calls:  # noqa: B023
-                    raise Interrupted
-                return result
-
-            return write
-
-        with monkeypatch.context() as patch:
-            patch.setattr(target, "append", interrupted(target.append))
-            patch.setattr(target, "prune", interrupted(target.prune))
-            try:
-                source.copy_to(new(target))
-            except Interrupted:
-                pass
-            else:
-                assert writes < calls
-        assert opened(storage).copy_to(new(target)) == 3 + source.verify(THREAD)
-        for thread in (THREAD, "order-6"):
-            assert new(target).verify(thread) == source.verify(thread)
-            assert new(target)._view.latest(thread).head == source._view.latest(thread).head
+# Others
 
 
 def test_either_side_that_went_on_is_followed_and_left_alone(

@@ -12,38 +12,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from safepoint import (
-    FileAnchor,
-    FileCheckpointStorage,
-    Head,
-    Keyring,
-    Ledger,
-    SigningKey,
-    SQLiteAnchor,
-    SQLiteCheckpointStorage,
-    ThreadDeleted,
-)
+from safepoint import Head, SigningKey, ThreadDeleted
 from tests.harness.crash import ROOT, killed
-from tests.unit.tampered import KEY, STORE, THREAD, fill, states
+from tests.unit.tampered import KEY, THREAD, fill, ledger_in, states
 
 NEW = SigningKey(bytes(32))
-
-
-def ledger_in(folder: Path, kind: str, every: int = 1, key: SigningKey = KEY) -> Ledger:
-    name, keys = "store" if key is KEY else "copy", Keyring(key)
-    if kind == "files":
-        storage: Any = FileCheckpointStorage(folder / name)
-        anchor: Any = FileAnchor(folder / "anchor", create=True)
-    else:
-        for each in (name, "anchor"):
-            (folder / each).mkdir(mode=0o700, exist_ok=True)
-        storage = SQLiteCheckpointStorage(folder / name / "store.db")
-        anchor = SQLiteAnchor(folder / "anchor" / "heads.db", create=True)
-    return Ledger(storage, store=STORE, keys=keys, anchor=anchor, anchor_every=every)
 
 
 def save(folder: Path, kind: str) -> None:
@@ -98,16 +74,20 @@ def test_a_save_that_is_killed(tmp_path: Path, kind: str, before: int) -> None:
 
 @pytest.mark.parametrize("kind", ["files", SQLITE])
 @pytest.mark.parametrize(
-    ("act", "seen", "counts"),
-    [(prune, {4, 2}, 2), (delete, {4, 5, 1}, 1), (copy, {4}, 4)],
+    ("act", "seen", "counts"), [(prune, {4, 2}, 2), (delete, {4, 5, 1}, 1), (copy, {4}, 4)]
 )
 def test_a_prune_a_deletion_or_a_copy_that_is_killed_is_finished_by_the_next(
     tmp_path: Path, kind: str, act: object, seen: set[int], counts: int
 ) -> None:
-    prepared = tmp_path / "prepared"
+    prepared, found = tmp_path / "prepared", set()
     prepared.mkdir(mode=0o700)
-    fill(ledger_in(prepared, kind, 100), 4)
-    found = set()
+    ledger = ledger_in(prepared, kind, 100)
+    fill(ledger, 4)
+    if act is copy:
+        for thread in ("pruned", "deleted"):
+            fill(ledger, 3, thread)
+        ledger.prune("pruned", keep=2)
+        ledger.delete("deleted")
     for left in killed(act, tmp_path, kind, prepared=prepared):  # type: ignore[arg-type]
         ledger = ledger_in(left.folder, kind)
         found.add(ledger.verify(THREAD))
@@ -117,8 +97,15 @@ def test_a_prune_a_deletion_or_a_copy_that_is_killed_is_finished_by_the_next(
         else:
             assert ledger.latest(THREAD).state == {"n": 4}
         act(left.folder, kind)  # type: ignore[operator]
-        key = NEW if act is copy else KEY
-        assert ledger_in(left.folder, kind, key=key).verify(THREAD, every_signature=True) == counts
+        done = ledger_in(left.folder, kind, key=NEW if act is copy else KEY)
+        assert done.verify(THREAD, every_signature=True) == counts
+        if kind == "files":
+            folder = left.folder / ("copy" if act is copy else "store") / THREAD
+            assert len(list(folder.glob("*.checkpoint"))) == counts
+        if act is copy:
+            for thread in ledger.threads():
+                assert done.verify(thread) == ledger.verify(thread)
+                assert done._view.latest(thread).head == ledger._view.latest(thread).head
     assert found == seen if kind == "files" else found <= seen
 
 

@@ -87,29 +87,6 @@ def test_a_former_owner_is_refused_and_its_step_does_not_run(farm: Farm) -> None
     ]
 
 
-def test_a_thread_of_another_worker_is_not_resumed(farm: Farm) -> None:
-    owner = farm.ledger()
-    owner.own("order-7", "worker-1")
-    farm.workflow().begin(owner, thread="order-7")
-    with pytest.raises(ResumeRefused) as refusal:
-        farm.workflow().resume(farm.ledger(), thread="order-7")
-    assert str(refusal.value) == (
-        "order-7 #1 cannot be resumed. Worker 'worker-1' owns the thread, and a worker without a"
-        " name wants to resume it. Let that worker go on with it, or own it once the lease has"
-        " ended."
-    )
-    assert farm.workflow().resume(owner, thread="order-7").next is None
-
-
-def test_the_same_name_in_two_processes_is_not_one_owner(farm: Farm) -> None:
-    old, new = farm.ledger(), farm.ledger()
-    old.own("order-7", "worker-1")
-    new.own("order-7", "worker-1")  # it was restarted
-    new.save("order-7", {})
-    with pytest.raises(NotOwner):
-        old.save("order-7", {})
-
-
 def test_a_step_renews_the_lease(farm: Farm) -> None:
     ledger = farm.ledger()
     owned = ledger.own("order-7", "worker-1", seconds=60)

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from safepoint import CheckpointError, Conflict, InMemoryAnchor, Ledger
-from tests.unit.tampered import THREAD, Writable, fill, opened, states
-from tests.unit.test_ledger_crash import ledger_in
+from tests.unit.tampered import THREAD, Writable, fill, ledger_in, opened, states
 
 WRITERS = 3
 

@@ -30,8 +30,6 @@ from tests.unit.tampered import (
     base_of,
     fill,
     opened,
-    put_back,
-    records,
     states,
 )
 
@@ -57,15 +55,6 @@ def test_pruning_keeps_the_newest(storage: Writable, anchor: Anchored) -> None:
     assert states(opened(storage, anchor)) == [8, 9, 10, 11]
     assert ledger.verify("order-8") == 5
     assert storage.base("order-8") is None
-
-
-def test_pruning_as_it_grows(storage: Writable, anchor: Anchored) -> None:
-    ledger = opened(storage, anchor)
-    for number in range(1, 8):
-        ledger.save(THREAD, {"n": number})
-        ledger.prune(THREAD, keep=3)
-        assert ledger.verify(THREAD) == min(number, 3)
-    assert states(opened(storage, anchor)) == [5, 6, 7]
 
 
 def test_the_anchored_record_is_kept(storage: Writable) -> None:
@@ -129,26 +118,6 @@ def test_nothing_of_a_deleted_thread_is_left(tmp_path: Path) -> None:
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert sorted(file.name for file in files) == ["0000000004.checkpoint", "base"]
     assert not any(b"canary" in file.read_bytes() for file in files)
-
-
-def test_records_that_a_killed_prune_left_are_not_seen_and_go_with_the_next(
-    tmp_path: Path,
-) -> None:
-    """On disk the base comes first, and the files below it go one after another."""
-    storage = Files(tmp_path / "store")
-    fill(opened(storage), 6)
-    left = records(storage, 2, 4)
-    opened(storage).prune(THREAD, keep=2)
-    put_back(storage, left)
-    ledger = opened(Files(tmp_path / "store"))
-    assert states(ledger) == [5, 6]
-    assert ledger.verify(THREAD) == 2
-    with pytest.raises(NotFound):
-        ledger.load(THREAD, 4)
-    ledger.save(THREAD, {"n": 7})
-    ledger.prune(THREAD, keep=2)
-    names = sorted(file.name for file in (tmp_path / "store" / THREAD).glob("*.checkpoint"))
-    assert names == ["0000000006.checkpoint", "0000000007.checkpoint"]
 
 
 # Others at the same time: no false alarm, and nothing is lost

@@ -8,7 +8,6 @@ import os
 import pickle
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -506,23 +505,6 @@ def test_a_folder_in_the_folder_is_refused_and_not_left_out(
     assert refusal.value.what == f"{old}/{name} is a folder, and json_files reads files alone."
     assert "Read each folder by itself" in refusal.value.do
     assert ledger.threads() == []
-
-
-def test_a_folder_for_each_thread_is_read_folder_by_folder(
-    old: Path, report: Path, ledger: Ledger
-) -> None:
-    for thread in (THREAD, "order-8"):
-        (old / thread).mkdir()
-        for number in (1, 2, 10):
-            (old / thread / f"{number:04}.json").write_text(f"{number}")
-    states = (
-        replace(each, thread=folder.name, source=f"{folder.name}/{each.source}")
-        for folder in sorted(old.iterdir())
-        for each in json_files(folder)
-    )
-    assert move(states, ledger, report) == 6
-    assert [each.state for each in ledger.history("order-8")] == [1, 2, 10]
-    assert entries(report)[-1]["source"] == "order-8/0010.json"
 
 
 def test_the_first_bad_file_stops_the_migration_after_those_before_it(
