@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from safepoint.journal import Notes
 from safepoint.names import digest_of
 from safepoint.record import Checkpoint
 
@@ -35,6 +36,7 @@ class NaiveLedger:
     store = "naive"
     keys: tuple[()] = ()
     anchor = journal = actor = None  # it has none of these
+    notes = Notes(None, None, "naive")
 
     def __init__(self, storage_path: str | os.PathLike[str]) -> None:
         self.path = Path(storage_path)
