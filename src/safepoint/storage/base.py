@@ -35,12 +35,14 @@ class Lease:
     """The right to write a thread, as a storage gave it.
 
     ```python
+    import time
+
     from safepoint import InMemoryCheckpointStorage
     from safepoint.errors import NotOwner
 
     storage = InMemoryCheckpointStorage()
     first = storage.acquire("order-7", "worker-a", 0.001)
-    # worker-a sleeps for too long, and worker-b takes over
+    time.sleep(0.01)  # worker-a sleeps for too long, and worker-b takes over
     second = storage.acquire("order-7", "worker-b", 60)
     storage.append("order-7", 1, b"...", fence=second.token)
     try:
