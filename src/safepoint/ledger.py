@@ -93,8 +93,8 @@ class Ledger:
         KeyRefused: a key lies inside the storage folder.
     """
 
-    places: Locations | None = None
-    """Where things are, if `open_ledger` chose that."""
+    places: Locations
+    """Where things are, in a ledger that `open_ledger` gave."""
 
     def __init__(
         self,

@@ -92,7 +92,7 @@ def test_it_is_reached_with_a_password_from_here_alone(shared: Server) -> None:
     with pytest.raises(ConfigurationError):
         shared.dsn("nobody")
     with pytest.raises(StorageRefused, match="PostgreSQL refuses"):
-        shared.psql("selec")
+        shared.psql("no sql")
     shared.remember("reader", "wrong")
     with pytest.raises(StorageRefused, match="PostgreSQL refuses"):
         shared.psql("select 1", user="reader")
