@@ -168,12 +168,16 @@ def example(
 
 
 def ask(query: str, *values: Any) -> list[Any]:
-    """Write the ledger's own database, past the triggers that somebody honest would keep."""
+    """Write the ledger's own database, with its triggers out of the way for the moment."""
     with closing(sqlite3.connect(LEDGER, isolation_level=None)) as connection:
-        triggers = "select name from sqlite_master where type = 'trigger'"
-        for (trigger,) in connection.execute(triggers).fetchall():
-            connection.execute(f"drop trigger {trigger}")
-        return connection.execute(query, values).fetchall()
+        listed = "select name, sql from sqlite_master where type = 'trigger'"
+        triggers = connection.execute(listed).fetchall()
+        for name, _ in triggers:
+            connection.execute(f"drop trigger {name}")
+        found = connection.execute(query, values).fetchall()
+        for _, made in triggers:
+            connection.execute(made)
+        return found
 
 
 def test_an_honest_order_is_paid(example: Example) -> None:
