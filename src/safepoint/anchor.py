@@ -233,7 +233,7 @@ class FileAnchor:
     #> safepoint-anchor/1 invoices order-7 57 s
     ```
 
-    <path>/
+    anchor/
         store          safepoint-anchor/1 invoices
         order-7.head   safepoint-anchor/1 invoices order-7 57 sha256:…
         .lock          held by whoever writes
