@@ -233,11 +233,9 @@ class FileAnchor:
     #> safepoint-anchor/1 invoices order-7 57 s
     ```
 
-    anchor/
-        store          safepoint-anchor/1 invoices
-        order-7.head   safepoint-anchor/1 invoices order-7 57 sha256:…
-        .lock          held by whoever writes
-        .next          a file on its way in; of a crash, the next write removes it
+    The folder holds a file `store` with the name of the store, one file such as `order-7.head` for
+    each thread, with one line, `.lock`, which is held by whoever writes, and `.next` while a file
+    is on its way in.
 
     A line names all that it is about, so that a file under another's name is seen.
 
