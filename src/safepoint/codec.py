@@ -473,9 +473,12 @@ def _is_long(value: Any) -> bool:
     """Tell whether a value is, or holds, a number that is longer than 64 bits."""
     if isinstance(value, (int, Decimal)):
         return type(value) is Decimal or not -_INT64 <= value < _INT64
-    inner = (
-        value if isinstance(value, (tuple, frozenset)) else getattr(value, "__dict__", {}).values()
-    )
+    if isinstance(value, (tuple, frozenset)):
+        inner: Iterable[Any] = value
+    elif is_dataclass(value):  # it may keep its fields in slots
+        inner = [getattr(value, field.name) for field in fields(value)]
+    else:
+        inner = getattr(value, "__dict__", {}).values()
     return any(map(_is_long, inner))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal, localcontext
 from itertools import product
@@ -210,6 +211,11 @@ def test_shared_hashes_are_limited_alike_on_save_and_on_load() -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    number: int
+
+
 def test_long_numbers_that_share_a_hash_are_refused_before_they_are_compared() -> None:
     """To compare an int with a Decimal takes the square of their length: 8 s for 250 kB."""
     number = 16**2000 + 5
@@ -226,6 +232,8 @@ def test_long_numbers_that_share_a_hash_are_refused_before_they_are_compared() -
             CODEC.decode(f'{{"$set":{inner}}}'.encode())
     with pytest.raises(LimitExceeded, match="share a hash"):
         CODEC.encode({(number, 1), (number + 2**61 - 1, 1)})
+    with pytest.raises(LimitExceeded, match="share a hash"):
+        Codec([Slotted]).encode({Slotted(number), Slotted(number + 2**61 - 1)})
     assert CODEC.decode(CODEC.encode({number, number + 1, Decimal(7)})) == {number, number + 1, 7}
 
 
