@@ -19,8 +19,9 @@ from benchmarks import langgraph
 from benchmarks.engines import SECRET, STORE, OnPostgres, OnSqlite, Worked, ledger_of
 from benchmarks.load import state_of
 from benchmarks.measure import Act, medians, table
-from safepoint import Codec, Head, SigningKey
+from safepoint import Codec, SigningKey
 from safepoint.anchor import Anchor
+from safepoint.names import Head
 from safepoint.record import Place, seal
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from datetime import timedelta
 from pathlib import Path
 
 from safepoint import (
-    ApprovalSpent,
     Approver,
     Approvers,
     Ask,
@@ -26,6 +25,7 @@ from safepoint import (
     VerifyingKey,
     Workflow,
 )
+from safepoint.errors import ApprovalSpent
 
 
 # --8<-- [start:payment]

@@ -6,16 +6,8 @@ pip install 'safepoint[try-postgres]'. Run it in an empty folder.
 
 import psycopg
 
-from safepoint import (
-    Forked,
-    Keyring,
-    Ledger,
-    NotOwner,
-    RecordsMissing,
-    RolledBack,
-    SealError,
-    SigningKey,
-)
+from safepoint import Keyring, Ledger, NotOwner, RolledBack, SealError, SigningKey
+from safepoint.errors import Forked, RecordsMissing
 from safepoint.postgres import (
     PostgresAnchor,
     PostgresCheckpointStorage,

@@ -11,10 +11,10 @@ from safepoint import (
     FileJournal,
     Keyring,
     Ledger,
-    Migration,
     SigningKey,
     Workflow,
 )
+from safepoint.workflow import Migration
 
 writer = SigningKey.from_file("keys/writer.key", create=True)
 journal_key = SigningKey.from_file("keys/journal.key", create=True)

@@ -3,7 +3,8 @@
 import sqlite3
 from dataclasses import dataclass
 
-from safepoint import Codec, DecodeError
+from safepoint import Codec
+from safepoint.errors import DecodeError
 
 
 @dataclass

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from safepoint import Codec, DecodeError, EncodeError
+from safepoint import Codec
+from safepoint.errors import DecodeError, EncodeError
 
 
 @dataclass

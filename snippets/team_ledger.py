@@ -7,13 +7,8 @@ starts a PostgreSQL of its own, to try.
 import os
 from contextlib import contextmanager
 
-from safepoint import (
-    Actor,
-    Keyring,
-    Ledger,
-    SigningKey,
-    StorageRefused,
-)
+from safepoint import Actor, Keyring, Ledger, SigningKey
+from safepoint.errors import StorageRefused
 from safepoint.postgres import (
     PostgresAnchor,
     PostgresCheckpointStorage,

@@ -11,11 +11,11 @@ from safepoint import (
     Keyring,
     Ledger,
     Policy,
-    Reason,
     SigningKey,
     Tool,
     Workflow,
 )
+from safepoint.approval import Reason
 
 MAIL = {
     "name": "mail",

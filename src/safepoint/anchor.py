@@ -57,7 +57,7 @@ class Anchor(Protocol):
     Write your own in ten lines, for a database, a bucket or a service that you have:
 
     ```python
-    from safepoint import Head
+    from safepoint.names import Head
     from safepoint.anchor import is_further
 
 
@@ -225,7 +225,8 @@ class FileAnchor:
     """Keeps the head of each thread in a file, for one store, in a folder that you name.
 
     ```python
-    from safepoint import FileAnchor, Head
+    from safepoint import FileAnchor
+    from safepoint.names import Head
 
     anchor = FileAnchor("anchor", create=True)
     anchor.advance("invoices", "order-7", Head(57, "sha256:" + "0" * 64))
@@ -526,7 +527,8 @@ class SQLiteAnchor:
     """Keeps the head of each thread, for one store, in a file that you name.
 
     ```python
-    from safepoint import Head, SQLiteAnchor
+    from safepoint import SQLiteAnchor
+    from safepoint.names import Head
 
     anchor = SQLiteAnchor("anchor/heads.db", create=True)
     anchor.advance("invoices", "order-7", Head(57, "sha256:" + "0" * 64))

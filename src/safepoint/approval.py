@@ -94,7 +94,8 @@ class Question:
     escaped that could hide something:
 
     ```python
-    from safepoint import Head, Question
+    from safepoint.approval import Question
+    from safepoint.names import Head
 
     head = Head(3, "sha256:" + "a" * 64)
     question = Question(
@@ -500,7 +501,10 @@ class Approvers:
     ```python
     from dataclasses import replace
 
-    from safepoint import ApprovalMismatch, Approver, Approvers, Head, Question, SigningKey
+    from safepoint import Approver, Approvers, SigningKey
+    from safepoint.approval import Question
+    from safepoint.errors import ApprovalMismatch
+    from safepoint.names import Head
 
     key = SigningKey.generate("ed25519")
     dana, approvers = Approver("dana", key), Approvers({"dana": key.public})

@@ -35,7 +35,8 @@ class Policy:
     """How many people each reason needs. What you do not name is as strict as the default.
 
     ```python
-    from safepoint import Policy, Reason
+    from safepoint import Policy
+    from safepoint.approval import Reason
 
     policy = Policy({Reason.PERMISSIONS_WIDENED: 2, Reason.OLD_CHECKPOINT: None})
     print(policy.needs(Reason.PERMISSIONS_WIDENED), policy.needs(Reason.OLD_CHECKPOINT))
@@ -182,7 +183,8 @@ class Gate:
 
         ```python
         from safepoint import Gate, InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
-        from safepoint import Head, Tool, ToolSet
+        from safepoint import Tool, ToolSet
+        from safepoint.names import Head
         from safepoint.gate import Situation
 
         keys = Keyring(SigningKey.generate())

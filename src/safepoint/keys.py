@@ -697,7 +697,8 @@ class Revoked:
     with `Ledger.copy_to(..., up_to=before)`, which follows every link from the point.
 
     ```python
-    from safepoint import Keyring, Revoked, SigningKey
+    from safepoint import Keyring, SigningKey
+    from safepoint.keys import Revoked
 
     stolen, new = SigningKey.generate(), SigningKey.generate()
     keys = Keyring(new, revoked=Revoked(stolen, until=None))  # nothing that it sealed counts

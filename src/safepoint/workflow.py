@@ -160,7 +160,7 @@ class Migration:
     """One step from a version to a later one.
 
     ```python
-    from safepoint import Migration
+    from safepoint.workflow import Migration
 
     def with_currency(state):
         return {**state, "currency": "EUR"}

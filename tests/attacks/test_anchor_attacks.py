@@ -12,22 +12,23 @@ from shutil import copytree, rmtree
 import pytest
 
 from safepoint import (
-    Anchor,
-    AnchorMismatch,
-    AnchorUnavailable,
-    ConfigurationError,
     FileAnchor,
     FileCheckpointStorage,
-    Forked,
-    Head,
     InMemoryAnchor,
     Keyring,
     Ledger,
     RolledBack,
     SigningKey,
+)
+from safepoint.anchor import Anchor, is_further
+from safepoint.errors import (
+    AnchorMismatch,
+    AnchorUnavailable,
+    ConfigurationError,
+    Forked,
     WrongPlace,
 )
-from safepoint.anchor import is_further
+from safepoint.names import Head
 
 KEYS = Keyring(SigningKey.generate())
 WHAT_TO_DO = (

@@ -19,13 +19,10 @@ from safepoint import (
     Keyring,
     Ledger,
     NotFound,
-    RecordsMissing,
     SealBroken,
     SigningKey,
-    ThreadDeleted,
-    UnknownKey,
-    WrongPlace,
 )
+from safepoint.errors import RecordsMissing, ThreadDeleted, UnknownKey, WrongPlace
 
 KEYS = Keyring(SigningKey.generate())
 

@@ -15,25 +15,17 @@ from typing import Any
 import pytest
 
 from safepoint import (
-    ApprovalExpired,
-    ApprovalMalformed,
-    ApprovalMismatch,
     ApprovalNeeded,
-    ApprovalSpent,
-    ApprovalUntrusted,
     Approver,
     Approvers,
     Ask,
-    Call,
     CheckpointError,
     FileAnchor,
     FileCheckpointStorage,
     FileJournal,
     Gate,
-    KeyRefused,
     Keyring,
     Ledger,
-    Question,
     RolledBack,
     SealBroken,
     SigningKey,
@@ -41,7 +33,17 @@ from safepoint import (
     ToolSet,
     Workflow,
 )
+from safepoint.approval import Question
 from safepoint.audit import check_tools
+from safepoint.errors import (
+    ApprovalExpired,
+    ApprovalMalformed,
+    ApprovalMismatch,
+    ApprovalSpent,
+    ApprovalUntrusted,
+    KeyRefused,
+)
+from safepoint.workflow import Call
 
 SNIPPETS = Path(__file__).parents[2] / "snippets"
 State = dict[str, Any]

@@ -14,16 +14,15 @@ import pytest
 from safepoint import (
     CheckpointError,
     Codec,
-    DecodeError,
     FileCheckpointStorage,
     Keyring,
     Ledger,
     LimitExceeded,
     Limits,
-    RecordMalformed,
     SealBroken,
     SigningKey,
 )
+from safepoint.errors import DecodeError, RecordMalformed
 
 MIB: Final = 1024 * 1024
 DEEP: Final = b"[" * 100_000 + b"]" * 100_000

@@ -17,8 +17,8 @@ from safepoint import (
     Ledger,
     SealBroken,
     SigningKey,
-    WrongPlace,
 )
+from safepoint.errors import WrongPlace
 from safepoint.names import digest_of
 from safepoint.record import Place, open_sealed, seal
 

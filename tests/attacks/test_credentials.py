@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from safepoint import Head, Keyring, Ledger, NotOwner, RolledBack, SigningKey, WrongPlace
+from safepoint import Keyring, Ledger, NotOwner, RolledBack, SigningKey
+from safepoint.errors import WrongPlace
+from safepoint.names import Head
 from tests.harness.optional import need
 from tests.harness.postgres import Database
 

@@ -13,16 +13,14 @@ import pytest
 from safepoint import (
     CheckpointError,
     Codec,
-    DecodeError,
     FileCheckpointStorage,
-    KeyRefused,
     Keyring,
     Ledger,
-    RecordMalformed,
     SealBroken,
     SigningKey,
 )
 from safepoint.attacks.payload import marker_pickle
+from safepoint.errors import DecodeError, KeyRefused, RecordMalformed
 from safepoint.keys import VerifyingKey
 
 MARKS = ["$pickle", "__pickled__", "__type__", "py/object", "$os.system", "__reduce__", "lc"]

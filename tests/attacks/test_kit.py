@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from safepoint import JournalUnavailable, RecordMalformed
 from safepoint.attacks import (
     ATTACKS,
     MARKER,
@@ -36,6 +35,7 @@ from safepoint.attacks.ladder import isolated_outcome_of
 from safepoint.attacks.outcome import HONEST, WANTED
 from safepoint.attacks.payload import marker_pickle
 from safepoint.cli import main
+from safepoint.errors import JournalUnavailable, RecordMalformed
 
 REFUSAL = RecordMalformed("It is refused.", "Always.")
 

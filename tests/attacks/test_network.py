@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from safepoint import StorageUnavailable
+from safepoint.errors import StorageUnavailable
 from tests.harness.blocks import ROOT
 from tests.harness.optional import need
 

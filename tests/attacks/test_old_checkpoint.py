@@ -11,11 +11,9 @@ import pytest
 
 from safepoint import (
     ApprovalNeeded,
-    ApprovalSpent,
     Approver,
     Approvers,
     Ask,
-    Call,
     CheckpointError,
     FileAnchor,
     FileCheckpointStorage,
@@ -28,6 +26,8 @@ from safepoint import (
     Workflow,
 )
 from safepoint.audit import check_resumptions
+from safepoint.errors import ApprovalSpent
+from safepoint.workflow import Call
 
 State = dict[str, Any]
 THREAD = "order-7"

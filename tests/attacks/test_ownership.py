@@ -14,11 +14,11 @@ from safepoint import (
     Keyring,
     Ledger,
     NotOwner,
-    ResumeRefused,
     SigningKey,
     Workflow,
 )
 from safepoint.attacks.naive import NaiveLedger
+from safepoint.errors import ResumeRefused
 
 KEYS = Keyring(SigningKey.generate())
 SHORT = 0.001

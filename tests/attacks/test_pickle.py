@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from safepoint import FileCheckpointStorage, Keyring, Ledger, RecordMalformed, SigningKey
+from safepoint import FileCheckpointStorage, Keyring, Ledger, SigningKey
 from safepoint.attacks.payload import marker_pickle, marker_pickle_of_type
+from safepoint.errors import RecordMalformed
 from tests.harness.optional import need
 
 

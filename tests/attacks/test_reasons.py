@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from safepoint import JournalError
 from safepoint.approval import Approval, Approvers, Reason, _read
 from safepoint.attacks import ATTACKS, TARGETS, Memory, Outcome
 from safepoint.attacks.ladder import outcome_of, scratch
 from safepoint.attacks.rungs import TOP
 from safepoint.codec import Codec
+from safepoint.errors import JournalError
 from safepoint.gate import Decision, Gate, Situation
 from safepoint.journal import Entry, Journal, Notes, _entry
 from safepoint.names import digest_of

@@ -9,25 +9,27 @@ from pathlib import Path
 import pytest
 
 from safepoint import (
-    AnchorMismatch,
-    AnchorUnavailable,
     Checkpoint,
     FileAnchor,
     FileCheckpointStorage,
-    Head,
-    KeyRevoked,
     Keyring,
     Ledger,
     NotFound,
     RolledBack,
     SealError,
     SigningKey,
+)
+from safepoint.errors import (
+    AnchorMismatch,
+    AnchorUnavailable,
+    KeyRevoked,
     StorageError,
     ThreadDeleted,
     UnknownKey,
     UnsafeLocation,
     WrongPlace,
 )
+from safepoint.names import Head
 from safepoint.record import Place, seal
 from tests.unit.commands import audit
 

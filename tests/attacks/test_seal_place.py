@@ -10,16 +10,13 @@ import pytest
 from safepoint import (
     Codec,
     FileCheckpointStorage,
-    KeyRefused,
     Keyring,
     Ledger,
-    RecordMalformed,
     SealBroken,
     SealError,
     SigningKey,
-    UnknownKey,
-    WrongPlace,
 )
+from safepoint.errors import KeyRefused, RecordMalformed, UnknownKey, WrongPlace
 from safepoint.keys import Algorithm
 
 MOVED = "Somebody moved it: restore the record that belongs here, and find out who can write."

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from safepoint import Keyring, RolledBack, SigningKey, UnknownKey
+from safepoint import Keyring, RolledBack, SigningKey
 from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Disk, Medium, Memory, Miss, Outcome, Target
 from safepoint.attacks.kit import runs, works
 from safepoint.attacks.outcome import FORTUNE, HONEST, WANTED, step
 from safepoint.attacks.rungs import GatedTarget, SignedChainTarget
 from safepoint.attacks.rungs.home_made import Numbered, Refused
+from safepoint.errors import UnknownKey
 
 WITH_KEYS = ["mac", "mac-place", "signed-chain", "anchored", "gated"]
 Make = Callable[[str], Target]

@@ -8,17 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from safepoint import (
-    CheckpointError,
-    Codec,
-    FileCheckpointStorage,
-    Keyring,
-    Ledger,
-    RecordMalformed,
-    SigningKey,
-    UnknownKey,
-    WrongPlace,
-)
+from safepoint import CheckpointError, Codec, FileCheckpointStorage, Keyring, Ledger, SigningKey
+from safepoint.errors import RecordMalformed, UnknownKey, WrongPlace
 
 
 class NoDecoding(Codec):

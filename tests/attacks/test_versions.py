@@ -14,7 +14,6 @@ from safepoint import (
     ApprovalNeeded,
     Approver,
     Approvers,
-    Call,
     CheckpointError,
     FileAnchor,
     FileCheckpointStorage,
@@ -22,17 +21,16 @@ from safepoint import (
     InMemoryJournal,
     Keyring,
     Ledger,
-    Migration,
     Policy,
-    Reason,
-    ResumeRefused,
     SealBroken,
     SealError,
     SigningKey,
     Workflow,
-    WorkflowMismatch,
 )
+from safepoint.approval import Reason
 from safepoint.audit import check_versions
+from safepoint.errors import ResumeRefused, WorkflowMismatch
+from safepoint.workflow import Call, Migration
 
 State = dict[str, Any]
 THREAD = "order-7"

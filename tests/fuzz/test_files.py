@@ -12,12 +12,12 @@ from safepoint import (
     CheckpointError,
     FileAnchor,
     FileCheckpointStorage,
-    Head,
     Keyring,
     Ledger,
     SigningKey,
     VerifyingKey,
 )
+from safepoint.names import Head
 
 KEY = SigningKey.generate()
 PAIR = SigningKey.generate("ed25519")

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from safepoint import NotFound, RolledBack, SealBroken, WrongPlace
+from safepoint import NotFound, RolledBack, SealBroken
+from safepoint.errors import WrongPlace
 from tests.harness.blocks import ROOT
 from tests.harness.optional import need
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from safepoint import Approver, Approvers, Head, Question, SigningKey
+from safepoint import Approver, Approvers, SigningKey
+from safepoint.approval import Question
+from safepoint.names import Head
 from safepoint.record import sign_line
 
 DANA_KEY = SigningKey(bytes(range(32)), "ed25519")

@@ -13,25 +13,23 @@ from safepoint import (
     Approver,
     Approvers,
     Ask,
-    Call,
     CheckpointError,
     Gate,
-    Head,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
     InMemoryJournal,
-    JournalUnavailable,
     Keyring,
     Ledger,
     Policy,
-    Question,
-    Reason,
-    Run,
     SigningKey,
     Tool,
     Workflow,
 )
+from safepoint.approval import Question, Reason
+from safepoint.errors import JournalUnavailable
 from safepoint.journal import Entry, Event
+from safepoint.names import Head
+from safepoint.workflow import Call, Run
 
 State = dict[str, Any]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from safepoint import Head
+from safepoint.names import Head
 from tests.harness.optional import need
 from tests.unit.journal_helpers import refusal as refusal  # noqa: PLC0414  handed on
 

@@ -17,27 +17,25 @@ from typing import Any
 from safepoint import (
     Approver,
     Ask,
-    Call,
     Codec,
     Gate,
-    Head,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
     InMemoryJournal,
-    JournalUnavailable,
     Keyring,
-    Migration,
     Policy,
-    Question,
-    Reason,
     SigningKey,
     Tool,
     ToolSet,
     Workflow,
 )
+from safepoint.approval import Question, Reason
+from safepoint.errors import JournalUnavailable
 from safepoint.gate import compare
 from safepoint.journal import Entry, Event
+from safepoint.names import Head
 from safepoint.record import Place, open_sealed
+from safepoint.workflow import Call, Migration
 from tests.unit.resume_helpers import (
     APPROVERS,
     DANA,

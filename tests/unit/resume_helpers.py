@@ -14,18 +14,17 @@ from safepoint import (
     Approver,
     Approvers,
     Ask,
-    Call,
     FileAnchor,
     FileCheckpointStorage,
     FileJournal,
     Gate,
     Keyring,
     Ledger,
-    Migration,
     SigningKey,
     Tool,
     Workflow,
 )
+from safepoint.workflow import Call, Migration
 
 State = dict[str, Any]
 

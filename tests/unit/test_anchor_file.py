@@ -429,7 +429,8 @@ def test_several_processes_never_move_a_head_back(path: Path) -> None:
     FileAnchor(path, create=True)
     code = """
         import os, random, signal, sys
-        from safepoint import FileAnchor, Head
+        from safepoint import FileAnchor
+        from safepoint.names import Head
         path, children = sys.argv[1], []
         def head(n):
             return Head(n, "sha256:" + "a" * 64)

@@ -13,28 +13,29 @@ from typing import Any
 import pytest
 
 from safepoint import (
-    ApprovalExpired,
-    ApprovalMalformed,
-    ApprovalMismatch,
-    ApprovalUntrusted,
     Approver,
     Approvers,
     CheckpointError,
     Codec,
-    ConfigurationError,
-    EncodeError,
-    Head,
-    InvalidId,
-    KeyRefused,
     Keyring,
     LimitExceeded,
-    Question,
     SealBroken,
     SigningKey,
     VerifyingKey,
     errors,
 )
-from safepoint.approval import SKEW
+from safepoint.approval import SKEW, Question
+from safepoint.errors import (
+    ApprovalExpired,
+    ApprovalMalformed,
+    ApprovalMismatch,
+    ApprovalUntrusted,
+    ConfigurationError,
+    EncodeError,
+    InvalidId,
+    KeyRefused,
+)
+from safepoint.names import Head
 from safepoint.record import Place, open_sealed
 from tests.unit.approval_helpers import (
     APPROVERS,

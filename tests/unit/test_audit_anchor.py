@@ -13,7 +13,6 @@ import pytest
 from safepoint import (
     FileAnchor,
     FileCheckpointStorage,
-    Head,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
     Keyring,
@@ -23,6 +22,7 @@ from safepoint import (
 )
 from safepoint.audit import anchor as anchors
 from safepoint.audit import check_anchor
+from safepoint.names import Head
 from safepoint.record import Place, seal
 from safepoint.verify import View
 

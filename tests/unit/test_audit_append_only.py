@@ -9,17 +9,10 @@ from typing import Any
 
 import pytest
 
-from safepoint import (
-    FileCheckpointStorage,
-    Keyring,
-    Ledger,
-    RecordMalformed,
-    RecordsMissing,
-    SigningKey,
-    StorageUnavailable,
-)
+from safepoint import FileCheckpointStorage, Keyring, Ledger, SigningKey
 from safepoint.audit import check_append_only
 from safepoint.audit.threads import Thread
+from safepoint.errors import RecordMalformed, RecordsMissing, StorageUnavailable
 from safepoint.storage.base import gap
 
 

@@ -17,10 +17,8 @@ from safepoint import (
     Approver,
     Approvers,
     Ask,
-    Call,
     CheckpointError,
     Codec,
-    ConfigurationError,
     FileCheckpointStorage,
     Gate,
     InMemoryAnchor,
@@ -29,18 +27,18 @@ from safepoint import (
     Keyring,
     Ledger,
     Limits,
-    Migration,
     Policy,
-    Reason,
     SigningKey,
-    StorageUnavailable,
     Tool,
     VerifyingKey,
     Workflow,
 )
+from safepoint.approval import Reason
 from safepoint.audit import check_resumptions, check_tools, check_versions
 from safepoint.audit.approvals import check_approvals
+from safepoint.errors import ConfigurationError, StorageUnavailable
 from safepoint.record import Place, seal
+from safepoint.workflow import Call, Migration
 
 State = dict[str, Any]
 DANA, ERIN = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")

@@ -21,9 +21,7 @@ from safepoint import (
     Approver,
     Approvers,
     Ask,
-    Call,
     Codec,
-    ConfigurationError,
     FileAnchor,
     FileCheckpointStorage,
     FileJournal,
@@ -32,15 +30,16 @@ from safepoint import (
     Keyring,
     Ledger,
     SigningKey,
-    UnsafeLocation,
     Workflow,
 )
 from safepoint.audit import check_anchor, check_keys, check_records
 from safepoint.cli import keyring_of
+from safepoint.errors import ConfigurationError, UnsafeLocation
 from safepoint.journal import Event
 from safepoint.places import default_locations, open_ledger
 from safepoint.record import Place, seal
 from safepoint.storage.file import StoredFolder
+from safepoint.workflow import Call
 from tests.unit.commands import audit as main
 
 

@@ -18,19 +18,13 @@ from typing import Any
 
 import pytest
 
-from safepoint import (
-    FileCheckpointStorage,
-    Keyring,
-    Ledger,
-    Limits,
-    SigningKey,
-    StorageUnavailable,
-)
+from safepoint import FileCheckpointStorage, Keyring, Ledger, Limits, SigningKey
 from safepoint.attacks import NaiveTarget
 from safepoint.attacks.payload import marker_pickle, marker_pickle_of_type
 from safepoint.audit import check_bounds, check_formats, check_pickles, contents
 from safepoint.audit.contents import check_contents, is_pickle, kind_of
 from safepoint.codec import Codec
+from safepoint.errors import StorageUnavailable
 
 WIDE = Limits(state_bytes=100_000, depth=1000, items=100_000)
 SMALL = Limits(state_bytes=10_000, depth=8, items=100)

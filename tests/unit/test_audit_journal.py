@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from safepoint import FileAnchor, InMemoryAnchor, InvalidId, Keyring, SigningKey
+from safepoint import FileAnchor, InMemoryAnchor, Keyring, SigningKey
 from safepoint.audit import check_journal
+from safepoint.errors import InvalidId
 from safepoint.journal import Actor, Event, FileJournal
 
 KEYS = Keyring(SigningKey.generate())

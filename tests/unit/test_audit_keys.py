@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from safepoint import (
-    ConfigurationError,
     FileAnchor,
     FileCheckpointStorage,
     InMemoryAnchor,
@@ -18,10 +17,10 @@ from safepoint import (
     Keyring,
     Ledger,
     SigningKey,
-    StorageUnavailable,
 )
 from safepoint.audit import check_keys
 from safepoint.audit import contents as audited
+from safepoint.errors import ConfigurationError, StorageUnavailable
 from safepoint.keys import Revoked
 
 OLD, NEW = SigningKey.generate(), SigningKey.generate("ed25519")

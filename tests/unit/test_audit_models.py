@@ -12,13 +12,13 @@ from zipfile import ZipFile
 
 import pytest
 
-from safepoint import SigningKey, StorageUnavailable
+from safepoint import SigningKey
 from safepoint.attacks.models import archive_of
 from safepoint.attacks.outcome import MARKER
 from safepoint.attacks.payload import marker_pickle
 from safepoint.audit import check_models, check_safety_test, check_torch
 from safepoint.audit import models as looked_at
-from safepoint.errors import MissingPackage
+from safepoint.errors import MissingPackage, StorageUnavailable
 from safepoint.models import save_checkpoint, seal_model
 from tests.harness.optional import need
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from safepoint import ConfigurationError, FileCheckpointStorage, Keyring, Ledger, SigningKey
+from safepoint import FileCheckpointStorage, Keyring, Ledger, SigningKey
 from safepoint.audit.ownership import check_ownership, check_ownership_at_time
+from safepoint.errors import ConfigurationError
 from safepoint.storage.file import StoredFolder
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from safepoint import Keyring, Ledger, SigningKey, StorageUnavailable
-from safepoint.errors import ConfigurationError
+from safepoint import Keyring, Ledger, SigningKey
+from safepoint.errors import ConfigurationError, StorageUnavailable
 from tests.harness.optional import need
 
 need("psycopg", "psycopg: pip install 'safepoint[postgres]'")

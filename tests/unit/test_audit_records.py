@@ -11,19 +11,18 @@ import pytest
 from safepoint import (
     FileAnchor,
     FileCheckpointStorage,
-    Head,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
     Keyring,
     Ledger,
     Limits,
     SigningKey,
-    StorageUnavailable,
 )
 from safepoint.audit import check_records
 from safepoint.codec import Codec
+from safepoint.errors import StorageUnavailable
 from safepoint.keys import Revoked
-from safepoint.names import digest_of
+from safepoint.names import Head, digest_of
 from safepoint.record import Place, seal
 
 KEY = SigningKey.generate()

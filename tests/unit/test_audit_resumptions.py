@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from safepoint import (
-    AnchorUnavailable,
     Approver,
     Approvers,
     Ask,
-    ConfigurationError,
     Gate,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
@@ -22,16 +20,16 @@ from safepoint import (
     Keyring,
     Ledger,
     Limits,
-    Migration,
     Policy,
-    Reason,
-    ResumeRefused,
     SigningKey,
     Tool,
     Workflow,
 )
+from safepoint.approval import Reason
 from safepoint.audit import check_resumptions, check_versions
 from safepoint.codec import Codec
+from safepoint.errors import AnchorUnavailable, ConfigurationError, ResumeRefused
+from safepoint.workflow import Migration
 
 State = dict[str, Any]
 PEOPLE = {name: SigningKey.generate("ed25519") for name in ("dana", "erin")}

@@ -12,19 +12,11 @@ from typing import Any
 
 import pytest
 
-from safepoint import (
-    FileAnchor,
-    Keyring,
-    Ledger,
-    Limits,
-    SigningKey,
-    SQLiteCheckpointStorage,
-    StorageUnavailable,
-    UnsafeLocation,
-)
+from safepoint import FileAnchor, Keyring, Ledger, Limits, SigningKey, SQLiteCheckpointStorage
 from safepoint._files import SUPPORTED
 from safepoint.audit import check_database, check_ownership
 from safepoint.audit.ownership import check_ownership_at_time
+from safepoint.errors import StorageUnavailable, UnsafeLocation
 from tests.unit.commands import audit as main
 
 if not SUPPORTED:

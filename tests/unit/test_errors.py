@@ -17,21 +17,19 @@ TREE = [
 
 
 @pytest.mark.parametrize("error", TREE, ids=lambda error: error.__name__)
-def test_an_error_is_exported_documented_and_survives_a_process_boundary(
+def test_an_error_is_documented_and_survives_a_process_boundary(
     error: type[CheckpointError],
 ) -> None:
-    assert getattr(safepoint, error.__name__) is error
-    assert error.__name__ in safepoint.__all__
     assert error.__doc__
     raised = pickle.loads(pickle.dumps(error("It broke.", "Mend it.")))
     assert str(raised) == "It broke. Mend it."
     assert (raised.what, raised.do) == ("It broke.", "Mend it.")
 
 
-def test_what_is_exported_is_there_once() -> None:
-    assert len(set(safepoint.__all__)) == len(safepoint.__all__)
-    for name in safepoint.__all__:
-        assert hasattr(safepoint, name)
+def test_the_root_has_few_names_and_ten_errors() -> None:
+    exported = {name: getattr(safepoint, name) for name in safepoint.__all__}
+    assert len(exported) == len(safepoint.__all__) <= 40
+    assert sum(value in TREE for value in exported.values()) == 10
 
 
 @pytest.mark.parametrize(

@@ -8,19 +8,11 @@ from typing import Any
 
 import pytest
 
-from safepoint import (
-    Approvers,
-    Checkpoint,
-    ConfigurationError,
-    Gate,
-    Head,
-    Policy,
-    Reason,
-    SigningKey,
-    Tool,
-    ToolSet,
-)
+from safepoint import Approvers, Checkpoint, Gate, Policy, SigningKey, Tool, ToolSet
+from safepoint.approval import Reason
+from safepoint.errors import ConfigurationError
 from safepoint.gate import MAX_APPROVERS, Situation
+from safepoint.names import Head
 from tests.unit.approval_helpers import DIGEST, NOW
 
 LAST = Checkpoint("invoices", "order-7", 3, "invoice@1", NOW, DIGEST["a"], DIGEST["b"], None, {})

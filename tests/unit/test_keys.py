@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safepoint import KeyRefused, SigningKey
+from safepoint import SigningKey
+from safepoint.errors import KeyRefused
 from safepoint.keys import Algorithm, Key, VerifyingKey
 
 SEED = bytes(range(32))

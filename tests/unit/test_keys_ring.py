@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safepoint import KeyRefused, Keyring, SigningKey, UnknownKey
-from safepoint.errors import AnchorUnavailable, CheckpointError, RolledBack
+from safepoint import Keyring, SigningKey
+from safepoint.errors import AnchorUnavailable, CheckpointError, KeyRefused, RolledBack, UnknownKey
 from safepoint.keys import Key, Revoked, VerifyingKey
 from safepoint.names import Head
 

@@ -9,19 +9,11 @@ from typing import Any
 import pytest
 
 from safepoint import (
-    AnchorUnavailable,
     CheckpointError,
-    ConfigurationError,
     Conflict,
-    DecodeError,
-    EncodeError,
     FileAnchor,
     FileCheckpointStorage,
-    Forked,
-    Head,
     InMemoryAnchor,
-    InvalidId,
-    KeyRefused,
     Keyring,
     Ledger,
     LimitExceeded,
@@ -30,9 +22,19 @@ from safepoint import (
     SealBroken,
     SealError,
     SigningKey,
+)
+from safepoint.errors import (
+    AnchorUnavailable,
+    ConfigurationError,
+    DecodeError,
+    EncodeError,
+    Forked,
+    InvalidId,
+    KeyRefused,
     StorageUnavailable,
     WrongPlace,
 )
+from safepoint.names import Head
 from safepoint.record import Place, seal
 from tests.unit.tampered import KEY, KEYS, STORE, THREAD, USES, Memory, Writable, fill, opened
 

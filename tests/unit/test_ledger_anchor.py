@@ -6,18 +6,16 @@ from typing import Any
 
 import pytest
 
-from safepoint import (
+from safepoint import InMemoryAnchor, NotFound, RolledBack
+from safepoint.errors import (
     AnchorUnavailable,
     ConfigurationError,
     Forked,
-    Head,
-    InMemoryAnchor,
-    NotFound,
     RecordsMissing,
-    RolledBack,
     UnsafeLocation,
     WrongPlace,
 )
+from safepoint.names import Head
 from tests.unit.tampered import STORE, THREAD, USES, Memory, Writable, fill, opened, states
 
 NOBODYS = "sha256:" + "0" * 64

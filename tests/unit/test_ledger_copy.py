@@ -8,25 +8,27 @@ from typing import Any
 import pytest
 
 from safepoint import (
-    AnchorUnavailable,
     CheckpointError,
-    ConfigurationError,
     Conflict,
-    Forked,
-    Head,
     InMemoryAnchor,
-    KeyRefused,
-    KeyRevoked,
     Keyring,
     Ledger,
     NotFound,
-    RecordsMissing,
     RolledBack,
     SigningKey,
+)
+from safepoint.errors import (
+    AnchorUnavailable,
+    ConfigurationError,
+    Forked,
+    KeyRefused,
+    KeyRevoked,
+    RecordsMissing,
     StorageUnavailable,
     ThreadDeleted,
     UnknownKey,
 )
+from safepoint.names import Head
 from safepoint.verify import View
 from tests.unit.tampered import (
     KEY,

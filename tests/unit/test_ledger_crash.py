@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from safepoint import Head, SigningKey, ThreadDeleted
+from safepoint import SigningKey
+from safepoint.errors import ThreadDeleted
+from safepoint.names import Head
 from tests.harness.crash import ROOT, killed
 from tests.unit.tampered import KEY, THREAD, fill, ledger_in, states
 

@@ -11,14 +11,12 @@ import pytest
 from safepoint import (
     Actor,
     CheckpointError,
-    ConfigurationError,
     Conflict,
     FileCheckpointStorage,
     FileJournal,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
     InMemoryJournal,
-    JournalUnavailable,
     Keyring,
     Ledger,
     NotFound,
@@ -26,6 +24,7 @@ from safepoint import (
     SealBroken,
     SigningKey,
 )
+from safepoint.errors import ConfigurationError, JournalUnavailable
 from safepoint.journal import Entry, Event
 from safepoint.migrate import Unsigned, migrate
 from tests.unit.tampered import USES

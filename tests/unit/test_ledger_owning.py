@@ -13,10 +13,10 @@ from safepoint import (
     Keyring,
     Ledger,
     NotOwner,
-    ResumeRefused,
     SigningKey,
     Workflow,
 )
+from safepoint.errors import ResumeRefused
 
 KEYS = Keyring(SigningKey.generate())
 State = dict[str, Any]

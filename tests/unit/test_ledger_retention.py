@@ -8,16 +8,9 @@ from typing import Any
 
 import pytest
 
-from safepoint import (
-    CheckpointError,
-    Head,
-    InMemoryAnchor,
-    KeyRefused,
-    Keyring,
-    NotFound,
-    SigningKey,
-    ThreadDeleted,
-)
+from safepoint import CheckpointError, InMemoryAnchor, Keyring, NotFound, SigningKey
+from safepoint.errors import KeyRefused, ThreadDeleted
+from safepoint.names import Head
 from tests.unit.tampered import (
     KEY,
     STORE,

@@ -13,21 +13,17 @@ import pytest
 
 from safepoint import (
     CheckpointError,
-    Head,
     InMemoryAnchor,
-    KeyRevoked,
     Keyring,
     Ledger,
     NotFound,
-    RecordsMissing,
     RolledBack,
     SealBroken,
     SealError,
     SigningKey,
-    ThreadDeleted,
-    UnknownKey,
-    WrongPlace,
 )
+from safepoint.errors import KeyRevoked, RecordsMissing, ThreadDeleted, UnknownKey, WrongPlace
+from safepoint.names import Head
 from safepoint.record import Place, seal
 from tests.unit.tampered import (
     KEY,

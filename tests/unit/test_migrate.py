@@ -14,22 +14,17 @@ from typing import Any
 
 import pytest
 
-from safepoint import (
-    CheckpointError,
+from safepoint import CheckpointError, Conflict, InMemoryAnchor, Ledger, LimitExceeded, Limits
+from safepoint.errors import (
     ConfigurationError,
-    Conflict,
     DecodeError,
     EncodeError,
-    InMemoryAnchor,
     InvalidId,
-    Ledger,
-    LimitExceeded,
-    Limits,
     StorageUnavailable,
     ThreadDeleted,
     WrongPlace,
+    shell,
 )
-from safepoint.errors import shell
 from safepoint.migrate import Unsigned, begun_by, json_files, migrate
 from tests.unit.storage_helpers import fail
 from tests.unit.tampered import STORE, THREAD, Memory, opened

@@ -15,14 +15,13 @@ import pytest
 from safepoint import (
     CheckpointError,
     Codec,
-    ConfigurationError,
     InMemoryCheckpointStorage,
     Keyring,
     Ledger,
     LimitExceeded,
     SigningKey,
 )
-from safepoint.errors import CodecError, PickleRefused
+from safepoint.errors import CodecError, ConfigurationError, PickleRefused
 from safepoint.models import PickleLimits, migrate_pickles, read_pickle
 from tests.unit.codec_types import VALUES, Colour, Invoice, Note, Point, Rights, same
 from tests.unit.killed import kill_after_each_step

@@ -268,7 +268,7 @@ def test_a_head_moves_forward_alone_and_a_fork_is_told(anchor: PostgresAnchor) -
 
 RACER = """
     import sys
-    from safepoint import Head
+    from safepoint.names import Head
     from safepoint.errors import Forked
     from safepoint.postgres import PostgresAnchor
 

@@ -12,39 +12,39 @@ from typing import Any
 import pytest
 
 from safepoint import (
-    AnchorUnavailable,
-    ApprovalExpired,
-    ApprovalMalformed,
-    ApprovalMismatch,
     ApprovalNeeded,
-    ApprovalSpent,
-    ApprovalUntrusted,
     Approver,
     Approvers,
     Ask,
-    Call,
     CheckpointError,
-    ConfigurationError,
     Conflict,
     Gate,
     InMemoryJournal,
-    InvalidId,
-    JournalUnavailable,
-    KeyRefused,
-    Migration,
-    MigrationFailed,
     Policy,
-    Question,
-    Reason,
-    ResumeRefused,
     SealBroken,
     SigningKey,
     Tool,
     Workflow,
+)
+from safepoint.approval import Question, Reason
+from safepoint.errors import (
+    AnchorUnavailable,
+    ApprovalExpired,
+    ApprovalMalformed,
+    ApprovalMismatch,
+    ApprovalSpent,
+    ApprovalUntrusted,
+    ConfigurationError,
+    InvalidId,
+    JournalUnavailable,
+    KeyRefused,
+    MigrationFailed,
+    ResumeRefused,
     WorkflowError,
     WorkflowMismatch,
 )
 from safepoint.journal import Entry, Event
+from safepoint.workflow import Call, Migration
 from tests.unit.desk import BANK, DANA, ERIN, Desk, FullDisk, State, Stuck, no, refused, yes
 
 PAID = {"amount": Decimal("42.00"), "payee": "alice"}

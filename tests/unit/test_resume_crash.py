@@ -15,7 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from safepoint import ApprovalNeeded, ApprovalSpent, Head, Run
+from safepoint import ApprovalNeeded
+from safepoint.errors import ApprovalSpent
+from safepoint.names import Head
+from safepoint.workflow import Run
 from tests.unit.killed import kill_after_each_step, no_sync
 from tests.unit.resume_helpers import DANA, ERIN, STORE, Place
 

@@ -12,8 +12,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from safepoint import CheckpointError, Codec, Head, JournalBroken, Ledger, Question, Run
+from safepoint import CheckpointError, Codec, Ledger
+from safepoint.approval import Question
+from safepoint.errors import JournalBroken
+from safepoint.names import Head
 from safepoint.record import Place, seal
+from safepoint.workflow import Run
 from tests.unit.resume_account import (
     FORGERIES,
     HOUR,

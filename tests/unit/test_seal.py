@@ -10,17 +10,12 @@ from typing import Any
 
 import pytest
 
-from safepoint import (
-    CheckpointError,
+from safepoint import CheckpointError, Keyring, LimitExceeded, Limits, SealBroken, SigningKey
+from safepoint.errors import (
     ConfigurationError,
     InvalidId,
     KeyRevoked,
-    Keyring,
-    LimitExceeded,
-    Limits,
     RecordMalformed,
-    SealBroken,
-    SigningKey,
     UnknownKey,
     WrongPlace,
 )

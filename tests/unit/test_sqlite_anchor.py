@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from safepoint import Head, Ledger, SQLiteAnchor, SQLiteCheckpointStorage
+from safepoint import Ledger, SQLiteAnchor, SQLiteCheckpointStorage
 from safepoint.errors import (
     AnchorMismatch,
     AnchorUnavailable,
@@ -25,6 +25,7 @@ from safepoint.errors import (
     RolledBack,
     UnsafeLocation,
 )
+from safepoint.names import Head
 from tests.harness.crash import killed
 from tests.unit.tampered import KEYS, STORE, THREAD, fill
 
@@ -209,7 +210,8 @@ def test_sigkill_after_each_step(tmp_path: Path) -> None:
 
 RACE = """
     import json, sys
-    from safepoint import Head, SQLiteAnchor
+    from safepoint import SQLiteAnchor
+    from safepoint.names import Head
 
     anchor = SQLiteAnchor(sys.argv[1], create=True)
     seen = []

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from safepoint import ConfigurationError, Tool, ToolSet
+from safepoint import Tool, ToolSet
+from safepoint.errors import ConfigurationError
 
 MAIL = {"name": "mail", "permissions": ["read", "send"], "schema": None, "version": "2"}
 

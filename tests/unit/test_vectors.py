@@ -19,15 +19,15 @@ from safepoint import (
     Codec,
     FileAnchor,
     FileCheckpointStorage,
-    Head,
     InMemoryAnchor,
-    KeyRefused,
     Keyring,
     Ledger,
     Limits,
     SigningKey,
 )
+from safepoint.errors import KeyRefused
 from safepoint.keys import Key, Revoked, VerifyingKey
+from safepoint.names import Head
 from safepoint.record import Place, open_sealed
 from safepoint.verify import View
 from tests.harness.blocks import ROOT

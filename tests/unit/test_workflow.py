@@ -8,21 +8,17 @@ from typing import Any
 import pytest
 
 from safepoint import (
-    Call,
     Codec,
-    ConfigurationError,
     Conflict,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
-    InvalidId,
     Keyring,
     Ledger,
-    Migration,
     SigningKey,
     Workflow,
-    WorkflowError,
-    WorkflowMismatch,
 )
+from safepoint.errors import ConfigurationError, InvalidId, WorkflowError, WorkflowMismatch
+from safepoint.workflow import Call, Migration
 
 State = dict[str, Any]
 

@@ -368,11 +368,11 @@ def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:
         Keyring,
         Ledger,
         Policy,
-        Reason,
         SigningKey,
         Tool,
         Workflow,
     )
+    from safepoint.approval import Reason
     from safepoint.audit import check_tools
 
 

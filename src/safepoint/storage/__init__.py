@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from safepoint.storage.base import (
     CheckpointStorage,
+    Lease,
     LeasingStorage,
     RetentionStorage,
 )
@@ -15,6 +16,7 @@ __all__ = [
     "CheckpointStorage",
     "FileCheckpointStorage",
     "InMemoryCheckpointStorage",
+    "Lease",
     "LeasingStorage",
     "RetentionStorage",
     "SQLiteCheckpointStorage",
