@@ -765,7 +765,7 @@ class Revoked:
     def _answered(self, what: str) -> AnchorUnavailable:
         return AnchorUnavailable(
             f"How far key {self.key.id} counts was answered with {what}.",
-            "Return a safepoint.Head, or None for a thread in which it does not count at all.",
+            "Return a safepoint.names.Head, or None for a thread in which it does not count at all.",
         )
 
     def __repr__(self) -> str:

@@ -548,7 +548,7 @@ def head_in(heads: Heads, store: str, thread: str) -> Head | None:
     if head is not None and type(head) is not Head:
         raise AnchorUnavailable(
             f"The anchor answered with {type(head).__name__} about {thread}.",
-            "Return a safepoint.Head, or None for a thread that was never anchored.",
+            "Return a safepoint.names.Head, or None for a thread that was never anchored.",
         )
     with anchor_errors("be asked about", thread):
         return None if head is None else Head(head.sequence, head.digest)
