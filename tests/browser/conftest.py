@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser.site import Site, chromium, chromium_path, serving, visitor
 from tests.harness.optional import need
-from tests.publish.site import BuildFailed, built
+from tests.harness.shared import BuildFailed, built
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
@@ -27,9 +27,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="package")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site() -> Iterator[Site]:
     try:
-        folder, _ = built(tmp_path_factory.getbasetemp())
+        folder, _ = built()
     except BuildFailed as error:
         raise pytest.fail.Exception(str(error), pytrace=False) from None
     with serving(folder) as served:

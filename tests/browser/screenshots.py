@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.browser.site import PAGES, SCHEMES, WIDTHS, chromium, chromium_path, serving, visitor
-from tests.publish.site import BuildFailed, built
+from tests.harness.shared import BuildFailed, built
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,11 +36,7 @@ def take(outdir: Path, names: Sequence[str]) -> None:
     """Build, open each page in each form, and save it."""
     outdir.mkdir(parents=True, exist_ok=True)
     wanted = ["" if name == "home" else name.strip("/") + "/" for name in names]
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        serving(built(Path(folder))[0]) as site,
-        chromium() as it,
-    ):
+    with serving(built()[0]) as site, chromium() as it:
         for scheme in SCHEMES:
             for width in WIDTHS:
                 window = {"width": width, "height": 900}

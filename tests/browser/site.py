@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from publish.project import Project
-from tests.publish.site import SUB_PATH
+from tests.harness.shared import SUB_PATH
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext

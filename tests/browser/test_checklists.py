@@ -12,7 +12,7 @@ import pytest
 from tests.browser.site import Site, visitor
 from tests.harness.blocks import ROOT
 from tests.harness.optional import need
-from tests.publish.site import SUB_PATH
+from tests.harness.shared import SUB_PATH
 
 need("playwright", "the browser tests need playwright; make test installs it")
 

@@ -25,9 +25,9 @@ from publish.project import Project
 from publish.verified import DIFFERENCES, ZENSICAL
 from safepoint.explain import EXPLANATIONS
 from tests.harness.blocks import ROOT
+from tests.harness.shared import build, built
 from tests.harness.svg import svg_problems
 from tests.publish.conftest import write
-from tests.publish.site import build, built
 
 
 def contents(site: Path) -> dict[str, bytes]:
@@ -35,21 +35,18 @@ def contents(site: Path) -> dict[str, bytes]:
     return {file.relative_to(site).as_posix(): file.read_bytes() for file in files}
 
 
-def test_two_builds_of_one_commit_are_the_same_to_the_byte(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
-) -> None:
-    site, evidence = built(tmp_path_factory.getbasetemp())
+@pytest.mark.deep
+def test_two_builds_of_one_commit_are_the_same_to_the_byte(tmp_path: Path) -> None:
+    site, evidence = built()
     first = contents(site)
-    build(tmp_path / "another folder", evidence, PYTHONHASHSEED="2")
+    build(ROOT, tmp_path / "another folder", evidence, PYTHONHASHSEED="2")
     again = contents(tmp_path / "another folder")
     assert sorted(again) == sorted(first)
     assert [name for name, content in first.items() if again[name] != content] == []
 
 
-def test_nothing_of_the_builders_machine_is_in_it(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    site = contents(built(tmp_path_factory.getbasetemp())[0])
+def test_nothing_of_the_builders_machine_is_in_it() -> None:
+    site = contents(built()[0])
     home = str(Path.home()).encode()
     private = [str(ROOT).encode(), *([home] if len(home) > 5 else [])]
     found = [name for name, content in site.items() if any(part in content for part in private)]
