@@ -36,8 +36,8 @@ OUTCOMES: Final[Mapping[Outcome, str]] = MappingProxyType(
 """How a block can end, with the words for it."""
 _CLOCKS: Final = timedelta(hours=1)  # by which two machines may differ
 _NAMED: Final = 100  # failures that a run names; all are counted
-CENSUS: Final = "census"
-"""What a whole run ends with, and what is no pytest."""
+OTHERS: Final = {"check": "make check found something", "census": "the census found a difference"}
+"""What a whole run has besides its pytests, and what it means if that fails."""
 _LARGEST: Final = 32 << 20
 _T = TypeVar("_T")
 
@@ -242,8 +242,8 @@ class Read:
         for name in {**self.ends, **(self.done or {})}:
             end, part = self.ends.get(name), self._part(name)
             status = (self.done or {}).get(name, 0)
-            if name == CENSUS:
-                said += ["the census found a difference"] if status else []
+            if name in OTHERS:
+                said += [OTHERS[name]] if status else []
             elif status < 0:
                 said.append(f"{part} was ended by signal {-status}")
             elif end is None:

@@ -2,8 +2,8 @@
 
 With arguments there is one, and they are its own. Without, the files are dealt out into parts,
 whoever is done takes the next one, and what it printed comes when it has ended, so that the lines
-do not mix. If all of them passed, the census follows. Such a whole run begins new evidence: its
-plan is written first, and how each pytest ended last.
+do not mix. `make check` runs beside them, and if all went well, the census follows. Such a whole
+run begins new evidence: its plan is written first, and how each of them ended last.
 
 Temporary files are in memory where there is room: most of the time would go into waiting for the
 disk, and no test asks for that.
@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from tests.harness.evidence import CENSUS, Done, Plan, append, read
+from tests.harness.evidence import Done, Plan, append, read
 from tests.harness.shared import SHARED
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -33,6 +33,7 @@ SHARE: Final = 200_000
 """Bytes of tests that are enough for one pytest: a folder that has more is dealt out."""
 _SLOW: Final = ("browser", "pages", "attacks", "docs")  # what takes longest comes first
 _PYTEST: Final = (sys.executable, "-m", "pytest")
+_CHECK: Final = ("make", "--no-print-directory", "check")
 
 
 def parts(root: Path) -> dict[str, list[str]]:
@@ -65,7 +66,7 @@ class Running(NamedTuple):
         """Print what it said, and return how it ended; one that still runs is killed."""
         self.process.kill()
         code = self.process.wait()
-        print("== pytest:", self.name, flush=True)
+        print("==", self.name, flush=True)
         self.said.seek(0)
         sys.stdout.buffer.write(self.said.read())
         sys.stdout.flush()
@@ -73,7 +74,9 @@ class Running(NamedTuple):
         return code
 
 
-def main(arguments: Sequence[str], root: Path = ROOT, at_once: int | None = None) -> int:
+def main(
+    arguments: Sequence[str], root: Path = ROOT, at_once: int | None = None, *, check: bool = False
+) -> int:
     """Run them, and return 0 if all went well."""
     place = MEMORY if has_room(MEMORY) else None
     with tempfile.TemporaryDirectory(prefix="t-", dir=place, ignore_cleanup_errors=True) as folder:
@@ -82,7 +85,7 @@ def main(arguments: Sequence[str], root: Path = ROOT, at_once: int | None = None
         if arguments:
             command = [*_PYTEST, *arguments]
             return subprocess.run(command, cwd=root, env=environ, check=False).returncode
-        return _all(root, environ, at_once or max(2, os.cpu_count() or 0) + 1)
+        return _all(root, environ, at_once or max(2, os.cpu_count() or 0) + 1, check=check)
 
 
 def has_room(place: Path, room: int = ROOM) -> bool:
@@ -93,16 +96,19 @@ def has_room(place: Path, room: int = ROOM) -> bool:
     return found.f_bavail * found.f_frsize >= room and not found.f_flag & os.ST_NOEXEC
 
 
-def _all(root: Path, environ: Mapping[str, str], at_once: int) -> int:
+def _all(root: Path, environ: Mapping[str, str], at_once: int, *, check: bool) -> int:
     waiting, running, codes = parts(root), list[Running](), dict[str, int]()
     evidence = root / EVIDENCE
     evidence.unlink(missing_ok=True)
     append(evidence, Plan(list(waiting))._asdict())
+    if check:
+        running.append(_start("check", _CHECK, root, environ))
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
                 name = next(iter(waiting))
-                running.append(_start(name, waiting.pop(name), root, environ))
+                command = [*_PYTEST, f"--run={name}", *waiting.pop(name)]
+                running.append(_start(name, command, root, environ))
             time.sleep(0.1)
             for each in [each for each in running if each.process.poll() is not None]:
                 running.remove(each)
@@ -113,7 +119,7 @@ def _all(root: Path, environ: Mapping[str, str], at_once: int) -> int:
         if not any(codes.values()) and not waiting:
             print("== census", flush=True)
             command = [sys.executable, "-m", "tests.harness.census", f"--root={root}"]
-            codes[CENSUS] = subprocess.run(command, cwd=root, env=environ, check=False).returncode
+            codes["census"] = subprocess.run(command, cwd=root, env=environ, check=False).returncode
         append(evidence, Done(codes)._asdict())
     return _judged(evidence)
 
@@ -133,9 +139,8 @@ def _judged(evidence: Path) -> int:
     return int(bool(found.failed or found.partial))
 
 
-def _start(name: str, part: Sequence[str], root: Path, environ: Mapping[str, str]) -> Running:
+def _start(name: str, command: Sequence[str], root: Path, environ: Mapping[str, str]) -> Running:
     said = tempfile.TemporaryFile()  # noqa: SIM115  closed when the process has ended
-    command = [*_PYTEST, f"--run={name}", *part]
     process = subprocess.Popen(command, cwd=root, env=environ, stdout=said, stderr=said)
     return Running(name, process, said)
 
@@ -143,6 +148,6 @@ def _start(name: str, part: Sequence[str], root: Path, environ: Mapping[str, str
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what is in memory is removed
     try:
-        sys.exit(main(sys.argv[1:]))
+        sys.exit(main(sys.argv[1:], check=True))
     except KeyboardInterrupt:
         sys.exit(130)

@@ -82,7 +82,7 @@ def test_each_test_runs_once_and_temporary_files_are_gone(tmp_path: Path) -> Non
     # Of a part alone nothing is claimed, and it adds to what is there.
     code, said, found = whole(tmp_path, ["-k", "nothing"])
     assert code == 5
-    assert "== pytest" not in said
+    assert "== pages" not in said
     assert found.failed == ["pytest -k nothing ended with exit status 5"]
 
     # A run that is killed as a whole has no end, and one of chosen tests has no plan.
