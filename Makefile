@@ -49,10 +49,11 @@ check: .venv/.ready ## The quick gate before a commit: lint, format, types, word
 	@.venv/bin/typos
 	@$(PY) -m tests.harness.prose
 
-fix: .venv/.ready ## Repair what a program can: lint, format, callouts
+fix: .venv/.ready ## Repair what a program can: lint, format, callouts, the list of refusals
 	@$(PY) -m ruff check --fix
 	@$(PY) -m ruff format
 	@$(PY) -m tests.harness.callouts
+	@$(PY) -m tests.harness.messages
 
 new-rule: .venv/.ready ## Begin a rule with files that fail (TITLE="…" SEVERITY=danger THEME=Storage PAGE=name)
 	@$(PY) -m publish.new_rule --title "$$TITLE" --severity "$$SEVERITY" --theme "$$THEME" --page "$$PAGE" $(ARGS)

@@ -20,11 +20,13 @@ from mkdocs.structure.files import get_files
 
 from tests.harness.blocks import ROOT, Block, digest
 from tests.harness.evidence import Entry, Outcome, find, read
+from tests.harness.messages import messages, never_raised
 from tests.harness.rendered import is_generated, rendered_blocks
 from tests.harness.shared import BuildFailed, built
 from tests.harness.written import written_blocks
 
 OTHER_SITE: Final = "build/site-zensical"
+UNRAISED: Final = "unraised.txt"
 # What mkdocs copies or renders as a page, and the tests do not collect.
 _OTHER_PAGES: Final = frozenset({".html", ".htm", ".xhtml", ".markdown", ".mdown", ".mkdn", ".mkd"})
 
@@ -201,12 +203,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BuildFailed, ValueError) as error:
         print(error)
         return 1
+    if root == ROOT:
+        _tell_refusals(evidence.parent)
     problems = 0
     for generator, site in sites.items():
         census = take_census(root, entries, site)
         print(*([f"{generator}:"] if options.both else []), *census.lines(), sep="\n")
         problems += len(census.problems)
     return 1 if problems else 0
+
+
+def _tell_refusals(build: Path) -> None:
+    """Say how many refusals of the package no test of the run has seen, and list them."""
+    found = messages()
+    never = never_raised(build, found)
+    lines = [f"{said.module}:{said.lines.start}: {said.error}: {said}\n" for said in never]
+    (build / UNRAISED).write_text("".join(lines), encoding="utf-8")
+    print(f"refusals: {len(found)} in the source, {len(never)} never raised (build/{UNRAISED})")
 
 
 if __name__ == "__main__":

@@ -16,10 +16,12 @@ from tests.harness.docstrings import scan_docstrings
 from tests.harness.evaluators import evaluate
 from tests.harness.evidence import Evidence
 from tests.harness.legs import Result, held_by, name_of, result_of, worst
+from tests.harness.messages import watch, write_raised
 from tests.harness.page import Failure, Page
 
 _EVIDENCE = pytest.StashKey[Evidence]()
 _DOCUMENTS = pytest.StashKey[Any]()
+_RAISED = pytest.StashKey[set[tuple[str, int]]]()
 _DEEP = "deep"
 _SKIPS: Counter[str] = Counter()
 _RESULTS: dict[str, Result] = {}
@@ -150,6 +152,7 @@ def pytest_configure(config: pytest.Config) -> None:
     run = config.getoption("--run")
     evidence = Evidence(file, config.rootpath, run, run or " ".join(config.invocation_params.args))
     config.stash[_EVIDENCE] = evidence
+    config.stash[_RAISED] = watch()
     config.stash[_DOCUMENTS] = Documents(config.rootpath, evidence).pytest()
 
 
@@ -213,7 +216,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if not session.config.option.collectonly:
         left = _FOUND["found"] - _FOUND["deep"] - len(_RESULTS)
         status = int(session.exitstatus)
-        session.config.stash[_EVIDENCE].end(status, _RESULTS, max(left, 0), _FOUND["deep"])
+        evidence = session.config.stash[_EVIDENCE]
+        evidence.end(status, _RESULTS, max(left, 0), _FOUND["deep"])
+        raised = session.config.stash[_RAISED]
+        write_raised(evidence.file.parent, raised)
 
 
 def pytest_terminal_summary(

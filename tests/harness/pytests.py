@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from tests.harness.evidence import Done, Plan, append, read
+from tests.harness.messages import RAISED
 from tests.harness.shared import SHARED
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -99,7 +100,8 @@ def has_room(place: Path, room: int = ROOM) -> bool:
 def _all(root: Path, environ: Mapping[str, str], at_once: int, *, check: bool) -> int:
     waiting, running, codes = parts(root), list[Running](), dict[str, int]()
     evidence = root / EVIDENCE
-    evidence.unlink(missing_ok=True)
+    for old in (evidence, evidence.with_name(RAISED)):
+        old.unlink(missing_ok=True)
     append(evidence, Plan(list(waiting))._asdict())
     if check:
         running.append(_start("check", _CHECK, root, environ))
