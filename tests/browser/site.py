@@ -40,8 +40,8 @@ SCHEMES: Final[dict[Literal["light", "dark"], str]] = {"light": "default", "dark
 PAGES: Final = [*(page.url for page in Project().pages.values()), NOT_FOUND]
 """All pages that a person can meet, the one that says that there is none among them."""
 KINDS: Final = (
-    *("", "guide/", "ladder/", "verified/", "checklists/operator/", "security/credentials/"),
-    *("reference/journal/", NOT_FOUND),
+    *("", "guide/", "ladder/", "verified/", "checklists/operator/", "reference/journal/"),
+    NOT_FOUND,
 )
 """The home page and one of each kind."""
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
