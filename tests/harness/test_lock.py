@@ -37,18 +37,12 @@ def test_whatever_the_project_asks_for_is_in_it() -> None:
     ("file", "wanted"),
     {
         "a-1-py3-none-any.whl": True,
-        "a-1-py2.py3-none-any.whl": True,
         "a-1-2-cp313-cp313-manylinux_2_17_x86_64.manylinux2014_x86_64.whl": True,
         "a-1-cp311-cp311-macosx_11_0_arm64.whl": True,
         "a-1-cp39-abi3-manylinux_2_28_aarch64.whl": True,
-        "a-1-py3-none-manylinux_2_17_aarch64.whl": True,
         "a-1-cp314-abi3-manylinux_2_28_aarch64.whl": False,
-        "a-1-cp313-cp313t-manylinux_2_28_x86_64.whl": False,
         "a-1-cp310-cp310-manylinux_2_28_x86_64.whl": False,
-        "a-1-pp311-pypy311_pp73-manylinux_2_28_x86_64.whl": False,
         "a-1-cp312-cp312-win_amd64.whl": False,
-        "a-1-cp312-cp312-musllinux_1_2_x86_64.whl": False,
-        "a-1-cp312-cp312-manylinux_2_28_ppc64le.whl": False,
         "a-1.tar.gz": False,
     }.items(),
 )
