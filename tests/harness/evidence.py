@@ -324,111 +324,71 @@ def _last(lines: Iterable[Any], key: Callable[[Any], object]) -> list[Any]:
 
 def _line(data: Any) -> NamedTuple:
     """Make of a line what it is, or raise."""
-    for kind, form in _FORMS.items():
-        if next(iter(form)) in data:
-            if set(data) != set(form):
+    for kind in _KINDS:
+        if _TOLD_BY.get(kind, kind._fields[0]) in data:
+            if set(data) != set(kind._fields):
                 raise ValueError
-            made: NamedTuple = kind(**{name: check(data[name]) for name, check in form.items()})
+            forms = {name: _FORMS.get(f"{kind.__name__}.{name}", _FORMS.get(name)) for name in data}
+            made: NamedTuple = kind(**{name: _checked(forms[name], data[name]) for name in data})
             return made
     raise ValueError
 
 
-def _word(pattern: str) -> Callable[[Any], str]:
-    """Accept words of a form. They go into pages, so nothing in them can be markup."""
-    form = re.compile(pattern, re.ASCII)
-
-    def check(value: Any) -> str:
-        if not isinstance(value, str) or not form.fullmatch(value):
-            raise ValueError
-        return value
-
-    return check
-
-
-def _words(names: Callable[[Any], str], values: Callable[[Any], _T]) -> Callable[[Any], Any]:
-    return lambda value: {names(name): values(each) for name, each in value.items()}
-
-
-def _list(of: Callable[[Any], str]) -> Callable[[Any], tuple[str, ...]]:
-    return lambda value: tuple(of(each) for each in _one_of(list)(type(value)) and value)
-
-
-def _one_of(*values: Any) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
-        if value not in values:
-            raise ValueError
-        return value
-
-    return check
-
-
-def _integer(least: int) -> Callable[[Any], int]:
-    def check(value: Any) -> int:
-        if type(value) is not int or not least <= value <= 1 << 31:
-            raise ValueError
-        return value
-
-    return check
-
-
-def _milliseconds(value: Any) -> float:
-    if type(value) not in (int, float) or not 0 <= value < math.inf:
-        raise ValueError
-    return float(value)
+def _checked(form: Any, value: Any) -> Any:
+    """Return a value if it has the form. Words go into pages, so nothing in them can be markup."""
+    match form, value:
+        case (str(), str()) if re.fullmatch(form, value, re.ASCII):
+            return value
+        case (int(), int()) if type(value) is int and form <= value <= 1 << 31:
+            return value
+        case (float(), int() | float()) if type(value) is not bool and 0 <= value < math.inf:
+            return float(value)
+        case (tuple(), list()):
+            return tuple(_checked(form[0], each) for each in value)
+        case (dict(), dict()):
+            [(names, values)] = form.items()
+            return {_checked(names, name): _checked(values, each) for name, each in value.items()}
+        case _ if callable(form):
+            return form(value)
+    raise ValueError
 
 
 def _moment(value: str) -> datetime:
     """Read a time with its zone. Nothing ran in the future."""
-    moment = datetime.fromisoformat(value).astimezone(UTC)
-    if datetime.fromisoformat(value).tzinfo is None or moment > datetime.now(UTC) + _CLOCKS:
+    moment = datetime.fromisoformat(value)
+    if moment.tzinfo is None or moment > datetime.now(UTC) + _CLOCKS:
         raise ValueError
-    return moment
+    return moment.astimezone(UTC)
 
 
-_WORD: Final = _word(r"[\w.+!-]{1,80}")
-_PATH: Final = _word(r"[\w./-]{1,200}")
-_NAME: Final = _word(r"[\w./:-]{1,200}")
-_TEST: Final = _word(r"[\w./:,=+?\[\] -]{0,300}")
-_COUNT: Final = _integer(0)
-_STATUS: Final = _integer(-255)
-# By its first field a line is told from the others.
-_FORMS: Final[Mapping[Callable[..., Any], Mapping[str, Callable[[Any], Any]]]] = {
-    Entry: {
-        "page": _PATH,
-        "line": _COUNT,
-        "block": _COUNT,
-        "language": _word(r"[a-z]{0,20}"),
-        "sha256": _word(r"[0-9a-f]{64}"),
-        "outcome": _one_of(*OUTCOMES),
-        "ms": _milliseconds,
-        "python": _WORD,
-        "versions": _words(_WORD, _WORD),
-        "run": _WORD,
-    },
-    Proof: {
-        "leg": _one_of(*LEGS),
-        "name": _NAME,
-        "test": _NAME,
-        "outcome": _one_of(*RESULTS),
-        "ms": _milliseconds,
-        "run": _WORD,
-    },
-    Run: {
-        "started": _moment,
-        "run": _WORD,
-        "commit": lambda value: value if value is None else _WORD(value),
-        "python": _WORD,
-        "system": _WORD,
-        "versions": _words(_WORD, _WORD),
-        "sources": _words(_PATH, _WORD),
-        "part": _TEST,
-    },
-    End: {
-        "exit": _STATUS,
-        "run": _WORD,
-        **dict.fromkeys(("passed", "failed", "skipped", "left", "deep"), _COUNT),
-        "failures": _list(_TEST),
-    },
-    Plan: {"plan": _list(_WORD)},
-    Done: {"done": _words(_WORD, _STATUS)},
+_KINDS: Final[tuple[Any, ...]] = (Entry, Proof, Run, End, Plan, Done)
+_TOLD_BY: Final = {Run: "started", End: "exit"}
+_WORD: Final = r"[\w.+!-]{1,80}"
+_PATH: Final = r"[\w./-]{1,200}"
+_NAME: Final = r"[\w./:-]{1,200}"
+_TEST: Final = r"[\w./:,=+?\[\] -]{0,300}"
+_STATUS: Final = -255
+# A text is a pattern, an integer the least one, a float any time that it took, and a tuple or a
+# mapping says what is in it.
+_FORMS: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("run", "python", "system"), _WORD),
+    "commit": lambda value: value if value is None else _checked(_WORD, value),
+    **dict.fromkeys(("line", "block", "passed", "failed", "skipped", "left", "deep"), 0),
+    "page": _PATH,
+    "language": "[a-z]{0,20}",
+    "sha256": "[0-9a-f]{64}",
+    "outcome": "|".join(OUTCOMES),
+    "Proof.outcome": "|".join(RESULTS),
+    "ms": 0.0,
+    "versions": {_WORD: _WORD},
+    "sources": {_PATH: _WORD},
+    "started": _moment,
+    "part": _TEST,
+    "leg": "|".join(LEGS),
+    "name": _NAME,
+    "test": _NAME,
+    "exit": _STATUS,
+    "failures": (_TEST,),
+    "plan": (_WORD,),
+    "done": {_WORD: _STATUS},
 }

@@ -100,7 +100,7 @@ def test_prose_that_only_mentions_fences_is_left_alone() -> None:
 RAW = ("xmp", "textarea", "script", "style", "iframe", "code", "svg", "details", "a", "?php")
 REFUSED = [
     ("unknown language", "'''pyhton\nx\n'''", 1, "unknown language 'pyhton'; use one of: bash"),
-    ("no language", "text\n\n'''\nx\n'''", 3, "no language; write one"),
+    ("no language", "text\n\n'''\nx\n'''", 3, "no language; use one of"),
     ("tildes", "~~~python\nx\n~~~", 1, "a fence of ~~~; write ```"),
     ("four ticks", "'''`python\nx\n'''`", 1, "a fence of four or more backticks"),
     ("nested", "'''text\n'''python\nx\n'''", 2, "a fence inside a fence"),
@@ -128,7 +128,7 @@ REFUSED = [
     ("unknown class", "'''{ .python .safe }\nx\n'''", 1, "unknown class .safe; known: "),
     ("misplaced attribute", "'''{ .json data-exit=\"1\" }\n[]\n'''", 1, "means nothing on json"),
     ("no login", "'''sql\nselect 1;\n'''", 1, "SQL runs on PostgreSQL, as a login; add data-login"),
-    ("skip without reason", "'''{ .python data-skip=\" \" }\nx\n'''", 1, "a skip without a reason"),
+    ("skip without reason", "'''{ .python data-skip=\" \" }\nx\n'''", 1, "data-skip is a reason"),
     ("tree of what", "'''{ .text data-check=\"subclasses\" }\nx\n'''", 1, "go together"),
     ("copyable", "'''{ .python .unsafe }\n# UNSAFE: x\n'''", 1, "also needs .no-copy"),
     ("refused what", "'''{ .python .refused }\n1\n'''", 1, "add data-raises"),
