@@ -62,14 +62,9 @@ def test_the_defect_fails_and_its_twin_passes(
     assert set(outcomes) <= {"ran", "checked"}
 
 
-def test_a_skip_with_a_reason_is_counted_and_not_run(root: Path) -> None:
-    """And what follows does not see its output."""
+def test_a_skip_and_a_command_that_would_recurse_are_counted_apart(root: Path) -> None:
     text = "'''{ .python data-skip=\"needs a GPU\" }\nbroken\n'''\n'''python\nx = 1\n'''"
     assert run_page(text, root) == ["skipped", "ran"]
-
-
-def test_commands_that_would_recurse_are_checked_and_not_run(root: Path) -> None:
-    """They are counted apart."""
     text = "<!-- block: data-check=\"make\" -->\n'''bash\nmake test\n'''"
     assert run_page(text, root, "README.md") == ["checked"]
 
@@ -81,16 +76,6 @@ def test_a_traceback_points_at_the_line_of_the_page(root: Path) -> None:
         run_page(text, root)
     assert f'File "{root / "docs" / "page.md"}", line 7, in <module>' in str(failure.value)
     assert "tests/harness" not in str(failure.value)
-
-
-def test_a_traceback_points_at_the_snippet_that_was_included(root: Path) -> None:
-    """The include's own file and line."""
-    snippet = root / "snippets" / "a.py"
-    snippet.parent.mkdir()
-    snippet.write_text("\n# --8<-- [start:x]\n1 / 0\n# --8<-- [end:x]\n")
-    with pytest.raises(Failure) as failure:
-        run_page("'''python\n--8<-- \"a.py:x\"\n'''", root)
-    assert f'File "{snippet}", line 3, in <module>' in str(failure.value)
 
 
 def test_classes_of_a_page_pickle_and_dataclasses_work(root: Path) -> None:
@@ -219,12 +204,7 @@ def test_pages_run_in_the_temporary_folder_and_the_audit_says_so_everywhere(
     ("line", "more"),
     [
         ("make test && rm x", "&"),
-        ("make test; rm x", ";"),
-        ("make test | cat", "|"),
         ("cd $(pwd)", "$("),
-        ("cd `pwd`", "`"),
-        ("git log > x", ">"),
-        ("pip install . < x", "<"),
         ("git log ' # ' && rm x", "&"),
     ],
 )
