@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from publish.attacks import GROUPS, _rungs, listed, markdown
+from publish.attacks import GROUPS, listed, markdown
 from publish.project import Project
 from safepoint.attacks import ATTACKS, RESIDUE
 from safepoint.attacks.models import MODEL_ATTACKS
@@ -33,28 +33,6 @@ def test_every_attack_of_every_catalogue_is_listed_once_under_what_its_attacker_
     page = PROJECT.pages["attacks.md"].text
     shown = re.findall(r"\{ #(\w+) \}\n\n(?:.+\n)+<!-- fill attacks-(\w+) -->", page)
     assert shown == [(group, group) for group in GROUPS]
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "rung"),
-    [
-        ("accepted accepted detected detected", (5, True)),
-        ("executed detected accepted detected", (7, True)),
-        ("crashed not-applicable not-applicable detected", (7, True)),
-        ("accepted not-applicable not-applicable not-applicable", (3, False)),
-        ("accepted detected accepted accepted", (None, False)),
-    ],
-)
-def test_a_rung_is_the_first_that_detects_with_none_above_that_falls(
-    outcomes: str, rung: tuple[int | None, bool]
-) -> None:
-    """The page reads the ladder, which other tests hold."""
-    heads = "".join(f" {number}<br>x |" for number in (1, 3, 5, 7))
-    cells = "".join(f" **x**{{ .{outcome} }} |" for outcome in outcomes.split())
-    page = f"| attack |{heads}\n|---|\n| [`a-b`](x) y<br> z |{cells}\n"
-    assert dict(_rungs(page)) == {"a-b": rung}
-    for each in LISTED:
-        assert (each.rung is None) == (each.id not in ATTACKS)
 
 
 def test_every_item_links_a_rule_that_teaches_it_and_has_a_command() -> None:

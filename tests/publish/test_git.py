@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -64,27 +64,6 @@ def test_a_page_that_is_not_committed_as_it_is_has_no_date(root: Path) -> None:
     assert reviewed(root) == BOTH
 
 
-def test_a_page_that_was_renamed_or_lies_there_again_is_another_page(root: Path) -> None:
-    (root / "docs/index.md").rename(root / "docs/start.md")
-    commit(root, MARCH, {'docs/a "größe".md': "one"})
-    write(root, "docs/index.md", "one")
-    assert reviewed(root) == {
-        "security/bounds.md": FEBRUARY,
-        "start.md": MARCH,
-        'a "größe".md': MARCH,
-    }
-
-
-def test_a_merge_counts_for_what_it_changed_itself(root: Path) -> None:
-    git(root, "checkout", "-q", "-b", "other")
-    commit(root, FEBRUARY, {"docs/index.md": "theirs"})
-    git(root, "checkout", "-q", "main")
-    commit(root, FEBRUARY, {"docs/index.md": "ours"})
-    git(root, "merge", "-q", "-s", "ours", "--no-commit", "other")
-    commit(root, MARCH, {"docs/index.md": "both"})
-    assert reviewed(root) == {"index.md": MARCH, "security/bounds.md": FEBRUARY}
-
-
 def test_without_a_whole_history_there_are_no_dates(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,22 +83,6 @@ def test_another_repository_is_not_asked(root: Path, monkeypatch: pytest.MonkeyP
     assert reviewed(root / "part") == {"index.md": MARCH}
     monkeypatch.setenv("GIT_DIR", str(root / "nothing"))
     assert reviewed(root) == BOTH
-
-
-@pytest.mark.parametrize(("days", "is_kept"), [(0, True), (1, True), (3, False), (None, False)])
-def test_a_day_that_has_not_come_yet_is_no_date(
-    root: Path, days: int | None, is_kept: bool
-) -> None:
-    """Tomorrow has come, further east. Git also prints 10000-01-01, which is no date here."""
-    day = datetime.now(UTC).date() + timedelta(days or 0)
-    commit(root, "@253402300800 +0000" if days is None else day, {"docs/index.md": "late"})
-    assert reviewed(root).get("index.md") == (day if is_kept else None)
-
-
-def test_a_file_name_cannot_date_others(root: Path) -> None:
-    """One that looks like the head of an entry in what git prints."""
-    commit(root, MARCH, {"docs/a\0012020-01-01": "x", "docs/index.md": "two"})
-    assert reviewed(root)["index.md"] == MARCH
 
 
 def test_no_program_that_the_repository_names_is_run(root: Path) -> None:

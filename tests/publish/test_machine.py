@@ -276,14 +276,6 @@ def test_with_an_address_every_reference_is_complete(
     assert all(link.startswith("https://example.org/guide/") for link in links)
 
 
-def test_all_that_pages_may_link_to_is_written_in_the_end(
-    real: Project, files: dict[str, bytes]
-) -> None:
-    """While MkDocs checks links it stands there empty."""
-    assert set(machine.served(real)) == {name for name in files if not name.endswith(".md")}
-    assert all(files[name] for name in machine.served(real))
-
-
 def test_the_feed_dates_by_data_and_leaves_out_what_has_no_date(fake: Project) -> None:
     root = parsed(feed.atom(fake))
     seen = [
@@ -307,20 +299,3 @@ def test_the_feed_holds_whatever_may_be_written(fake: Project) -> None:
     write(fake.root, "CHANGELOG.md", text)
     said = parsed(feed.atom(fake)).findall("a:entry/a:summary", ATOM)[1].text
     assert said == f"{hard}: {hard}."
-
-
-def test_the_feed_is_atom_whose_links_lead_somewhere(files: dict[str, bytes]) -> None:
-    root = parsed(files["feed.xml"])
-    assert root.tag == f"{{{feed.ATOM}}}feed"
-    assert root.findtext("a:author/a:name", "", ATOM)
-    for element in (root, *root.findall("a:entry", ATOM)):
-        assert [element.findtext(f"a:{name}", "", ATOM) != "" for name in ("id", "title")]
-        assert re.fullmatch(
-            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", element.findtext("a:updated", "", ATOM)
-        )
-    for link in root.findall("a:entry/a:link", ATOM):
-        path, _, fragment = (link.get("href") or "").partition("#")
-        assert fragment in anchors(files[f"{path.rstrip('/')}.md"].decode())
-    ids = [element.text or "" for element in root.iter(f"{{{feed.ATOM}}}id")]
-    assert len(ids) == len(set(ids))
-    assert all(re.fullmatch(r"tag:safepoint,2026:[\w./-]+", each) for each in ids)

@@ -16,14 +16,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from publish import advisories, changes, errors, hooks
+from publish import advisories, changes, hooks
 from publish.advisories import Advisory
 from publish.charts import generated
-from publish.finish import sized, unbroken
 from publish.lean import lean_page, lean_site
 from publish.project import Project
 from publish.verified import DIFFERENCES, ZENSICAL
-from safepoint.explain import EXPLANATIONS
 from tests.harness.blocks import ROOT
 from tests.harness.shared import build, built
 from tests.harness.svg import svg_problems
@@ -89,35 +87,6 @@ def test_the_words_of_a_drawing_are_large_enough_on_a_phone_and_stay_inside(
         assert left >= 0, said
         assert left + long <= wide, said
         assert 0 < float(element.get("y", "0")) < high, said
-
-
-def test_a_drawing_gets_its_room_before_it_arrives(tmp_path: Path) -> None:
-    write(tmp_path, "x.svg", '<svg xmlns="x" viewBox="0 0 360 204.5"></svg>')
-    write(tmp_path, "y.svg", "<svg></svg>")
-    write(tmp_path, "a/index.html")
-    html = '<p><img alt="x" src="../x.svg"></p>'
-    size = 'width="360" height="204.5"'
-    assert sized(html, tmp_path / "a") == f'<p><img {size} alt="x" src="../x.svg"></p>'
-    for name in ('src="../y.svg"', 'src="../z.svg"', 'src="x.png"', 'width="1" src="../x.svg"'):
-        assert sized(f"<img {name}>", tmp_path / "a") == f"<img {name}>"
-
-
-@pytest.mark.parametrize(
-    ("html", "is_whole"),
-    [
-        (f"<p><code>{'a' * 26}</code></p>", True),
-        (f"<p><code>{'a' * 27}</code></p>", False),
-        (f"<code>{'&lt;' * 26}</code>", True),
-        (f"<table><td><code>{'a' * 16}</code></table>", True),
-        (f"<table><td><code>{'a' * 17}</code></table>", False),
-        (f"<table></table><code>{'a' * 17}</code>", True),
-        ("<pre><span></span><code>x</code></pre>", False),
-        ('<code class="y">x</code>', False),
-    ],
-)
-def test_a_line_does_not_break_inside_a_short_name(html: str, is_whole: bool) -> None:
-    expected = html.replace("<code>", '<code class="whole">') if is_whole else html
-    assert unbroken(html) == expected
 
 
 LINKS: Final = (
@@ -202,11 +171,6 @@ def test_changes_link_to_pages_and_to_nothing_else_of_the_repository(fake: Proje
         "### Fixed",
         "- The lid\n  closes. It did not.",
     ]
-
-
-def test_every_error_is_named_once_and_leads_to_its_entry(real: Project) -> None:
-    found = re.findall(r"\[(\w+)\]\(#(\w+)\)", errors.names(real))
-    assert sorted(found) == sorted((name, name.lower()) for name in EXPLANATIONS)
 
 
 @pytest.mark.parametrize(
