@@ -83,6 +83,7 @@ def main(
     with tempfile.TemporaryDirectory(prefix="t-", dir=place, ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o1777)  # as the system's own, which other users can enter
         environ = {**os.environ, "TMPDIR": folder, SHARED: f"{folder}/shared"}
+        environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of programs would compile the same
         if arguments:
             command = [*_PYTEST, *arguments]
             return subprocess.run(command, cwd=root, env=environ, check=False).returncode

@@ -21,10 +21,11 @@ WHOLE = (
     " raise SystemExit(pytests.main({}, Path.cwd()))"
 )
 SAYS = """
-import pytest, tempfile
+import pytest, sys, tempfile
 from pathlib import Path
 
 def test_it():
+    assert not sys.dont_write_bytecode
     with Path("ran").open("a") as file:
         print(Path(__file__).stem, tempfile.gettempdir(), file=file)
 
@@ -70,7 +71,7 @@ def whole(root: Path, arguments: Sequence[str] = (), **environ: str) -> tuple[in
 
 def test_each_test_runs_once_and_temporary_files_are_gone(tmp_path: Path) -> None:
     """Whatever a file is called and wherever it is; those for `make deep` are counted."""
-    code, said, found = whole(make_project(tmp_path, GOOD))
+    code, said, found = whole(make_project(tmp_path, GOOD), PYTHONDONTWRITEBYTECODE="1")
     assert (code, found.failed, found.partial) == (0, [], []), said
     ran, places = zip(*map(str.split, (tmp_path / "ran").read_text().splitlines()), strict=True)
     assert sorted(ran) == ["test_2", "test_b", "test_c", "test_z"]
