@@ -6,7 +6,14 @@ pip install 'safepoint[try-postgres]'. Run it in an empty folder.
 
 import psycopg
 
-from safepoint import Keyring, Ledger, NotOwner, RolledBack, SealError, SigningKey
+from safepoint import (
+    Keyring,
+    Ledger,
+    NotOwner,
+    RolledBack,
+    SealError,
+    SigningKey,
+)
 from safepoint.errors import Forked, RecordsMissing
 from safepoint.postgres import (
     PostgresAnchor,

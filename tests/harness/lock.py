@@ -15,8 +15,8 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 MACHINES: Final = ("x86_64", "aarch64")
 PYTHONS: Final = {"py3", "cp311", "cp312", "cp313"}
@@ -36,19 +36,40 @@ def is_wanted(file: str) -> bool:
     return bool(runs) and any(map(place.fullmatch, platforms))
 
 
-def digests(name: str, version: str, links: Iterator[tuple[str, str]]) -> list[str]:
-    """Return the digests of the files of a release: of its wheels, or of its source.
+class File(NamedTuple):
+    """A file of a package, its SHA-256, and the Pythons that it is for."""
+
+    name: str
+    digest: str
+    pythons: str = ""
+
+
+def locked(name: str, version: str, links: Iterable[File]) -> str:
+    """Return the pin of a release, with the digests of its wheels, or of its source.
 
     Raises:
         SystemExit: there is none.
     """
-    start = re.escape(name).replace(r"\-", "[-_.]") + "-" + re.escape(version)
-    files = {file: digest for file, digest in links if re.match(rf"{start}(-|\.tar)", file, re.I)}
-    wheels = {digest for file, digest in files.items() if is_wanted(file)}
-    found = wheels or {digest for file, digest in files.items() if file.endswith(".tar.gz")}
+    start = re.escape(canonical(name)).replace(r"\-", "[-_.]") + "-" + re.escape(version)
+    files = [file for file in links if re.match(rf"{start}(-|\.tar)", file.name, re.I)]
+    wheels = [file for file in files if is_wanted(file.name)]
+    found = wheels or [file for file in files if file.name.endswith(".tar.gz")]
     if not found:
         raise SystemExit(f"The index has no file of {name} {version} with a digest.")
-    return sorted(found)
+    pin = f"{name}=={version}{marker({file.pythons for file in found})}"
+    return " \\\n".join([pin, *sorted(f"    --hash=sha256:{file.digest}" for file in found)])
+
+
+def marker(pythons: Iterable[str]) -> str:
+    """Return what keeps a package from the Pythons that it is not for; for most, nothing."""
+    from pip._vendor.packaging.specifiers import SpecifierSet
+
+    missing = [
+        f'python_version != "{version}"'
+        for version in ("3.11", "3.12", "3.13")
+        if not any(SpecifierSet(each).contains(f"{version}.9") for each in pythons)
+    ]
+    return f" ; {' and '.join(missing)}" if missing else ""
 
 
 class Index:
@@ -62,15 +83,15 @@ class Index:
         session = command._build_session(self._options)
         self._collector = command._build_package_finder(self._options, session)._link_collector
 
-    def links(self, name: str) -> Iterator[tuple[str, str]]:
-        """Yield each file of a package, with its SHA-256."""
+    def links(self, name: str) -> Iterator[File]:
+        """Yield each file of a package."""
         from pip._internal.index.collector import parse_links
         from pip._internal.models.link import Link
 
         page = self._collector.fetch_response(Link(f"{self._options.index_url}/{name}/"))
         for link in parse_links(page) if page else ():
             if link.hash_name == "sha256" and link.hash:
-                yield link.filename, link.hash
+                yield File(link.filename, link.hash, link.requires_python or "")
 
 
 def for_gpus(torch: str, locked: set[str]) -> dict[str, str]:
@@ -108,8 +129,7 @@ def main(frozen: str) -> str:
 
 def _locked(index: Index, pins: dict[str, str]) -> Iterator[str]:
     for name, version in sorted(pins.items(), key=lambda pin: pin[0].lower()):
-        found = digests(canonical(name), version, index.links(canonical(name)))
-        yield " \\\n".join([f"{name}=={version}", *(f"    --hash=sha256:{each}" for each in found)])
+        yield locked(name, version, index.links(canonical(name)))
 
 
 if __name__ == "__main__":

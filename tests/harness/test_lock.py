@@ -9,10 +9,10 @@ import pytest
 
 from bootstrap import read_lock
 from tests.harness.blocks import ROOT
-from tests.harness.lock import canonical, digests, is_wanted
+from tests.harness.lock import File, canonical, is_wanted, locked
 
 PACKAGES, TORCH, FOR_GPUS = read_lock()
-PIN = re.compile(r"([\w.-]+)==[\w.!]+( \\\n    --hash=sha256:[0-9a-f]{64})+\n")
+PIN = re.compile(r"([\w.-]+)==[\w.!]+(?: ; [^\\\n]+)?( \\\n    --hash=sha256:[0-9a-f]{64})+\n")
 
 
 def test_everything_is_pinned_with_digests_and_pytorch_stands_alone() -> None:
@@ -50,16 +50,18 @@ def test_files_for_the_machines_and_pythons_are_taken(file: str, wanted: bool) -
     assert is_wanted(file) == wanted
 
 
-def test_a_release_is_its_wheels_or_its_source_and_nobody_elses() -> None:
-    files = {
-        "a_b-1.0-py3-none-any.whl": "01",
-        "A.B-1.0-cp311-cp311-macosx_11_0_arm64.whl": "02",
-        "a_b-1.0.tar.gz": "03",
-        "a_b-1.0.1-py3-none-any.whl": "04",
-        "a_b_c-1.0-py3-none-any.whl": "05",
-        "a-b-2.0.tar.gz": "06",
-    }
-    assert digests("a-b", "1.0", iter(files.items())) == ["01", "02"]
-    assert digests("a-b", "2.0", iter(files.items())) == ["06"]
+def test_a_release_is_its_wheels_or_its_source_for_its_pythons_and_nobody_elses() -> None:
+    files = [
+        File("a_b-1.0-py3-none-any.whl", "01", ">=3.9,<3.13"),
+        File("A.B-1.0-cp311-cp311-macosx_11_0_arm64.whl", "02", ">=3.9,<3.13"),
+        File("a_b-1.0.tar.gz", "03"),
+        File("a_b-1.0.1-py3-none-any.whl", "04"),
+        File("a_b_c-1.0-py3-none-any.whl", "05"),
+        File("a-b-2.0.tar.gz", "06", ">=3.9"),
+    ]
+    assert locked("a.b", "1.0", files).split(" \\\n    --hash=sha256:") == [
+        'a.b==1.0 ; python_version != "3.13"', "01", "02",
+    ]  # fmt: skip
+    assert locked("a-b", "2.0", files) == "a-b==2.0 \\\n    --hash=sha256:06"
     with pytest.raises(SystemExit, match=r"no file of a-b 3\.0 with a digest"):
-        digests("a-b", "3.0", iter(files.items()))
+        locked("a-b", "3.0", files)
