@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tests.harness import evidence as harness
+from tests.harness.blocks import written_blocks
 from tests.harness.evidence import OUTCOMES, Entry, Outcome, Read, Run
 from tests.harness.legs import Proof, Result, worst
 from tests.harness.sources import TESTS, sources
-from tests.harness.written import written_blocks
 
 State = Literal["current", "failed", "partial", "stale", "other commit", "missing", "unreadable"]
 AGAIN: Final = "Run make test, then build again."

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.harness.fences import BadFence, parse_info
-from tests.harness.includes import BadInclude, Line, expand
 from tests.harness.markup import CODE, INLINE_CODE, markup_problems
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -107,6 +107,78 @@ def scan_page(text: str, path: str | Path, *, root: Path = ROOT, first_line: int
     scanner = _Scanner(text.splitlines(), Path(path).as_posix(), root, first_line)
     scanner.run()
     return scanner.scan
+
+
+CUT = re.compile(r"^\s*;*-+8<-+(?=\s|$)")
+_INCLUDE = re.compile(
+    r"""^(?P<space>\ *)-+8<-+[ ]+
+    (?P<q>["'])(?P<file>[^"':]+)(?::(?P<section>[A-Za-z][\w-]*))?(?P=q)$""",
+    re.VERBOSE,
+)
+_MARK = re.compile(r"-+8<-+[ \t]+\[[ \t]*(?P<kind>start|end)[ \t]*:[ \t]*(?P<name>[\w-]+)[ \t]*\]")
+
+
+class BadInclude(ValueError):
+    """The include names nothing that can be shown."""
+
+
+class Line(NamedTuple):
+    """A line of a block, and where it was written."""
+
+    text: str
+    file: Path
+    number: int
+
+
+def expand(line: str, folders: tuple[Path, ...]) -> list[Line] | None:
+    """Return the lines that an include stands for, or None if `line` is no include.
+
+    Raises:
+        BadInclude: a missing file or section, or a form that is not supported here.
+    """
+    if not CUT.match(line):
+        return None
+    found = _INCLUDE.match(line)
+    if found is None:
+        raise BadInclude('write an include as --8<-- "file.py" or --8<-- "file.py:section"')
+    lines = _read(found["file"], folders)
+    if found["section"]:
+        lines = _section(lines, found["section"], found["file"])
+    return [
+        Line(found["space"] + text, file, number)
+        for text, file, number in lines
+        if not _MARK.search(text)
+    ]
+
+
+def _read(name: str, folders: tuple[Path, ...]) -> list[Line]:
+    for folder in folders:
+        file = folder / name
+        if file.is_file() and file.resolve().is_relative_to(folder.resolve()):
+            text = file.read_text(encoding="utf-8")
+            lines = [Line(line, file, n) for n, line in enumerate(text.splitlines(), 1)]
+            for line in lines:
+                if CUT.match(line.text):
+                    raise BadInclude(f"{name}:{line.number} includes another file; inline it")
+            return lines
+    raise BadInclude(f"the include {name!r} does not exist; correct its name or add the file")
+
+
+def _section(lines: list[Line], name: str, file: str) -> list[Line]:
+    start = end = None
+    for index, line in enumerate(lines):
+        mark = _MARK.search(line.text)
+        if mark and mark["name"] == name:
+            if mark["kind"] == "start" and start is None:
+                start = index
+            elif mark["kind"] == "end" and start is not None:
+                end = index
+                break
+    if start is None:
+        raise BadInclude(f"{file} has no section {name!r}; add # --8<-- [start:{name}]")
+    if end is None:
+        raise BadInclude(f"the section {name!r} of {file} has no end; add # --8<-- [end:{name}]")
+    return lines[start + 1 : end]
 
 
 class _Scanner:
@@ -263,3 +335,54 @@ def _unsupported(fence: re.Match[str]) -> str | None:
     if "`" in fence["info"]:
         return "``` on one line; write inline code with a single backtick"
     return None
+
+
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def scan_docstrings(source: str, path: str | Path, *, root: Path = ROOT) -> list[Scan]:
+    """Return one scan per docstring that has blocks or problems, in the order of the file."""
+    page = Path(path).as_posix()
+    scans: list[Scan] = []
+    count = 0
+    for node in sorted(_docstrings(ast.parse(source)), key=lambda node: node.lineno):
+        text = str(node.value)
+        scan = scan_page(text, page, root=root, first_line=node.lineno)
+        spans_lines = (node.end_lineno or node.lineno) - node.lineno
+        if scan.blocks and text.count("\n") != spans_lines:
+            message = 'escapes move the lines of this docstring; write r"""'
+            scan = Scan(problems=[Problem(page, node.lineno, message)])
+        scan.blocks = [
+            replace(block, number=number) for number, block in enumerate(scan.blocks, count + 1)
+        ]
+        count += len(scan.blocks)
+        if scan.blocks or scan.problems:
+            scans.append(scan)
+    return scans
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
+    """Yield docstrings, and the strings below an assignment that documentation tools read too."""
+    for node in ast.walk(tree):
+        if not isinstance(node, _DOCUMENTED):
+            continue
+        for index, statement in enumerate(node.body):
+            documents = index == 0 or isinstance(node.body[index - 1], (ast.Assign, ast.AnnAssign))
+            if documents and isinstance(statement, ast.Expr):
+                value = statement.value
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    yield value
+
+
+def written_blocks(root: Path) -> dict[str, list[Block]]:
+    """Return the blocks of every page and module as they are now."""
+    pages: dict[str, list[Block]] = {}
+    markdown = [*(root / "docs").rglob("*.md"), root / "README.md", root / "CONTRIBUTING.md"]
+    for file in filter(Path.is_file, markdown):
+        name = file.relative_to(root).as_posix()
+        pages[name] = scan_page(file.read_text(encoding="utf-8"), name, root=root).blocks
+    for file in (root / "src" / "safepoint").rglob("*.py"):
+        name = file.relative_to(root).as_posix()
+        scans = scan_docstrings(file.read_text(encoding="utf-8"), name, root=root)
+        pages[name] = [block for scan in scans for block in scan.blocks]
+    return pages

@@ -18,12 +18,11 @@ from typing import Final
 from mkdocs.config import load_config
 from mkdocs.structure.files import get_files
 
-from tests.harness.blocks import ROOT, Block, digest
+from tests.harness.blocks import ROOT, Block, digest, written_blocks
 from tests.harness.evidence import Entry, Outcome, find, read
 from tests.harness.messages import messages, never_raised
 from tests.harness.rendered import is_generated, rendered_blocks
 from tests.harness.shared import BuildFailed, built
-from tests.harness.written import written_blocks
 
 OTHER_SITE: Final = "build/site-zensical"
 UNRAISED: Final = "unraised.txt"

@@ -7,30 +7,30 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from tests.harness import checks, programs, python
 from tests.harness.blocks import Block
 from tests.harness.evidence import Evidence, Outcome
-from tests.harness.imports import imported_by
-from tests.harness.languages import data, project, python, shell, sql, text, unsafe
 from tests.harness.page import Failure, Page
+from tests.harness.versions import imported_by
 
 Evaluator = Callable[[Page, Block], str]
 """Runs a block, raises Failure, and returns the output that a text block has yet to check."""
 
 EVALUATORS: Final[dict[str, Evaluator]] = {
     "python": python.run_python,
-    "python .unsafe": unsafe.run_unsafe,
-    "bash": shell.run_bash,
-    "text": text.run_text,
-    "sql": sql.run_login,
-    "json": data.run_json,
-    "toml": data.run_toml,
-    "ini": data.run_ini,
+    "python .unsafe": programs.run_unsafe,
+    "bash": programs.run_bash,
+    "text": checks.run_text,
+    "sql": programs.run_login,
+    "json": checks.run_json,
+    "toml": checks.run_toml,
+    "ini": checks.run_ini,
 }
 CHECKERS: Final[dict[str, Evaluator]] = {
-    "make": project.check_make,
-    "paths": text.check_paths,
-    "record": text.check_record,
-    "subclasses": text.check_subclasses,
+    "make": checks.check_make,
+    "paths": checks.check_paths,
+    "record": checks.check_record,
+    "subclasses": checks.check_subclasses,
 }
 
 _CAN_USE_FILES: Final = frozenset({"python", "bash"})
@@ -61,7 +61,7 @@ def _evaluate(page: Page, block: Block) -> Outcome:
         page.output = ""
         return "skipped"
     evaluator = _evaluator(block)
-    if evaluator is not text.run_text:
+    if evaluator is not checks.run_text:
         page.output = ""
     if "alone" in block.classes:
         output = _evaluate_alone(page, block, evaluator)

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from sybil import Document, Example, Region, Sybil
 
-from tests.harness.blocks import Block, Problem, Scan, scan_page
-from tests.harness.docstrings import scan_docstrings
+from tests.harness.blocks import Block, Problem, Scan, scan_docstrings, scan_page
 from tests.harness.evaluators import evaluate
 from tests.harness.evidence import Evidence
 from tests.harness.legs import Result, held_by, name_of, result_of, worst

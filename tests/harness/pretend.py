@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.harness.blocks import written_blocks
 from tests.harness.evidence import Done, Evidence, Plan, append
 from tests.harness.legs import NAMED
-from tests.harness.written import written_blocks
 
 
 def pretend(file: Path, root: Path) -> Path:

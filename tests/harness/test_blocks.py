@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.blocks import PageError, digest, find_blocks
-from tests.harness.docstrings import scan_docstrings
+from tests.harness.blocks import PageError, digest, find_blocks, scan_docstrings
 from tests.harness.testing import page
 
 

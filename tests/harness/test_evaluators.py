@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.languages import process
+from tests.harness import programs
 from tests.harness.page import Failure
 from tests.harness.testing import run_page
 
@@ -147,8 +147,8 @@ def test_a_page_has_its_own_folder_and_home_and_leaves_no_trace(root: Path) -> N
 
 def test_a_program_that_does_not_end_is_ended(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With everything that it started."""
-    quick = {**(process.run.__kwdefaults__ or {}), "timeout": 0.3}
-    monkeypatch.setattr(process.run, "__kwdefaults__", quick)
+    quick = {**(programs.run.__kwdefaults__ or {}), "timeout": 0.3}
+    monkeypatch.setattr(programs.run, "__kwdefaults__", quick)
     with pytest.raises(Failure, match=r"still running after 0\.3 s"):
         run_page("'''bash\nsleep 60 | sleep 61\n'''", root)
 

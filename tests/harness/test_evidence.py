@@ -13,11 +13,10 @@ import pytest
 from tests.harness.blocks import Block, find_blocks
 from tests.harness.evaluators import evaluate
 from tests.harness.evidence import Evidence, read
-from tests.harness.imports import imported_by
 from tests.harness.legs import Result
 from tests.harness.page import Failure, Page
 from tests.harness.testing import page
-from tests.harness.versions import versions
+from tests.harness.versions import imported_by, versions
 
 TEXT = page("""
     '''python

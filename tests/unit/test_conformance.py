@@ -14,8 +14,7 @@ import pytest
 from safepoint.storage import FileCheckpointStorage, InMemoryCheckpointStorage
 from safepoint.testing import NotOffered, StorageSuite
 from safepoint.testing.storages import claims
-from tests.harness.blocks import ROOT
-from tests.harness.includes import expand
+from tests.harness.blocks import ROOT, expand
 
 if TYPE_CHECKING:
     from safepoint.postgres import PostgresCheckpointStorage

@@ -30,8 +30,7 @@ from safepoint.keys import Key, Revoked, VerifyingKey
 from safepoint.names import Head
 from safepoint.record import Place, open_sealed
 from safepoint.verify import View
-from tests.harness.blocks import ROOT
-from tests.harness.includes import expand
+from tests.harness.blocks import ROOT, expand
 from tests.vectors import FOLDER, PAGE, files, shown, write
 
 Vector = dict[str, Any]

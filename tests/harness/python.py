@@ -15,7 +15,7 @@ from types import CodeType
 from typing import Final, NamedTuple
 
 from tests.harness.blocks import Block
-from tests.harness.languages.output import difference
+from tests.harness.checks import difference
 from tests.harness.page import Failure, Page
 
 ENOUGH: Final = 12

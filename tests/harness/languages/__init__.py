@@ -1,1 +1,0 @@
-"""What it means to run a block, language by language."""
