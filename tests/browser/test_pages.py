@@ -41,7 +41,8 @@ LOOK: Final = """() => ({
   links: [...document.querySelectorAll("[href], [src]")]
     .filter((element) => !(element instanceof SVGElement))
     .map((element) => element.href || element.src),
-  images: [...document.images].filter((image) => !image.naturalWidth || !image.alt)
+  images: [...document.images].filter((image) =>
+    !image.naturalWidth || !image.alt || (image.closest("article") && !image.hasAttribute("width")))
     .map((image) => image.src),
   foot: document.querySelector(".page-foot")?.textContent ?? "",
   blocks: [...document.querySelectorAll("article .highlight")].map((block) => {
@@ -70,6 +71,11 @@ CODE: Final = """blocks => blocks.map(block => {
   const isBad = parseFloat(style.fontSize) < 12 || (isFree && characters < 48);
   return isBad ? `${style.fontSize}, ${characters}: ${block.textContent.slice(0, 60)}` : null;
 }).filter(Boolean)"""
+
+
+PARTED: Final = """codes => codes.filter(code => code.getClientRects().length > 1)
+  .map(code => code.textContent)"""
+"""Short names and commands that a line break parts."""
 
 
 @cache
@@ -147,6 +153,7 @@ def test_a_page_is_whole_quiet_small_and_fits(
     page.set_viewport_size({"width": 390, "height": 900})
     assert page.evaluate(OVERFLOW) == 0
     assert page.locator("article pre code").evaluate_all(CODE) == []
+    assert page.locator("article .whole:visible").evaluate_all(PARTED) == []
     page.close()
 
 

@@ -47,7 +47,9 @@ class Visit:
         self.page.on("console", lambda message: self._heard(message.type, message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("requestfailed", lambda request: self.complaints.append(request.url))
-        response = self.page.goto(url, wait_until="networkidle")
+        response = self.page.goto(url)
+        # The network can be idle before a slow machine has read the page.
+        self.page.wait_for_load_state("networkidle")
         self.status = response.status if response else None
 
     def _heard(self, kind: str, text: str) -> None:

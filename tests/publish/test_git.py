@@ -62,6 +62,10 @@ def test_a_page_that_is_not_committed_as_it_is_has_no_date(root: Path) -> None:
     assert reviewed(root) == {"security/bounds.md": FEBRUARY}
     write(root, "docs/index.md", "one")
     assert reviewed(root) == BOTH
+    (root / "docs/index.md").rename(root / "docs/start.md")
+    commit(root, MARCH, {})
+    write(root, "docs/index.md", "one")
+    assert reviewed(root) == {"security/bounds.md": FEBRUARY, "start.md": MARCH, "new.md": MARCH}
 
 
 def test_without_a_whole_history_there_are_no_dates(
@@ -83,38 +87,3 @@ def test_another_repository_is_not_asked(root: Path, monkeypatch: pytest.MonkeyP
     assert reviewed(root / "part") == {"index.md": MARCH}
     monkeypatch.setenv("GIT_DIR", str(root / "nothing"))
     assert reviewed(root) == BOTH
-
-
-def test_no_program_that_the_repository_names_is_run(root: Path) -> None:
-    """To filter files, to check signatures, to watch files, or to fetch what is missing."""
-    program, marker = root.parent / "program", root.parent / "marker"
-    program.write_text(f"#!/bin/sh\ntouch '{marker}'\n")
-    program.chmod(0o700)
-    signed = git(root, "cat-file", "commit", "HEAD").replace(
-        "\n\n", "\ngpgsig -----BEGIN PGP SIGNATURE-----\n x\n -----END PGP SIGNATURE-----\n\n", 1
-    )
-    write(root, "../commit", signed)
-    made = git(root, "hash-object", "-t", "commit", "-w", "../commit").strip()
-    git(root, "reset", "-q", "--hard", made)
-    write(root, ".git/info/attributes", "*.md filter=evil\n")
-    for name, text in {
-        "filter.evil.clean": str(program),
-        "log.showSignature": "true",
-        "gpg.program": str(program),
-        "core.fsmonitor": str(program),
-        "core.repositoryFormatVersion": "1",
-        "extensions.partialClone": "origin",
-        "remote.origin.promisor": "true",
-        "remote.origin.url": f"ext::{program}",
-        "protocol.ext.allow": "always",
-    }.items():
-        git(root, "config", name, text)
-    write(root, "docs/index.md", "edited")
-    assert reviewed(root) == {"security/bounds.md": FEBRUARY}
-    tree = git(root, "rev-parse", "HEAD^{tree}").strip()
-    (root / ".git/objects" / tree[:2] / tree[2:]).unlink()
-    assert reviewed(root) == {}
-    assert not marker.exists()
-    with pytest.raises(subprocess.CalledProcessError):
-        git(root, "ls-tree", "-r", "HEAD")
-    assert marker.exists()
