@@ -50,6 +50,8 @@ def _words(lines: list[str]) -> Iterator[tuple[int, str]]:
             if link["text"].lower().strip(" .*_") in VAGUE:
                 said = f"the link {link['text']!r} does not say where it leads"
                 yield number, f"{said}; name what is there"
+        if ended := re.match(r"#+ .*?([.:,;])(?: *\{[^}]*\})?$", line):
+            yield number, f"the heading ends with {ended[1]!r}; leave that out"
         for word in AVOIDED:
             if re.search(rf"(?<!\w){re.escape(word)}(?!\w)", _UNREAD.sub("", line), re.IGNORECASE):
                 yield number, f"{word!r} shouts or belittles; leave it out"

@@ -14,6 +14,7 @@ FAULTS = [
     (f"x\n\nShort.\n{LONG}\n`x`.", 3, TOO_LONG),
     (f"| a | {LONG}ends. |", 1, TOO_LONG),
     ("[Click here](a.md) to go on.", 1, "the link 'Click here' does not say where it leads"),
+    ("# A title\n\n## It ends. { #x }", 3, "the heading ends with '.'; leave that out"),
     ("You simply save.", 1, "'simply' shouts or belittles; leave it out"),
     ("- a\n- Just save.", 2, "'just' shouts or belittles; leave it out"),
     ("'''bash\n# FIXME\n'''", 2, "a TODO is left; write what it asks for, and remove it"),
