@@ -81,5 +81,7 @@ After a run
 how the tests ended that the rules stand on (`legs.py`).
 `pytest docs/guide.md` runs one page. `pytest tests/docs/test_snippets.py --update-examples`
 rewrites the format and the `#>` lines of the files in `snippets/`.
+`python -m tests.harness.messages` writes `tests/messages.txt`, which has every refusal; those that
+no test of a whole run has raised are listed in `build/unraised.txt`.
 `python -m tests.harness.callouts` fills in the callouts from `rules.toml`.
 """
