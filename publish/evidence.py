@@ -16,7 +16,7 @@ from tests.harness.evidence import OUTCOMES, Entry, Outcome, Read, Run
 from tests.harness.legs import Proof, Result, worst
 from tests.harness.sources import TESTS, sources
 
-State = Literal["current", "failed", "partial", "stale", "other commit", "missing", "unreadable"]
+State = Literal["current", "failed", "partial", "stale", "missing", "unreadable"]
 AGAIN: Final = "Run make test, then build again."
 
 
@@ -100,8 +100,8 @@ class Evidence:
         return sorted(name for name in names if name.partition("::")[0] == page)
 
 
-def read(file: Path, root: Path, commit: str | None) -> Evidence:
-    """Return the evidence of a project whose checked-out commit is `commit`.
+def read(file: Path, root: Path) -> Evidence:
+    """Return the evidence of a project.
 
     What the file says of a block that is not written anywhere, or says twice, is left out.
     """
@@ -127,7 +127,7 @@ def read(file: Path, root: Path, commit: str | None) -> Evidence:
             if now.get(name) != run.sources.get(name)
         }
     )
-    state, said = _judged(found, changed, lacking, commit)
+    state, said = _judged(found, changed, lacking)
     if lacking:
         said += f" {_blocks(lacking.total())} {'was' if lacking.total() == 1 else 'were'} not run."
     said = said if state == "current" else f"{said} {AGAIN}"
@@ -151,9 +151,7 @@ def _matched(entries: Iterable[Entry], root: Path) -> tuple[list[Entry], Counter
     return matched, Counter({page: n for page, blocks in left.items() if (n := blocks.total())})
 
 
-def _judged(
-    found: Read, changed: Sequence[str], lacking: Iterable[str], commit: str | None
-) -> tuple[State, str]:
+def _judged(found: Read, changed: Sequence[str], lacking: Iterable[str]) -> tuple[State, str]:
     """Say what the evidence is worth, the gravest thing first."""
     failed = [*found.failed]
     if not found.failures and (blocks := sum(e.outcome == "failed" for e in found.entries)):
@@ -162,27 +160,12 @@ def _judged(
         return "failed", f"The last run of the tests failed: {'; '.join(failed + found.partial)}."
     if found.partial:
         return "partial", f"This is no whole run of the tests: {'; '.join(found.partial)}."
-    commits = {run.commit for run in found.runs.values()}
-    if changed and commits != {commit}:
-        return (
-            "other commit",
-            f"The evidence is of another commit, and {_some(changed)} changed since.",
-        )
     if changed:
         return "stale", f"The evidence is older than {_some(changed)}."
     if lacking:
         return "partial", f"The evidence leaves out blocks of {_some(sorted(lacking))}."
     counts = told(Counter(entry.outcome for entry in found.entries))
-    return "current", f"Evidence of this very text{_from(commits - {commit})}: {counts}."
-
-
-def _from(others: set[str | None]) -> str:
-    """Say of which commits the runs were, if not of this one."""
-    names = sorted(f"{other:.7}" for other in others if other)
-    if names:
-        which = "another commit" if len(names) == 1 else "other commits"
-        return f", from {which}, {' and '.join(names)}"
-    return ", from a run without a commit" if None in others else ""
+    return "current", f"Evidence of this very text: {counts}."
 
 
 def told(counts: Mapping[Outcome, int]) -> str:

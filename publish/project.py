@@ -109,7 +109,7 @@ class Project:
     def evidence(self) -> Evidence:
         """What is known about the blocks."""
         file = os.environ.get("EVIDENCE") or "build/evidence.jsonl"
-        return read(self.root / file, self.root, self.commit)
+        return read(self.root / file, self.root)
 
     @cached_property
     def commit(self) -> str | None:
