@@ -12,25 +12,32 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor, is_further
-from safepoint.errors import ConfigurationError, Forked, InvalidId
+from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor, SQLiteAnchor, is_further
+from safepoint.errors import AnchorMismatch, ConfigurationError, Forked, InvalidId
 from safepoint.names import Head, Heads
 
-Either = InMemoryAnchor | FileAnchor
+Each = InMemoryAnchor | FileAnchor | SQLiteAnchor
+KINDS = ["memory", "file", "sqlite"]
 
 
 def head(sequence: int, digit: str = "a") -> Head:
     return Head(sequence, f"sha256:{digit * 64}")
 
 
-@pytest.fixture(params=["memory", "file"])
-def anchor(request: pytest.FixtureRequest, tmp_path: Path) -> Either:
-    if request.param == "memory":
+def made(kind: str, folder: Path) -> Each:
+    if kind == "memory":
         return InMemoryAnchor()
-    return FileAnchor(tmp_path / "anchor", create=True)
+    if kind == "file":
+        return FileAnchor(folder / "anchor", create=True)
+    return SQLiteAnchor(folder / "anchor/heads.db", create=True)
 
 
-def test_threads_are_apart_and_listed_in_order(anchor: Either) -> None:
+@pytest.fixture(params=KINDS)
+def anchor(request: pytest.FixtureRequest, tmp_path: Path) -> Each:
+    return made(request.param, tmp_path)
+
+
+def test_threads_are_apart_and_listed_in_order(anchor: Each) -> None:
     """Through both contracts, whose types fit (checked by mypy). None means never seen."""
     contract: Anchor = anchor
     known: Heads = anchor
@@ -41,7 +48,7 @@ def test_threads_are_apart_and_listed_in_order(anchor: Either) -> None:
     assert [known.read("s", thread) for thread in ("b", "store", "t")] == [head(1), head(3), None]
 
 
-def test_rewind_sets_an_older_head_or_forgets_one_thread(anchor: Either) -> None:
+def test_rewind_sets_an_older_head_or_forgets_one_thread(anchor: Each) -> None:
     anchor.advance("s", "t", head(5))
     anchor.advance("s", "u", head(6))
     anchor.rewind("s", "t", head(2, "b"))
@@ -54,7 +61,7 @@ def test_rewind_sets_an_older_head_or_forgets_one_thread(anchor: Either) -> None
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "A", "a.head", "é", "a\n", "x" * 65, "con", 7])
-def test_a_name_outside_the_grammar_never_reaches_a_file(anchor: Either, name: Any) -> None:
+def test_a_name_outside_the_grammar_never_reaches_a_file(anchor: Each, name: Any) -> None:
     for store, thread in ((name, "t"), ("s", name)):
         for call in (
             lambda store=store, thread=thread: anchor.read(store, thread),
@@ -68,7 +75,7 @@ def test_a_name_outside_the_grammar_never_reaches_a_file(anchor: Either, name: A
 
 
 @pytest.mark.parametrize("wrong", [5, (5, "sha256:" + "a" * 64), "5"])
-def test_what_is_not_a_head_is_refused(anchor: Either, wrong: Any) -> None:
+def test_what_is_not_a_head_is_refused(anchor: Each, wrong: Any) -> None:
     anchor.advance("s", "t", head(5))
     for call in (anchor.advance, anchor.rewind):
         with pytest.raises(ConfigurationError) as caught:
@@ -78,6 +85,26 @@ def test_what_is_not_a_head_is_refused(anchor: Either, wrong: Any) -> None:
             " Pass safepoint.record.Head(sequence, digest)."
         )
     assert anchor.read("s", "t") == head(5)
+
+
+@pytest.mark.parametrize("kind", ["file", "sqlite"])
+def test_an_anchor_belongs_to_the_store_that_came_first(tmp_path: Path, kind: str) -> None:
+    """A call that is refused, or that only reads, binds it to none."""
+    anchor, late = made(kind, tmp_path), made(kind, tmp_path)
+    assert (anchor.read("orders", "a"), anchor.threads("orders")) == (None, [])
+    with pytest.raises(InvalidId):
+        anchor.advance("orders", "A", head(1))
+    anchor.advance("invoices", "a", head(1))
+    for each in (anchor, late, made(kind, tmp_path)):
+        for call in (
+            lambda each=each: each.read("orders", "a"),
+            lambda each=each: each.advance("orders", "a", head(2)),
+            lambda each=each: each.threads("orders"),
+            lambda each=each: each.rewind("orders", "a", None),
+        ):
+            with pytest.raises(AnchorMismatch, match="belongs to store invoices, and was asked"):
+                call()
+    assert anchor.read("invoices", "a") == head(1)
 
 
 def test_anchors_in_memory_hold_several_stores() -> None:
@@ -90,7 +117,7 @@ def test_anchors_in_memory_hold_several_stores() -> None:
     assert repr(anchor) == "InMemoryAnchor(<3 threads>)"
 
 
-def test_threads_of_one_process_never_move_a_head_back(anchor: Either) -> None:
+def test_threads_of_one_process_never_move_a_head_back(anchor: Each) -> None:
     """Each of 4 threads advances by its own order; a reader looks on."""
     seen: list[int] = []
     orders = [range(1, 16), range(15, 0, -1), range(1, 16, 2), range(2, 16, 3)]
@@ -123,14 +150,14 @@ def folder() -> Iterator[Path]:
 
 
 @given(st.lists(st.builds(head, st.integers(1, 6), st.sampled_from("ab")), max_size=12))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@pytest.mark.parametrize("kind", ["memory", "file"])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@pytest.mark.parametrize("kind", KINDS)
 def test_any_sequence_of_heads_moves_forward_alone(
     folder: Path, kind: str, heads: list[Head]
 ) -> None:
     """The anchor holds the first record that it saw at the highest sequence that it saw."""
-    anchor: Either
-    anchor = InMemoryAnchor() if kind == "memory" else FileAnchor(folder / "a", create=True)
+    (folder / kind).mkdir(exist_ok=True)
+    anchor = made(kind, folder / kind)
     anchor.rewind("s", "t", None)
     known: Head | None = None
     for new in heads:

@@ -244,7 +244,7 @@ def with_extra(note: Note) -> Note:
 
 def stranger(cls: type, **values: object) -> Any:
     """Make what the class itself would not give back."""
-    made = object.__new__(cls)
+    made: Any = object.__new__(cls)
     for name, value in values.items():
         setattr(made, name, value)
     return made
@@ -470,7 +470,7 @@ REFUSED_ON_LOAD: list[tuple[bytes, str]] = [
     (b'{"$Limited":{"scores":{},"size":true}}', "Limited refuses its saved fields: size."),
     *(
         (b'{"$Positive":%s}' % inner, "The saved fields of Positive are not the fields that the")
-        for inner in (b"{}", b'{"TOPSECRET":1}', b'{"amount":1,"x":2}', b"[]", b'"amount"', b'{"$dict":[["amount",1],[1,1]]}', b'{"$Positive":{"amount":1}}')
+        for inner in (b"{}", b'{"TOPSECRET":1}', b'{"amount":1,"x":2}', b"[]", b'"amount"')
     ),
     (b'{"$nobody.knows":1}', "holds the tag 'nobody.knows', which this codec does not know."),
     (b'{"$":1}', "The encoded state holds the tag '', which this codec does not know."),
@@ -738,7 +738,7 @@ def test_a_string_full_of_structure_is_one_value(filler: str) -> None:
 # --- values and bytes that nobody thought of
 
 QUICK = settings(
-    max_examples=300,
+    max_examples=100,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import stat
 import subprocess
@@ -16,13 +15,11 @@ from typing import Any
 
 import pytest
 
-from safepoint import FileAnchor, Keyring, Ledger, Limits, SigningKey, SQLiteCheckpointStorage
+from safepoint import Limits, SQLiteCheckpointStorage
 from safepoint import _files as files
 from safepoint import _sqlite as engine
 from safepoint.errors import (
     CheckpointError,
-    ConfigurationError,
-    KeyRefused,
     LimitExceeded,
     NotFound,
     RecordMalformed,
@@ -35,7 +32,6 @@ from safepoint.storage import sqlite as module
 from tests.harness.crash import killed
 from tests.unit.interrupts import Late, interrupt_at
 from tests.unit.storage_helpers import python, tree
-from tests.unit.tampered import KEYS, STORE, THREAD, opened
 
 Refusal = type[CheckpointError]
 
@@ -115,7 +111,6 @@ def test_everything_that_is_made_is_private_whatever_the_umask(path: Path, umask
         ("file:x.db?mode=memory", "is not the path of a file."),
         ("SQLite:///x.db", "is not the path of a file."),
         ("a\0b", "cannot be the path of a file."),
-        (b"x", "path is bytes, not a path."),
     ],
 )
 def test_what_is_no_path_of_a_file_is_refused(
@@ -219,15 +214,6 @@ def test_it_works_where_the_system_is_not_posix(path: Path, monkeypatch: Any) ->
     with SQLiteCheckpointStorage(path) as storage:
         fill(storage, 2)
         assert storage.head("a") == 2
-
-
-def test_keys_and_anchors_are_elsewhere(storage: SQLiteCheckpointStorage, tmp_path: Path) -> None:
-    key = SigningKey.from_file(tmp_path / "state/keys/signing.key", create=True)
-    with pytest.raises(KeyRefused, match="is inside the storage folder"):
-        Ledger(storage, store=STORE, keys=Keyring(key))
-    anchor = FileAnchor(tmp_path / "state/anchor", create=True)
-    with pytest.raises(ConfigurationError, match="is in one place with the storage"):
-        Ledger(storage, store=STORE, keys=KEYS, anchor=anchor)
 
 
 # --- the rules of the database
@@ -336,13 +322,6 @@ SCHEMAS: dict[str, tuple[Any, list[str], str]] = {
         rewrite,
         ["CREATE TRIGGER z AFTER INSERT ON checkpoints BEGIN SELECT 1; END"],
         "the trigger 'z' was added.",
-    ),
-    "a view": (rewrite, ["CREATE VIEW checkpoint AS SELECT 1"], "'checkpoint' was added."),
-    "an index": (rewrite, ["CREATE INDEX i ON threads (owner)"], "the index 'i' was added."),
-    "a column": (
-        rewrite,
-        ["ALTER TABLE threads ADD COLUMN n TEXT"],
-        "the table 'threads' was changed.",
     ),
     "another rule": (
         reschema,
@@ -732,29 +711,6 @@ def test_a_file_that_may_not_grow(path: Path) -> None:
     assert python(FILL, str(path), "size") == "done"
 
 
-def test_a_disk_that_is_full(tmp_path: Path) -> None:
-    disk, script = tmp_path / "disk", tmp_path / "fill.py"
-    disk.mkdir(mode=0o700)
-    script.write_text("if True:" + FILL)
-    mount = f'mount -t tmpfs -o size=4m,mode=700 tmpfs "{disk}" || exit 77; exec "$0" "$@"'
-    if shutil.which("unshare") is None:
-        pytest.skip("nobody may mount a small file system here")
-    done = subprocess.run(
-        [
-            *["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount],
-            *[sys.executable, str(script), str(disk / "state/checkpoints.db"), "disk"],
-        ],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    if done.returncode in (1, 77) and "Traceback" not in done.stderr:
-        pytest.skip("nobody may mount a small file system here")
-    assert done.stdout == "done\n", done.stderr
-
-
 # Lets each sync of this process fail, by a filter in the kernel, which cannot be taken back.
 SYNC_FAILS = """
     import ctypes, errno, os, platform, struct, sys
@@ -812,36 +768,6 @@ def test_damage_is_one_clear_sentence(path: Path) -> None:
             storage.read("a", 3)
 
     assert "is damaged (SQLITE_CORRUPT)." in said(StorageUnavailable, use)
-
-
-def test_a_log_that_ends_anywhere_or_has_a_wrong_byte(tmp_path: Path, path: Path) -> None:
-    """Of what is left there is all up to some record, which verifies, and nothing of the next."""
-    with SQLiteCheckpointStorage(path) as storage:
-        ledger = opened(storage)
-        for number in range(12):
-            ledger.save(THREAD, {"n": number, "filler": "x" * 900 * (number % 5)})
-        log, main = Path(f"{path}-wal").read_bytes(), path.read_bytes()
-    # A frame is a page and 24 bytes; the log begins with 32.
-    edges = {32 + frame * 4120 + near for frame in range(10) for near in (-1, 0, 1, 24)}
-    sizes = sorted({*edges, 0, 1, *range(0, len(log), len(log) // 17), len(log)})
-    torn = [log[:size] for size in sizes if 0 <= size <= len(log)]
-    places = [len(log) * part // 8 for part in (1, 3, 5, 7)]
-    wrong = [log[:at] + bytes([log[at] ^ 0x40]) + log[at + 1 :] for at in places]
-    heads = []
-    for number, left in enumerate([*torn, *wrong]):
-        copy = tmp_path / f"copy-{number}" / path.name
-        copy.parent.mkdir(mode=0o700)
-        for file, content in ((copy, main), (Path(f"{copy}-wal"), left)):
-            file.touch(0o600)
-            file.write_bytes(content)
-        with SQLiteCheckpointStorage(copy) as storage:
-            head = storage.head(THREAD)
-            ledger = opened(storage)
-            assert not head or ledger.verify(THREAD) == head
-            assert ledger.save(THREAD, {"n": "goes on"}).sequence == head + 1
-        heads.append(head)
-    assert heads[: len(torn)] == sorted(heads[: len(torn)]), "a longer log never has less"
-    assert (heads[0], heads[len(torn) - 1]) == (0, 12)
 
 
 def save_two(folder: Path) -> None:
@@ -919,14 +845,6 @@ def test_a_closed_storage_says_so(storage: SQLiteCheckpointStorage, path: Path) 
     worker.join()
     for call in calls(storage).values():
         assert said(StorageUnavailable, call).startswith(f"This storage on {path} was closed.")
-
-
-def test_a_thread_that_ends_closes_its_connection(storage: SQLiteCheckpointStorage) -> None:
-    workers = [threading.Thread(target=lambda: storage.head("a")) for _ in range(5)]
-    for worker in workers:
-        worker.start()
-        worker.join()
-    assert len(storage._database._slots) == 1
 
 
 MAKES = """
