@@ -661,6 +661,30 @@ def _withdraw(path: str, dir_fd: int, over: bytes | bool) -> None:
         ) from error
 
 
+def try_lock(fd: int) -> bool:
+    """Hold the file if nobody does."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def wait_for_lock(fd: int, patience: float) -> bool:
+    """Hold the file as soon as nobody else does. Return whether that was within so many seconds."""
+    deadline = time.monotonic() + patience
+    while not try_lock(fd):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def unlock(fd: int) -> None:
+    """Let go of the file. Closing it would do, but for a forked child that holds it open too."""
+    fcntl.flock(fd, fcntl.LOCK_UN)
+
+
 @contextmanager
 def locked(fd: int, path: str) -> Iterator[None]:
     """Be alone in this block among the threads and processes that lock this file or folder.
@@ -672,30 +696,24 @@ def locked(fd: int, path: str) -> Iterator[None]:
     Raises:
         StorageUnavailable: somebody else has held it for too long, or there are no locks here.
     """
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise StorageUnavailable(
-                    f"Another process has held the lock on {shell(path)} for {PATIENCE:g} s.",
-                    f"Find it, let it end, and try again: fuser -v {shell(path)}",
-                ) from None
-            time.sleep(0.001)
-        except OSError as error:
-            if error.errno not in _UNSUPPORTED:
-                raise
-            raise StorageUnavailable(
-                f"The file system of {shell(path)} cannot lock a folder.", _LOCAL
-            ) from error
+    try:
+        held = wait_for_lock(fd, PATIENCE)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+        raise StorageUnavailable(
+            f"The file system of {shell(path)} cannot lock a folder.", _LOCAL
+        ) from error
+    if not held:
+        raise StorageUnavailable(
+            f"Another process has held the lock on {shell(path)} for {PATIENCE:g} s.",
+            f"Find it, let it end, and try again: fuser -v {shell(path)}",
+        )
     try:
         yield
     finally:
-        # Closing it would do, but for a forked child that holds it open too.
         with suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_UN)
+            unlock(fd)
 
 
 # --- what the system says, in our words

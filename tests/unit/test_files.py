@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 import subprocess
@@ -395,7 +394,7 @@ def test_a_file_system_without_links_or_locks_is_refused(
         def refuse(*_: object) -> bool:
             raise OSError(code, "no")
 
-        monkeypatch.setattr(fcntl, "flock", refuse)
+        monkeypatch.setattr(_files, "try_lock", refuse)
         with pytest.raises(StorageUnavailable) as caught, _files.locked(folder, "/s"):
             pass
         assert str(caught.value) == f"The file system of /s cannot lock a folder. {local}"
