@@ -145,11 +145,13 @@ class Database:
         self._read_only = read_only
         with _LOCK:
             _DATABASES.add(self)
-        with self._faults("open"):
+        try:
             if create and not read_only:
                 self._prepare()
-            with self.transaction("open"):
-                pass
+        except OSError as error:
+            raise self._told(error, "open") from error
+        with self.transaction("open"):
+            pass
 
     @contextmanager
     def transaction(
@@ -167,30 +169,33 @@ class Database:
             LimitExceeded: a value is longer than any of ours.
             StorageError: the database cannot be used. All is as it was.
         """
-        with self._faults(doing), self._lock:
-            if self._busy:
-                raise StorageUnavailable(
-                    f"This thread is in the middle of another call on {shell(self.path)}.",
-                    "Do not use a storage or an anchor in the handler of a signal.",
-                )
-            connection, written = self._opened(), False
-            try:
-                self._busy = True
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")  # a signal's handler raised in the last one's
-                _bound(connection, work)
-                connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                self._look()
-                if self._check_schema(connection):
+        try:
+            with self._lock:
+                if self._busy:
+                    raise StorageUnavailable(
+                        f"This thread is in the middle of another call on {shell(self.path)}.",
+                        "Do not use a storage or an anchor in the handler of a signal.",
+                    )
+                connection, written = self._opened(), False
+                try:
+                    self._busy = True
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")  # a signal's handler raised in the last one
                     _bound(connection, work)
-                yield connection
-                written = write
-                connection.execute("COMMIT")
-            except BaseException as error:
-                self._undo(connection, error, written=written)
-                raise
-            finally:
-                self._busy = False
+                    connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                    self._look()
+                    if self._check_schema(connection):
+                        _bound(connection, work)
+                    yield connection
+                    written = write
+                    connection.execute("COMMIT")
+                except BaseException as error:
+                    self._undo(connection, error, written=written)
+                    raise
+                finally:
+                    self._busy = False
+        except (OSError, UnicodeDecodeError, sqlite3.Error) as error:
+            raise self._told(error, doing) from error
 
     def empty_log(self) -> None:
         """Move what is in the log into the database, and cut the log off, unless others read it.
@@ -420,7 +425,9 @@ class Database:
             _files.enforce(_files.folder_refusals(self._folder, folder))
         if not _files.private(info, stat.S_IFREG):
             _files.enforce(_files.record_refusals(self.path, info))
-        found = self._state()
+        found = self._state(info)
+        if found == self._files and found[0] == self._main:
+            return
         shown = shell(self.path)
         if found[0] != self._main:
             raise UnsafeLocation(
@@ -428,19 +435,16 @@ class Database:
                 "Find out who replaced it, and construct the storage again if that is right:"
                 f" ls -l {shown}",
             )
-        if found != self._files:
-            lost = self.path + BESIDE[1 if found[1] != self._files[1] else 2]
-            raise StorageUnavailable(
-                f"{shell(lost)} was removed or replaced while it was in use, so nothing more is"
-                " saved.",
-                "What was saved last may be gone with it. Stop every process that uses the"
-                " database, and construct the storage again: the ledger's anchor tells what is"
-                " missing.",
-            )
+        lost = self.path + BESIDE[1 if found[1] != self._files[1] else 2]
+        raise StorageUnavailable(
+            f"{shell(lost)} was removed or replaced while it was in use, so nothing more is saved.",
+            "What was saved last may be gone with it. Stop every process that uses the database,"
+            " and construct the storage again: the ledger's anchor tells what is missing.",
+        )
 
-    def _state(self) -> _Files:
+    def _state(self, info: os.stat_result | None = None) -> _Files:
         """Return what tells the files from others; for a reader, whether anybody writes them."""
-        info = os.lstat(self.path)
+        info = info or os.lstat(self.path)
         file = info.st_dev, info.st_ino
         if not self._read_only:
             return file, _number(f"{self.path}-wal"), _number(f"{self.path}-shm")
@@ -449,13 +453,6 @@ class Database:
         return file, (info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
     # --- what went wrong, in our words
-
-    @contextmanager
-    def _faults(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, UnicodeDecodeError, sqlite3.Error) as error:
-            raise self._told(error, doing) from error
 
     def _told(
         self, error: OSError | UnicodeDecodeError | sqlite3.Error, doing: str

@@ -85,14 +85,8 @@ def test_a_missing_key_is_made_once_if_asked(tmp_path: Path) -> None:
     modes = [path.stat().st_mode & 0o777 for path in (file, file.parent)]
     assert modes == [0o600, 0o700]
     for create in (False, True):
-        refused(
-            f"The key {file} is for ed25519, and hmac-sha256 was asked for. Name another file, or"
-            " no algorithm: a key keeps the one that it was made for.",
-            SigningKey.from_file,
-            file,
-            create=create,
-            algorithm="hmac-sha256",
-        )
+        options = {"create": create, "algorithm": "hmac-sha256"}
+        refused("is for ed25519, and hmac-sha256 was asked", SigningKey.from_file, file, **options)
     assert SigningKey.from_file(tmp_path / "key", create=True).algorithm == "hmac-sha256"
 
 
@@ -108,19 +102,9 @@ def test_a_key_is_not_made_where_something_else_stands(tmp_path: Path) -> None:
     }.items():
         refused(message, SigningKey.from_file, tmp_path / name, create=True)
     for name in ("link", "broken"):
-        refused(
-            f"The key file {tmp_path}/{name} cannot be made (File exists). If there is a key, load"
-            " it with SigningKey.from_file: a new one cannot verify what the old one sealed.",
-            PAIR.to_file,
-            tmp_path / name,
-        )
+        refused("cannot be made (File exists). If there is a key", PAIR.to_file, tmp_path / name)
         refused("give the new one a file of its own", PAIR.public.to_file, tmp_path / name)
-    refused(
-        f"The key file {tmp_path}/none/key cannot be made (No such file or directory). Name a file"
-        " in a folder that you can write, on a file system with hard links.",
-        PAIR.to_file,
-        tmp_path / "none/key",
-    )
+    refused("cannot be made (No such file or directory)", PAIR.to_file, tmp_path / "none/key")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "link"]
 
 
@@ -207,27 +191,18 @@ def test_a_key_is_on_disk_when_it_is_made_and_when_it_is_found(
 # --- refused
 
 
-MODES = [
-    *((secret, mode, "reached", "600", "replace the key if anyone may have read it")
-      for mode in (0o640, 0o604, 0o620, 0o602, 0o610, 0o601)),
-    *((public, mode, "changed", "644", "compare the key's id with the signing key's")
-      for mode in (0o664, 0o646, 0o620)),
-]  # fmt: skip
+MODES = [*((secret, mode, "reached") for mode in (0o640, 0o604, 0o620, 0o602, 0o610, 0o601)),
+         *((public, mode, "changed") for mode in (0o664, 0o646, 0o620))]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "mode", "reached", "should", "advice"), MODES)
+@pytest.mark.parametrize(("kind", "mode", "reached"), MODES)
 def test_a_key_that_others_can_reach_is_refused(
-    tmp_path: Path, kind: tuple[Make, Load], mode: int, reached: str, should: str, advice: str
+    tmp_path: Path, kind: tuple[Make, Load], mode: int, reached: str
 ) -> None:
     (make, load), file = kind, tmp_path / "key"
     make(file)
     file.chmod(mode)
-    refused(
-        f"The key {file} can be {reached} by other users (mode {mode:04o})."
-        f" Run: chmod {should} {file}, and {advice}.",
-        load,
-        file,
-    )
+    refused(f"The key {file} can be {reached} by other users (mode {mode:04o}).", load, file)
     file.chmod(0o644 if kind is public else 0o400)
     load(file)
 
@@ -237,37 +212,16 @@ def test_each_half_is_told_from_the_other_before_anything_else(tmp_path: Path) -
     PAIR.to_file(tmp_path / "secret")
     PAIR.public.to_file(tmp_path / "public")
     (tmp_path / "secret").chmod(0o666)
-    refused(
-        f"The file {tmp_path}/secret holds a secret key, and readers need the public half alone."
-        " Keep it with the writer, and give readers the file of key.public.to_file(path).",
-        VerifyingKey.from_file,
-        tmp_path / "secret",
-    )
+    refused("holds a secret key, and readers", VerifyingKey.from_file, tmp_path / "secret")
     for create in (False, True):
-        refused(
-            f"The file {tmp_path}/public holds a public key, which cannot sign. Name the file of"
-            " the signing key, or verify with VerifyingKey.from_file(path).",
-            SigningKey.from_file,
-            tmp_path / "public",
-            create=create,
-        )
+        file = tmp_path / "public"
+        refused("public key, which cannot sign", SigningKey.from_file, file, create=create)
 
 
 LINE = b"safepoint-key/1 hmac-sha256 " + SECRET
-MALFORMED = [
-    b"",
-    b"safepoint-key/1 hmac-sha256 AAAA\n",
-    b"safepoint-key/1 hmac-sha256\n",
-    LINE.replace(b" ", b"  "),
-    LINE.replace(b"/1", b"/2"),
-    LINE.replace(b"hmac-sha256", b"none"),
-    LINE.replace(b"key", b"public-key"),
-    LINE + b" \n",
-    LINE + b"\n\n",
-    LINE + b"\n" + LINE,
-    LINE + b"\n" + b" " * 5000 + b"more",
-    b"\xef\xbb\xbf" + LINE,
-]
+MALFORMED = [b"", LINE[:30], LINE.replace(b" ", b"  "), LINE.replace(b"/1", b"/2")]
+MALFORMED += [LINE.replace(b"hmac-sha256", b"none"), LINE.replace(b"key", b"public-key")]
+MALFORMED += [LINE + end for end in (b" \n", b"\n\n", b"\n" + LINE, b"\n" + b" " * 5000 + b"more")]
 
 
 @pytest.mark.parametrize("content", MALFORMED)
@@ -296,13 +250,7 @@ def test_what_is_no_file_of_ours_is_refused(
     (tmp_path / "soft").symlink_to("key")
     refused("cannot be opened", load, tmp_path / "soft")
     (tmp_path / "hard").hardlink_to(tmp_path / "key")
-    advice = (
-        "Make a new key: whoever holds the other name may know this one."
-        if load is secret[1]
-        else "Write it to a file of its own: key.public.to_file(path)."
-    )
-    message = f"The key {tmp_path}/key has a second name (hard link). {advice}"
-    refused(message, load, tmp_path / "key")
+    refused("key has a second name (hard link).", load, tmp_path / "key")
     (tmp_path / "hard").rename(tmp_path / f".safepoint-key-{'a' * 32}")
     load(tmp_path / "key")
     fail(monkeypatch, "read", 5)
@@ -333,22 +281,12 @@ def test_a_key_that_others_could_replace_is_refused(tmp_path: Path, make: Make, 
     shared = tmp_path / "shared"
     for place in places:
         for act in (load, lambda path: make(path.with_name("new"))):
-            refused(
-                f"The key in {place.parent} is not safe. Every user can rename and replace what is"
-                f" inside {shared} (mode 0777). Run: chmod o-w {shared}",
-                act,
-                place,
-            )
+            refused(f"replace what is inside {shared} (mode 0777). Run: chmod o-w", act, place)
         assert not place.with_name("new").exists()
     shared.chmod(0o1777)
     load(places[0])
     link = tmp_path / "link"
-    refused(
-        f"The key in {link} is not safe. {link} is a symbolic link. Name the folder that it leads"
-        f" to: readlink -f {link}",
-        load,
-        link / "key",
-    )
+    refused(f"{link} is a symbolic link. Name the folder that it leads", load, link / "key")
 
 
 @pytest.mark.parametrize("whose", ["key", "folder", "link"])

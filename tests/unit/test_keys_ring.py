@@ -115,23 +115,15 @@ def test_the_next_ring_keeps_what_this_one_says() -> None:
     assert Keyring(NEW, revoked=Revoked(RING.all[0], None)).revoked(OLD.id) is not None
 
 
-COUNT_AGAIN = (
-    f"Key {OLD.id} is revoked on the keyring that it was taken from. Keep that with"
-    " keyring.rotated(key), or revoke it here too: revoked=[old_keyring.revoked(key.id)]."
+COUNT_AGAIN = f"Key {OLD.id} is revoked on the keyring that it was taken from."
+EMPTY, TWICE = (
+    "A keyring without a key trusts nothing.",
+    f"Key {OLD.id} is revoked twice, so how far",
 )
-EMPTY = (
-    "A keyring without a key trusts nothing."
-    " Write Keyring(SigningKey.from_file(path, create=True))."
+NO_SIGN, TWINS = (
+    f"Key {OLD.id} is revoked, so it cannot sign.",
+    f"Two different keys have the id {OLD.id}.",
 )
-NO_SIGN = (
-    f"Key {OLD.id} is revoked, so it cannot sign."
-    " Sign with a new one first: keyring.rotated(SigningKey.generate())."
-)
-TWICE = (
-    f"Key {OLD.id} is revoked twice, so how far it counts is not clear."
-    " Keep the entry that lets less count."
-)
-TWINS = f"Two different keys have the id {OLD.id}. Replace one of them with a new key."
 ONLY = "This keyring only verifies: no key on it signs. Save where the signing key is, with"
 Act = Callable[[], object]
 
@@ -168,13 +160,7 @@ def test_a_ring_that_would_trust_too_much_is_refused(act: Act, message: str) -> 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (
-            ValueError("of the anchor"),
-            (
-                f"How far revoked key {OLD.id} counts cannot be read: ValueError. Nothing is loaded"
-                " without it. See the error that it came from."
-            ),
-        ),
+        (ValueError("x"), f"How far revoked key {OLD.id} counts cannot be read: ValueError."),
         ((9, "sha256:0"), "was answered with something that is no head"),
         (unseen(sequence="9", digest=None), "was answered with something that is no head"),
         (unseen(sequence=9, digest="x"), "was answered with something that is no head"),
