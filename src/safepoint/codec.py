@@ -31,7 +31,7 @@ from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum, Flag
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from json.encoder import encode_basestring_ascii as escape
 from math import isfinite
@@ -58,6 +58,7 @@ _PLAIN_NAME: Final = re.compile(r"[A-Za-z_]{1,24}\Z")
 _REGISTRABLE: Final = ("__dataclass_fields__", "__members__", "model_validate")
 _TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, not in C
+_PYDANTIC: Final = ("__pydantic_extra__", "__pydantic_private__")
 _FROM_HERE: Final = "Restore a checkpoint that this codec wrote."
 _ELSEWHERE: Final = "Keep large data elsewhere and save a reference to it, or raise Limits."
 _NO_NUMBER: Final = "Save None, or a word of your own, in place of NaN and infinity."
@@ -458,10 +459,14 @@ def _entry(tag: str, cls: Any) -> _Entry:
         return _flag(tag, cls)
     if issubclass(cls, Enum):
         return _enum(tag, cls)
-    if hasattr(cls, "model_fields") and hasattr(cls, "model_validate"):
-        return _model(tag, cls)
-    if is_dataclass(cls):
-        return _dataclass(tag, cls)
+    if hasattr(cls, "model_fields") and hasattr(cls, "model_validate"):  # pydantic, not imported
+        if "by_name" not in inspect.signature(cls.model_validate).parameters:
+            raise _cannot(cls, "its model_validate has no by_name", "Use pydantic 2.11 or newer.")
+        # By name alone: an alias may be the name of another field.
+        build = partial(cls.model_validate, strict=True, by_name=True, by_alias=False)
+        return _record(tag, cls, set(cls.model_fields), build)
+    if hasattr(cls, "__dataclass_fields__"):
+        return _record(tag, cls, {field.name for field in fields(cls)}, lambda saved: cls(**saved))
     raise _cannot(
         cls,
         "it is not a dataclass, an Enum or a pydantic model",
@@ -502,47 +507,6 @@ def _flag(tag: str, cls: type[Flag]) -> _Entry:
     return _Entry(tag, write, revive)
 
 
-def _dataclass(tag: str, cls: Any) -> _Entry:
-    names = {field.name for field in fields(cls)}
-    if any(not field.init for field in fields(cls)):
-        raise _cannot(
-            cls,
-            "it has a field with init=False, which cannot be given back",
-            "Compute it in a property instead, or make it a field of __init__.",
-        )
-    taken = inspect.signature(cls).parameters
-    if any(name in taken for name in cls.__dataclass_fields__ if name not in names):
-        why = "it has an InitVar, which is not kept and so cannot be given back"
-        raise _cannot(cls, why, "Make it a field.")
-    return _record(tag, cls, names, lambda saved: cls(**saved))
-
-
-def _model(tag: str, cls: Any) -> _Entry:
-    """Return the entry of a pydantic model, without importing pydantic."""
-    if getattr(cls, "__private_attributes__", None):
-        raise _cannot(
-            cls,
-            "it has private attributes, which would be lost",
-            "Make them fields, or compute them in a property.",
-        )
-    if cls.model_config.get("extra") == "allow":
-        raise _cannot(
-            cls,
-            'it has extra="allow", and what is not a field would be lost',
-            "Declare a field for the rest, for example extra: dict[str, object].",
-        )
-    if getattr(cls, "__pydantic_root_model__", False):
-        raise _cannot(cls, "it is a RootModel", "Use a model with a field.")
-    if "by_name" not in inspect.signature(cls.model_validate).parameters:
-        raise _cannot(cls, "its model_validate has no by_name", "Use pydantic 2.11 or newer.")
-
-    def build(saved: dict[str, Any]) -> object:
-        # By name alone: an alias may be the name of another field.
-        return cls.model_validate(saved, strict=True, by_name=True, by_alias=False)
-
-    return _record(tag, cls, set(cls.model_fields), build)
-
-
 def _record(
     tag: str, cls: type, known: set[str], build: Callable[[dict[str, Any]], object]
 ) -> _Entry:
@@ -550,9 +514,9 @@ def _record(
     _check_hidden_state(cls, known)
     names = sorted(known)
     labels = [f"{escape(name)}:" for name in names]
-    # pydantic 2.12 lets a call allow what the model does not.
+    # pydantic keeps what is no field in places of its own.
     holders = ["__dict__"] if cls.__dictoffset__ else []
-    holders += ["__pydantic_extra__"] if hasattr(cls, "__pydantic_extra__") else []
+    holders += [name for name in _PYDANTIC if hasattr(cls, name)]
 
     def write(writer: _Writer, value: Any) -> str:
         writer.rebuilt = True

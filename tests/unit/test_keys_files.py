@@ -224,16 +224,6 @@ MALFORMED += [LINE.replace(b"hmac-sha256", b"none"), LINE.replace(b"key", b"publ
 MALFORMED += [LINE + end for end in (b" \n", b"\n\n", b"\n" + LINE, b"\n" + b" " * 5000 + b"more")]
 
 
-@pytest.mark.parametrize("content", MALFORMED)
-def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "key"
-    file.touch(mode=0o600)
-    file.write_bytes(content)
-    is_public = content.startswith(b"safepoint-public-key/1")
-    load: Load = VerifyingKey.from_file if is_public else SigningKey.from_file
-    refused("does not hold a key that this release reads. Restore it from a backup", load, file)
-
-
 @both_kinds
 def test_what_is_no_file_of_ours_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Make, load: Load
