@@ -563,7 +563,7 @@ class SQLiteAnchor:
     def __init__(
         self, path: str | os.PathLike[str], *, create: bool = False, read_only: bool = False
     ) -> None:
-        with _told():
+        with _told(opening=True):
             place = place_of(path)
             if _files.SUPPORTED:
                 named = _files.as_named(path, "path", "file").parent
@@ -683,12 +683,12 @@ class SQLiteAnchor:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _told(*, opening: bool = False) -> Iterator[None]:
     """Say what is wrong with the file as an anchor says it."""
     try:
         yield
     except (StorageUnavailable, StorageFull) as error:
-        if isinstance(error.__cause__, FileNotFoundError):
+        if isinstance(error.__cause__, FileNotFoundError) and not opening:
             raise AnchorUnavailable(
                 "The file of the anchor is gone.",
                 "Mount it again or put it back from a copy: until then no rollback would be"
