@@ -29,7 +29,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, Final
 from urllib.parse import quote
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from safepoint import _files
 from safepoint.errors import (
@@ -144,7 +144,7 @@ class Database:
         self._schema, self._longest, self._seconds = schema, longest, wait_seconds
         self._read_only = read_only
         with _LOCK:
-            _DATABASES.add(self)
+            _DATABASES[id(self)] = self
         try:
             if create and not read_only:
                 self._prepare()
@@ -238,7 +238,7 @@ class Database:
             if not self._read_only or self._files == self._state():
                 return self._connection
             self.drop()
-        if any(each.is_of_another(process) for each in list(_DATABASES)):
+        if any(each.is_of_another(process) for each in _databases()):
             raise StorageUnavailable(
                 f"This process was forked while {shell(self.path)} was in use, in a way that Python"
                 " could not prepare for.",
@@ -560,13 +560,18 @@ def _unwritten(error: BaseException) -> bool:
 
 _LOCK = RLock()
 """Held while a database is added, and during a fork."""
-_DATABASES: WeakSet[Database] = WeakSet()
+_DATABASES: WeakValueDictionary[int, Database] = WeakValueDictionary()
 _HELD: list[Database] = []
+
+
+def _databases() -> list[Database]:
+    # Not by iterating: another thread may add one meanwhile.
+    return [database for ref in _DATABASES.valuerefs() if (database := ref()) is not None]
 
 
 def _before_fork() -> None:
     _LOCK.acquire()
-    for database in list(_DATABASES):
+    for database in _databases():
         database._lock.acquire()  # noqa: SLF001
         _HELD.append(database)
         database.drop()
