@@ -107,7 +107,7 @@ def as_named(path: object, what: str, kind: str = "folder") -> Path:
             f"Use at most {_LONGEST} bytes, no NUL character and no lone surrogate.",
         )
     try:
-        return Path.cwd() / text
+        return Path(text) if Path(text).is_absolute() else Path.cwd() / text
     except OSError as error:
         raise StorageUnavailable(
             f"{what} is relative, and the current folder is gone.", "Pass an absolute path."

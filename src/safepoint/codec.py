@@ -317,12 +317,12 @@ def _tuple(writer: _Writer, value: tuple[Any, ...]) -> str:
 
 def _any_order(tag: str, make: Callable[[list[Any]], Any]) -> _Entry:
     def write(writer: _Writer, value: Collection[Any]) -> str:
-        check_hashes(value)
+        _check_hashes(value)
         texts = writer.inside(value, len(value) + 1, lambda _: "[…]")
         return f'{{"${tag}":[{",".join(sorted(texts))}]}}'
 
     def revive(items: list[Any]) -> Any:
-        check_hashes(items)
+        _check_hashes(items)
         return make(items)
 
     return _Entry(tag, write, revive)
@@ -347,7 +347,7 @@ def _dict(writer: _Writer, value: dict[Any, Any]) -> str:
 
 
 def _pairs(writer: _Writer, value: dict[Any, Any]) -> str:
-    check_hashes(value)
+    _check_hashes(value)
     keys = list(value)
     names = writer.inside(keys, 3 * len(keys) + 1, lambda _: ".keys()[…]")
     texts = writer.inside(value.values(), 0, lambda n: _step(keys[n]))
@@ -356,7 +356,7 @@ def _pairs(writer: _Writer, value: dict[Any, Any]) -> str:
 
 
 def _to_dict(pairs: list[list[Any]]) -> dict[Any, Any]:
-    check_hashes([key for key, _ in pairs])
+    _check_hashes([key for key, _ in pairs])
     return dict(pairs)
 
 
@@ -365,7 +365,7 @@ def _step(key: object) -> str:
     return f"['{key}']" if type(key) is str and _PLAIN_NAME.match(key) else "[…]"
 
 
-def check_hashes(values: Collection[Any]) -> None:
+def _check_hashes(values: Collection[Any]) -> None:
     """Refuse keys that were chosen to share one hash, which makes a set or dict take forever.
 
     A few may share one, unless they are long numbers: to compare two of those takes long by itself.

@@ -181,6 +181,15 @@ def test_links_are_resolved_above_the_folder_and_not_at_it(
         assert _files.absolute(spelling) == f"{tmp_path}{found}"
 
 
+def test_the_current_folder_may_be_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(StorageUnavailable, match="is relative, and the current folder is gone"):
+        _files.absolute("store")
+    assert _files.absolute(tmp_path / "store") == f"{tmp_path}/store"
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20))
 def test_any_path_is_shown_as_ascii_on_one_line(text: str) -> None:
     assert shell(text).isascii()
