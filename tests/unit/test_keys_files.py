@@ -188,6 +188,14 @@ def test_a_key_is_on_disk_when_it_is_made_and_when_it_is_found(
     assert synced[-1] == "folder"
 
 
+def test_a_file_system_without_links_keeps_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(monkeypatch, "link", 1)
+    refused("has no hard links", PAIR.to_file, tmp_path / "key")
+    assert list(tmp_path.iterdir()) == []
+
+
 # --- refused
 
 
