@@ -14,7 +14,6 @@ import os
 import re
 import secrets
 import stat
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -234,9 +233,8 @@ class Key(Redacted):
 
 _TEXT = re.compile(rb"([a-z/1-]+) ([a-z0-9-]+) ([A-Za-z0-9+/]{43}=)\r?\n?")
 _LONGEST: Final = 1024
-_TEMP: Final = ".safepoint-key-"
-_TEMP_NAME: Final = re.compile(re.escape(_TEMP) + r"[0-9a-f]{32}\Z")
-_STALE: Final = 3600.0
+_TEMP: Final = ".safepoint-key"
+"""The name of a key on its way in. What a crash left under it, the next writer removes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,11 +310,9 @@ def read(path: str | os.PathLike[str], kind: Kind) -> tuple[Algorithm, Hidden, P
             raise KeyRefused(f"The file {shown} {what}", do)
         _check_file(info, shown, kind)
         _check_folder(path)
-        if info.st_nlink > 1:
-            ours = _second_names(path, info)
-            # Counted after a look at the names: a writer may have removed its own meanwhile.
-            if os.fstat(fd).st_nlink > 1 + ours:
-                raise KeyRefused(f"The key {shown} has a second name (hard link).", kind.if_linked)
+        temp = Path(path).with_name(_TEMP)
+        for _ in _files.hard_link_refusals(shown, lambda: os.fstat(fd), temp.lstat):
+            raise KeyRefused(f"The key {shown} has a second name (hard link).", kind.if_linked)
     except OSError as error:
         raise KeyRefused(
             f"The key file {shown} cannot be read ({error.strerror}).", "Name a key file."
@@ -352,7 +348,6 @@ def write(
     problem: OSError | ValueError | StorageError
     try:
         _check_folder(path)
-        _clean(path)
         _publish(path, line, kind.mode)
     except (OSError, ValueError, StorageError) as error:
         problem = error.with_traceback(None)
@@ -376,9 +371,12 @@ def write(
 
 
 def _publish(path: str | os.PathLike[str], line: Hidden, mode: int) -> None:
-    temp = f"{_TEMP}{secrets.token_hex(16)}"
     with _files.opened(str(Path(path).parent), _files.FOLDER) as folder:
-        _files.put(os.fspath(path), folder, line.reveal(), mode=mode, temp=temp)
+        # One at a time. Where a folder cannot be held (NFS), a second writer may be refused, and
+        # the link still has one winner.
+        with suppress(OSError):
+            _files.wait_for_lock(folder, _files.PATIENCE)
+        _files.put(os.fspath(path), folder, line.reveal(), mode=mode, temp=_TEMP)
 
 
 def create_key(path: str | os.PathLike[str], algorithm: Algorithm, secret: Hidden) -> None:
@@ -390,8 +388,7 @@ def create_key(path: str | os.PathLike[str], algorithm: Algorithm, secret: Hidde
     Raises:
         KeyRefused: the file or the folder cannot be made.
     """
-    if os.path.lexists(path):
-        _clean(path)
+    if os.path.lexists(path) and not os.path.lexists(Path(path).with_name(_TEMP)):
         return
     folder = Path(path).parent
     try:
@@ -403,35 +400,6 @@ def create_key(path: str | os.PathLike[str], algorithm: Algorithm, secret: Hidde
             f"Run: mkdir -p -m 700 {shown}",
         ) from None
     write(path, SECRET, algorithm, secret, keep_existing=True)
-
-
-def _left(folder: int) -> list[str]:
-    with os.scandir(folder) as entries:
-        return [entry.name for entry in entries if _TEMP_NAME.match(entry.name)]
-
-
-def _clean(path: str | os.PathLike[str]) -> None:
-    """Remove what crashed writers left beside a key file. A living one needs no hour."""
-    with (
-        suppress(OSError, ValueError),
-        _files.opened(str(Path(path).parent), _files.FOLDER) as folder,
-    ):
-        left = _left(folder)
-        if left:
-            os.fsync(folder)  # what one of them published may not be on disk yet
-        for name in left:
-            if time.time() - _files.lstat(name, folder).st_mtime > _STALE:
-                os.unlink(name, dir_fd=folder)
-
-
-def _second_names(path: str | os.PathLike[str], info: os.stat_result) -> int:
-    """Return how many other names we gave that file: one, from its publishing to its cleaning."""
-    found = 0
-    with _files.opened(str(Path(path).parent), _files.FOLDER) as folder:
-        for name in _left(folder):
-            with suppress(FileNotFoundError):
-                found += os.path.samestat(_files.lstat(name, folder), info)
-    return found
 
 
 def _parse(text: bytes) -> tuple[bytes, bytes, Hidden]:
