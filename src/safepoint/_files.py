@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain
 from pathlib import Path
 
 from safepoint.errors import (
@@ -88,7 +87,7 @@ def as_named(path: object, what: str, kind: str = "folder") -> Path:
         kind: what it leads to: a folder, or a file.
 
     Raises:
-        StorageUnavailable: it is not a path, or is relative to a folder that is gone.
+        StorageUnavailable: no file can have it, or it is relative to a folder that is gone.
     """
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(text, str):
@@ -119,7 +118,7 @@ def absolute(path: object, what: str = "storage_path") -> str:
     """Return the path of a folder: absolute, links resolved in its parent but not in itself.
 
     Raises:
-        StorageUnavailable: it is not a path, or its parent does not exist or cannot be reached.
+        StorageUnavailable: no folder can have it, or its parent is missing or cannot be reached.
         UnsafeLocation: its parent is not a folder.
     """
     named = as_named(path, what)
@@ -286,13 +285,17 @@ def location_refusals(path: str) -> Iterator[StorageError]:
     with suppress(FileNotFoundError):
         yield from folder_refusals(path, Path(path).lstat())
     for ancestor in Path(path).parents:
-        yield from ancestor_refusals(str(ancestor), ancestor.lstat())
+        yield from _open_to("Every user can rename and replace", ancestor, stat.S_IWOTH, "o-w")
 
 
-def ancestor_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
-    """Yield what is wrong with a folder above ours."""
-    if info.st_mode & stat.S_IWOTH and not info.st_mode & stat.S_ISVTX:
-        yield _replaceable("Every user can rename and replace", path, info, "o-w")
+def _open_to(who: str, folder: Path, bit: int, mode: str) -> Iterator[StorageError]:
+    info = folder.lstat()
+    if info.st_mode & bit and not info.st_mode & stat.S_ISVTX:
+        shown = shell(str(folder))
+        yield UnsafeLocation(
+            f"{who} what is inside {shown} (mode {stat.S_IMODE(info.st_mode):04o}).",
+            f"Run: chmod {mode} {shown}",
+        )
 
 
 def stranger_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
@@ -304,59 +307,45 @@ def stranger_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]
         )
 
 
-def group_refusals(path: str) -> Iterator[StorageError]:
-    """Yield each folder from this absolute one up in which another group can replace things.
-
-    The group of this process is let pass: where each user has a group of their own, new folders
-    can be written by it.
-    """
-    for folder in (Path(path), *Path(path).parents):
-        info = folder.lstat()
-        shared = info.st_mode & stat.S_IWGRP and not info.st_mode & stat.S_ISVTX
-        if stat.S_ISDIR(info.st_mode) and shared and info.st_gid not in (0, os.getegid()):
-            yield _replaceable(f"The group {info.st_gid} can replace", str(folder), info, "g-w")
-
-
-def _replaceable(who: str, path: str, info: os.stat_result, mode: str) -> UnsafeLocation:
-    return UnsafeLocation(
-        f"{who} what is inside {shell(path)} (mode {stat.S_IMODE(info.st_mode):04o}).",
-        f"Run: chmod {mode} {shell(path)}",
-    )
-
-
-def replaceable_refusals(path: str) -> Iterator[StorageError]:
+def replaceable_refusals(path: str, *, groups: bool = False) -> Iterator[StorageError]:
     """Yield each reason why others could replace what lies in this absolute folder.
 
     A link among the names counts as what it is, since its owner decides where it leads; so does
     each folder on the way that it leads.
+
+    Args:
+        path: the folder.
+        groups: whether to look at groups, too. That of this process is let pass: where each user
+            has a group of their own, new folders can be written by it.
     """
     for folder in (Path(path), *Path(path).parents):
         info = folder.lstat()
         yield from stranger_refusals(str(folder), info)
-        if not stat.S_ISLNK(info.st_mode):
-            yield from ancestor_refusals(str(folder), info)
+        if stat.S_ISLNK(info.st_mode):
+            continue
+        yield from _open_to("Every user can rename and replace", folder, stat.S_IWOTH, "o-w")
+        if groups and info.st_gid not in (0, os.getegid()):
+            who = f"The group {info.st_gid} can replace"
+            yield from _open_to(who, folder, stat.S_IWGRP, "g-w")
     resolved = os.path.realpath(path)
     if resolved != path:
-        yield from replaceable_refusals(resolved)
+        yield from replaceable_refusals(resolved, groups=groups)
 
 
-def rollback_refusals(path: object, resolved: str, noun: str) -> Iterator[StorageError]:
-    """Yield each reason why others could change a folder, or put last night's copy in its place.
+def rollback_refusals(named: Path, resolved: str) -> Iterator[StorageError]:
+    """Yield each reason why others could change an anchor, or put last night's copy in its place.
 
-    Nothing stands behind an anchor, nor behind the end of a journal: an older one is as genuine as
-    the present one. So nobody else may own a folder above it, or a link on the way to it.
+    Nothing stands behind an anchor: an older one is as genuine as the present one. So nobody else
+    may own a folder above it, or a link on the way to it.
 
     Args:
-        path: the folder as it was named.
+        named: its folder as it was named, from the root on.
         resolved: what `absolute` made of that.
-        noun: what is kept there.
     """
     yield from location_refusals(resolved)
-    named = str(as_named(path, f"The path of the {noun}").parent)
-    above = str(Path(resolved).parent)
-    for refusal in chain(replaceable_refusals(named), group_refusals(named), group_refusals(above)):
+    for refusal in replaceable_refusals(str(named.parent), groups=True):
         yield UnsafeLocation(
-            f"The {noun} {shell(resolved)} could be replaced by an older copy. {refusal.what}",
+            f"The anchor {shell(resolved)} could be replaced by an older copy. {refusal.what}",
             refusal.do,
         )
 
@@ -624,19 +613,22 @@ def _written(path: str, dir_fd: int, content: bytes, mode: int, temp: str) -> It
         os.unlink(temp, dir_fd=dir_fd)
         fd = os.open(temp, CREATE, 0o600, dir_fd=dir_fd)
     try:
-        os.fchmod(fd, mode)
-        write_all(fd, content)
-        # Before it gets its name, which must never lead to bytes that are not on disk. If this
-        # fails, the kernel may have dropped them, and a second try would succeed without them: so
-        # there is none, here and after every other sync.
-        os.fsync(fd)
+        try:
+            os.fchmod(fd, mode)
+            write_all(fd, content)
+            # Before it gets its name, which must never lead to bytes that are not on disk. If this
+            # fails, the kernel may have dropped them, and a second try would succeed without them:
+            # so there is none, here and after every other sync.
+            os.fsync(fd)
+        finally:
+            # Before it gets its name, too: SQLite's locks belong to the process, and closing any
+            # descriptor of a file lets go of all of them.
+            os.close(fd)
         yield
     finally:
         # Last of all. After a rename there is nothing to remove.
         with suppress(OSError):
             os.unlink(temp, dir_fd=dir_fd)
-        with suppress(OSError):
-            os.close(fd)
 
 
 def _link(path: str, temp: str, dir_fd: int) -> None:

@@ -1,7 +1,8 @@
 """SQLite done right, once: a file that is ours alone, whose every answer has a bound.
 
-Under the storage and the anchor. SQLite's own locks keep the order: each thread has a connection of
-its own, and a transaction that writes begins with BEGIN IMMEDIATE.
+Under the storage and the anchor. A process has one connection to a file, which its threads use in
+turn; between processes SQLite's own locks keep the order, and a transaction that writes begins with
+BEGIN IMMEDIATE.
 
 Whoever can write the file can put anything into it. So no value is read that is longer than ours
 can be, no statement works for longer than ours have to, and each transaction looks whether the
@@ -25,10 +26,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
 from pathlib import Path
-from threading import RLock, local
+from threading import RLock
 from typing import Any, Final
 from urllib.parse import quote
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from safepoint import _files
 from safepoint.errors import (
@@ -58,16 +59,6 @@ _SETTINGS: Final = (
     "temp_store = MEMORY",
 )
 _PARTS: Final = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
-# After these a connection is as good as before.
-_HARMLESS: Final = frozenset(
-    [
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_CONSTRAINT,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_INTERRUPT,
-        sqlite3.SQLITE_TOOBIG,
-    ]
-)
 _CHANGED: Final = (
     sqlite3.SQLITE_CONSTRAINT,
     sqlite3.SQLITE_ERROR,
@@ -115,43 +106,6 @@ class Schema:
         return connection
 
 
-class _Slot:
-    """The connection of one thread. A fork in another thread takes it away between two uses."""
-
-    def __init__(self) -> None:
-        self.lock = RLock()
-        self.busy = False
-        self.connection: sqlite3.Connection | None = None
-        self.process = 0
-        self.cookie: int | None = None  # any number may stand in the file
-        self.files: _Files = ()
-
-    def drop(self) -> None:
-        connection, self.connection = self.connection, None
-        if connection is not None:
-            with suppress(sqlite3.Error):
-                connection.close()
-
-    __del__ = drop
-
-
-class _Faults:
-    """Says what went wrong in a block in our words."""
-
-    __slots__ = ("database", "doing")
-
-    def __init__(self, database: Database, doing: str) -> None:
-        self.database, self.doing = database, doing
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        told = error and self.database.told(error, self.doing)
-        if told is not None:
-            raise told from error
-
-
 class Database:
     """One file of SQLite, for all threads and processes of a machine.
 
@@ -179,18 +133,25 @@ class Database:
         create: bool = True,
         read_only: bool = False,
     ) -> None:
+        self._lock, self._busy, self._closed = RLock(), False, False
+        self._connection: sqlite3.Connection | None = None
+        self._process = 0
+        self._cookie: int | None = None  # any number may stand in the file
+        self._files: _Files = ()
+        self._main: tuple[int, ...] | None = None
         self.path = place_of(path)
         self._folder = str(Path(self.path).parent)
         self._schema, self._longest, self._seconds = schema, longest, wait_seconds
-        self._read_only, self._closed = read_only, False
-        self._here = local()
-        self._slots: WeakSet[_Slot] = WeakSet()
-        self._main: tuple[int, ...] | None = None
-        with _Faults(self, "open"):
+        self._read_only = read_only
+        with _LOCK:
+            _DATABASES[id(self)] = self
+        try:
             if create and not read_only:
                 self._prepare()
-            with self.transaction("open"):
-                pass
+        except OSError as error:
+            raise self._told(error, "open") from error
+        with self.transaction("open"):
+            pass
 
     @contextmanager
     def transaction(
@@ -208,39 +169,41 @@ class Database:
             LimitExceeded: a value is longer than any of ours.
             StorageError: the database cannot be used. All is as it was.
         """
-        slot = self._slot()
-        with _Faults(self, doing), slot.lock:
-            if slot.busy:
-                raise StorageUnavailable(
-                    f"This thread is in the middle of another call on {shell(self.path)}.",
-                    "Do not use a storage or an anchor in the handler of a signal.",
-                )
-            connection = self._connection(slot)
-            try:
-                slot.busy = True
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")  # a signal's handler raised in the last one's
-                _bound(connection, work)
-                connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                self._look(slot)
-                if self._check_schema(slot, connection):
+        try:
+            with self._lock:
+                if self._busy:
+                    raise StorageUnavailable(
+                        f"This thread is in the middle of another call on {shell(self.path)}.",
+                        "Do not use a storage or an anchor in the handler of a signal.",
+                    )
+                connection, written = self._opened(), False
+                try:
+                    self._busy = True
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")  # a signal's handler raised in the last one
                     _bound(connection, work)
-                yield connection
-                self._commit(connection, write=write)
-            except BaseException as error:
-                self._undo(slot, connection, error)
-                raise
-            finally:
-                slot.busy = False
+                    connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                    self._look()
+                    if self._check_schema(connection):
+                        _bound(connection, work)
+                    yield connection
+                    written = write
+                    connection.execute("COMMIT")
+                except BaseException as error:
+                    self._undo(connection, error, written=written)
+                    raise
+                finally:
+                    self._busy = False
+        except (OSError, UnicodeDecodeError, sqlite3.Error) as error:
+            raise self._told(error, doing) from error
 
     def empty_log(self) -> None:
         """Move what is in the log into the database, and cut the log off, unless others read it.
 
         Nobody writes while it waits for readers, so it does not wait for long.
         """
-        slot = self._slot()
-        with slot.lock, suppress(sqlite3.Error, CheckpointError, OSError):
-            connection = self._connection(slot)
+        with self._lock, suppress(sqlite3.Error, CheckpointError, OSError):
+            connection = self._opened()
             _bound(connection, UNBOUNDED)
             try:
                 connection.execute(f"PRAGMA busy_timeout = {min(100, int(self._seconds * 1000))}")
@@ -249,39 +212,40 @@ class Database:
                 connection.execute(f"PRAGMA busy_timeout = {int(self._seconds * 1000)}")
 
     def close(self) -> None:
-        """Close the connections. To close twice does nothing."""
-        self._closed = True
-        for slot in list(self._slots):
-            with slot.lock:
-                slot.drop()
+        """Let go of the file. To close twice does nothing."""
+        with self._lock:
+            self._closed = True
+            self.drop()
 
-    def _slot(self) -> _Slot:
-        slot: _Slot | None = getattr(self._here, "slot", None)
-        if slot is None:
-            with _LOCK:
-                slot = self._here.slot = _Slot()
-                _SLOTS.add(slot)
-                self._slots.add(slot)
-        return slot
+    def drop(self) -> None:
+        """Close the connection; the next call opens another one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
 
-    def _connection(self, slot: _Slot) -> sqlite3.Connection:
+    __del__ = drop
+
+    # --- the connection
+
+    def _opened(self) -> sqlite3.Connection:
         process = os.getpid()
         if self._closed:
             raise StorageUnavailable(
                 f"This storage on {shell(self.path)} was closed.", "Construct it again to go on."
             )
-        if slot.connection is not None and slot.process == process:
-            if not self._read_only or slot.files == self._state():
-                return slot.connection
-            slot.drop()
-        if any(each.connection is not None and each.process != process for each in list(_SLOTS)):
+        if self._connection is not None and self._process == process:
+            if not self._read_only or self._files == self._state():
+                return self._connection
+            self.drop()
+        if any(each.is_of_another(process) for each in _databases()):
             raise StorageUnavailable(
                 f"This process was forked while {shell(self.path)} was in use, in a way that Python"
                 " could not prepare for.",
                 "SQLite cannot lock it here. Construct the storage after the fork.",
             )
         self._check_place()
-        files = self._state() if self._read_only else ()
+        files = self._state()
         # Without a log nobody has it open. To read it as a file that does not change, which is
         # looked at each time, leaves no log behind. With a log SQLite itself keeps the order.
         mode = "rw" if not self._read_only else "ro" if len(files) < 2 else "ro&immutable=1"
@@ -293,16 +257,20 @@ class Database:
             uri=True,
         )
         try:
-            self._set_up(slot, connection)
-            slot.files = files or self._identity(os.lstat(self.path))
-            self._main = self._main or slot.files[0]
+            self._set_up(connection)
+            self._files = files if self._read_only else self._state()
+            self._main = self._main or self._files[0]
         except BaseException:
             connection.close()
             raise
-        slot.connection, slot.process = connection, process
+        self._connection, self._process = connection, process
         return connection
 
-    def _set_up(self, slot: _Slot, connection: sqlite3.Connection) -> None:
+    def is_of_another(self, process: int) -> bool:
+        """Tell whether the connection was opened by another process than this one."""
+        return self._connection is not None and self._process != process
+
+    def _set_up(self, connection: sqlite3.Connection) -> None:
         """Nothing is written to a database before it is known to be ours."""
         connection.text_factory = _text
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, self._longest + _SLACK)
@@ -311,8 +279,8 @@ class Database:
         _bound(connection, _LOOK)
         for setting in (*_SETTINGS, f"query_only = {int(self._read_only)}"):
             connection.execute(f"PRAGMA {setting}")
-        slot.cookie = None
-        self._check_schema(slot, connection)
+        self._cookie = None
+        self._check_schema(connection)
         if not self._read_only:
             mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
             if mode != "wal":
@@ -322,10 +290,10 @@ class Database:
                 )
             connection.execute(_PARTS).fetchone()  # opens the files beside it
 
-    def _check_schema(self, slot: _Slot, connection: sqlite3.Connection) -> bool:
+    def _check_schema(self, connection: sqlite3.Connection) -> bool:
         """Refuse a database that is not exactly ours. Return whether that took a look."""
         cookie = connection.execute("PRAGMA schema_version").fetchone()[0]
-        if cookie == slot.cookie:
+        if cookie == self._cookie:
             return False
         _bound(connection, _LOOK)
         shown, ours = shell(self.path), self._schema
@@ -348,32 +316,40 @@ class Database:
                 " put it back from a backup.",
             )
         left = dict(ours.parts)
+        wrong = ""
         for kind, name, *rest in connection.execute(_PARTS):
             known = left.pop((kind, name), None)
             if known != rest:
                 what = "was added" if known is None else "was changed"
-                raise self._not_ours(kind, name, what)
-        for kind, name in left:
-            raise self._not_ours(kind, name, "is gone")
-        slot.cookie = cookie
+                wrong = f"the {kind} {quoted(name)} {what}"
+                break
+        else:
+            wrong = next((f"the {kind} {quoted(name)} is gone" for kind, name in left), "")
+        if wrong:
+            raise self._not_ours(wrong, ", and may have changed records")
+        self._cookie = cookie
         return True
 
-    def _not_ours(self, kind: object, name: object, what: str) -> StorageUnavailable:
+    def _not_ours(self, what: str, more: str = "") -> StorageUnavailable:
         shown = shell(self.path)
         return StorageUnavailable(
-            f"{shown} does not have the schema that safepoint made: the {kind} {quoted(name)}"
-            f" {what}.",
-            "Somebody changed the database, and may have changed records. Put it back from a"
-            f" backup, and see who can write it: ls -l {shown}",
+            f"{shown} does not have the schema that safepoint made: {what}.",
+            f"Somebody changed the database{more}. Put it back from a backup, and see who can"
+            f" write it: ls -l {shown}",
         )
 
-    def _commit(self, connection: sqlite3.Connection, *, write: bool) -> None:
+    def _undo(self, connection: sqlite3.Connection, error: BaseException, *, written: bool) -> None:
+        code = _code(error)
         try:
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            if write and not _unwritten(error):
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if written and isinstance(error, sqlite3.Error) and not _unwritten(error):
                 self._withdraw(connection)
-            raise
+        except sqlite3.Error:
+            self.drop()
+        # After these a connection is as good as before.
+        if code not in (None, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL) and not _unwritten(error):
+            self.drop()
 
     def _withdraw(self, connection: sqlite3.Connection) -> None:
         """Write over what a commit that failed has left in the log.
@@ -382,8 +358,6 @@ class Database:
         the database after a crash would take it for saved.
         """
         try:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(f"PRAGMA user_version = {self._schema.version}")
             connection.execute("COMMIT")
@@ -396,19 +370,7 @@ class Database:
                     " again.",
                 ) from error
 
-    def _undo(self, slot: _Slot, connection: sqlite3.Connection, error: BaseException) -> None:
-        bad = isinstance(error, UnicodeDecodeError) or (
-            isinstance(error, sqlite3.Error)
-            and _code(error) not in _HARMLESS
-            and not _unwritten(error)
-        )
-        try:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-        except sqlite3.Error:
-            bad = True
-        if bad:
-            slot.drop()
+    # --- the files
 
     def _prepare(self) -> None:
         """Make the folder and the file, if they are missing: all of it, or nothing."""
@@ -421,16 +383,19 @@ class Database:
                 "Name a folder on a local disk, or use PostgresCheckpointStorage, which is for"
                 " many machines.",
             )
-        if _files.SUPPORTED:
-            _files.enforce(_files.location_refusals(folder))
-            _files.create_root(folder)
-        else:
+        if not _files.SUPPORTED:
             Path(folder).mkdir(mode=0o700, exist_ok=True)
+            if not Path(self.path).exists():
+                Path(f"{self.path}-new").write_bytes(self._schema.image)
+                Path(f"{self.path}-new").rename(self.path)
+            return
+        _files.enforce(_files.location_refusals(folder))
+        _files.create_root(folder)
         self._check_place()
         if not os.path.lexists(self.path):
-            with _alone(folder, self._seconds):
+            with _files.opened(folder, _files.FOLDER) as fd, _files.locked(fd, folder):
                 if not os.path.lexists(self.path):
-                    _publish(self.path, self._schema.image)
+                    _files.put(self.path, fd, self._schema.image, over=True)
 
     def _check_place(self) -> None:
         """Refuse a place where others could change the database or a file beside it."""
@@ -446,9 +411,9 @@ class Database:
             path = Path(self.path + suffix)
             with suppress(FileNotFoundError):
                 _files.enforce(_files.record_refusals(str(path), path.lstat()))
-                _files.enforce(_files.hard_link_refusals(str(path), path.lstat, None))
+                _files.enforce(_files.hard_link_refusals(str(path), path.lstat))
 
-    def _look(self, slot: _Slot) -> None:
+    def _look(self) -> None:
         """Refuse to go on with files that somebody has put others in the place of.
 
         SQLite would not notice: it goes on with what it has open, which nobody else can find.
@@ -460,8 +425,8 @@ class Database:
             _files.enforce(_files.folder_refusals(self._folder, folder))
         if not _files.private(info, stat.S_IFREG):
             _files.enforce(_files.record_refusals(self.path, info))
-        found = self._identity(info)
-        if found == slot.files and found[0] == self._main:
+        found = self._state(info)
+        if found == self._files and found[0] == self._main:
             return
         shown = shell(self.path)
         if found[0] != self._main:
@@ -470,59 +435,48 @@ class Database:
                 "Find out who replaced it, and construct the storage again if that is right:"
                 f" ls -l {shown}",
             )
-        lost = self.path + BESIDE[1 if found[1] != slot.files[1] else 2]
+        lost = self.path + BESIDE[1 if found[1] != self._files[1] else 2]
         raise StorageUnavailable(
             f"{shell(lost)} was removed or replaced while it was in use, so nothing more is saved.",
             "What was saved last may be gone with it. Stop every process that uses the database,"
             " and construct the storage again: the ledger's anchor tells what is missing.",
         )
 
-    def _identity(self, info: os.stat_result) -> _Files:
-        """Return what tells the database and the files beside it from any others."""
-        main = info.st_dev, info.st_ino
-        return main, _number(f"{self.path}-wal"), _number(f"{self.path}-shm")
-
-    def _state(self) -> _Files:
-        """Return what a reader sees: the file, and how it is if nobody has it open."""
-        info = os.lstat(self.path)
-        file = (info.st_dev, info.st_ino)
+    def _state(self, info: os.stat_result | None = None) -> _Files:
+        """Return what tells the files from others; for a reader, whether anybody writes them."""
+        info = info or os.lstat(self.path)
+        file = info.st_dev, info.st_ino
+        if not self._read_only:
+            return file, _number(f"{self.path}-wal"), _number(f"{self.path}-shm")
         if any(os.path.lexists(self.path + each) for each in ("-wal", "-journal")):
             return (file,)
         return file, (info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
-    def told(self, error: BaseException | None, doing: str) -> CheckpointError | None:
-        """Return what to say of an error of SQLite or of the system; None of any other."""
-        if isinstance(error, FileNotFoundError) and doing == "open":
-            # What is missing was made a moment ago, or would have been.
-            return StorageUnavailable(
-                f"{shell(self.path)} cannot be made there (ENOENT).",
-                "Name a file in a folder where this user can make files.",
-            )
-        if isinstance(error, OSError):
-            return _files.translate(error, doing, self.path)
-        if isinstance(error, UnicodeDecodeError):  # of the schema: SQLite's message quotes it
-            return StorageUnavailable(
-                f"{shell(self.path)} does not have the schema that safepoint made: it is not even"
-                " text.",
-                "Somebody changed the database. Put it back from a backup, and see who can write"
-                f" it: ls -l {shell(self.path)}",
-            )
-        return self._told(error, doing) if isinstance(error, sqlite3.Error) else None
+    # --- what went wrong, in our words
 
-    def _told(self, error: sqlite3.Error, doing: str) -> CheckpointError:
-        """Return the error that says what SQLite's one means here, and what to do."""
+    def _told(
+        self, error: OSError | UnicodeDecodeError | sqlite3.Error, doing: str
+    ) -> CheckpointError:
         shown, code = shell(self.path), _code(error)
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         lost = ", so nothing was saved" if doing == "save to" else ""
         backup = f"Put it back from a backup, and see who can write it: ls -l {shown}"
-        if code == sqlite3.SQLITE_TOOBIG and doing != "open":
+        if isinstance(error, FileNotFoundError) and doing == "open":
+            # What is missing was made a moment ago, or would have been.
+            what = f"{shown} cannot be made there (ENOENT)."
+            do = "Name a file in a folder where this user can make files."
+        elif isinstance(error, OSError):
+            return _files.translate(error, doing, self.path)
+        elif isinstance(error, UnicodeDecodeError):  # of the schema: SQLite's message quotes it
+            return self._not_ours("it is not even text")
+        elif code == sqlite3.SQLITE_TOOBIG and doing != "open":
             return LimitExceeded(
                 f"A value in {shown} has more than {self._longest} bytes"
                 f"{lost or ', so it was not read'}.",
                 "Keep large data outside the state, or pass Limits(state_bytes=...) with a higher"
                 f" limit. If you never saved that much, somebody changed the database. {backup}",
             )
-        if code == sqlite3.SQLITE_BUSY:
+        elif code == sqlite3.SQLITE_BUSY:
             what = f"Another program has held {shown} for {self._seconds:g} s."
             do = f"Nothing was saved. Find it, let it end, and try again: fuser -v {shown}"
         elif code == sqlite3.SQLITE_NOTADB:
@@ -542,7 +496,7 @@ class Database:
             do = f"Somebody changed the database. {backup}"
         else:
             exact = getattr(error, "sqlite_errorcode", 0)
-            number = _ERRNOS.get(exact, _ERRNOS.get(code, errno.EIO))
+            number = _ERRNOS.get(exact, _ERRNOS.get(code or 0, errno.EIO))
             return _files.translate(OSError(number, ""), doing, self.path)
         return StorageUnavailable(what, do)
 
@@ -554,55 +508,19 @@ def place_of(path: object) -> str:
         StorageUnavailable: it is not a path, is that of a folder, or cannot be reached.
         UnsafeLocation: what is above it is not a folder.
     """
-    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
-    if isinstance(text, str) and text.lower().startswith((":memory:", "file:", "sqlite:")):
+    named = _files.as_named(path, "path", "file")
+    if str(path).lower().startswith((":memory:", "file:", "sqlite:")):
         raise StorageUnavailable(
-            f"{quoted(text)} is not the path of a file.",
+            f"{quoted(str(path))} is not the path of a file.",
             "Name the file itself, state/checkpoints.db, or use InMemoryCheckpointStorage() for a"
             " test.",
         )
-    named = _files.as_named(path, "path", "file")
     if named.name in ("", "..") or named.is_dir():
         raise StorageUnavailable(
             f"{shell(str(named))} is a folder, and a database is one file.",
             f"Name a file in it: {shell(str(named / 'checkpoints.db'))}",
         )
     return str(Path(_files.absolute(named.parent, "path"), named.name))
-
-
-@contextmanager
-def _alone(folder: str, seconds: float) -> Iterator[None]:
-    """Be the only one that makes a file in a folder, if it can be locked; rename is atomic."""
-    if not _files.SUPPORTED:
-        yield
-        return
-    with _files.opened(folder, _files.FOLDER) as fd:
-        if not _files.wait_for_lock(fd, seconds):
-            raise StorageUnavailable(
-                f"Another program has held {shell(folder)} for {seconds:g} s.",
-                f"Find it, let it end, and try again: fuser -v {shell(folder)}",
-            )
-        yield
-        os.fsync(fd)
-
-
-def _publish(path: str, content: bytes) -> None:
-    """Make a file appear under its name, whole and on disk.
-
-    Its descriptor is closed before it has that name: SQLite's locks belong to the process, and
-    closing any descriptor of the file lets go of all of them.
-    """
-    temp = f"{path}-new"
-    Path(temp).unlink(missing_ok=True)  # what a crash left
-    fd = os.open(temp, _files.CREATE, 0o600)
-    try:
-        if _files.SUPPORTED:
-            os.fchmod(fd, 0o600)  # the umask took bits that SQLite needs
-        _files.write_all(fd, content)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.rename(temp, path)  # noqa: PTH104  as the crash driver sees it
 
 
 def _number(path: str) -> tuple[int, int] | None:
@@ -627,34 +545,41 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _code(error: sqlite3.Error) -> int:
-    """Return SQLite's primary code; 0 if the error is not of SQLite itself."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+def _code(error: BaseException) -> int | None:
+    """Return SQLite's primary code, 0 if it has none, None if the error is no fault of SQLite."""
+    if not isinstance(error, (sqlite3.Error, UnicodeDecodeError)):
+        return None
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
-def _unwritten(error: sqlite3.Error) -> bool:
+def _unwritten(error: BaseException) -> bool:
     """Tell whether a commit failed before all of it was in the log."""
     exact = getattr(error, "sqlite_errorcode", 0)
     return _code(error) == sqlite3.SQLITE_FULL or exact == sqlite3.SQLITE_IOERR_WRITE
 
 
 _LOCK = RLock()
-"""Held while a slot is made, and during a fork."""
-_SLOTS: WeakSet[_Slot] = WeakSet()
-_HELD: list[_Slot] = []
+"""Held while a database is added, and during a fork."""
+_DATABASES: WeakValueDictionary[int, Database] = WeakValueDictionary()
+_HELD: list[Database] = []
+
+
+def _databases() -> list[Database]:
+    # Not by iterating: another thread may add one meanwhile.
+    return [database for ref in _DATABASES.valuerefs() if (database := ref()) is not None]
 
 
 def _before_fork() -> None:
     _LOCK.acquire()
-    for slot in list(_SLOTS):
-        slot.lock.acquire()
-        _HELD.append(slot)
-        slot.drop()
+    for database in _databases():
+        database._lock.acquire()  # noqa: SLF001
+        _HELD.append(database)
+        database.drop()
 
 
 def _after_fork() -> None:
     while _HELD:
-        _HELD.pop().lock.release()
+        _HELD.pop()._lock.release()  # noqa: SLF001
     with suppress(RuntimeError):  # whoever forked did not say so before
         _LOCK.release()
 

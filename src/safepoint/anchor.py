@@ -9,7 +9,6 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import Final, Protocol, Self
@@ -176,7 +175,7 @@ class InMemoryAnchor:
         Raises:
             InvalidId: a name is outside the grammar.
         """
-        place = check_name("store", store), check_name("thread", thread)
+        place = _check(store, thread)
         with self._lock:
             return self._heads.get(place)
 
@@ -188,7 +187,7 @@ class InMemoryAnchor:
             ConfigurationError: `head` is not a head.
             Forked: another record is known at that sequence. The anchor stays as it is.
         """
-        place = check_name("store", store), check_name("thread", thread)
+        place = _check(store, thread)
         with self._lock:
             if is_further(thread, self._heads.get(place), head):
                 self._heads[place] = head
@@ -213,7 +212,7 @@ class InMemoryAnchor:
             InvalidId: a name is outside the grammar.
             ConfigurationError: `head` is not a head.
         """
-        place = check_name("store", store), check_name("thread", thread)
+        place = _check(store, thread)
         with self._lock:
             if head is None:
                 self._heads.pop(place, None)
@@ -269,15 +268,11 @@ class FileAnchor:
         self._gone = f"{shell(self._path)} is gone, and with it the anchor.", _GONE
         self._store: str | None = None
         with self._errors("open the anchor in"):
-            _files.enforce(_files.rollback_refusals(path, self._path, "anchor"))
+            named = _files.as_named(path, "The path of the anchor")
+            _files.enforce(_files.rollback_refusals(named, self._path))
             if create:
                 _files.create_root(self._path)
-            elif not os.path.lexists(self._path):
-                raise AnchorUnavailable(
-                    f"{shell(self._path)} does not exist, so no rollback would be noticed.",
-                    "Correct the path, or mount the volume. To begin a new anchor there, pass"
-                    " create=True once.",
-                )
+            _check_exists(self._path)
             found = _files.folder(self._path, self._path)
             with found as root:
                 self._identity = found.identity
@@ -470,9 +465,22 @@ class FileAnchor:
         return f"{self._path}/{name}"
 
 
+def _check(store: object, thread: object) -> tuple[str, str]:
+    """Refuse bad names before the anchor is asked: what it holds itself is another matter."""
+    return check_name("store", store), check_name("thread", thread)
+
+
+def _check_exists(path: str) -> None:
+    if not os.path.lexists(path):
+        raise AnchorUnavailable(
+            f"{shell(path)} does not exist, so no rollback would be noticed.",
+            "Correct the path, or mount the volume. To begin a new anchor there, pass create=True"
+            " once.",
+        )
+
+
 def _file_name(store: str, thread: str) -> str:
-    check_name("store", store)
-    return f"{check_name('thread', thread)}{_HEAD}"
+    return f"{_check(store, thread)[1]}{_HEAD}"
 
 
 def _head_text(store: str, thread: str, head: Head) -> bytes:
@@ -487,20 +495,16 @@ def _of_another_store(path: str, owner: str, store: str) -> AnchorMismatch:
 
 
 def _unreadable(path: str, text: bytes, kind: str) -> AnchorUnavailable:
-    do = (
-        "Nothing is loaded without it. Put the file back from a copy of the anchor, and find out"
-        " what happened to the disk."
-    )
     if _OTHER.match(text):
-        what = "was written by another version of safepoint"
-        do = f"This one reads {_FORMAT}. Use the version that wrote it."
-    elif not text:
-        what = "is empty"
-    elif len(text) > _LIMIT:
-        what = f"has more than {_LIMIT} bytes"
-    else:
-        what = "is cut short" if not text.endswith(b"\n") else f"does not hold {kind}"
-    return AnchorUnavailable(f"{shell(path)} {what}.", do)
+        return AnchorUnavailable(
+            f"{shell(path)} was written by another version of safepoint.",
+            f"This one reads {_FORMAT}. Use the version that wrote it.",
+        )
+    return AnchorUnavailable(
+        f"{shell(path)} does not hold {kind}.",
+        "Nothing is loaded without it. Put the file back from a copy of the anchor, and find out"
+        " what happened to the disk.",
+    )
 
 
 _SQL: Final = """
@@ -559,27 +563,13 @@ class SQLiteAnchor:
     def __init__(
         self, path: str | os.PathLike[str], *, create: bool = False, read_only: bool = False
     ) -> None:
-        with _told():
+        with _told(opening=True):
             place = place_of(path)
-            folder = Path(place).parent
-            named = str(_files.as_named(path, "path", "file").parent.parent)
             if _files.SUPPORTED:
-                for refusal in chain(
-                    _files.replaceable_refusals(named),
-                    _files.group_refusals(named),
-                    _files.group_refusals(str(folder.parent)),
-                ):
-                    raise UnsafeLocation(
-                        f"The anchor {shell(place)} could be replaced by an older copy."
-                        f" {refusal.what}",
-                        refusal.do,
-                    )
-            if not create and not os.path.lexists(place):
-                raise AnchorUnavailable(
-                    f"{shell(place)} does not exist, so no rollback would be noticed.",
-                    "Correct the path, or mount the volume. To begin a new anchor there, pass"
-                    " create=True once.",
-                )
+                named = _files.as_named(path, "path", "file").parent
+                _files.enforce(_files.rollback_refusals(named, str(Path(place).parent)))
+            if not create:
+                _check_exists(place)
             self._database = Database(
                 path, _SCHEMA, longest=_LONGEST, create=create, read_only=read_only
             )
@@ -684,11 +674,7 @@ class SQLiteAnchor:
             return None
         owner = check_name("store", row[0])
         if owner != store:
-            raise AnchorMismatch(
-                f"{shell(str(self.path))} belongs to store {owner}, and was asked about store"
-                f" {store}.",
-                "Give each store an anchor of its own, in a folder of its own.",
-            )
+            raise _of_another_store(str(self.path), owner, store)
         return owner
 
     def _head(self, connection: sqlite3.Connection, thread: str) -> Head | None:
@@ -696,19 +682,13 @@ class SQLiteAnchor:
         return None if row is None else Head(*row)
 
 
-def _check(store: object, thread: object) -> None:
-    """Refuse bad names before the anchor is asked: inside `_told`, they would be its own."""
-    check_name("store", store)
-    check_name("thread", thread)
-
-
 @contextmanager
-def _told() -> Iterator[None]:
+def _told(*, opening: bool = False) -> Iterator[None]:
     """Say what is wrong with the file as an anchor says it."""
     try:
         yield
     except (StorageUnavailable, StorageFull) as error:
-        if isinstance(error.__cause__, FileNotFoundError):
+        if isinstance(error.__cause__, FileNotFoundError) and not opening:
             raise AnchorUnavailable(
                 "The file of the anchor is gone.",
                 "Mount it again or put it back from a copy: until then no rollback would be"

@@ -7,18 +7,18 @@ whether that key counts is decided by the caller's keyring.
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import hmac
 import os
 import re
 import secrets
 import stat
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, NoReturn, TypeAlias, TypeVar, get_args
+from typing import ClassVar, Final, Literal, NoReturn, TypeAlias, get_args
 
 from safepoint import _files
 from safepoint.errors import (
@@ -233,9 +233,8 @@ class Key(Redacted):
 
 _TEXT = re.compile(rb"([a-z/1-]+) ([a-z0-9-]+) ([A-Za-z0-9+/]{43}=)\r?\n?")
 _LONGEST: Final = 1024
-_TEMP: Final = ".safepoint-key-"
-_TEMP_NAME: Final = re.compile(re.escape(_TEMP) + r"[0-9a-f]{32}\Z")
-_STALE: Final = 3600.0
+_TEMP: Final = ".safepoint-key"
+"""The name of a key on its way in. What a crash left under it, the next writer removes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +293,7 @@ def read(path: str | os.PathLike[str], kind: Kind) -> tuple[Algorithm, Hidden, P
     Raises:
         KeyRefused: it is missing, malformed, of the other kind, or others could have changed it.
     """
-    shown = shell(_text(path))
+    shown = shell(os.fspath(path))
     try:
         fd = os.open(path, _files.READ)
     except (OSError, ValueError) as error:
@@ -311,11 +310,9 @@ def read(path: str | os.PathLike[str], kind: Kind) -> tuple[Algorithm, Hidden, P
             raise KeyRefused(f"The file {shown} {what}", do)
         _check_file(info, shown, kind)
         _check_folder(path)
-        if info.st_nlink > 1:
-            ours = _second_names(path, info)
-            # Counted after a look at the names: a writer may have removed its own meanwhile.
-            if os.fstat(fd).st_nlink > 1 + ours:
-                raise KeyRefused(f"The key {shown} has a second name (hard link).", kind.if_linked)
+        temp = Path(path).with_name(_TEMP)
+        for _ in _files.hard_link_refusals(shown, lambda: os.fstat(fd), temp.lstat):
+            raise KeyRefused(f"The key {shown} has a second name (hard link).", kind.if_linked)
     except OSError as error:
         raise KeyRefused(
             f"The key file {shown} cannot be read ({error.strerror}).", "Name a key file."
@@ -345,44 +342,41 @@ def write(
         KeyRefused: something is at `path` and `keep_existing` is not set, the file cannot be
             written, or others could replace it there.
     """
-    shown = shell(_text(path))
-    refusal = _publish(path, kind, algorithm, content)
-    # Raised here, where nothing leads to the bytes that were on their way.
-    if isinstance(refusal, FileExistsError):
-        if not keep_existing:
-            raise KeyRefused(
-                f"The key file {shown} cannot be made ({_reason(refusal)}).", kind.if_there
-            )
-    elif isinstance(refusal, StorageError):
-        raise KeyRefused(refusal.what, refusal.do)
-    elif isinstance(refusal, (FileNotFoundError, NotADirectoryError, PermissionError, ValueError)):
-        raise KeyRefused(
-            f"The key file {shown} cannot be made ({_reason(refusal)}).",
-            "Name a file in a folder that you can write, on a file system with hard links.",
-        )
-    elif refusal is not None:
-        raise KeyRefused(
-            f"The key file {shown} cannot be written ({refusal.strerror}).",
-            "Nothing was kept. Make room or choose another folder, and try again.",
-        )
-
-
-def _publish(
-    path: str | os.PathLike[str], kind: Kind, algorithm: Algorithm, content: Hidden
-) -> OSError | ValueError | StorageError | None:
-    """Make the file appear, and return what went wrong in place of raising it."""
     line = Hidden(
         kind.magic + b" " + algorithm.encode() + b" " + base64.b64encode(content.reveal()) + b"\n"
     )
-    temp = f"{_TEMP}{secrets.token_hex(16)}"
+    problem: OSError | ValueError | StorageError
     try:
         _check_folder(path)
-        _clean(path)
-        with _files.opened(str(Path(path).parent), _files.FOLDER) as folder:
-            _files.put(os.fspath(path), folder, line.reveal(), mode=kind.mode, temp=temp)
+        _publish(path, line, kind.mode)
     except (OSError, ValueError, StorageError) as error:
-        return error.with_traceback(None)
-    return None
+        problem = error.with_traceback(None)
+    else:
+        return
+    # Raised here, where nothing leads to the bytes that were on their way.
+    del line, content
+    if isinstance(problem, FileExistsError) and keep_existing:
+        return
+    if isinstance(problem, StorageError):
+        raise KeyRefused(problem.what, problem.do)
+    if isinstance(problem, FileExistsError):
+        do = kind.if_there
+    elif isinstance(problem, OSError) and problem.errno in _files.FULL | {errno.EIO}:
+        do = "Nothing was kept. Make room or choose another folder, and try again."
+    else:
+        do = "Name a file in a folder that you can write, on a file system with hard links."
+    raise KeyRefused(
+        f"The key file {shell(os.fspath(path))} cannot be made ({_reason(problem)}).", do
+    )
+
+
+def _publish(path: str | os.PathLike[str], line: Hidden, mode: int) -> None:
+    with _files.opened(str(Path(path).parent), _files.FOLDER) as folder:
+        # One at a time. Where a folder cannot be held (NFS), a second writer may be refused, and
+        # the link still has one winner.
+        with suppress(OSError):
+            _files.wait_for_lock(folder, _files.PATIENCE)
+        _files.put(os.fspath(path), folder, line.reveal(), mode=mode, temp=_TEMP)
 
 
 def create_key(path: str | os.PathLike[str], algorithm: Algorithm, secret: Hidden) -> None:
@@ -394,8 +388,7 @@ def create_key(path: str | os.PathLike[str], algorithm: Algorithm, secret: Hidde
     Raises:
         KeyRefused: the file or the folder cannot be made.
     """
-    if os.path.lexists(_text(path)):
-        _clean(path)
+    if os.path.lexists(path) and not os.path.lexists(Path(path).with_name(_TEMP)):
         return
     folder = Path(path).parent
     try:
@@ -409,35 +402,6 @@ def create_key(path: str | os.PathLike[str], algorithm: Algorithm, secret: Hidde
     write(path, SECRET, algorithm, secret, keep_existing=True)
 
 
-def _left(folder: int) -> list[str]:
-    with os.scandir(folder) as entries:
-        return [entry.name for entry in entries if _TEMP_NAME.match(entry.name)]
-
-
-def _clean(path: str | os.PathLike[str]) -> None:
-    """Remove what crashed writers left beside a key file. A living one needs no hour."""
-    with (
-        suppress(OSError, ValueError),
-        _files.opened(str(Path(path).parent), _files.FOLDER) as folder,
-    ):
-        left = _left(folder)
-        if left:
-            os.fsync(folder)  # what one of them published may not be on disk yet
-        for name in left:
-            if time.time() - _files.lstat(name, folder).st_mtime > _STALE:
-                os.unlink(name, dir_fd=folder)
-
-
-def _second_names(path: str | os.PathLike[str], info: os.stat_result) -> int:
-    """Return how many other names we gave that file: one, from its publishing to its cleaning."""
-    found = 0
-    with _files.opened(str(Path(path).parent), _files.FOLDER) as folder:
-        for name in _left(folder):
-            with suppress(FileNotFoundError):
-                found += os.path.samestat(_files.lstat(name, folder), info)
-    return found
-
-
 def _parse(text: bytes) -> tuple[bytes, bytes, Hidden]:
     """Take the line apart. It raises nothing, since whoever reports that would see the text."""
     line = _TEXT.fullmatch(text)
@@ -445,16 +409,6 @@ def _parse(text: bytes) -> tuple[bytes, bytes, Hidden]:
         return b"", b"", Hidden(b"")
     magic, algorithm, content = line.groups()
     return magic, algorithm, Hidden(base64.b64decode(content))
-
-
-def _text(path: object) -> str:
-    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
-    if not isinstance(text, str):
-        raise KeyRefused(
-            f"A key file was asked for at {type(path).__name__}, which is not a path.",
-            "Give a str or a pathlib.Path.",
-        )
-    return text
 
 
 def _reason(error: OSError | ValueError) -> str | None:
@@ -713,26 +667,10 @@ class Revoked:
             ledger still moves: the point would move with it, over whatever the thief sealed.
             None if nothing that the key sealed counts.
 
-    Raises:
-        KeyRefused: the key is no key, or `until` has no `read`.
     """
 
     key: Key
     until: Heads | None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.key, Key):
-            raise KeyRefused(
-                f"A key is revoked, and {type(self.key).__name__} is none.",
-                'Write Revoked(SigningKey.from_file(path), until=FileAnchor("anchor-before")).',
-            )
-        if self.until is not None and not callable(getattr(self.until, "read", None)):
-            raise KeyRefused(
-                f"Key {self.key.id} is revoked until {type(self.until).__name__}, which has no"
-                " method read.",
-                'Give a copy of the anchor from before the theft, FileAnchor("anchor-before"), or'
-                " None to let nothing count.",
-            )
 
     def head(self, store: str, thread: str) -> Head | None:
         """Return the last checkpoint of the thread up to which the key counts, or None.
@@ -754,27 +692,19 @@ class Revoked:
             ) from error
         if head is None:
             return None
-        if type(head) is not Head:
-            raise self._answered(type(head).__name__)
         try:
             # One that was unpickled, or copied by hand, was never looked at.
             return Head(head.sequence, head.digest)
         except (InvalidId, AttributeError):
-            raise self._answered("a Head that is none") from None
-
-    def _answered(self, what: str) -> AnchorUnavailable:
-        return AnchorUnavailable(
-            f"How far key {self.key.id} counts was answered with {what}.",
-            "Return a safepoint.names.Head, or None for a thread in which it does not count at all.",
-        )
+            raise AnchorUnavailable(
+                f"How far key {self.key.id} counts was answered with something that is no head.",
+                "Return a safepoint.names.Head, or None for a thread in which it does not count at"
+                " all.",
+            ) from None
 
     def __repr__(self) -> str:
-        key_id = getattr(self.key, "id", None)  # None if it was refused while it was made
         until = None if self.until is None else type(self.until).__name__
-        return f"Revoked({key_id!r}, until={until})"
-
-
-_T = TypeVar("_T")
+        return f"Revoked({self.key.id!r}, until={until})"
 
 
 class Keyring:
@@ -805,9 +735,8 @@ class Keyring:
             is revoked.
 
     Raises:
-        KeyRefused: there is no key at all, something is no key, the signing key is revoked, a key
-            is revoked twice, a key of `verify` was taken off a ring on which it is revoked, or
-            two keys have one id.
+        KeyRefused: there is no key at all, the signing key is revoked, a key is revoked twice, a
+            key of `verify` was taken off a ring on which it is revoked, or two keys have one id.
     """
 
     __slots__ = ("_keys", "_revoked", "_signing")
@@ -819,16 +748,48 @@ class Keyring:
         verify: Key | Iterable[Key] = (),
         revoked: Revoked | Iterable[Revoked] = (),
     ) -> None:
-        older = _listed(verify, Key, "verify=[key], or keyring.rotated(key) to keep a whole ring")
-        gone = _listed(
-            revoked, Revoked, 'revoked=[Revoked(key, until=FileAnchor("anchor-before"))]'
-        )
-        if signing is not None:
-            _check_signs(signing)
+        older = [verify] if isinstance(verify, Key) else list(verify)
+        gone = [revoked] if isinstance(revoked, Revoked) else list(revoked)
         self._signing: Final = signing
-        self._revoked: Final = _revoked(gone, signing)
-        _check_counts(older, self._revoked)
-        self._keys: Final = _ordered(older, gone, signing)
+        self._revoked: Final[dict[str, Revoked]] = {}
+        for entry in gone:
+            if entry.key.id in self._revoked:
+                raise KeyRefused(
+                    f"Key {entry.key.id} is revoked twice, so how far it counts is not clear.",
+                    "Keep the entry that lets less count.",
+                )
+            self._revoked[entry.key.id] = entry
+        for key in older:
+            # Taken off another ring as it is, it would count again.
+            if isinstance(key, RevokedKey) and key.id not in self._revoked:
+                raise KeyRefused(
+                    f"Key {key.id} is revoked on the keyring that it was taken from.",
+                    "Keep that with keyring.rotated(key), or revoke it here too:"
+                    " revoked=[old_keyring.revoked(key.id)].",
+                )
+        listed = {key.id for key in older}
+        keys = [*(entry.key for entry in gone if entry.key.id not in listed), *older]
+        keys += [entry.key for entry in gone]
+        self._keys: Final[dict[str, Key]] = {}
+        for key in keys if signing is None else [*keys, signing]:
+            if not self._keys.setdefault(key.id, key).is_same_as(key):
+                raise KeyRefused(
+                    f"Two different keys have the id {key.id}.",
+                    "Replace one of them with a new key.",
+                )
+        if signing is not None:
+            if signing.id in self._revoked:
+                raise KeyRefused(
+                    f"Key {signing.id} is revoked, so it cannot sign.",
+                    "Sign with a new one first: keyring.rotated(SigningKey.generate()).",
+                )
+            del self._keys[signing.id]  # to stand last, and as the half that signs
+            self._keys[signing.id] = signing
+        if not self._keys:
+            raise KeyRefused(
+                "A keyring without a key trusts nothing.",
+                "Write Keyring(SigningKey.from_file(path, create=True)).",
+            )
 
     @property
     def signing(self) -> SigningKey:
@@ -860,7 +821,7 @@ class Keyring:
         Raises:
             UnknownKey: no key of this ring has that id.
         """
-        key = self._keys.get(key_id) if isinstance(key_id, str) else None
+        key = self._keys.get(key_id)
         if key is None:
             raise UnknownKey(
                 f"It names key {quoted(key_id)}, which is not on this keyring.",
@@ -871,15 +832,14 @@ class Keyring:
 
     def revoked(self, key_id: str) -> Revoked | None:
         """Return how far the key of that id counts, or None if it is not revoked."""
-        return self._revoked.get(key_id) if isinstance(key_id, str) else None
+        return self._revoked.get(key_id)
 
     def rotated(self, signing: SigningKey) -> Keyring:
         """Return a ring that signs with a new key and verifies with all that are on this one.
 
         Raises:
-            KeyRefused: it is no signing key, or is revoked.
+            KeyRefused: it is revoked.
         """
-        _check_signs(signing)
         return Keyring(signing, verify=self._keys.values(), revoked=self._revoked.values())
 
     def revoking(self, key: Key | str, *, until: Heads | None) -> Keyring:
@@ -909,80 +869,8 @@ class Keyring:
         return iter(self.all)
 
     def __repr__(self) -> str:
-        if not hasattr(self, "_keys"):  # refused while it was made
+        if not hasattr(self, "_keys"):  # refused while it was made, and now in somebody's report
             return "<Keyring>"
         signing = None if self._signing is None else self._signing.id
         trusted = [key_id for key_id in self._keys if key_id not in self._revoked]
         return f"Keyring(signing={signing!r}, trusted={trusted}, revoked={list(self._revoked)})"
-
-
-def _check_signs(key: object) -> None:
-    if not isinstance(key, SigningKey):
-        raise KeyRefused(
-            f"A keyring signs with a signing key, not {type(key).__name__}.",
-            "Write Keyring(SigningKey.from_file(path)), or Keyring(verify=[key]) for a reader.",
-        )
-
-
-def _listed(value: object, kind: type[_T], example: str) -> list[_T]:
-    found: list[Any] = [value]
-    # A ring is no list of keys: its revoked ones would count again.
-    if isinstance(value, Iterable) and not isinstance(value, Keyring):
-        found = list(value)
-    for item in found:
-        if not isinstance(item, kind):
-            raise KeyRefused(
-                f"A keyring was given {type(item).__name__} among its keys.", f"Write {example}."
-            )
-    return found
-
-
-def _check_counts(older: list[Key], gone: dict[str, Revoked]) -> None:
-    """Refuse keys that were taken off a ring on which they are revoked: they would count again."""
-    for key in older:
-        if isinstance(key, RevokedKey) and key.id not in gone:
-            raise KeyRefused(
-                f"Key {key.id} is revoked on the keyring that it was taken from.",
-                "Keep that with keyring.rotated(key), or revoke it here too:"
-                " revoked=[old_keyring.revoked(key.id)].",
-            )
-
-
-def _revoked(gone: list[Revoked], signing: SigningKey | None) -> dict[str, Revoked]:
-    found: dict[str, Revoked] = {}
-    for entry in gone:
-        if entry.key.id in found:
-            raise KeyRefused(
-                f"Key {entry.key.id} is revoked twice, so how far it counts is not clear.",
-                "Keep the entry that lets less count.",
-            )
-        found[entry.key.id] = entry
-    if signing is not None and signing.id in found:
-        raise KeyRefused(
-            f"Key {signing.id} is revoked, so it cannot sign.",
-            "Sign with a new one first: keyring.rotated(SigningKey.generate()).",
-        )
-    return found
-
-
-def _ordered(older: list[Key], gone: list[Revoked], signing: SigningKey | None) -> dict[str, Key]:
-    listed = {key.id for key in older}
-    revoked = [entry.key for entry in gone]
-    keys = [*(key for key in revoked if key.id not in listed), *older, *revoked]
-    if signing is not None:
-        keys.append(signing)
-    found: dict[str, Key] = {}
-    for key in keys:
-        if not found.setdefault(key.id, key).is_same_as(key):
-            raise KeyRefused(
-                f"Two different keys have the id {key.id}.", "Replace one of them with a new key."
-            )
-    if signing is not None:
-        del found[signing.id]  # to stand last, and as the half that signs
-        found[signing.id] = signing
-    if not found:
-        raise KeyRefused(
-            "A keyring without a key trusts nothing.",
-            "Write Keyring(SigningKey.from_file(path, create=True)).",
-        )
-    return found

@@ -1,4 +1,4 @@
-"""Heads: how far a thread had come when somebody looked."""
+"""Ids, limits, times, digests and heads: the grammar that all share."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, combinations
+from itertools import combinations
 from pathlib import Path
 
 from safepoint import _files
@@ -183,13 +183,7 @@ class Locations:
             top = top.parent
         names = path.relative_to(top).parts
         here = Path(_files.absolute(top / names[0])).parent
-        _files.enforce(
-            chain(
-                _files.replaceable_refusals(str(top)),
-                _files.group_refusals(str(top)),
-                _files.group_refusals(str(here)),
-            )
-        )
+        _files.enforce(_files.replaceable_refusals(str(top), groups=True))
         for number, name in enumerate(names, 1):
             here /= name
             _files.create_root(str(here))

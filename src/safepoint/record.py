@@ -1,7 +1,4 @@
-"""Heads and links: does what is stored continue what is known?
-
-These functions decide; they touch no disk.
-"""
+"""The one sealed envelope: seal, open, link. These functions decide; they touch no disk."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import base64
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple, cast, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from safepoint.errors import (
     Forked,
@@ -31,7 +28,6 @@ from safepoint.names import (
     check_name,
     check_sequence,
     digest_of,
-    is_digest,
     spelled,
 )
 
@@ -134,53 +130,6 @@ class Header(NamedTuple):
             return None
         return cls(app, created, digest, kind, previous, number, store, thread, tools)
 
-    @classmethod
-    def of(
-        cls,
-        place: Place,
-        *,
-        app: str,
-        created: datetime,
-        digest: str,
-        kind: str,
-        previous: str | None,
-        tools: str | None,
-    ) -> Header:
-        """Return a header whose every field is inside its grammar.
-
-        Raises:
-            InvalidId: one is not.
-        """
-        check_name("store", place.store)
-        check_name("thread", place.thread)
-        check_sequence(place.sequence)
-        check_app(app)
-        if created.tzinfo is None:
-            raise InvalidId("The creation time has no time zone.", "Give an aware datetime.")
-        if kind not in _KINDS:
-            raise InvalidId(f"{quoted(kind)} is no kind of record.", "Write records with a Ledger.")
-        for name in (digest, previous, tools):
-            if name is not None and not is_digest(name):
-                raise InvalidId(
-                    f"{quoted(name)} is not a digest.", "Digests are 'sha256:' and 64 hex digits."
-                )
-        if (place.sequence == 1) != (previous is None):
-            raise InvalidId(
-                "The first checkpoint has no previous one, and every other has.",
-                "Write records with Ledger.save.",
-            )
-        return cls(
-            app=app,
-            created=spelled(created),
-            digest=digest,
-            kind=cast("Kind", kind),
-            previous=previous,
-            sequence=place.sequence,
-            store=place.store,
-            thread=place.thread,
-            tools=tools,
-        )
-
 
 def _is_time(text: str) -> bool:
     try:
@@ -255,18 +204,26 @@ def seal(
     """Return the record that binds `payload` to `place`, and the same as `open_sealed` gives it.
 
     Raises:
-        InvalidId: a name, the sequence, `app` or `tools` is outside its grammar.
+        InvalidId: a name, the sequence or another field is outside its grammar.
     """
-    header = Header.of(
-        place,
-        app=app,
-        created=created,
+    header = Header(
+        app=check_app(app),
+        created=spelled(created),
         digest=digest_of(payload + b"\n"),
         kind=kind,
         previous=previous,
+        sequence=check_sequence(place.sequence),
+        store=check_name("store", place.store),
+        thread=check_name("thread", place.thread),
         tools=tools,
     )
     line_2 = bytes(header)
+    if created.tzinfo is None or Header.parse(line_2) != header:
+        raise InvalidId(
+            "The header of a record is outside its grammar: a kind, a digest, a time without a"
+            " zone, or a first record that has a previous one.",
+            "Write records with Ledger.save.",
+        )
     return _sealed(line_2, payload, key, use), Opened(header, digest_of(line_2), key.id, payload)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,22 +47,6 @@ def fail(
 
     monkeypatch.setattr(os, name, step)
     return seen
-
-
-def descriptors() -> int:
-    """Count the open descriptors of this process, but for those that only garbage holds."""
-    gc.collect()
-    return sum(1 for _ in Path("/dev/fd").iterdir())
-
-
-@contextmanager
-def folder(path: Path) -> Iterator[int]:
-    """Open a folder, as whoever wants to lock it does."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def fill(storage: FileCheckpointStorage, root: Path, last: int, thread: str = "a") -> None:

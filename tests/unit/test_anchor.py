@@ -1,9 +1,15 @@
-"""What holds for every anchor: heads move forward alone, and two histories are seen."""
+"""Anchors: heads move forward alone, two histories are seen, and what cannot be told is refused."""
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+import sqlite3
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -12,25 +18,73 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor, is_further
-from safepoint.errors import ConfigurationError, Forked, InvalidId
+from safepoint import SQLiteCheckpointStorage, _files
+from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor, SQLiteAnchor, is_further
+from safepoint.errors import (
+    AnchorMismatch,
+    AnchorUnavailable,
+    ConfigurationError,
+    Forked,
+    InvalidId,
+    UnsafeLocation,
+)
 from safepoint.names import Head, Heads
+from tests.harness.crash import failed, killed
+from tests.unit.storage_helpers import planted, tree
 
-Either = InMemoryAnchor | FileAnchor
+Each = InMemoryAnchor | FileAnchor | SQLiteAnchor
+KINDS = ["memory", "file", "sqlite"]
+S, T = "invoices", "order-7"
 
 
 def head(sequence: int, digit: str = "a") -> Head:
     return Head(sequence, f"sha256:{digit * 64}")
 
 
-@pytest.fixture(params=["memory", "file"])
-def anchor(request: pytest.FixtureRequest, tmp_path: Path) -> Either:
-    if request.param == "memory":
+def made(kind: str, folder: Path, *, create: bool = True) -> Each:
+    if kind == "memory":
         return InMemoryAnchor()
-    return FileAnchor(tmp_path / "anchor", create=True)
+    if kind == "file":
+        return FileAnchor(folder / "anchor", create=create)
+    return SQLiteAnchor(folder / "anchor/heads.db", create=create)
 
 
-def test_threads_are_apart_and_listed_in_order(anchor: Either) -> None:
+@pytest.fixture(params=KINDS)
+def anchor(request: pytest.FixtureRequest, tmp_path: Path) -> Each:
+    return made(request.param, tmp_path)
+
+
+@pytest.fixture(params=["file", "sqlite"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> FileAnchor | SQLiteAnchor:
+    """An anchor on disk, which has seen a thread."""
+    found = made(request.param, tmp_path)
+    assert not isinstance(found, InMemoryAnchor)
+    found.advance(S, T, head(57))
+    return found
+
+
+def calls(anchor: Each, store: str = S) -> list[Callable[[], object]]:
+    return [
+        lambda: anchor.read(store, T),
+        lambda: anchor.read(store, "new"),
+        lambda: anchor.advance(store, T, head(58)),
+        lambda: anchor.advance(store, "new", head(1)),
+        lambda: anchor.threads(store),
+        lambda: anchor.rewind(store, T, head(1)),
+        lambda: anchor.rewind(store, T, None),
+    ]
+
+
+def refused(error: type[Exception], said: str, *acts: Callable[[], object]) -> None:
+    for act in acts:
+        with pytest.raises(error, match=said):
+            act()
+
+
+# --- what holds for each
+
+
+def test_threads_are_apart_and_listed_in_order(anchor: Each) -> None:
     """Through both contracts, whose types fit (checked by mypy). None means never seen."""
     contract: Anchor = anchor
     known: Heads = anchor
@@ -41,7 +95,7 @@ def test_threads_are_apart_and_listed_in_order(anchor: Either) -> None:
     assert [known.read("s", thread) for thread in ("b", "store", "t")] == [head(1), head(3), None]
 
 
-def test_rewind_sets_an_older_head_or_forgets_one_thread(anchor: Either) -> None:
+def test_rewind_sets_an_older_head_or_forgets_one_thread(anchor: Each) -> None:
     anchor.advance("s", "t", head(5))
     anchor.advance("s", "u", head(6))
     anchor.rewind("s", "t", head(2, "b"))
@@ -54,65 +108,65 @@ def test_rewind_sets_an_older_head_or_forgets_one_thread(anchor: Either) -> None
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "A", "a.head", "é", "a\n", "x" * 65, "con", 7])
-def test_a_name_outside_the_grammar_never_reaches_a_file(anchor: Either, name: Any) -> None:
-    for store, thread in ((name, "t"), ("s", name)):
-        for call in (
-            lambda store=store, thread=thread: anchor.read(store, thread),
-            lambda store=store, thread=thread: anchor.advance(store, thread, head(1)),
-            lambda store=store, thread=thread: anchor.rewind(store, thread, None),
-            lambda: anchor.threads(name),
-        ):
-            with pytest.raises(InvalidId, match=r"name|device"):
-                call()
+def test_a_name_outside_the_grammar_never_reaches_a_file(anchor: Each, name: Any) -> None:
+    refused(InvalidId, "name|device", *calls(anchor, name), lambda: anchor.read("s", name))
+    refused(InvalidId, "name|device", lambda: anchor.advance("s", name, head(1)))
+    refused(InvalidId, "name|device", lambda: anchor.rewind("s", name, None))
     assert anchor.threads("s") == []
 
 
-@pytest.mark.parametrize("wrong", [5, (5, "sha256:" + "a" * 64), "5"])
-def test_what_is_not_a_head_is_refused(anchor: Either, wrong: Any) -> None:
-    anchor.advance("s", "t", head(5))
+def test_what_is_not_a_head_is_refused(anchor: Each) -> None:
+    wrong: Any = (5, "sha256:" + "a" * 64)
     for call in (anchor.advance, anchor.rewind):
-        with pytest.raises(ConfigurationError) as caught:
+        with pytest.raises(ConfigurationError, match="A head was asked for, and tuple was given"):
             call("s", "t", wrong)
-        assert str(caught.value) == (
-            f"A head was asked for, and {type(wrong).__name__} was given."
-            " Pass safepoint.record.Head(sequence, digest)."
-        )
-    assert anchor.read("s", "t") == head(5)
+    assert anchor.read("s", "t") is None
+
+
+def test_an_anchor_belongs_to_the_store_that_came_first(
+    kept: FileAnchor | SQLiteAnchor, tmp_path: Path
+) -> None:
+    """A call that is refused, or that only reads, binds it to none."""
+    kind = "file" if isinstance(kept, FileAnchor) else "sqlite"
+    (tmp_path / "new").mkdir(mode=0o700)
+    new = made(kind, tmp_path / "new")
+    assert (new.read("orders", "a"), new.threads("orders")) == (None, [])
+    refused(InvalidId, "A", lambda: new.advance("orders", "A", head(1)))
+    late = made(kind, tmp_path / "new")
+    new.advance(S, "a", head(1))
+    for each in (kept, new, late, made(kind, tmp_path / "new")):
+        refused(AnchorMismatch, "belongs to store invoices, and was", *calls(each, "orders"))
+    assert kept.read(S, T) == head(57)
 
 
 def test_anchors_in_memory_hold_several_stores() -> None:
     anchor = InMemoryAnchor()
     anchor.advance("one", "t", head(1))
     anchor.advance("two", "t", head(2))
-    anchor.rewind("two", "u", head(3))
     assert (anchor.read("one", "t"), anchor.read("two", "t")) == (head(1), head(2))
-    assert (anchor.threads("one"), anchor.threads("two")) == (["t"], ["t", "u"])
-    assert repr(anchor) == "InMemoryAnchor(<3 threads>)"
+    assert (anchor.threads("one"), repr(anchor)) == (["t"], "InMemoryAnchor(<2 threads>)")
 
 
-def test_threads_of_one_process_never_move_a_head_back(anchor: Either) -> None:
+def test_threads_of_one_process_never_move_a_head_back(anchor: Each) -> None:
     """Each of 4 threads advances by its own order; a reader looks on."""
     seen: list[int] = []
-    orders = [range(1, 16), range(15, 0, -1), range(1, 16, 2), range(2, 16, 3)]
-    failed: list[BaseException] = []
+    failures: list[BaseException] = []
 
     def advance(order: range) -> None:
         try:
             for sequence in order:
                 anchor.advance("s", "t", head(sequence))
         except BaseException as error:  # noqa: BLE001  a thread's error is nobody's otherwise
-            failed.append(error)
+            failures.append(error)
 
+    orders = [range(1, 16), range(15, 0, -1), range(1, 16, 2), range(2, 16, 3)]
     writers = [Thread(target=advance, args=[order]) for order in orders]
     for writer in writers:
         writer.start()
     while any(writer.is_alive() for writer in writers):
         found = anchor.read("s", "t")
         seen.append(found.sequence if found else 0)
-    for writer in writers:
-        writer.join()
-    assert failed == []
-    assert seen == sorted(seen)
+    assert (failures, seen) == ([], sorted(seen))
     assert anchor.read("s", "t") == head(15)
 
 
@@ -123,27 +177,328 @@ def folder() -> Iterator[Path]:
 
 
 @given(st.lists(st.builds(head, st.integers(1, 6), st.sampled_from("ab")), max_size=12))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@pytest.mark.parametrize("kind", ["memory", "file"])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@pytest.mark.parametrize("kind", KINDS)
 def test_any_sequence_of_heads_moves_forward_alone(
     folder: Path, kind: str, heads: list[Head]
 ) -> None:
     """The anchor holds the first record that it saw at the highest sequence that it saw."""
-    anchor: Either
-    anchor = InMemoryAnchor() if kind == "memory" else FileAnchor(folder / "a", create=True)
+    (folder / kind).mkdir(exist_ok=True)
+    anchor = made(kind, folder / kind)
     anchor.rewind("s", "t", None)
     known: Head | None = None
     for new in heads:
         if known is not None and new.sequence == known.sequence and new.digest != known.digest:
-            with pytest.raises(Forked) as caught:
+            with pytest.raises(Forked, match=f"t {new} is not the record that the anchor has seen"):
                 anchor.advance("s", "t", new)
-            assert str(caught.value) == (
-                f"t {new} is not the record that the anchor has seen there. Two copies of the"
-                " store are in use, or one was rewritten. The anchor was not moved: find out which"
-                " copy is the right one before you save again."
-            )
         else:
+            further = is_further("t", known, new)
             anchor.advance("s", "t", new)
-            if is_further("t", known, new):
-                known = new
+            assert further == (known is None or new.sequence > known.sequence)
+            known = new if further else known
         assert anchor.read("s", "t") == known
+
+
+# --- where it is
+
+
+@pytest.mark.parametrize("kind", ["file", "sqlite"])
+def test_a_place_without_an_anchor_is_never_one_that_has_seen_nothing(
+    tmp_path: Path, kind: str
+) -> None:
+    """A typo in the path, or a volume that is not mounted, or that goes."""
+    folder = tmp_path / "anchor"
+    refused(AnchorUnavailable, "does not exist. Run: mkdir", lambda: made(kind, tmp_path / "none"))
+    missing = pytest.raises(AnchorUnavailable, match="does not exist, so no rollback would be")
+    with missing:
+        if kind == "file":
+            made(kind, tmp_path, create=False)
+        else:
+            SQLiteAnchor(tmp_path / "heads.db")
+    assert not folder.exists()
+    anchor = made(kind, tmp_path)
+    folder.rename(tmp_path / "aside")
+    refused(AnchorUnavailable, "is gone", *calls(anchor))
+
+
+def test_a_folder_of_other_files_is_no_anchor(tmp_path: Path) -> None:
+    path = tmp_path / "anchor"
+    path.mkdir(mode=0o700)
+    refused(AnchorUnavailable, "holds no anchor: its file 'store'", lambda: FileAnchor(path))
+    (path / "notes.txt").touch()
+    said = "holds files but no anchor, so none is begun there"
+    refused(AnchorUnavailable, said, lambda: FileAnchor(path, create=True))
+    assert tree(path) == [".lock", "notes.txt"]
+
+
+@pytest.mark.parametrize("create", [False, True])
+@pytest.mark.parametrize("kind", ["file", "sqlite"])
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("link", "is a symbolic link"),
+        ("mode", r"can be written by others \(mode 0770\)"),
+        ("above", "Every user can rename and replace what is inside"),
+        ("stranger", "could be replaced by an older copy. .* belongs to user"),
+        ("link above", "could be replaced by an older copy. .* belongs to user"),
+        ("group", "could be replaced by an older copy. The group 12345 can replace"),
+    ],
+)
+def test_a_place_that_others_could_replace_is_refused(
+    tmp_path: Path, kind: str, wrong: str, said: str, create: bool
+) -> None:
+    """An older copy of an anchor is as genuine as the present one."""
+    above = tmp_path / "above"
+    above.mkdir(mode=0o755)
+    made(kind, above).advance(S, T, head(57))
+    (tmp_path / "link").symlink_to("above")
+    assert made(kind, tmp_path / "link", create=False).read(S, T) == head(57)
+    named = above
+    if wrong == "link":
+        (above / "anchor").rename(tmp_path / "real")
+        (above / "anchor").symlink_to(tmp_path / "real")
+    elif wrong == "mode":
+        (above / "anchor").chmod(0o770)
+    elif wrong == "above":
+        above.chmod(0o777)
+    elif os.geteuid():
+        pytest.skip("only root can give a folder to somebody else")
+    elif wrong == "group":
+        os.chown(above, -1, 12345)
+        above.chmod(0o775)
+    else:
+        named = tmp_path / "link" if wrong == "link above" else above
+        os.lchown(named, 12345, -1)
+    refused(UnsafeLocation, said, lambda: made(kind, named, create=create))
+
+
+def test_what_changed_is_never_an_empty_anchor(
+    kept: FileAnchor | SQLiteAnchor, tmp_path: Path
+) -> None:
+    """Opened to others, replaced, or emptied while it was in use."""
+    folder, aside = tmp_path / "anchor", tmp_path / "aside"
+    folder.chmod(0o770)
+    refused(UnsafeLocation, "can be written by others", *calls(kept))
+    folder.chmod(0o700)
+    folder.rename(aside)
+    made("file" if isinstance(kept, FileAnchor) else "sqlite", tmp_path)
+    refused(UnsafeLocation, "is not the f", *calls(kept))
+    shutil.rmtree(folder)
+    aside.rename(folder)
+    assert kept.read(S, T) == head(57)
+    for file in folder.iterdir():
+        file.unlink()
+    refused(AnchorUnavailable, "is missing|is gone", *calls(kept))
+
+
+@pytest.mark.parametrize("mask", [0, 0o022, 0o777])
+def test_the_files_are_private_lines_that_a_person_can_read(tmp_path: Path, mask: int) -> None:
+    path, before = tmp_path / "anchor", os.umask(mask)
+    try:
+        anchor = FileAnchor(path, create=True)
+        assert (path / "store").read_text() == "safepoint-anchor/1\n"
+        anchor.advance(S, T, head(57))
+    finally:
+        os.umask(before)
+    modes = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in path.iterdir()}
+    assert modes == dict.fromkeys([".lock", "order-7.head", "store"], 0o600)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert (path / "store").read_text() == "safepoint-anchor/1 invoices\n"
+    assert (path / "order-7.head").read_text() == LINE
+    for name in ("README", "Order-8.head", "order-7.head.bak", ".head"):
+        (path / name).write_text(LINE)
+    assert (anchor.threads(S), repr(anchor)) == ([T], f"FileAnchor('{path}')")
+
+
+def test_a_frozen_copy_is_asked_and_never_moved(tmp_path: Path, monkeypatch: Any) -> None:
+    """Even on a volume that is mounted for reading alone: reading needs no lock, and no log."""
+    made("file", tmp_path).advance(S, T, head(57))
+    (tmp_path / "anchor/.lock").unlink()
+    path = tmp_path / "sqlite/heads.db"
+    with SQLiteAnchor(path, create=True) as anchor:
+        anchor.advance(S, T, head(57))
+    refused(AnchorUnavailable, "was closed", lambda: anchor.read(S, T))
+    before, real = path.read_bytes(), os.open
+
+    def reading(name: str, flags: int, *args: Any, **kwargs: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, "read-only")
+        return real(name, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", reading)
+    with SQLiteAnchor(path, read_only=True) as frozen:
+        for copy in (FileAnchor(tmp_path / "anchor"), frozen):
+            assert (copy.read(S, T), copy.read(S, "new"), copy.threads(S)) == (head(57), None, [T])
+            with pytest.raises(AnchorUnavailable, match=r"read-only|may not"):
+                copy.advance(S, T, head(58))
+        assert (tree(path.parent), path.read_bytes()) == (["heads.db"], before)
+
+
+# --- what it holds
+
+
+LINE = f"safepoint-anchor/1 invoices order-7 57 sha256:{'a' * 64}\n"
+NO_HEAD = "does not hold the head of a thread"
+DAMAGED = {
+    "": NO_HEAD,
+    LINE[:-1]: NO_HEAD,
+    LINE.replace("57", "057"): NO_HEAD,
+    LINE.replace("57", "0"): NO_HEAD,
+    LINE.replace("57", "10000000000"): NO_HEAD,
+    LINE.replace("aa", "AA"): NO_HEAD,
+    LINE + LINE: NO_HEAD,
+    LINE + " " * 300: NO_HEAD,
+    "safepoint-anchor/1 invoices\n": NO_HEAD,
+    LINE.replace("order-7", "order-8"): "holds the head of thread order-8, not of order-7",
+    LINE.replace("invoices", "orders"): "belongs to store orders, and was asked about",
+    LINE.replace("/1", "/2"): "was written by another version of safepoint",
+}
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_damaged_head_is_never_no_head_and_goes_by_rewind_alone(
+    tmp_path: Path, text: str
+) -> None:
+    anchor, file = made("file", tmp_path), tmp_path / "anchor/order-7.head"
+    anchor.advance(S, T, head(57))
+    file.write_text(text)
+    for call in (lambda: anchor.read(S, T), lambda: anchor.advance(S, T, head(58))):
+        refused((AnchorUnavailable, AnchorMismatch), DAMAGED[text], call)  # type: ignore[arg-type]
+    assert (file.read_text(), anchor.threads(S)) == (text, [T])
+    anchor.rewind(S, T, head(60))
+    assert anchor.read(S, T) == head(60)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "safepoint-anchor/1", "safepoint-anchor/1 \n", "safepoint-anchor/1 A\n", LINE]
+)
+def test_a_damaged_mark_is_never_an_anchor_of_no_store(tmp_path: Path, text: str) -> None:
+    anchor = made("file", tmp_path)
+    (tmp_path / "anchor/store").write_text(text)
+    refused(AnchorUnavailable, "store does not hold", lambda: made("file", tmp_path))
+    refused(AnchorUnavailable, "store does not hold", *calls(anchor))
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "folder", "second name", "mode", "owner"])
+@pytest.mark.parametrize("name", ["store", "order-7.head"])
+def test_a_file_that_others_may_have_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+) -> None:
+    """No seal stands behind it, so nobody is told to correct the mode and go on."""
+    anchor, file = made("file", tmp_path), tmp_path / "anchor" / name
+    anchor.advance(S, T, head(57))
+    file.unlink()
+    said = planted(kind, file, tmp_path / "outside", monkeypatch)
+    with pytest.raises(UnsafeLocation, match=said) as caught:
+        anchor.advance(S, T, head(58))
+    assert caught.value.do.startswith("What it says may be somebody else's.")
+
+
+WRITTEN = {
+    "UPDATE heads SET digest = 'sha256:x'": 0,
+    "UPDATE heads SET digest = hex(zeroblob(1000000))": 0,
+    "INSERT INTO heads VALUES ('../etc', 1, 'x')": 4,
+    "INSERT INTO heads VALUES (hex(zeroblob(1000000)), 1, 'x')": 4,
+    "UPDATE store SET name = 'NOT A NAME'": 0,
+    "CREATE TRIGGER t AFTER INSERT ON heads BEGIN SELECT 1; END": 0,
+    "DROP TABLE heads": 0,
+}
+
+
+@pytest.mark.parametrize("statement", WRITTEN)
+def test_a_database_that_nobody_of_us_wrote_is_not_believed(tmp_path: Path, statement: str) -> None:
+    """Neither as a head nor as none: what cannot be told is refused."""
+    anchor, path = made("sqlite", tmp_path), tmp_path / "anchor/heads.db"
+    anchor.advance(S, T, head(57))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute(statement)
+    refused(AnchorUnavailable, "heads|holds", calls(anchor)[WRITTEN[statement]])
+
+
+def test_another_database_is_no_anchor(tmp_path: Path) -> None:
+    state = tmp_path / "state/checkpoints.db"
+    SQLiteCheckpointStorage(state).close()
+    refused(AnchorUnavailable, "of another application", lambda: SQLiteAnchor(state))
+    state.write_bytes(b"no database" * 500)
+    refused(AnchorUnavailable, "is not an SQLite database", lambda: SQLiteAnchor(state))
+
+
+# --- crashes, and disks that fail
+
+
+def three_heads(folder: Path, kind: str) -> None:
+    """Make an anchor, and move it three times."""
+    anchor = made(kind, folder)
+    for sequence in (1, 2, 3):
+        anchor.advance(S, T, head(sequence))
+        (folder / f"told-{sequence}").touch()
+
+
+@pytest.mark.parametrize("kind", ["file", "sqlite"])
+def test_a_kill_after_each_step_leaves_the_old_head_or_the_new_one(
+    tmp_path: Path, kind: str
+) -> None:
+    """What was told is there, and at most the next one that was not."""
+    seen = set()
+    for left in killed(three_heads, tmp_path, kind):
+        told = len(list(left.folder.glob("told-*")))
+        anchor = made(kind, left.folder)
+        found = anchor.read(S, T)
+        reached = found.sequence if found else 0
+        assert told <= reached <= told + 1
+        seen.add(reached)
+        anchor.advance(S, T, head(4))
+        assert anchor.read(S, T) == head(4)
+        assert not (left.folder / "anchor/.next").exists()
+    assert seen == {0, 1, 2, 3}
+
+
+def move(folder: Path) -> None:
+    FileAnchor(folder / "anchor").advance(S, T, head(58))
+
+
+def test_a_step_that_fails_leaves_the_old_head(tmp_path: Path) -> None:
+    """Above all a sync: what the disk did not confirm must not pass for confirmed later."""
+    (tmp_path / "start").mkdir(mode=0o700)
+    made("file", tmp_path / "start").advance(S, T, head(57))
+    for left in failed(move, tmp_path, prepared=tmp_path / "start"):
+        anchor = FileAnchor(left.folder / "anchor")
+        assert anchor.read(S, T) == head(58 if left.whole else 57)
+        assert left.whole or left.error.startswith("AnchorUnavailable: There is no room left")
+
+
+def test_each_step_is_on_disk_before_the_next(tmp_path: Path, monkeypatch: Any) -> None:
+    """The name of the store before any head; and a head that is ignored is on disk too."""
+    anchor = made("file", tmp_path)
+    steps: list[str] = []
+    for name in ("fsync", "link", "rename"):
+        real = getattr(os, name)
+
+        def step(*args: Any, real: Any = real, name: str = name, **options: Any) -> Any:
+            kind = "file" if name == "fsync" and stat.S_ISREG(os.fstat(args[0]).st_mode) else ""
+            steps.append(f"{name} {kind or (args[1:2] and args[1]) or 'folder'}")
+            return real(*args, **options)
+
+        monkeypatch.setattr(os, name, step)
+    bound = ["fsync file", "rename store", "fsync folder"]
+    for sequence, expected in (
+        (57, [*bound, "fsync file", "link order-7.head", "fsync folder"]),
+        (58, ["fsync file", "rename order-7.head", "fsync folder"]),
+        (58, ["fsync folder"]),
+    ):
+        steps.clear()
+        anchor.advance(S, T, head(sequence))
+        assert steps == expected
+    steps.clear()
+    anchor.rewind(S, T, None)
+    assert steps == ["fsync folder"]
+
+
+def test_a_lock_that_is_never_released_is_an_error(tmp_path: Path, monkeypatch: Any) -> None:
+    anchor, lock = made("file", tmp_path), tmp_path / "anchor/.lock"
+    anchor.advance(S, T, head(57))
+    monkeypatch.setattr(_files, "PATIENCE", 0.01)
+    with _files.opened(str(lock), os.O_RDONLY) as held, _files.locked(held, "it"):
+        said = f"Another process has held the lock on {lock} for 0.01 s."
+        refused(AnchorUnavailable, said, lambda: anchor.advance(S, T, head(58)))
+        assert anchor.read(S, T) == head(57)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import stat
@@ -16,14 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safepoint import _files
 from safepoint.errors import (
-    CheckpointError,
     ConfigurationError,
     Conflict,
     LimitExceeded,
-    NotFound,
-    NotOwner,
     RecordMalformed,
     RecordsMissing,
     StorageUnavailable,
@@ -31,14 +26,11 @@ from safepoint.errors import (
 )
 from safepoint.names import MAX_SEQUENCE, Limits
 from safepoint.storage import CheckpointStorage, FileCheckpointStorage, LeasingStorage
-from safepoint.storage.base import MAX_TOKEN, Lease, Ownership
-from safepoint.storage.file import StoredFolder, ThreadFolder, read_lease, write_lease
+from safepoint.storage.base import Lease
+from safepoint.storage.file import StoredFolder, ThreadFolder
 from tests.unit.storage_helpers import (
-    descriptors,
     every_look,
-    fail,
     fill,
-    plant,
     planted,
     python,
     tree,
@@ -91,22 +83,6 @@ def test_the_layout_is_one_private_file_per_checkpoint_whatever_the_umask(
     assert repr(storage) == f"FileCheckpointStorage({str(root)!r})"
 
 
-def test_a_relative_path_keeps_its_meaning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Links above are resolved, so that what lies inside can be told."""
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    monkeypatch.chdir(tmp_path)
-    storage: Any = FileCheckpointStorage("link/store")
-    monkeypatch.chdir(tmp_path / "real")
-    storage.append("a", 1, b"one")
-    assert storage.path == tmp_path / "real/store"
-    assert (tmp_path / "real/store/a").is_dir()
-    with pytest.raises(AttributeError):
-        storage.path = tmp_path
-    with pytest.raises(TypeError, match="storage_path"):
-        storage.__class__()
-
-
 def test_elsewhere_it_says_so_in_one_sentence(tmp_path: Path) -> None:
     """On a system without these calls the package imports, and the storage points to another."""
     code = """
@@ -134,12 +110,8 @@ def test_a_record_or_base_over_the_limit_is_neither_written_nor_read(root: Path)
     storage.append("a", 1, b"x" * 4096)
     assert len(storage.read("a", 1)) == 4096
     for write in (storage.append, storage.prune):
-        with pytest.raises(LimitExceeded) as caught:
+        with pytest.raises(LimitExceeded, match="4097 bytes or more, and the limit is 4096"):
             write("a", 2, b"x" * 4097)
-        assert str(caught.value) == (
-            "The record has 4097 bytes or more, and the limit is 4096. Keep large data outside the"
-            " state, or pass Limits(state_bytes=...) with a higher limit."
-        )
     assert (storage.head("a"), storage.base("a")) == (1, None)
     FileCheckpointStorage(root).append("a", 2, b"x" * 4097)
     records = storage.scan("a", 1, 2)
@@ -152,64 +124,6 @@ def test_a_record_or_base_over_the_limit_is_neither_written_nor_read(root: Path)
     for call in every_look(storage):
         with pytest.raises(LimitExceeded, match=r"a/base has 4108 bytes or more"):
             call()
-
-
-def test_no_file_stays_open(storage: FileCheckpointStorage, root: Path) -> None:
-    """After work of every kind, refused work and a scan that nobody finished included."""
-    before = descriptors()
-    fill(storage, root, 9)
-    storage.prune("a", 3, b"base")
-    lease = storage.acquire("a", "worker-a", 60)
-    storage.release(lease)
-    assert (storage.head("a"), storage.threads(), storage.base("a")) == (9, ["a"], (3, b"base"))
-    records = storage.scan("a", 3, 9)
-    next(records)
-    assert descriptors() == before + 2
-    del records
-    file(root, 10).symlink_to("/etc/passwd")
-    (root / "b").touch()
-    refused: list[Callable[[], object]] = [
-        lambda: storage.append("a", 9, b""),
-        lambda: storage.append("a", 11, b"", fence=1),
-        lambda: storage.read("a", 10),
-        lambda: storage.read("a", 12),
-        lambda: storage.head("b"),
-        lambda: FileCheckpointStorage(root / "b"),
-        lambda: storage.prune("a", 20, b""),
-        lambda: storage.prune("c", 1, b""),
-        lambda: list(storage.scan("a", 1, 9)),
-        lambda: list(storage.scan("c", 1, 1)),
-    ]
-    for call in refused:
-        with pytest.raises(CheckpointError):
-            call()
-    for path in (file(root, 9), root / "a", root):
-        path.chmod(0o770)
-        with pytest.raises(UnsafeLocation):
-            storage.read("a", 9)
-        path.chmod(0o700)
-    root.rename(root.parent / "moved")
-    FileCheckpointStorage(root)
-    with pytest.raises(UnsafeLocation):
-        storage.read("a", 9)
-    assert descriptors() == before
-
-
-def test_threads_are_folders_with_a_record(storage: FileCheckpointStorage, root: Path) -> None:
-    """Strangers are no threads. One that nobody can tell is named, and refused when it is read."""
-    storage.append("b-2", 1, b"one")
-    fill(storage, root, 2)
-    file(root, 1).unlink()
-    storage.acquire("leased", "worker-a", 60)
-    for name in ("empty", "UPPER", "con", "open"):
-        (root / name).mkdir(mode=0o700)
-    (root / "file").touch()
-    (root / "link").symlink_to("a")
-    assert sorted(storage.threads()) == ["a", "b-2"]
-    (root / "open").chmod(0o777)
-    assert sorted(storage.threads()) == ["a", "b-2", "open"]
-    with pytest.raises(UnsafeLocation):
-        storage.head("open")
 
 
 def test_who_only_looks_changes_nothing(storage: FileCheckpointStorage, root: Path) -> None:
@@ -354,28 +268,6 @@ def test_a_pruned_thread_without_its_first_record_is_refused(first: int, kept: r
     assert str(refusal.value) == f"{gone} {LATER}"
 
 
-def test_records_without_their_beginning_are_never_an_empty_thread() -> None:
-    for sequence in (20, 700_000):
-        with pytest.raises(RecordsMissing, match=rf"has checkpoint {sequence} but not 1\."):
-            Numbers({sequence}).head(0)
-    assert Numbers(()).head(5) == 0
-
-
-def test_what_is_remembered_is_only_where_to_begin(
-    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The ledger must see a store that was cut; and a million threads do not fill the memory."""
-    fill(storage, root, 7)
-    assert storage.head("a") == 7
-    for sequence in (5, 6, 7):
-        file(root, sequence).unlink()
-    assert storage.head("a") == 4
-    monkeypatch.setattr("safepoint.storage.file._REMEMBERED", 3)
-    for number in range(10):
-        storage.head(f"t{number}")
-    assert len(storage._heads) <= 3
-
-
 # --- appending
 
 
@@ -383,12 +275,8 @@ def test_a_save_goes_behind_the_last_one(storage: FileCheckpointStorage, root: P
     """Not where one went that this process has seen, be it the only one: that save had failed."""
     storage.append("a", 1, b"one")
     for sequence in (3, 9):
-        with pytest.raises(RecordsMissing) as refusal:
+        with pytest.raises(RecordsMissing, match=f"at checkpoint 1, so {sequence} does not fol"):
             storage.append("a", sequence, b"")
-        assert str(refusal.value) == (
-            f"Thread 'a' is at checkpoint 1, so {sequence} does not follow. Nothing was saved."
-            " Load the latest checkpoint and decide again from there."
-        )
     file(root, 1).unlink()
     with pytest.raises(RecordsMissing, match="is at checkpoint 0, so 2 does not follow"):
         storage.append("a", 2, b"")
@@ -427,206 +315,11 @@ def test_a_save_syncs_the_record_its_name_and_the_first_time_the_folder(
         assert synced == expected
 
 
-def test_nothing_comes_between_the_look_and_the_write(
-    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever saves, prunes or takes the thread over while another does waits for its end."""
-    fill(storage, root, 3)
-    lease, other = storage.acquire("a", "worker-a", 60), FileCheckpointStorage(root)
-    monkeypatch.setattr(_files, "PATIENCE", 0.005)
-    writes: list[Callable[[FileCheckpointStorage], object]] = [
-        lambda it: it.append("a", 4, b"four", fence=lease.token),
-        lambda it: it.prune("a", 2, b"base"),
-        lambda it: it.renew(lease, 60),
-    ]
-    for write in writes:
-        real = os.fchmod
-        waited: list[object] = []
-
-        def fchmod(fd: int, mode: int, real: Any = real, waited: list[Any] = waited) -> None:
-            for each in writes:
-                with pytest.raises(StorageUnavailable, match="Another process has held the lock"):
-                    each(other)
-                waited.append(each)
-            assert (other.head("a"), other.read("a", 3)) == (3, b"record 3"), "a look needs none"
-            real(fd, mode)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "fchmod", fchmod)
-            if write is writes[0]:
-                write(storage)
-                file(root, 4).unlink()
-            else:
-                write(storage)
-        assert len(waited) == 3
-
-
-def test_a_forked_child_does_not_keep_the_lock(storage: FileCheckpointStorage, root: Path) -> None:
-    """It holds what its parent had open, for as long as it lives."""
-    fill(storage, root, 9)
-    code = """
-        import os, signal, sys
-        from safepoint import _files
-        from safepoint.storage import FileCheckpointStorage
-        _files.PATIENCE = 5.0
-        storage, children = FileCheckpointStorage(sys.argv[1]), []
-        real = os.link
-        def link(*args, **options):
-            child = os.fork()
-            if not child:
-                signal.pause()
-            children.append(child)
-            real(*args, **options)
-        os.link = link
-        try:
-            print(storage.prune("a", 5, b"base"), storage.prune("a", 7, b"base"))
-        finally:
-            for child in children:
-                os.kill(child, signal.SIGKILL)
-    """
-    assert python(code, str(root)) == "4 2"
-
-
-STEPS = ["open", "stat", "fstat", "mkdir", "fchmod", "write", "fsync", "link", "rename", "scandir"]
-
-
-@pytest.mark.parametrize("name", STEPS)
-@pytest.mark.parametrize("act", ["append", "prune", "acquire"])
-def test_a_call_that_fails_leaves_the_old_state_or_the_new_one(
-    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch, name: str, act: str
-) -> None:
-    """Each call of each kind fails once. What raised is not there, but for what a prune left."""
-    for on in range(1, 20):
-        thread = f"t{on}"
-        fill(storage, root, 5, thread)
-        storage.prune(thread, 2, b"old")
-        first = storage.acquire(thread, "worker-a", 60)
-        writes: dict[str, Callable[[], object]] = {
-            "append": partial(storage.append, thread, 6, b"new", fence=first.token),
-            "prune": partial(storage.prune, thread, 4, b"new"),
-            "acquire": partial(storage.acquire, thread, "worker-a", 60),
-        }
-        error: CheckpointError | None = None
-        with monkeypatch.context() as patch:
-            seen = fail(patch, name, errno.EIO, on, once=True)
-            try:
-                writes[act]()
-            except StorageUnavailable as raised:
-                error = raised
-                doing = "prune" if act == "prune" else "save to"
-                assert error.what.startswith(f"The system could not {doing} {root} (EIO)")
-        reader = FileCheckpointStorage(root)
-        base, lease = reader.base(thread), reader.lease(thread)
-        assert base is not None
-        assert lease is not None
-        done = {
-            "append": reader.head(thread) == 6,
-            "prune": base == (4, b"new"),
-            "acquire": lease.token == 2,
-        }
-        assert done[act] or error is not None
-        assert not done[act] or error is None or act == "prune"
-        assert list(reader.scan(thread, base[0], 5)) == [
-            b"record %d" % number for number in range(base[0], 6)
-        ]
-        if len(seen) < on:
-            break
-        assert not (root / thread / ".next").exists()
-
-
-def test_an_interrupt_before_the_last_sync_withdraws_the_record(
-    storage: FileCheckpointStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    storage.append("a", 1, b"one")
-    real = os.link
-
-    def link(*args: Any, **options: Any) -> None:
-        real(*args, **options)
-        monkeypatch.setattr(os, "fsync", interrupt)
-
-    def interrupt(_: int) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "link", link)
-        with pytest.raises(KeyboardInterrupt):
-            storage.append("a", 2, b"two")
-    assert storage.head("a") == 1
-
-
-def test_a_full_disk_loses_nothing(storage: FileCheckpointStorage, root: Path) -> None:
-    """RLIMIT_FSIZE makes the kernel write 20,000 of 50,000 bytes, then refuse."""
-    fill(storage, root, 9)
-    before = tree(root)
-    code = """
-        import resource, sys
-        from safepoint.errors import StorageFull
-        from safepoint.storage import FileCheckpointStorage
-        storage = FileCheckpointStorage(sys.argv[1])
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-        for write in (storage.append, storage.prune):
-            try:
-                write("a", 10 if write == storage.append else 5, b"x" * 50_000)
-            except StorageFull as error:
-                print(storage.head("a"), error.what)
-    """
-    assert python(code, str(root)).splitlines() == [
-        f"9 There is no room left for {root} (EFBIG), so nothing was saved.",
-        f"9 There is no room left for {root} (EFBIG).",
-    ]
-    assert tree(root) == before
-
-
 # --- pruning
 
 
-def test_left_overs_of_a_prune_are_seen_by_nobody_and_go_with_the_next(
-    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The base is on disk before a record goes, and is written anew before left-overs go."""
-    fill(storage, root, 9)
-    with monkeypatch.context() as patch:
-        fail(patch, "unlink", errno.EIO, 4)
-        with pytest.raises(StorageUnavailable):
-            storage.prune("a", 6, b"base")
-    left = [number for number in range(1, 6) if file(root, number).exists()]
-    assert 0 < len(left) < 5
-    for reader in (storage, FileCheckpointStorage(root)):
-        assert (reader.head("a"), reader.base("a")) == (9, (6, b"base"))
-        for number in range(1, 6):
-            with pytest.raises(NotFound) as caught:
-                reader.read("a", number)
-            assert str(caught.value) == (
-                f"Checkpoint {number} of thread 'a' was pruned; the thread begins at 6 now."
-                f" Ask for 6 or a later one, or look for {number} in a backup."
-            )
-    before = (root / "a/base").stat().st_ino
-    assert storage.prune("a", 3, b"never backwards") == len(left)
-    assert storage.base("a") == (6, b"base")
-    assert (root / "a/base").stat().st_ino != before
-    assert len(tree(root)) == 1 + 4 + 1
-    assert storage.prune("a", 6, b"sealed anew") == 0
-    assert storage.base("a") == (6, b"sealed anew")
-    plant(root, 2)
-    with monkeypatch.context() as patch:
-        fail(patch, "fsync", errno.EIO)
-        with pytest.raises(StorageUnavailable):
-            storage.prune("a", 6, b"sealed anew")
-    assert file(root, 2).exists()
-
-
-MALFORMED_BASES = [
-    b"",
-    b"20\n",
-    b"0000000020",
-    b"0000000020\r\n",
-    b"0000000000\nbase",
-    b"+000000020\nbase",
-    b"00000000020\nbase",
-    b"0_00000020\nbase",
-    "\u0660\u0660\u0660\u0660\u0660\u0660\n".encode(),
-    b"safepoint/1 0123456789abcdef\n{}",
-]
+MALFORMED_BASES = [b"", b"20\n", b"0000000020", b"0000000020\r\n", b"0000000000\nbase"]
+MALFORMED_BASES += [b"+000000020\nbase", b"0_00000020\nbase", b"safepoint/1 0123456789abcdef\n{}"]
 
 
 @pytest.mark.parametrize("content", MALFORMED_BASES, ids=repr)
@@ -640,13 +333,8 @@ def test_a_malformed_base_is_never_ignored(
     base.write_bytes(content)
     before = tree(root)
     for call in every_look(storage):
-        with pytest.raises(RecordMalformed) as refusal:
+        with pytest.raises(RecordMalformed, match="does not say at which checkpoint"):
             call()
-        assert str(refusal.value) == (
-            f"{base} does not say at which checkpoint its thread begins."
-            " It was not written by prune. Put it back from a backup; until then nothing of the"
-            " thread is loaded or saved."
-        )
     assert (tree(root), storage.threads()) == (before, ["a"])
 
 
@@ -680,26 +368,6 @@ def test_a_file_that_others_could_write_is_refused_wherever_it_counts(
     assert tree(root) == before
 
 
-def test_a_scan_asks_the_system_four_times_for_a_record(
-    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(storage, root, 9)
-    calls: list[str] = []
-    for name in ("open", "stat", "fstat", "read", "close", "lstat", "scandir"):
-        real = getattr(os, name)
-
-        def step(*args: Any, real: Any = real, name: str = name, **options: Any) -> Any:
-            calls.append(name)
-            return real(*args, **options)
-
-        monkeypatch.setattr(os, name, step)
-    records = storage.scan("a", 9, 1)
-    next(records)
-    calls.clear()
-    assert list(records) == [b"record %d" % number for number in range(8, 0, -1)]
-    assert calls[:32] == ["open", "fstat", "read", "close"] * 8
-
-
 # --- the file of a lease
 
 
@@ -715,34 +383,18 @@ def every_write(storage: FileCheckpointStorage, sequence: int) -> list[Callable[
     ]
 
 
+UNTIL = b"2026-01-31T09:31:00.000000Z"
 MALFORMED_LEASES = [
     b"",
-    b"safepoint-lease/1 1 worker-a 2026-01-31T09:31",
-    b"safepoint-lease/1 1 - -",
-    b"safepoint-lease/1 1 - -\nsafepoint-lease/1 2 - -\n",
-    b"safepoint-lease/1 1 - -\r\n",
-    b"safepoint-lease/1  1 - -\n",
-    b" safepoint-lease/1 1 - -\n",
-    b"safepoint-lease/1 0 - -\n",
-    b"safepoint-lease/1 01 - -\n",
-    b"safepoint-lease/1 1_0 - -\n",
-    "safepoint-lease/1 \u0661 - -\n".encode(),
-    b"safepoint-lease/1 1000000000000000000 - -\n",
-    b"safepoint-lease/1 1 worker-a -\n",
-    b"safepoint-lease/1 1 - 2026-01-31T09:31:00.000000Z\n",
-    b"safepoint-lease/1 1 Worker 2026-01-31T09:31:00.000000Z\n",
-    b"safepoint-lease/1 1 con 2026-01-31T09:31:00.000000Z\n",
-    b"safepoint-lease/1 1 %b 2026-01-31T09:31:00.000000Z\n" % (b"a" * 65),
-    b"safepoint-lease/1 1 worker-a 2026-02-30T09:31:00.000000Z\n",
-    b"safepoint-lease/1 1 worker-a 2026-01-31T24:00:00.000000Z\n",
-    b"safepoint-lease/1 1 worker-a 2026-01-31T09:31:60.000000Z\n",
-    b"safepoint-lease/1 1 worker-a 0000-01-31T09:31:00.000000Z\n",
-    b"safepoint-lease/1 1 worker-a 2026-01-31T09:31:00.000000+00:00\n",
-    b"safepoint-lease/1 1 worker-a 2026-01-31T09:31:00Z\n",
-    b"safepoint-anchor/1 1 - -\n",
+    *(b"safepoint-lease/1 " + rest for rest in (b"1 - -", b"1 - -\r\n", b" 1 - -\n", b"0 - -\n")),
+    *(b"safepoint-lease/1 %b - -\n" % token for token in (b"01", b"1_0", b"1" + b"0" * 18)),
+    *(b"safepoint-lease/1 1 %b" % who for who in (b"worker-a -\n", b"- %b\n" % UNTIL)),
+    *(b"safepoint-lease/1 1 %b %b\n" % (who, UNTIL) for who in (b"W", b"con", b"a" * 65)),
+    *(b"safepoint-lease/1 1 a %b\n" % UNTIL.replace(b"01-31", day) for day in (b"02-30", b"1-31")),
+    *(b"safepoint-lease/1 1 a %b\n" % UNTIL.replace(b"09:31", at) for at in (b"24:00", b"09:60")),
+    b"safepoint-lease/1 1 a %b\n" % UNTIL.replace(b"Z", b"+00:00"),
+    b"safepoint-lease/2 1 - -\n",
     b"safepoint-lease/1 1 - -\n" + bytes(4_000_000),
-    b"safepoint-lease/2 1 worker-a whenever\n",
-    b"safepoint-lease/11 1 worker-a whenever\n",
 ]
 
 
@@ -754,82 +406,11 @@ def test_a_malformed_lease_is_refused_and_nothing_is_saved(
     lease = root / "a/lease"
     lease.touch(mode=0o600)
     lease.write_bytes(text)
-    message = (
-        f"{lease} does not say who owns its thread, so nothing of the thread is saved."
-        " Somebody else wrote it, or the disk failed. Stop every worker of the thread, then"
-        f" remove the file: rm {lease}"
-    )
-    if b"whenever" in text:
-        message = (
-            f"{lease} was written by another version of safepoint. This one reads"
-            " safepoint-lease/1. Use the version that wrote it; until then nothing of the thread"
-            " is saved."
-        )
     for write in every_write(storage, 2):
-        with pytest.raises(StorageUnavailable) as caught:
+        with pytest.raises(StorageUnavailable, match="does not say who owns its thread"):
             write()
-        assert str(caught.value) == message
     assert (tree(root), lease.read_bytes()) == (["a", str(file(root, 1))[len(str(root)) + 1 :],
                                                 "a/lease"], text)  # fmt: skip
     assert (storage.head("a"), storage.read("a", 1), storage.prune("a", 1, b"")) == (1, b"one", 0)
     lease.unlink()
     storage.append("a", 2, b"two")
-
-
-@given(
-    st.from_regex(r"w[a-z0-9_-]{0,63}", fullmatch=True),
-    st.integers(1, MAX_TOKEN),
-    st.datetimes(timezones=st.just(UTC)),
-    st.data(),
-)
-def test_what_is_read_of_a_lease_is_what_would_be_written(
-    owner: str, token: int, expires: datetime, data: st.DataObject
-) -> None:
-    """One byte changed, added or removed: another lease, spelled as it would be, or none."""
-    for held in (
-        Ownership("a", token, Lease("a", owner, token, expires)),
-        Ownership("a", token),
-    ):
-        text = bytearray(write_lease(held))
-        assert read_lease("there", "a", bytes(text)) == held
-        place = data.draw(st.integers(0, len(text) - 1))
-        text[place : place + data.draw(st.integers(0, 1))] = data.draw(st.binary(max_size=1))
-        try:
-            found = read_lease("there", "a", bytes(text))
-        except StorageUnavailable:
-            continue
-        assert write_lease(found) == text
-
-
-def test_what_is_refused_makes_no_folder(storage: FileCheckpointStorage, root: Path) -> None:
-    stranger = Lease("a", "worker-a", 1, NOW)
-    for call in (storage.release, lambda lease: storage.renew(lease, 60)):
-        with pytest.raises(NotOwner):
-            call(stranger)
-    assert storage.lease("a") is None
-    assert tree(root) == []
-
-
-def test_another_process_finds_what_was_saved_and_who_owns_it(
-    storage: FileCheckpointStorage, root: Path
-) -> None:
-    lease = storage.acquire("a", "worker-a", 60)
-    storage.append("a", 1, b"one", fence=lease.token)
-    code = """
-        import sys
-        from safepoint.errors import NotOwner
-        from safepoint.storage import FileCheckpointStorage
-        storage = FileCheckpointStorage(sys.argv[1])
-        try:
-            storage.append("a", 2, b"two")
-        except NotOwner as refusal:
-            print(refusal)
-        storage.append("a", 2, b"two", fence=storage.lease("a").token)
-        print(storage.lease("a"), storage.read("a", 1))
-    """
-    assert python(code, str(root)) == (
-        "Thread 'a' is owned by worker 'worker-a', and this save carries no token. Nothing was"
-        " saved. Acquire the thread before you write to it.\n"
-        "worker-a owns a with token 1 until 2026-01-31T09:31:00.000000Z b'one'"
-    )
-    assert storage.head("a") == 2

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from safepoint import SigningKey
 from safepoint.errors import KeyRefused
@@ -89,14 +84,8 @@ def test_a_missing_key_is_made_once_if_asked(tmp_path: Path) -> None:
     modes = [path.stat().st_mode & 0o777 for path in (file, file.parent)]
     assert modes == [0o600, 0o700]
     for create in (False, True):
-        refused(
-            f"The key {file} is for ed25519, and hmac-sha256 was asked for. Name another file, or"
-            " no algorithm: a key keeps the one that it was made for.",
-            SigningKey.from_file,
-            file,
-            create=create,
-            algorithm="hmac-sha256",
-        )
+        options = {"create": create, "algorithm": "hmac-sha256"}
+        refused("is for ed25519, and hmac-sha256 was asked", SigningKey.from_file, file, **options)
     assert SigningKey.from_file(tmp_path / "key", create=True).algorithm == "hmac-sha256"
 
 
@@ -112,19 +101,9 @@ def test_a_key_is_not_made_where_something_else_stands(tmp_path: Path) -> None:
     }.items():
         refused(message, SigningKey.from_file, tmp_path / name, create=True)
     for name in ("link", "broken"):
-        refused(
-            f"The key file {tmp_path}/{name} cannot be made (File exists). If there is a key, load"
-            " it with SigningKey.from_file: a new one cannot verify what the old one sealed.",
-            PAIR.to_file,
-            tmp_path / name,
-        )
+        refused("cannot be made (File exists). If there is a key", PAIR.to_file, tmp_path / name)
         refused("give the new one a file of its own", PAIR.public.to_file, tmp_path / name)
-    refused(
-        f"The key file {tmp_path}/none/key cannot be made (No such file or directory). Name a file"
-        " in a folder that you can write, on a file system with hard links.",
-        PAIR.to_file,
-        tmp_path / "none/key",
-    )
+    refused("cannot be made (No such file or directory)", PAIR.to_file, tmp_path / "none/key")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "link"]
 
 
@@ -133,17 +112,15 @@ def make_key(folder: Path) -> None:
 
 
 def test_a_kill_after_each_step_leaves_no_key_or_a_whole_one(tmp_path: Path) -> None:
-    """It is read although it has two names; and what was left goes an hour later."""
+    """It is read although it has two names; and what was left goes with the next start."""
     for left in killed(make_key, tmp_path):
         file = left.folder / "keys/key"
-        there = file.exists()
-        assert there == ("link" in left.steps)
+        assert file.exists() == ("link" in left.steps)
+        assert all(each.stat().st_mode & 0o077 == 0 for each in file.parent.glob("*"))
+        if file.exists():
+            SigningKey.from_file(file)
         key = SigningKey.from_file(file, create=True)
         assert SigningKey.from_file(file) == key
-        for temp in file.parent.glob(".safepoint-key-*"):
-            assert temp.stat().st_mode & 0o077 == 0
-            os.utime(temp, (0, time.time() - 3700))
-        assert SigningKey.from_file(file, create=True) == key
         assert [path.name for path in file.parent.iterdir()] == ["key"]
 
 
@@ -151,19 +128,6 @@ def test_a_step_that_fails_leaves_no_key(tmp_path: Path) -> None:
     for left in failed(make_key, tmp_path):
         assert left.whole or "No space left on device" in left.error
         assert left.whole == (left.folder / "keys/key").exists()
-
-
-def test_what_is_left_of_others_stays(tmp_path: Path) -> None:
-    """A living writer is not an hour old; other names are none of ours."""
-    young, old, other = (
-        tmp_path / f".safepoint-key-{name}" for name in ("a" * 32, "b" * 32, "other")
-    )
-    for path in (young, old, other):
-        path.touch()
-    for path in (old, other):
-        os.utime(path, (0, 0))
-    SigningKey.from_file(tmp_path / "key", create=True)
-    assert {path.name for path in tmp_path.iterdir()} == {young.name, other.name, "key"}
 
 
 def test_of_several_processes_that_start_at_once_one_makes_the_key(tmp_path: Path) -> None:
@@ -200,47 +164,38 @@ def test_a_key_is_on_disk_when_it_is_made_and_when_it_is_found(
     key = tmp_path / "key"
     PAIR.to_file(key)
     assert synced == ["file", "folder"]
-    (tmp_path / f".safepoint-key-{'a' * 32}").hardlink_to(key)
+    (tmp_path / ".safepoint-key").hardlink_to(key)
     synced.clear()
     SigningKey.from_file(key, create=True)
-    assert synced == ["folder"]
+    assert synced[-1] == "folder"
+    assert not (tmp_path / ".safepoint-key").exists()
     refused("File exists", PAIR.to_file, key)
     assert synced[-1] == "folder"
 
 
-@pytest.mark.parametrize(("code", "message"), [(1, "has no hard links"), (5, "(Input/output")])
-def test_a_file_system_that_refuses_a_link_keeps_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, message: str
+def test_a_file_system_without_links_keeps_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fail(monkeypatch, "link", code)
-    refused(message, PAIR.to_file, tmp_path / "key")
+    fail(monkeypatch, "link", 1)
+    refused("has no hard links", PAIR.to_file, tmp_path / "key")
     assert list(tmp_path.iterdir()) == []
 
 
 # --- refused
 
 
-MODES = [
-    *((secret, mode, "reached", "600", "replace the key if anyone may have read it")
-      for mode in (0o640, 0o604, 0o620, 0o602, 0o610, 0o601)),
-    *((public, mode, "changed", "644", "compare the key's id with the signing key's")
-      for mode in (0o664, 0o646, 0o620)),
-]  # fmt: skip
+MODES = [*((secret, mode, "reached") for mode in (0o640, 0o604, 0o620, 0o602, 0o610, 0o601)),
+         *((public, mode, "changed") for mode in (0o664, 0o646, 0o620))]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "mode", "reached", "should", "advice"), MODES)
+@pytest.mark.parametrize(("kind", "mode", "reached"), MODES)
 def test_a_key_that_others_can_reach_is_refused(
-    tmp_path: Path, kind: tuple[Make, Load], mode: int, reached: str, should: str, advice: str
+    tmp_path: Path, kind: tuple[Make, Load], mode: int, reached: str
 ) -> None:
     (make, load), file = kind, tmp_path / "key"
     make(file)
     file.chmod(mode)
-    refused(
-        f"The key {file} can be {reached} by other users (mode {mode:04o})."
-        f" Run: chmod {should} {file}, and {advice}.",
-        load,
-        file,
-    )
+    refused(f"The key {file} can be {reached} by other users (mode {mode:04o}).", load, file)
     file.chmod(0o644 if kind is public else 0o400)
     load(file)
 
@@ -250,78 +205,16 @@ def test_each_half_is_told_from_the_other_before_anything_else(tmp_path: Path) -
     PAIR.to_file(tmp_path / "secret")
     PAIR.public.to_file(tmp_path / "public")
     (tmp_path / "secret").chmod(0o666)
-    refused(
-        f"The file {tmp_path}/secret holds a secret key, and readers need the public half alone."
-        " Keep it with the writer, and give readers the file of key.public.to_file(path).",
-        VerifyingKey.from_file,
-        tmp_path / "secret",
-    )
+    refused("holds a secret key, and readers", VerifyingKey.from_file, tmp_path / "secret")
     for create in (False, True):
-        refused(
-            f"The file {tmp_path}/public holds a public key, which cannot sign. Name the file of"
-            " the signing key, or verify with VerifyingKey.from_file(path).",
-            SigningKey.from_file,
-            tmp_path / "public",
-            create=create,
-        )
+        file = tmp_path / "public"
+        refused("public key, which cannot sign", SigningKey.from_file, file, create=create)
 
 
 LINE = b"safepoint-key/1 hmac-sha256 " + SECRET
-MALFORMED = [
-    b"",
-    b"safepoint-key/1 hmac-sha256 AAAA\n",
-    b"safepoint-key/1 hmac-sha256\n",
-    LINE.replace(b" ", b"  "),
-    LINE.replace(b"/1", b"/2"),
-    LINE.replace(b"hmac-sha256", b"none"),
-    LINE.replace(b"key", b"public-key"),
-    LINE + b" \n",
-    LINE + b"\n\n",
-    LINE + b"\n" + LINE,
-    LINE + b"\n" + b" " * 5000 + b"more",
-    b"\xef\xbb\xbf" + LINE,
-]
-
-
-@pytest.mark.parametrize("content", MALFORMED)
-def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "key"
-    file.touch(mode=0o600)
-    file.write_bytes(content)
-    is_public = content.startswith(b"safepoint-public-key/1")
-    load: Load = VerifyingKey.from_file if is_public else SigningKey.from_file
-    refused("does not hold a key that this release reads. Restore it from a backup", load, file)
-
-
-LINES = st.tuples(
-    st.sampled_from([b"safepoint-key/1", b"safepoint-public-key/1", b"safepoint-key/11"]),
-    st.sampled_from([b"hmac-sha256", b"ed25519", b"ed25519-"]),
-    st.binary(min_size=30, max_size=34).map(base64.b64encode),
-    st.sampled_from([b"", b"\n", b"\r\n", b"\r", b" ", b"\0"]),
-).map(lambda parts: b" ".join(parts[:3]) + parts[3])
-
-
-@given(st.binary(max_size=2000) | LINES)
-def test_whatever_a_file_holds_it_is_that_key_or_refused(content: bytes) -> None:
-    """And what it is, the file alone says. Its line may end as an editor leaves it."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "key")
-        file.touch(mode=0o600)
-        file.write_bytes(content)
-        loaded: list[Key] = []
-        for load in (SigningKey.from_file, VerifyingKey.from_file):
-            with contextlib.suppress(KeyRefused):
-                loaded.append(load(file))
-    whole = content.endswith((b"=", b"=\n", b"=\r\n", b"=\r")) and len(content.split()) == 3
-    if loaded:
-        (key,) = loaded
-        magic, algorithm, encoded = content.split()
-        raw = base64.b64decode(encoded)
-        assert (whole, key.algorithm) == (True, algorithm.decode())
-        same = VerifyingKey(raw) if magic == b"safepoint-public-key/1" else None
-        assert key == (same or SigningKey(raw, key.algorithm))
-    elif whole and content.startswith(b"safepoint-key/1 ed25519 "):
-        assert len(base64.b64decode(content.split()[2])) != 32
+MALFORMED = [b"", LINE[:30], LINE.replace(b" ", b"  "), LINE.replace(b"/1", b"/2")]
+MALFORMED += [LINE.replace(b"hmac-sha256", b"none"), LINE.replace(b"key", b"public-key")]
+MALFORMED += [LINE + end for end in (b" \n", b"\n\n", b"\n" + LINE, b"\n" + b" " * 5000 + b"more")]
 
 
 @both_kinds
@@ -335,22 +228,13 @@ def test_what_is_no_file_of_ours_is_refused(
         refused("cannot be opened (not a path)", load, Path(odd))
         refused("cannot be made (not a path)", make, Path(odd))
         refused("cannot be made (not a path)", SigningKey.from_file, odd, create=True)
-    for other in (5, None, b"key"):
-        for act in (load, make):
-            refused("which is not a path. Give a str", act, other)
     refused("cannot be made", make, Path())
     make(tmp_path / "key")
     (tmp_path / "soft").symlink_to("key")
     refused("cannot be opened", load, tmp_path / "soft")
     (tmp_path / "hard").hardlink_to(tmp_path / "key")
-    advice = (
-        "Make a new key: whoever holds the other name may know this one."
-        if load is secret[1]
-        else "Write it to a file of its own: key.public.to_file(path)."
-    )
-    message = f"The key {tmp_path}/key has a second name (hard link). {advice}"
-    refused(message, load, tmp_path / "key")
-    (tmp_path / "hard").rename(tmp_path / f".safepoint-key-{'a' * 32}")
+    refused("key has a second name (hard link).", load, tmp_path / "key")
+    (tmp_path / "hard").rename(tmp_path / ".safepoint-key")
     load(tmp_path / "key")
     fail(monkeypatch, "read", 5)
     refused("cannot be read (Input/output error)", load, tmp_path / "key")
@@ -380,22 +264,12 @@ def test_a_key_that_others_could_replace_is_refused(tmp_path: Path, make: Make, 
     shared = tmp_path / "shared"
     for place in places:
         for act in (load, lambda path: make(path.with_name("new"))):
-            refused(
-                f"The key in {place.parent} is not safe. Every user can rename and replace what is"
-                f" inside {shared} (mode 0777). Run: chmod o-w {shared}",
-                act,
-                place,
-            )
+            refused(f"replace what is inside {shared} (mode 0777). Run: chmod o-w", act, place)
         assert not place.with_name("new").exists()
     shared.chmod(0o1777)
     load(places[0])
     link = tmp_path / "link"
-    refused(
-        f"The key in {link} is not safe. {link} is a symbolic link. Name the folder that it leads"
-        f" to: readlink -f {link}",
-        load,
-        link / "key",
-    )
+    refused(f"{link} is a symbolic link. Name the folder that it leads", load, link / "key")
 
 
 @pytest.mark.parametrize("whose", ["key", "folder", "link"])

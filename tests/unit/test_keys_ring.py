@@ -86,11 +86,9 @@ def test_a_revoked_key_is_found_and_shown_for_what_it_is() -> None:
     assert repr(shown) == f"RevokedKey(id='{PAIR.id}', algorithm='ed25519')"
     assert shown.verify(b"message", PAIR.sign(b"message"))
     assert (hasattr(shown, "sign"), shown.path) == (False, PAIR.path)
-    odds: list[Any] = [[], None, 7, b"x", "0" * 16]
-    for odd in odds:
-        assert ring.revoked(odd) is None
-        with pytest.raises(UnknownKey, match="which is not on this keyring"):
-            ring.find(odd)
+    assert ring.revoked("0" * 16) is None
+    with pytest.raises(UnknownKey, match="which is not on this keyring"):
+        ring.find("0" * 16)
 
 
 def test_a_revoked_key_counts_up_to_the_head_that_was_seen() -> None:
@@ -117,29 +115,17 @@ def test_the_next_ring_keeps_what_this_one_says() -> None:
     assert Keyring(NEW, revoked=Revoked(RING.all[0], None)).revoked(OLD.id) is not None
 
 
-COUNT_AGAIN = (
-    f"Key {OLD.id} is revoked on the keyring that it was taken from. Keep that with"
-    " keyring.rotated(key), or revoke it here too: revoked=[old_keyring.revoked(key.id)]."
+COUNT_AGAIN = f"Key {OLD.id} is revoked on the keyring that it was taken from."
+EMPTY, TWICE = (
+    "A keyring without a key trusts nothing.",
+    f"Key {OLD.id} is revoked twice, so how far",
 )
-EMPTY = (
-    "A keyring without a key trusts nothing."
-    " Write Keyring(SigningKey.from_file(path, create=True))."
+NO_SIGN, TWINS = (
+    f"Key {OLD.id} is revoked, so it cannot sign.",
+    f"Two different keys have the id {OLD.id}.",
 )
-NO_SIGN = (
-    f"Key {OLD.id} is revoked, so it cannot sign."
-    " Sign with a new one first: keyring.rotated(SigningKey.generate())."
-)
-TWICE = (
-    f"Key {OLD.id} is revoked twice, so how far it counts is not clear."
-    " Keep the entry that lets less count."
-)
-TWINS = f"Two different keys have the id {OLD.id}. Replace one of them with a new key."
-SIGNS = "A keyring signs with a signing key, not"
-AMONG = "A keyring was given {} among its keys. Write verify=[key], or keyring.rotated(key)"
-ENTRY = 'among its keys. Write revoked=[Revoked(key, until=FileAnchor("anchor-before"))].'
 ONLY = "This keyring only verifies: no key on it signs. Save where the signing key is, with"
 Act = Callable[[], object]
-any_: Any = lambda value: value  # noqa: E731  what mypy would refuse
 
 REFUSED: list[tuple[Act, str]] = [
     (Keyring, EMPTY),
@@ -157,27 +143,9 @@ REFUSED: list[tuple[Act, str]] = [
     (lambda: Keyring(NEW, verify=RING.all), COUNT_AGAIN),
     (lambda: Keyring(NEW, verify=iter(RING)), COUNT_AGAIN),
     (lambda: Keyring(NEW, verify=RING.all[0]), COUNT_AGAIN),
-    (lambda: Keyring(NEW, verify=RING), AMONG.format("Keyring")),
-    (lambda: Keyring(NEW, verify=any_([OLD, OLD.id])), AMONG.format("str")),
-    (lambda: Keyring(NEW, verify=any_(b"x")), AMONG.format("int")),
-    (lambda: Keyring(NEW, verify=any_(GONE)), AMONG.format("Revoked")),
-    (lambda: Keyring(NEW, revoked=any_(OLD)), ENTRY),
-    (lambda: Keyring(NEW, revoked=any_(RING)), ENTRY),
-    (lambda: Keyring(any_(PAIR.public)), f"{SIGNS} VerifyingKey. Write Keyring(SigningKey."),
-    (lambda: Keyring(any_(RING.all[0])), f"{SIGNS} RevokedKey."),
-    (lambda: Keyring(any_(b"x" * 32)), f"{SIGNS} bytes."),
-    (lambda: RING.rotated(any_(None)), f"{SIGNS} NoneType."),
+    (lambda: Keyring(NEW, verify=RING), COUNT_AGAIN),
     (lambda: Keyring(verify=PAIR.public).signing, ONLY),
     (lambda: Keyring(verify=[OLD]).signing, ONLY),
-    (lambda: Revoked(any_("key"), None), "A key is revoked, and str is none. Write Revoked("),
-    (
-        lambda: Revoked(OLD, any_("now")),
-        (
-            f"Key {OLD.id} is revoked until str, which has no method read. Give a copy of the"
-            ' anchor from before the theft, FileAnchor("anchor-before"), or None to let nothing'
-            " count."
-        ),
-    ),
 ]
 
 
@@ -192,17 +160,11 @@ def test_a_ring_that_would_trust_too_much_is_refused(act: Act, message: str) -> 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (
-            ValueError("of the anchor"),
-            (
-                f"How far revoked key {OLD.id} counts cannot be read: ValueError. Nothing is loaded"
-                " without it. See the error that it came from."
-            ),
-        ),
-        ((9, "sha256:0"), f"How far key {OLD.id} counts was answered with tuple. Return a"),
-        (unseen(sequence="9", digest=None), "was answered with a Head that is none"),
-        (unseen(sequence=9, digest="x"), "was answered with a Head that is none"),
-        (unseen(sequence=0), "was answered with a Head that is none"),
+        (ValueError("x"), f"How far revoked key {OLD.id} counts cannot be read: ValueError."),
+        ((9, "sha256:0"), "was answered with something that is no head"),
+        (unseen(sequence="9", digest=None), "was answered with something that is no head"),
+        (unseen(sequence=9, digest="x"), "was answered with something that is no head"),
+        (unseen(sequence=0), "was answered with something that is no head"),
     ],
 )
 def test_an_answer_that_is_none_lets_nothing_count(answer: Any, message: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 
@@ -115,41 +114,6 @@ def test_the_clock_is_asked_in_any_time_zone(seconds: float) -> None:
     assert str(lease.expires.tzinfo) == "UTC"
 
 
-MOMENTS: list[Any] = [
-    datetime(2026, 1, 31),  # noqa: DTZ001
-    1_769_851_800.0,
-    None,
-    datetime.max.replace(tzinfo=UTC),
-    datetime.max.replace(tzinfo=timezone(timedelta(hours=-12))),
-    datetime.min.replace(tzinfo=timezone(timedelta(hours=14))),
-]
-
-
-@pytest.mark.parametrize("now", MOMENTS, ids=str)
-def test_a_time_that_is_none_is_refused(now: Any) -> None:
-    calls: list[Callable[[], object]] = [
-        lambda: at(now).acquire("t", "worker-a", 60),
-        lambda: at(now).renew(LEASE, 60),
-    ]
-    for call in calls:
-        with pytest.raises(ConfigurationError) as caught:
-            call()
-        assert str(caught.value) == (
-            "A lease needs a time that has a time zone, and an end within the calendar."
-            " Write datetime.now(UTC)."
-        )
-
-
-def test_a_lease_can_last_to_the_end_of_the_calendar_and_from_its_beginning() -> None:
-    last = datetime.max.replace(tzinfo=UTC)
-    held = Ownership("t").acquired("worker-a", 60, last - timedelta(seconds=60))
-    assert held.acquired("worker-b", 60, last - timedelta(seconds=60)).token == 2
-    early = datetime.min.replace(tzinfo=UTC)
-    held = Ownership("t").acquired("worker-a", 1, early)
-    with pytest.raises(NotOwner, match=r"until 0001-01-01T00:00:01\.000000Z"):
-        held.acquired("worker-b", 1, early)
-
-
 ODD: list[tuple[type[Exception], str, Callable[[], object]]] = [
     (InvalidId, "thread name", lambda: Lease("../t", "worker-a", 1, NOW)),
     (InvalidId, "worker name", lambda: Lease("t", "a\nb", 1, NOW)),
@@ -160,7 +124,6 @@ ODD: list[tuple[type[Exception], str, Callable[[], object]]] = [
         "Pass the token of the Lease that acquire returned",
         lambda: at(NOW).append("t", 1, b"", fence=MAX_TOKEN + 1),
     ),
-    (ConfigurationError, "needs a time", lambda: Lease("t", "a", 1, NOW.replace(tzinfo=None))),
     (
         ConfigurationError,
         "61 is not a lease. Pass the Lease that acquire returned.",

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from safepoint import rules
 from safepoint.attacks import ATTACKS, Attack
 from safepoint.attacks.models import MODEL_ATTACKS, ModelAttack
 from safepoint.attacks.network import NETWORK_ATTACKS, NetworkAttack
 from safepoint.attacks.sql import SQL_ATTACKS, SqlAttack
-from safepoint.rules import LEGS, RULES, Rule
+from safepoint.rules import LEGS, RULES, Rule, package_toml
 
 ROOT = Path(__file__).parents[2]
 HELD = [f"SP{n:02d}" for n in (*range(1, 9), *range(10, 21), *range(22, 28))]
@@ -54,24 +53,10 @@ def test_a_rule_is_fit_to_be_shown(rule: Rule) -> None:
         assert f"<!-- rule {rule.id} -->" in (ROOT / "docs" / rule.page).read_text()
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("a = [", "Invalid value (at end of document); mend it"),
-        ("\nx = 1\n[[rule", "Expected ']]' at the end of an array declaration"),
-        ("[[rule]]\nid = 'SP01'", "SP01 cannot be read (KeyError('callout')); mend it"),
-        ("[[rule]]\ntitle = 'x'", "a rule without an id cannot be read (KeyError('callout')); "),
-        ("[[rule]]\nid = 'SP01'\nlegs.arm = []", "SP01 has unknown legs {'arm'}"),
-    ],
-)
-def test_a_broken_file_is_named(
-    text: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "rules.toml").write_text(text)
-    monkeypatch.setattr("safepoint.rules.resources.files", lambda _: tmp_path)
-    with pytest.raises(ValueError, match=r"^src/safepoint/rules\.toml: ") as caught:
-        rules._read()
-    assert str(caught.value).startswith(f"src/safepoint/rules.toml: {line}")
+def test_a_rule_stands_once_in_its_file_and_on_known_legs() -> None:
+    entries = package_toml("rules.toml")["rule"]
+    assert len(entries) == len(RULES)
+    assert all(set(entry.get("legs", {})) <= set(LEGS) for entry in entries)
 
 
 LEGS_THERE = [(rule, leg, ref) for rule in RULES.values() for leg in LEGS for ref in rule.legs[leg]]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,13 +14,11 @@ from typing import Any
 
 import pytest
 
-from safepoint import FileAnchor, Keyring, Ledger, Limits, SigningKey, SQLiteCheckpointStorage
+from safepoint import Limits, SQLiteCheckpointStorage
 from safepoint import _files as files
 from safepoint import _sqlite as engine
 from safepoint.errors import (
     CheckpointError,
-    ConfigurationError,
-    KeyRefused,
     LimitExceeded,
     NotFound,
     RecordMalformed,
@@ -35,7 +31,6 @@ from safepoint.storage import sqlite as module
 from tests.harness.crash import killed
 from tests.unit.interrupts import Late, interrupt_at
 from tests.unit.storage_helpers import python, tree
-from tests.unit.tampered import KEYS, STORE, THREAD, opened
 
 Refusal = type[CheckpointError]
 
@@ -115,7 +110,6 @@ def test_everything_that_is_made_is_private_whatever_the_umask(path: Path, umask
         ("file:x.db?mode=memory", "is not the path of a file."),
         ("SQLite:///x.db", "is not the path of a file."),
         ("a\0b", "cannot be the path of a file."),
-        (b"x", "path is bytes, not a path."),
     ],
 )
 def test_what_is_no_path_of_a_file_is_refused(
@@ -221,15 +215,6 @@ def test_it_works_where_the_system_is_not_posix(path: Path, monkeypatch: Any) ->
         assert storage.head("a") == 2
 
 
-def test_keys_and_anchors_are_elsewhere(storage: SQLiteCheckpointStorage, tmp_path: Path) -> None:
-    key = SigningKey.from_file(tmp_path / "state/keys/signing.key", create=True)
-    with pytest.raises(KeyRefused, match="is inside the storage folder"):
-        Ledger(storage, store=STORE, keys=Keyring(key))
-    anchor = FileAnchor(tmp_path / "state/anchor", create=True)
-    with pytest.raises(ConfigurationError, match="is in one place with the storage"):
-        Ledger(storage, store=STORE, keys=KEYS, anchor=anchor)
-
-
 # --- the rules of the database
 
 
@@ -330,72 +315,33 @@ ENDLESS = (
 VIEW = "INSERT INTO sqlite_schema VALUES ('view', 'threads', 'threads', 0, '{}')"
 TRIGGERS = [name for kind, name in module.SCHEMA.parts if kind == "trigger"]
 BAD_SQL = "UPDATE sqlite_schema SET sql = {} WHERE name = 'threads_delete'"
-SCHEMAS: dict[str, tuple[Any, list[str], str]] = {
-    **{f"no {name}": (drop, [name], f"the trigger '{name}' is gone.") for name in TRIGGERS},
-    "a trigger that copies": (
-        rewrite,
-        ["CREATE TRIGGER z AFTER INSERT ON checkpoints BEGIN SELECT 1; END"],
-        "the trigger 'z' was added.",
-    ),
-    "a view": (rewrite, ["CREATE VIEW checkpoint AS SELECT 1"], "'checkpoint' was added."),
-    "an index": (rewrite, ["CREATE INDEX i ON threads (owner)"], "the index 'i' was added."),
-    "a column": (
-        rewrite,
-        ["ALTER TABLE threads ADD COLUMN n TEXT"],
-        "the table 'threads' was changed.",
-    ),
-    "another rule": (
-        reschema,
-        [BAD_SQL.format("replace(sql, 'never goes', 'may go')")],
-        "the trigger 'threads_delete' was changed.",
-    ),
-    "a number that was chosen": (
-        drop,
-        ["threads_delete", "-1"],
-        "the trigger 'threads_delete' is gone.",
-    ),
-    "a view with the name of a function": (
-        rewrite,
-        [f"CREATE VIEW pragma_application_id AS {ENDLESS}"],
-        "the view 'pragma_application_id' was added.",
-    ),
-    "an endless view": (
-        reschema,
-        [
-            "DELETE FROM sqlite_schema WHERE name = 'threads' OR tbl_name = 'threads'",
-            VIEW.format(f"CREATE VIEW threads AS {ENDLESS}".replace("'", "''")),
-        ],
-        "the view 'threads' was added.",
-    ),
-    "a byte that is not UTF-8": (
-        reschema,
-        [BAD_SQL.format("CAST(CAST(sql AS BLOB) || x'ff' AS TEXT)")],
-        "it is not even text.",
-    ),
-    "a long text": (
-        reschema,
-        [BAD_SQL.format("sql || '/*' || hex(zeroblob(20000000)) || '*/'")],
-        "(SQLITE_TOOBIG)",
-    ),
-    "many parts": (
-        reschema,
-        [
-            """WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 40000)
-            INSERT INTO sqlite_schema
-            SELECT 'view', 'v' || i, 'v' || i, 0, 'CREATE VIEW v' || i || ' AS SELECT 1' FROM n"""
-        ],
-        "(SQLITE_INTERRUPT)",
-    ),
-}
+NO_TABLE = "DELETE FROM sqlite_schema WHERE name = 'threads' OR tbl_name = 'threads'"
+ENDLESS_VIEW = VIEW.format(f"CREATE VIEW threads AS {ENDLESS}".replace("'", "''"))
+MANY = """WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 40000)
+    INSERT INTO sqlite_schema
+    SELECT 'view', 'v' || i, 'v' || i, 0, 'CREATE VIEW v' || i || ' AS SELECT 1' FROM n"""
+COPIES = "CREATE TRIGGER z AFTER INSERT ON checkpoints BEGIN SELECT 1; END"
+LONG = BAD_SQL.format("sql || '/*' || hex(zeroblob(20000000)) || '*/'")
+NOT_TEXT = BAD_SQL.format("CAST(CAST(sql AS BLOB) || x'ff' AS TEXT)")
+SCHEMAS: list[tuple[Any, list[str], str]] = [
+    *((drop, [name], f"the trigger '{name}' is gone.") for name in TRIGGERS),
+    (drop, ["threads_delete", "-1"], "the trigger 'threads_delete' is gone."),
+    (rewrite, [COPIES], "the trigger 'z' was added."),
+    (reschema, [BAD_SQL.format("replace(sql, 'never goes', 'may go')")], "delete' was changed."),
+    (rewrite, [f"CREATE VIEW pragma_application_id AS {ENDLESS}"], "application_id' was added."),
+    (reschema, [NO_TABLE, ENDLESS_VIEW], "the view 'threads' was added."),
+    (reschema, [NOT_TEXT], "it is not even text."),
+    (reschema, [LONG], "(SQLITE_TOOBIG)"),
+    (reschema, [MANY], "(SQLITE_INTERRUPT)"),
+]
 
 
-@pytest.mark.parametrize("change", SCHEMAS)
+@pytest.mark.parametrize(("way", "statements", "what"), SCHEMAS)
 def test_a_database_with_another_schema_is_refused(
-    path: Path, database: sqlite3.Connection, change: str
+    path: Path, database: sqlite3.Connection, way: Any, statements: list[str], what: str
 ) -> None:
     """To whoever opens it and to whoever has it open: before anything is read or written by it."""
     database.close()
-    way, statements, what = SCHEMAS[change]
     with SQLiteCheckpointStorage(path) as storage:
         storage.head("a")
         way(path, *statements)
@@ -450,34 +396,22 @@ def test_each_connection_is_careful(storage: SQLiteCheckpointStorage) -> None:
 # --- what somebody else wrote into it
 
 
-LARGE: dict[str, tuple[str, set[str]]] = {
-    "record": (
-        "UPDATE checkpoints SET record = zeroblob(100000) WHERE sequence = 3",
-        {"read", "scan"},
-    ),
-    "base": ("UPDATE threads SET base = zeroblob(100000)", {"base", "append", "acquire", "prune"}),
-    "owner": (
-        "UPDATE threads SET owner = hex(zeroblob(100000))",
-        {"lease", "append", "acquire", "prune"},
-    ),
-    "expiry": (
-        "UPDATE threads SET expires = hex(zeroblob(100000))",
-        {"lease", "append", "acquire", "prune"},
-    ),
-    "name": (
-        "INSERT INTO threads (thread, head) VALUES (hex(zeroblob(100000)), 1)",
-        {"threads"},
-    ),
+TO_WRITE = {"append", "acquire", "prune"}
+LARGE: dict[str, set[str]] = {
+    "UPDATE checkpoints SET record = zeroblob(100000) WHERE sequence = 3": {"read", "scan"},
+    "UPDATE threads SET base = zeroblob(100000)": {"base", *TO_WRITE},
+    "UPDATE threads SET owner = hex(zeroblob(100000))": {"lease", *TO_WRITE},
+    "UPDATE threads SET expires = hex(zeroblob(100000))": {"lease", *TO_WRITE},
+    "INSERT INTO threads (thread, head) VALUES (hex(zeroblob(100000)), 1)": {"threads"},
 }
 
 
-@pytest.mark.parametrize("value", LARGE)
+@pytest.mark.parametrize("statement", LARGE)
 def test_no_value_is_read_that_is_longer_than_ours(
-    path: Path, database: sqlite3.Connection, value: str
+    path: Path, database: sqlite3.Connection, statement: str
 ) -> None:
     """Whatever needs it is refused, and all else goes on."""
     database.close()
-    statement, refused = LARGE[value]
     rewrite(path, statement)
     with SQLiteCheckpointStorage(path, limits=Limits(state_bytes=1000)) as storage:
         acts: dict[str, Callable[[], object]] = {
@@ -492,7 +426,7 @@ def test_no_value_is_read_that_is_longer_than_ours(
             "prune": lambda: storage.prune("a", 4, b"base"),
         }
         for name, act in acts.items():
-            if name in refused:
+            if name in LARGE[statement]:
                 said(LimitExceeded, act)
             else:
                 act()
@@ -526,56 +460,33 @@ def test_no_statement_works_for_ever_and_no_signal_is_lost(path: Path) -> None:
     assert python(ENDLESS_WORK, str(path), ENDLESS) == "SQLITE_INTERRUPT). 1"
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "what"),
-    [
-        (
-            "DELETE FROM checkpoints WHERE sequence = 5",
-            RecordsMissing,
-            "that is there is 4",
-        ),
-        ("UPDATE threads SET head = 4", RecordsMissing, "that is there is 5"),
-        (
-            "DELETE FROM checkpoints WHERE sequence = 2",
-            RecordsMissing,
-            "begin at checkpoint 2",
-        ),
-        ("UPDATE threads SET head = 'five'", StorageUnavailable, "does not say where thread 'a'"),
-        ("UPDATE threads SET head = 5.5", StorageUnavailable, "does not say where thread 'a'"),
-        ("UPDATE threads SET first = x'02'", StorageUnavailable, "does not say where thread 'a'"),
-        (
-            "UPDATE checkpoints SET sequence = x'05' WHERE sequence = 5",
-            StorageUnavailable,
-            "does not",
-        ),
-    ],
-)
+UNSAID = "does not say where thread 'a' ends or who owns it"
+ENDS = {
+    "DELETE FROM checkpoints WHERE sequence = 5": "that is there is 4",
+    "UPDATE threads SET head = 4": "that is there is 5",
+    "DELETE FROM checkpoints WHERE sequence = 2": "begin at checkpoint 2",
+    "UPDATE threads SET head = 'five'": UNSAID,
+    "UPDATE threads SET head = 5.5": UNSAID,
+    "UPDATE threads SET first = x'02'": UNSAID,
+    "UPDATE checkpoints SET sequence = x'05' WHERE sequence = 5": UNSAID,
+}
+OWNERS = "token = -1|token = 1000000000000000000|token = 0|head = -1, first = 0|head = 10000000000"
+OWNERS += "|first = 6|owner = NULL|owner = 'Not A Name'|expires = NULL|expires = 7"
+OWNERS += "|expires = 'tomorrow'|expires = '2026-01-31T09:30:00Z'"
+
+
+@pytest.mark.parametrize("change", ENDS)
 def test_a_thread_whose_ends_do_not_fit_has_no_head(
-    path: Path, database: sqlite3.Connection, change: str, error: Refusal, what: str
+    path: Path, database: sqlite3.Connection, change: str
 ) -> None:
     database.close()
     retype(path, change)
     with SQLiteCheckpointStorage(path) as storage:
-        assert what in said(error, lambda: storage.head("a"))
+        error = StorageUnavailable if ENDS[change] == UNSAID else RecordsMissing
+        assert ENDS[change] in said(error, lambda: storage.head("a"))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "token = -1",
-        "token = 1000000000000000000",
-        "token = 0",
-        "head = -1, first = 0",
-        "head = 10000000000",
-        "first = 6",
-        "owner = NULL",
-        "owner = 'Not A Name'",
-        "expires = NULL",
-        "expires = 7",
-        "expires = 'tomorrow'",
-        "expires = '2026-01-31T09:30:00Z'",
-    ],
-)
+@pytest.mark.parametrize("change", OWNERS.split("|"))
 def test_a_thread_that_says_what_nobody_wrote_is_not_saved(
     path: Path, database: sqlite3.Connection, change: str
 ) -> None:
@@ -587,7 +498,7 @@ def test_a_thread_that_says_what_nobody_wrote_is_not_saved(
             lambda: storage.acquire("a", "worker", 5),
             lambda: storage.lease("a"),
         ):
-            assert "does not say where thread 'a'" in said(StorageUnavailable, act)
+            assert UNSAID in said(StorageUnavailable, act)
 
 
 def test_a_hole_is_not_filled_and_what_is_no_record_is_malformed(
@@ -617,43 +528,34 @@ class Failing(sqlite3.Error):
         self.sqlite_errorcode = getattr(sqlite3, name)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "what"),
-    [
-        ("SQLITE_FULL", StorageFull, "There is no room left for {} (ENOSPC), so nothing was"),
-        (
-            "SQLITE_IOERR_WRITE",
-            StorageFull,
-            "There is no room left for {} (ENOSPC), so nothing was",
-        ),
-        ("SQLITE_BUSY", StorageUnavailable, "Another program has held {} for 30 s."),
-        ("SQLITE_BUSY_RECOVERY", StorageUnavailable, "Another program has held {} for 30 s."),
-        ("SQLITE_READONLY_DBMOVED", StorageUnavailable, "This process may not save to {}"),
-        ("SQLITE_CANTOPEN", StorageUnavailable, "This process may not save to {}"),
-        ("SQLITE_PERM", StorageUnavailable, "This process may not save to {}"),
-        ("SQLITE_NOTADB", StorageUnavailable, "{} is not an SQLite database."),
-        ("SQLITE_CORRUPT_INDEX", StorageUnavailable, "{} is damaged (SQLITE_CORRUPT_INDEX)"),
-        (
-            "SQLITE_CONSTRAINT_CHECK",
-            StorageUnavailable,
-            "{} does not hold what safepoint writes",
-        ),
-        ("SQLITE_SCHEMA", StorageUnavailable, "{} does not hold what safepoint writes"),
-        ("SQLITE_ERROR", StorageUnavailable, "{} does not hold what safepoint writes"),
-        ("SQLITE_TOOBIG", LimitExceeded, "A value in {} has more than 16781312 bytes, so nothing"),
-        ("SQLITE_INTERRUPT", StorageUnavailable, "{} does not hold what safepoint writes"),
-        (
-            "SQLITE_IOERR_FSYNC",
-            StorageUnavailable,
-            "The system could not save to {} (EIO)",
-        ),
-    ],
-)
+NO_ROOM, HELD = "There is no room left for {} (ENOSPC), so", "Another program has held {} for 30 s."
+NOT_OURS = "{} does not hold what safepoint writes"
+FAILURES: dict[str, str] = {
+    "SQLITE_FULL": NO_ROOM,
+    "SQLITE_IOERR_WRITE": NO_ROOM,
+    "SQLITE_BUSY": HELD,
+    "SQLITE_BUSY_RECOVERY": HELD,
+    "SQLITE_READONLY_DBMOVED": "This process may not save to {}",
+    "SQLITE_CANTOPEN": "This process may not save to {}",
+    "SQLITE_NOTADB": "{} is not an SQLite database.",
+    "SQLITE_CORRUPT_INDEX": "{} is damaged (SQLITE_CORRUPT_INDEX)",
+    "SQLITE_CONSTRAINT_CHECK": NOT_OURS,
+    "SQLITE_SCHEMA": NOT_OURS,
+    "SQLITE_ERROR": NOT_OURS,
+    "SQLITE_INTERRUPT": NOT_OURS,
+    "SQLITE_TOOBIG": "A value in {} has more than 16781312 bytes, so nothing",
+    "SQLITE_IOERR_FSYNC": "The system could not save to {} (EIO)",
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
 def test_a_save_that_fails_says_why_and_leaves_nothing(
-    path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: Refusal, what: str
+    path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Whatever fails, at whatever statement of it; and the next one works."""
     real, fail_at = sqlite3.connect, list[str]()
+    kind: Refusal = StorageFull if FAILURES[name] == NO_ROOM else StorageUnavailable
+    kind = LimitExceeded if name == "SQLITE_TOOBIG" else kind
 
     class Connection(sqlite3.Connection):
         def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
@@ -670,7 +572,7 @@ def test_a_save_that_fails_says_why_and_leaves_nothing(
         for statement in ("BEGIN", "PRAGMA schema", "SELECT head", "INSERT", "COMMIT"):
             fail_at.append(statement)
             message = said(kind, lambda: storage.append("a", 2, b"two"))
-            assert message.startswith(what.format(path))
+            assert message.startswith(FAILURES[name].format(path))
             assert "canary" not in message
             assert not fail_at
             assert storage.head("a") == 1
@@ -686,73 +588,6 @@ def test_a_program_that_holds_the_database_keeps_nobody_from_reading(path: Path)
                 assert "Another program has held" in said(StorageUnavailable, calls(storage)[name])
             assert (storage.head("a"), storage.read("a", 1)) == (1, b"one")
         storage.append("a", 2, b"two")
-
-
-# Appends until there is no room, says what happened, makes room, and goes on.
-FILL = """
-    import json, os, resource, sys
-    from pathlib import Path
-    from safepoint import SQLiteCheckpointStorage
-    from safepoint.errors import StorageFull
-
-    path, way = Path(sys.argv[1]), sys.argv[2]
-    storage = SQLiteCheckpointStorage(path)
-    storage.append("a", 1, bytes(5000))
-    ballast = path.parent / "ballast"
-    if way == "size":
-        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
-    else:
-        ballast.write_bytes(bytes(3_000_000))
-    acknowledged, refused = 1, 0
-    while refused < 5:
-        try:
-            storage.append("a", acknowledged + 1, bytes([acknowledged % 256]) * 5000)
-            acknowledged += 1
-        except StorageFull as error:
-            refused += 1
-            assert error.what.startswith("There is no room left for")
-            assert storage.head("a") == acknowledged
-    for sequence, record in enumerate(storage.scan("a", 2, acknowledged), start=1):
-        assert record == bytes([sequence % 256]) * 5000
-    if way == "size":
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-    else:
-        ballast.unlink()
-    storage.append("a", acknowledged + 1, b"there is room")
-    storage.close()
-    storage = SQLiteCheckpointStorage(path)
-    assert storage.head("a") == acknowledged + 1 > 6
-    assert len(list(storage.scan("a", 1, acknowledged + 1))) == acknowledged + 1
-    print("done")
-"""
-
-
-def test_a_file_that_may_not_grow(path: Path) -> None:
-    """What was acknowledged is there, nothing else is, and it goes on when there is room."""
-    assert python(FILL, str(path), "size") == "done"
-
-
-def test_a_disk_that_is_full(tmp_path: Path) -> None:
-    disk, script = tmp_path / "disk", tmp_path / "fill.py"
-    disk.mkdir(mode=0o700)
-    script.write_text("if True:" + FILL)
-    mount = f'mount -t tmpfs -o size=4m,mode=700 tmpfs "{disk}" || exit 77; exec "$0" "$@"'
-    if shutil.which("unshare") is None:
-        pytest.skip("nobody may mount a small file system here")
-    done = subprocess.run(
-        [
-            *["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount],
-            *[sys.executable, str(script), str(disk / "state/checkpoints.db"), "disk"],
-        ],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    if done.returncode in (1, 77) and "Traceback" not in done.stderr:
-        pytest.skip("nobody may mount a small file system here")
-    assert done.stdout == "done\n", done.stderr
 
 
 # Lets each sync of this process fail, by a filter in the kernel, which cannot be taken back.
@@ -814,36 +649,6 @@ def test_damage_is_one_clear_sentence(path: Path) -> None:
     assert "is damaged (SQLITE_CORRUPT)." in said(StorageUnavailable, use)
 
 
-def test_a_log_that_ends_anywhere_or_has_a_wrong_byte(tmp_path: Path, path: Path) -> None:
-    """Of what is left there is all up to some record, which verifies, and nothing of the next."""
-    with SQLiteCheckpointStorage(path) as storage:
-        ledger = opened(storage)
-        for number in range(12):
-            ledger.save(THREAD, {"n": number, "filler": "x" * 900 * (number % 5)})
-        log, main = Path(f"{path}-wal").read_bytes(), path.read_bytes()
-    # A frame is a page and 24 bytes; the log begins with 32.
-    edges = {32 + frame * 4120 + near for frame in range(10) for near in (-1, 0, 1, 24)}
-    sizes = sorted({*edges, 0, 1, *range(0, len(log), len(log) // 17), len(log)})
-    torn = [log[:size] for size in sizes if 0 <= size <= len(log)]
-    places = [len(log) * part // 8 for part in (1, 3, 5, 7)]
-    wrong = [log[:at] + bytes([log[at] ^ 0x40]) + log[at + 1 :] for at in places]
-    heads = []
-    for number, left in enumerate([*torn, *wrong]):
-        copy = tmp_path / f"copy-{number}" / path.name
-        copy.parent.mkdir(mode=0o700)
-        for file, content in ((copy, main), (Path(f"{copy}-wal"), left)):
-            file.touch(0o600)
-            file.write_bytes(content)
-        with SQLiteCheckpointStorage(copy) as storage:
-            head = storage.head(THREAD)
-            ledger = opened(storage)
-            assert not head or ledger.verify(THREAD) == head
-            assert ledger.save(THREAD, {"n": "goes on"}).sequence == head + 1
-        heads.append(head)
-    assert heads[: len(torn)] == sorted(heads[: len(torn)]), "a longer log never has less"
-    assert (heads[0], heads[len(torn) - 1]) == (0, 12)
-
-
 def save_two(folder: Path) -> None:
     """Make a database, save to it, and prune it."""
     with SQLiteCheckpointStorage(folder / "state/checkpoints.db") as storage:
@@ -900,33 +705,12 @@ def test_a_handler_that_uses_the_storage_it_interrupted_is_refused(
 
 
 def test_a_closed_storage_says_so(storage: SQLiteCheckpointStorage, path: Path) -> None:
-    """And the connections of all threads are closed with it."""
     storage.append("a", 1, b"one")
-    go, done = threading.Event(), threading.Event()
-
-    def work() -> None:
-        storage.head("a")
-        done.set()
-        go.wait()
-
-    worker = threading.Thread(target=work)
-    worker.start()
-    done.wait()
     storage.close()
     storage.close()
     assert tree(path.parent) == [path.name]
-    go.set()
-    worker.join()
     for call in calls(storage).values():
         assert said(StorageUnavailable, call).startswith(f"This storage on {path} was closed.")
-
-
-def test_a_thread_that_ends_closes_its_connection(storage: SQLiteCheckpointStorage) -> None:
-    workers = [threading.Thread(target=lambda: storage.head("a")) for _ in range(5)]
-    for worker in workers:
-        worker.start()
-        worker.join()
-    assert len(storage._database._slots) == 1
 
 
 MAKES = """
@@ -979,35 +763,6 @@ CHILD_SAVES = """
     storage.close()
     os.write(go[1], b"x")
     assert os.waitpid(pid, 0)[1] == 0
-    print("done")
-"""
-# The log of a process that was killed holds what it saved. A child that closes the connection of
-# its parent, when it ends, takes itself for the last user of the database and removes that log.
-CHILD_ENDS = """
-    import os, signal, subprocess, sys
-    from safepoint import SQLiteCheckpointStorage
-
-    path = sys.argv[1]
-    storage = SQLiteCheckpointStorage(path)
-    storage.append("a", 1, b"one")
-    go = os.pipe()
-    pid = os.fork()
-    if not pid:
-        os.close(go[1])
-        os.read(go[0], 1)
-        del storage
-        sys.exit(0)
-    storage.append("a", 2, b"two")
-    storage.close()
-    killed = (
-        "import os, signal, sys; from safepoint import SQLiteCheckpointStorage;"
-        "storage = SQLiteCheckpointStorage(sys.argv[1]); storage.append('a', 3, b'three');"
-        "os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    assert subprocess.run([sys.executable, "-c", killed, path]).returncode == -signal.SIGKILL
-    os.write(go[1], b"x")
-    assert os.waitpid(pid, 0)[1] == 0
-    assert os.path.exists(f"{path}-wal")
     print("done")
 """
 FORKS = """
@@ -1065,7 +820,6 @@ UNTOLD = """
     [
         (CHILD_SAVES, "anew", 3),
         (CHILD_SAVES, "the same object", 3),
-        (CHILD_ENDS, "", 3),
         (FORKS, "", 0),
         (UNTOLD, "", 0),
     ],

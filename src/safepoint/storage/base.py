@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Final, Protocol, cast
 
 from safepoint.errors import (
@@ -22,7 +23,7 @@ from safepoint.errors import (
     quoted,
     shell,
 )
-from safepoint.names import Limits, check_name, check_sequence, spelled
+from safepoint.names import check_name, check_sequence, spelled
 
 MAX_SECONDS: Final = 86_400
 MAX_TOKEN: Final = 10**18 - 1
@@ -60,7 +61,7 @@ class Lease:
 
     Raises:
         InvalidId: the thread or the owner is outside the grammar.
-        ConfigurationError: the token is no token, or the time has no time zone.
+        ConfigurationError: the token is no token.
     """
 
     thread: str
@@ -72,7 +73,6 @@ class Lease:
         check_name("thread", self.thread)
         check_name("worker", self.owner)
         check_token(self.token)
-        check_moment(self.expires)
 
     def __str__(self) -> str:
         return (
@@ -102,7 +102,10 @@ class Ownership:
             StorageUnavailable: there is no higher token.
         """
         holder = self.holder
-        if holder is not None and holder.owner != owner and now < holder.expires <= _latest(now):
+        # One that ends later than any can has a clock that is wrong, and counts as expired: the
+        # token keeps the two apart.
+        latest = now + timedelta(seconds=MAX_SECONDS) + _SKEW
+        if holder is not None and holder.owner != owner and now < holder.expires <= latest:
             raise NotOwner(
                 f"Thread '{self.thread}' is owned by worker '{holder.owner}' until"
                 f" {spelled(holder.expires)}.",
@@ -180,17 +183,6 @@ class Ownership:
             )
 
 
-def _latest(now: datetime) -> datetime:
-    """Return the latest end that a lease can have. One that ends later has a clock that is wrong.
-
-    Its holder loses the thread, as one whose lease has ended: the token keeps the two apart.
-    """
-    try:
-        return now + timedelta(seconds=MAX_SECONDS) + _SKEW
-    except OverflowError:
-        return now
-
-
 def check_token(token: object) -> int:
     """Return `token` if it is a number that a lease can have.
 
@@ -218,46 +210,19 @@ def check_lease(lease: object) -> Lease:
     return lease
 
 
-def check_span(seconds: object, now: object) -> datetime:
-    """Return `now` in UTC if a lease can run from then on for so many seconds.
+def check_span(seconds: float, now: datetime) -> datetime:
+    """Return `now` in UTC if a lease can last for so many seconds.
 
     Raises:
-        ConfigurationError: the seconds are no number that a lease can have, `True` included, or
-            the time has no time zone or none so late exists.
+        ConfigurationError: they are no number that a lease can have, `True` included.
     """
     number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not number or not _LEAST <= cast("float", seconds) <= MAX_SECONDS:
+    if not number or not _LEAST <= seconds <= MAX_SECONDS:
         raise ConfigurationError(
             f"{quoted(seconds)} is not how many seconds a lease can last.",
             f"Write a number from {_LEAST} to {MAX_SECONDS}, and renew the lease in good time.",
         )
-    moment = check_moment(now)
-    try:
-        moment + timedelta(seconds=cast("float", seconds))
-    except OverflowError:
-        raise _no_moment() from None
-    return moment
-
-
-def check_moment(moment: object) -> datetime:
-    """Return a time in UTC.
-
-    Raises:
-        ConfigurationError: it is not a time, or has no time zone.
-    """
-    if not isinstance(moment, datetime) or moment.utcoffset() is None:
-        raise _no_moment()
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError:
-        raise _no_moment() from None
-
-
-def _no_moment() -> ConfigurationError:
-    return ConfigurationError(
-        "A lease needs a time that has a time zone, and an end within the calendar.",
-        "Write datetime.now(UTC).",
-    )
+    return now.astimezone(UTC)
 
 
 class CheckpointStorage(Protocol):
@@ -451,27 +416,13 @@ class Leasing(ABC):
         """Keep what `step` makes of it, durably, with nobody in between. Return that."""
 
 
-def is_thread(name: str) -> bool:
+def is_thread(name: object) -> bool:
     """Tell whether a name that was found is one that a thread can have."""
     try:
         check_name("thread", name)
     except InvalidId:
         return False
     return True
-
-
-def frozen(record: object) -> bytes:
-    """Return the record as `bytes` that nobody else can change; a `bytearray` is copied.
-
-    Raises:
-        EncodeError: it is not bytes.
-    """
-    if not isinstance(record, (bytes, bytearray, memoryview)):
-        raise EncodeError(
-            f"A record is bytes, and this is {type(record).__name__}.",
-            "Save through a ledger, which seals the state into bytes.",
-        )
-    return bytes(record)
 
 
 def span(first: object, last: object) -> range:
@@ -482,14 +433,6 @@ def span(first: object, last: object) -> range:
     """
     start, end = check_sequence(first), check_sequence(last)
     return range(start, end + 1) if start <= end else range(start, end - 1, -1)
-
-
-def too_large(size: int, limit: int) -> LimitExceeded:
-    """Say that a record is over the limit."""
-    return LimitExceeded(
-        f"The record has {size} bytes or more, and the limit is {limit}.",
-        "Keep large data outside the state, or pass Limits(state_bytes=...) with a higher limit.",
-    )
 
 
 def taken(thread: str, sequence: int, first: int) -> Conflict:
@@ -551,40 +494,21 @@ def ahead(thread: str, sequence: int, head: int) -> RecordsMissing:
     )
 
 
-def sized(record: object, limit: int) -> bytes:
-    """Return the record as `bytes`, if it is within the limit.
+def sized(record: object, limit: float = inf) -> bytes:
+    """Return the record as `bytes` that nobody else can change, if it is within the limit.
 
     Raises:
         EncodeError: it is not bytes.
         LimitExceeded: it is too large.
     """
-    data = frozen(record)
-    if len(data) > limit:
-        raise too_large(len(data), limit)
-    return data
-
-
-def record_limit(storage: str, limits: object) -> int:
-    """Return how many bytes a record may have.
-
-    Args:
-        storage: what was given the limits, for the message.
-        limits: the limits.
-
-    Raises:
-        ConfigurationError: they are something else.
-    """
-    if not isinstance(limits, Limits):
-        raise ConfigurationError(
-            f"{storage} takes limits, and was given {type(limits).__name__}.",
-            "Write limits=Limits(state_bytes=...), or leave it out.",
+    if not isinstance(record, (bytes, bytearray, memoryview)):
+        raise EncodeError(
+            f"A record is bytes, and this is {type(record).__name__}.",
+            "Save through a ledger, which seals the state into bytes.",
         )
-    return limits.record_bytes
-
-
-def is_whole(value: object, most: int) -> bool:
-    """Tell whether a number that was read is one from 0 up to `most`."""
-    return type(value) is int and 0 <= value <= most
+    if len(data := bytes(record)) > limit:
+        raise _too_large(len(data), limit)
+    return data
 
 
 def check_place(thread: object, sequence: object, fence: object) -> None:
@@ -610,40 +534,15 @@ def record_of(thread: str, sequence: int, size: object, record: object, limit: i
     if type(record) is bytes:
         return record
     if record is None and type(size) is int and size > limit:
-        raise too_large(size, limit)
+        raise _too_large(size, limit)
     raise RecordMalformed(
         f"Checkpoint {sequence} of thread '{thread}' is not bytes.",
         "This storage never keeps anything else. Put the database back from a backup.",
     )
 
 
-def in_portions(
-    thread: str,
-    sequences: range,
-    portion: Callable[[range], Sequence[tuple[int, object, object]]],
-    read: Callable[[str, int], bytes],
-    limit: int,
-) -> Iterator[bytes]:
-    """Return the records at these sequences, in their order, with nothing held in between.
-
-    Args:
-        thread: the thread.
-        sequences: one after the other, up or down.
-        portion: reads on from the first of them: sequence, size and record of a few.
-        read: reads one record. It is asked for one that is not there, and says why.
-        limit: how many bytes a record may have.
-
-    Raises:
-        CheckpointError: as `read` does. The records before that one were handed out.
-    """
-    while sequences:
-        rows = portion(sequences)
-        if not rows or rows[0][0] != sequences[0]:
-            yield read(thread, sequences[0])
-            sequences = sequences[1:]
-            continue
-        for found, size, record in rows:
-            if found != sequences[0]:
-                break  # and the next portion begins there
-            yield record_of(thread, found, size, record, limit)
-            sequences = sequences[1:]
+def _too_large(size: int, limit: float) -> LimitExceeded:
+    return LimitExceeded(
+        f"The record has {size} bytes or more, and the limit is {limit}.",
+        "Keep large data outside the state, or pass Limits(state_bytes=...) with a higher limit.",
+    )

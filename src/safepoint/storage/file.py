@@ -68,7 +68,6 @@ LEASE_LINE = re.compile(
     rb"safepoint-lease/1 ([1-9][0-9]{0,17}) (?:- -|([a-z0-9][a-z0-9_-]{0,63})"
     rb" ([0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z))\n\Z"
 )
-_OTHER_LEASE = re.compile(rb"safepoint-lease/(?!1[ \n])[0-9]{1,9}[ \n]")
 _REMEMBERED = 10_000
 
 
@@ -574,12 +573,6 @@ def read_lease(path: str, thread: str, text: bytes) -> Ownership:
         with suppress(ValueError):  # no such day, or the name of a device
             expires = datetime.fromisoformat(found[3].decode())
             return Ownership(thread, token, Lease(thread, found[2].decode(), token, expires))
-    if _OTHER_LEASE.match(text):
-        raise StorageUnavailable(
-            f"{shell(path)} was written by another version of safepoint.",
-            f"This one reads {_LEASE_FORMAT}. Use the version that wrote it; until then nothing of"
-            " the thread is saved.",
-        )
     raise StorageUnavailable(
         f"{shell(path)} does not say who owns its thread, so nothing of the thread is saved.",
         "Somebody else wrote it, or the disk failed. Stop every worker of the thread, then remove"

@@ -11,8 +11,8 @@ from safepoint.storage.base import (
     Leasing,
     Ownership,
     check_place,
-    frozen,
     missing,
+    sized,
     span,
     taken,
     utc_now,
@@ -62,7 +62,7 @@ class InMemoryCheckpointStorage(Leasing):
             NotOwner: the thread has an owner with another token, or the fence is of no owner.
         """
         check_place(thread, sequence, fence)
-        copy = frozen(record)
+        copy = sized(record)
         with self._lock:
             self._owners.get(thread, Ownership(thread)).check_fence(fence)
             first = self._first(thread)
@@ -121,7 +121,7 @@ class InMemoryCheckpointStorage(Leasing):
         """
         check_name("thread", thread)
         check_sequence(first)
-        copy = frozen(base)
+        copy = sized(base)
         with self._lock:
             if first < self._first(thread):
                 return 0

@@ -22,7 +22,6 @@ from typing import Any, Final, Self
 from safepoint._sqlite import UNBOUNDED, Database, Schema
 from safepoint.errors import (
     CheckpointError,
-    InvalidId,
     RecordsMissing,
     StorageUnavailable,
     shell,
@@ -44,8 +43,7 @@ from safepoint.storage.base import (
     beheaded,
     check_place,
     gap,
-    in_portions,
-    is_whole,
+    is_thread,
     malformed_base,
     missing,
     record_of,
@@ -166,6 +164,7 @@ _HEAD: Final = (
     " EXISTS (SELECT 1 FROM checkpoints c WHERE c.thread = ?1 AND c.sequence = first)"
     " FROM threads WHERE thread = ?1"
 )
+_OWN: Final = "UPDATE threads SET token = ?2, owner = ?3, expires = ?4 WHERE thread = ?1"
 _BASE: Final = (
     "SELECT first, length(base), CASE WHEN length(base) <= ?2 THEN base END FROM threads"
     " WHERE thread = ?1 AND base IS NOT NULL"
@@ -326,7 +325,7 @@ class SQLiteCheckpointStorage(Leasing):
         """
         with self._database.transaction(work=UNBOUNDED) as connection:
             found = connection.execute("SELECT thread FROM threads WHERE head > 0")
-            return [name for (name,) in found if _is_thread(name)]
+            return [name for (name,) in found if is_thread(name)]
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None.
@@ -396,9 +395,7 @@ class SQLiteCheckpointStorage(Leasing):
         """
         check_name("thread", thread)
         wanted = span(first, last)
-        return in_portions(
-            thread, wanted, lambda rest: self._portion(thread, rest), self.read, self._limit
-        )
+        return self._scan(thread, wanted)
 
     def rows(self, statement: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query on the tables, for an audit."""
@@ -408,6 +405,18 @@ class SQLiteCheckpointStorage(Leasing):
     def token(self, thread: str) -> int:
         """Return the highest token that was ever handed out for a thread, 0 if none was."""
         return self._ownership(thread).token
+
+    def _scan(self, thread: str, wanted: range) -> Iterator[bytes]:
+        while wanted:
+            begun = wanted
+            for sequence, size, record in self._portion(thread, wanted):
+                if sequence != wanted[0]:
+                    break  # and the next portion begins there
+                yield record_of(thread, sequence, size, record, self._limit)
+                wanted = wanted[1:]
+            if wanted == begun:  # it is not there, and `read` says why
+                yield self.read(thread, wanted[0])
+                wanted = wanted[1:]
 
     def _portion(self, thread: str, sequences: range) -> list[tuple[int, object, object]]:
         """Read on from the first of them, until that is enough."""
@@ -433,17 +442,13 @@ class SQLiteCheckpointStorage(Leasing):
     def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
         with self._database.transaction("save to", write=True) as connection:
             after = step(self._thread(connection, thread)[2])
-            owner = expires = None
-            if after.holder is not None:
-                owner, expires = after.holder.owner, spelled(after.holder.expires)
-            given = (thread, after.token, owner, expires)
-            there = connection.execute("SELECT 1 FROM threads WHERE thread = ?", (thread,))
-            connection.execute(
-                "UPDATE threads SET token = ?2, owner = ?3, expires = ?4 WHERE thread = ?1"
-                if there.fetchone()
-                else "INSERT INTO threads (thread, token, owner, expires) VALUES (?, ?, ?, ?)",
-                given,
-            )
+            holder = after.holder
+            lease = (holder.owner, spelled(holder.expires)) if holder else (None, None)
+            given = (thread, after.token, *lease)
+            if not connection.execute(_OWN, given).rowcount:
+                connection.execute(
+                    "INSERT INTO threads (thread, token, owner, expires) VALUES (?, ?, ?, ?)", given
+                )
         return after
 
     def _thread(self, connection: sqlite3.Connection, thread: str) -> tuple[int, int, Ownership]:
@@ -456,18 +461,19 @@ class SQLiteCheckpointStorage(Leasing):
         if row is None:
             return 0, 0, Ownership(thread)
         head, first, token, owner, expires = row
+        self._number(thread, head)
+        self._number(thread, first, head)
+        self._number(thread, token, MAX_TOKEN)
+        if owner is None and expires is None:
+            return head, first, Ownership(thread, token)
         with suppress(CheckpointError, TypeError, ValueError):
-            numbers = is_whole(head, MAX_SEQUENCE) and is_whole(first, head)
-            if numbers and is_whole(token, MAX_TOKEN):
-                if owner is None and expires is None:
-                    return head, first, Ownership(thread, token)
-                end = datetime.fromisoformat(expires)
-                if spelled(end) == expires:
-                    return head, first, Ownership(thread, token, Lease(thread, owner, token, end))
+            end = datetime.fromisoformat(expires)
+            if spelled(end) == expires:
+                return head, first, Ownership(thread, token, Lease(thread, owner, token, end))
         raise self._malformed(thread)
 
-    def _number(self, thread: str, number: object) -> int:
-        if type(number) is int and is_whole(number, MAX_SEQUENCE):
+    def _number(self, thread: str, number: object, most: int = MAX_SEQUENCE) -> int:
+        if type(number) is int and 0 <= number <= most:
             return number
         raise self._malformed(thread)
 
@@ -477,10 +483,3 @@ class SQLiteCheckpointStorage(Leasing):
             " nothing of the thread is saved.",
             "Somebody else wrote it, or the disk failed. Put the database back from a backup.",
         )
-
-
-def _is_thread(name: object) -> bool:
-    try:
-        return check_name("thread", name) == name
-    except InvalidId:
-        return False
