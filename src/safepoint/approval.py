@@ -242,6 +242,10 @@ class Question:
 
 _FIELDS: Final = frozenset(each.name for each in fields(Question))
 _SEND: Final = "Send what Question.text gave, unchanged."
+_ASK: Final = (
+    "Ask with a word of A-Z, a-z, 0-9 and . _ : / -, and with named, plain values: text, numbers,"
+    " Decimals, dates, bytes, and lists and dicts of them."
+)
 
 
 def _question(values: Any) -> Question:
@@ -255,18 +259,16 @@ def _question(values: Any) -> Question:
     return Question(**{**values, **heads})
 
 
-def signable(arguments: dict[str, Any]) -> dict[str, Any]:
+def signable(action: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of what a step asks with, equal at every level and of the same types.
 
     Raises:
-        ConfigurationError: a name is no text.
+        ConfigurationError: the action is no word, or a name is no text.
         EncodeError: a value could not be restored faithfully, so nobody could sign it.
         LimitExceeded: they are more than a person could read.
     """
-    if not _are_named(arguments):
-        raise ConfigurationError(
-            f"{quoted(arguments)} are not arguments with names.", 'Ask with {"amount": 42}.'
-        )
+    if not _ACTION.fullmatch(action) or not action or not _are_named(arguments):
+        raise ConfigurationError("It is no action with named arguments.", _ASK)
     line = _encoded(_ARGUMENTS, {"arguments": arguments})
     copy: dict[str, Any] = _ARGUMENTS.decode(line)["arguments"]
     return copy
@@ -280,11 +282,7 @@ def _encoded(codec: Codec, values: dict[str, Any]) -> bytes:
     try:
         return codec.encode(values)
     except EncodeError as error:
-        raise EncodeError(
-            error.what.replace("state['arguments']", "arguments"),
-            "Ask with plain values: text, numbers, Decimals, dates, bytes, and lists and dicts of"
-            " them.",
-        ) from None
+        raise EncodeError(error.what.replace("state['arguments']", "arguments"), _ASK) from None
     except LimitExceeded:
         limits = _ARGUMENTS.limits
         raise LimitExceeded(

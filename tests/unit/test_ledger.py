@@ -306,11 +306,11 @@ def test_four_methods_are_enough_to_save_verify_and_copy() -> None:
     assert source.copy_to(target) == source.verify(THREAD) == target.verify(THREAD) == 3
     assert source.owner(THREAD) is None
     for use, told in [
-        (USES["prune"], "Four cannot remove records. Add the methods base, prune of Retention"),
-        (USES["delete"], "Four cannot remove records. Add the methods base, prune of Retention"),
+        (USES["prune"], "Four cannot remove records. Add the methods base, prune of"),
+        (USES["delete"], "Four cannot remove records. Add the methods base, prune of"),
         (
             lambda ledger: ledger.own(THREAD, "worker-1"),
-            "Four knows no owners. Add the methods acquire, renew, release, lease of Leasing",
+            "Four knows no owners. Add the methods acquire, renew, release, lease of",
         ),
     ]:
         with pytest.raises(ConfigurationError, match=told):

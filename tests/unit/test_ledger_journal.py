@@ -241,6 +241,3 @@ def test_a_journal_in_one_place_with_the_storage_is_refused(
     with pytest.raises(ConfigurationError) as refusal:
         Ledger(store, store="invoices", keys=keys, journal=notes)
     assert refusal.value.what.startswith("The journal ")
-    assert refusal.value.do == (
-        "Whoever changes one could change the other. Give the journal a folder of its own."
-    )
