@@ -597,7 +597,11 @@ def _denial(workflow: Workflow, latest: Checkpoint) -> str:
 
 
 def _accepted(
-    wanted: Resumption, question: Question | None, given: Iterable[str], now: datetime
+    wanted: Resumption,
+    ledger: Ledger,
+    question: Question | None,
+    given: Iterable[str],
+    now: datetime,
 ) -> tuple[Approval, ...]:
     """Return the approvals that let it through, one of each person, or the one denial.
 
@@ -609,7 +613,7 @@ def _accepted(
     for text in dict.fromkeys(given):
         _check_clock(wanted, now)
         approval = gate.people.open(text)
-        _check_unspent(wanted, approval)
+        _check_unspent(wanted, ledger, approval)
         if question is None:
             raise ApprovalMismatch(
                 f"{wanted} needs no approval, and was given one of {approval.approver}.",
@@ -651,7 +655,7 @@ def _check_clock(wanted: Resumption, now: datetime) -> None:
         )
 
 
-def _check_unspent(wanted: Resumption, approval: Approval) -> None:
+def _check_unspent(wanted: Resumption, ledger: Ledger, approval: Approval) -> None:
     """Refuse an approval that was given for an earlier end of this thread.
 
     Raises:
@@ -663,11 +667,18 @@ def _check_unspent(wanted: Resumption, approval: Approval) -> None:
         thread,
     ) or question.head.sequence >= wanted.latest.sequence:
         return  # of another history, if any, which the comparison with the question tells
+    after, resumed = question.head.sequence + 1, None
+    with suppress(CheckpointError):  # pruned, or not of a workflow
+        resumed = Payload.unpack(ledger.load(thread, after)).resumed
+    if resumed is not None and approval.text in resumed.statements:
+        raise ApprovalSpent(
+            f"This approval of {approval.approver} was used for {thread} #{after}.",
+            "An approval counts once. If that run was interrupted, resume it without approvals.",
+        )
     raise ApprovalSpent(
         f"{approval.approver} answered about {thread} {question.head}, and it is at {wanted.head}"
         " by now.",
-        "An approval counts once. If a run that it let go on was interrupted, resume it without"
-        " approvals. If not, look at what happened since, and ask again.",
+        "Look at what happened since, and ask again.",
     )
 
 
@@ -1173,7 +1184,7 @@ class Workflow:
         with notes.watching("resume", thread, wanted.at, quiet=RESUMING):
             question = wanted.open_question()
             moment = now or datetime.now(UTC)
-            accepted = _accepted(wanted, question, approvals, moment)
+            accepted = _accepted(wanted, ledger, question, approvals, moment)
             waits_here = wanted.payload.asked is not None and wanted.checkpoint is wanted.latest
             if accepted and accepted[0].verdict == "denied" and not waits_here:
                 # A no ends the run if it answers what a step asked. A no to anything else, such as
