@@ -546,7 +546,6 @@ class Ledger:
         *,
         threads: Iterable[str] | None = None,
         up_to: Heads | None = None,
-        progress: Progress | None = None,
     ) -> int:
         """Verify each thread, and copy it into the target's storage, sealed by the target's key.
 
@@ -559,7 +558,6 @@ class Ledger:
             threads: which; all, if you leave it out.
             up_to: an anchor as it stood before a key was stolen. Each thread is copied up to the
                 head that it knows, and a thread that it does not know is left out.
-            progress: called with how many are done and how many there are, as `Bar` takes it.
 
         Returns:
             How many records there were to copy.
@@ -581,12 +579,10 @@ class Ledger:
         done = 0
         for thread in names:
             with self.notes.doing("copy", thread, detail=f"to {target!r}"):
-                done += self._copy(target, thread, progress, up_to)
+                done += self._copy(target, thread, up_to)
         return done
 
-    def _copy(
-        self, target: Ledger, thread: str, progress: Progress | None, up_to: Heads | None
-    ) -> int:
+    def _copy(self, target: Ledger, thread: str, up_to: Heads | None) -> int:
         """Verify a thread, then copy each record, up to a head if one is given."""
         end = None if up_to is None else head_in(up_to, self.store, thread)
         if up_to is not None and end is None:
@@ -594,7 +590,7 @@ class Ledger:
         for _ in self._view.walk(thread, end=end):
             pass  # each signature, too: with links alone, one that is broken would show half-way
         count, last = 0, None
-        for opened in self._view.walk(thread, progress, end=end):
+        for opened in self._view.walk(thread, end=end):
             target._take(thread, opened, begins=not count and opened.header.sequence > 1)
             count, last = count + 1, opened.head
         if last is not None and target.anchor is not None:
