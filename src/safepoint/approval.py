@@ -38,6 +38,7 @@ from safepoint.record import check_app, is_signed, read_line, sign_line
 
 MAX_BYTES: Final = 64 * 1024
 SKEW: Final = timedelta(seconds=60)
+_HOUR: Final = timedelta(hours=1)
 # What a step asks with fits into a question with all its details, and that into an approval.
 _ARGUMENTS: Final = Codec(limits=Limits(state_bytes=48 * 1024, depth=30, items=4096))
 _QUESTION: Final = Codec(limits=Limits(state_bytes=60 * 1024, depth=32, items=8000))
@@ -457,21 +458,13 @@ class Approver:
             )
 
     def approve(
-        self,
-        question: Question,
-        *,
-        lifetime: timedelta = timedelta(hours=1),
-        now: datetime | None = None,
+        self, question: Question, *, lifetime: timedelta = _HOUR, now: datetime | None = None
     ) -> str:
         """Sign a yes, from now on and for as long as `lifetime`, and return its text."""
         return self._answer("approved", question, lifetime, now)
 
     def deny(
-        self,
-        question: Question,
-        *,
-        lifetime: timedelta = timedelta(hours=1),
-        now: datetime | None = None,
+        self, question: Question, *, lifetime: timedelta = _HOUR, now: datetime | None = None
     ) -> str:
         """Sign a no, and return its text. It expires too: after that, ask again."""
         return self._answer("denied", question, lifetime, now)

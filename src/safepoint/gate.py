@@ -91,10 +91,6 @@ class Policy:
         found = [self._needs[reason] for reason in reasons]
         return None if None in found else max((number or 0 for number in found), default=0)
 
-    def __repr__(self) -> str:
-        needs = {str(reason): people for reason, people in self._needs.items()}
-        return f"Policy({needs}, lifetime={self.lifetime})"
-
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -205,10 +201,6 @@ class Gate:
         reasons = tuple(dict.fromkeys(reason for reason, _ in found))
         details = tuple(said for _, said in found)
         return Decision(reasons, self.policy.needs(*reasons), details, tuple(notes))
-
-    def __repr__(self) -> str:
-        names = [] if self.approvers is None else list(self.approvers.names)
-        return f"Gate({self.policy!r}, approvers={names})"
 
 
 def _find(

@@ -34,7 +34,6 @@ from safepoint.storage.base import (
     RetentionStorage,
 )
 from safepoint.verify import (
-    Progress,
     Seen,
     Span,
     View,
@@ -319,9 +318,7 @@ class Ledger:
 
     # --- verify and anchor
 
-    def verify(
-        self, thread: str, *, progress: Progress | None = None, every_signature: bool = False
-    ) -> int:
+    def verify(self, thread: str, *, every_signature: bool = False) -> int:
         """Verify each checkpoint of a thread and each link, without decoding any state.
 
         Up to the anchored head, the digests prove that header and state are the ones that were
@@ -329,7 +326,6 @@ class Ledger:
 
         Args:
             thread: the thread.
-            progress: called with how many are done and how many there are, as `Bar` takes it.
             every_signature: check those, too.
 
         Returns:
@@ -341,7 +337,7 @@ class Ledger:
         """
         check_name("thread", thread)
         with self.notes.watching("verify", thread):
-            return self._view.verify(thread, progress, every_signature=every_signature)
+            return self._view.verify(thread, every_signature=every_signature)
 
     def anchor_now(self, thread: str) -> Head:
         """Verify a whole thread and move the anchor to its head, as after turning anchoring on.

@@ -456,9 +456,7 @@ class View:
                 progress(done, len(span))
             yield opened
 
-    def verify(
-        self, thread: str, progress: Progress | None = None, *, every_signature: bool = False
-    ) -> int:
+    def verify(self, thread: str, *, every_signature: bool = False) -> int:
         """Check each record and each link of a thread, and return how many records there are.
 
         Where the head is anchored, the links carry the proof: the anchor vouches for one digest,
@@ -473,27 +471,22 @@ class View:
             span = self.span(thread)
             try:
                 if every_signature or span.anchored is None:
-                    return sum(1 for _ in self.along(thread, span, progress))
-                return self._verify_links(thread, span, span.anchored, progress)
+                    return sum(1 for _ in self.along(thread, span))
+                return self._verify_links(thread, span, span.anchored)
             except NotFound:
                 if next(attempts, None) is None or self.span(thread).first == span.first:
                     raise  # and otherwise it was pruned meanwhile
 
-    def _verify_links(
-        self, thread: str, span: Span, anchored: Head, progress: Progress | None
-    ) -> int:
+    def _verify_links(self, thread: str, span: Span, anchored: Head) -> int:
         """Follow the links from the anchored record to the first."""
         with suppress(ThreadDeleted):  # what follows a tombstone is found below
             self.latest(thread, anew=True)
         digest: str | None = anchored.digest
-        newer = span.head - anchored.sequence
         found = self._records(thread, range(anchored.sequence, span.first - 1, -1))
-        for done, (place, record) in enumerate(found, start=1):
+        for place, record in found:
             opened = self._open(record, place, digest=digest)
             _check_last_words(opened, span)
             digest = opened.header.previous
-            if progress is not None:
-                progress(newer + done, len(span))
         if digest != span.previous:
             raise WrongPlace(
                 f"{thread} #{span.first} does not follow what the base of the thread says.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import multiprocessing
 import os
@@ -26,7 +25,6 @@ from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
     InvalidId,
-    StorageFull,
     StorageUnavailable,
     UnsafeLocation,
 )
@@ -279,24 +277,6 @@ def test_what_is_not_ours_to_make_is_not_made(home: Path, tmp_path: Path) -> Non
     moved = replace(at_home(home), anchor=tmp_path / "witness")
     moved.create()
     assert (tmp_path / "witness").is_dir()
-
-
-@pytest.mark.parametrize(
-    ("code", "error", "what"),
-    [
-        (errno.EACCES, StorageUnavailable, "Run: sudo install -d -m 700 -o"),
-        (errno.ENOSPC, StorageFull, "There is no room left"),
-        (errno.EROFS, StorageUnavailable, "is on a read-only file system."),
-    ],
-)
-def test_who_cannot_make_a_folder_is_told(
-    home: Path, code: int, error: Any, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def mkdir(*_: Any, **__: Any) -> None:
-        raise OSError(code, "")
-
-    monkeypatch.setattr(os, "mkdir", mkdir)
-    assert what in said(error, at_home(home).create)
 
 
 # --- a store in one line

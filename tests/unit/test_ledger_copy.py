@@ -13,7 +13,6 @@ from safepoint import (
     InMemoryAnchor,
     Keyring,
     Ledger,
-    NotFound,
     RolledBack,
     SigningKey,
 )
@@ -28,7 +27,6 @@ from safepoint.errors import (
     UnknownKey,
 )
 from safepoint.names import Head
-from safepoint.verify import View
 from tests.unit.tampered import (
     KEY,
     KEYS,
@@ -94,24 +92,6 @@ def test_a_copy_has_all_that_the_original_has(
             opened(storage, anchor, keys=BOTH).latest(THREAD)
 
 
-def test_a_copy_with_an_anchor_of_its_own(storage: Writable, target: Writable) -> None:
-    """It moves, so that the end of the copy cannot be cut off unnoticed either."""
-    fill(opened(storage), 5)
-    anchor = InMemoryAnchor()
-    opened(storage).copy_to(new(target, anchor))
-    assert anchor.read(STORE, THREAD) == Head(5, opened(storage).latest(THREAD).digest)
-
-
-def test_some_threads_or_none(storage: Writable, target: Writable) -> None:
-    source = opened(storage)
-    assert source.copy_to(new(target)) == 0
-    fill(source, 2)
-    fill(source, 3, OTHER)
-    assert source.copy_to(new(target), threads=[]) == 0
-    assert source.copy_to(new(target), threads=iter([OTHER])) == 3
-    assert list(target.threads()) == [OTHER]
-
-
 def test_a_pruned_thread_begins_in_the_copy_where_it_began(
     storage: Writable, target: Writable, anchor: InMemoryAnchor | None
 ) -> None:
@@ -139,29 +119,6 @@ def test_a_deleted_thread_stays_deleted_in_the_copy(
             USES[use](new(target, anchor))
 
 
-def test_a_prune_of_the_source_during_a_copy_leaves_a_whole_copy(
-    storage: Writable, target: Writable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It falls between the look at the whole thread and the copy itself."""
-    fill(opened(storage), 6)
-    real, calls = View._records, 0
-
-    def records(*given: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == 2:
-            opened(storage).prune(THREAD, keep=3)
-        return real(*given)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(View, "_records", records)
-        try:
-            opened(storage).copy_to(new(target))
-        except NotFound:
-            opened(storage).copy_to(new(target))
-    assert new(target).verify(THREAD) == 3
-
-
 def test_what_a_thief_wrote_is_not_sealed_anew(storage: Writable, target: Writable) -> None:
     """Not even if a worker saved on top of it with the new key, and it was anchored."""
     anchor, frozen = InMemoryAnchor(), InMemoryAnchor()
@@ -184,13 +141,17 @@ def test_either_side_that_went_on_is_followed_and_left_alone(
     storage: Writable, target: Writable
 ) -> None:
     """Copy while workers run, stop them, copy the rest."""
-    source = opened(storage)
+    source, anchor = opened(storage), InMemoryAnchor()
     fill(source, 3)
-    source.copy_to(new(target))
-    source.save(THREAD, {"n": 4})
-    assert source.copy_to(new(target)) == 4
+    fill(source, 1, OTHER)
+    assert source.copy_to(new(target), threads=[]) == 0
+    assert source.copy_to(new(target), threads=iter([THREAD])) == 3
+    assert list(target.threads()) == [THREAD]
+    last = source.save(THREAD, {"n": 4})
+    assert source.copy_to(new(target, anchor), threads=[THREAD]) == 4
+    assert anchor.read(STORE, THREAD) == Head(4, last.digest)  # so that no end can be cut off
     new(target).save(THREAD, {"n": 5})
-    assert source.copy_to(new(target)) == 4
+    assert source.copy_to(new(target), threads=[THREAD]) == 4
     assert states(new(target)) == [1, 2, 3, 4, 5]
 
 

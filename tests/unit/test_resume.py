@@ -24,7 +24,6 @@ from safepoint import (
     Codec,
     Conflict,
     Gate,
-    InMemoryJournal,
     Policy,
     SealBroken,
     SigningKey,
@@ -48,7 +47,6 @@ from safepoint.errors import (
     WorkflowError,
     WorkflowMismatch,
 )
-from safepoint.journal import Entry, Event
 from safepoint.workflow import Call, Migration
 from tests.unit.desk import BANK, DANA, ERIN, Desk, FullDisk, State, Stuck, no, refused, yes
 
@@ -221,26 +219,6 @@ def test_an_approved_run_goes_on_with_what_was_signed_and_once(desk: Desk) -> No
     assert desk.paid == [(KEY, PAID)] * 2
     assert "approved" not in desk.ledger().latest("order-7").state
     assert desk.go_on(**NEWER).next is None
-
-
-@pytest.mark.parametrize("asks", [True, False])
-def test_whoever_appends_first_resumes_and_the_other_is_told(desk: Desk, asks: bool) -> None:
-    """Between the decision and the append that spends, another worker came first."""
-
-    class Slow(InMemoryJournal):
-        def record(self, event: Event) -> Entry:
-            if (event.what, event.outcome) == ("resume", "intended"):
-                desk.workflow(**more).rehydrate(desk.ledger(), "order-7", approvals=texts)
-            return super().record(event)
-
-    more: State = {} if asks else NEWER
-    texts = [yes(desk.paused().question)] if asks else []
-    if not asks:
-        desk.workflow().begin(desk.ledger(), thread="order-7")
-    slow = partial(desk.workflow(**more).resume, desk.ledger(journal=Slow()), "order-7")
-    refused(ApprovalSpent if asks else Conflict, lambda: slow(approvals=texts))
-    assert desk.paid == []
-    assert desk.ledger().latest("order-7").state["resumed"]
 
 
 def test_a_quorum_is_of_different_people(desk: Desk) -> None:
