@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
@@ -23,7 +23,7 @@ from safepoint.errors import (
     StorageError,
     quoted,
 )
-from safepoint.journal import READING, Actor, Journal, Notes, What
+from safepoint.journal import NO_NEWS, READING, Actor, Journal, Notes, What
 from safepoint.keys import Keyring
 from safepoint.names import Head, Heads, check_name, check_sequence, check_store
 from safepoint.record import Checkpoint, Kind, Opened, Place, reseal, seal
@@ -125,6 +125,14 @@ class Ledger:
         """Who acts, for the journal."""
         return self.notes.actor
 
+    def _watching(
+        self, what: What, thread: str, quiet: tuple[type[CheckpointError], ...] = NO_NEWS
+    ) -> AbstractContextManager[None]:
+        """Write down what is refused in this block, if there is a journal."""
+        if self.journal is None:
+            return nullcontext()
+        return self.notes.watching(what, thread, quiet=quiet)
+
     def __repr__(self) -> str:
         anchor = "" if self.anchor is None else f", anchor={type(self.anchor).__name__}"
         storage = type(self.storage).__name__
@@ -175,7 +183,7 @@ class Ledger:
         now = anchor == "now"
         if now:
             self._anchor()
-        with self.notes.watching("save", thread):
+        with self._watching("save", thread):
             payload = self.codec.encode(state)
             # With a journal the end is looked at: what is written down must be what is done.
             known = None if self.journal else self._view.remembered(thread)
@@ -208,8 +216,9 @@ class Ledger:
         head = end and end.head
         place = Place(self.store, thread, head.sequence + 1 if head else 1)
         record, opened = self._seal(payload, place, kind, head.digest if head else None, app, tools)
-        what: What = "save" if kind == "state" else "delete"
-        self.notes.write(what, "intended", thread, opened.head)
+        if self.journal is not None:
+            what: What = "save" if kind == "state" else "delete"
+            self.notes.write(what, "intended", thread, opened.head)
         owned, storage = self._held.get(thread), cast("LeasingStorage", self.storage)
         fence = {} if owned is None else {"fence": owned.lease.token}  # or it need not know of any
         with storage_errors("keep", thread):
@@ -270,7 +279,7 @@ class Ledger:
         """
         check_name("thread", thread)
         check_sequence(sequence)
-        with self.notes.watching("verify", thread, quiet=READING):
+        with self._watching("verify", thread, quiet=READING):
             found = self._view.linked(thread, sequence) if linked else None
             return self._decoded(found or self._view.at(thread, sequence))
 
@@ -283,7 +292,7 @@ class Ledger:
             AnchorError: it does not extend what the anchor has seen, or that cannot be asked.
         """
         check_name("thread", thread)
-        with self.notes.watching("verify", thread, quiet=READING):
+        with self._watching("verify", thread, quiet=READING):
             return self._decoded(self._view.latest(thread))
 
     def history(self, thread: str) -> Iterator[Checkpoint]:
@@ -295,7 +304,7 @@ class Ledger:
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
         """
         check_name("thread", thread)
-        with self.notes.watching("verify", thread, quiet=READING):
+        with self._watching("verify", thread, quiet=READING):
             self._view.refuse_ended(thread)  # a tombstone comes last, and must be heard first
             for opened in self._view.walk(thread):
                 yield self._decoded(opened)
@@ -366,7 +375,7 @@ class Ledger:
         check_name("thread", thread)
         if self.anchor is None:
             return
-        with self.notes.watching("verify", thread, quiet=READING):
+        with self._watching("verify", thread, quiet=READING):
             anchored = self._view.anchored(thread)
             if anchored is None:  # nothing vouches for the past yet, so all of it is looked at
                 self._view.verify(thread)
