@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Literal
@@ -171,21 +171,15 @@ class Question:
                     "Ask with words for reasons and action, a dict of named arguments, and"
                     " sentences in ASCII for details.",
                 )
-        line = _encoded(
-            _QUESTION,
-            {
-                "action": self.action,
-                "app": self.app,
-                "arguments": arguments,
-                "checkpoint": _fields_of(self.checkpoint),
-                "details": list(self.details),
-                "head": _fields_of(self.head),
-                "reasons": list(reasons),
-                "store": self.store,
-                "thread": self.thread,
-                "tools": self.tools,
-            },
-        )
+        values = {
+            **vars(self),
+            "arguments": arguments,
+            "checkpoint": asdict(self.checkpoint),
+            "details": list(self.details),
+            "head": asdict(self.head),
+            "reasons": list(reasons),
+        }
+        line = _encoded(_QUESTION, values)
         vars(self).update(reasons=reasons, details=tuple(self.details), _line=line)
 
     @property
@@ -291,10 +285,6 @@ def _encoded(codec: Codec, values: dict[str, Any]) -> bytes:
             f"Keep them within {limits.state_bytes} bytes, {limits.depth} levels and"
             f" {limits.items} values: ask about a digest of what is larger.",
         ) from None
-
-
-def _fields_of(head: Head) -> dict[str, Any]:
-    return {"digest": head.digest, "sequence": head.sequence}
 
 
 def _unwrapped(text: str, what: str) -> str:
