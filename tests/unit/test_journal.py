@@ -83,12 +83,14 @@ def test_what_was_recorded_is_told_in_order_and_by_question(folder: Path) -> Non
     anchor, storage = InMemoryAnchor(), InMemoryCheckpointStorage()
     journal = Journal(storage, keys=KEYS, name="book", anchor=anchor, clock=lambda: moment)
     journal.record(event("dana"))
-    journal.record(Event("save", "intended", Actor("w", "login"), "orders", "a", 7, None, "x"))
+    digest = "sha256:" + "a" * 64
+    journal.record(Event("save", "intended", Actor("w", "login"), "orders", "a", 7, digest, "x"))
     first, second = journal.show()
     assert (first.number, first.actor.name, first.at, first.previous) == (1, "dana", moment, None)
     assert (second.number, second.previous) == (2, first.digest_of_entry)
     assert str(second) == (
-        "2 2026-11-15T12:30:00.000000Z save intended orders/a #7 'w' (by 'login'): 'x'"
+        "2 2026-11-15T12:30:00.000000Z save intended orders/a #7 sha256:aaaaaaaaaaaa 'w' (by"
+        " 'login'): 'x'"
     )
     assert [e.number for e in journal.show(store="orders")] == [2]
     assert [e.number for e in journal.show(thread="order-7")] == [1]
@@ -207,6 +209,8 @@ def test_a_name_stays_in_its_line(folder: Path, name: str) -> None:
         (lambda: Actor("dana", "\ud800"), ConfigurationError),
         (lambda: Event("paid", "done", Actor("a", "b"), "s"), ConfigurationError),  # type: ignore[arg-type]
         (lambda: Event("save", "over", Actor("a", "b"), "s"), ConfigurationError),  # type: ignore[arg-type]
+        (lambda: Event("save", "done", "a", "s"), ConfigurationError),  # type: ignore[arg-type]
+        (lambda: Event("save", "done", Actor("a", "b"), "s", detail=7), ConfigurationError),  # type: ignore[arg-type]
         (lambda: Event("save", "done", Actor("a", "b"), "S"), InvalidId),
         (lambda: Event("save", "done", Actor("a", "b"), "s", "../t"), InvalidId),
         (lambda: Event("save", "done", Actor("a", "b"), "s", "t", 0), InvalidId),
@@ -220,7 +224,8 @@ def test_what_cannot_be_told_in_one_way_is_refused(make: Any, error: type[Checkp
 
 def test_a_long_detail_is_cut_and_says_so() -> None:
     cut = event(detail="x" * 5000 + "\ud800").detail
-    assert len(cut) == 1000
+    assert len(cut) == len(event(detail=cut).detail) == 1000
+    assert event(detail="x" * 1000).detail == "x" * 1000
     assert cut.endswith("... (5006 characters)")
     assert event(detail="\ud800").detail == "\\ud800"
 

@@ -171,6 +171,20 @@ def test_a_prune_that_loses_the_race_has_nothing_to_do(
     assert states(opened(storage, anchor)) == [10, 11]
 
 
+def test_a_record_that_goes_before_a_prune_is_not_taken_for_a_prune_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storage = Memory()
+    ledger = opened(storage)
+    fill(ledger, 5)
+    monkeypatch.setattr(ledger._view, "verify", lambda *_, **__: 5)
+    gone = lambda: storage.remove(THREAD, 4)  # noqa: E731
+    once(monkeypatch, ledger._view, "span", gone, after=True)
+    with pytest.raises(NotFound):
+        ledger.prune(THREAD, keep=2)
+    assert storage.base(THREAD) is None
+
+
 def test_a_prune_does_not_outrun_the_anchor(
     storage: Writable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

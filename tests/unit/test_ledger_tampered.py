@@ -233,15 +233,6 @@ def test_an_older_base_with_its_records_says_nothing_false(
     assert opened(storage, anchor).verify(THREAD) == 6
 
 
-def test_a_base_does_not_pass_as_the_newest_record(storage: Writable) -> None:
-    """It would be a checkpoint with nothing in it."""
-    pruned(storage, None, keep=1)
-    storage.put(THREAD, 5, base_of(storage)[1])
-    for use in ("latest", "save"):
-        with pytest.raises(WrongPlace, match="is of the kind base"):
-            USES[use](opened(storage))
-
-
 def test_a_record_between_the_anchor_and_the_end_is_missed(storage: Writable) -> None:
     """That one is gone, and not unknown: `latest` needs it."""
     anchor = InMemoryAnchor()
@@ -251,20 +242,6 @@ def test_a_record_between_the_anchor_and_the_end_is_missed(storage: Writable) ->
     for use in (load, USES["latest"], USES["save"], USES["history"]):
         with pytest.raises(RecordsMissing, match="order-7 #4 is gone, and nothing signed says"):
             use(opened(storage, anchor, every=100))
-
-
-def test_a_splice_in_the_middle_of_what_is_newer_than_the_anchor_is_refused(
-    storage: Writable,
-) -> None:
-    """The break is neither at the anchored record nor at the head."""
-    anchor, branch = InMemoryAnchor(), Memory()
-    fill(opened(storage, anchor, every=100), 7)
-    fill(opened(branch), 7)
-    for sequence in (4, 5):
-        storage.put(THREAD, sequence, branch.read(THREAD, sequence))
-    for use in ("latest", "save"):
-        with pytest.raises(WrongPlace, match="order-7 #4 does not follow the #3"):
-            USES[use](opened(storage, anchor, every=100))
 
 
 def test_signatures_below_the_anchor_count_where_every_one_is_asked_for(
@@ -316,19 +293,6 @@ def test_a_record_after_an_anchored_tombstone_revives_nothing(storage: Writable)
             USES[use](opened(storage, anchor))
     with pytest.raises(WrongPlace, match="says that the thread was deleted, and others follow"):
         opened(storage, anchor).verify(THREAD)
-
-
-def test_records_that_are_back_beside_their_tombstone_are_not_handed_out(
-    storage: Writable, anchor: Anchored
-) -> None:
-    fill(opened(storage, anchor), 3)
-    kept = records(storage, 1, 2, 3)
-    opened(storage, anchor).delete(THREAD)
-    revive(storage, kept)
-    with pytest.raises(ThreadDeleted):
-        next(opened(storage, anchor).history(THREAD))
-    with pytest.raises(ThreadDeleted):
-        opened(storage, anchor).load(THREAD, 2)
 
 
 @pytest.mark.parametrize("over", [False, True], ids=["after it", "over it"])
