@@ -82,10 +82,11 @@ def test_what_was_recorded_is_told_in_order_and_by_question(folder: Path) -> Non
     moment = datetime(2026, 11, 15, 12, 30, tzinfo=UTC)
     anchor, storage = InMemoryAnchor(), InMemoryCheckpointStorage()
     journal = Journal(storage, keys=KEYS, name="book", anchor=anchor, clock=lambda: moment)
-    journal.record(event("dana"))
+    recorded = journal.record(event("dana"))
     digest = "sha256:" + "a" * 64
     journal.record(Event("save", "intended", Actor("w", "login"), "orders", "a", 7, digest, "x"))
     first, second = journal.show()
+    assert recorded == first
     assert (first.number, first.actor.name, first.at, first.previous) == (1, "dana", moment, None)
     assert (second.number, second.previous) == (2, first.digest_of_entry)
     assert str(second) == (
