@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Literal
@@ -38,6 +38,7 @@ from safepoint.record import check_app, is_signed, read_line, sign_line
 
 MAX_BYTES: Final = 64 * 1024
 SKEW: Final = timedelta(seconds=60)
+_HOUR: Final = timedelta(hours=1)
 # What a step asks with fits into a question with all its details, and that into an approval.
 _ARGUMENTS: Final = Codec(limits=Limits(state_bytes=48 * 1024, depth=30, items=4096))
 _QUESTION: Final = Codec(limits=Limits(state_bytes=60 * 1024, depth=32, items=8000))
@@ -170,21 +171,15 @@ class Question:
                     "Ask with words for reasons and action, a dict of named arguments, and"
                     " sentences in ASCII for details.",
                 )
-        line = _encoded(
-            _QUESTION,
-            {
-                "action": self.action,
-                "app": self.app,
-                "arguments": arguments,
-                "checkpoint": _fields_of(self.checkpoint),
-                "details": list(self.details),
-                "head": _fields_of(self.head),
-                "reasons": list(reasons),
-                "store": self.store,
-                "thread": self.thread,
-                "tools": self.tools,
-            },
-        )
+        values = {
+            **vars(self),
+            "arguments": arguments,
+            "checkpoint": asdict(self.checkpoint),
+            "details": list(self.details),
+            "head": asdict(self.head),
+            "reasons": list(reasons),
+        }
+        line = _encoded(_QUESTION, values)
         vars(self).update(reasons=reasons, details=tuple(self.details), _line=line)
 
     @property
@@ -242,6 +237,10 @@ class Question:
 
 _FIELDS: Final = frozenset(each.name for each in fields(Question))
 _SEND: Final = "Send what Question.text gave, unchanged."
+_ASK: Final = (
+    "Ask with a word of A-Z, a-z, 0-9 and . _ : / -, and with named, plain values: text, numbers,"
+    " Decimals, dates, bytes, and lists and dicts of them."
+)
 
 
 def _question(values: Any) -> Question:
@@ -255,18 +254,16 @@ def _question(values: Any) -> Question:
     return Question(**{**values, **heads})
 
 
-def signable(arguments: dict[str, Any]) -> dict[str, Any]:
+def signable(action: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of what a step asks with, equal at every level and of the same types.
 
     Raises:
-        ConfigurationError: a name is no text.
+        ConfigurationError: the action is no word, or a name is no text.
         EncodeError: a value could not be restored faithfully, so nobody could sign it.
         LimitExceeded: they are more than a person could read.
     """
-    if not _are_named(arguments):
-        raise ConfigurationError(
-            f"{quoted(arguments)} are not arguments with names.", 'Ask with {"amount": 42}.'
-        )
+    if not _ACTION.fullmatch(action) or not action or not _are_named(arguments):
+        raise ConfigurationError("It is no action with named arguments.", _ASK)
     line = _encoded(_ARGUMENTS, {"arguments": arguments})
     copy: dict[str, Any] = _ARGUMENTS.decode(line)["arguments"]
     return copy
@@ -280,11 +277,7 @@ def _encoded(codec: Codec, values: dict[str, Any]) -> bytes:
     try:
         return codec.encode(values)
     except EncodeError as error:
-        raise EncodeError(
-            error.what.replace("state['arguments']", "arguments"),
-            "Ask with plain values: text, numbers, Decimals, dates, bytes, and lists and dicts of"
-            " them.",
-        ) from None
+        raise EncodeError(error.what.replace("state['arguments']", "arguments"), _ASK) from None
     except LimitExceeded:
         limits = _ARGUMENTS.limits
         raise LimitExceeded(
@@ -292,10 +285,6 @@ def _encoded(codec: Codec, values: dict[str, Any]) -> bytes:
             f"Keep them within {limits.state_bytes} bytes, {limits.depth} levels and"
             f" {limits.items} values: ask about a digest of what is larger.",
         ) from None
-
-
-def _fields_of(head: Head) -> dict[str, Any]:
-    return {"digest": head.digest, "sequence": head.sequence}
 
 
 def _unwrapped(text: str, what: str) -> str:
@@ -459,21 +448,13 @@ class Approver:
             )
 
     def approve(
-        self,
-        question: Question,
-        *,
-        lifetime: timedelta = timedelta(hours=1),
-        now: datetime | None = None,
+        self, question: Question, *, lifetime: timedelta = _HOUR, now: datetime | None = None
     ) -> str:
         """Sign a yes, from now on and for as long as `lifetime`, and return its text."""
         return self._answer("approved", question, lifetime, now)
 
     def deny(
-        self,
-        question: Question,
-        *,
-        lifetime: timedelta = timedelta(hours=1),
-        now: datetime | None = None,
+        self, question: Question, *, lifetime: timedelta = _HOUR, now: datetime | None = None
     ) -> str:
         """Sign a no, and return its text. It expires too: after that, ask again."""
         return self._answer("denied", question, lifetime, now)

@@ -6,7 +6,7 @@ here reads, writes or asks anyone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -61,76 +61,35 @@ class Policy:
         *,
         lifetime: timedelta = timedelta(hours=24),
     ) -> None:
-        self._needs = dict(_STRICT)
         for reason, number in (approvers or {}).items():
-            _check_need(reason, number)
-            self._needs[reason] = number
+            if reason not in _STRICT:
+                raise ConfigurationError(
+                    f"{quoted(reason)} is not a reason.", f"The reasons are {', '.join(Reason)}."
+                )
+            least = 1 if reason == Reason.ASKED else 0
+            if number is not None and (
+                type(number) is not int
+                or not least <= number <= MAX_APPROVERS
+                or reason == Reason.OWNED_BY_ANOTHER
+            ):
+                raise ConfigurationError(
+                    f"The number of approvers for {reason} cannot be {quoted(number)}.",
+                    f"Give a whole number from 0 to {MAX_APPROVERS}, or None for never. What a step"
+                    " asks needs 1 or more, and nobody approves what another worker owns.",
+                )
         if not timedelta(0) < lifetime <= MAX_LIFETIME:
             raise ConfigurationError(
                 f"The lifetime of an approval is {quoted(lifetime)}, and must be a timedelta above"
                 f" 0 and of at most {MAX_LIFETIME.days} days.",
                 "Write lifetime=timedelta(hours=24).",
             )
+        self._needs = {**_STRICT, **(approvers or {})}
         self.lifetime: Final = lifetime
 
     def needs(self, *reasons: Reason) -> int | None:
         """Return how many people such a resume needs: 0 if none, None if nobody can approve it."""
         found = [self._needs[reason] for reason in reasons]
         return None if None in found else max((number or 0 for number in found), default=0)
-
-    def __repr__(self) -> str:
-        needs = {str(reason): people for reason, people in self._needs.items()}
-        return f"Policy({needs}, lifetime={self.lifetime})"
-
-
-def _check_need(reason: Reason, number: int | None) -> None:
-    if reason not in _STRICT:
-        raise ConfigurationError(
-            f"{quoted(reason)} is not a reason.", f"The reasons are {', '.join(Reason)}."
-        )
-    if reason == Reason.OWNED_BY_ANOTHER and number is not None:
-        raise ConfigurationError(
-            f"A resume that is {reason} is refused, and no policy changes that.",
-            "Leave Reason.OWNED_BY_ANOTHER out of the policy.",
-        )
-    if number is not None and (type(number) is not int or not 0 <= number <= MAX_APPROVERS):
-        raise ConfigurationError(
-            f"The number of approvers for {reason} is {quoted(number)}, and must be a whole"
-            f" number from 0 to {MAX_APPROVERS}, or None.",
-            f"Write Reason.{Reason(reason).name}: 1 for one person, or None for never.",
-        )
-    if reason == Reason.ASKED and number == 0:
-        raise ConfigurationError(
-            "A step that asks for a person's yes does not go on without one.",
-            "Write Reason.ASKED: 1 or more, or leave it out of the policy.",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """A resume that somebody wants.
-
-    Attributes:
-        checkpoint: the verified checkpoint to resume from.
-        head: the verified end of the thread.
-        had: the tools that were in force at the checkpoint.
-        has: the tools that the run would have.
-        app: what wants to resume it: "name" or "name@version".
-        migrates_from: the versions from which a chain of migrations leads to that one.
-        asked: whether the run paused there for a person's answer.
-        owner: who holds the lease on the thread, or None if nobody does.
-        worker: the name under which the one who wants it owns threads, or None.
-    """
-
-    checkpoint: Checkpoint
-    head: Head
-    had: ToolSet
-    has: ToolSet
-    app: str
-    migrates_from: frozenset[str] = frozenset()
-    asked: bool = False
-    owner: str | None = None
-    worker: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,66 +137,86 @@ class Gate:
                     "Want fewer in the policy, or add people to Approvers.",
                 )
 
-    def decide(self, situation: Situation) -> Decision:
+    @property
+    def people(self) -> Approvers:
+        """The approvers, or nobody."""
+        return Approvers({}) if self.approvers is None else self.approvers
+
+    def decide(
+        self,
+        checkpoint: Checkpoint,
+        head: Head,
+        *,
+        had: ToolSet,
+        has: ToolSet,
+        app: str,
+        migrates_from: Collection[str] = (),
+        asked: bool = False,
+        lapsed: str | None = None,
+        owner: str | None = None,
+    ) -> Decision:
         """Decide on a resume: how many people the reason takes that wants the most.
 
         ```python
         from safepoint import Gate, InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
         from safepoint import Tool, ToolSet
         from safepoint.names import Head
-        from safepoint.gate import Situation
 
         keys = Keyring(SigningKey.generate())
         ledger = Ledger(InMemoryCheckpointStorage(), store="agents", keys=keys)
         last = ledger.save("run-1", {}, app="agent@1")
         head, more = Head(last.sequence, last.digest), ToolSet([Tool("bank")])
-        decision = Gate().decide(Situation(last, head, ToolSet(), more, "agent@1"))
+        decision = Gate().decide(last, head, had=ToolSet(), has=more, app="agent@1")
         print(decision.approvers, *decision.details)
         #> 1 The tool bank is new.
         ```
+
+        Args:
+            checkpoint: the verified checkpoint to resume from.
+            head: the verified end of the thread.
+            had: the tools that were in force at the checkpoint.
+            has: the tools that the run would have.
+            app: what wants to resume it: "name" or "name@version".
+            migrates_from: the versions from which a chain of migrations leads to that one.
+            asked: whether the run paused there for a person's answer.
+            lapsed: if people approved there what the next step does, why that no longer counts, or
+                "". It counts once, and for what was to be resumed then.
+            owner: another worker who holds the lease on the thread, or None.
         """
-        compared = list(compare(situation.has, situation.had))
-        order = list(Reason)
-        found = [*_find(situation), *((reason, said) for reason, _, said in compared if reason)]
-        found.sort(key=lambda finding: order.index(finding[0]))
+        found, notes = list(_find(checkpoint, head, app, migrates_from)), []
+        for reason, _, said in compare(has, had):
+            if reason is None:
+                notes.append(said)
+            else:
+                found.append((reason, said))
+        if owner is not None:
+            found.append((Reason.OWNED_BY_ANOTHER, f"Worker {owner!a} owns the thread."))
+        number = checkpoint.sequence
+        if asked:
+            found.append((Reason.ASKED, f"The run paused at #{number} for a person's answer."))
+        if lapsed is not None and (found or lapsed):
+            said = f"It was approved before, at #{number}, and may have been done already."
+            found.append((Reason.ASKED, f"{said} {lapsed}".rstrip()))
+        found.sort(key=lambda finding: list(Reason).index(finding[0]))
         reasons = tuple(dict.fromkeys(reason for reason, _ in found))
-        return Decision(
-            reasons,
-            self.policy.needs(*reasons),
-            details=tuple(detail for _, detail in found),
-            notes=tuple(said for reason, _, said in compared if reason is None),
-        )
-
-    def __repr__(self) -> str:
-        names = [] if self.approvers is None else list(self.approvers.names)
-        return f"Gate({self.policy!r}, approvers={names})"
+        details = tuple(said for _, said in found)
+        return Decision(reasons, self.policy.needs(*reasons), details, tuple(notes))
 
 
-def _find(situation: Situation) -> Iterator[tuple[Reason, str]]:
-    """Yield each concrete finding with its reason, but for the tools."""
-    checkpoint, head, worker = situation.checkpoint, situation.head, situation.worker
+def _find(
+    checkpoint: Checkpoint, head: Head, app: str, migrates_from: Collection[str]
+) -> Iterator[tuple[Reason, str]]:
+    """Yield what is different about the place and the version, each with its reason."""
     if checkpoint.sequence < head.sequence:
-        yield (
-            Reason.OLD_CHECKPOINT,
-            f"The run would go back from {head} to #{checkpoint.sequence}.",
-        )
-    before, now = (text.partition("@")[2] for text in (checkpoint.app, situation.app))
+        said = f"The run would go back from {head} to #{checkpoint.sequence}."
+        yield Reason.OLD_CHECKPOINT, said
+    before, now = (text.partition("@")[2] for text in (checkpoint.app, app))
     if before != now:
         old, new = (_version(text, "an unnamed version") for text in (before, now))
-        yield (
-            Reason.VERSION_CHANGED,
-            f"The checkpoint was written by {old}, and would be resumed by {new}.",
-        )
-        if before not in situation.migrates_from:
+        said = f"The checkpoint was written by {old}, and would be resumed by {new}."
+        yield Reason.VERSION_CHANGED, said
+        if before not in migrates_from:
             yield Reason.NO_MIGRATION, f"No migration leads from {old} to {new}."
-    if situation.asked:
-        yield Reason.ASKED, f"The run paused at #{checkpoint.sequence} for a person's answer."
-    if situation.owner not in (None, worker):
-        who = "a worker without a name" if worker is None else f"worker {worker!a}"
-        yield (
-            Reason.OWNED_BY_ANOTHER,
-            f"Worker {situation.owner!a} owns the thread, and {who} wants to resume it.",
-        )
 
 
 def compare(now: ToolSet, before: ToolSet) -> Iterator[tuple[Reason | None, str, str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
@@ -44,7 +45,10 @@ from safepoint.record import Opened, Place, seal
 from safepoint.storage.base import CheckpointStorage
 from safepoint.storage.file import FileCheckpointStorage
 from safepoint.storage.memory import InMemoryCheckpointStorage
-from safepoint.verify import Progress, Seen, Span, View, anchor_errors, storage_errors
+from safepoint.verify import Progress, Seen, View, anchor_errors, storage_errors
+
+if sys.platform != "win32":
+    import pwd
 
 MAX_TEXT: Final = 256
 _PART: Final = 64
@@ -76,13 +80,17 @@ class Actor:
     how: str
 
     def __post_init__(self) -> None:
-        _check("name", self.name)
-        _check("how", self.how)
+        for text in (self.name, self.how):
+            if not 1 <= len(text) <= MAX_TEXT or _valid(text) != text:
+                raise ConfigurationError(
+                    f"{quoted(text)} cannot be the name of an actor, or how it is known.",
+                    f"Give a text of 1 to {MAX_TEXT} characters, without lone surrogates.",
+                )
 
     @classmethod
     def process(cls) -> Actor:
         """Return the user of the operating system as whom this process runs."""
-        host = _part(platform.node()) or "an unnamed host"
+        host = _valid(platform.node())[:_PART] or "an unnamed host"
         return cls(f"{_user()} on {host}", "operating system")
 
     def __str__(self) -> str:
@@ -90,38 +98,18 @@ class Actor:
 
 
 def _user() -> str:
-    try:
-        import pwd
-
-        uid = os.geteuid()
-    except (ImportError, AttributeError):  # not POSIX
+    if sys.platform == "win32":
         return f"process {os.getpid()}"
+    uid = os.geteuid()
     try:
-        return f"uid {uid} ({_part(pwd.getpwuid(uid).pw_name)})"
+        return f"uid {uid} ({_valid(pwd.getpwuid(uid).pw_name)[:_PART]})"
     except (KeyError, OSError):
         return f"uid {uid}"
 
 
-def _part(text: str) -> str:
-    """Keep what a system may call a user or a host within bounds, and valid text."""
-    return text.encode("utf-8", "backslashreplace").decode()[:_PART]
-
-
-def _check(field: str, text: object) -> None:
-    if not isinstance(text, str) or not 1 <= len(text) <= MAX_TEXT or not is_text(text):
-        raise ConfigurationError(
-            f"{quoted(text)} cannot be the {field} of an actor.",
-            f"Give a text of 1 to {MAX_TEXT} characters, without lone surrogates.",
-        )
-
-
-def is_text(text: str) -> bool:
-    """Tell whether there are no lone surrogates in it: half a character has no one spelling."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def _valid(text: str) -> str:
+    """Spell lone surrogates out: half a character has no one spelling."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 What = Literal[
@@ -186,12 +174,11 @@ class Event:
     detail: str = ""
 
     def __post_init__(self) -> None:
-        _check_choice("what", self.what, WHATS)
-        _check_choice("outcome", self.outcome, OUTCOMES)
-        if type(self.actor) is not Actor:
+        choices = self.what in WHATS and self.outcome in OUTCOMES
+        if not choices or type(self.actor) is not Actor or type(self.detail) is not str:
             raise ConfigurationError(
-                f"The actor of an event is an Actor, not {type(self.actor).__name__}.",
-                "Write Actor(name, how), or Actor.process().",
+                f"{quoted(self.what)}, {quoted(self.outcome)} is no event of an Actor.",
+                f"Choose one of {', '.join(WHATS)}, and one of {', '.join(OUTCOMES)}.",
             )
         check_name("store", self.store)
         if self.thread is not None:
@@ -203,7 +190,11 @@ class Event:
                 f"{quoted(self.digest)} is not a digest.",
                 "Digests are 'sha256:' and 64 hex digits.",
             )
-        object.__setattr__(self, "detail", _bounded(self.detail))
+        text = _valid(self.detail)
+        if len(text) > MAX_DETAIL:
+            mark = f"... ({len(text)} characters)"
+            text = text[: MAX_DETAIL - len(mark)] + mark
+        object.__setattr__(self, "detail", text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,29 +224,6 @@ class Entry(Event):
             place += f" {self.digest[:19]}"
         line = f"{self.number} {spelled(self.at)} {self.what} {self.outcome} {place} {self.actor}"
         return f"{line}: {self.detail!a}" if self.detail else line
-
-
-def _check_choice(field: str, value: object, choices: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in choices:
-        raise ConfigurationError(
-            f"{quoted(value)} cannot be the {field} of an event.",
-            f"Choose one of: {', '.join(choices)}.",
-        )
-
-
-def _bounded(detail: object) -> str:
-    if not isinstance(detail, str):
-        raise ConfigurationError(
-            f"The detail of an event is a text, not {type(detail).__name__}.",
-            "Write detail=str(...), or leave it out.",
-        )
-    text = detail
-    if len(text) > MAX_DETAIL:
-        mark = f"... ({len(text)} characters)"
-        text = text[: MAX_DETAIL - len(mark)] + mark
-    if not is_text(text):
-        text = _bounded(text.encode("utf-8", "backslashreplace").decode())
-    return text
 
 
 THREAD: Final = "journal"
@@ -359,8 +327,6 @@ class Journal:
                 the anchor has seen.
             JournalUnavailable: it cannot be read.
         """
-        if what is not None:
-            _check_choice("what", what, WHATS)
         with _told():
             for opened in self._view.walk(THREAD):
                 entry = _entry(opened)
@@ -370,22 +336,6 @@ class Journal:
                     and what in (None, entry.what)
                 ):
                     yield entry
-
-    def tail(self, count: int = 10) -> list[Entry]:
-        """Return the last entries, oldest first, verified. Those before them are not.
-
-        Raises:
-            JournalError: as `show` does.
-        """
-        with _told():
-            end = self._view.tip(THREAD)
-            if end is None:
-                return []
-            last = end.head.sequence
-            first = max(1, last - count + 1)
-            previous = self._view.open(THREAD, first).header.previous
-            span = Span(first, last, previous, None)
-            return [_entry(each) for each in self._view.along(THREAD, span)]
 
     def verify(self, progress: Progress | None = None) -> int:
         """Verify every entry and every link, and return how many entries there are.
@@ -485,14 +435,7 @@ def _entry(opened: Opened) -> Entry:
             digest_of_entry=opened.digest,
             key=opened.key,
         )
-    except (
-        CodecError,
-        ConfigurationError,
-        InvalidId,
-        AttributeError,
-        KeyError,
-        TypeError,
-    ) as error:
+    except (CodecError, InvalidId, AttributeError, KeyError, TypeError) as error:
         raise JournalBroken(
             f"Entry {header.sequence} of the journal {header.store} is one that this release did"
             " not write.",
@@ -569,15 +512,6 @@ class Notes:
                 "Nothing is done without it. See the error it came from, and mend the journal.",
             ) from error
 
-    def refused(
-        self, what: What, error: CheckpointError, thread: str | None = None, at: Head | None = None
-    ) -> None:
-        """Write that something was refused. The refusal stands, whether or not this succeeds."""
-        # What differs between two questions is for whoever asked: it may be an argument's value.
-        why = "it answers another question." if isinstance(error, ApprovalMismatch) else error.what
-        with suppress(CheckpointError):
-            self.write(what, "refused", thread, at, f"{type(error).__name__}: {why}")
-
     @contextmanager
     def watching(
         self,
@@ -591,7 +525,11 @@ class Notes:
             yield
         except CheckpointError as error:
             if not isinstance(error, quiet):
-                self.refused(what, error, thread, at)
+                # What differs between two questions is for whoever asked: it may be an argument.
+                other = isinstance(error, ApprovalMismatch)
+                why = "it answers another question." if other else error.what
+                with suppress(CheckpointError):  # the refusal stands, whether or not this succeeds
+                    self.write(what, "refused", thread, at, f"{type(error).__name__}: {why}")
             raise
 
     @contextmanager

@@ -34,7 +34,6 @@ from safepoint.storage.base import (
     RetentionStorage,
 )
 from safepoint.verify import (
-    Progress,
     Seen,
     Span,
     View,
@@ -189,11 +188,9 @@ class Ledger:
             # With a journal the end is looked at: what is written down must be what is done.
             known = None if self.journal else self._view.remembered(thread)
             if known is not None and after in (None, known.head.sequence):
-                try:
+                with suppress(Conflict, RecordsMissing):  # somebody saved, pruned, deleted or cut
                     opened = self._append(thread, payload, known, app=app, tools=tools, now=now)
                     return _checkpoint(opened, state)
-                except (Conflict, RecordsMissing):
-                    pass  # somebody else saved, pruned, deleted or cut it off
             end = self._view.tip(thread)
             number = end.head.sequence if end else 0
             if after is not None and after != number:
@@ -222,14 +219,10 @@ class Ledger:
         if self.journal is not None:
             what: What = "save" if kind == "state" else "delete"
             self.notes.write(what, "intended", thread, opened.head)
-        owned = self._held.get(thread)
+        owned, storage = self._held.get(thread), cast("LeasingStorage", self.storage)
+        fence = {} if owned is None else {"fence": owned.lease.token}  # or it need not know of any
         with storage_errors("keep", thread):
-            if owned is None:
-                self.storage.append(thread, place.sequence, record)
-            else:
-                cast("LeasingStorage", self.storage).append(
-                    thread, place.sequence, record, fence=owned.lease.token
-                )
+            storage.append(thread, place.sequence, record, **fence)
         anchored = end and end.anchored
         due = anchored is None or place.sequence - anchored.sequence >= self.anchor_every
         if self.anchor is not None and (now or due):
@@ -334,9 +327,7 @@ class Ledger:
 
     # --- verify and anchor
 
-    def verify(
-        self, thread: str, *, progress: Progress | None = None, every_signature: bool = False
-    ) -> int:
+    def verify(self, thread: str, *, every_signature: bool = False) -> int:
         """Verify each checkpoint of a thread and each link, without decoding any state.
 
         Up to the anchored head, the digests prove that header and state are the ones that were
@@ -344,7 +335,6 @@ class Ledger:
 
         Args:
             thread: the thread.
-            progress: called with how many are done and how many there are, as `Bar` takes it.
             every_signature: check those, too.
 
         Returns:
@@ -356,7 +346,7 @@ class Ledger:
         """
         check_name("thread", thread)
         with self.notes.watching("verify", thread):
-            return self._view.verify(thread, progress, every_signature=every_signature)
+            return self._view.verify(thread, every_signature=every_signature)
 
     def anchor_now(self, thread: str) -> Head:
         """Verify a whole thread and move the anchor to its head, as after turning anchoring on.
@@ -464,7 +454,7 @@ class Ledger:
             CheckpointError: the thread does not verify. Nothing was removed.
         """
         _count("keep", keep)
-        self._retaining()
+        self._require(_RETENTION, "cannot remove records")
         if self.anchor is None:
             self.verify(thread)
             head = self._view.latest(thread).header.sequence
@@ -491,7 +481,7 @@ class Ledger:
                 is an operator's. The message says which.
             CheckpointError: the thread does not verify. Nothing was removed.
         """
-        self._retaining()
+        self._require(_RETENTION, "cannot remove records")
         self.verify(thread)
         opened = self._view.latest(thread)
         if opened.header.kind != "deleted":
@@ -518,7 +508,7 @@ class Ledger:
         Returns:
             How many records were removed: none if another process has pruned further already.
         """
-        storage = self._retaining()
+        self._require(_RETENTION, "cannot remove records")
         try:
             previous = self._view.open(thread, first).header.previous
         except NotFound:
@@ -528,15 +518,7 @@ class Ledger:
             return 0
         base, _ = self._seal(_NOTHING, Place(self.store, thread, first), "base", previous)
         with storage_errors("prune", thread):
-            return storage.prune(thread, first, base)
-
-    def _retaining(self) -> RetentionStorage:
-        if not _has(self.storage, _RETENTION):
-            raise ConfigurationError(
-                f"{type(self.storage).__name__} cannot remove records.",
-                f"Add the methods {', '.join(_RETENTION)} of RetentionStorage to it.",
-            )
-        return cast("RetentionStorage", self.storage)
+            return cast("RetentionStorage", self.storage).prune(thread, first, base)
 
     # --- keys, and copies under another key
 
@@ -569,7 +551,6 @@ class Ledger:
         *,
         threads: Iterable[str] | None = None,
         up_to: Heads | None = None,
-        progress: Progress | None = None,
     ) -> int:
         """Verify each thread, and copy it into the target's storage, sealed by the target's key.
 
@@ -582,7 +563,6 @@ class Ledger:
             threads: which; all, if you leave it out.
             up_to: an anchor as it stood before a key was stolen. Each thread is copied up to the
                 head that it knows, and a thread that it does not know is left out.
-            progress: called with how many are done and how many there are, as `Bar` takes it.
 
         Returns:
             How many records there were to copy.
@@ -604,12 +584,10 @@ class Ledger:
         done = 0
         for thread in names:
             with self.notes.doing("copy", thread, detail=f"to {target!r}"):
-                done += self._copy(target, thread, progress, up_to)
+                done += self._copy(target, thread, up_to)
         return done
 
-    def _copy(
-        self, target: Ledger, thread: str, progress: Progress | None, up_to: Heads | None
-    ) -> int:
+    def _copy(self, target: Ledger, thread: str, up_to: Heads | None) -> int:
         """Verify a thread, then copy each record, up to a head if one is given."""
         end = None if up_to is None else head_in(up_to, self.store, thread)
         if up_to is not None and end is None:
@@ -617,7 +595,7 @@ class Ledger:
         for _ in self._view.walk(thread, end=end):
             pass  # each signature, too: with links alone, one that is broken would show half-way
         count, last = 0, None
-        for opened in self._view.walk(thread, progress, end=end):
+        for opened in self._view.walk(thread, end=end):
             target._take(thread, opened, begins=not count and opened.header.sequence > 1)
             count, last = count + 1, opened.head
         if last is not None and target.anchor is not None:
@@ -627,7 +605,7 @@ class Ledger:
     def _take(self, thread: str, opened: Opened, *, begins: bool) -> None:
         """Keep a record of another storage under our key; if a thread begins there, with a base."""
         if begins:
-            self._retaining()
+            self._require(_RETENTION, "cannot remove records")
         sequence = opened.header.sequence
         try:
             with storage_errors("keep", thread):
@@ -666,7 +644,8 @@ class Ledger:
             ConfigurationError: the storage knows no owners, or `seconds` is no time.
             JournalError: it cannot be written down.
         """
-        storage = self._leasing()
+        self._require(_LEASING, "knows no owners")
+        storage = cast("LeasingStorage", self.storage)
         if check_name("thread", thread) in self._held:
             raise ConfigurationError(
                 f"This ledger owns {thread} already.",
@@ -698,11 +677,6 @@ class Ledger:
         lease = self._lease(check_name("thread", thread))
         return lease.owner if lease is not None and self._is_other(lease) else None
 
-    def worker(self, thread: str) -> str | None:
-        """Return under which name this ledger owns a thread, or None if it does not."""
-        owned = self._held.get(thread)
-        return None if owned is None else owned.lease.owner
-
     def keep(self, thread: str) -> None:
         """Renew the lease on a thread, if this ledger has one, before a step acts.
 
@@ -713,20 +687,16 @@ class Ledger:
             self._held[thread].renew()
             return
         other = self.holder(thread)
-        if other is not None:
-            raise NotOwner(
-                f"Thread '{thread}' is held by worker '{other}', and this ledger does not own it.",
-                "Own it first: what you save would be refused.",
-            )
-        if _has(self.storage, ("foreign",)):
+        held = other and f"is held by worker '{other}', and this ledger does not own it"
+        foreign = getattr(self.storage, "foreign", None)  # of PostgreSQL, which knows logins
+        if other is None and callable(foreign):
             with storage_errors("find the owner of", thread):
-                foreign = cast("Any", self.storage).foreign(thread)
-            if foreign:
-                raise NotOwner(
-                    f"Thread '{thread}' was written by another login, and this one has not acquired"
-                    " it.",
-                    "Own it first: what you save would be refused.",
-                )
+                if foreign(thread):
+                    held = "was written by another login, and this one has not acquired it"
+        if held:
+            raise NotOwner(
+                f"Thread '{thread}' {held}.", "Own it first: what you save would be refused."
+            )
 
     def _lease(self, thread: str) -> Lease | None:
         if not _has(self.storage, _LEASING):
@@ -738,13 +708,12 @@ class Ledger:
         owned = self._held.get(lease.thread)
         return owned is None or owned.lease.token != lease.token
 
-    def _leasing(self) -> LeasingStorage:
-        if not _has(self.storage, _LEASING):
+    def _require(self, methods: tuple[str, ...], said: str) -> None:
+        if not _has(self.storage, methods):
             raise ConfigurationError(
-                f"{type(self.storage).__name__} knows no owners.",
-                f"Add the methods {', '.join(_LEASING)} of LeasingStorage to it.",
+                f"{type(self.storage).__name__} {said}.",
+                f"Add the methods {', '.join(methods)} of safepoint.storage to it.",
             )
-        return cast("LeasingStorage", self.storage)
 
 
 class Owned:

@@ -105,17 +105,11 @@ class Locations:
         check_name("store", self.store)
         for name in _PARTS:
             path = _files.as_named(getattr(self, name), f"The folder for the {name}")
-            if path != Path(getattr(self, name)):
+            if path != Path(getattr(self, name)) or path.name in ("", ".."):
                 raise ConfigurationError(
-                    f"The folder for the {name} is a relative path, which leads elsewhere as soon"
-                    " as the process starts elsewhere.",
-                    "Name an absolute path.",
-                )
-            if path.name in ("", ".."):
-                raise ConfigurationError(
-                    f"The folder for the {name} is {quoted(str(path))}, which is no folder of its"
-                    " own.",
-                    "Name one that is for this store alone.",
+                    f"The folder for the {name}, {quoted(str(getattr(self, name)))}, is relative,"
+                    " or no folder of its own.",
+                    "Name an absolute path, to a folder that is for this store alone.",
                 )
             object.__setattr__(self, name, path)
         _check_apart(self._folders())

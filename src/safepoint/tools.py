@@ -53,14 +53,10 @@ class Tool:
     def __init__(
         self, name: str, *, version: str = "", permissions: Iterable[str] = (), schema: Any = None
     ) -> None:
-        _check_name("a tool", name)
-        if not isinstance(version, str) or not _VERSION.fullmatch(version):
-            raise ConfigurationError(
-                f"{quoted(version)} is not a version of the tool {name}.",
-                "Use up to 128 of A-Z, a-z, 0-9 and . _ : / + - in a text.",
-            )
+        _check("the name of a tool", name, _NAME)
+        _check(f"a version of the tool {name}", version, _VERSION)
         # A text is its letters and a mapping its keys, {"send": False} included: neither was meant.
-        if isinstance(permissions, (str, bytes, Mapping)) or not isinstance(permissions, Iterable):
+        if isinstance(permissions, (str, bytes, Mapping)):
             raise ConfigurationError(
                 f"The permissions of the tool {name} are {type(permissions).__name__}, and must be"
                 " a list.",
@@ -68,7 +64,7 @@ class Tool:
             )
         words = list(permissions)
         for word in words:
-            _check_name(f"a permission of the tool {name}", word)
+            _check(f"the name of a permission of the tool {name}", word, _NAME)
         try:
             digest = None if schema is None else digest_of(_CODEC.encode(schema))
         except CheckpointError as error:
@@ -91,16 +87,10 @@ class Tool:
             ConfigurationError: it has a field that no tool has, or lacks the name, or one is not
                 what `Tool` takes.
         """
-        for field in described:
-            if field not in _FIELDS:
-                raise ConfigurationError(
-                    f"A tool has no field {quoted(field)}.",
-                    f"The fields of a tool are {', '.join(_FIELDS)}.",
-                )
-        if "name" not in described:
+        if not {"name"} <= described.keys() <= set(_FIELDS):
             raise ConfigurationError(
-                "The description of a tool has no name.",
-                'Write {"name": "mail", "permissions": ["send"]}.',
+                f"{quoted(sorted(map(str, described)))} are not the fields of a tool.",
+                f"The fields of a tool are {', '.join(_FIELDS)}, of which it needs the name.",
             )
         return cls(**described)
 
@@ -113,11 +103,11 @@ class Tool:
         return f"<Tool {self.name}>"
 
 
-def _check_name(what: str, value: object) -> None:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
+def _check(what: str, value: object, grammar: re.Pattern[str]) -> None:
+    if not isinstance(value, str) or not grammar.fullmatch(value):
         raise ConfigurationError(
-            f"{quoted(value)} is not the name of {what}.",
-            "Use 1 to 128 of A-Z, a-z, 0-9 and . _ : / -",
+            f"{quoted(value)} is not {what}.",
+            "Use up to 128 of A-Z, a-z, 0-9 and . _ : / - in a text, and + in a version.",
         )
 
 
@@ -170,7 +160,7 @@ class ToolSet:
                 tool.schema is None or is_digest(tool.schema) for tool in tools
             ):
                 return tools
-        except (CheckpointError, TypeError, KeyError):
+        except (TypeError, KeyError):  # also what Tool refuses
             pass
         raise ConfigurationError(
             "This is not the description of a tool set.",

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from safepoint.anchor import Anchor
 from safepoint.errors import (
@@ -50,35 +51,36 @@ Progress = Callable[[int, int], object]
 
 _REMEMBERED = 1024
 _ATTEMPTS = 5
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 @contextmanager
-def storage_errors(doing: str, what: str) -> Iterator[None]:
+def _translated(to: type[CheckpointError], what: str, do: str) -> Iterator[None]:
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise to(f"{what}: it raised {type(error).__name__}.", do) from error
+
+
+def storage_errors(doing: str, what: str) -> AbstractContextManager[None]:
     """Turn whatever a custom storage raises into an error of the tree."""
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except Exception as error:
-        raise StorageUnavailable(
-            f"The storage could not {doing} {what}: it raised {type(error).__name__}.",
-            "See the error it came from, and make the storage raise errors of safepoint.errors.",
-        ) from error
+    return _translated(
+        StorageUnavailable,
+        f"The storage could not {doing} {what}",
+        "See the error it came from, and make the storage raise errors of safepoint.errors.",
+    )
 
 
-@contextmanager
-def anchor_errors(doing: str, what: str) -> Iterator[None]:
+def anchor_errors(doing: str, what: str) -> AbstractContextManager[None]:
     """Turn whatever a custom anchor raises into an error of the tree."""
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except Exception as error:
-        raise AnchorUnavailable(
-            f"The anchor could not {doing} {what}: it raised {type(error).__name__}.",
-            "Nothing is loaded without it. See the error it came from, and mend the anchor.",
-        ) from error
+    return _translated(
+        AnchorUnavailable,
+        f"The anchor could not {doing} {what}",
+        "Nothing is loaded without it. See the error it came from, and mend the anchor.",
+    )
 
 
 class Seen(NamedTuple):
@@ -106,6 +108,27 @@ class Span:
 
     def __len__(self) -> int:
         return self.head - self.first + 1
+
+
+def _settled(
+    look: Callable[Concatenate[View, str, Head | None, _P], _T],
+) -> Callable[Concatenate[View, str, _P], _T]:
+    """Ask the anchor, then look at the storage; again if a prune came between the two."""
+
+    @wraps(look)
+    def looked(self: View, thread: str, /, *args: _P.args, **options: _P.kwargs) -> _T:
+        anchored, first = self.anchored(thread), 1
+        for _ in range(_ATTEMPTS):
+            try:
+                return look(self, thread, anchored, *args, **options)
+            except (NotFound, RecordsMissing):
+                before = anchored, first
+                anchored, first = self.anchored(thread), self.first(thread)
+                if before == (anchored, first):
+                    raise
+        return look(self, thread, anchored, *args, **options)
+
+    return looked
 
 
 class View:
@@ -143,16 +166,14 @@ class View:
         """Return what the anchor has seen of a thread."""
         return None if self.anchor is None else head_in(self.anchor, self.store, thread)
 
-    def tip(self, thread: str) -> Seen | None:
+    @_settled
+    def tip(self, thread: str, anchored: Head | None) -> Seen | None:
         """Return where a thread ends and what the anchor has seen, None for a new thread.
 
         Raises:
             ThreadDeleted: the thread was deleted.
             CheckpointError: its end does not verify, or does not extend what the anchor has seen.
         """
-        return self._settled(thread, lambda anchored: self._tip(thread, anchored))
-
-    def _tip(self, thread: str, anchored: Head | None) -> Seen | None:
         number = self.reach(thread, anchored)
         if not number:
             return None
@@ -174,20 +195,19 @@ class View:
         anchored = self.anchored(thread)
         return Seen(seen.head, anchored) if anchored in (seen.anchored, seen.head) else None
 
-    def latest(self, thread: str, *, anew: bool = False) -> Opened:
+    @_settled
+    def latest(self, thread: str, anchored: Head | None, *, anew: bool = False) -> Opened:
         """Return the newest record, verified, as one that extends what the anchor has seen.
 
         Args:
             thread: the thread.
+            anchored: what the anchor has seen of it.
             anew: whether to follow links, too, that this process has followed before.
 
         Raises:
             NotFound: the thread has none.
             CheckpointError: it does not verify, or does not extend what the anchor has seen.
         """
-        return self._settled(thread, lambda anchored: self._latest(thread, anchored, anew=anew))
-
-    def _latest(self, thread: str, anchored: Head | None, *, anew: bool) -> Opened:
         number = self.reach(thread, anchored)
         if not number:
             raise NotFound(
@@ -225,19 +245,6 @@ class View:
         check_reaches(thread, head, seen and seen.head, PROCESS)
         return head
 
-    def _settled(self, thread: str, look: Callable[[Head | None], _T]) -> _T:
-        """Ask the anchor, then look at the storage; again if a prune came between the two."""
-        anchored, first = self.anchored(thread), 1
-        for _ in range(_ATTEMPTS):
-            try:
-                return look(anchored)
-            except (NotFound, RecordsMissing):
-                before = anchored, first
-                anchored, first = self.anchored(thread), self.first(thread)
-                if before == (anchored, first):
-                    raise
-        return look(anchored)
-
     def remember(self, thread: str, head: Head, anchored: Head | None) -> None:
         """Keep in mind where a thread ends, so that it cannot shrink unnoticed."""
         if len(self._seen) >= _REMEMBERED:
@@ -252,7 +259,8 @@ class View:
 
     # --- one record
 
-    def at(self, thread: str, sequence: int) -> Opened:
+    @_settled
+    def at(self, thread: str, anchored: Head | None, sequence: int) -> Opened:
         """Return the record at `sequence`, verified.
 
         Raises:
@@ -260,9 +268,6 @@ class View:
             ThreadDeleted: the thread was deleted.
             CheckpointError: it does not verify, or contradicts what the anchor has seen.
         """
-        return self._settled(thread, lambda anchored: self._at(thread, sequence, anchored))
-
-    def _at(self, thread: str, sequence: int, anchored: Head | None) -> Opened:
         number = self.reach(thread, anchored)
         if number > sequence:
             self._refuse_ended(thread, number, anchored)
@@ -281,17 +286,15 @@ class View:
             opened = self._open(record, place, digest=opened.header.previous)
         return opened
 
-    def refuse_ended(self, thread: str) -> None:
+    @_settled
+    def refuse_ended(self, thread: str, anchored: Head | None) -> None:
         """Refuse a thread that was deleted, before anything older of it is handed out.
 
         Raises:
             ThreadDeleted: it was.
             CheckpointError: the record that the anchor has seen does not verify.
         """
-        self._settled(
-            thread,
-            lambda anchored: self._refuse_ended(thread, self.reach(thread, anchored), anchored),
-        )
+        self._refuse_ended(thread, self.reach(thread, anchored), anchored)
 
     def _refuse_ended(self, thread: str, number: int, anchored: Head | None) -> None:
         """However genuine an old record is: whether its thread was deleted, the end says."""
@@ -358,13 +361,7 @@ class View:
         self, record: bytes, place: Place, *, digest: str | None = None, base: bool = False
     ) -> Opened:
         return open_sealed(
-            record,
-            place,
-            self.keys,
-            base=base,
-            digest=digest,
-            limits=self.limits,
-            use=self.use,
+            record, place, self.keys, base=base, digest=digest, limits=self.limits, use=self.use
         )
 
     # --- the beginning
@@ -394,15 +391,13 @@ class View:
 
     # --- the whole thread
 
-    def span(self, thread: str) -> Span:
+    @_settled
+    def span(self, thread: str, anchored: Head | None) -> Span:
         """Find where a thread begins and ends, by what the base and the anchor vouch for.
 
         Raises:
             CheckpointError: the base does not verify, or the thread ends before it or the anchor.
         """
-        return self._settled(thread, lambda anchored: self._span(thread, anchored))
-
-    def _span(self, thread: str, anchored: Head | None) -> Span:
         try:
             base = self.base(thread)
         except SealError:
@@ -461,9 +456,7 @@ class View:
                 progress(done, len(span))
             yield opened
 
-    def verify(
-        self, thread: str, progress: Progress | None = None, *, every_signature: bool = False
-    ) -> int:
+    def verify(self, thread: str, *, every_signature: bool = False) -> int:
         """Check each record and each link of a thread, and return how many records there are.
 
         Where the head is anchored, the links carry the proof: the anchor vouches for one digest,
@@ -478,27 +471,22 @@ class View:
             span = self.span(thread)
             try:
                 if every_signature or span.anchored is None:
-                    return sum(1 for _ in self.along(thread, span, progress))
-                return self._verify_links(thread, span, span.anchored, progress)
+                    return sum(1 for _ in self.along(thread, span))
+                return self._verify_links(thread, span, span.anchored)
             except NotFound:
                 if next(attempts, None) is None or self.span(thread).first == span.first:
                     raise  # and otherwise it was pruned meanwhile
 
-    def _verify_links(
-        self, thread: str, span: Span, anchored: Head, progress: Progress | None
-    ) -> int:
+    def _verify_links(self, thread: str, span: Span, anchored: Head) -> int:
         """Follow the links from the anchored record to the first."""
         with suppress(ThreadDeleted):  # what follows a tombstone is found below
             self.latest(thread, anew=True)
         digest: str | None = anchored.digest
-        newer = span.head - anchored.sequence
         found = self._records(thread, range(anchored.sequence, span.first - 1, -1))
-        for done, (place, record) in enumerate(found, start=1):
+        for place, record in found:
             opened = self._open(record, place, digest=digest)
             _check_last_words(opened, span)
             digest = opened.header.previous
-            if progress is not None:
-                progress(newer + done, len(span))
         if digest != span.previous:
             raise WrongPlace(
                 f"{thread} #{span.first} does not follow what the base of the thread says.",
@@ -545,12 +533,6 @@ def head_in(heads: Heads, store: str, thread: str) -> Head | None:
     """
     with anchor_errors("be asked about", thread):
         head = heads.read(store, thread)
-    if head is not None and type(head) is not Head:
-        raise AnchorUnavailable(
-            f"The anchor answered with {type(head).__name__} about {thread}.",
-            "Return a safepoint.names.Head, or None for a thread that was never anchored.",
-        )
-    with anchor_errors("be asked about", thread):
         return None if head is None else Head(head.sequence, head.digest)
 
 
@@ -615,21 +597,15 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
                 " replace it if anyone may have read it.",
             )
     points = [revoked.until for revoked in map(keys.revoked, (key.id for key in keys)) if revoked]
-    for apart in filter(None, map(_home, [anchor, *points])):
-        if apart.is_relative_to(folder) or folder.is_relative_to(apart):
+    others = [("anchor", _home(each)) for each in (anchor, *points)]
+    for name, apart in [*others, ("journal", _folder(journal))]:
+        if apart and (apart.is_relative_to(folder) or folder.is_relative_to(apart)):
             raise ConfigurationError(
-                f"The anchor {shell(str(apart))} is in one place with the storage"
+                f"The {name} {shell(str(apart))} is in one place with the storage"
                 f" {shell(str(folder))}.",
-                "Whoever rolls back one would roll back the other. Give the anchor a folder"
-                " elsewhere, best of another user or machine.",
+                f"Whoever changes or rolls back one could do so to the other. Give the {name} a"
+                " folder elsewhere, best of another user or machine.",
             )
-    notes = _folder(journal)
-    if notes is not None and (notes.is_relative_to(folder) or folder.is_relative_to(notes)):
-        raise ConfigurationError(
-            f"The journal {shell(str(notes))} is in one place with the storage"
-            f" {shell(str(folder))}.",
-            "Whoever changes one could change the other. Give the journal a folder of its own.",
-        )
 
 
 def check_other(storage: object, target: object) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,6 @@ from safepoint.errors import (
     ApprovalMismatch,
     ApprovalNeeded,
     ApprovalSpent,
-    ApprovalUntrusted,
     CheckpointError,
     ConfigurationError,
     Conflict,
@@ -34,15 +32,13 @@ from safepoint.errors import (
     WorkflowMismatch,
     quoted,
 )
-from safepoint.gate import Decision, Gate, Situation
-from safepoint.journal import RESUMING, Actor, Notes, Outcome
+from safepoint.gate import Decision, Gate
+from safepoint.journal import RESUMING, Actor, Notes, Outcome, What
 from safepoint.ledger import Ledger
 from safepoint.names import Head, check_name, check_sequence, digest_of
-from safepoint.record import Checkpoint
+from safepoint.record import Checkpoint, check_app
 from safepoint.tools import Tool, ToolSet
 
-_ACTION: Final = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
-_VERSION: Final = re.compile(r"[A-Za-z0-9._+-]{0,40}")
 _NOBODY: Final = (
     'Say who may approve: Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).'
 )
@@ -69,30 +65,23 @@ class Ask:
         arguments: with what: a few plain values. The step that acts gets them from the signed
             approval, not from here.
         changes: what changes in the state.
+
+    Raises:
+        WorkflowError: the action is no word, or the arguments cannot be kept exactly.
     """
 
     action: str
     arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
     changes: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
-    def checked(self) -> Ask:
-        """Return it as it can be signed.
-
-        Raises:
-            WorkflowError: the action is no word, or the arguments cannot be kept exactly.
-        """
-        if not isinstance(self.action, str) or not _ACTION.fullmatch(self.action):
-            raise WorkflowError(
-                f"{quoted(self.action)} cannot name what is asked.",
-                "Use 1 to 128 of A-Z, a-z, 0-9 and . _ : / -",
-            )
+    def __post_init__(self) -> None:
         try:
-            return replace(self, arguments=signable(dict(self.arguments)))
+            arguments = signable(self.action, dict(self.arguments))
         except CheckpointError as error:
             raise WorkflowError(
-                f"What {self.action} is asked with cannot be signed. {error.what}",
-                "Ask with a few plain values: text, numbers, Decimal, dates, lists and dicts.",
+                f"What {quoted(self.action)} is asked with cannot be signed. {error.what}", error.do
             ) from error
+        object.__setattr__(self, "arguments", arguments)
 
 
 class Approved(NamedTuple):
@@ -222,16 +211,32 @@ class Resumed(NamedTuple):
     statements: tuple[str, ...]
 
 
-_KINDS: Final = {
+_SHAPE: Final[dict[str, Any]] = {
     "state": dict,
-    "done": list,
+    "done": [str],
     "tools": list,
-    "asked": dict,
-    "approved": list,
+    "asked": {"action": str, "arguments": dict},
+    "approved": [str],
     "denied": str,
-    "resumed": dict,
+    "resumed": {
+        "app": str,
+        "digest": str,
+        "reasons": [str],
+        "sequence": int,
+        "statements": [str],
+    },
     "origin": int,
 }
+
+
+def _fits(value: Any, shape: Any) -> bool:
+    if isinstance(shape, type):
+        return type(value) is shape
+    if type(value) is not type(shape):
+        return False
+    if isinstance(shape, list):
+        return all(type(item) is shape[0] for item in value)
+    return value.keys() == shape.keys() and all(_fits(value[name], shape[name]) for name in shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,12 +289,14 @@ class Payload:
         Raises:
             WorkflowMismatch: it holds something else.
         """
-        try:
-            payload = cls._unpacked(dict(checkpoint.state))
-            if checkpoint.tools == (payload.tools.digest if payload.tools else None):
-                return payload
-        except (CheckpointError, KeyError, TypeError, ValueError):
-            pass
+        saved = checkpoint.state if type(checkpoint.state) is dict else {}
+        if {"state", "done"} <= saved.keys() <= _SHAPE.keys() and all(
+            _fits(value, _SHAPE[name]) for name, value in saved.items()
+        ):
+            with suppress(ConfigurationError, WorkflowError):
+                payload = cls._unpacked(saved)
+                if checkpoint.tools == (payload.tools.digest if payload.tools else None):
+                    return payload
         raise WorkflowMismatch(
             f"{checkpoint.thread} #{checkpoint.sequence} does not hold a workflow's state.",
             "Load it with Ledger.load, if you wrote it with Ledger.save.",
@@ -297,35 +304,20 @@ class Payload:
 
     @classmethod
     def _unpacked(cls, saved: dict[str, Any]) -> Payload:
-        for name, value in saved.items():
-            _a(_KINDS[name], value)
-        if "asked" in saved:
-            saved["asked"] = asked = Ask(**saved["asked"])
-            _a(str, asked.action), _a(dict, asked.arguments)
-        if "resumed" in saved:
-            given = saved["resumed"]
-            lists = {name: _texts(given[name]) for name in ("reasons", "statements")}
-            saved["resumed"] = resumed = Resumed(**{**given, **lists})
-            _a(str, resumed.app), _a(str, resumed.digest), _a(int, resumed.sequence)
+        asked, resumed = saved.get("asked"), saved.get("resumed")
+        if resumed is not None:
+            lists = {name: tuple(resumed[name]) for name in ("reasons", "statements")}
+            resumed = Resumed(**{**resumed, **lists})
         return cls(
-            **{
-                **saved,
-                "state": saved["state"],
-                "done": _texts(saved["done"]),
-                "tools": ToolSet.from_described(saved.get("tools", [])),
-                "approved": _texts(saved.get("approved", [])),
-            }
+            state=saved["state"],
+            done=tuple(saved["done"]),
+            tools=ToolSet.from_described(saved.get("tools", [])),
+            asked=None if asked is None else Ask(**asked),
+            approved=tuple(saved.get("approved", ())),
+            denied=saved.get("denied"),
+            resumed=resumed,
+            origin=saved.get("origin"),
         )
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(_a(str, item) for item in _a(list, value))
-
-
-def _a(kind: type, value: Any) -> Any:
-    if type(value) is not kind:
-        raise TypeError
-    return value
 
 
 class Granted(NamedTuple):
@@ -348,30 +340,31 @@ def granted(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> Granted | N
     The record that carries it is sealed by the writer. That is not enough: whoever has the writer's
     key must not be able to say what a person approved, nor to say it twice, nor for something else.
     So what they signed must be about the very record that this one follows, and name what this one
-    is: its app and its tools.
+    is: its app and its tools. A denial that ended the run is held to what was signed likewise.
 
     Raises:
         ApprovalError: the statements do not bear it out.
     """
-    if not payload.approved:
+    denied = payload.denied is not None
+    texts = payload.approved if payload.denied is None else (payload.denied,)
+    approvals = [gate.people.open(text, revoked=True) for text in texts]
+    if not approvals:
         return None
-    approvers, shown = gate.approvers, f"{checkpoint.thread} #{checkpoint.sequence}"
-    if approvers is None:
-        raise ApprovalUntrusted(
-            f"{shown} goes on from an approval, and this workflow has no approvers to check it.",
-            'Write Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).',
-        )
-    approvals = [approvers.open(text, revoked=True) for text in payload.approved]
-    question = approvals[0].question
+    question, verdict = approvals[0].question, "denied" if denied else "approved"
+    goes_on = (question.app, question.tools) == (checkpoint.app, payload.tools.digest)
     if (
         not _follows(question, checkpoint)
-        or (question.app, question.tools) != (checkpoint.app, payload.tools.digest)
-        or Reason.ASKED not in question.reasons
-        or any(each.verdict != "approved" or each.question != question for each in approvals)
+        or any(each.verdict != verdict or each.question != question for each in approvals)
+        or not (denied or (goes_on and Reason.ASKED in question.reasons))
     ):
-        raise ApprovalMismatch(f"{shown} goes on from an approval of something else.", _THIEF)
+        raise ApprovalMismatch(
+            f"{checkpoint.thread} #{checkpoint.sequence} goes on from an answer to something else.",
+            _THIEF,
+        )
+    if denied:
+        return None
     people = tuple(dict.fromkeys(approval.approver for approval in approvals))
-    revoked = [each.approver for each in approvals if each.key in approvers.revoked]
+    revoked = [each.approver for each in approvals if each.key in gate.people.revoked]
     lapsed = ""
     if revoked:
         lapsed = f"The key with which {revoked[0]} approved it was revoked since."
@@ -386,22 +379,17 @@ def check_source(grant: Granted, checkpoint: Checkpoint, payload: Payload, ledge
     Raises:
         ApprovalMismatch: it skips a step, or does what they were not asked.
     """
-    asked = grant.question
-    try:
-        source = ledger.load(checkpoint.thread, asked.checkpoint.sequence)
+    asked, same = grant.question, False
+    with suppress(WorkflowMismatch):
+        try:
+            source = ledger.load(checkpoint.thread, asked.checkpoint.sequence)
+        except NotFound:
+            return  # it was pruned
         before = Payload.unpack(source)
-    except NotFound:
-        return  # it was pruned
-    except WorkflowMismatch:
-        same = False
-    else:
         same = (
             source.digest == asked.checkpoint.digest
             and (source.app != checkpoint.app or before.done == payload.done)
-            and (
-                before.asked is None
-                or (before.asked.action, before.asked.arguments) == (asked.action, asked.arguments)
-            )
+            and before.asked in (None, Ask(asked.action, asked.arguments))
         )
     if not same:
         raise ApprovalMismatch(
@@ -411,20 +399,8 @@ def check_source(grant: Granted, checkpoint: Checkpoint, payload: Payload, ledge
         )
 
 
-def check_denial(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> None:
-    """Refuse a denial that nobody signed, or that was signed for something else.
-
-    Raises:
-        ApprovalError: it is one.
-    """
-    if payload.denied is None or gate.approvers is None:
-        return
-    denial = gate.approvers.open(payload.denied, revoked=True)
-    if denial.verdict != "denied" or not _follows(denial.question, checkpoint):
-        raise ApprovalMismatch(
-            f"{checkpoint.thread} #{checkpoint.sequence} ends with a denial of something else.",
-            _THIEF,
-        )
+def _head(checkpoint: Checkpoint) -> Head:
+    return Head(checkpoint.sequence, checkpoint.digest)
 
 
 def _follows(question: Question, checkpoint: Checkpoint) -> bool:
@@ -459,12 +435,12 @@ class Resumption:
     @property
     def at(self) -> Head:
         """The checkpoint, as the end that it once was."""
-        return Head(self.checkpoint.sequence, self.checkpoint.digest)
+        return _head(self.checkpoint)
 
     @property
     def head(self) -> Head:
         """The end of the thread, which an approval is bound to."""
-        return Head(self.latest.sequence, self.latest.digest)
+        return _head(self.latest)
 
     @property
     def is_over(self) -> bool:
@@ -585,32 +561,26 @@ def judge(
             "Resume it with the workflow that wrote it.",
         )
     payload = Payload.unpack(checkpoint)
-    check_denial(gate, checkpoint, payload)
+    grant, asked = granted(gate, checkpoint, payload), payload.asked
     if payload.denied is not None and is_old:
         raise ResumeRefused(
             f"{thread} #{checkpoint.sequence} is a denial, so nothing goes on from there.",
             "Name a checkpoint before it.",
         )
-    grant, asked = granted(gate, checkpoint, payload), payload.asked
-    situation = Situation(
-        checkpoint=checkpoint,
-        head=Head(latest.sequence, latest.digest),
+    decision = gate.decide(
+        checkpoint,
+        _head(latest),
         had=payload.tools,
         has=workflow.tools,
         app=workflow.app,
-        migrates_from=frozenset(workflow.migrations),
+        migrates_from=workflow.migrations,
         asked=asked is not None,
+        lapsed=None if grant is None else grant.lapsed,
         owner=None if ledger is None else ledger.holder(thread),
-        worker=None if ledger is None else ledger.worker(thread),
     )
-    decision = gate.decide(situation)
-    if grant is not None and (decision.reasons or grant.lapsed):
-        # An approval counts once, and for what was to be resumed then. Who goes back to before it
-        # was acted upon, or on with something else, has to ask again.
+    if grant is not None and Reason.ASKED in decision.reasons:
+        # Who goes back to before it was acted upon, or on with something else, asks again.
         asked = Ask(grant.approved.action, grant.approved.arguments)
-        said = f"It was approved before, at #{checkpoint.sequence}, and may have been done already."
-        details = (*decision.details, f"{said} {grant.lapsed}".rstrip())
-        decision = replace(gate.decide(replace(situation, asked=True)), details=details)
     if is_old and (denial := _denial(workflow, latest)):
         decision = replace(decision, details=(*decision.details, denial))
     return Resumption(workflow, checkpoint, latest, payload, grant, asked, decision)
@@ -618,17 +588,12 @@ def judge(
 
 def _denial(workflow: Workflow, latest: Checkpoint) -> str:
     """Say that the end of the thread, from which somebody wants to go back, is a denial."""
-    try:
+    with suppress(CheckpointError):
         denial = Payload.unpack(latest).denied
-    except WorkflowMismatch:
-        return ""
-    name, approvers = "Somebody", workflow.gate.approvers
-    if denial is None:
-        return ""
-    if approvers is not None:
-        with suppress(CheckpointError):
-            name = approvers.open(denial, revoked=True).approver
-    return f"{name} denied it at #{latest.sequence}."
+        if denial is not None:
+            name = workflow.gate.people.open(denial, revoked=True).approver
+            return f"{name} denied it at #{latest.sequence}."
+    return ""
 
 
 def _accepted(
@@ -643,16 +608,11 @@ def _accepted(
     Raises:
         ApprovalError: one of them does not count.
         ApprovalNeeded: there are too few.
-        ConfigurationError: the workflow has no approvers.
     """
     gate, accepted = wanted.workflow.gate, dict[str, Approval]()
     for text in dict.fromkeys(given):
-        if gate.approvers is None:
-            raise ConfigurationError(
-                f"{wanted} was given an approval, and its workflow has no approvers.", _NOBODY
-            )
         _check_clock(wanted, now)
-        approval = gate.approvers.open(text)
+        approval = gate.people.open(text)
         _check_unspent(wanted, ledger, approval)
         if question is None:
             raise ApprovalMismatch(
@@ -702,14 +662,12 @@ def _check_unspent(wanted: Resumption, ledger: Ledger, approval: Approval) -> No
         ApprovalSpent: it was.
     """
     question, thread = approval.question, wanted.checkpoint.thread
-    after = question.head.sequence + 1
-    if (
-        (question.store, question.thread) != (wanted.checkpoint.store, thread)
-        or question.head == wanted.head
-        or after > wanted.latest.sequence
-    ):
-        return  # of another history, which the comparison with the question tells
-    resumed = None
+    if (question.store, question.thread) != (
+        wanted.checkpoint.store,
+        thread,
+    ) or question.head.sequence >= wanted.latest.sequence:
+        return  # of another history, if any, which the comparison with the question tells
+    after, resumed = question.head.sequence + 1, None
     with suppress(CheckpointError):  # pruned, or not of a workflow
         resumed = Payload.unpack(ledger.load(thread, after)).resumed
     if resumed is not None and approval.text in resumed.statements:
@@ -729,24 +687,19 @@ def _through(
 ) -> Run:
     """Append the record that spends the approvals, and return the run that goes on from it."""
     workflow, thread, decision = wanted.workflow, wanted.checkpoint.thread, wanted.decision
-    if any(ledger.keys) and ledger.journal is None:
-        raise ConfigurationError(
-            f"{wanted} can be resumed only where that is written down."
-            f" {' '.join(decision.details)}",
-            "Write Ledger(..., journal=FileJournal(path, keys=...)).",
-        )
+    _check_journal(ledger, f"{wanted} can be resumed")
     payload = _following(wanted, accepted, notes)
     denied, into = payload.denied is not None, f"{wanted.checkpoint.app} to {workflow.app}"
-    migrates = not denied and wanted.checkpoint.app.partition("@")[2] in workflow.migrations
     said = [f"{each.verdict} by {each.approver}, nonce {each.nonce}." for each in accepted]
     detail = " ".join((f"{into}: {', '.join(decision.reasons)}.", *said, *decision.notes))
+    migrates = not denied and wanted.checkpoint.app.partition("@")[2] in workflow.migrations
     notes.write("resume", "intended", thread, wanted.at, detail)
     _note_answers(wanted, accepted, notes, "intended")
     if migrates:
         notes.write("migrate", "intended", thread, wanted.at, into)
     run = Run(workflow, ledger, thread, payload, at=wanted.latest, notes=decision.notes)
     try:
-        written = run.record(app=wanted.checkpoint.app if denied else workflow.app)
+        written = run.record(payload, app=wanted.checkpoint.app if denied else workflow.app)
     except Conflict as conflict:
         if not accepted:
             raise
@@ -754,7 +707,7 @@ def _through(
             f"Another worker resumed {thread} first, so this approval is spent.",
             "Let that worker go on. If it died, resume without approvals.",
         ) from conflict
-    head = Head(written.sequence, written.digest)
+    head = _head(written)
     _note_answers(wanted, accepted, notes, "done")
     if migrates:
         notes.write("migrate", "done", thread, head, into)
@@ -768,14 +721,23 @@ def _note_answers(
     wanted: Resumption, accepted: tuple[Approval, ...], notes: Notes, outcome: Outcome
 ) -> None:
     """Write down who said yes or no."""
-    for approval in accepted:
-        notes.write(
-            "deny" if approval.verdict == "denied" else "approve",
-            outcome,
-            wanted.checkpoint.thread,
-            wanted.at,
-            approval.question.action,
-            actor=Actor(approval.approver, f"signature of key {approval.key}"),
+    for each in accepted:
+        what: What = "deny" if each.verdict == "denied" else "approve"
+        who = Actor(each.approver, f"signature of key {each.key}")
+        thread, action = wanted.checkpoint.thread, each.question.action
+        notes.write(what, outcome, thread, wanted.at, action, actor=who)
+
+
+def _check_journal(ledger: Ledger, why: str) -> None:
+    """Refuse what must be written down, where there is no journal.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    if any(ledger.keys) and ledger.journal is None:
+        raise ConfigurationError(
+            f"{why} only where that is written down, and the ledger has no journal.",
+            "Write Ledger(..., journal=FileJournal(path, keys=...)).",
         )
 
 
@@ -826,6 +788,7 @@ def _check_steps(wanted: Resumption, done: tuple[str, ...]) -> None:
         )
 
 
+@dataclass(repr=False, eq=False)
 class Run:
     """One run of a workflow: its state, what is done, and what comes next.
 
@@ -834,45 +797,37 @@ class Run:
 
     Attributes:
         workflow: the workflow.
+        ledger: where its checkpoints are.
         thread: the name of the thread.
-        head: the sequence of the thread's latest checkpoint.
+        payload: all that the next checkpoint would hold.
+        at: the thread's latest checkpoint, or None.
+        head: its sequence, or 0.
         approved: what people approved, for the step that comes next, or None.
         notes: what the run can do less than before, as the gate says it.
     """
 
-    def __init__(
-        self,
-        workflow: Workflow,
-        ledger: Ledger,
-        thread: str,
-        payload: Payload,
-        *,
-        at: Checkpoint | None = None,
-        approved: Approved | None = None,
-        notes: tuple[str, ...] = (),
-    ) -> None:
-        self.workflow = workflow
-        self.thread = thread
-        self.approved = approved
-        self.notes = notes
-        self._ledger = ledger
-        self._payload = payload
-        self._at = at
-        self._at_odds = False
+    workflow: Workflow
+    ledger: Ledger
+    thread: str
+    payload: Payload
+    at: Checkpoint | None = None
+    approved: Approved | None = None
+    notes: tuple[str, ...] = ()
+    _at_odds: bool = field(default=False, init=False)
 
     @property
     def head(self) -> int:  # noqa: D102  among the attributes above
-        return 0 if self._at is None else self._at.sequence
+        return 0 if self.at is None else self.at.sequence
 
     @property
     def state(self) -> dict[str, Any]:
         """The state after the last step that finished."""
-        return self._payload.state
+        return self.payload.state
 
     @property
     def done(self) -> tuple[str, ...]:
         """The names of the steps that finished."""
-        return self._payload.done
+        return self.payload.done
 
     @property
     def next(self) -> str | None:
@@ -883,19 +838,19 @@ class Run:
     @property
     def paused(self) -> bool:
         """Whether the run waits for people."""
-        return self._payload.asked is not None
+        return self.payload.asked is not None
 
     @property
     def denied(self) -> bool:
         """Whether somebody denied what the run asked for, which ended it."""
-        return self._payload.denied is not None
+        return self.payload.denied is not None
 
     @property
     def question(self) -> Question | None:
         """What people are asked to approve or deny, exactly, or None if the run does not wait."""
-        if not self.paused or self._at is None:
+        if not self.paused or self.at is None:
             return None
-        return judge(self.workflow, None, self._at, self._at).question()
+        return judge(self.workflow, None, self.at, self.at).question()
 
     def step(self) -> Checkpoint:
         """Run the next step and capture its result.
@@ -923,32 +878,25 @@ class Run:
         if name is None:
             how = "was denied" if self.denied else "has run every step"
             raise WorkflowError(f"{self.thread} {how}.", "Start a new thread to run it again.")
-        self._ledger.keep(self.thread)
+        self.ledger.keep(self.thread)
         acts = self.approved is not None or name in self.workflow.anchor_before
         if acts:
             self._check_still_here(name)
-        before, given = self._payload, copy.deepcopy(self.state)
+        given = copy.deepcopy(self.state)
         returned = self.workflow.call(name, given, self._call(name))
-        asked = returned.checked() if isinstance(returned, Ask) else None
+        asked = returned if isinstance(returned, Ask) else None
+        changes = _changes(name, asked.changes if asked else returned, given, self.state)
         if asked is not None:
             self._check_answerable(name)
-        changes = _changes(name, asked.changes if asked else returned, given, self.state)
-        self._payload = Payload(
+            at = None if self.at is None else _head(self.at)
+            self.ledger.notes.write("pause", "intended", self.thread, at, asked.action)
+        payload = Payload(
             state={**self.state, **copy.deepcopy(dict(changes))},
             done=(*self.done, name),
             tools=self.workflow.tools,
             asked=asked,
         )
-        try:
-            if asked is not None:
-                notes = self._ledger.notes
-                notes.write("pause", "intended", self.thread, self._head, asked.action)
-            checkpoint = self.record(at_once=acts)
-        except AnchorUnavailable:
-            raise  # it may be saved by now
-        except BaseException:
-            self._payload = before
-            raise
+        checkpoint = self.record(payload, at_once=acts)
         self.approved = None
         return checkpoint
 
@@ -960,30 +908,29 @@ class Run:
                 step alone.
             CheckpointError: the checkpoint was refused.
         """
-        if self.denied:
-            raise WorkflowError(f"{self.thread} was denied.", "There is nothing to capture.")
-        if self.approved is not None:
+        if self.denied or self.approved is not None:
             raise WorkflowError(
-                f"{self.thread} goes on from an approval, which is for the step {self.next} alone.",
-                "Run that step: it is captured by itself.",
+                f"{self.thread} goes on from what people said, which is for its next step alone.",
+                "Run that step: it is captured by itself. After a denial there is none.",
             )
-        # No step ran, so the next one has the key that it had.
-        origin = self._payload.origin or self.head
-        self._payload = replace(self._payload, resumed=None, origin=origin)
-        return self.record()
+        origin = self.payload.origin or self.head  # no step ran: the next one has the key it had
+        return self.record(replace(self.payload, resumed=None, origin=origin))
 
-    def record(self, *, at_once: bool = False, app: str | None = None) -> Checkpoint:
-        """Save the run with all that it carries; it is for the workflow's own use.
+    def record(
+        self, payload: Payload, *, at_once: bool = False, app: str | None = None
+    ) -> Checkpoint:
+        """Save a payload as the thread's next checkpoint; it is for the workflow's own use.
 
         Args:
+            payload: all that the checkpoint holds.
             at_once: whether the anchor must see it at once, as it must see each turning point.
             app: what wrote it, if not this workflow.
         """
-        payload = self._payload
+        before, self.payload = self.payload, payload
         turns = payload.asked is not None or payload.resumed is not None
-        now = self._ledger.anchor is not None and (at_once or turns)
+        now = self.ledger.anchor is not None and (at_once or turns)
         try:
-            self._at = self._ledger.save(
+            self.at = self.ledger.save(
                 self.thread,
                 payload.pack(),
                 app=self.workflow.app if app is None else app,
@@ -994,7 +941,10 @@ class Run:
         except AnchorUnavailable:
             self._at_odds = True  # it may be saved, so this run does not know where it is
             raise
-        return self._at
+        except BaseException:
+            self.payload = before
+            raise
+        return self.at
 
     def finish(self) -> Run:
         """Run every step that is left, up to the end or a pause, and return the run itself."""
@@ -1008,18 +958,11 @@ class Run:
 
     def __repr__(self) -> str:
         how = ", paused" if self.paused else ", denied" if self.denied else ""
-        return (
-            f"Run({self.workflow.name!r}, {self.thread!r}, done={self.done!r},"
-            f" next={self.next!r}{how})"
-        )
-
-    @property
-    def _head(self) -> Head | None:
-        return None if self._at is None else Head(self._at.sequence, self._at.digest)
+        return f"Run({self.workflow.name!r}, {self.thread!r}, next={self.next!r}{how})"
 
     def _call(self, name: str) -> Call:
-        store = "" if self._at is None else self._at.store
-        key = f"{store}/{self.thread}/{self._payload.origin or self.head}/{name}"
+        store = "" if self.at is None else self.at.store
+        key = f"{store}/{self.thread}/{self.payload.origin or self.head}/{name}"
         return Call(self.thread, name, self.head, key, self.approved)
 
     def _check_still_here(self, name: str) -> None:
@@ -1029,13 +972,13 @@ class Run:
             Conflict: it has.
             JournalError: it cannot be written down, so the step does not act.
         """
-        latest = self._ledger.latest(self.thread)
-        if self._at is None or latest.digest != self._at.digest:
+        latest = self.ledger.latest(self.thread)
+        if self.at is None or latest.digest != self.at.digest:
             raise Conflict(
                 f"{self.thread} is at #{latest.sequence} by now, and this run is at #{self.head}.",
                 f"The step {name} did not run. Rehydrate the run, and decide again.",
             )
-        self._ledger.notes.write("act", "intended", self.thread, self._head, name)
+        self.ledger.notes.write("act", "intended", self.thread, _head(latest), name)
 
     def _check_answerable(self, name: str) -> None:
         """Refuse to wait for people whose answer could not be used.
@@ -1044,20 +987,13 @@ class Run:
             ConfigurationError: the workflow knows no approvers, or the ledger has no journal.
             KeyRefused: an approver has the writer's key.
         """
-        approvers, keys = self.workflow.gate.approvers, self._ledger.keys
+        approvers = self.workflow.gate.approvers
         if approvers is None:
             raise ConfigurationError(
-                f"The step {name} asks people, and the workflow {self.workflow.name} has no"
-                " approvers.",
-                'Write Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).',
+                f"The step {name} asks people, and the workflow has no approvers.", _NOBODY
             )
-        approvers.check_apart(keys)
-        if any(keys) and self._ledger.journal is None:
-            raise ConfigurationError(
-                f"The step {name} asks people, and the ledger has no journal to write the answer"
-                " down.",
-                "Write Ledger(..., journal=FileJournal(path, keys=...)).",
-            )
+        approvers.check_apart(self.ledger.keys)
+        _check_journal(self.ledger, f"The step {name} can ask people")
 
 
 def _changes(
@@ -1124,7 +1060,8 @@ class Workflow:
 
     Raises:
         WorkflowError: the steps are none, not plain functions, or two of one name.
-        ConfigurationError: a version is outside its grammar, or the migrations lead elsewhere.
+        InvalidId: the name or the version is outside its grammar.
+        ConfigurationError: the migrations lead elsewhere.
     """
 
     def __init__(
@@ -1146,7 +1083,7 @@ class Workflow:
                 f"The workflow {name} needs one or more steps with different names.",
                 "Give each step a function of its own.",
             )
-        self._told = frozenset(name for name, step in named if _is_told(name, step))
+        self._told = frozenset(name for name, step in named if _is_told(step))
         self.anchor_before = frozenset(_step_name(step) for step in anchor_before)
         if not self.anchor_before <= set(self.steps):
             raise WorkflowError(
@@ -1156,6 +1093,7 @@ class Workflow:
         self.tools = tools if isinstance(tools, ToolSet) else ToolSet(tools)
         self.gate: Final = gate or Gate()
         self.version = version
+        check_app(self.app)
         self.migrations: dict[str, Migration] = {}
         for migration in migrations:
             if migration.before in self.migrations:
@@ -1164,12 +1102,7 @@ class Workflow:
                     "Keep one: which of them to take would be a guess.",
                 )
             self.migrations[migration.before] = migration
-        for before in (version, *self.migrations):
-            if not _VERSION.fullmatch(before):
-                raise ConfigurationError(
-                    f"{quoted(before)} is not a version.",
-                    'Use up to 40 of A-Z, a-z, 0-9 and . _ + -, such as version="2".',
-                )
+        for before in self.migrations:
             self._path(before)
 
     @property
@@ -1195,7 +1128,7 @@ class Workflow:
         """
         run = Run(self, ledger, thread, Payload(copy.deepcopy(state), tools=self.tools))
         try:
-            run.record()
+            run.record(run.payload)
         except Conflict:
             raise Conflict(
                 f"{thread} has started already.",
@@ -1246,13 +1179,7 @@ class Workflow:
         """
         notes = ledger.notes
         with notes.watching("resume", thread, quiet=RESUMING):
-            if isinstance(approvals, str):
-                raise ConfigurationError(
-                    "The approvals were given as str.",
-                    "Give a list of what the approvers signed: approvals=[text].",
-                )
-            if self.gate.approvers is not None:
-                self.gate.approvers.check_apart(ledger.keys)
+            self.gate.people.check_apart(ledger.keys)
             wanted = look(self, ledger, thread, sequence)
         with notes.watching("resume", thread, wanted.at, quiet=RESUMING):
             question = wanted.open_question()
@@ -1335,17 +1262,15 @@ class Workflow:
             ConfigurationError: no chain of them leads there.
         """
         found: list[Migration] = []
-        at = before
-        while at != self.version:
-            migration = self.migrations.get(at)
-            if migration is None or len(found) > len(self.migrations):
+        while before != self.version:
+            if before not in self.migrations or len(found) > len(self.migrations):
                 raise ConfigurationError(
                     f"The migrations from version {quoted(before)} do not lead to"
                     f" {quoted(self.version)}.",
                     "Register one for each version on the way.",
                 )
-            found.append(migration)
-            at = migration.after
+            found.append(self.migrations[before])
+            before = found[-1].after
         return found
 
 
@@ -1362,20 +1287,11 @@ def _step_name(step: Step) -> str:
     return name
 
 
-def _is_told(name: str, step: Step) -> bool:
+def _is_told(step: Step) -> bool:
     """Tell whether a step takes a `Call` besides the state."""
     try:
-        signature = inspect.signature(step)
+        given = inspect.signature(step).parameters.values()
     except (TypeError, ValueError):
         return False  # some built-in functions do not say
-    required = [
-        each
-        for each in signature.parameters.values()
-        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-    ]
-    if len(required) in (1, 2) and required[-1].kind is not inspect.Parameter.KEYWORD_ONLY:
-        return len(required) == 2
-    raise WorkflowError(
-        f"The step {name} takes other arguments than a step does.",
-        "Define it as def step(state), or def step(state, call).",
-    )
+    positional = [each for each in given if each.kind <= each.POSITIONAL_OR_KEYWORD]
+    return sum(each.default is each.empty for each in positional) > 1

@@ -16,7 +16,7 @@ from safepoint.attacks.ladder import outcome_of, scratch
 from safepoint.attacks.rungs import TOP
 from safepoint.codec import Codec
 from safepoint.errors import JournalError
-from safepoint.gate import Decision, Gate, Situation
+from safepoint.gate import Decision, Gate
 from safepoint.journal import Entry, Journal, Notes, _entry
 from safepoint.names import digest_of
 from safepoint.record import Checkpoint, Header, Opened, Place, open_sealed
@@ -211,10 +211,9 @@ def genuine(*_: object) -> bool:
     return True
 
 
-def only_asks(gate: Gate, situation: Situation) -> Decision:
+def only_asks(*_: object, asked: bool, **__: object) -> Decision:
     """Let a run go on as whatever it is, unless it waits for people."""
-    del gate
-    if situation.asked:
+    if asked:
         return Decision((Reason.ASKED,), 1, (), ())
     return Decision((), 0, (), ())
 

@@ -147,6 +147,6 @@ class FullDisk:
         self.room = room
 
     def record(self, event: Event) -> Entry:
-        if len(self.kept.tail(self.room + 1)) >= self.room:
+        if self.kept.verify() >= self.room:
             raise JournalUnavailable("There is no room.", "Make some.")
         return self.kept.record(event)

@@ -1,9 +1,9 @@
-"""The gate: one table of decisions, and one of policies that are refused."""
+"""The gate and the tools that it compares: one table of decisions, one of what is refused."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -11,15 +11,13 @@ import pytest
 from safepoint import Approvers, Checkpoint, Gate, Policy, SigningKey, Tool, ToolSet
 from safepoint.approval import Reason
 from safepoint.errors import ConfigurationError
-from safepoint.gate import MAX_APPROVERS, Situation
+from safepoint.gate import MAX_APPROVERS, Decision
 from safepoint.names import Head
 from tests.unit.approval_helpers import DIGEST, NOW
 
 LAST = Checkpoint("invoices", "order-7", 3, "invoice@1", NOW, DIGEST["a"], DIGEST["b"], None, {})
 MAIL = Tool("mail", version="1", permissions=["read"], schema={"to": "text"})
-QUIET = Situation(
-    LAST, Head(3, DIGEST["b"]), had=ToolSet([MAIL]), has=ToolSet([MAIL]), app="invoice@1"
-)
+BANK = Tool("bank", permissions=["pay", "close"])
 
 
 def tools(*given: Tool, had: tuple[Tool, ...] = (MAIL,)) -> dict[str, Any]:
@@ -27,11 +25,17 @@ def tools(*given: Tool, had: tuple[Tool, ...] = (MAIL,)) -> dict[str, Any]:
 
 
 def mail(**changes: Any) -> Tool:
-    was = {"version": "1", "permissions": ["read"], "schema": {"to": "text"}}
-    return Tool("mail", **{**was, **changes})
+    return Tool(
+        "mail", **{"version": "1", "permissions": ["read"], "schema": {"to": "text"}, **changes}
+    )
 
 
-BANK = Tool("bank", permissions=["pay", "close"])
+def decided(changes: dict[str, Any], policy: Policy | None = None) -> Decision:
+    given = {"head": Head(3, DIGEST["b"]), "app": "invoice@1", **tools(MAIL), **changes}
+    return Gate(policy).decide(LAST, given.pop("head"), **given)
+
+
+AGAIN = "It was approved before, at #3, and may have been done already."
 # What is different, the reasons in order, how many people by the strict default, and the sentences.
 DECISIONS: dict[str, tuple[dict[str, Any], list[Reason], int | None, list[str]]] = {
     "nothing": ({}, [], 0, []),
@@ -42,21 +46,18 @@ DECISIONS: dict[str, tuple[dict[str, Any], list[Reason], int | None, list[str]]]
         ["The run would go back from #7 to #3."],
     ),
     "a version with a migration": (
-        {"app": "invoice@2", "migrates_from": frozenset({"1"})},
+        {"app": "invoice@2", "migrates_from": {"1"}},
         [Reason.VERSION_CHANGED],
         0,
         ["The checkpoint was written by version '1', and would be resumed by version '2'."],
     ),
     "a version without": (
-        {"app": "invoice", "migrates_from": frozenset({"0", "11"})},
+        {"app": "invoice@3", "migrates_from": {"0", "11"}},
         [Reason.VERSION_CHANGED, Reason.NO_MIGRATION],
         None,
         [
-            (
-                "The checkpoint was written by version '1', and would be resumed by an unnamed"
-                " version."
-            ),
-            "No migration leads from version '1' to an unnamed version.",
+            "The checkpoint was written by version '1', and would be resumed by version '3'.",
+            "No migration leads from version '1' to version '3'.",
         ],
     ),
     "a tool more": (
@@ -94,28 +95,27 @@ DECISIONS: dict[str, tuple[dict[str, Any], list[Reason], int | None, list[str]]]
         ["The run paused at #3 for a person's answer."],
     ),
     "another owner": (
-        {"owner": "w-2", "worker": "w-1"},
-        [Reason.OWNED_BY_ANOTHER],
-        None,
-        ["Worker 'w-2' owns the thread, and worker 'w-1' wants to resume it."],
-    ),
-    "an owner, and nobody": (
         {"owner": "w-2"},
         [Reason.OWNED_BY_ANOTHER],
         None,
-        ["Worker 'w-2' owns the thread, and a worker without a name wants to resume it."],
+        ["Worker 'w-2' owns the thread."],
     ),
-    "its own": ({"owner": "w-1", "worker": "w-1"}, [], 0, []),
-    "free": ({"worker": "w-1"}, [], 0, []),
-    "several": (
-        {"asked": True, "head": Head(4, DIGEST["c"]), **tools(BANK, MAIL)},
+    "an approval that counts": ({"lapsed": ""}, [], 0, []),
+    "an approval that lapsed": (
+        {"lapsed": "A key was revoked."},
+        [Reason.ASKED],
+        1,
+        [f"{AGAIN} A key was revoked."],
+    ),
+    "several, and an approval of something else": (
+        {"lapsed": "", "head": Head(4, DIGEST["c"]), **tools(BANK, MAIL)},
         [Reason.OLD_CHECKPOINT, Reason.TOOLS_ADDED, Reason.ASKED],
         1,
         [
             "The run would go back from #4 to #3.",
             "The tool bank is new.",
             "The tool bank comes with the permissions close, pay.",
-            "The run paused at #3 for a person's answer.",
+            AGAIN,
         ],
     ),
 }
@@ -124,71 +124,129 @@ DECISIONS: dict[str, tuple[dict[str, Any], list[Reason], int | None, list[str]]]
 @pytest.mark.parametrize("case", DECISIONS)
 def test_the_gate_decides(case: str) -> None:
     changes, reasons, people, details = DECISIONS[case]
-    decision = Gate().decide(replace(QUIET, **changes))
-    assert list(decision.reasons) == reasons
-    assert decision.approvers == people
-    assert list(decision.details) == details
-    assert decision.notes == ()
-
-
-@pytest.mark.parametrize("case", [case for case, (_, reasons, *_) in DECISIONS.items() if reasons])
-@pytest.mark.parametrize("people", [0, 2, None])
-def test_a_policy_says_how_many_people_each_reason_takes(case: str, people: int | None) -> None:
-    changes, reasons, strict, _ = DECISIONS[case]
-    fixed = {Reason.OWNED_BY_ANOTHER} if people is not None else set()
-    fixed |= {Reason.ASKED} if people == 0 else set()
-    policy = Policy({reason: people for reason in reasons if reason not in fixed})
-    decision = Gate(policy).decide(replace(QUIET, **changes))
-    needed = [policy.needs(each) for each in reasons]
-    assert decision.approvers == (None if None in needed else max(each or 0 for each in needed))
-    assert fixed & set(reasons) or decision.approvers == people
-    assert Policy().needs(*reasons) == strict
+    decision = decided(changes)
+    assert (list(decision.reasons), decision.approvers) == (reasons, people)
+    assert (list(decision.details), decision.notes) == (details, ())
+    if reasons and Reason.OWNED_BY_ANOTHER not in reasons:
+        for number in (2, None):
+            policy = Policy(dict.fromkeys(reasons, number))
+            assert decided(changes, policy).approvers == number
 
 
 def test_what_is_less_is_said_and_stops_nothing() -> None:
-    less = tools(mail(permissions=[]), had=(BANK, MAIL))
-    decision = Gate().decide(replace(QUIET, **less))
+    decision = decided(tools(mail(permissions=[]), had=(BANK, MAIL)))
     assert (decision.reasons, decision.approvers) == ((), 0)
     assert decision.notes == ("The tool bank is gone.", "The tool mail loses the permission read.")
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    "given",
     [
-        ({"whim": 1}, "'whim' is not a reason."),
-        ({Reason.OWNED_BY_ANOTHER: 1}, "A resume that is owned-by-another is refused, and no"),
-        ({Reason.ASKED: 0}, "A step that asks for a person's yes does not go on without one."),
-        ({Reason.ASKED: -1}, "The number of approvers for asked is -1, and must be a whole"),
-        ({Reason.ASKED: True}, "The number of approvers for asked is True, and must be a whole"),
-        ({Reason.TOOLS_ADDED: MAX_APPROVERS + 1}, "The number of approvers for tools-added is 17"),
+        {"whim": 1},
+        {Reason.OWNED_BY_ANOTHER: 1},
+        {Reason.ASKED: 0},
+        {Reason.ASKED: -1},
+        {Reason.ASKED: True},
+        {Reason.TOOLS_ADDED: MAX_APPROVERS + 1},
     ],
 )
-def test_a_policy_that_opens_what_stays_shut_is_refused(given: Any, message: str) -> None:
-    with pytest.raises(ConfigurationError) as refusal:
+def test_a_policy_that_opens_what_stays_shut_is_refused(given: Any) -> None:
+    with pytest.raises(ConfigurationError):
         Policy(given)
-    assert refusal.value.what.startswith(message)
     most = Policy({Reason.TOOLS_ADDED: MAX_APPROVERS, Reason.OWNED_BY_ANOTHER: None})
     assert most.needs(Reason.TOOLS_ADDED) == MAX_APPROVERS
+    assert Policy({Reason.OLD_CHECKPOINT: 0}).needs(Reason.OLD_CHECKPOINT) == 0
 
 
-@pytest.mark.parametrize("days", [-1, 0, 90, 91])
-def test_an_approval_lives_for_up_to_90_days(days: int) -> None:
-    if days == 90:
-        assert Policy(lifetime=timedelta(days=days)).lifetime == timedelta(days=90)
-        return
-    with pytest.raises(ConfigurationError, match="The lifetime of an approval is "):
-        Policy(lifetime=timedelta(days=days))
+def test_an_approval_lives_for_up_to_90_days() -> None:
+    assert Policy(lifetime=timedelta(days=90)).lifetime == timedelta(days=90)
     assert Policy().lifetime == timedelta(hours=24)
+    for days in (-1, 0, 91):
+        with pytest.raises(ConfigurationError, match="The lifetime of an approval is "):
+            Policy(lifetime=timedelta(days=days))
 
 
 def test_a_gate_does_not_ask_for_more_people_than_there_are() -> None:
     dana = Approvers({"dana": SigningKey.generate("ed25519").public})
     both = Policy({Reason.TOOLS_ADDED: 2})
-    with pytest.raises(ConfigurationError) as refusal:
+    with pytest.raises(ConfigurationError, match="is 1, and the policy wants 2 for tools-added"):
         Gate(both, dana)
-    assert refusal.value.what == (
-        "The number of approvers is 1, and the policy wants 2 for tools-added."
-    )
     assert Gate(both).approvers is None
-    assert "approvers=['dana']" in repr(Gate(approvers=dana))
-    assert "'asked': 1" in repr(Gate())
+
+
+# Tools: one description, one digest, and nothing that is taken for something else
+
+GIVEN = {"name": "mail", "permissions": ["read", "send"], "schema": None, "version": "2"}
+
+
+class Power(StrEnum):
+    READ = "read"
+
+
+def test_a_tool_is_described_in_one_way() -> None:
+    tool = Tool("mail", version="2", permissions=["send", "read", "send"])
+    assert tool.described == GIVEN
+    assert len({tool, Tool.from_dict(GIVEN), Tool("mail", version="2")}) == 2
+    assert Tool("mail", permissions=[Power.READ]).described["permissions"] == ["read"]
+    schemas = {Tool("a", schema=value) for value in ({"x": 1}, {"x": 1}, {"x": True}, None)}
+    assert len(schemas) == 3
+    assert "send" not in repr(tool)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"name": ""},
+        {"name": "a b"},
+        {"name": "a\n"},
+        {"name": "x" * 129},
+        {"name": 7},
+        {"version": 2},
+        {"version": "2 "},
+        {"permissions": "read"},
+        {"permissions": {"send": False}},
+        {"permissions": ["*"]},
+        {"permissions": [["read"]]},
+        {"schema": object()},
+        {"permisions": []},
+        {"name": ...},
+    ],
+)
+def test_a_description_that_says_something_else_is_refused(given: Any) -> None:
+    described = {key: value for key, value in {**GIVEN, **given}.items() if value is not ...}
+    with pytest.raises(ConfigurationError):
+        Tool.from_dict(described)
+
+
+def test_a_tool_set_has_each_name_once_in_one_order() -> None:
+    bank, tool = Tool("bank", schema={"to": "text"}), Tool.from_dict(GIVEN)
+    found = ToolSet([tool, bank])
+    assert [each.name for each in found] == ["bank", "mail"]
+    assert len({found, ToolSet(iter([bank, tool])), ToolSet([bank])}) == 2
+    assert found != ToolSet([bank])
+    assert ("mail" in found, "clock" in found, found["mail"]) == (True, False, tool)
+    assert (repr(found), repr(ToolSet())) == ("<ToolSet bank, mail>", "<ToolSet empty>")
+    assert ToolSet.from_described(found.described) == found
+    with pytest.raises(ConfigurationError, match="Two tools are named bank"):
+        ToolSet([bank, tool, Tool("bank", version="2")])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        ({**GIVEN, "name": "bank"}, GIVEN),
+        [GIVEN, {**GIVEN, "name": "bank"}],
+        [GIVEN, GIVEN],
+        ["mail"],
+        [{"name": "mail"}],
+        [{**GIVEN, "more": 1}],
+        [{**GIVEN, "permissions": ["send", "read"]}],
+        [{**GIVEN, "schema": "sha256:0"}],
+        [{**GIVEN, "version": None}],
+        [{**GIVEN, "name": "ma il"}],
+    ],
+)
+def test_what_no_tool_set_gave_is_no_description(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match="This is not the description of a tool set"):
+        ToolSet.from_described(value)

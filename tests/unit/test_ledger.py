@@ -1,27 +1,35 @@
-"""The ledger: what it promises to an application."""
+"""The ledger: what it promises to an application, who may write, and what it writes down."""
 
 from __future__ import annotations
 
 import traceback
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from safepoint import (
+    Actor,
     CheckpointError,
     Conflict,
     FileAnchor,
     FileCheckpointStorage,
+    FileJournal,
     InMemoryAnchor,
+    InMemoryCheckpointStorage,
+    InMemoryJournal,
     Keyring,
     Ledger,
     LimitExceeded,
     NotFound,
+    NotOwner,
     RolledBack,
     SealBroken,
     SealError,
     SigningKey,
+    Workflow,
 )
 from safepoint.errors import (
     AnchorUnavailable,
@@ -30,15 +38,20 @@ from safepoint.errors import (
     EncodeError,
     Forked,
     InvalidId,
+    JournalUnavailable,
     KeyRefused,
+    ResumeRefused,
     StorageUnavailable,
     WrongPlace,
 )
+from safepoint.journal import Entry, Event
+from safepoint.migrate import Unsigned, migrate
 from safepoint.names import Head
 from safepoint.record import Place, seal
 from tests.unit.tampered import KEY, KEYS, STORE, THREAD, USES, Memory, Writable, fill, opened
 
 GENERATED = SigningKey.generate()
+State = dict[str, Any]
 
 
 def test_what_was_saved_is_loaded(storage: Writable, anchor: InMemoryAnchor | None) -> None:
@@ -56,32 +69,20 @@ def test_what_was_saved_is_loaded(storage: Writable, anchor: InMemoryAnchor | No
     assert before <= saved[0].created <= datetime.now(UTC)
     assert again.verify(THREAD) == 4
     assert again.threads() == ["order-6", THREAD]
-
-
-def test_changing_a_loaded_state_changes_nothing_stored() -> None:
-    ledger, state = opened(Memory()), {"items": [1]}
-    ledger.save(THREAD, state)
-    state["items"].append(2)
-    ledger.latest(THREAD).state["items"].append(3)
-    assert ledger.latest(THREAD).state == {"items": [1]}
+    again.latest(THREAD).state["n"] = 9
+    assert again.latest(THREAD).state == {"n": 4}
 
 
 def test_a_save_that_builds_on_an_old_checkpoint_is_refused(storage: Writable) -> None:
+    """And two ledgers on one storage follow each other, whatever they remember."""
     ledger = opened(storage)
     ledger.save(THREAD, 1, after=0)
-    ledger.save(THREAD, 2, after=1)
+    opened(storage).save(THREAD, 2, after=1)
     for after in (0, 1, 3, 10**5000):
         with pytest.raises(Conflict, match="order-7 is at #2, and this save builds on #"):
             ledger.save(THREAD, 3, after=after)
-    assert ledger.latest(THREAD).state == 2
-
-
-def test_two_ledgers_on_one_storage_follow_each_other(storage: Writable) -> None:
-    """Neither trusts what it remembers of a head that the other has moved."""
-    one, two = opened(storage), opened(storage)
-    for n in range(6):
-        (one if n % 2 else two).save(THREAD, n)
-    assert [each.state for each in opened(storage).history(THREAD)] == [0, 1, 2, 3, 4, 5]
+    ledger.save(THREAD, 3)
+    assert [each.state for each in ledger.history(THREAD)] == [1, 2, 3]
 
 
 def test_many_threads_do_not_grow_the_memory_of_heads() -> None:
@@ -91,15 +92,6 @@ def test_many_threads_do_not_grow_the_memory_of_heads() -> None:
     ledger.save("t-0", "again")
     assert len(ledger._view._seen) <= 1024
     assert [each.state for each in ledger.history("t-0")] == [0, "again"]
-
-
-def test_a_broken_newest_checkpoint_is_neither_passed_over_nor_built_on(storage: Writable) -> None:
-    fill(opened(storage), 2)
-    storage.put(THREAD, 2, storage.read(THREAD, 2).replace(b'{"n":2}', b'{"n":9}'))
-    for use in ("latest", "save", "delete"):
-        with pytest.raises(SealBroken):
-            USES[use](opened(storage))
-    assert storage.head(THREAD) == 2
 
 
 def test_history_refuses_a_replaced_middle_even_by_a_holder_of_the_key(storage: Writable) -> None:
@@ -123,13 +115,16 @@ def test_what_changes_while_the_process_runs_is_refused(storage: Writable) -> No
     storage.put(THREAD, 3, other.read(THREAD, 3))
     with pytest.raises(Forked, match="#3 is not the record that this process has seen there"):
         ledger.latest(THREAD)
+    storage.put(THREAD, 3, genuine.replace(b'{"n":3}', b'{"n":9}'))
+    for use in ("latest", "save", "delete"):
+        with pytest.raises(SealBroken):  # neither passed over nor built on
+            USES[use](opened(storage))
     storage.put(THREAD, 3, genuine)
     assert ledger.latest(THREAD).state == {"n": 3}
     storage.remove(THREAD, 3)
     for use in ("latest", "save", "load"):
         with pytest.raises(RolledBack, match="ends at #2, and this process has seen #3"):
             USES[use](ledger)
-    assert opened(storage).latest(THREAD).state == {"n": 2}
 
 
 def test_a_genuine_record_with_an_unregistered_type_is_refused() -> None:
@@ -138,38 +133,9 @@ def test_a_genuine_record_with_an_unregistered_type_is_refused() -> None:
     storage.append(THREAD, 1, seal(payload, place, KEY, created=datetime.now(UTC))[0])
     with pytest.raises(DecodeError):
         opened(storage).latest(THREAD)
-
-
-def test_state_that_cannot_be_restored_is_not_saved() -> None:
-    ledger = opened(Memory())
     with pytest.raises(EncodeError):
-        ledger.save(THREAD, object())
-    assert ledger.threads() == []
-
-
-class Untouchable:
-    """A storage that nobody may ask."""
-
-    def __getattr__(self, name: str) -> object:
-        raise AssertionError(name)
-
-
-@pytest.mark.parametrize("thread", ["", "..", "A", "a/b", "a\nb", None, 7])
-def test_a_bad_name_reaches_no_storage(thread: Any) -> None:
-    ledger = Ledger(Memory(), store=STORE, keys=KEYS)
-    ledger._view.storage = Untouchable()  # type: ignore[assignment]
-    for act in (
-        lambda: ledger.save(thread, 1),
-        lambda: ledger.load(thread, 1),
-        lambda: ledger.latest(thread),
-        lambda: list(ledger.history(thread)),
-        lambda: ledger.verify(thread),
-        lambda: ledger.prune(thread, keep=1),
-        lambda: ledger.delete(thread),
-        lambda: ledger.copy_to(opened(Memory()), threads=[thread]),
-    ):
-        with pytest.raises(InvalidId):
-            act()
+        opened(storage).save("other", object())
+    assert opened(storage).threads() == [THREAD]
 
 
 def test_a_huge_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,44 +164,125 @@ def test_no_refusal_shows_state_or_key() -> None:
     assert "canary" not in shown
 
 
-# A storage or an anchor of somebody's own
+# ---------------------------------------------------------------- what a caller got wrong
+
+
+class Untouchable:
+    """A storage that nobody may ask."""
+
+    def __getattr__(self, name: str) -> object:
+        raise AssertionError(name)
+
+
+@pytest.mark.parametrize("thread", ["", "..", "A", "a/b", "a\nb", None, 7])
+def test_a_bad_name_reaches_no_storage(thread: Any) -> None:
+    ledger = Ledger(Memory(), store=STORE, keys=KEYS)
+    ledger._view.storage = Untouchable()  # type: ignore[assignment]
+    for act in (
+        lambda: ledger.save(thread, 1),
+        lambda: ledger.load(thread, 1),
+        lambda: ledger.latest(thread),
+        lambda: list(ledger.history(thread)),
+        lambda: ledger.verify(thread),
+        lambda: ledger.prune(thread, keep=1),
+        lambda: ledger.delete(thread),
+        lambda: ledger.copy_to(opened(Memory()), threads=[thread]),
+    ):
+        with pytest.raises(InvalidId):
+            act()
+
+
+class Fixed:
+    """An anchor with the three methods that are asked for, and no way back."""
+
+    def read(self, store: str, thread: str) -> Head | None:
+        return None
+
+    def advance(self, store: str, thread: str, head: Head) -> None:
+        pass
+
+    def threads(self, store: str) -> list[str]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("use", "error"),
+    [
+        (lambda: opened(Memory()).latest(THREAD), NotFound),
+        (lambda: opened(Memory()).anchor_now(THREAD), ConfigurationError),
+        (lambda: opened(Memory()).accept_loss(THREAD), ConfigurationError),
+        (lambda: opened(Memory(), Fixed()).accept_loss(THREAD), ConfigurationError),  # type: ignore[arg-type]
+        (lambda: opened(Memory()).save(THREAD, {}, anchor="now"), ConfigurationError),
+        *(
+            (lambda s=s: Ledger(Memory(), store=s, keys=KEYS), InvalidId)
+            for s in ("My", "safepoint-x")
+        ),
+        *(
+            (lambda k=k: opened(Memory()).prune(THREAD, keep=k), ConfigurationError)
+            for k in (0, True)
+        ),
+        *((lambda e=e: opened(Memory(), every=e), ConfigurationError) for e in (0, True, 1.5)),
+        *((lambda n=n: opened(Memory()).load(THREAD, n), InvalidId) for n in (0, True, 10**10)),
+    ],
+)
+def test_what_is_wrong_from_the_start_is_refused(use: Any, error: type[CheckpointError]) -> None:
+    with pytest.raises(error) as refusal:
+        use()
+    assert type(refusal.value) is error
+
+
+@pytest.mark.parametrize("how", ["made there", "written there", "trusted there"])
+def test_a_key_inside_the_storage_folder_is_refused(tmp_path: Path, how: str) -> None:
+    storage, file = FileCheckpointStorage(tmp_path / "store"), tmp_path / "store" / "signing.key"
+    if how == "written there":
+        key = GENERATED
+        key.to_file(file)
+    else:
+        key = SigningKey.from_file(file, create=True)
+    keys = Keyring(KEY, verify=[key]) if how == "trusted there" else Keyring(key)
+    with pytest.raises(KeyRefused, match="is inside the storage folder"):
+        opened(storage, keys=keys)
+    beside = SigningKey.from_file(tmp_path / "store-keys" / "signing.key", create=True)
+    opened(storage, keys=Keyring(beside))
+
+
+@pytest.mark.parametrize(("store", "inside"), [("a", "a/b"), ("a/b", "a"), ("a", "a")])
+@pytest.mark.parametrize("what", ["anchor", "point of revocation", "journal"])
+def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
+    tmp_path: Path, store: str, inside: str, what: str
+) -> None:
+    (tmp_path / "a").mkdir(mode=0o700)
+    options: dict[str, Any] = {"keys": KEYS}
+    if what == "journal":
+        options["journal"] = FileJournal(tmp_path / inside, keys=KEYS, create=True)
+    elif what == "anchor":
+        options["anchor"] = FileAnchor(tmp_path / inside, create=True)
+    else:
+        until: Any = FileAnchor(tmp_path / inside, create=True)
+        options["anchor"] = InMemoryAnchor()
+        options["keys"] = Keyring(GENERATED).revoking(KEY, until=until)
+    storage = FileCheckpointStorage(tmp_path / store)
+    with pytest.raises(ConfigurationError, match="is in one place with the storage"):
+        Ledger(storage, store=STORE, **options)
+
+
+def test_a_point_of_revocation_neither_moves_nor_stands_alone(tmp_path: Path) -> None:
+    """A thief could otherwise rewrite what is before the point, or move the point."""
+    anchor: Any = FileAnchor(tmp_path / "anchor", create=True)
+    for until in (anchor, FileAnchor(tmp_path / "anchor")):
+        keys = Keyring(GENERATED).revoking(KEY, until=until)
+        with pytest.raises(ConfigurationError, match="is revoked until the anchor that this ledg"):
+            opened(Memory(), anchor, keys=keys)
+        with pytest.raises(ConfigurationError, match="from a point on, and this ledger has no"):
+            opened(Memory(), keys=keys)
+    opened(Memory(), keys=Keyring(GENERATED).revoking(KEY, until=None))
+
+
+# ---------------------------------------------------------------- a storage of somebody's own
 
 
 class Sly(bytes):
     """Bytes that hash as what they are, and may slice as something else."""
-
-
-ODD_BASES = [(), (1,), (1, b"", 2), ("1", b""), (1, "text"), (True, b""), (1.0, b""), 7, "base"]
-
-
-@pytest.mark.parametrize(
-    ("method", "answer", "use", "told"),
-    [
-        ("append", KeyError(), "save", "keep order-7: it raised KeyError"),
-        ("append", KeyError(), "delete", "keep order-7: it raised KeyError"),
-        ("read", ConnectionResetError(), "latest", "read order-7 #3: it raised ConnectionReset"),
-        ("read", "text", "latest", "read order-7 #3: it raised TypeError"),
-        ("read", Sly(b"x"), "load", "read order-7 #3: it raised TypeError"),
-        ("head", None, "latest", "find the latest of order-7"),
-        ("head", -1, "latest", "find the latest of order-7"),
-        ("head", True, "save", "find the latest of order-7"),
-        ("scan", [], "verify", "read order-7: it raised"),
-        ("scan", ["text"] * 3, "history", "read order-7: it raised TypeError"),
-        ("scan", [Sly(b"x")] * 3, "history", "read order-7: it raised TypeError"),
-        ("scan", RuntimeError(), "copy", "read order-7: it raised RuntimeError"),
-        ("prune", ZeroDivisionError(), "prune", "prune order-7: it raised ZeroDivisionError"),
-        *(("base", odd, "verify", "read the base of order-7") for odd in ODD_BASES),
-    ],
-)
-def test_a_storage_that_fails_is_one_error_of_the_tree(
-    monkeypatch: pytest.MonkeyPatch, method: str, answer: Any, use: str, told: str
-) -> None:
-    storage = Memory()
-    fill(opened(storage), 3)
-    ledger = opened(storage)
-    monkeypatch.setattr(storage, method, answering(answer))
-    with pytest.raises(StorageUnavailable, match=f"^The storage could not {told}"):
-        USES[use](ledger)
 
 
 def answering(answer: Any) -> Any:
@@ -247,15 +294,46 @@ def answering(answer: Any) -> Any:
     return answered
 
 
-@pytest.mark.parametrize("names", [[None], ["a", 7], 5, RuntimeError()])
-def test_threads_that_are_no_names_are_refused(monkeypatch: pytest.MonkeyPatch, names: Any) -> None:
-    storage, anchor = Memory(), InMemoryAnchor()
-    monkeypatch.setattr(anchor, "threads", answering(names))
+@pytest.mark.parametrize(
+    ("method", "answer", "use", "told"),
+    [
+        ("append", KeyError(), "save", "keep order-7: it raised KeyError"),
+        ("append", KeyError(), "delete", "keep order-7: it raised KeyError"),
+        ("read", ConnectionResetError(), "latest", "read order-7 #3: it raised ConnectionReset"),
+        ("read", Sly(b"x"), "load", "read order-7 #3: it raised TypeError"),
+        ("head", None, "latest", "find the latest of order-7"),
+        ("head", -1, "latest", "find the latest of order-7"),
+        ("head", True, "save", "find the latest of order-7"),
+        ("scan", [], "verify", "read order-7: it raised"),
+        ("scan", [Sly(b"x")] * 3, "history", "read order-7: it raised TypeError"),
+        ("scan", RuntimeError(), "copy", "read order-7: it raised RuntimeError"),
+        ("prune", ZeroDivisionError(), "prune", "prune order-7: it raised ZeroDivisionError"),
+        ("threads", [None], "threads", "list the threads"),
+        ("threads", RuntimeError(), "threads", "list the threads"),
+        *(
+            ("base", odd, "verify", "read the base of order-7")
+            for odd in [(1,), (1, b"", 2), ("1", b""), (1, "text"), (True, b""), 7]
+        ),
+    ],
+)
+def test_a_storage_that_fails_is_one_error_of_the_tree(
+    monkeypatch: pytest.MonkeyPatch, method: str, answer: Any, use: str, told: str
+) -> None:
+    storage = Memory()
+    fill(opened(storage), 3)
+    ledger = opened(storage)
+    monkeypatch.setattr(storage, method, answering(answer))
+    with pytest.raises(StorageUnavailable, match=f"^The storage could not {told}"):
+        {**USES, "threads": Ledger.threads}[use](ledger)
+
+
+def test_an_anchor_whose_names_are_none_is_one_error_of_the_tree(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    anchor = InMemoryAnchor()
+    monkeypatch.setattr(anchor, "threads", answering(["a", 7]))
     with pytest.raises(AnchorUnavailable, match="could not list the threads"):
-        opened(storage, anchor).threads()
-    monkeypatch.setattr(storage, "threads", answering(names))
-    with pytest.raises(StorageUnavailable, match="could not list the threads"):
-        opened(storage).threads()
+        opened(Memory(), anchor).threads()
 
 
 @pytest.mark.parametrize("first", [0, -1, 10**10])
@@ -272,27 +350,8 @@ def test_a_base_at_an_impossible_place_is_refused(
         opened(storage).verify(THREAD)
 
 
-def test_a_storage_whose_attributes_fail_stays_inside_the_tree() -> None:
-    class Proxy(Memory):
-        away = False
-
-        def __getattribute__(self, name: str) -> Any:
-            if name in ("base", "scan", "prune", "path") and Proxy.away:
-                raise ConnectionError
-            return super().__getattribute__(name)
-
-    storage = Proxy()
-    ledger = opened(storage)
-    fill(ledger, 2)
-    Proxy.away = True
-    for use in ("verify", "prune", "delete"):
-        with pytest.raises(CheckpointError):
-            USES[use](ledger)
-    opened(storage).latest(THREAD)
-
-
 class Four:
-    """A storage of somebody's own, with the four methods and no more."""
+    """A storage of somebody's own, with the four methods and no more; the rest may be away."""
 
     def __init__(self) -> None:
         inner = Memory()
@@ -300,181 +359,213 @@ class Four:
         self.head, self.threads = inner.head, inner.threads
 
 
-def test_four_methods_are_enough_to_save_verify_and_copy() -> None:
-    source, target = opened(Four()), opened(Four())
+class Proxy(Four):
+    def __getattr__(self, name: str) -> Any:
+        raise ConnectionError if name in ("prune", "acquire", "path") else AttributeError
+
+
+@pytest.mark.parametrize("kind", [Four, Proxy])
+def test_four_methods_are_enough_to_save_verify_and_copy(kind: Any) -> None:
+    source, target = opened(kind()), opened(kind())
     fill(source, 3)
     assert source.copy_to(target) == source.verify(THREAD) == target.verify(THREAD) == 3
     assert source.owner(THREAD) is None
-    for use, told in [
-        (USES["prune"], "Four cannot remove records. Add the methods base, prune of Retention"),
-        (USES["delete"], "Four cannot remove records. Add the methods base, prune of Retention"),
-        (
-            lambda ledger: ledger.own(THREAD, "worker-1"),
-            "Four knows no owners. Add the methods acquire, renew, release, lease of Leasing",
-        ),
-    ]:
-        with pytest.raises(ConfigurationError, match=told):
+    for use in (USES["prune"], USES["delete"], lambda ledger: ledger.own(THREAD, "worker-1")):
+        with pytest.raises(ConfigurationError, match="Add the methods"):
             use(source)
-    assert source.verify(THREAD) == 3
+    pruned = Memory()
+    fill(opened(pruned), 3)
+    opened(pruned).prune(THREAD, keep=1)
+    with pytest.raises(ConfigurationError, match="cannot remove records"):
+        opened(pruned).copy_to(opened(kind()))
 
 
-# What is refused before anything is done, word for word: it is what people read
+# ---------------------------------------------------------------- one worker owns a thread
 
 
-class Fixed:
-    """An anchor with the three methods that are asked for, and no way back."""
+class Farm:
+    """One store and many workers, with everything in memory."""
 
-    def read(self, store: str, thread: str) -> Head | None:
-        return None
+    def __init__(self) -> None:
+        self.late = timedelta(0)
+        self.storage = InMemoryCheckpointStorage(clock=lambda: datetime.now(UTC) + self.late)
+        self.anchor, self.journal = InMemoryAnchor(), InMemoryJournal()
+        self.ran: list[str] = []
 
-    def advance(self, store: str, thread: str, head: Head) -> None:
-        pass
+    def ledger(self, **options: Any) -> Ledger:
+        actor = Actor("worker-1", "its certificate")
+        given = {"anchor": self.anchor, "journal": self.journal, "actor": actor, **options}
+        return Ledger(self.storage, store=STORE, **{"keys": KEYS, **given})
 
-    def threads(self, store: str) -> list[str]:
-        return []
+    def workflow(self) -> Workflow:
+        def act(state: State) -> None:
+            self.ran.append("act")
 
+        return Workflow("invoice", [act])
 
-def old_save() -> object:
-    ledger = opened(Memory())
-    fill(ledger, 2)
-    return ledger.save(THREAD, 3, after=1)
+    def told(self) -> list[str]:
+        return [f"{each.what} {each.outcome}" for each in self.journal.show()]
 
-
-def other_history() -> object:
-    storage, other = Memory(), Memory()
-    for each in (storage, other):
-        fill(opened(each), 3)
-    storage.put(THREAD, 2, other.read(THREAD, 2))
-    storage.put(THREAD, 1, other.read(THREAD, 1))
-    return list(opened(storage).history(THREAD))
-
-
-def missing(keep: Any) -> str:
-    return f"keep is {keep!r}, and must be a whole number from 1 up. Write keep=1, or more."
+    def last(self) -> Entry:
+        return list(self.journal.show())[-1]
 
 
-@pytest.mark.parametrize(
-    ("use", "error", "message"),
-    [
-        (
-            lambda: opened(Memory()).latest(THREAD),
-            NotFound,
-            (
-                "There is no checkpoint of order-7 in store invoices. Start the workflow, or check"
-                " the name of the thread and the storage's path."
-            ),
-        ),
-        (
-            old_save,
-            Conflict,
-            (
-                "order-7 is at #2, and this save builds on #1. Nothing was overwritten. Load the"
-                " latest, and decide again."
-            ),
-        ),
-        (
-            other_history,
-            WrongPlace,
-            (
-                "order-7 #3 does not follow the #2 that is stored. One of the two was replaced."
-                " Restore both from a copy that verifies."
-            ),
-        ),
-        (
-            lambda: opened(Memory()).anchor_now(THREAD),
-            ConfigurationError,
-            "This ledger has no anchor. Write Ledger(..., anchor=FileAnchor(path)).",
-        ),
-        (
-            lambda: Ledger(Memory(), store=STORE, keys=KEYS, anchor=Fixed()).accept_loss(THREAD),
-            ConfigurationError,
-            "Fixed cannot be set back. Do it where the anchor is kept.",
-        ),
-        (
-            lambda: Head(1, "sha256:0"),
-            InvalidId,
-            "'sha256:0' is not a digest. Digests are 'sha256:' and 64 hex digits.",
-        ),
-        (
-            lambda: Ledger(Memory(), store="safepoint-models", keys=KEYS),
-            InvalidId,
-            (
-                "'safepoint-models' begins with 'safepoint-', which is kept for this package."
-                " Choose another store name."
-            ),
-        ),
-        *(
-            (lambda keep=keep: opened(Memory()).prune(THREAD, keep=keep), ConfigurationError, told)
-            for keep, told in [(each, missing(each)) for each in (0, -1, True, 1.5, "3", None)]
-        ),
-    ],
-)
-def test_a_refusal_says_what_to_do(use: Any, error: type[CheckpointError], message: str) -> None:
-    with pytest.raises(error) as refusal:
-        use()
-    assert str(refusal.value) == message
+@pytest.fixture
+def farm() -> Farm:
+    return Farm()
 
 
-@pytest.mark.parametrize("every", [0, -1, True, 1.0, "2", None])
-def test_an_interval_is_a_whole_number(every: Any) -> None:
-    with pytest.raises(ConfigurationError, match="anchor_every"):
-        opened(Memory(), every=every)
+def test_only_the_owner_writes(farm: Farm) -> None:
+    owner, other = farm.ledger(), farm.ledger()
+    with owner.own(THREAD, "worker-1", seconds=60) as owned:
+        owner.save(THREAD, {})
+        with pytest.raises(NotOwner):
+            other.save(THREAD, {})
+        with pytest.raises(ConfigurationError):
+            owner.own(THREAD, "worker-1")
+        assert (owner.owner(THREAD), owner.holder(THREAD)) == ("worker-1", None)
+        assert other.holder(THREAD) == "worker-1"
+        before = owned.lease.expires
+        assert (owned.renew().token, owned.lease.expires > before) == (1, True)
+    assert other.save(THREAD, {}).sequence == 2  # free again
+    with pytest.raises(NotOwner):
+        owned.renew()
 
 
-@pytest.mark.parametrize("sequence", [0, -1, 1.0, "1", None, True, 10**10])
-def test_a_bad_sequence_is_refused(sequence: Any) -> None:
-    with pytest.raises(InvalidId, match="is not a sequence number"):
-        opened(Memory()).load(THREAD, sequence)
+def test_a_former_owner_is_refused_and_its_step_does_not_run(farm: Farm) -> None:
+    old = farm.ledger()
+    owned = old.own(THREAD, "worker-1", seconds=60)
+    run = farm.workflow().begin(old, thread=THREAD)
+    farm.late = timedelta(hours=1)
+    farm.storage.acquire(THREAD, "worker-2", 9999)  # it took over
+    with pytest.raises(NotOwner, match="Stop this run: another one took it over"):
+        run.step()
+    with pytest.raises(NotOwner):
+        old.save(THREAD, {})
+    assert (farm.ran, farm.ledger().latest(THREAD).sequence) == ([], 1)
+    assert farm.told() == [
+        "own done",
+        "save intended",
+        "own refused",
+        "save intended",
+        "save refused",
+    ]
+    owned.release()
+    owned.release()
+    assert farm.ledger().owner(THREAD) == "worker-2"
 
 
-@pytest.mark.parametrize("store", ["My Store", "safepoint-x", "safepoint-"])
-def test_a_bad_store_name_is_refused(store: str) -> None:
-    """Seals of models are records of a store that is kept: no record of a ledger passes for one."""
-    with pytest.raises(InvalidId):
-        Ledger(Memory(), store=store, keys=KEYS)
-    Ledger(Memory(), store="safepoint", keys=KEYS)
+def test_where_a_lease_has_ended_no_step_runs_until_somebody_owns_the_thread(farm: Farm) -> None:
+    """The storage refuses the save of anybody but the last holder, so nobody else acts first."""
+    other = farm.ledger()
+    run = farm.workflow().begin(other, thread=THREAD)
+    farm.late = -timedelta(hours=1)
+    farm.storage.acquire(THREAD, "worker-1", 60)  # and it died
+    farm.late = timedelta(0)
+    assert (other.owner(THREAD), other.holder(THREAD)) == (None, "worker-1")
+    with pytest.raises(ResumeRefused, match="Worker 'worker-1' owns the thread"):
+        farm.workflow().resume(other, thread=THREAD)
+    with pytest.raises(NotOwner, match="is held by worker 'worker-1'"):
+        run.step()
+    assert farm.ran == []
+    with other.own(THREAD, "worker-2"):
+        farm.workflow().resume(other, thread=THREAD)
+    assert farm.ran == ["act"]
 
 
-# What lies in one place with the storage
+# ---------------------------------------------------------------- what is written down
 
 
-@pytest.mark.parametrize("how", ["made there", "written there", "trusted there"])
-def test_a_key_inside_the_storage_folder_is_refused(tmp_path: Any, how: str) -> None:
-    storage, file = FileCheckpointStorage(tmp_path / "store"), tmp_path / "store" / "signing.key"
-    if how == "written there":
-        key = GENERATED
-        key.to_file(file)
+class Refuses:
+    """A journal whose disk is full, or one of somebody else's that raises what it likes."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error or JournalUnavailable("There is no room.", "Make some.")
+
+    def record(self, event: Event) -> Entry:
+        raise self.error
+
+
+def test_a_save_is_written_down_with_its_digest_before_it_happens(farm: Farm) -> None:
+    saved = farm.ledger().save(THREAD, {"secret": "canary"})
+    entry = farm.last()
+    assert (entry.what, entry.outcome, entry.sequence) == ("save", "intended", 1)
+    assert (entry.digest, entry.actor) == (saved.digest, Actor("worker-1", "its certificate"))
+    with pytest.raises(EncodeError):
+        farm.ledger().save(THREAD, {"password": object(), "canary": 1})
+    with pytest.raises(Conflict):
+        farm.ledger().save(THREAD, {}, after=0)
+    assert farm.last().detail == "Conflict: order-7 is at #1, and this save builds on #0."
+    assert "canary" not in str(farm.journal._view.storage._records)  # type: ignore[attr-defined]
+    farm.ledger(actor=None).save(THREAD, {})
+    assert farm.last().actor == Actor.process()
+    assert farm.ledger(journal=None, actor=None).actor is None
+    lines = len(farm.told())
+    with pytest.raises(NotFound):  # what is not there is no news
+        farm.ledger().latest("order-9")
+    assert len(farm.told()) == lines
+
+
+def test_without_a_journal_nothing_is_saved(farm: Farm) -> None:
+    for error in (None, OSError(28, "full")):
+        with pytest.raises(JournalUnavailable):
+            farm.ledger(journal=Refuses(error)).save(THREAD, {})
+    assert farm.storage.head(THREAD) == 0
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["an edit", "a rollback"])
+def test_each_failure_to_verify_is_written_down(farm: Farm, *, cut: bool) -> None:
+    for amount in (41, 42):
+        farm.ledger().save(THREAD, {"amount": amount})
+    records = farm.storage._records[THREAD]
+    if cut:
+        del records[2]
+        farm.storage._heads[THREAD] = 1
     else:
-        key = SigningKey.from_file(file, create=True)
-    keys = Keyring(KEY, verify=[key]) if how == "trusted there" else Keyring(key)
-    with pytest.raises(KeyRefused, match="is inside the storage folder"):
-        opened(storage, keys=keys)
-    beside = SigningKey.from_file(tmp_path / "store-keys" / "signing.key", create=True)
-    opened(storage, keys=Keyring(beside))
+        records[2] = records[2].replace(b'{"amount":42}', b'{"amount":43}')
+    for look in (
+        *(USES[use] for use in ("latest", "history", "verify", "prune", "delete")),
+        lambda ledger: ledger.load(THREAD, 2),
+        lambda ledger: ledger.load(THREAD, 1, linked=True),
+        lambda ledger: ledger.anchor_now(THREAD),
+    ):
+        before = len(farm.told())
+        with pytest.raises((SealBroken, RolledBack)) as refusal:
+            look(farm.ledger())  # type: ignore[no-untyped-call]
+        with pytest.raises((SealBroken, RolledBack)):  # it stands, also where none can be written
+            look(farm.ledger(journal=Refuses()))  # type: ignore[no-untyped-call]
+        assert farm.told()[before:] == ["verify refused"]
+        assert farm.last().detail == f"{type(refusal.value).__name__}: {refusal.value.what}"
 
 
-@pytest.mark.parametrize(("store", "anchor"), [("a", "a/b"), ("a/b", "a"), ("a", "a")])
-@pytest.mark.parametrize("point", [False, True], ids=["anchor", "point of revocation"])
-def test_an_anchor_in_one_place_with_the_storage_is_refused(
-    tmp_path: Any, store: str, anchor: str, *, point: bool
-) -> None:
-    (tmp_path / "a").mkdir(mode=0o700)
-    inside: Any = FileAnchor(tmp_path / anchor, create=True)
-    storage = FileCheckpointStorage(tmp_path / store)
-    keys = Keyring(GENERATED).revoking(KEY, until=inside) if point else KEYS
-    with pytest.raises(ConfigurationError, match="in one place with the storage"):
-        opened(storage, InMemoryAnchor() if point else inside, keys=keys)
+ACTS: dict[str, Callable[[Ledger], object]] = {
+    "prune": lambda ledger: ledger.prune(THREAD, keep=2),
+    "accept-loss": lambda ledger: ledger.accept_loss(THREAD),
+    "copy": lambda ledger: ledger.copy_to(Farm().ledger()),
+    "own": lambda ledger: ledger.own("order-8", "worker-1").release(),
+    "rotate": lambda ledger: ledger.rotated(KEYS.rotated(GENERATED).revoking(KEY, until=None)),
+    "delete": lambda ledger: ledger.delete(THREAD),
+}
 
 
-def test_a_point_of_revocation_neither_moves_nor_stands_alone(tmp_path: Any) -> None:
-    """A thief could otherwise rewrite what is before the point, or move the point."""
-    anchor: Any = FileAnchor(tmp_path / "anchor", create=True)
-    for until in (anchor, FileAnchor(tmp_path / "anchor")):
-        keys = Keyring(GENERATED).revoking(KEY, until=until)
-        with pytest.raises(ConfigurationError, match="is revoked until the anchor that this ledg"):
-            opened(Memory(), anchor, keys=keys)
-        with pytest.raises(
-            ConfigurationError, match="revoked from a point on, and this ledger has"
-        ):
-            opened(Memory(), keys=keys)
-    opened(Memory(), keys=Keyring(GENERATED).revoking(KEY, until=None))
+def test_what_an_operator_does_is_written_down_or_does_not_happen(farm: Farm) -> None:
+    for _ in range(3):
+        farm.ledger().save(THREAD, {})
+    before = dict(farm.storage._records[THREAD])
+    for act in ACTS.values():
+        with pytest.raises(JournalUnavailable):
+            act(farm.ledger(journal=Refuses()))
+    assert (farm.storage._records[THREAD], farm.storage.base(THREAD)) == (before, None)
+    assert (farm.ledger().owner("order-8"), len(farm.told())) == (None, 3)
+    for what, act in ACTS.items():
+        act(farm.ledger())
+        told = [line for line in farm.told() if line.startswith(what)]
+        assert told == ([] if what == "own" else [f"{what} intended"]) + [f"{what} done"]
+    (rotation,) = (each for each in farm.journal.show(what="rotate") if each.outcome == "done")
+    assert rotation.detail == f"from {KEY.id} to {GENERATED.id}, revoked: {KEY.id}"
+
+
+def test_a_migration_of_unsigned_state_is_written_down(farm: Farm, tmp_path: Path) -> None:
+    unsigned = [Unsigned(THREAD, {"amount": 42})]
+    migrate(unsigned, farm.ledger(), report=tmp_path / "report", allow_unsigned_migration=True)
+    assert "migrate intended" in farm.told()

@@ -5,12 +5,6 @@ The crash driver kills a save, a prune, a deletion and a copy after each of thei
 
 from __future__ import annotations
 
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +12,7 @@ import pytest
 from safepoint import SigningKey
 from safepoint.errors import ThreadDeleted
 from safepoint.names import Head
-from tests.harness.crash import ROOT, killed
+from tests.harness.crash import killed
 from tests.unit.tampered import KEY, THREAD, fill, ledger_in, states
 
 NEW = SigningKey(bytes(32))
@@ -109,41 +103,3 @@ def test_a_prune_a_deletion_or_a_copy_that_is_killed_is_finished_by_the_next(
                 assert done.verify(thread) == ledger.verify(thread)
                 assert done._view.latest(thread).head == ledger._view.latest(thread).head
     assert found == seen if kind == "files" else found <= seen
-
-
-def kill_and_look(path: str, every: int, rounds: int) -> None:
-    """Let a child save until it is killed, and look at what is there, again and again."""
-    chance, acknowledged, unacknowledged = random.Random(7), 0, 0  # noqa: S311  instants
-    for _ in range(rounds):
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if not pid:
-            ledger = ledger_in(Path(path), "files", every)
-            while True:
-                os.write(writer, b"%d\n" % ledger.save(THREAD, {"text": "x" * 3000}).sequence)
-        os.close(writer)
-        time.sleep(chance.uniform(0, 0.05))
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        with os.fdopen(reader) as pipe:
-            acknowledged = max([acknowledged, *map(int, pipe)])
-        ledger = ledger_in(Path(path), "files", every)
-        head = ledger.storage.head(THREAD)
-        assert acknowledged <= head <= acknowledged + 1
-        assert not head or ledger.latest(THREAD).sequence == head
-        unacknowledged += head > acknowledged
-        acknowledged = head
-    assert ledger_in(Path(path), "files", every).verify(THREAD) == acknowledged
-    print(acknowledged, unacknowledged)
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("every", [1, 7])
-def test_sigkill_at_150_random_instants(tmp_path: Path, every: int) -> None:
-    """In a process without threads, which can fork."""
-    call = f"from {__name__} import *; kill_and_look({str(tmp_path)!r}, {every}, 150)"
-    done = subprocess.run(
-        [sys.executable, "-c", call], cwd=ROOT, check=False, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout.split()[0]) > 0

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from safepoint import CheckpointError, InMemoryAnchor, Keyring, NotFound, SigningKey
+from safepoint import CheckpointError, Conflict, InMemoryAnchor, Keyring, NotFound, SigningKey
 from safepoint.errors import KeyRefused, ThreadDeleted
 from safepoint.names import Head
+from safepoint.verify import View
 from tests.unit.tampered import (
     KEY,
     STORE,
@@ -245,18 +248,23 @@ def test_a_prune_and_a_save_between_two_questions_are_no_alarm() -> None:
     assert opened(storage).latest(THREAD).state == {"n": 5}
 
 
-def test_a_thread_that_is_pruned_while_it_is_read(storage: Writable, anchor: Anchored) -> None:
+def test_a_thread_that_is_pruned_while_it_is_read(
+    storage: Writable, anchor: Anchored, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is read again, or was read whole already, as SQLite does with a few records."""
     fill(opened(storage, anchor), 10)
-    pruned: list[int] = []
+    genuine, looked = View._open, []
 
-    def progress(done: int, _: int) -> None:
-        if done == 2 and not pruned:
-            pruned.append(opened(storage, anchor).prune(THREAD, keep=6))
+    def raced(view: View, *given: Any, **named: Any) -> Any:
+        looked.append(given)
+        if len(looked) == 3:
+            assert opened(storage, anchor).prune(THREAD, keep=6) == 4
+        return genuine(view, *given, **named)
 
     whole = isinstance(storage, Rows)
-    assert opened(storage, anchor).verify(THREAD, progress=progress) == (10 if whole else 6)
-    assert pruned == [4]
+    with monkeypatch.context() as patch:
+        patch.setattr(View, "_open", raced)
+        assert opened(storage, anchor).verify(THREAD) == (10 if whole else 6)
     history = opened(storage, anchor).history(THREAD)
     assert next(history).state == {"n": 5}
     opened(storage, anchor).prune(THREAD, keep=2)
@@ -294,3 +302,35 @@ def test_nobody_looks_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     with suppress(CheckpointError):
         opened(storage).verify(THREAD)
     assert turn < 200
+
+
+# Several threads of one process; processes race in test_resume_race
+
+
+def at_once(act: Callable[[int], object]) -> list[Any]:
+    with ThreadPoolExecutor(3) as pool:
+        return [each.result() for each in [pool.submit(act, n) for n in range(3)]]
+
+
+def test_threads_that_share_a_ledger_race(storage: Writable) -> None:
+    """Each sequence is won once, by the writer whose state stands there, and all verifies."""
+    ledger = opened(storage, InMemoryAnchor(), every=5)
+
+    def race(writer: int) -> list[int]:
+        won = []
+        while (head := ledger.storage.head(THREAD)) < 40:
+            with suppress(Conflict):
+                won.append(ledger.save(THREAD, {"n": writer}, after=head).sequence)
+        return won
+
+    won = at_once(race)
+    wins = sorted(sequence for each in won for sequence in each)
+    assert wins == list(range(1, ledger.verify(THREAD) + 1))
+    assert all(sequence in won[by] for sequence, by in enumerate(states(ledger), start=1))
+
+
+def test_threads_that_prune_at_once(storage: Writable) -> None:
+    anchor = InMemoryAnchor()
+    fill(opened(storage, anchor), 20)
+    removed = at_once(lambda n: opened(storage, anchor).prune(THREAD, keep=15 - 5 * n))
+    assert (sum(removed), opened(storage, anchor).verify(THREAD)) == (15, 5)

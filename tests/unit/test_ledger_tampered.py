@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,16 @@ from safepoint import (
     SealError,
     SigningKey,
 )
-from safepoint.errors import KeyRevoked, RecordsMissing, ThreadDeleted, UnknownKey, WrongPlace
+from safepoint.errors import (
+    AnchorUnavailable,
+    Forked,
+    KeyRevoked,
+    RecordsMissing,
+    ThreadDeleted,
+    UnknownKey,
+    UnsafeLocation,
+    WrongPlace,
+)
 from safepoint.names import Head
 from safepoint.record import Place, seal
 from tests.unit.tampered import (
@@ -44,6 +54,7 @@ from tests.unit.tampered import (
 OTHER = "order-8"
 NEW = SigningKey.generate()
 Anchored = InMemoryAnchor | None
+Tamper = Callable[[Writable, Anchored], None]
 
 
 def pruned(storage: Writable, anchor: Anchored, count: int = 5, keep: int = 3) -> Ledger:
@@ -80,43 +91,28 @@ def edited_base(storage: Writable, anchor: Anchored, place: int) -> None:
     storage.put_base(THREAD, first, record[:place] + b"?" + record[place + 1 :])
 
 
-def base_of_a_stranger(storage: Writable, anchor: Anchored) -> None:
-    pruned(storage, anchor)
-    storage.put_base(THREAD, *elsewhere(Keyring(NEW)))
-
-
-def base_of_another_thread(storage: Writable, anchor: Anchored) -> None:
-    ledger = pruned(storage, anchor)
-    fill(ledger, 5, OTHER)
-    ledger.prune(OTHER, keep=3)
-    storage.put_base(THREAD, *base_of(storage, OTHER))
-
-
-def base_of_another_store(storage: Writable, anchor: Anchored) -> None:
-    pruned(storage, anchor)
-    storage.put_base(THREAD, *elsewhere(store="staging"))
-
-
-def base_at_another_place(storage: Writable, anchor: Anchored) -> None:
-    pruned(storage, anchor)
-    storage.put_base(THREAD, 4, base_of(storage)[1])
-
-
-def base_of_another_history(storage: Writable, anchor: Anchored) -> None:
-    pruned(storage, anchor)
-    storage.put_base(THREAD, *elsewhere())
-
-
-def base_removed(storage: Writable, anchor: Anchored) -> None:
-    pruned(storage, anchor)
-    storage.remove_base(THREAD)
-
-
 def older_base(storage: Writable, anchor: Anchored) -> None:
     ledger = pruned(storage, anchor, 8, 6)
     older = base_of(storage)
     ledger.prune(THREAD, keep=2)
     storage.put_base(THREAD, *older)
+
+
+def with_base(base: Callable[[Writable], tuple[int, bytes]]) -> Tamper:
+    """Put another base in the place of the one of a pruned thread."""
+
+    def tamper(storage: Writable, anchor: Anchored) -> None:
+        ledger = pruned(storage, anchor)
+        fill(ledger, 5, OTHER)
+        ledger.prune(OTHER, keep=3)
+        storage.put_base(THREAD, *base(storage))
+
+    return tamper
+
+
+def base_removed(storage: Writable, anchor: Anchored) -> None:
+    pruned(storage, anchor)
+    storage.remove_base(THREAD)
 
 
 def base_ahead(storage: Writable, anchor: Anchored) -> None:
@@ -149,7 +145,6 @@ def tombstone_as_a_base(storage: Writable, anchor: Anchored) -> None:
     storage.put_base(THREAD, 3, storage.read(THREAD, 3))
 
 
-Tamper = Callable[[Writable, Anchored], None]
 Errors = type[CheckpointError] | tuple[type[CheckpointError], ...]
 MISSING = (RecordsMissing, NotFound, RolledBack)
 
@@ -164,11 +159,11 @@ def with_each(tamper: Callable[..., None], places: range | tuple[int, ...]) -> l
         *((each, SealError, None) for each in with_each(moved, range(1, 6))),
         *((each, RecordsMissing, "is gone") for each in with_each(gone, range(1, 5))),
         *((each, SealError, None) for each in with_each(edited_base, (0, 20, 60, 100, 200))),
-        (base_of_a_stranger, UnknownKey, None),
-        (base_of_another_thread, WrongPlace, r"at order-7 #3 .* is the one of order-8 #3"),
-        (base_of_another_store, WrongPlace, "of store staging"),
-        (base_at_another_place, WrongPlace, r"at order-7 #4 .* is the one of order-7 #3"),
-        (base_of_another_history, WrongPlace, "order-7 #3 does not follow"),
+        (with_base(lambda _: elsewhere(Keyring(NEW))), UnknownKey, None),
+        (with_base(lambda s: base_of(s, OTHER)), WrongPlace, r"at order-7 #3 .* of order-8 #3"),
+        (with_base(lambda _: elsewhere(store="staging")), WrongPlace, "of store staging"),
+        (with_base(lambda s: (4, base_of(s)[1])), WrongPlace, r"at order-7 #4 .* of order-7 #3"),
+        (with_base(lambda _: elsewhere()), WrongPlace, "order-7 #3 does not follow"),
         (base_removed, MISSING, None),
         (older_base, MISSING, None),
         (base_ahead, MISSING, None),
@@ -238,23 +233,6 @@ def test_an_older_base_with_its_records_says_nothing_false(
     assert opened(storage, anchor).verify(THREAD) == 6
 
 
-def test_a_base_does_not_pass_as_the_newest_record(storage: Writable) -> None:
-    """It would be a checkpoint with nothing in it."""
-    pruned(storage, None, keep=1)
-    storage.put(THREAD, 5, base_of(storage)[1])
-    for use in ("latest", "save"):
-        with pytest.raises(WrongPlace, match="is of the kind base"):
-            USES[use](opened(storage))
-
-
-def test_a_cut_end_of_a_pruned_thread_is_noticed(storage: Writable) -> None:
-    anchor = InMemoryAnchor()
-    pruned(storage, anchor)
-    storage.remove(THREAD, 5)
-    with pytest.raises(RolledBack, match="ends at #4, and the anchor has seen #5"):
-        opened(storage, anchor).latest(THREAD)
-
-
 def test_a_record_between_the_anchor_and_the_end_is_missed(storage: Writable) -> None:
     """That one is gone, and not unknown: `latest` needs it."""
     anchor = InMemoryAnchor()
@@ -262,26 +240,8 @@ def test_a_record_between_the_anchor_and_the_end_is_missed(storage: Writable) ->
     storage.remove(THREAD, 4)
     load = lambda ledger: ledger.load(THREAD, 4)  # noqa: E731
     for use in (load, USES["latest"], USES["save"], USES["history"]):
-        with pytest.raises(RecordsMissing) as refusal:
+        with pytest.raises(RecordsMissing, match="order-7 #4 is gone, and nothing signed says"):
             use(opened(storage, anchor, every=100))
-    assert str(refusal.value) == (
-        "order-7 #4 is gone, and nothing signed says that it was pruned. Somebody removed it."
-        " Restore it from a copy that verifies."
-    )
-
-
-def test_a_splice_in_the_middle_of_what_is_newer_than_the_anchor_is_refused(
-    storage: Writable,
-) -> None:
-    """The break is neither at the anchored record nor at the head."""
-    anchor, branch = InMemoryAnchor(), Memory()
-    fill(opened(storage, anchor, every=100), 7)
-    fill(opened(branch), 7)
-    for sequence in (4, 5):
-        storage.put(THREAD, sequence, branch.read(THREAD, sequence))
-    for use in ("latest", "save"):
-        with pytest.raises(WrongPlace, match="order-7 #4 does not follow the #3"):
-            USES[use](opened(storage, anchor, every=100))
 
 
 def test_signatures_below_the_anchor_count_where_every_one_is_asked_for(
@@ -333,30 +293,6 @@ def test_a_record_after_an_anchored_tombstone_revives_nothing(storage: Writable)
             USES[use](opened(storage, anchor))
     with pytest.raises(WrongPlace, match="says that the thread was deleted, and others follow"):
         opened(storage, anchor).verify(THREAD)
-
-
-def test_records_that_are_back_beside_their_tombstone_are_not_handed_out(
-    storage: Writable, anchor: Anchored
-) -> None:
-    fill(opened(storage, anchor), 3)
-    kept = records(storage, 1, 2, 3)
-    opened(storage, anchor).delete(THREAD)
-    revive(storage, kept)
-    with pytest.raises(ThreadDeleted):
-        next(opened(storage, anchor).history(THREAD))
-    with pytest.raises(ThreadDeleted):
-        opened(storage, anchor).load(THREAD, 2)
-
-
-def test_undoing_a_deletion_is_noticed(storage: Writable) -> None:
-    anchor = InMemoryAnchor()
-    fill(opened(storage, anchor), 3)
-    kept = records(storage, 1, 2, 3)
-    opened(storage, anchor).delete(THREAD)
-    revive(storage, kept)
-    storage.remove(THREAD, 4)
-    with pytest.raises(RolledBack, match="ends at #3, and the anchor has seen #4"):
-        opened(storage, anchor).latest(THREAD)
 
 
 @pytest.mark.parametrize("over", [False, True], ids=["after it", "over it"])
@@ -427,3 +363,225 @@ def test_a_cut_off_end_is_told_before_a_base_that_does_not_count(storage: Writab
     storage.remove(THREAD, 5)
     with pytest.raises(RolledBack):
         opened(storage, anchor, keys=keys).verify(THREAD)
+
+
+# ---------------------------------------------------------------- what the anchor has seen
+
+NOBODYS = "sha256:" + "0" * 64
+
+
+def cut(storage: Writable, head: int) -> None:
+    for sequence in range(storage.head(THREAD), head, -1):
+        storage.remove(THREAD, sequence)
+
+
+def seen(anchor: InMemoryAnchor) -> int | None:
+    head = anchor.read(STORE, THREAD)
+    return None if head is None else head.sequence
+
+
+def test_an_interval_anchors_the_first_and_then_each_nth(storage: Writable) -> None:
+    anchor, at = InMemoryAnchor(), []
+    ledger = opened(storage, anchor, every=3)
+    for _ in range(8):
+        ledger.save(THREAD, {})
+        at.append(seen(anchor))
+    assert at == [1, 1, 1, 4, 4, 4, 7, 7]
+    saved = ledger.save(THREAD, {"about to": "pay"}, anchor="now")
+    assert anchor.read(STORE, THREAD) == Head(9, saved.digest)
+
+
+def test_a_thread_is_settled_before_a_step_acts(storage: Writable) -> None:
+    anchor = InMemoryAnchor()
+    fill(opened(storage), 3)
+    opened(storage).settle(THREAD)  # there is nothing to do without an anchor
+    genuine = storage.read(THREAD, 2)
+    storage.put(THREAD, 2, storage.read(THREAD, 1))
+    with pytest.raises(WrongPlace):  # nothing vouches for the past yet, so all of it is looked at
+        opened(storage, anchor).settle(THREAD)
+    assert seen(anchor) is None
+    storage.put(THREAD, 2, genuine)
+    opened(storage, anchor).settle(THREAD)
+    assert seen(anchor) == 3
+    fill(opened(storage), 1)
+    opened(storage, anchor, every=100).settle(THREAD)
+    assert seen(anchor) == 4
+
+
+@pytest.mark.parametrize("left", range(5))
+def test_a_cut_of_any_length_is_refused(storage: Writable, left: int) -> None:
+    anchor = InMemoryAnchor()
+    fill(opened(storage, anchor), 5)
+    cut(storage, left)
+    for use in USES.values():
+        with pytest.raises(RolledBack) as refusal:
+            use(opened(storage, anchor))
+        gone = f"ends at #{left}" if left else "is gone"
+        assert refusal.value.what == f"order-7 {gone}, and the anchor has seen #5."
+        assert "accept_loss" in refusal.value.do
+    assert storage.head(THREAD) == left
+    assert opened(storage, anchor).threads() == [THREAD]
+    assert opened(Memory(), anchor).threads() == [THREAD]  # and if not even its name is left
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_a_fork_is_refused(storage: Writable, length: int) -> None:
+    """A copy of the store went on by itself, with the same key."""
+    anchor, original = InMemoryAnchor(), Memory()
+    fill(opened(original), 3)
+    opened(original).copy_to(opened(storage))
+    fill(opened(original, anchor), 1)
+    fill(opened(storage), length)
+    load = lambda ledger: ledger.load(THREAD, 3 + length)  # noqa: E731
+    for use in (load, *USES.values()):
+        with pytest.raises(Forked, match="order-7 #4 is not the record that the anchor has seen"):
+            use(opened(storage, anchor))
+
+
+def test_what_the_anchor_says_counts_in_a_process_that_has_looked_before(storage: Writable) -> None:
+    anchor = InMemoryAnchor()
+    ledger = opened(storage, anchor, every=100)
+    fill(ledger, 5)
+    ledger.latest(THREAD)
+    for sequence, use in [(3, "latest"), (5, "save"), (5, "latest")]:
+        anchor.rewind(STORE, THREAD, Head(sequence, NOBODYS))
+        with pytest.raises(Forked):
+            USES[use](ledger)
+
+
+def test_a_fork_that_the_anchor_finds_while_it_moves_is_told_as_one() -> None:
+    class Racing(InMemoryAnchor):
+        def advance(self, store: str, thread: str, head: Head) -> None:
+            super().advance(store, thread, Head(head.sequence, NOBODYS))
+            super().advance(store, thread, head)
+
+    with pytest.raises(Forked):
+        opened(Memory(), Racing()).save(THREAD, {})
+
+
+def test_the_anchor_is_asked_before_the_storage(storage: Writable) -> None:
+    """A save that ends between the two questions must not look like a rollback."""
+    anchor = InMemoryAnchor()
+    fill(opened(storage, anchor), 3)
+
+    class Busy(InMemoryAnchor):
+        def read(self, store: str, thread: str) -> Head | None:
+            head = anchor.read(store, thread)
+            opened(storage, anchor).save(thread, {"by": "another process"})
+            return head
+
+    ledger = opened(storage, Busy())
+    assert [ledger.latest(THREAD).sequence for _ in range(3)] == [4, 5, 6]
+
+
+class Failing(InMemoryAnchor):
+    """An anchor that fails when told to."""
+
+    reading: Any = None
+    moving: Exception | None = None
+
+    def read(self, store: str, thread: str) -> Head | None:
+        if isinstance(self.reading, Exception):
+            raise self.reading
+        return super().read(store, thread) if self.reading is None else self.reading
+
+    def advance(self, store: str, thread: str, head: Head) -> None:
+        if self.moving:
+            raise self.moving
+        super().advance(store, thread, head)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (OSError(5, "away"), "could not be asked about order-7: it raised OSError"),
+        ((1, NOBODYS), "could not be asked about order-7: it raised AttributeError"),
+    ],
+)
+def test_an_anchor_that_cannot_be_read_lets_nothing_through(answer: Any, told: str) -> None:
+    storage, anchor = Memory(), Failing()
+    ledger = opened(storage, anchor)
+    fill(ledger, 1)
+    anchor.reading = answer
+    for each in (ledger, opened(storage, anchor)):
+        for use in USES.values():
+            with pytest.raises(AnchorUnavailable, match=told):
+                use(each)
+    assert storage.head(THREAD) == 1
+
+
+@pytest.mark.parametrize("error", [OSError(5, "away"), UnsafeLocation("It is open.", "Close it.")])
+def test_an_anchor_that_cannot_be_moved_says_that_the_checkpoint_is_saved(
+    storage: Writable, error: Exception
+) -> None:
+    anchor = Failing()
+    ledger = opened(storage, anchor)
+    fill(ledger, 1)
+    anchor.moving = error
+    with pytest.raises(AnchorUnavailable, match=r"^order-7 #2 is saved, but not anchored\."):
+        ledger.save(THREAD, {"n": 2})
+    with pytest.raises((AnchorUnavailable, UnsafeLocation)):
+        opened(storage, anchor).prune(THREAD, keep=1)  # and nothing is removed
+    anchor.moving = None
+    assert states(ledger) == [1, 2]
+    fill(ledger, 1, first=3)
+    assert seen(anchor) == 3
+
+
+def test_latest_reads_what_is_newer_than_the_anchor_and_that_once() -> None:
+    class Counting(Memory):
+        reads = 0
+
+        def read(self, thread: str, sequence: int) -> bytes:
+            self.reads += 1
+            return super().read(thread, sequence)
+
+    for every, first in [(1, 1), (100, 10)]:
+        storage, anchor = Counting(), InMemoryAnchor()
+        fill(opened(storage, anchor, every=every), 10)
+        assert storage.reads == 0
+        ledger = opened(storage, anchor, every=every)
+        ledger.latest(THREAD)
+        assert storage.reads == first
+        ledger.latest(THREAD)
+        assert storage.reads == first + 1
+
+
+@pytest.mark.parametrize("left", [3, 0])
+def test_a_loss_is_accepted_by_name_only(storage: Writable, left: int) -> None:
+    anchor = InMemoryAnchor()
+    ledger = opened(storage, anchor)
+    fill(ledger, 5)
+    before = anchor.read(STORE, THREAD)
+    cut(storage, left)
+    assert ledger.accept_loss(THREAD) == (before, anchor.read(STORE, THREAD))
+    assert seen(anchor) == (left or None)
+    if left:
+        assert ledger.latest(THREAD).state == {"n": left}
+    else:
+        with pytest.raises(NotFound):
+            ledger.latest(THREAD)
+    assert ledger.save(THREAD, {}).sequence == left + 1
+
+
+def test_a_loss_is_not_accepted_if_what_is_left_does_not_verify(storage: Writable) -> None:
+    anchor = InMemoryAnchor()
+    fill(opened(storage, anchor), 5)
+    cut(storage, 3)
+    storage.put(THREAD, 2, storage.read(THREAD, 1))
+    with pytest.raises(WrongPlace):
+        opened(storage, anchor).accept_loss(THREAD)
+    assert seen(anchor) == 5
+
+
+def test_an_anchored_record_that_was_pruned_without_the_anchor_is_missed(storage: Writable) -> None:
+    anchor = InMemoryAnchor()
+    fill(opened(storage, anchor), 5)
+    fill(opened(storage), 5, first=6)
+    opened(storage).prune(THREAD, keep=2)
+    ledger = opened(storage, anchor)
+    for use in ("latest", "verify", "save"):
+        with pytest.raises(RecordsMissing, match="order-7 #5, which the anchor has seen"):
+            USES[use](ledger)
+    ledger.accept_loss(THREAD)
+    assert ledger.latest(THREAD).state == {"n": 10}

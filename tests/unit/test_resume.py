@@ -1,9 +1,13 @@
-"""Resuming as a privileged operation: what goes on by itself, and what people approve."""
+"""Workflows, and resuming as a privileged operation: what goes on by itself, what people approve.
+
+The state machine holds the order of things, the crash driver each instant, the ladder the attacks
+on a store; here is what each of them cannot reach: what a caller gives, and what a thief writes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -17,9 +21,9 @@ from safepoint import (
     Approvers,
     Ask,
     CheckpointError,
+    Codec,
     Conflict,
     Gate,
-    InMemoryJournal,
     Policy,
     SealBroken,
     SigningKey,
@@ -43,301 +47,312 @@ from safepoint.errors import (
     WorkflowError,
     WorkflowMismatch,
 )
-from safepoint.journal import Entry, Event
 from safepoint.workflow import Call, Migration
 from tests.unit.desk import BANK, DANA, ERIN, Desk, FullDisk, State, Stuck, no, refused, yes
 
 PAID = {"amount": Decimal("42.00"), "payee": "alice"}
 KEY = "invoices/order-7/3/pay"
 NEWER: dict[str, Any] = {"version": "2", "migrations": [Migration("1", "2", dict)]}
-SHOW = "Show them this error's question, and pass what they sign: resume(..., approvals=[text])."
-WRITERS = "Whoever wrote it had the writer's key. Do not use it; replace that key."
+WIDER: dict[str, Any] = {"tools": [BANK, Tool("mail")]}
 
 
 def keys(desk: Desk) -> list[str]:
     return [key for key, _ in desk.paid]
 
 
+def fetch(state: State) -> State:
+    return {"amount": 42}
+
+
+def fail(state: State) -> State:
+    state["items"].append("spoilt")
+    raise ConnectionError
+
+
+# ---------------------------------------------------------------- a workflow
+
+
+def test_a_checkpoint_is_captured_before_the_first_step_and_after_each(desk: Desk) -> None:
+    seen: list[Any] = []
+
+    def told(state: State, call: Call) -> None:
+        seen.append((call.thread, call.step, call.sequence, call.key, call.was_approved))
+
+    def untold(state: State, note: str = "no call") -> None:
+        seen.append(note)
+
+    workflow = Workflow("w", [fetch, told, untold])
+    run = workflow.begin(desk.ledger(), thread="t", order=7)
+    again = workflow.rehydrate(desk.ledger(), thread="t")
+    assert [each.sequence for each in run] == [2, 3, 4]
+    done = [each.state["done"] for each in desk.ledger().history("t")]
+    assert done == [[], ["fetch"], ["fetch", "told"], ["fetch", "told", "untold"]]
+    assert seen == [("t", "told", 2, "invoices/t/2/told", False), "no call"]
+    with pytest.raises(Conflict):  # of two that go on from one checkpoint, one wins
+        again.step()
+    assert workflow.resume(desk.ledger(), thread="t").state == {"order": 7, "amount": 42}
+    assert "has run every step" in refused(WorkflowError, run.step)
+    assert "t has started already" in refused(
+        Conflict, lambda: workflow.start(desk.ledger(), thread="t")
+    )
+    other = Workflow("other", [fetch])
+    assert "not written by the workflow other but by 'w'" in refused(
+        WorkflowMismatch, lambda: other.resume(desk.ledger(), "t")
+    )
+
+
+def test_a_step_that_raises_or_cannot_be_kept_changes_nothing(desk: Desk) -> None:
+    def unsavable(state: State) -> State:
+        return {"handle": object()}
+
+    for thread, step, error in (("a", fail, ConnectionError), ("b", unsavable, TypeError)):
+        run = Workflow("w", [step]).begin(desk.ledger(), thread=thread, items=[])
+        with pytest.raises(error):
+            run.step()
+        assert (run.state, run.done, run.next) == ({"items": []}, (), step.__name__)
+        assert desk.ledger().latest(thread).sequence == 1
+
+
+@pytest.mark.parametrize("place", ["top", "nested", "gone"])
+def test_a_change_in_place_counts_if_it_is_returned(desk: Desk, place: str) -> None:
+    """Or it would be lost without a word."""
+
+    def change(state: State) -> None:
+        if place == "top":
+            state["amount"] = 42
+        elif place == "nested":
+            state["items"].append(1)
+        else:
+            del state["items"]
+
+    def collect(state: State) -> State:
+        state["items"].append(1)
+        return {"items": state["items"]}
+
+    run = Workflow("w", [change]).begin(desk.ledger(), thread="a", items=[])
+    assert "changed the state in place" in refused(WorkflowError, run.step)
+    assert (run.state, desk.ledger().latest("a").sequence) == ({"items": []}, 1)
+    run = Workflow("w", [collect]).start(desk.ledger(), thread="b", items=[])
+    assert run.state == {"items": [1]}
+
+
+def test_nothing_handed_out_is_the_state_of_the_run(desk: Desk) -> None:
+    """Neither a checkpoint, nor what was given to start, nor what a step returned."""
+    shared: list[int] = []
+
+    @dataclass(eq=False)
+    class Handle:  # which differs from any copy of it, and is no change in place
+        number: int
+
+    def keep(state: State) -> State:
+        return {"shared": shared}
+
+    def pay(state: State) -> State:
+        return {"paid": state["given"]["amount"]}
+
+    given, ledger = {"amount": 1}, desk.ledger(codec=Codec([Handle]))
+    run = Workflow("w", [keep, pay]).begin(ledger, thread="t", given=given, handle=Handle(7))
+    for checkpoint in run:
+        checkpoint.state["state"]["given"]["amount"] = "redacted"
+        given["amount"] = 5_000_000
+        shared.append(1)
+    assert (run.state["given"], run.state["shared"], run.state["paid"]) == ({"amount": 1}, [], 1)
+
+
+async def later(state: State) -> State:
+    return {}
+
+
+def odd(state: State) -> Any:
+    return [("a", 1)]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"steps": []}, WorkflowError),
+        ({"steps": [fetch, fetch]}, WorkflowError),
+        ({"steps": [lambda state: state]}, WorkflowError),
+        ({"steps": [later]}, WorkflowError),
+        ({"steps": [odd]}, WorkflowError),
+        ({"anchor_before": [fail]}, WorkflowError),
+        ({"name": "Not A Name"}, InvalidId),
+        ({"version": "1 "}, InvalidId),
+        ({"version": "x" * 128}, InvalidId),
+        ({"migrations": [("1", "2"), ("1", "3")]}, ConfigurationError),
+        ({"migrations": [("1", "2")]}, ConfigurationError),
+        ({"migrations": [("1", "2"), ("2", "1")]}, ConfigurationError),
+    ],
+)
+def test_what_is_no_workflow_is_refused(desk: Desk, options: State, error: Any) -> None:
+    given = {"name": "w", "steps": [fetch], "version": "3", **options}
+    given["migrations"] = [Migration(a, b, dict) for a, b in given.get("migrations", [])]
+    refused(error, lambda: Workflow(**given).start(desk.ledger(), thread="t"))
+
+
 # ---------------------------------------------------------------- a pause, and a yes
 
 
-def test_a_step_that_asks_lets_the_run_pause_and_be_captured(desk: Desk) -> None:
+def test_an_approved_run_goes_on_with_what_was_signed_and_once(desk: Desk) -> None:
     run = desk.paused()
     assert (run.paused, run.next, run.head, run.denied) == (True, "pay", 3, False)
     assert "paused" in repr(run)
-    assert desk.ledger().latest("order-7").state["asked"] == {"action": "pay", "arguments": PAID}
-    assert refused(ApprovalNeeded, run.step) == (
-        "order-7 waits for people at #3. Show them run.question, and pass what they sign:"
-        " resume(..., approvals=[text])."
-    )
-    assert refused(ApprovalNeeded, desk.go_on) == (
-        "order-7 #3 needs the approval of one person. The run paused at #3 for a person's answer."
-        f" {SHOW}"
-    )
-    with pytest.raises(ApprovalNeeded) as refusal:
+    refused(ApprovalNeeded, run.step)
+    with pytest.raises(ApprovalNeeded, match="needs the approval of one person") as refusal:
         desk.go_on()
     assert refusal.value.question == run.question == desk.question()
-    assert desk.paid == []
-
-
-def test_an_approved_run_goes_on_with_what_was_signed(desk: Desk) -> None:
-    text = yes(desk.paused().question)
+    text = yes(run.question)
     run = desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[text])
     assert run.approved is not None
     assert run.approved.by == ("dana",)
     assert "42" not in repr(run.approved)
-    run = run.finish()
-    assert (run.next, run.approved) == (None, None)
-    assert desk.paid == [(KEY, PAID)]
+    for sequence in (None, 3, 4):
+        assert "An approval counts once" in refused(
+            ApprovalSpent, partial(desk.go_on, text, at=sequence)
+        )
+    desk.fails = 1
+    with pytest.raises(ConnectionError):
+        run.step()
+    other = desk.workflow().rehydrate(desk.ledger(), "order-7")
+    assert run.finish().approved is None
+    refused(Conflict, other.step)  # its thread has moved on, so it does not act
+    assert desk.paid == [(KEY, PAID)] * 2
     assert "approved" not in desk.ledger().latest("order-7").state
     assert desk.go_on(**NEWER).next is None
 
 
-def test_a_spent_approval_is_not_used_again_and_the_run_goes_on_without(desk: Desk) -> None:
-    text = desk.approved()
-    for sequence in (None, 3, 4):
-        assert refused(ApprovalSpent, partial(desk.go_on, text, at=sequence)) == (
-            "This approval of dana was used for order-7 #4. An approval counts once. If that run"
-            " was interrupted, resume it without approvals."
-        )
-    assert desk.paid == []
-    assert desk.go_on().state["paid"] == Decimal("42.00")
-    assert keys(desk) == [KEY]
-
-
-def test_a_step_that_runs_again_after_a_crash_has_the_same_key(desk: Desk) -> None:
-    text = yes(desk.paused().question)
-    desk.fails = 2
-    for given in ([text], []):
-        with pytest.raises(ConnectionError):
-            desk.go_on(*given)
-    desk.go_on(yes(desk.question(**NEWER)), **NEWER)
-    assert keys(desk) == [KEY] * 3
-
-
-def test_a_run_whose_thread_moved_on_does_not_act(desk: Desk) -> None:
-    text = yes(desk.paused().question)
-    first = desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[text])
-    desk.go_on()
-    assert refused(Conflict, first.step) == (
-        "order-7 is at #5 by now, and this run is at #4. The step pay did not run. Rehydrate the"
-        " run, and decide again."
-    )
-    assert len(desk.paid) == 1
-
-
-@pytest.mark.parametrize("asks", [True, False])
-def test_whoever_appends_first_resumes_and_the_other_is_told(desk: Desk, asks: bool) -> None:
-    """Between the decision and the append that spends, another worker came first."""
-
-    class Slow(InMemoryJournal):
-        def record(self, event: Event) -> Entry:
-            if (event.what, event.outcome) == ("resume", "intended"):
-                desk.workflow(**more).rehydrate(desk.ledger(), "order-7", approvals=texts)
-            return super().record(event)
-
-    more: State = {} if asks else NEWER
-    texts = [yes(desk.paused().question)] if asks else []
-    if not asks:
-        desk.workflow().begin(desk.ledger(), thread="order-7")
-    slow = partial(desk.workflow(**more).resume, desk.ledger(journal=Slow()), "order-7")
-    if asks:
-        assert refused(ApprovalSpent, lambda: slow(approvals=texts)) == (
-            "Another worker resumed order-7 first, so this approval is spent. Let that worker go"
-            " on. If it died, resume without approvals."
-        )
-    else:
-        refused(Conflict, slow)
-    assert desk.paid == []
-    assert desk.ledger().latest("order-7").state["resumed"]
-
-
 def test_a_quorum_is_of_different_people(desk: Desk) -> None:
     question = desk.workflow(people=2).start(desk.ledger(), thread="order-7").question
-    assert refused(ApprovalNeeded, lambda: desk.go_on(yes(question), yes(question), people=2)) == (
-        "order-7 #3 needs the approval of 2 people. The run paused at #3 for a person's answer."
-        f" 1 of them approved so far. {SHOW}"
+    assert "2 people. The run paused at #3 for a person's answer. 1 of them approved" in refused(
+        ApprovalNeeded, lambda: desk.go_on(yes(question), yes(question), people=2)
     )
     texts = [yes(question), yes(question), yes(question, ERIN, "erin"), yes(question)]
     run = desk.workflow(people=2).rehydrate(desk.ledger(), "order-7", approvals=texts)
     assert run.approved is not None
     assert run.approved.by == ("dana", "erin")
     assert desk.ledger().latest("order-7").state["approved"] == [texts[0], texts[2]]
-    told = [line.split(" #")[0] for line in desk.told()]
-    assert [told.count(f"approve {outcome}") for outcome in ("intended", "done")] == [2, 2]
 
 
-@pytest.mark.parametrize("why", ["revoked", "policy"])
+PEOPLE = {"dana": DANA.public, "erin": ERIN.public}
+LAPSES: dict[str, State] = {
+    "was revoked since": {"gate": Gate(approvers=Approvers(PEOPLE, revoked=[DANA.public]))},
+    "Fewer people": {"gate": Gate(Policy({Reason.ASKED: 2}), Approvers(PEOPLE))},
+    "another version": NEWER,
+    "a tool more": WIDER,
+    "another tool": {"tools": [Tool("bank")]},
+}
+
+
+@pytest.mark.parametrize("why", LAPSES)
 def test_an_approval_that_lapsed_is_asked_again_under_the_same_key(desk: Desk, why: str) -> None:
     """It may have been acted upon already, so whoever is asked is told, and the bank can tell."""
-    text = yes(desk.paused().question)
+    text, more = yes(desk.paused().question), LAPSES[why]
     desk.fails = 1
     with pytest.raises(ConnectionError):
         desk.go_on(text)
-    people = {"dana": DANA.public, "erin": ERIN.public}
-    gate, because = {
-        "revoked": (
-            Gate(approvers=Approvers(people, revoked=[DANA.public])),
-            "The key with which dana approved it was revoked since.",
-        ),
-        "policy": (
-            Gate(Policy({Reason.ASKED: 2}), Approvers(people)),
-            "Fewer people approved it than the policy asks for now.",
-        ),
-    }[why]
-    refused(ApprovalNeeded, lambda: desk.go_on(gate=gate))
-    question = desk.question(gate=gate)
-    assert question.details == (
-        f"It was approved before, at #4, and may have been done already. {because}",
-    )
-    assert [*desk.workflow(gate=gate).waiting(desk.ledger())] == [question]
-    texts = [yes(question, ERIN, "erin"), *([yes(question)] if why == "policy" else [])]
-    desk.go_on(*texts, gate=gate)
-    assert keys(desk) == [KEY] * 2
-
-
-@pytest.mark.parametrize(
-    "more", [NEWER, {"tools": [BANK, Tool("mail")]}, {"tools": [Tool("bank")]}]
-)
-def test_a_run_that_changed_asks_again_before_it_acts_on_an_approval(
-    desk: Desk, more: State
-) -> None:
-    """An amount in cents that was approved for one version may be euros to the next."""
-    desk.approved()
     refused(ApprovalNeeded, lambda: desk.go_on(**more))
     question = desk.question(**more)
     assert question.reasons[-1] == "asked"
-    assert question.details[-1].startswith("It was approved before, at #4")
-    desk.go_on(yes(question), **more)
-    assert keys(desk) == [KEY]
+    assert question.details[-1].startswith("It was approved before, at #4, and may have been done")
+    assert "gate" not in more or why in question.details[-1]
+    assert [*desk.workflow(**more).waiting(desk.ledger())] == [question]
+    count = 2 if why.startswith("Fewer") else 1
+    texts = [yes(question, ERIN, "erin"), yes(question)][:count]
+    desk.go_on(*texts, **more)
+    assert keys(desk) == [KEY] * 2
 
 
-def test_an_approval_of_a_wider_or_newer_run_is_none_of_this_one(desk: Desk) -> None:
+def test_an_answer_to_something_else_is_none_of_this(desk: Desk) -> None:
     desk.paused()
-    for more, said in (
-        ({"tools": [BANK, Tool("mail")]}, "the tools"),
-        (NEWER, "the app 'invoice@2', and the question has 'invoice@1'"),
-    ):
-        text = yes(desk.question(**more))
-        assert said in refused(ApprovalMismatch, partial(desk.go_on, text))
+    for more in (WIDER, NEWER):
+        refused(ApprovalMismatch, partial(desk.go_on, yes(desk.question(**more))))
+    text = yes(desk.question())
+    other = Workflow("other", [fetch], gate=desk.workflow().gate)
+    other.begin(desk.ledger(), thread="plain")
+    assert "plain #1 needs no approval" in refused(
+        ApprovalMismatch, lambda: other.resume(desk.ledger(), "plain", approvals=[text])
+    )
+    refused(ApprovalUntrusted, lambda: desk.go_on(text, gate=None))
     assert desk.paid == []
 
 
-def test_an_approval_that_nobody_needs_is_refused(desk: Desk) -> None:
-    text, gate = yes(desk.paused().question), desk.workflow().gate
-    other = Workflow("other", [desk.workflow().steps["fetch"]], gate=gate)
-    other.begin(desk.ledger(), thread="plain")
-    assert refused(
-        ApprovalMismatch, lambda: other.resume(desk.ledger(), "plain", approvals=[text])
-    ) == (
-        "plain #1 needs no approval, and was given one of dana. Somebody may have answered another"
-        " question. Resume it without."
-    )
-
-
-def test_an_approval_is_for_the_next_step_alone(desk: Desk) -> None:
-    def fee(state: State, call: Call) -> State:
-        assert not call.was_approved
-        return {"fee": call.approved.arguments["amount"]}
-
-    steps = [*desk.workflow().steps.values(), fee]
-    workflow = Workflow("invoice", steps, gate=desk.workflow().gate)
-    question = workflow.start(desk.ledger(), thread="order-7").question
-    with pytest.raises(WorkflowError, match="Nobody was asked to approve the step fee"):
-        workflow.resume(desk.ledger(), "order-7", approvals=[yes(question)])
-    assert len(desk.paid) == 1
-
-
-def test_a_step_cannot_change_what_was_signed(desk: Desk) -> None:
+def test_an_approval_is_for_the_next_step_alone_and_no_step_changes_it(desk: Desk) -> None:
     seen: list[Any] = []
+
+    def ask(state: State) -> Ask:
+        return Ask("pay", {"payee": "alice"}, changes={"approved": True})
 
     def pay(state: State, call: Call) -> None:
         call.approved.arguments["payee"] = "mally"
         seen.append(call.approved.arguments["payee"])
 
-    def ask(state: State) -> Ask:
-        return Ask("pay", {"payee": "alice"}, changes={"approved": True})
+    def fee(state: State, call: Call) -> State:
+        assert not call.was_approved
+        return {"fee": call.approved.arguments["amount"]}
 
-    workflow = Workflow("invoice", [ask, pay], gate=desk.workflow().gate)
-    question = workflow.start(desk.ledger(), thread="order-7").question
+    workflow = Workflow("invoice", [ask, pay, fee], gate=desk.workflow().gate)
+    run = workflow.start(desk.ledger(), thread="order-7")
+    assert run.state == {"approved": True}
     refused(ApprovalNeeded, lambda: workflow.resume(desk.ledger(), "order-7"))
-    run = workflow.resume(desk.ledger(), "order-7", approvals=[yes(question)])
-    assert (seen, run.state) == (["alice"], {"approved": True})
+    with pytest.raises(WorkflowError, match="Nobody was asked to approve the step fee"):
+        workflow.resume(desk.ledger(), "order-7", approvals=[yes(run.question)])
+    assert seen == ["alice"]
 
 
-def test_an_approval_ends_at_its_time(desk: Desk) -> None:
+def test_an_approval_ends_at_its_time_by_a_clock_that_can_tell(desk: Desk) -> None:
     question, now, hour = desk.paused().question, datetime.now(UTC), timedelta(hours=1)
     assert question is not None
-    text = Approver("dana", DANA).approve(question, now=now, lifetime=hour)
-    resume = partial(desk.workflow().resume, desk.ledger(), "order-7", approvals=[text])
-    refused(ApprovalExpired, lambda: resume(now=now + hour))
-    long = Approver("dana", DANA).approve(question, lifetime=timedelta(hours=25))
-    refused(ApprovalExpired, lambda: desk.go_on(long))
-    assert resume(now=now + hour - timedelta(microseconds=1)).next is None
-
-
-def test_a_worker_whose_clock_is_behind_cannot_tell_what_has_expired(desk: Desk) -> None:
-    question, past = desk.paused().question, datetime.now(UTC) - timedelta(days=30)
-    assert question is not None
-    old = Approver("dana", DANA).approve(question, now=past)
-    resume = partial(desk.workflow().resume, desk.ledger(), "order-7", now=past)
-    message = refused(ApprovalExpired, lambda: resume(approvals=[old]))
+    dana, past = Approver("dana", DANA), now - timedelta(days=30)
+    resume = partial(desk.workflow().resume, desk.ledger(), "order-7")
+    text = dana.approve(question, now=now, lifetime=hour)
+    refused(ApprovalExpired, lambda: resume(approvals=[text], now=now + hour))
+    long = dana.approve(question, lifetime=timedelta(hours=25))
+    refused(ApprovalExpired, lambda: resume(approvals=[long]))
+    old = dana.approve(question, now=past)
+    message = refused(ApprovalExpired, lambda: resume(approvals=[old], now=past))
     assert message.startswith(f"It is {past:%Y-%m-%d %H:%M} by this worker's clock, and #3 was")
-    assert message.endswith("save that state anew with Ledger.save, and ask again.")
-    desk.forge()  # which is what an operator does after a clock from the future
-    desk.go_on(yes(desk.question()))
-    assert len(desk.paid) == 1
+    assert resume(approvals=[text], now=now + hour - timedelta(microseconds=1)).next is None
 
 
 # ---------------------------------------------------------------- a no
 
 
-def test_a_denied_run_ends_and_stays_ended(desk: Desk) -> None:
+def test_one_denial_outweighs_any_number_of_approvals(desk: Desk) -> None:
     question = desk.paused().question
-    run = desk.go_on(no(question))
+    run = desk.go_on(yes(question), no(question), yes(question, ERIN, "erin"))
     assert (run.denied, run.next, run.head) == (True, None, 4)
     assert "denied" in repr(run)
-    for act, do in (
-        (run.step, "Start a new thread to run it again."),
-        (run.capture, "There is nothing to capture."),
-    ):
-        assert refused(WorkflowError, act) == f"order-7 was denied. {do}"
+    assert "order-7 was denied" in refused(WorkflowError, run.step)
     lines = desk.journal.verify()
-    people = Approvers({"dana": DANA.public, "erin": ERIN.public}, revoked=[ERIN.public])
-    others: list[State] = [{}, NEWER, {"tools": [Tool("mail")]}, {"gate": Gate(approvers=people)}]
-    for other in others:
+    revoked = Gate(approvers=Approvers(PEOPLE, revoked=[ERIN.public]))
+    for other in ({}, NEWER, {"tools": [Tool("mail")]}, {"gate": revoked}):
         assert desk.go_on(**other).denied
         assert desk.workflow(**other).question(desk.ledger(), "order-7") is None
     assert desk.journal.verify() == lines
-    assert "dana answered about order-7 #3" in refused(
-        ApprovalSpent, partial(desk.go_on, yes(question))
-    )
+    refused(ApprovalSpent, partial(desk.go_on, yes(question)))
+    back = desk.question(3)
+    assert "detail: erin denied it at #4." in back.described
     assert desk.paid == []
-
-
-def test_one_denial_outweighs_any_number_of_approvals(desk: Desk) -> None:
-    question = desk.paused().question
-    assert desk.go_on(yes(question), no(question), yes(question, ERIN, "erin")).denied
-    assert desk.ledger().latest("order-7").state["resumed"]["statements"] != []
-    assert desk.paid == []
+    desk.workflow().rehydrate(desk.ledger(), "order-7", 3, approvals=[yes(back)])
+    assert "is a denial" in refused(ResumeRefused, partial(desk.question, 4))
+    assert desk.go_on().state["paid"] == Decimal("42.00")
 
 
 def test_a_no_to_something_else_leaves_the_run_as_it_is(desk: Desk) -> None:
     desk.go_on(yes(desk.paused().question))
-    before, wider = desk.ledger().latest("order-7"), {"tools": [BANK, Tool("mail")]}
-    for sequence, more in ((1, {}), (3, {}), (4, wider)):
+    before = desk.ledger().latest("order-7")
+    for sequence, more in ((1, {}), (3, {}), (4, WIDER)):
         text = no(desk.question(sequence, **more))
-        assert refused(ResumeRefused, partial(desk.go_on, text, at=sequence, **more)) == (
-            f"erin denied it: order-7 #{sequence} is not resumed. The run stays as it was. Ask"
-            " again only if something has changed."
+        assert f"erin denied it: order-7 #{sequence} is not resumed" in refused(
+            ResumeRefused, partial(desk.go_on, text, at=sequence, **more)
         )
         assert desk.told()[-2:] == [f"deny done #{sequence}", f"resume refused #{sequence}"]
     assert desk.ledger().latest("order-7") == before
 
 
 def test_a_no_keeps_the_state_and_the_tools_of_the_run(desk: Desk) -> None:
-    paused, wider = desk.paused(), {"tools": [BANK, Tool("mail")], **NEWER}
-    assert desk.go_on(no(desk.question(**wider)), **wider).denied
+    paused, more = desk.paused(), {**WIDER, **NEWER}
+    assert desk.go_on(no(desk.question(**more)), **more).denied
     ended = desk.ledger().latest("order-7")
     assert ended.state["state"] == paused.state
     assert (ended.app, ended.tools) == ("invoice@1", desk.workflow().tools.digest)
@@ -345,26 +360,14 @@ def test_a_no_keeps_the_state_and_the_tools_of_the_run(desk: Desk) -> None:
     assert not [line for line in desk.told() if line.startswith("migrate")]
 
 
-def test_whoever_goes_back_past_a_denial_is_told_of_it_and_nobody_goes_back_to_it(
-    desk: Desk,
-) -> None:
-    desk.go_on(no(desk.paused().question))
-    back = desk.question(3)
-    assert "detail: erin denied it at #4." in back.described
-    desk.workflow().rehydrate(desk.ledger(), "order-7", 3, approvals=[yes(back)])
-    assert refused(ResumeRefused, lambda: desk.question(4)) == (
-        "order-7 #4 is a denial, so nothing goes on from there. Name a checkpoint before it."
-    )
-    assert desk.go_on().state["paid"] == Decimal("42.00")
-
-
 # ---------------------------------------------------------------- the writer's key in other hands
 
 
-def genuine(question: Question, **changes: Any) -> list[str]:
-    return [yes(replace(question, **changes))]
+def genuine(question: Question, **changes: Any) -> State:
+    return {"approved": [yes(replace(question, **changes))]}
 
 
+NOBODYS = "sha256:" + "0" * 64
 OTHER: State = {"action": "send-quote", "arguments": {"amount": 5_000_000}}
 BACK: State = {"reasons": ("old-checkpoint",), "action": "", "arguments": {}}
 # What a thief appends after the question, with or without what dana and erin signed some time.
@@ -374,16 +377,18 @@ THEFTS: dict[str, tuple[Callable[[Question], State], type[CheckpointError]]] = {
         ApprovalUntrusted,
     ),
     "a denial": (lambda q: {"approved": [no(q)]}, ApprovalMismatch),
-    "another thread": (lambda q: {"approved": genuine(q, thread="order-8")}, ApprovalMismatch),
-    "another store": (lambda q: {"approved": genuine(q, store="other")}, ApprovalMismatch),
-    "another app": (lambda q: {"approved": genuine(q, app="quote@1")}, ApprovalMismatch),
-    "other tools": (
-        lambda q: {"approved": genuine(q, tools="sha256:" + "0" * 64)},
+    "another thread": (lambda q: genuine(q, thread="order-8"), ApprovalMismatch),
+    "another store": (lambda q: genuine(q, store="other"), ApprovalMismatch),
+    "another app": (lambda q: genuine(q, app="quote@1"), ApprovalMismatch),
+    "other tools": (lambda q: genuine(q, tools=NOBODYS), ApprovalMismatch),
+    "another action": (lambda q: genuine(q, **OTHER), ApprovalMismatch),
+    "to go back": (lambda q: genuine(q, **BACK), ApprovalMismatch),
+    "another step": (lambda q: {**genuine(q), "done": ["fetch"]}, ApprovalMismatch),
+    "another end": (lambda q: genuine(q, head=replace(q.head, digest=NOBODYS)), ApprovalMismatch),
+    "another source": (
+        lambda q: genuine(q, checkpoint=replace(q.head, digest=NOBODYS)),
         ApprovalMismatch,
     ),
-    "another action": (lambda q: {"approved": genuine(q, **OTHER)}, ApprovalMismatch),
-    "to go back": (lambda q: {"approved": genuine(q, **BACK)}, ApprovalMismatch),
-    "another step": (lambda q: {"approved": genuine(q), "done": ["fetch"]}, ApprovalMismatch),
     "two questions": (
         lambda q: {"approved": [yes(q), yes(replace(q, **OTHER), ERIN, "erin")]},
         ApprovalMismatch,
@@ -410,13 +415,14 @@ def test_a_thief_of_the_writers_key_cannot_say_what_a_person_approved(
     assert desk.paid == []
 
 
-@pytest.mark.parametrize("place", ["head", "checkpoint"])
-def test_an_approval_of_another_record_of_the_same_run_is_none(desk: Desk, place: str) -> None:
-    question = desk.paused().question
-    assert question is not None
-    moved: State = {place: replace(question.head, digest="sha256:" + "0" * 64)}
-    other = replace(question, **moved)
-    desk.forge("asked", approved=[yes(other)])
+@pytest.mark.parametrize("drop", [("resumed", "origin"), ("origin",), ()])
+def test_a_thief_of_the_writers_key_cannot_use_a_spent_approval_again(
+    desk: Desk, drop: tuple[str, ...]
+) -> None:
+    """A copy of the record that spent it follows another record than the one it is about."""
+    desk.approved()
+    refused(ApprovalUntrusted, lambda: desk.go_on(gate=None))
+    desk.forge(*drop)
     refused(ApprovalMismatch, desk.go_on)
     assert desk.paid == []
 
@@ -428,30 +434,10 @@ def test_a_thief_cannot_have_fewer_people_approve_than_the_policy_asks_for(desk:
     assert desk.paid == []
 
 
-@pytest.mark.parametrize("drop", [("resumed", "origin"), ("origin",), ()])
-def test_a_thief_of_the_writers_key_cannot_use_a_spent_approval_again(
-    desk: Desk, drop: tuple[str, ...]
-) -> None:
-    """A copy of the record that spent it follows another record than the one it is about."""
-    desk.approved()
-    desk.forge(*drop)
-    assert refused(ApprovalMismatch, desk.go_on) == (
-        f"order-7 #5 goes on from an approval of something else. {WRITERS}"
-    )
-    assert desk.paid == []
-
-
-def test_an_approval_in_a_record_counts_for_nobody_without_approvers(desk: Desk) -> None:
-    desk.approved()
-    refused(ApprovalUntrusted, lambda: desk.go_on(gate=None))
-
-
 def test_the_writers_key_is_no_approvers_key(desk: Desk) -> None:
-    with pytest.raises(KeyRefused, match="of the approver dana is on the keyring of the ledger"):
-        desk.workflow().start(desk.ledger(DANA), thread="order-7")
+    for act in (desk.workflow().start, desk.workflow().resume):
+        refused(KeyRefused, partial(act, desk.ledger(DANA), thread="order-7"))
     assert desk.ledger(DANA).latest("order-7").sequence == 2  # it did not pause
-    with pytest.raises(KeyRefused):
-        desk.workflow().resume(desk.ledger(DANA), "order-7")
     assert desk.told()[-1] == "resume refused #-"
 
 
@@ -470,41 +456,30 @@ def test_an_old_checkpoint_is_verified_through_every_link(desk: Desk) -> None:
 
 def test_going_back_to_before_an_approval_was_acted_upon_asks_again(desk: Desk) -> None:
     desk.go_on(yes(desk.paused().question))
-    assert refused(ApprovalNeeded, lambda: desk.go_on(at=2)) == (
-        f"order-7 #2 needs the approval of one person. The run would go back from #5 to #2. {SHOW}"
-    )
-    again = desk.question(4)
+    refused(ApprovalNeeded, lambda: desk.go_on(at=2))
+    void, again = yes(desk.question(1)), desk.question(4)
     assert again.reasons == ("old-checkpoint", "asked")
     assert (again.action, again.arguments) == ("pay", PAID)
-    run = desk.go_on(yes(again), at=4)
+    assert desk.go_on(yes(again), at=4).head == 7
     assert keys(desk) == [KEY, "invoices/order-7/6/pay"]
-    assert run.head == 7
     resumed = desk.ledger().load("order-7", 6).state["resumed"]
     assert (resumed["sequence"], resumed["reasons"]) == (4, ["old-checkpoint", "asked"])
-
-
-def test_an_approval_is_void_once_the_thread_has_moved_on(desk: Desk) -> None:
-    desk.paused()
-    text = yes(desk.question(1))
-    desk.go_on(yes(desk.question(2)), at=2)
-    assert refused(ApprovalSpent, partial(desk.go_on, text, at=1)) == (
-        "dana answered about order-7 #3, and it is at #5 by now. Look at what happened since, and"
-        " ask again."
+    assert "dana answered about order-7 #5, and it is at #7 by now" in refused(
+        ApprovalSpent, partial(desk.go_on, void, at=1)
     )
+    for sequence in (True, 0, "3"):
+        with pytest.raises(InvalidId):
+            desk.go_on(at=sequence)  # type: ignore[arg-type]
 
 
 def test_a_narrower_tool_set_is_allowed_and_said(desk: Desk) -> None:
-    desk.approved()
-    run = desk.go_on(tools=[])
+    desk.workflow().begin(desk.ledger(), thread="order-7")
+    run = desk.workflow(tools=[]).rehydrate(desk.ledger(), "order-7")
     assert run.notes == ("The tool bank is gone.",)
     assert [e.detail for e in desk.journal.show(what="resume")][-1] == "The tool bank is gone."
+    run.step()
     assert desk.ledger().latest("order-7").tools is None
-
-
-def test_a_tool_that_was_left_out_for_a_while_is_new_again(desk: Desk) -> None:
-    desk.workflow().begin(desk.ledger(), thread="order-7")
-    desk.workflow(tools=[]).rehydrate(desk.ledger(), "order-7").step()
-    assert "The tool bank is new." in refused(ApprovalNeeded, desk.go_on)
+    assert "The tool bank is new." in refused(ApprovalNeeded, desk.go_on)  # once it was left out
 
 
 def test_any_number_of_new_tools_can_be_asked_about(desk: Desk) -> None:
@@ -526,10 +501,9 @@ def test_migrations_are_chained_and_steps_get_their_new_names(desk: Desk) -> Non
     def check(state: State) -> State:
         return {"checked": state["total"], "currency": state["currency"]}
 
-    before = Workflow("invoice", [desk.workflow().steps["fetch"], check], version="1")
-    before.begin(desk.ledger(), thread="order-7").step()
+    Workflow("w", [fetch, check], version="1").begin(desk.ledger(), thread="t").step()
     after = Workflow(
-        "invoice",
+        "w",
         [load, check],
         version="3",
         migrations=[
@@ -537,8 +511,8 @@ def test_migrations_are_chained_and_steps_get_their_new_names(desk: Desk) -> Non
             Migration("1", "2", lambda s: {"total": s["amount"]}, steps={"fetch": "get"}),
         ],
     )
-    assert after.resume(desk.ledger(), "order-7").state["checked"] == Decimal("42.00")
-    assert desk.ledger().load("order-7", 3).app == "invoice@3"
+    assert after.resume(desk.ledger(), "t").state["checked"] == 42
+    assert desk.ledger().load("t", 3).app == "w@3"
     assert "migrate done #3" in desk.told()
 
 
@@ -548,36 +522,32 @@ def spoil(state: State) -> State:
 
 
 @pytest.mark.parametrize(
-    ("change", "steps", "error", "message"),
+    ("change", "steps", "error"),
     [
-        (spoil, {}, MigrationFailed, "The migration from '1' to '2' raised KeyError."),
-        (lambda s: [s], {}, MigrationFailed, "The migration from '1' to '2' returned list."),
-        (dict, {"fetch": None}, WorkflowMismatch, "order-7 #3 was written by other steps than"),
+        (spoil, {}, MigrationFailed),
+        (lambda s: [s], {}, MigrationFailed),
+        (dict, {"fetch": None}, WorkflowMismatch),
     ],
 )
 def test_a_migration_that_fails_changes_nothing(
-    desk: Desk, change: Any, steps: Any, error: Any, message: str
+    desk: Desk, change: Any, steps: Any, error: Any
 ) -> None:
     before = desk.paused().state
     more: State = {"version": "2", "migrations": [Migration("1", "2", change, steps=steps)]}
     text = yes(desk.question(**more))
-    assert refused(error, lambda: desk.go_on(text, **more)).startswith(message)
+    refused(error, lambda: desk.go_on(text, **more))
     assert desk.ledger().latest("order-7").state["state"] == before
     assert desk.told()[-2:] == ["migrate refused #3", "resume refused #3"]
 
 
 def test_a_question_about_what_nobody_can_approve_is_refused(desk: Desk) -> None:
     desk.workflow().begin(desk.ledger(), thread="order-7")
-    assert refused(ResumeRefused, lambda: desk.question(version="2")).endswith(
-        "Register a migration from the version that wrote it, or resume it with that version."
-    )
+    assert "Register a migration" in refused(ResumeRefused, lambda: desk.question(version="2"))
     with desk.ledger().own("order-7", "worker-1"):
-        assert refused(ResumeRefused, desk.go_on).endswith(
-            "Let that worker go on with it, or own it once the lease has ended."
-        )
+        assert "Let that worker go on with it" in refused(ResumeRefused, desk.go_on)
     gate = Gate(Policy({Reason.TOOLS_ADDED: None}), desk.workflow().gate.approvers)
-    assert refused(ResumeRefused, lambda: desk.go_on(gate=gate, tools=[Tool("mail")])).endswith(
-        "The policy lets nobody approve that. Start a new thread instead."
+    assert "The policy lets nobody approve that" in refused(
+        ResumeRefused, lambda: desk.go_on(gate=gate, **WIDER)
     )
 
 
@@ -591,6 +561,12 @@ def test_what_a_step_acts_upon_is_anchored_whatever_the_interval(desk: Desk) -> 
         head = desk.anchor.read("invoices", thread)
         return 0 if head is None else head.sequence
 
+    def look(state: State) -> None:
+        assert anchored("plain") == 1
+
+    def act(state: State) -> None:
+        assert anchored("plain") == 3
+
     slow, workflow = desk.ledger(anchor_every=100), desk.workflow()
     question = workflow.start(slow, thread="order-7").question
     assert anchored() == 3
@@ -600,45 +576,33 @@ def test_what_a_step_acts_upon_is_anchored_whatever_the_interval(desk: Desk) -> 
     assert anchored() == 4
     run.finish()
     assert anchored() == 5
-    plain = workflow.steps["fetch"]
-    Workflow("plain", [plain], anchor_before=[plain]).start(slow, thread="plain")
-    assert anchored("plain") == 2
+    Workflow("plain", [fetch, look, act], anchor_before=[act]).start(slow, thread="plain")
+    assert anchored("plain") == 4
 
 
 def test_a_run_that_does_not_know_whether_it_was_captured_takes_no_step(desk: Desk) -> None:
     desk.anchor = anchor = Stuck()
-    ran: list[str] = []
-
-    def act(state: State) -> None:
-        ran.append("act")
-
-    run = Workflow("plain", [act]).begin(desk.ledger(), thread="plain")
+    run = Workflow("plain", [fetch]).begin(desk.ledger(), thread="plain")
     anchor.stuck = True
     with pytest.raises(AnchorUnavailable, match="is saved, but not anchored"):
         run.step()
-    assert refused(WorkflowError, run.step) == (
-        "plain may or may not be captured after #1. Resume it: what is saved tells how far it came."
-    )
+    assert "plain may or may not be captured after #1" in refused(WorkflowError, run.step)
     anchor.stuck = False
-    assert Workflow("plain", [act]).resume(desk.ledger(), "plain").next is None
-    assert ran == ["act"]
+    assert Workflow("plain", [fetch]).resume(desk.ledger(), "plain").head == 2
 
 
 def test_a_capture_keeps_the_key_of_the_next_step_and_no_approval_from_it(desk: Desk) -> None:
-    desk.approved()
-    run = desk.workflow().rehydrate(desk.ledger(), "order-7")
-    assert refused(WorkflowError, run.capture) == (
-        "order-7 goes on from an approval, which is for the step pay alone. Run that step: it is"
-        " captured by itself."
-    )
-    run.finish().capture()
-    assert desk.go_on().head == 6
     seen: list[str] = []
 
     def act(state: State, call: Call) -> None:
         seen.append(call.key)
         raise ConnectionError
 
+    desk.approved()
+    run = desk.workflow().rehydrate(desk.ledger(), "order-7")
+    refused(WorkflowError, run.capture)
+    run.finish().capture()
+    assert desk.go_on().head == 6
     run = Workflow("plain", [act]).begin(desk.ledger(), thread="plain")
     for _ in range(2):
         with pytest.raises(ConnectionError):
@@ -653,7 +617,6 @@ def test_what_waits_for_people_is_listed_whoever_owns_it(desk: Desk) -> None:
     desk.ledger().save("strange", {"amount": 42})
     with desk.ledger().own("order-7", "worker-1"):
         assert list(desk.workflow().waiting(desk.ledger())) == [first, second]
-        assert desk.question() == first
     desk.go_on(yes(first))
     assert list(desk.workflow().waiting(desk.ledger())) == [second]
 
@@ -672,17 +635,20 @@ def test_a_finished_run_whose_last_step_asked_is_over(desk: Desk) -> None:
 
 def test_a_privileged_resume_needs_a_journal_and_an_ordinary_one_does_not(desk: Desk) -> None:
     text, bare = yes(desk.paused().question), desk.ledger(journal=None)
-    assert refused(
-        ConfigurationError, lambda: desk.workflow().resume(bare, "order-7", approvals=[text])
-    ) == (
-        "order-7 #3 can be resumed only where that is written down. The run paused at #3 for a"
-        " person's answer. Write Ledger(..., journal=FileJournal(path, keys=...))."
-    )
-    plain = Workflow("plain", [desk.workflow().steps["fetch"]])
+    for act in (
+        lambda: desk.workflow().resume(bare, "order-7", approvals=[text]),
+        lambda: desk.workflow().start(bare, thread="order-9"),
+    ):
+        assert "only where that is written down" in refused(ConfigurationError, act)
+    plain = Workflow("plain", [fetch])
     plain.begin(bare, thread="plain")
     with pytest.raises(JournalUnavailable):
         plain.resume(desk.ledger(journal=FullDisk(0)), thread="plain")
     assert plain.resume(bare, thread="plain").done == ("fetch",)
+    assert "Say who may approve" in refused(ApprovalNeeded, lambda: desk.go_on(gate=None))
+    assert "Say who may approve" in refused(
+        ConfigurationError, lambda: desk.workflow(gate=None).start(desk.ledger(), thread="order-8")
+    )
 
 
 def test_without_a_journal_nothing_is_resumed_wherever_it_fails(desk: Desk) -> None:
@@ -729,54 +695,30 @@ def test_the_journal_tells_who_did_what(desk: Desk) -> None:
         "save intended #5",
     ]
     for approve in desk.journal.show(what="approve"):
-        assert approve.actor.name == "dana"
-        assert approve.actor.how == f"signature of key {DANA.id}"
+        assert (approve.actor.name, approve.actor.how) == ("dana", f"signature of key {DANA.id}")
     assert "canary" not in "".join(map(str, desk.journal.show()))
     assert desk.journal.verify() == 13
 
 
-# ---------------------------------------------------------------- what a caller or a step got wrong
-
-
-def test_what_cannot_be_answered_is_not_asked(desk: Desk) -> None:
-    text, lonely = yes(desk.paused().question), desk.workflow(gate=None)
-    assert refused(ConfigurationError, lambda: desk.go_on(text, gate=None)) == (
-        "order-7 #3 was given an approval, and its workflow has no approvers. Say who may approve:"
-        ' Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).'
-    )
-    assert "Say who may approve" in refused(ApprovalNeeded, lambda: desk.go_on(gate=None))
-    assert "The step ask asks people, and the workflow invoice has no approvers." in refused(
-        ConfigurationError, lambda: lonely.start(desk.ledger(), thread="order-8")
-    )
-    bare = desk.ledger(journal=None)
-    assert "The step ask asks people, and the ledger has no journal to write" in refused(
-        ConfigurationError, lambda: desk.workflow().start(bare, thread="order-9")
-    )
-    with pytest.raises(ConfigurationError, match=r"given as str\. Give a list"):
-        desk.workflow().resume(desk.ledger(), "order-7", approvals=text)
-    for sequence in (True, 0, "3"):
-        with pytest.raises(InvalidId):
-            desk.go_on(at=sequence)  # type: ignore[arg-type]
+# ---------------------------------------------------------------- what a step or a record got wrong
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    "given",
     [
-        (("pay now",), "'pay now' cannot name what is asked."),
-        (("",), "'' cannot name what is asked."),
-        (("pay", {7: 42}), "{7: 42} are not arguments with names."),
-        (("pay", {"to": print}), "arguments['to'] is of the type builtins.builtin_function_or_me"),
-        (("pay", {"letter": "x" * 50_000}), "The arguments of a question are more than a person"),
+        ("pay now",),
+        ("",),
+        ("pay", {7: 42}),
+        ("pay", {"to": print}),
+        ("pay", {"letter": "x" * 50_000}),
     ],
 )
-def test_what_nobody_could_sign_is_refused_in_the_step(
-    desk: Desk, given: Any, message: str
-) -> None:
+def test_what_nobody_could_sign_is_refused_in_the_step(desk: Desk, given: Any) -> None:
     def ask(state: State) -> Ask:
         return Ask(*given)
 
     workflow = Workflow("invoice", [ask], gate=desk.workflow().gate)
-    assert message in refused(WorkflowError, lambda: workflow.start(desk.ledger(), "order-7"))
+    refused(WorkflowError, lambda: workflow.start(desk.ledger(), "order-7"))
     assert desk.ledger().latest("order-7").sequence == 1
 
 
@@ -784,19 +726,16 @@ RESUMED: State = {"app": "a", "digest": "d", "reasons": [], "sequence": 1, "stat
 NO_PAYLOADS: list[State] = [
     {"strange": 1},
     {"asked": {"action": "pay", "arguments": 7}},
-    {"asked": {"action": 7, "arguments": {}}},
     {"asked": {"arguments": {}}},
+    {"asked": {"action": "", "arguments": {}}},
     {"approved": "x"},
     {"approved": [7]},
     {"denied": 7},
     {"origin": True},
-    {"resumed": {**RESUMED, "app": 7}},
-    {"resumed": {**RESUMED, "digest": 7}},
     {"resumed": {**RESUMED, "reasons": [7]}},
     {"resumed": {**RESUMED, "sequence": True}},
-    {"resumed": {**RESUMED, "statements": "x"}},
     {"resumed": {**RESUMED, "more": 1}},
-    {"resumed": {"app": "a"}},
+    {"resumed": []},
     {"tools": [{"name": "bank"}]},
     {"tools": [BANK.described]},  # which the header does not name
 ]
@@ -815,7 +754,4 @@ NO_PAYLOADS: list[State] = [
 )
 def test_what_is_not_a_workflows_payload_is_refused(desk: Desk, payload: Any) -> None:
     desk.ledger().save("order-7", payload, app="invoice@1")
-    assert refused(WorkflowMismatch, desk.go_on) == (
-        "order-7 #1 does not hold a workflow's state. Load it with Ledger.load, if you wrote it"
-        " with Ledger.save."
-    )
+    assert "does not hold a workflow's state" in refused(WorkflowMismatch, desk.go_on)

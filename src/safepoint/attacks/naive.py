@@ -45,9 +45,6 @@ class NaiveLedger:
     def holder(self, thread: str) -> None:
         """UNSAFE: every thread is everybody's."""
 
-    def worker(self, thread: str) -> None:
-        """UNSAFE: no worker owns anything."""
-
     def keep(self, thread: str) -> None:
         """UNSAFE: there is no lease to keep."""
 
