@@ -15,7 +15,7 @@ from safepoint.audit.location import check_location
 from safepoint.audit.models import check_models, check_torch
 from safepoint.audit.network import check_network
 from safepoint.audit.ownership import check_ownership
-from safepoint.audit.privileges import check_privileges
+from safepoint.audit.postgres import check_privileges
 from safepoint.audit.reading import check_records
 from safepoint.audit.resumed import check_resumptions, check_tools, check_versions
 from safepoint.audit.safety import check_safety_test

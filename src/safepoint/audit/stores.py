@@ -24,7 +24,7 @@ from safepoint.audit.keys import check_keys
 from safepoint.audit.location import check_location
 from safepoint.audit.network import check_network
 from safepoint.audit.ownership import check_ownership
-from safepoint.audit.privileges import check_privileges
+from safepoint.audit.postgres import check_privileges
 from safepoint.audit.reading import read
 from safepoint.audit.resumed import resumptions, tools, versions
 from safepoint.audit.seen import Seen
