@@ -20,8 +20,8 @@ from safepoint import (
     NotFound,
     SigningKey,
 )
-from safepoint.audit import anchor as anchors
 from safepoint.audit import check_anchor
+from safepoint.audit import ledger as anchors
 from safepoint.names import Head
 from safepoint.record import Place, seal
 from safepoint.verify import View
@@ -322,7 +322,7 @@ def test_a_writer_that_is_about_to_anchor_is_given_a_moment(
         ledger.anchor_now("a")
         ledger.anchor_now("b")
 
-    monkeypatch.setattr("safepoint.audit.anchor.time.sleep", meanwhile)
+    monkeypatch.setattr("safepoint.audit.ledger.time.sleep", meanwhile)
     assert lines(ledger) == []
     assert len(waited) == 1
     assert lines(ledger) == []

@@ -35,7 +35,7 @@ from safepoint import (
 )
 from safepoint.approval import Reason
 from safepoint.audit import check_resumptions, check_tools, check_versions
-from safepoint.audit.approvals import check_approvals
+from safepoint.audit.runs import check_approvals
 from safepoint.errors import ConfigurationError, StorageUnavailable
 from safepoint.record import Place, seal
 from safepoint.workflow import Call, Migration
@@ -815,7 +815,10 @@ def test_a_forgery_does_not_hide_behind_a_prune(desk: Desk) -> None:
         desk.write(thread, approved=[statement], resumed=record)
         desk.ledger().prune(thread, keep=1)
     errors = [line for line in said(desk) if line.startswith("error")]
-    assert errors[0] == "error: order-7 #4 goes on from an approval of something else."
+    assert errors[0] == (
+        "error: order-7 #4 goes on from an approval that does not count. It was given for something"
+        " else."
+    )
     assert errors[1].startswith("error: order-8 #4 goes on from an approval that does not count.")
 
 

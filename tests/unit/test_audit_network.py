@@ -234,7 +234,7 @@ class Rules(Database):
         "hostnogssenc all all all reject; hostnogssenc postgres all 10.0.0.0/8 trust",
         "host all,replication all 0.0.0.0/0 reject; host replication all 10.0.0.0/8 trust",
         # One rejection for each, and together they reject all.
-        "host all all all reject; host replication all all reject; host all,replication b all trust",
+        "host all all all reject; host replication all all reject; host all,replication b all md5",
         "host postgres a all reject; host postgres b all reject; host postgres a,b all trust",
         "host all all samenet reject; host all all samenet trust",
         "host all all samenet reject; host all all samehost trust",

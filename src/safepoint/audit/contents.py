@@ -22,8 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from safepoint.audit.files import Closed, content, existing_folder, files
-from safepoint.audit.finding import Finding, worst_first
+from safepoint.audit.finding import Closed, Finding, content, existing_folder, files, worst_first
 from safepoint.codec import check_shape
 from safepoint.errors import LimitExceeded, NotFound, PickleRefused, StorageUnavailable, shell
 from safepoint.keys import Keyring
