@@ -31,8 +31,9 @@ BESIDE: Final = ("", "-wal", "-shm", "-journal")
 _NAMES: Final = "SELECT DISTINCT thread FROM checkpoints UNION SELECT thread FROM threads"
 _GAPS: Final = (
     "SELECT c.thread, min(c.sequence) + 1, t.head FROM checkpoints c JOIN threads t"
-    " ON t.thread = c.thread WHERE c.sequence + 1 < t.head AND NOT EXISTS (SELECT 1 FROM checkpoints n"
-    " WHERE n.thread = c.thread AND n.sequence = c.sequence + 1) GROUP BY c.thread"
+    " ON t.thread = c.thread WHERE c.sequence + 1 < t.head AND NOT EXISTS (SELECT 1"
+    " FROM checkpoints n WHERE n.thread = c.thread AND n.sequence = c.sequence + 1)"
+    " GROUP BY c.thread"
 )
 _UNWRITTEN: Final = (
     "SELECT thread, first FROM threads t WHERE first > 0 AND NOT EXISTS"
