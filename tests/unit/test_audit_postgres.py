@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from safepoint.audit import check_network, check_privileges
 from safepoint.audit.postgres import looking
 from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage, migrate
 from safepoint.testing.postgres import Server
+from tests.harness import schema
 from tests.harness.postgres import quick_server
-from tests.harness.schema import KEPT, made
 from tests.unit.commands import audit as main
 
 _NUMBERS = itertools.count(1)
@@ -37,8 +38,8 @@ CLOSE = (
 )
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+@contextmanager
+def prepared() -> Iterator[Server]:
     """A server of its own: what is done to its roles would be seen by every other test."""
     with quick_server() as server:
         server.database("migrated")
@@ -53,8 +54,14 @@ def server() -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture
-def name(server: Server) -> Iterator[str]:
+@pytest.fixture(scope="module", name="server")
+def _server() -> Iterator[Server]:
+    with prepared() as server:
+        yield server
+
+
+@contextmanager
+def copied(server: Server) -> Iterator[str]:
     """A database in which migrate has run, and that nobody but workers may enter."""
     name = f"case_{next(_NUMBERS)}"
     do(server, f"create database {name} template migrated strategy file_copy")
@@ -62,6 +69,12 @@ def name(server: Server) -> Iterator[str]:
         do(server, each)
     yield name
     do(server, f"drop database {name} with (force)")
+
+
+@pytest.fixture(name="name")
+def _name(server: Server) -> Iterator[str]:
+    with copied(server) as name:
+        yield name
 
 
 def do(server: Server, sql: str, database: str = "postgres", user: str = "postgres") -> None:
@@ -84,225 +97,19 @@ def lines(server: Server, name: str, login: str = "worker", **others: str) -> li
     return [str(finding) for finding in found]
 
 
-# What is done to a store, and how each finding begins.
-E, W, N = "SP05 error: ", "SP05 warning: ", "SP05 note: "
-MORE = ", which migrate does not give."
-FLAWS: list[tuple[str, list[str]]] = [
-    ("alter role worker superuser", [f"{E}Login 'worker' is a superuser."]),
-    ("alter role worker createrole", [f"{E}Login 'worker' may create roles,"]),
-    ("alter role worker replication", [f"{E}Login 'worker' may copy the whole server,"]),
-    ("alter role worker createdb", [f"{W}Login 'worker' may create databases."]),
-    ("alter role worker bypassrls", [f"{W}Login 'worker' is not held by row-level security."]),
-    # Neither an attribute nor a right is safe in a role that is not inherited: SET ROLE is enough.
-    (
-        "alter role team createrole; grant team to worker with inherit false",
-        [f"{E}Login 'worker' may create roles, and change or join others, as a member of 'team'."],
-    ),
-    (
-        "alter role team superuser; grant team to worker",
-        [f"{E}Login 'worker' is a superuser, as a member of 'team'."],
-    ),
-    (
-        "grant team to worker; grant pg_execute_server_program to team",
-        [
-            (
-                f"{E}Login 'worker' may run programs as the server's own user, as a member of"
-                " 'team' and so of 'pg_execute_server_program'. Run: revoke"
-                " pg_execute_server_program from team"
-            )
-        ],
-    ),
-    ("grant pg_read_all_data to worker", [f"{W}Login 'worker' may read every table,"]),
-    (
-        "grant safepoint_owner to worker",
-        [
-            (
-                f"{E}Login 'worker' can drop what that owns, and turn off what protects it, as a"
-                " member of 'safepoint_owner'. Run: revoke safepoint_owner from worker"
-            )
-        ],
-    ),
-    (
-        "grant team to worker; grant safepoint_anchor to team",
-        [
-            (
-                f"{E}Login 'worker' has more than its job needs, as a member of 'team' and so of"
-                " 'safepoint_anchor'. Run: revoke safepoint_anchor from team"
-            )
-        ],
-    ),
-    (
-        "alter table safepoint.prunings owner to worker",
-        [
-            (
-                f"{E}Table safepoint.prunings belongs to 'worker', not to safepoint_owner: an owner"
-                " can drop what it owns, and turn off what protects it. Run, as a superuser: alter"
-                " table safepoint.prunings owner to safepoint_owner"
-            )
-        ],
-    ),
-    ("alter schema safepoint owner to mally", [f"{E}Schema safepoint belongs to 'mally', not"]),
-    ("alter domain safepoint.record owner to mally", [f"{E}Domain safepoint.record belongs to"]),
-    (
-        "alter function safepoint_anchor.rewind owner to mally",
-        [f"{E}Function safepoint_anchor.rewind(text,text,bigint,text) belongs to 'mally', not"],
-    ),
-    ("alter database {db} owner to worker", [f"{E}Database {{db}} belongs to 'worker', not"]),
-    (
-        "grant update, delete on safepoint.checkpoints to worker",
-        [
-            (
-                f"{E}'worker' has DELETE and UPDATE on table safepoint.checkpoints{MORE} Run, as"
-                " its owner: revoke delete, update on safepoint.checkpoints from worker"
-            )
-        ],
-    ),
-    (
-        "grant insert (login, written) on safepoint.checkpoints to mally",
-        [f"{E}'mally' has INSERT (login, written) on table safepoint.checkpoints{MORE}"],
-    ),
-    (
-        "grant insert on safepoint.checkpoints to safepoint_writer",
-        [
-            (
-                f"{E}'safepoint_writer' has INSERT on table safepoint.checkpoints{MORE} Run, as its"
-                " owner: revoke insert on safepoint.checkpoints from safepoint_writer; grant insert"
-                " (fence, record, sequence, thread) on safepoint.checkpoints to safepoint_writer"
-            )
-        ],
-    ),
-    (
-        (
-            "grant usage on schema safepoint to mally; grant update (owner) on safepoint.threads"
-            " to mally with grant option; set role mally; grant update (owner) on"
-            " safepoint.threads to friend"
-        ),
-        [
-            f"{W}'mally' has USAGE on schema safepoint{MORE}",
-            f"{E}'friend' has UPDATE (owner) on table safepoint.threads{MORE}",
-            f"{E}'mally' has UPDATE (owner) on table safepoint.threads{MORE}",
-        ],
-    ),
-    (
-        "grant select on safepoint.threads to safepoint_writer with grant option",
-        [f"{E}'safepoint_writer' has SELECT on table safepoint.threads{MORE}"],
-    ),
-    (
-        "grant select on safepoint.threads to team",
-        [f"{W}'team' has SELECT on table safepoint.threads{MORE}"],
-    ),
-    (
-        "grant execute on function safepoint.discard to mally",
-        [f"{E}'mally' has EXECUTE on function safepoint.discard(text,bigint){MORE}"],
-    ),
-    (
-        "grant create on schema safepoint to worker",
-        [f"{E}'worker' has CREATE on schema safepoint{MORE}"],
-    ),
-    (
-        "grant create on schema public to worker",
-        [f"{W}'worker' has CREATE on schema public{MORE}"],
-    ),
-    (
-        "grant create on database {db} to worker",
-        [f"{W}'worker' has CREATE on database {{db}}{MORE}"],
-    ),
-    (
-        "grant usage on schema safepoint to public",
-        [f"{E}Every login of the server has USAGE on schema safepoint{MORE}"],
-    ),
-    (
-        "grant select on safepoint.checkpoints to public",
-        [f"{E}Every login of the server has SELECT on table safepoint.checkpoints{MORE}"],
-    ),
-    (
-        "grant temporary, connect on database {db} to public",
-        [
-            (
-                f"{W}Every login of the server has CONNECT and TEMPORARY on database {{db}}{MORE}"
-                " Run, as its owner: revoke connect, temporary on database {db} from public; grant"
-                " connect on database {db} to safepoint_anchor, safepoint_anchor_operator,"
-                " safepoint_auditor, safepoint_journal, safepoint_operator, safepoint_reader,"
-                " safepoint_writer"
-            )
-        ],
-    ),
-    ("grant safepoint_owner to mally", [f"{E}'mally' is a member of safepoint_owner: it can"]),
-    (
-        (
-            "grant safepoint_owner to mally with admin option; grant safepoint_owner to friend"
-            " granted by mally"
-        ),
-        [
-            f"{E}'friend' is a member of safepoint_owner: it can",
-            f"{E}'mally' is a member of safepoint_owner: it can",
-        ],
-    ),
-    (
-        "grant safepoint_owner to mally with admin true, inherit false, set false",
-        [f"{N}'mally' may make itself a member of safepoint_owner, as whoever made the role."],
-    ),
-    (
-        "alter role safepoint_reader login createdb",
-        [f"{E}Role 'safepoint_reader' can log in and may create databases, and is there for"],
-    ),
-    (
-        "grant pg_write_all_data to safepoint_reader",
-        [f"{E}Role 'safepoint_reader' is a member of 'pg_write_all_data', and so is whoever"],
-    ),
-    (
-        "grant safepoint_operator, safepoint_anchor_operator to mally",
-        [
-            (
-                f"{E}Login 'mally' may discard records of the store, and set its anchor back:"
-                " whoever steals it undoes work, and nobody can tell. Run: revoke"
-                " safepoint_anchor_operator from mally"
-            ),
-            f"{N}Who can prune threads, discard records and break leases, as safepoint_operator:",
-            f"{N}Who can set the anchor back, as safepoint_anchor_operator: 'mally'. If you do",
-        ],
-    ),
-    (
-        "alter default privileges for role safepoint_owner grant delete on tables to mally",
-        [f"{E}DELETE on all tables that safepoint_owner makes is granted to mally, by default"],
-    ),
-    (
-        (
-            "alter default privileges for role safepoint_owner in schema safepoint grant execute"
-            " on functions to public"
-        ),
-        [f"{E}EXECUTE on all functions that safepoint_owner makes in schema safepoint is granted"],
-    ),
-    (
-        "grant set on parameter session_replication_role to team",
-        [f"{E}team may set session_replication_role, and triggers do not fire for whoever"],
-    ),
-    (
-        "alter role worker in database {db} set synchronous_commit = off",
-        [f"{N}The sessions of login 'worker' in database {{db}} begin with synchronous_commit"],
-    ),
-    (
-        "alter database {db} set default_transaction_isolation = 'serializable'",
-        [f"{N}The sessions of every login in database {{db}} begin with default_transaction"],
-    ),
-    ("alter role all set search_path = 'evil'", [f"{N}The sessions of every login begin with"]),
-    (
-        "alter role other set session_replication_role = replica",
-        [
-            (
-                f"{E}The sessions of login 'other' begin with session_replication_role ="
-                " 'replica', so triggers do not fire."
-            )
-        ],
-    ),
-    ("alter role mally set DateStyle = 'German'", []),  # it is nobody's who works here
-]
+KEPT = Path(__file__).with_name("audit_postgres.txt")
+# Under one hash what is done to a store, under two what is done to its schemas; each with what is
+# said of it. If a change is meant: python -m tests.unit.test_audit_postgres
+CASES = {
+    case.splitlines()[0]: case.splitlines()[1:]
+    for case in KEPT.read_text(encoding="utf-8").strip().split("\n\n")
+}
+FLAWS = [case[2:] for case in CASES if case.startswith("# ")]
+CHANGED = [case[3:] for case in CASES if case.startswith("## ")]
 
 
-@pytest.mark.parametrize(("sql", "found"), FLAWS, ids=[sql[:60] for sql, _ in FLAWS])
-def test_each_flaw_is_found_and_what_is_said_mends_it(
-    server: Server, name: str, sql: str, found: list[str]
-) -> None:
+def planted(server: Server, name: str, sql: str) -> list[str]:
+    """Do something to a store, see what is said, do that, and return what was said."""
     do(server, sql.format(db=name), database=name)
     try:
         said = lines(server, name)
@@ -310,130 +117,41 @@ def test_each_flaw_is_found_and_what_is_said_mends_it(
             mend = MEND.search(line)
             assert mend is not None
             do(server, mend[1].partition(". Set")[0].replace(" it.", " mally"), database=name)
-        assert len(said) == len(found)
-        for line, begin in zip(said, found, strict=True):
-            assert line.startswith(begin.replace("{db}", name))
         assert lines(server, name) == []
     finally:
-        do(
-            server,
-            "alter role team nosuperuser nocreaterole; revoke team from worker;"
-            f" alter database {name} owner to postgres; alter role worker nosuperuser",
-        )
+        for each in (
+            "alter role team nosuperuser nocreaterole",
+            "revoke team from worker",
+            f"alter database {name} owner to postgres",
+            "alter role worker nosuperuser",
+        ):
+            do(server, each)
+    return [line.replace(name, "<db>") for line in said]
 
 
-GONE, MADE, OTHER = "is missing.", "was not made by migrate.", "is not as migrate made it."
-ALSO = "and is not as migrate made it."
-CHANGED: list[tuple[str, *tuple[str, ...]]] = [
-    (
-        "alter table safepoint.checkpoints drop constraint checkpoints_pkey",
-        f"SP13 Constraint checkpoints_pkey on safepoint.checkpoints {GONE}",
-        f"SP13 Index safepoint.checkpoints_pkey {GONE}",
-    ),
-    (
-        "alter domain safepoint.record drop constraint record_check",
-        f"SP13 Constraint record_check on safepoint.record {GONE}",
-    ),
-    (
-        (
-            "alter table safepoint_anchor.heads drop constraint heads_sequence_check,"
-            " add constraint heads_sequence_check check (sequence > 0) not valid"
-        ),
-        f"SP15 Constraint heads_sequence_check on safepoint_anchor.heads {OTHER}",
-    ),
-    (
-        "alter table safepoint_journal.records add constraint no_more check (sequence < 2)",
-        f"SP20 Constraint no_more on safepoint_journal.records {MADE}",
-    ),
-    (
-        "alter domain safepoint.token set default 7",
-        f"SP13 Domain safepoint.token has a default, or is not null, {ALSO}",
-    ),
-    (
-        (
-            "drop index safepoint.takings_once; create unique index takings_once on"
-            " safepoint.takings (thread)"
-        ),
-        f"SP13 Index safepoint.takings_once {OTHER}",
-    ),
-    (
-        "create unique index once on safepoint.prunings (thread)",
-        f"SP13 Index safepoint.once {MADE}",
-    ),
-    (
-        (
-            "update pg_index set indisvalid = false"
-            " where indexrelid = 'safepoint.threads_pkey'::regclass"
-        ),
-        f"SP13 Index safepoint.threads_pkey is not whole, {ALSO}",
-    ),
-    (
-        (
-            "alter table safepoint.checkpoints enable row level security; create policy hide on"
-            " safepoint.checkpoints for select using (sequence <> 2)"
-        ),
-        f"SP13 Policy hide on safepoint.checkpoints {MADE}",
-        f"SP13 Table safepoint.checkpoints {OTHER}",
-    ),
-    (
-        "alter table safepoint.checkpoints force row level security",
-        f"SP13 Table safepoint.checkpoints has row-level security forced upon it, {ALSO}",
-    ),
-    (
-        "create table public.more () inherits (safepoint.checkpoints)",
-        f"SP13 Table public.more inherits from safepoint.checkpoints, {ALSO}",
-    ),
-    (
-        "alter table safepoint.threads alter column head set default 5",
-        f"SP13 Column head of table safepoint.threads {OTHER}",
-    ),
-    (
-        "alter table safepoint.takings add column note text",
-        f"SP13 Column note of table safepoint.takings {MADE}",
-    ),
-    ("alter table safepoint.prunings set unlogged", f"SP13 Table safepoint.prunings {OTHER}"),
-    ("drop table safepoint.discarded", f"SP13 Table safepoint.discarded {GONE}"),
-    ("create view safepoint.own as select 1", f"SP13 View safepoint.own {MADE}"),
-    ("create type safepoint.pair as (a int, b int)", f"SP13 Relation safepoint.pair {MADE}"),
-    (
-        "alter table safepoint.checkpoints disable trigger keep",
-        f"SP13 Trigger keep on safepoint.checkpoints {OTHER}",
-    ),
-    (
-        "drop trigger advance on safepoint_anchor.heads",
-        f"SP15 Trigger advance on safepoint_anchor.heads {GONE}",
-    ),
-    (
-        "create rule gone as on insert to safepoint_journal.records do instead nothing",
-        f"SP20 Rule gone on safepoint_journal.records {MADE}",
-    ),
-    ("alter function safepoint.keep() security invoker", f"SP13 Function safepoint.keep() {OTHER}"),
-    (
-        (
-            "create or replace function safepoint_anchor.keep() returns trigger language plpgsql"
-            " set search_path = pg_catalog, pg_temp as $$begin return null; end$$"
-        ),
-        f"SP15 Function safepoint_anchor.keep() {OTHER}",
-    ),
-    ("create index fast on safepoint.prunings (thread, first)",),
-]
+@pytest.mark.parametrize("sql", FLAWS)
+def test_each_flaw_is_found_and_what_is_said_mends_it(server: Server, name: str, sql: str) -> None:
+    assert planted(server, name, sql) == CASES[f"# {sql}"]
 
 
 def test_each_thing_that_is_not_as_migrate_made_it_is_named(server: Server, name: str) -> None:
-    for sql, *_ in CHANGED:
+    """All of them in one database."""
+    for sql in CHANGED:
         do(server, sql, database=name)
     found = [each for each in check_privileges(dsn(server, name)) if each.rule != "SP05"]
-    said = [f"{each.rule} {each.what}" for each in found]
-    assert sorted(said) == sorted(line for _, *lines in CHANGED for line in lines)
     for each in found:
         assert each.severity == "error"
-        assert each.do.endswith(", and drop it." if MADE in each.what else "postgres sql")
+        made = "was not made by migrate." in each.what
+        assert each.do.endswith(", and drop it." if made else "postgres sql")
+    expected = [line for sql in CHANGED for line in CASES[f"## {sql}"]]
+    assert sorted(f"{each.rule} {each.what}" for each in found) == sorted(expected)
 
 
 @pytest.mark.parametrize("version", [16, 18])
 def test_the_fingerprint_that_is_kept_is_that_of_our_sql(version: int) -> None:
     """If the SQL was changed on purpose, run: python -m tests.harness.schema"""
-    assert made(version) == KEPT.read_text(encoding="utf-8"), "Run: python -m tests.harness.schema"
+    kept = schema.KEPT.read_text(encoding="utf-8")
+    assert schema.made(version) == kept, "Run: python -m tests.harness.schema"
 
 
 @pytest.mark.parametrize("login", ["worker", "reader", "auditor"])
@@ -634,3 +352,12 @@ def test_the_command_looks_and_verifies(
         1,
         "SP15 error: order-7 ends at #2, and the anchor has seen #3",
     )
+
+
+if __name__ == "__main__":
+    with prepared() as running:
+        for flaw in FLAWS:
+            with copied(running) as database:
+                CASES[f"# {flaw}"] = planted(running, database, flaw)
+    texts = ["\n".join([heading, *said]) for heading, said in CASES.items()]
+    KEPT.write_text("\n\n".join(texts) + "\n", encoding="utf-8")

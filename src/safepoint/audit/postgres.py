@@ -438,7 +438,7 @@ def _logins(place: Deployed) -> Iterator[Finding]:
             if way and role in _PREDEFINED:
                 found.append((*_PREDEFINED[role], leave))
             elif ours.get(role) == "owner":
-                found.append(("error", _OWNS.format("that"), leave))
+                found.append(("error", _OWNS.format(role), leave))
             elif role in ours and ours[role] not in needed:
                 found.append(("error", "has more than its job needs", leave))
             for severity, may, do in found:
