@@ -18,7 +18,6 @@ from safepoint.audit.reading import Check, Entry, Link, looked, strays, unbegun
 from safepoint.errors import (
     ApprovalError,
     ApprovalExpired,
-    ApprovalMismatch,
     CheckpointError,
     ConfigurationError,
     WorkflowMismatch,
@@ -28,7 +27,6 @@ from safepoint.gate import Gate, Policy, compare
 from safepoint.keys import VerifyingKey
 from safepoint.ledger import Ledger
 from safepoint.names import Head
-from safepoint.tools import ToolSet
 from safepoint.workflow import Migration, Payload, Resumed, Resumption, Workflow, judge
 
 _WIDER: Final = frozenset({Reason.TOOLS_ADDED, Reason.TOOL_CHANGED, Reason.PERMISSIONS_WIDENED})
@@ -486,12 +484,16 @@ def _back(link: Link, resumed: Resumed, judges: Judges | None) -> Finding:
     count, revoked = len(resumed.statements), list[Approval]()
     by = f"with {count} approval{'s' * (count > 1)}, which nobody verified here"
     if judges is not None and judges.gate.approvers is not None:
-        try:
-            approvals = _approvals(link, resumed, judges.gate.approvers)
-        except CheckpointError as refusal:
-            what = f"{way} with an approval that does not count: {refusal.what}"
-            do = "Look at which steps ran again, and ask whoever is said to have signed it."
-            return link.said("SP16", what, do)
+        approvals = list[Approval]()
+        for _, approval, why in judges.statements(link, None):
+            if approval is None or not _fits(link, resumed, approval):
+                other = (
+                    "" if approval is None else f"{approval.approver} signed it for something else."
+                )
+                do = "Look at which steps ran again, and ask whoever is said to have signed it."
+                what = f"{way} with an approval that does not count: {why or other}"
+                return link.said("SP16", what, do)
+            approvals.append(approval)
         names = sorted({approval.approver for approval in approvals})
         count, by = len(names), f"approved by {' and '.join(names)}"
         revoked = [approval for approval in approvals if approval.key in judges.revoked]
@@ -507,30 +509,14 @@ def _back(link: Link, resumed: Resumed, judges: Judges | None) -> Finding:
     return link.said("SP16", f"{way}, {how}.", "If that was meant, there is nothing to do.", "note")
 
 
-def _approvals(link: Link, resumed: Resumed, approvers: Approvers) -> list[Approval]:
-    """Return the approvals of exactly this way back.
-
-    Raises:
-        ApprovalError: an approval is not genuine, or was given for something else.
-    """
-    approvals = [approvers.open(text) for text in resumed.statements]
-    for approval in approvals:
-        if not _fits(link, resumed, approval):
-            raise ApprovalMismatch(
-                f"{approval.approver} signed it for something else.", "Ask again."
-            )
-    return approvals
-
-
 def _fits(link: Link, resumed: Resumed, approval: Approval) -> bool:
-    place, question = link.entry.checkpoint, approval.question
+    """Tell whether somebody approved exactly this way back."""
+    question = approval.question
     return (
         approval.verdict == "approved"
         and Reason.OLD_CHECKPOINT in question.reasons
-        and (question.store, question.thread) == (place.store, place.thread)
-        and (question.app, question.tools) == (place.app, place.tools or ToolSet().digest)
         and question.checkpoint == Head(resumed.sequence, resumed.digest)
-        and (question.head.sequence, question.head.digest) == (place.sequence - 1, place.previous)
+        and _is_here(link.entry, approval)
     )
 
 
