@@ -71,20 +71,11 @@ journal-anchor PATH the folder of the journal's own anchor
 journal-name NAME the journal's name (journal); that of default_locations is its store's
 """
 _NEEDS: Final = {
-    "postgres_anchor": "postgres",
-    "postgres_journal": "postgres",
-    "postgres_admin": "postgres",
-    "key": "store",
-    "revoked": "store",
-    "anchor": "store",
-    "approver": "store",
-    "app": "store",
-    "people": "approver",
-    "revoked_approver": "approver",
-    "journal": "journal_key",
-    "journal_key": "journal",
-    "journal_anchor": "journal",
-    "journal_name": "journal",
+    "postgres": ("postgres_anchor", "postgres_journal", "postgres_admin"),
+    "store": ("key", "revoked", "anchor", "approver", "app"),
+    "approver": ("people", "revoked_approver"),
+    "journal_key": ("journal",),
+    "journal": ("journal_key", "journal_anchor", "journal_name"),
 }
 
 
@@ -397,8 +388,8 @@ def _check(given: argparse.Namespace) -> None:
         given.refuse("give --anchor or --postgres-anchor")
     if "store" in has and not has & {"key", "revoked"}:
         given.refuse("--store needs --key")
-    for name, other in _NEEDS.items():
-        if name in has and other not in has:
+    for other, names in _NEEDS.items():
+        for name in has.intersection(names) if other not in has else ():
             given.refuse(f"--{name} needs --{other}".replace("_", "-"))
     for name in ("anchor_every", "people"):
         if getattr(given, name) < 1:

@@ -263,11 +263,18 @@ class Database:
                     waiting.append(each.role)
         return found
 
+    @cached_property
+    def logins(self) -> dict[str, dict[str, list[Member]]]:
+        """The roles as which each login can act. Superusers can act as all, and are left out."""
+        return {
+            name: self.paths(name, acting=True)
+            for name, (_, has) in self.powers.items()
+            if "login" in has and "superuser" not in has
+        }
+
     def inside(self, role: str) -> set[str]:
-        """Return the logins that can act as a role. Superusers can act as all."""
-        logins = {name for name, (_, has) in self.powers.items() if "login" in has}
-        logins -= {name for name, (_, has) in self.powers.items() if "superuser" in has}
-        return {login for login in logins if role in self.paths(login, acting=True)}
+        """Return the logins that can act as a role."""
+        return {login for login, roles in self.logins.items() if role in roles}
 
 
 class Deployed:
@@ -484,7 +491,7 @@ def _operators(place: Deployed) -> Iterator[Finding]:
             continue
         discards, rewinds = store.role("operator"), anchor.role("anchor_operator")
         for login in sorted(store.inside(discards) & anchor.inside(rewinds)):
-            last = anchor.paths(login, acting=True)[rewinds][-1]
+            last = anchor.logins[login][rewinds][-1]
             yield _said(
                 "error",
                 f"Login {quoted(login)} may discard records of the store, and set its anchor back:"
