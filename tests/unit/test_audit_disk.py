@@ -279,6 +279,7 @@ ADDED: dict[str, Plant] = {
     "put back": put_back,
     "strange names": lambda r: [made(r / each) for each in NAMES],
     "a strange folder": lambda r: (r / "NOTES").mkdir(),
+    "a link on its way": lambda r: (r / "a/.next").symlink_to("/etc/passwd"),
     "written late": backwards,
     "left by a crash": lambda r: old(r / "a/.next"),
     "on its way": lambda r: made(r / "a/.next"),

@@ -352,12 +352,14 @@ class Thread:
         self.first, self.pruned = 0, 0.0
         for name in sorted(os.listdir(self.path)):  # noqa: PTH208  names, as strings
             match = _RECORD.match(name)
+            try:
+                info = Path(self.path, name).lstat()
+            except FileNotFoundError:
+                continue  # it was pruned, or published, a moment ago
+            is_temp = name == TEMP and stat.S_ISREG(info.st_mode)
             if match is not None and int(match[1]):
-                try:
-                    self.records[int(match[1])] = Path(self.path, name).lstat()
-                except FileNotFoundError:
-                    continue  # pruned a moment ago
-            elif name not in (BASE, LEASE, TEMP) or Path(self.path, name).is_dir():
+                self.records[int(match[1])] = info
+            elif not is_temp and name not in (BASE, LEASE):
                 self.strange.append(f"{self.path}/{name}")
         base = f"{self.path}/{BASE}"
         if os.path.lexists(base):
@@ -469,7 +471,8 @@ def _added(thread: Thread) -> Iterator[Finding]:
             yield Finding("SP13", severity, what, do, thread.path)
         severity = "note"  # a chmod and a crash do that, too
     temp = f"{thread.path}/{TEMP}"
-    if os.path.lexists(temp) and time.time() - os.lstat(temp).st_mtime > _ON_ITS_WAY:
+    is_left = os.path.lexists(temp) and temp not in thread.strange
+    if is_left and time.time() - os.lstat(temp).st_mtime > _ON_ITS_WAY:
         what = f"{shell(temp)} was left by a save that did not end."
         do = "It was never acknowledged. The next save to its thread removes it."
         yield Finding("SP13", "note", what, do, temp)
