@@ -30,14 +30,15 @@ from safepoint import (
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteCheckpointStorage,
     Workflow,
 )
-from safepoint.audit import check_anchor, check_keys, check_records
+from safepoint.audit.command import CHECKS
 from safepoint.cli import keyring_of
-from safepoint.errors import ConfigurationError, UnsafeLocation
+from safepoint.errors import ConfigurationError
 from safepoint.journal import Event
-from safepoint.places import default_locations, open_ledger
 from safepoint.record import Place, seal
+from safepoint.rules import RULES
 from safepoint.storage.file import StoredFolder
 from safepoint.workflow import Call
 from tests.unit.commands import audit as main
@@ -51,7 +52,7 @@ class Invoice:
 @pytest.fixture(autouse=True)
 def _no_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """The folders of these tests are in /tmp, which is a finding of its own."""
-    monkeypatch.setattr("safepoint.audit.location.temp_folders", list)
+    monkeypatch.setattr("safepoint.audit.folder.temp_folders", list)
 
 
 class Deployed:
@@ -81,6 +82,10 @@ class Deployed:
     def record(self, sequence: int) -> Path:
         return self.state / f"order-7/{sequence:010d}.checkpoint"
 
+    def edit(self) -> None:
+        record = self.record(2)
+        record.write_bytes(record.read_bytes().replace(b":1}", b":9}"))
+
 
 @pytest.fixture
 def deployed(tmp_path: Path) -> Deployed:
@@ -98,37 +103,32 @@ def out(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def rules(lines: list[str]) -> list[str]:
-    return [" ".join(line.split()[:2]) for line in lines]
+    return [line.partition(":")[0] for line in lines]
 
 
-def test_the_command_says_what_it_did_not_check(deployed: Deployed, out: Any) -> None:
-    """It verifies without decoding: types that it does not know are no finding."""
-    state = deployed.state
-    assert out([str(state)]) == (
-        0,
-        [f"No findings: {state} (records not verified: give --key and --store)"],
-        [],
-    )
-    assert out(deployed.sealed) == (
-        0,
-        [f"No findings: {state} (a rollback would not show: give --anchor)"],
-        [],
-    )
+def test_each_check_has_a_name_of_its_own_and_rules_that_there_are() -> None:
+    assert len({check.id for check in CHECKS}) == len(CHECKS)
+    assert {rule for check in CHECKS for rule in check.rules.split()} <= set(RULES)
 
 
-def test_with_an_anchor_it_knows_where_that_lies(deployed: Deployed, out: Any) -> None:
-    code, lines, err = out(deployed.anchored)
-    assert (code, rules(lines), err) == (0, ["SP15 note:"] * 2, [])
-
-
-def test_nothing_to_say_at_all_is_said_too(
+def test_what_was_not_checked_is_said(
     deployed: Deployed, out: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("safepoint.audit.anchor.SUPPORTED", False)
-    assert out(deployed.anchored) == (0, [f"No findings: {deployed.state}"], [])
+    """It verifies without decoding: types that it does not know are no finding."""
+    clean = f"No findings: {deployed.state}"
+    assert out([str(deployed.state)]) == (
+        0,
+        [f"{clean} (records not verified: give --key and --store)"],
+        [],
+    )
+    assert out(deployed.sealed) == (0, [f"{clean} (a rollback would not show: give --anchor)"], [])
+    code, lines, err = out(deployed.anchored)
+    assert (code, rules(lines), err) == (0, ["SP15 note"] * 2, [])
+    monkeypatch.setattr("safepoint.audit.ledger.SUPPORTED", False)
+    assert out(deployed.anchored) == (0, [clean], [])
 
 
-def test_every_check_runs(deployed: Deployed, out: Any) -> None:
+def test_every_check_runs_and_the_worst_comes_first(deployed: Deployed, out: Any) -> None:
     """One thing of each kind, each once, although two rules may speak of it."""
     state = deployed.state
     (state / "stray").write_bytes(pickle.dumps([1]))
@@ -139,172 +139,111 @@ def test_every_check_runs(deployed: Deployed, out: Any) -> None:
     code, lines, err = out(deployed.anchored)
     assert (code, err) == (1, [])
     assert rules(lines) == [
-        "SP04 error:",  # key is not a folder
-        "SP04 error:",  # stray is not a folder
-        "SP04 error:",  # others can write a record
-        "SP11 error:",  # deep.json
-        "SP08 error:",  # key
-        "SP15 error:",  # the newest is gone
-        "SP03 warning:",  # stray
-        "SP10 warning:",  # deep.json, key, stray
-        "SP10 warning:",
-        "SP10 warning:",
-        "SP13 warning:",  # deep.json, key, stray; the record was said
-        "SP13 warning:",
-        "SP13 warning:",
-        "SP15 note:",
-        "SP15 note:",
+        *["SP04 error"] * 3,  # key and stray are no folders; others can write a record
+        "SP11 error",  # deep.json
+        "SP08 error",  # key
+        "SP15 error",  # the newest is gone
+        "SP03 warning",  # stray
+        *["SP10 warning"] * 3,
+        *["SP13 warning"] * 3,
+        *["SP15 note"] * 2,
     ]
     assert len(set(lines)) == len(lines)
+    for number in range(30):
+        (state / f"{number}.json").write_bytes(b"[" * 500)
+    lines = out(deployed.sealed)[1]
+    assert rules(lines).count("SP11 error") == 21
+    assert "SP11 error: There are 11 more findings like these." in " ".join(lines)
 
 
-def test_an_edit_is_found(deployed: Deployed, out: Any) -> None:
-    record = deployed.record(2)
-    record.write_bytes(record.read_bytes().replace(b":1}", b":9}"))
-    code, lines, _ = out(deployed.sealed)
-    assert code == 1
-    assert any(
-        line.startswith("SP12 error: The state of order-7 #2 is not the one that was sealed.")
-        for line in lines
-    )
+def in_its_place(deployed: Deployed) -> None:
+    deployed.state.rename(deployed.state.with_name("x"))
+    deployed.state.touch()
 
 
-def test_a_rollback_is_found_with_the_anchor_alone(deployed: Deployed, out: Any) -> None:
-    deployed.record(3).unlink()
-    assert out(deployed.sealed)[0] == 0
-    code, lines, _ = out(deployed.anchored)
-    assert code == 1
-    assert lines[0].startswith(
-        "SP15 error: order-7 ends at #2, and the anchor has seen #3. Checkpoints were cut off"
-    )
-
-
-def test_several_keys_the_newest_first(deployed: Deployed, out: Any, tmp_path: Path) -> None:
-    """The first one signs, older ones verify; without the older one its records are unknown."""
-    newer = SigningKey.from_file(tmp_path / "keys/newer", create=True)
-    keys = deployed.ledger.keys.rotated(newer)
-    Ledger(FileCheckpointStorage(deployed.state), store="invoices", keys=keys).save("order-8", 1)
-    arguments = [str(deployed.state), "--store", "invoices", "--key", str(tmp_path / "keys/newer")]
-    code, lines, _ = out([*arguments, "--key", str(deployed.key)])
-    assert (code, rules(lines)) == (0, ["SP08 note:"])
-    assert ", which is retired." in lines[0]
-    code, lines, _ = out(arguments)
-    assert (code, rules(lines)) == (1, ["SP02 error:"])
-
-
-def test_the_ring_is_ordered_from_the_oldest_to_the_newest(tmp_path: Path) -> None:
-    paths = [str(tmp_path / f"keys/{n}") for n in range(3)]
-    newest_first = [SigningKey.from_file(path, create=True).id for path in paths]
-    assert [key.id for key in keyring_of(paths)] == newest_first[::-1]
-    assert keyring_of(paths).signing.id == newest_first[0]
-
-
-def test_a_public_key_is_enough(deployed: Deployed, out: Any, tmp_path: Path) -> None:
-    public = tmp_path / "public.key"
-    deployed.ledger.keys.signing.public.to_file(public)
-    arguments = [str(deployed.state), "--store", "invoices", "--key", str(public)]
-    assert out(arguments)[0] == 0
-    older = SigningKey.from_file(tmp_path / "keys/older", create=True)
-    assert older.id in out([*arguments, "--key", str(tmp_path / "keys/older")])[1][0]
-
-
-def test_how_far_the_anchor_may_lag_can_be_said(deployed: Deployed, out: Any) -> None:
-    bare = Ledger(
-        FileCheckpointStorage(deployed.state), store="invoices", keys=deployed.ledger.keys
-    )
-    for n in range(3):
-        bare.save("order-7", n)
-    code, lines, _ = out(deployed.anchored)
-    assert (code, lines[0].split(":")[0]) == (1, "SP15 warning")
-    assert out([*deployed.anchored, "--anchor-every", "3"])[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["--key", "x"], "--key and --store belong together"),
-        (["--store", "x"], "--key and --store belong together"),
-        (["--revoked", "x"], "--revoked needs --store"),
-        (["--anchor", "x"], "--anchor needs --key and --store"),
-        (["--anchor-every", "0"], "--anchor-every must be 1 or more"),
-        (["--anchor-every", "x"], "argument --anchor-every: invalid int value: 'x'"),
-        (["--key"], "argument --key: expected one argument"),
-    ],
-)
-def test_wrong_options_are_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
-) -> None:
-    assert main([str(tmp_path), *arguments]) == 2
-    assert capsys.readouterr().err == (f"safepoint audit: {line}. Try: safepoint audit --help\n")
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("--key", "none"),
-        ("--key", "."),
-        ("--key", ""),
-        ("--key", "a\0b"),
-        ("--key", "\ud800"),
-        ("--store", "Invoices"),
-        ("--store", ""),
-        ("--anchor", "none"),
-        ("--anchor", ""),
-        ("--anchor", "a\0b"),
-        ("--anchor", "keys"),
-    ],
-)
-def test_a_wrong_value_is_one_line_and_no_traceback(
-    deployed: Deployed,
-    out: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    option: str,
-    value: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    arguments = deployed.anchored
-    arguments[arguments.index(option) + 1] = value
-    code, lines, err = out(arguments)
-    assert (code, lines, len(err)) == (2, [], 1)
-
-
-def test_a_folder_that_others_can_write_is_said_and_its_records_are_not_verified(
-    deployed: Deployed, out: Any
-) -> None:
-    deployed.state.chmod(0o777)
-    code, lines, err = out(deployed.anchored)
-    assert (code, err) == (1, [])
-    assert lines[0].startswith(f"SP04 error: {deployed.state} can be written by others")
-    assert lines[-1] == (
-        f"SP02 warning: The records in {deployed.state} were not verified. Mend the errors above,"
-        " and run the audit again."
-    )
-
-
-def edit(deployed: Deployed) -> str:
-    record = deployed.record(2)
-    record.write_bytes(record.read_bytes().replace(b":1}", b":9}"))
-    return "SP12 error: The state of order-7 #2 is not the one that was sealed."
-
-
-def test_a_thread_that_others_can_write_does_not_keep_the_others_from_being_verified(
-    deployed: Deployed, out: Any
-) -> None:
-    said = edit(deployed)
+def open_thread(deployed: Deployed) -> None:
+    deployed.edit()
     (deployed.state / "a").mkdir()
     (deployed.state / "a").chmod(0o777)
+
+
+FOUND = "SP12 error: The state of order-7 #2 is not the one that was sealed."
+FLAWS: dict[str, tuple[Callable[[Deployed], object], str]] = {
+    "an edit": (Deployed.edit, FOUND),
+    "a rollback": (
+        lambda d: d.record(3).unlink(),
+        "SP15 error: order-7 ends at #2, and the anchor has seen #3. Checkpoints were cut off",
+    ),
+    "others can write it": (
+        lambda d: d.state.chmod(0o777),
+        "SP02 warning: The records in {state} were not verified. Mend the errors above,",
+    ),
+    "a file in its place": (
+        in_its_place,
+        "SP04 error: {state} is not a folder.",
+    ),
+    "a thread that others can write": (
+        open_thread,
+        FOUND,
+    ),
+    "the key in it": (
+        lambda d: shutil.copy(d.key, d.state / "key"),
+        "SP08 error: The key {state}/key is inside the storage folder.",
+    ),
+    "an owner that never came back": (
+        lambda d: (d.state / "order-7/lease").write_text(
+            "safepoint-lease/1 5 mally 2020-01-01T00:00:00.000000Z\n"
+        ),
+        "SP07 warning: Worker 'mally' owned thread 'order-7' until ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FLAWS)
+def test_a_flaw_is_found(deployed: Deployed, out: Any, name: str) -> None:
+    plant, begins = FLAWS[name]
+    before = os.umask(0o077)
+    plant(deployed)
+    os.umask(before)
     code, lines, err = out(deployed.anchored)
     assert (code, err) == (1, [])
-    assert lines[0].startswith(f"SP04 error: {deployed.state}/a can be written by others")
-    assert any(line.startswith(said) for line in lines)
+    assert any(line.startswith(begins.format(state=deployed.state)) for line in lines)
+    if name == "a rollback":
+        assert out(deployed.sealed)[0] == 0
+
+
+def test_an_anchor_in_the_storage_folder_is_said(deployed: Deployed, out: Any) -> None:
+    shutil.move(deployed.apart, deployed.state / "anchor")
+    deployed.apart = deployed.state / "anchor"
+    code, lines, err = out(deployed.anchored)
+    assert (code, err) == (1, [])
+    told = f"SP15 error: The anchor {deployed.apart} is in one place with the storage"
+    assert any(line.startswith(told) for line in lines)
+    assert any(line.startswith("SP02 warning: The records in ") for line in lines)
+
+
+def test_a_database_is_told_by_how_it_begins(tmp_path: Path, out: Any) -> None:
+    path, key = tmp_path / "state/checkpoints", tmp_path / "keys/key"
+    keys = Keyring(SigningKey.from_file(key, create=True))
+    with SQLiteCheckpointStorage(path) as storage:
+        Ledger(storage, store="invoices", keys=keys).save("order-7", 1)
+    options = [str(path), "--store", "invoices", "--key", str(key)]
+    assert out(options) == (
+        0,
+        [f"No findings: {path} (a rollback would not show: give --anchor)"],
+        [],
+    )
+    shutil.copy(key, path.parent / "key")
+    assert rules(out(options)[1]) == ["SP08 error"]
+    path.write_bytes(b"SQLite format 3\0" + bytes(4096))
+    assert rules(out(options)[1]) == ["SP08 error", "SP13 error", "SP02 warning"]
 
 
 def test_a_closed_thread_does_not_keep_the_others_from_being_verified(
     deployed: Deployed, out: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As for a user who is not root: the folder opens for nobody, and is one warning."""
-    said = edit(deployed)
+    deployed.edit()
     closed = deployed.state / "a"
     closed.mkdir(mode=0)
     names: dict[str, Any] = {"scandir": os.scandir, "listdir": os.listdir, "open": os.open}
@@ -321,11 +260,12 @@ def test_a_closed_thread_does_not_keep_the_others_from_being_verified(
         monkeypatch.setattr(os, name, refusing(name))
     code, lines, err = out(deployed.anchored)
     assert (code, err) == (1, [])
-    assert any(
-        f"SP04 warning: {closed} could not be looked at as a whole" in line for line in lines
-    )
-    assert any(line.startswith("SP13 error: This process may not read from ") for line in lines)
-    assert any(line.startswith(said) for line in lines)
+    for begins in (
+        f"SP04 warning: {closed} could not be looked at as a whole",
+        "SP13 error: This process may not read from ",
+        FOUND,
+    ):
+        assert any(line.startswith(begins) for line in lines)
 
 
 def test_folders_without_end_are_a_warning(deployed: Deployed, out: Any) -> None:
@@ -342,7 +282,7 @@ def test_folders_without_end_are_a_warning(deployed: Deployed, out: Any) -> None
         code, lines, err = out(deployed.anchored)
         assert (code, err) == (1, [])
         deep = [line for line in lines if "(it lies 65 folders deep)" in line]
-        assert (len(deep), rules(deep)) == (1, ["SP03 warning:"])
+        assert rules(deep) == ["SP03 warning"]
         assert any("has checkpoint 3 but not 2" in line for line in lines)
     finally:
         subprocess.run(["rm", "-rf", deployed.state / "order-7/d"], check=True)
@@ -351,106 +291,171 @@ def test_folders_without_end_are_a_warning(deployed: Deployed, out: Any) -> None
 def test_a_folder_in_which_nothing_is_sealed_is_told_so(tmp_path: Path, out: Any) -> None:
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
-    (state / "empty.json").touch()
-    assert out([str(state)])[1][0].startswith("SP13 note: ")
     (state / "order-7.json").write_text('{"amount": 42}')
     code, lines, err = out([str(state)])
-    assert (code, err) == (0, [])
-    assert lines[0] == (
-        f"SP02 note: Nothing in {state} is sealed, so an edit of what is there would not show. If"
-        " these are checkpoints, read them once as data and seal them, with safepoint.migrate."
-    )
+    assert (code, rules(lines), err) == (0, ["SP02 note", "SP13 note"], [])
+    assert lines[0].startswith(f"SP02 note: Nothing in {state} is sealed, so an edit of what is")
     (state / "record").write_bytes(b"safepoint/1 x")
-    assert not any("sealed, so" in line for line in out([str(state)])[1])
+    assert "SP02 note" not in rules(out([str(state)])[1])
 
 
-class Stolen(Deployed):
-    """A key that a thief has, a copy of the anchor from before, and a new key."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.before, self.new = root / "before", root / "keys/new"
-        shutil.copytree(self.apart, self.before)
-        SigningKey.from_file(self.new, create=True)
-        self.options = [str(self.state), "--store", "invoices", "--key", str(self.new)]
-
-    def rob(self) -> None:
-        thief = Ledger(FileCheckpointStorage(self.state), store="invoices", keys=self.ledger.keys)
-        thief.save("order-7", {"payee": "mally"})
+# --- keys
 
 
-def test_what_a_thief_sealed_shows(tmp_path: Path, out: Any) -> None:
-    stolen = Stolen(tmp_path)
-    trusting = [*stolen.options, "--key", str(stolen.key)]
-    point = f"{stolen.key}={stolen.before}"
-    revoking = [*stolen.options, "--anchor", str(stolen.apart), "--revoked", point]
-    code, lines, _ = out(revoking)
-    told = [line for line in lines if line.startswith("SP08")]
-    assert (code, rules(told)) == (1, ["SP08 warning:"])  # which says to seal them anew
-    stolen.rob()
-    assert out(trusting)[0] == 0
-    code, lines, err = out(revoking)
-    told = [line for line in lines if line.startswith("SP08")]
-    assert (code, err, rules(told)) == (1, [], ["SP08 error:", "SP08 warning:"])
-    assert told[0].startswith("SP08 error: order-7 #4 is sealed by key ")
+def test_several_keys_the_newest_first(deployed: Deployed, out: Any, tmp_path: Path) -> None:
+    """The first one signs, older ones verify, and a public one is enough."""
+    newer, public = tmp_path / "keys/newer", tmp_path / "public.key"
+    keys = deployed.ledger.keys.rotated(SigningKey.from_file(newer, create=True))
+    Ledger(FileCheckpointStorage(deployed.state), store="invoices", keys=keys).save("order-8", 1)
+    deployed.ledger.keys.signing.public.to_file(public)
+    arguments = [str(deployed.state), "--store", "invoices", "--key", str(newer)]
+    for older in (deployed.key, public):
+        code, lines, _ = out([*arguments, "--key", str(older)])
+        assert (code, rules(lines)) == (0, ["SP08 note"])
+        assert ", which is retired." in lines[0]
+    assert rules(out(arguments)[1]) == ["SP02 error"]
+    assert keyring_of([str(newer), str(deployed.key)]).signing.id == keys.signing.id
+
+
+def test_how_far_the_anchor_may_lag_can_be_said(deployed: Deployed, out: Any) -> None:
+    storage = FileCheckpointStorage(deployed.state)
+    for n in range(3):
+        Ledger(storage, store="invoices", keys=deployed.ledger.keys).save("order-7", n)
+    code, lines, _ = out(deployed.anchored)
+    assert (code, rules(lines)[0]) == (1, "SP15 warning")
+    assert out([*deployed.anchored, "--anchor-every", "3"])[0] == 0
+
+
+def test_what_a_thief_sealed_shows(deployed: Deployed, tmp_path: Path, out: Any) -> None:
+    """With a copy of the anchor from before; without one, nothing that the key sealed counts."""
+    before, new = tmp_path / "before", tmp_path / "keys/new"
+    shutil.copytree(deployed.apart, before)
+    SigningKey.from_file(new, create=True)
+    options = [str(deployed.state), "--store", "invoices", "--key", str(new)]
+    revoking = [*options, "--anchor", str(deployed.apart), "--revoked", f"{deployed.key}={before}"]
+    told = [line for line in out(revoking)[1] if line.startswith("SP08")]
+    assert rules(told) == ["SP08 warning"]  # which says to seal them anew
+    thief = Ledger(
+        FileCheckpointStorage(deployed.state), store="invoices", keys=deployed.ledger.keys
+    )
+    thief.save("order-7", {"payee": "mally"})
+    assert out([*options, "--key", str(deployed.key)])[0] == 0
+    told = [line for line in out(revoking)[1] if line.startswith("SP08")]
+    assert rules(told) == ["SP08 error", "SP08 warning"]
     assert "does not count after #3" in told[0]
+    alone = [str(deployed.state), "--store", "invoices", "--revoked", str(deployed.key)]
+    assert out(alone)[1][0].startswith("SP08 error: order-7 #1 is sealed by key ")
+    moves = [
+        *options,
+        "--anchor",
+        str(deployed.apart),
+        "--revoked",
+        f"{deployed.key}={deployed.apart}",
+    ]
+    code, lines, _ = out(moves)
+    assert (code, rules(lines)[0]) == (1, "SP15 error")
+    assert "is revoked until the anchor that this ledger moves" in lines[0]
 
 
-def test_without_a_copy_of_the_anchor_nothing_that_the_key_sealed_counts(
-    tmp_path: Path, out: Any
+# --- options
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("", "give PATH, --postgres, --models or --code"),
+        ("x --postgres y", "give PATH or --postgres, and run it again for the other one"),
+        ("x --postgres-anchor y", "--postgres-anchor needs --postgres"),
+        ("x --postgres-journal y", "--postgres-journal needs --postgres"),
+        ("x --postgres-admin y", "--postgres-admin needs --postgres"),
+        (
+            "--postgres x --store s --key k --anchor a --postgres-anchor b",
+            "give --anchor or --postgres-anchor",
+        ),
+        (
+            "--models x --store s",
+            "--key, --store, --anchor and --journal need PATH or --postgres",
+        ),
+        ("x --key k", "--key needs --store"),
+        ("x --store s", "--store needs --key"),
+        ("x --revoked k", "--revoked needs --store"),
+        ("x --anchor a", "--anchor needs --store"),
+        ("x --approver dana=x", "--approver needs --store"),
+        ("x --app invoice@1", "--app needs --store"),
+        ("x --people 2", "--people needs --approver"),
+        ("x --revoked-approver a=b", "--revoked-approver needs --approver"),
+        ("x --journal j", "--journal needs --journal-key"),
+        ("x --journal-key k", "--journal-key needs --journal"),
+        ("x --journal-anchor a", "--journal-anchor needs --journal"),
+        ("x --journal-name n", "--journal-name needs --journal"),
+        ("x --anchor-every 0", "--anchor-every must be 1 or more"),
+        ("x --anchor-every y", "argument --anchor-every: invalid int value: 'y'"),
+        ("x --store s --key k --approver a=b --people 0", "--people must be 1 or more"),
+        ("x --key", "argument --key: expected one argument"),
+        ("a b", "unrecognized arguments: b"),
+    ],
+)
+def test_wrong_options_are_one_line(out: Any, arguments: str, line: str) -> None:
+    assert out(arguments.split()) == (
+        2,
+        [],
+        [f"safepoint audit: {line}. Try: safepoint audit --help"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--key", "none"),
+        ("--key", "."),
+        ("--key", ""),
+        ("--key", "a\0b"),
+        ("--key", "\ud800"),
+        ("--store", "Invoices"),
+        ("--store", ""),
+        ("--anchor", "none"),
+        ("--anchor", ""),
+        ("--anchor", "keys"),
+        ("--revoked", "none"),
+        ("--revoked", "keys/key=none"),
+        ("--revoked", "="),
+        ("--approver", "dana"),
+        ("--approver", "dana=none"),
+    ],
+)
+def test_a_wrong_value_is_one_line_and_no_traceback(
+    deployed: Deployed,
+    out: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    option: str,
+    value: str,
 ) -> None:
-    stolen = Stolen(tmp_path)
-    alone = [str(stolen.state), "--store", "invoices", "--revoked", str(stolen.key)]
-    for options in (alone, [*stolen.options, "--revoked", str(stolen.key)]):
-        code, lines, _ = out(options)
-        assert code == 1
-        assert lines[0].startswith("SP08 error: order-7 #1 is sealed by key ")
-
-
-def test_the_point_up_to_which_a_key_counts_is_no_anchor_that_moves(
-    tmp_path: Path, out: Any
-) -> None:
-    stolen = Stolen(tmp_path)
-    revoked = ["--anchor", str(stolen.apart), "--revoked", f"{stolen.key}={stolen.apart}"]
-    code, lines, _ = out([*stolen.options, *revoked])
-    assert code == 1
-    assert "is revoked until the anchor that this ledger moves" in lines[-2]
-
-
-@pytest.mark.parametrize("named", ["none", "{key}=none", "{key}=", "{new}", "=", ""])
-def test_a_wrong_revoked_key_is_one_line(tmp_path: Path, out: Any, named: str) -> None:
-    stolen = Stolen(tmp_path)
-    value = named.format(key=stolen.key, new=stolen.new)
-    code, lines, err = out([*stolen.options, "--revoked", value])
+    monkeypatch.chdir(tmp_path)
+    arguments = deployed.anchored
+    if option in arguments:
+        arguments[arguments.index(option) + 1] = value
+    else:
+        arguments += [option, value]
+    code, lines, err = out(arguments)
     assert (code, lines, len(err)) == (2, [], 1)
 
 
-def test_a_file_in_place_of_the_folder_is_said(deployed: Deployed, out: Any) -> None:
-    deployed.state.rename(deployed.state.with_name("moved"))
-    deployed.state.touch()
-    code, lines, err = out(deployed.anchored)
-    assert (code, err) == (1, [])
-    assert lines[0].startswith(f"SP04 error: {deployed.state} is not a folder.")
+@pytest.mark.parametrize(
+    "path", ["", "a\0b", "\ud800", "no\nsuch", "x\udcff", "x" * 300, "x/" * 5000, "/dev/null/x"]
+)
+def test_odd_paths_give_one_line_and_no_traceback(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, lines, err = out([path])
+    assert (code, lines, len(err), err[0].isascii()) == (2, [], 1, True)
+    odd = tmp_path / "a\nb\udcff"
+    odd.mkdir(mode=0o700)
+    assert out([str(odd)])[1][0].startswith(f"No findings: $'{tmp_path}/a\\x0ab\\xff' (")
 
 
-def test_a_key_in_the_storage_folder_is_said(deployed: Deployed, out: Any) -> None:
-    shutil.move(deployed.key, deployed.state / "a-key")
-    deployed.key = deployed.state / "a-key"
-    code, lines, err = out(deployed.anchored)
-    assert (code, err) == (1, [])
-    said = f"SP08 error: The key {deployed.key} is inside the storage folder."
-    assert [line.startswith(said) for line in lines].count(True) == 1
-    assert lines[-1].startswith("SP02 warning: The records in ")
-
-
-def test_an_anchor_in_the_storage_folder_is_said(deployed: Deployed, out: Any) -> None:
-    shutil.move(deployed.apart, deployed.state / "anchor")
-    deployed.apart = deployed.state / "anchor"
-    code, lines, err = out(deployed.anchored)
-    assert (code, err) == (1, [])
-    told = f"SP15 error: The anchor {deployed.apart} is in one place with the storage"
-    assert any(line.startswith(told) for line in lines)
-    assert any(line.startswith("SP02 warning: The records in ") for line in lines)
+# --- what goes wrong on the way
 
 
 def test_what_stops_it_half_way_comes_after_what_it_found(
@@ -462,24 +467,13 @@ def test_what_stops_it_half_way_comes_after_what_it_found(
     deployed.state.chmod(0o750)
     monkeypatch.setattr(StoredFolder, "threads", gone)
     code, lines, err = out(deployed.sealed)
-    assert (code, rules(lines)) == (2, ["SP01 warning:", "SP07 warning:"])
-    assert err == [
-        (
-            "The storage could not list the threads: it raised ConnectionError. See the error it"
-            " came from, and make the storage raise errors of safepoint.errors."
-        )
-    ]
+    assert (code, rules(lines)) == (2, ["SP01 warning", "SP07 warning"])
+    assert [line.partition(":")[0] for line in err] == ["The storage could not list the threads"]
 
 
 @pytest.mark.parametrize(
     ("check", "name"),
-    [
-        ("check_location", "the location"),
-        ("check_contents", "what the files hold"),
-        ("check_keys", "keys"),
-        ("read", "records"),
-        ("check_ownership", "owners"),
-    ],
+    [("check_location", "location"), ("check_contents", "contents"), ("read", "records")],
 )
 def test_a_check_that_fails_is_said_and_the_others_are_made(
     deployed: Deployed, out: Any, monkeypatch: pytest.MonkeyPatch, check: str, name: str
@@ -490,13 +484,12 @@ def test_a_check_that_fails_is_said_and_the_others_are_made(
         raise OverflowError
 
     (deployed.state / "deep.json").write_bytes(b"[" * 500)
-    (deployed.key.parent / "key2").write_bytes(b"")
     whole = out(deployed.anchored)[1]
-    monkeypatch.setattr(f"safepoint.audit.stores.{check}", fails)
+    monkeypatch.setattr(f"safepoint.audit.command.{check}", fails)
     code, lines, err = out(deployed.anchored)
-    assert (code, err) == (2, [f"The check of {name} failed: OverflowError. Report it."])
+    assert (code, err) == (2, [f"The check {name} failed: OverflowError. Report it."])
     assert set(lines) <= set(whole)
-    assert "SP15 note:" in rules(lines)
+    assert "SP15 note" in rules(lines)
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(deployed: Deployed) -> None:
@@ -510,7 +503,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(deployed: Deployed) -> None:
             check=False,
             stdout=closed,
             stderr=subprocess.PIPE,
-            timeout=20,
+            timeout=60,
         )
     assert (done.returncode, done.stderr) == (1, b"")
 
@@ -526,88 +519,62 @@ def test_a_long_chain_shows_a_bar_on_a_terminal_alone(
     assert "3 of 3" in capsys.readouterr().err
 
 
-def listing(root: Path) -> list[tuple[Any, ...]]:
-    found: list[tuple[Any, ...]] = []
-    for path in [root, *sorted(root.rglob("*"))]:
-        info, content = path.lstat(), path.read_bytes() if path.is_file() else b""
-        found.append((path, info.st_mode, info.st_ino, info.st_nlink, content))
-        found.append((path, info.st_mtime_ns, info.st_ctime_ns))
-    return found
-
-
 def test_nothing_on_disk_changes(deployed: Deployed, tmp_path: Path, out: Any) -> None:
     """Not even what a crash left: a storage of one's own would remove that."""
-    temp = next(deployed.state.glob("*/*.checkpoint")).with_name(".next")
+
+    def listing() -> list[tuple[Any, ...]]:
+        found = [(path, path.lstat()) for path in sorted(tmp_path.rglob("*"))]
+        return [(p, s.st_mode, s.st_ino, s.st_mtime_ns, s.st_ctime_ns) for p, s in found]
+
+    temp = deployed.record(1).with_name(".next")
     temp.write_bytes(b"safepoint/1 half")
     temp.chmod(0o600)
     os.utime(temp, (0, 0))
-    (deployed.state / "empty").mkdir(mode=0o700)
     (tmp_path / "elsewhere").mkdir(mode=0o700)
-    before = listing(tmp_path)
-    missing = [deployed.state / "none", tmp_path / "none"]
+    before = listing()
     assert out(deployed.anchored)[0] == 0
-    assert out([*deployed.sealed, "--anchor", str(tmp_path / "none")])[0] == 2
-    assert out([*deployed.sealed, "--anchor", str(tmp_path / "elsewhere")])[0] == 2
-    for path in missing:
+    for anchor in ("none", "elsewhere"):
+        assert out([*deployed.sealed, "--anchor", str(tmp_path / anchor)])[0] == 2
+    for path in (deployed.state / "none", tmp_path / "none"):
         assert out([str(path), *deployed.anchored[1:]])[0] == 2
-    ledger = Ledger(
-        StoredFolder(deployed.state),
-        store="invoices",
-        keys=deployed.ledger.keys,
-        anchor=FileAnchor(deployed.apart),
-    )
-    check_records(ledger)
-    check_anchor(ledger)
-    check_keys(ledger.keys, deployed.state, ledger=ledger)
-    assert listing(tmp_path) == before
-
-
-def test_the_storage_of_the_audit_reads_and_refuses_to_write(deployed: Deployed) -> None:
     storage = StoredFolder(deployed.state)
-    assert storage.head("order-7") == 3
-    assert storage.read("order-7", 1) == deployed.record(1).read_bytes()
-    with pytest.raises(ConfigurationError, match=r"This only looks, and changes nothing\."):
-        storage.append("order-7", 4, b"x")
-    with pytest.raises(ConfigurationError, match=r"This only looks, and changes nothing\."):
-        storage.prune("order-7", 2, b"x")
-    assert FileCheckpointStorage(deployed.state).head("order-7") == 3
+    for write in (
+        lambda: storage.append("order-7", 4, b"x"),
+        lambda: storage.prune("order-7", 2, b"x"),
+        lambda: storage.acquire("order-7", "worker-1", 60),
+    ):
+        with pytest.raises(ConfigurationError, match=r"This only looks, and changes nothing\."):
+            write()
+    assert listing() == before
 
 
-def test_the_storage_of_the_audit_refuses_what_any_file_storage_refuses(
-    deployed: Deployed,
-) -> None:
-    storage = StoredFolder(deployed.state)
-    replaced = deployed.state.with_name("other")
-    deployed.state.rename(replaced)
-    deployed.state.mkdir(mode=0o700)
-    with pytest.raises(UnsafeLocation, match="is not the folder that this storage was opened on"):
-        storage.head("order-7")
-    deployed.state.chmod(0o777)
-    with pytest.raises(UnsafeLocation, match="can be written by others"):
-        StoredFolder(deployed.state)
+# --- the journal, people, versions
 
 
 def test_a_journal_is_verified_with_its_key_and_its_anchor(deployed: Deployed, out: Any) -> None:
-    apart = deployed.key.parent
-    keys = Keyring(SigningKey.from_file(apart / "journal.key", create=True))
-    ends = FileAnchor(apart.parent / "journal-anchor", create=True)
-    journal = FileJournal(apart.parent / "journal", keys=keys, anchor=ends, create=True)
+    root, key = deployed.state.parent, deployed.key.parent / "journal.key"
+    keys = Keyring(SigningKey.from_file(key, create=True))
+    ends = FileAnchor(root / "journal-anchor", create=True)
+    journal = FileJournal(root / "journal", keys=keys, anchor=ends, create=True)
     for sequence in (1, 2):
         event = Event("save", "intended", Actor("ana", "login"), "invoices", "order-7", sequence)
         journal.record(event)
-    options = ["--journal", str(journal.path), "--journal-key", str(apart / "journal.key")]
-    code, lines, err = out([*deployed.sealed, *options, "--journal-anchor", str(ends.path)])
-    assert (code, err, [line for line in lines if "SP20" in line]) == (0, [], [])
-    code, lines, err = out([*deployed.sealed, *options])
-    assert code == 1
-    assert any(line.startswith("SP20 warning: The journal ") for line in lines)
-    code, lines, err = out([*deployed.sealed, *options, "--journal-name", "other"])
-    assert any(line.startswith("SP20 error: ") for line in lines)
-    file = apart.parent / "journal/journal/0000000001.checkpoint"
+
+    def said(*more: str) -> list[str]:
+        options = ["--journal", str(journal.path), "--journal-key", str(key), *more]
+        lines = out([*deployed.sealed, *options])[1]
+        return [each for each in rules(lines) if each.startswith(("SP20", "SP22"))]
+
+    anchored = ("--journal-anchor", str(ends.path))
+    assert said(*anchored) == []
+    assert said() == ["SP20 warning"]
+    assert "SP20 error" in said(*anchored, "--journal-name", "other")
+    file = root / "journal/journal/0000000001.checkpoint"
     file.write_bytes(file.read_bytes().replace(b"ana", b"bob", 1))
-    code, lines, err = out([*deployed.sealed, *options, "--journal-anchor", str(ends.path)])
-    assert code == 1
-    assert any(line.startswith("SP20 error: ") for line in lines)
+    assert said(*anchored) == ["SP20 error"]
+    shutil.move(root / "journal", deployed.state / "journal")
+    journal = FileJournal(deployed.state / "journal", keys=keys, anchor=ends)
+    assert {"SP20 error", "SP22 error"} <= set(said(*anchored))
 
 
 @pytest.fixture
@@ -620,9 +587,6 @@ def paying(deployed: Deployed) -> Callable[[str, SigningKey], None]:
     def pay(state: dict[str, Any], call: Call) -> dict[str, Any]:
         return {"paid": 42}
 
-    def after(state: dict[str, Any]) -> None:
-        pass
-
     ledger = Ledger(
         FileCheckpointStorage(deployed.state),
         store="invoices",
@@ -633,7 +597,7 @@ def paying(deployed: Deployed) -> Callable[[str, SigningKey], None]:
 
     def run(thread: str, key: SigningKey) -> None:
         gate = Gate(approvers=Approvers({"dana": key.public}))
-        workflow = Workflow("pay", [ask, pay, after], gate=gate)
+        workflow = Workflow("pay", [ask, pay], gate=gate)
         question = workflow.start(ledger, thread=thread).question
         assert question is not None
         workflow.resume(ledger, thread, approvals=[Approver("dana", key).approve(question)])
@@ -641,58 +605,30 @@ def paying(deployed: Deployed) -> Callable[[str, SigningKey], None]:
     return run
 
 
-def public(deployed: Deployed, name: str, key: SigningKey) -> str:
-    """Return what to write for an approver."""
-    file = deployed.key.parent / f"{name}-{key.id}"
-    key.public.to_file(file)
-    return f"{name}={file}"
-
-
-def test_an_approval_that_nobody_signed_is_found(deployed: Deployed, out: Any, paying: Any) -> None:
-    dana, stranger = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")
-    for thread, key in (("order-8", dana), ("order-9", stranger)):
-        paying(thread, key)
-    code, lines, _ = out([*deployed.anchored, "--approver", public(deployed, "dana", dana)])
-    assert code == 1
-    assert {line[:11] for line in lines if "order-9" in line} == {"SP19 error:"}
-    assert not [line for line in lines if "order-8" in line and "error" in line]
-
-
-def test_what_needed_more_people_is_found(deployed: Deployed, out: Any, paying: Any) -> None:
-    dana, erin = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")
-    paying("order-8", dana)
-    people = [public(deployed, "dana", dana), public(deployed, "erin", erin)]
-    options = [*deployed.anchored, "--approver", people[0], "--approver", people[1]]
-    assert not [line for line in out(options)[1] if "order-8" in line]
-    code, lines, _ = out([*options, "--people", "2"])
-    (line,) = [line for line in lines if "order-8" in line]
-    assert code == 1
-    assert line.startswith("SP19 warning: order-8 #3 was resumed from #2. ")
-    assert "It needed 2 to approve it, and 1 did." in line
-    code, _, err = out([*options, "--people", "3"])
-    assert (code, len(err)) == (2, 1)
-    assert err[0].startswith("The number of approvers is 2, and the policy wants 3 for asked.")
-
-
-def test_what_a_revoked_key_approved_is_a_warning(
+def test_approvals_are_verified_by_the_keys_of_people(
     deployed: Deployed, out: Any, paying: Any
 ) -> None:
-    old, new = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")
-    paying("order-8", old)
-    options = [*deployed.anchored, "--approver", public(deployed, "dana", new)]
-    assert any(line.startswith("SP19 error: order-8 #3 ") for line in out(options)[1])
-    code, lines, _ = out([*options, "--revoked-approver", public(deployed, "dana", old)])
-    (line,) = [line for line in lines if "order-8" in line]
-    assert code == 1
-    assert line.startswith(
-        f"SP19 warning: order-8 #3 goes on from an approval by key {old.id} of dana, which was"
-        " revoked."
-    )
-    code, _, err = out([*options, "--revoked-approver", "dana"])
-    assert (code, err) == (
-        2,
-        ["'dana' does not say whose key it is. Write --revoked-approver dana=dana.key"],
-    )
+    """A stranger's is a forgery, too few are a warning, and so is a key that was revoked since."""
+    people = {name: SigningKey.generate("ed25519") for name in ("dana", "erin", "stranger")}
+    files = {name: f"dana={deployed.key.parent / name}" for name in people}
+    for name, key in people.items():
+        key.public.to_file(deployed.key.parent / name)
+    paying("order-8", people["dana"])
+    paying("order-9", people["stranger"])
+
+    def said(thread: str, *options: str) -> list[str]:
+        lines = out([*deployed.anchored, "--approver", *options])[1]
+        return [line.partition(f" {thread}")[0] for line in lines if f" {thread} #3" in line]
+
+    assert said("order-8", files["dana"]) == []
+    assert set(said("order-9", files["dana"])) == {"SP19 error:"}
+    erin = files["erin"].replace("dana=", "erin=")
+    two = (files["dana"], "--approver", erin, "--people", "2")
+    assert said("order-8", *two) == ["SP19 warning:"]
+    gone = ("--revoked-approver", files["dana"])
+    assert said("order-8", files["erin"], *gone) == ["SP19 warning:"]
+    code, _, err = out([*deployed.anchored, "--approver", *two[:-1], "3"])
+    assert (code, err[0].partition(",")[0]) == (2, "The number of approvers is 2")
 
 
 def test_a_record_of_the_first_day_there_is_does_not_end_the_audit(
@@ -700,10 +636,11 @@ def test_a_record_of_the_first_day_there_is_does_not_end_the_audit(
 ) -> None:
     """The thief of the writer's key dates a record so that a subtraction fails."""
     dana = SigningKey.generate("ed25519")
+    dana.public.to_file(deployed.key.parent / "dana")
     paying("order-8", dana)
     ledger = deployed.ledger
     told = ledger.load("order-8", 3)
-    for sequence in (4, 5, 3):
+    for sequence in (4, 3):
         (deployed.state / f"order-8/{sequence:010d}.checkpoint").unlink(missing_ok=True)
     record, _ = seal(
         ledger.codec.encode(told.state),
@@ -714,75 +651,15 @@ def test_a_record_of_the_first_day_there_is_does_not_end_the_audit(
         app=told.app,
     )
     FileCheckpointStorage(deployed.state).append("order-8", 3, record)
-    code, lines, err = out([*deployed.sealed, "--approver", public(deployed, "dana", dana)])
+    approver = f"dana={deployed.key.parent / 'dana'}"
+    code, lines, err = out([*deployed.sealed, "--approver", approver])
     assert (code, err) == (1, [])
-    (line,) = [line for line in lines if line.startswith("SP19")]
+    [line] = [line for line in lines if line.startswith("SP19")]
     assert line.startswith("SP19 warning: order-8 #3 goes on from an approval outside of its time.")
-    assert "and it is only 0001-01-01T00:00:00.000000Z" in line
 
 
 def test_a_thread_of_another_version_is_told(deployed: Deployed, out: Any) -> None:
     deployed.ledger.save("order-8", {}, app="invoice@1")
-    assert "SP17 note:" not in rules(out([*deployed.anchored, "--app", "invoice@1"])[1])
+    assert "SP17 note" not in rules(out([*deployed.anchored, "--app", "invoice@1"])[1])
     code, lines, _ = out([*deployed.anchored, "--app", "invoice@2"])
-    assert code == 0
-    assert "SP17 note:" in rules(lines)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--approver", "dana=x"], "--approver and --app need --key and --store"),
-        (["--journal", "x"], "--journal and --journal-key belong together"),
-        (["--journal-anchor", "x"], "--journal-anchor needs --journal"),
-        (["--journal-name", "x"], "--journal-name needs --journal"),
-        (["--people", "2"], "--people and --revoked-approver need --approver"),
-        (["--revoked-approver", "a=b"], "--people and --revoked-approver need --approver"),
-    ],
-)
-def test_options_that_belong_together(
-    deployed: Deployed, capsys: pytest.CaptureFixture[str], options: list[str], message: str
-) -> None:
-    assert main([str(deployed.state), *options]) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_nobody_is_not_enough_people(
-    deployed: Deployed, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*deployed.sealed, "--approver", "dana=x", "--people", "0"]) == 2
-    assert "--people must be 1 or more" in capsys.readouterr().err
-
-
-def test_the_journal_of_default_locations_has_the_name_of_its_store(
-    tmp_path: Path, out: Any
-) -> None:
-    places = default_locations("invoices", service=False, environ={"HOME": str(tmp_path)})
-    open_ledger("invoices", places=places).save("order-7", {})
-    journal_key = SigningKey.from_file(places.journal_key, create=True)
-    journal = FileJournal(
-        places.journal,
-        keys=Keyring(journal_key),
-        name="invoices",
-        anchor=FileAnchor(places.journal_anchor, create=True),
-        create=True,
-    )
-    open_ledger("invoices", places=places, journal=journal).save("order-7", {})
-    options = [
-        str(places.storage_file),
-        *("--journal", str(places.journal)),
-        *("--journal-key", str(places.journal_key)),
-        *("--journal-anchor", str(places.journal_anchor)),
-    ]
-    assert "SP20 error:" in rules(out(options)[1])
-    assert "SP20 error:" not in rules(out([*options, "--journal-name", "invoices"])[1])
-    code, _, err = out([*options, "--journal-name", "../x"])
-    assert (code, len(err)) == (2, 1)
-
-
-def test_an_approver_without_a_file_is_told(deployed: Deployed, out: Any) -> None:
-    code, _, err = out([*deployed.sealed, "--approver", "dana"])
-    assert (code, err) == (
-        2,
-        ["'dana' does not say whose key it is. Write --approver dana=dana.key"],
-    )
+    assert (code, "SP17 note" in rules(lines)) == (0, True)

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from safepoint.audit.loads import check_loads
-from safepoint.audit.safety import check_safety_test
+from safepoint.audit.models import check_loads, check_safety_test
 from safepoint.cli import main
 from safepoint.errors import StorageUnavailable
 from safepoint.models.lint import IDS, check_paths, check_source

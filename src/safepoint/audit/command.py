@@ -1,33 +1,82 @@
-"""`safepoint audit`: check a store, models or code. Nothing is changed."""
+"""`safepoint audit`: read a place once, and make each check of the table. Nothing is changed."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from safepoint._files import absolute
 from safepoint.anchor import Anchor, FileAnchor, SQLiteAnchor
 from safepoint.approval import Approvers, Reason
-from safepoint.audit.defaults import check_places
-from safepoint.audit.finding import Finding, worst_first
-from safepoint.audit.journal import check_journal
-from safepoint.audit.loads import check_loads
-from safepoint.audit.models import check_models, check_torch
-from safepoint.audit.network import may_see_rules
-from safepoint.audit.safety import check_safety_test
-from safepoint.audit.seen import Seen
-from safepoint.audit.stores import is_database, look_at_path, look_at_postgres, name_of
+from safepoint.audit.contents import check_contents, keys_inside
+from safepoint.audit.finding import Finding, content, refused, worst_first
+from safepoint.audit.folder import (
+    check_append_only,
+    check_location,
+    check_ownership,
+    check_places,
+)
+from safepoint.audit.ledger import approvers_apart, check_anchor, check_journal, check_keys
+from safepoint.audit.models import check_loads, check_models, check_safety_test, check_torch
+from safepoint.audit.network import check_network, may_see_rules
+from safepoint.audit.postgres import check_privileges
+from safepoint.audit.reading import read
+from safepoint.audit.runs import Judges, approvals, resumptions, tools, versions
+from safepoint.audit.sqlite import BESIDE, check_database
 from safepoint.cli import Bar, keyring_of
-from safepoint.errors import CheckpointError, ConfigurationError, quoted, shell
+from safepoint.errors import (
+    CheckpointError,
+    ConfigurationError,
+    KeyRefused,
+    StorageError,
+    quoted,
+    shell,
+)
 from safepoint.gate import Gate, Policy
-from safepoint.keys import Keyring, VerifyingKey
+from safepoint.keys import VerifyingKey
+from safepoint.ledger import Ledger
 from safepoint.names import check_name
+from safepoint.storage.base import CheckpointStorage
+from safepoint.storage.file import StoredFolder
+from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
 _SHOWN: Final = 20
+_SQLITE: Final = b"SQLite format 3\0"
+# Each with what is given to it: a dot stands for "again for each", N for a number that is 1.
+_OPTIONS: Final = """
+postgres DSN the connection string of your workers, without a password: name a PGPASSFILE
+postgres-anchor DSN that of the anchor, if it is in PostgreSQL
+postgres-journal DSN that of the journal, to look at its login
+postgres-admin DSN one that may read pg_hba_file_rules, which a worker may not
+models FOLDER a folder of models; also checks the PyTorch here
+code PROJECT a project that loads models or pickles, and its tests
+store NAME the store's name, to verify its records
+key FILE. the key that sealed them, secret or public; again for each older one
+revoked FILE=PATH. a stolen key, and a copy of the anchor from before: what it sealed later shows
+anchor PATH the folder of its anchor, to notice a rollback
+anchor-every N after how many checkpoints your ledger moves the anchor (1)
+approver NAME=FILE. who may approve a resume, and the file of their public key
+revoked-approver NAME=FILE. whose public key no longer counts: its approvals are warnings
+people N how many different people have to approve what a step asks (1)
+app NAME@VERSION. what runs today: threads that another version of it wrote show
+journal PATH the folder of the journal, to verify it
+journal-key FILE. the key that signs the journal, secret or public; again for each older one
+journal-anchor PATH the folder of the journal's own anchor
+journal-name NAME the journal's name (journal); that of default_locations is its store's
+"""
+_NEEDS: Final = {
+    "postgres": ("postgres_anchor", "postgres_journal", "postgres_admin"),
+    "store": ("key", "revoked", "anchor", "approver", "app"),
+    "approver": ("people", "revoked_approver"),
+    "journal_key": ("journal",),
+    "journal": ("journal_key", "journal_anchor", "journal_name"),
+}
 
 
 def commands(sub: Any) -> None:
@@ -40,151 +89,254 @@ def commands(sub: Any) -> None:
         epilog="exit status: 0 nothing to mend, 1 an error or a warning, 2 it cannot be looked at",
     )
     parser.set_defaults(run=_audit)
-    parser.add_argument(
-        "path",
-        metavar="PATH",
-        nargs="?",
-        help="the folder of a file storage, or the file of an SQLite storage",
-    )
-    parser.add_argument(
-        "--postgres",
-        metavar="DSN",
-        help="the connection string of your workers, without a password: name a PGPASSFILE",
-    )
-    parser.add_argument(
-        "--postgres-anchor", metavar="DSN", help="that of the anchor, if it is in PostgreSQL"
-    )
-    parser.add_argument(
-        "--postgres-journal", metavar="DSN", help="that of the journal, to look at its login"
-    )
-    parser.add_argument(
-        "--postgres-admin",
-        metavar="DSN",
-        help="one that may read pg_hba_file_rules, which a worker may not",
-    )
-    parser.add_argument(
-        "--models", metavar="FOLDER", help="a folder of models; also checks the PyTorch here"
-    )
-    parser.add_argument(
-        "--code", metavar="PROJECT", help="a project that loads models or pickles, and its tests"
-    )
-    parser.add_argument("--store", metavar="NAME", help="the store's name, to verify its records")
-    parser.add_argument(
-        "--key",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="the key that sealed them, secret or public; again for each older one",
-    )
-    parser.add_argument(
-        "--revoked",
-        metavar="FILE=PATH",
-        action="append",
-        default=[],
-        help="a stolen key, and the folder of a copy of the anchor from before: what the key sealed"
-        " later shows; FILE alone if nothing that it sealed counts; again for each",
-    )
-    parser.add_argument(
-        "--anchor", metavar="PATH", help="the folder of its anchor, to notice a rollback"
-    )
-    parser.add_argument(
-        "--anchor-every",
-        metavar="N",
-        type=int,
-        default=1,
-        help="after how many checkpoints your ledger moves the anchor (1)",
-    )
-    parser.add_argument(
-        "--approver",
-        metavar="NAME=FILE",
-        action="append",
-        default=[],
-        help="who may approve a resume, and the file of their public key; again for each key",
-    )
-    parser.add_argument(
-        "--revoked-approver",
-        metavar="NAME=FILE",
-        action="append",
-        default=[],
-        help="whose public key no longer counts: what it approved is a warning, and no forgery",
-    )
-    parser.add_argument(
-        "--people",
-        metavar="N",
-        type=int,
-        default=1,
-        help="how many different people have to approve what a step asks (1); what needs an"
-        " approval for another reason, such as new tools, needs one",
-    )
-    parser.add_argument(
-        "--app",
-        metavar="NAME@VERSION",
-        action="append",
-        default=[],
-        help="what runs today: threads that another version of it wrote show; again for each",
-    )
-    parser.add_argument("--journal", metavar="PATH", help="the folder of the journal, to verify it")
-    parser.add_argument(
-        "--journal-key",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="the key that signs the journal, secret or public; again for each older one",
-    )
-    parser.add_argument(
-        "--journal-anchor", metavar="PATH", help="the folder of the journal's own anchor"
-    )
-    parser.add_argument(
-        "--journal-name",
-        metavar="NAME",
-        help="the journal's name (journal); that of default_locations has the name of its store",
-    )
+    path = "the folder of a file storage, or the file of an SQLite storage"
+    parser.add_argument("path", metavar="PATH", nargs="?", help=path)
+    for line in _OPTIONS.strip().splitlines():
+        name, given, what = line.split(" ", 2)
+        how: dict[str, Any] = {"action": "append", "default": []} if given.endswith(".") else {}
+        how |= {"type": int, "default": 1} if given == "N" else {}
+        parser.add_argument(f"--{name}", metavar=given.rstrip("."), help=what, **how)
 
 
-def _audit(options: argparse.Namespace) -> int:
-    """Print one line per finding."""
-    _check(options)
-    seen = Seen()
-    keys: Keyring | None = None
-    try:
-        keys = keyring_of(options.key, options.revoked) if options.key or options.revoked else None
-        anchor = None if options.anchor is None else _anchor(options.anchor)
-        options.gate = None
-        if options.approver:
-            gone, people = options.revoked_approver, options.people
-            options.gate = _gate_of(options.approver, revoked=gone, people=people)
-        for part, name in (("store", options.store), ("journal", options.journal_name)):
+class Place:
+    """What the command was told of. What more than one check needs of it is read once.
+
+    Attributes:
+        given: the options.
+        keys: the keys that sealed the records, None if none was given.
+        gate: who may approve, None if nobody was named.
+        models: the folder of models, or None.
+        code: the folder of a project, or None.
+    """
+
+    def __init__(self, given: argparse.Namespace, stack: ExitStack) -> None:
+        self.given = given
+        self.models, self.code = given.models, given.code
+        self._stack = stack
+        sealed = given.key or given.revoked
+        self.keys = keyring_of(given.key, given.revoked) if sealed else None
+        self._anchor = None if given.anchor is None else _anchor(given.anchor)
+        self.gate = _gate_of(given) if given.approver else None
+        for part, name in (("store", given.store), ("journal", given.journal_name)):
             if name is not None:
                 check_name(part, name)
-        if options.path is not None:
-            if look_at_path(seen, options, keys, anchor) and options.journal is not None:
-                _look_at_journal(seen, options)
-        elif options.postgres is not None:
-            look_at_postgres(seen, options, keys, anchor)
-            if options.journal is not None:
-                _look_at_journal(seen, options)
-        _look_at_models(seen, options)
-    except CheckpointError as error:
-        seen.failures[str(error)] = None
-    lines = _lines(seen.findings.values())
-    if not lines and not seen.failures:
-        rest = ""
-        store = name_of(options)
-        looked = [shell(each) for each in (options.models, options.code) if each is not None]
-        if store is None:
-            pass
-        elif keys is None:
-            rest = " (records not verified: give --key and --store)"
-        elif options.anchor is None and options.postgres_anchor is None:
-            rest = " (a rollback would not show: give --anchor)"
-        lines = [f"No findings: {', '.join([*([] if store is None else [store]), *looked])}{rest}"]
-    for line in [*lines, *_not_seen(seen, options)]:
+
+    @cached_property
+    def database(self) -> str | None:
+        """The file of an SQLite database, by how it begins."""
+        found = None
+        with suppress(OSError, ValueError):
+            found = None if self.given.path is None else content(self.given.path, len(_SQLITE))
+        return self.given.path if found is not None and found[0] == _SQLITE else None
+
+    @cached_property
+    def folder(self) -> str | None:
+        """The folder of a file storage."""
+        path = self.given.path
+        return path if path is not None and os.path.isdir(path) else None  # noqa: PTH112
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a store to look at."""
+        return any((self.folder, self.database, self.given.postgres))
+
+    @cached_property
+    def name(self) -> str | None:
+        """What to call the store, for a person; None if there is none to look at."""
+        if self.given.postgres is not None:
+            from safepoint.postgres.connection import parsed, place
+
+            return place(parsed(self.given.postgres))
+        return None if self.given.path is None else shell(self.given.path)
+
+    @cached_property
+    def ledger(self) -> Ledger | None:
+        """The store, opened with its keys; None if there are none, or it could not be opened."""
+        return self._ledger[0]
+
+    @property
+    def unverified(self) -> list[Finding]:
+        """Why its records are not verified, although there are keys."""
+        return self._ledger[1]
+
+    @cached_property
+    def _ledger(self) -> tuple[Ledger | None, list[Finding]]:
+        given, where = self.given, self.name or ""
+        if self.keys is None or not self.is_there:
+            return None, []
+        what = f"The records in {where} were not verified."
+        do = "Mend the errors above, and run the audit again."
+        found = [Finding("SP02", "warning", what, do, where)]
+        try:
+            storage, anchor = self._opened()
+            every = given.anchor_every
+            ledger = Ledger(
+                storage, store=given.store, keys=self.keys, anchor=anchor, anchor_every=every
+            )
+        except ConfigurationError as refusal:
+            return None, [refused("SP15", refusal, where), *found]
+        except (StorageError, KeyRefused):
+            if given.postgres is not None:
+                raise
+            return None, found  # another check has said why
+        return ledger, []
+
+    def _opened(self) -> tuple[CheckpointStorage, Anchor | None]:
+        if self.folder is not None:
+            return StoredFolder(self.folder), self._anchor
+        if self.database is not None:
+            opened = SQLiteCheckpointStorage(self.database, read_only=True)
+            return self._stack.enter_context(opened), self._anchor
+        from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage
+
+        storage = self._stack.enter_context(PostgresCheckpointStorage(self.given.postgres))
+        if self.given.postgres_anchor is None:
+            return storage, self._anchor
+        return storage, self._stack.enter_context(PostgresAnchor(self.given.postgres_anchor))
+
+
+def _location(place: Place) -> Iterable[Finding]:
+    is_file = place.given.path is None or place.database is not None
+    return [] if is_file else check_location(place.given.path)
+
+
+def _contents(place: Place) -> Iterable[Finding]:
+    if place.database is None:
+        return [] if place.folder is None else check_contents(place.folder, place.keys)
+    # SQLite loses its locks if somebody else in the process opens its files.
+    file = absolute(place.database)
+    ours = {os.path.realpath(file + suffix) for suffix in BESIDE}
+    return keys_inside(str(Path(file).parent), place.keys, without=ours)
+
+
+def _owners(place: Place) -> Iterator[Finding]:
+    path = place.folder or place.database
+    # That no worker ever owned a thread is how it is for whoever runs one worker.
+    yield from (each for each in check_ownership(path) if each.severity != "note") if path else ()
+
+
+def _privileges(place: Place) -> Iterable[Finding]:
+    given = place.given
+    if given.postgres is None:
+        return []
+    apart = {"anchor": given.postgres_anchor, "journal": given.postgres_journal}
+    return check_privileges(given.postgres, **apart)
+
+
+def _network(place: Place) -> Iterator[Finding]:
+    given = place.given
+    if given.postgres is not None:
+        yield from check_network(given.postgres, admin=given.postgres_admin)
+    for other in (given.postgres_anchor, given.postgres_journal):
+        yield from () if other is None else check_network(other)
+
+
+def _records(place: Place) -> Iterator[Finding]:
+    ledger, gate = place.ledger, place.gate
+    yield from place.unverified
+    if ledger is None:
+        return
+    checks = [versions(*place.given.app), resumptions(gate)]
+    if gate is not None:
+        judges = Judges(gate)
+        checks += [tools(gate, ledger.store), approvals(judges)]
+        yield from approvers_apart(ledger, judges.keys)
+    with Bar("Verifying") as bar:
+        yield from read(ledger, checks, progress=bar)
+
+
+def _keys(place: Place) -> Iterable[Finding]:
+    return [] if place.ledger is None else check_keys(place.ledger.keys, ledger=place.ledger)
+
+
+def _anchored(place: Place) -> Iterable[Finding]:
+    ledger = place.ledger
+    return [] if ledger is None or ledger.anchor is None else check_anchor(ledger)
+
+
+def _journal(place: Place) -> Iterator[Finding]:
+    given = place.given
+    if given.journal is None or not place.is_there:
+        return
+    storage = place.folder
+    if place.database is not None:
+        storage = str(Path(absolute(place.database)).parent)
+    ends = given.journal_anchor
+    with Bar("Verifying the journal") as bar:
+        yield from check_journal(
+            given.journal,
+            keyring_of(given.journal_key),
+            name=given.journal_name or "journal",
+            anchor=None if ends is None else FileAnchor(ends),
+            storage=storage,
+            progress=bar,
+        )
+    if storage is not None:
+        keys = Path(given.key[0]).parent if given.key else None
+        parts = {"keys": keys, "anchor": given.anchor, "journal": given.journal}
+        yield from check_places(storage, **parts, journal_anchor=ends)
+
+
+class Check(NamedTuple):
+    """A check: a name that is its own, the rules of what it finds, and how it looks at a place."""
+
+    id: str
+    rules: str
+    look: Callable[[Place], Iterable[Finding]]
+
+
+def _on(part: str, check: Callable[[str], Iterable[Finding]]) -> Callable[[Place], Any]:
+    """Return how to make a check on a part of a place, if it has that part."""
+    return lambda place: [] if getattr(place, part) is None else check(getattr(place, part))
+
+
+CHECKS: Final = (
+    Check("location", "SP01 SP04", _location),
+    Check("contents", "SP02 SP03 SP08 SP10 SP11", _contents),
+    Check("append-only", "SP13", _on("folder", check_append_only)),
+    Check("database", "SP01 SP03 SP04 SP10 SP11 SP13", _on("database", check_database)),
+    Check("privileges", "SP05 SP13 SP15 SP20", _privileges),
+    Check("network", "SP06", _network),
+    Check("keys", "SP08", _keys),
+    Check("records", "SP02 SP08 SP11 SP12 SP13 SP14 SP15 SP16 SP17 SP18 SP19", _records),
+    Check("anchor", "SP15", _anchored),
+    Check("owners", "SP07", _owners),
+    Check("journal", "SP20 SP22", _journal),
+    Check("torch", "SP23", _on("models", lambda _: check_torch())),
+    Check("models", "SP24 SP25", _on("models", check_models)),
+    Check("loads", "SP03 SP23 SP24 SP26", _on("code", check_loads)),
+    Check("safety-test", "SP27", _on("code", check_safety_test)),
+)
+
+
+def _audit(given: argparse.Namespace) -> int:
+    """Make each check, and print one line per finding. One that fails keeps no other from it."""
+    _check(given)
+    # By their words: two rules may speak of one thing in the same ones, and the first is enough.
+    found: dict[str, Finding] = {}
+    failures: dict[str, None] = {}
+    with ExitStack() as stack:
+        try:
+            place = Place(given, stack)
+        except CheckpointError as refusal:
+            print(refusal, file=sys.stderr)
+            return 2
+        for check in CHECKS:
+            try:
+                for finding in check.look(place):
+                    found.setdefault(finding.what, finding)
+            except CheckpointError as refusal:
+                failures[str(refusal)] = None
+            except Exception as error:  # noqa: BLE001  whoever wrote the store may have meant it to
+                failures[f"The check {check.id} failed: {type(error).__name__}. Report it."] = None
+    lines = _lines(found.values())
+    if not failures:
+        lines = [*(lines or [_nothing(place)]), *_not_seen(given)]
+    for line in lines:
         print(line)
-    for failure in seen.failures:
+    for failure in failures:
         print(failure, file=sys.stderr)
-    if seen.failures:
-        return 2
-    return int(any(finding.severity != "note" for finding in seen.findings.values()))
+    return 2 if failures else int(any(each.severity != "note" for each in found.values()))
 
 
 def _lines(findings: Iterable[Finding]) -> list[str]:
@@ -203,119 +355,68 @@ def _lines(findings: Iterable[Finding]) -> list[str]:
     return lines
 
 
-def _not_seen(seen: Seen, options: argparse.Namespace) -> list[str]:
+def _nothing(place: Place) -> str:
+    """Say that nothing was found, and where nobody looked."""
+    given, rest = place.given, ""
+    if place.name is not None and place.keys is None:
+        rest = " (records not verified: give --key and --store)"
+    elif place.name is not None and given.anchor is None and given.postgres_anchor is None:
+        rest = " (a rollback would not show: give --anchor)"
+    looked = [shell(each) for each in (given.models, given.code) if each is not None]
+    return f"No findings: {', '.join([*filter(None, [place.name]), *looked])}{rest}"
+
+
+def _not_seen(given: argparse.Namespace) -> list[str]:
     """Say what no worker's login can look at, and nobody else was asked to."""
-    if options.postgres is None or options.postgres_admin is not None or seen.failures:
-        return []
-    if may_see_rules(options.postgres):
+    if given.postgres is None or given.postgres_admin is not None or may_see_rules(given.postgres):
         return []
     line = "pg_hba.conf was not looked at: this login may not read it, as it should be."
     return [f"{line} Give --postgres-admin."]
 
 
-def _look_at_journal(seen: Seen, options: argparse.Namespace) -> None:
-    ends, storage = options.journal_anchor, options.path
-    if storage is not None and is_database(storage):
-        storage = Path(absolute(storage)).parent
-    with Bar("Verifying the journal") as bar:
-        seen.add(
-            "the journal",
-            lambda: check_journal(
-                options.journal,
-                keyring_of(options.journal_key),
-                name=options.journal_name or "journal",
-                anchor=None if ends is None else FileAnchor(ends),
-                storage=storage,
-                progress=bar,
-            ),
-        )
-    if storage is None:
-        return
-    keys = [Path(file).parent for file in options.key[:1]]
-    seen.add(
-        "places",
-        lambda: check_places(
-            storage,
-            keys=keys[0] if keys else None,
-            anchor=options.anchor,
-            journal=options.journal,
-            journal_anchor=ends,
-        ),
-    )
+def _check(given: argparse.Namespace) -> None:
+    """Refuse options that do not go together."""
+    has = {name for name, value in vars(given).items() if value not in (None, [], 1)}
+    store = has & {"path", "postgres"}
+    if not store and not has & {"models", "code"}:
+        given.refuse("give PATH, --postgres, --models or --code")
+    if not store and has & {"key", "store", "anchor", "journal"}:
+        given.refuse("--key, --store, --anchor and --journal need PATH or --postgres")
+    if len(store) == 2:
+        given.refuse("give PATH or --postgres, and run it again for the other one")
+    if {"anchor", "postgres_anchor"} <= has:
+        given.refuse("give --anchor or --postgres-anchor")
+    if "store" in has and not has & {"key", "revoked"}:
+        given.refuse("--store needs --key")
+    for other, names in _NEEDS.items():
+        for name in has.intersection(names) if other not in has else ():
+            given.refuse(f"--{name} needs --{other}".replace("_", "-"))
+    for name in ("anchor_every", "people"):
+        if getattr(given, name) < 1:
+            given.refuse(f"--{name} must be 1 or more".replace("_", "-"))
 
 
-def _look_at_models(seen: Seen, options: argparse.Namespace) -> None:
-    if options.models is not None:
-        seen.add("the PyTorch here", check_torch)
-        seen.add("models", lambda: check_models(options.models))
-    if options.code is not None:
-        seen.add("code", lambda: check_loads(options.code))
-        seen.add("the safety test", lambda: check_safety_test(options.code))
-
-
-def _check(options: argparse.Namespace) -> None:
-    if options.path is None and options.postgres is None:
-        if options.models is None and options.code is None:
-            options.refuse("give PATH, --postgres, --models or --code")
-        if any((options.key, options.store, options.anchor, options.journal)):
-            options.refuse("--key, --store, --anchor and --journal need PATH or --postgres")
-    _check_postgres(options)
-    if options.revoked and options.store is None:
-        options.refuse("--revoked needs --store")
-    if bool(options.key or options.revoked) != (options.store is not None):
-        options.refuse("--key and --store belong together")
-    if options.anchor is not None and options.store is None:
-        options.refuse("--anchor needs --key and --store")
-    if (options.approver or options.app) and options.store is None:
-        options.refuse("--approver and --app need --key and --store")
-    if bool(options.journal_key) != (options.journal is not None):
-        options.refuse("--journal and --journal-key belong together")
-    for name in ("anchor", "name"):
-        if getattr(options, f"journal_{name}") is not None and options.journal is None:
-            options.refuse(f"--journal-{name} needs --journal")
-    if options.anchor_every < 1:
-        options.refuse("--anchor-every must be 1 or more")
-    if (options.revoked_approver or options.people != 1) and not options.approver:
-        options.refuse("--people and --revoked-approver need --approver")
-    if options.people < 1:
-        options.refuse("--people must be 1 or more")
-
-
-def _check_postgres(options: argparse.Namespace) -> None:
-    if options.postgres is not None and options.path is not None:
-        options.refuse("give PATH or --postgres, and run it again for the other one")
-    for name in ("anchor", "journal", "admin"):
-        if getattr(options, f"postgres_{name}") is not None and options.postgres is None:
-            options.refuse(f"--postgres-{name} needs --postgres")
-    if options.postgres_anchor is not None and options.anchor is not None:
-        options.refuse("give --anchor or --postgres-anchor")
-
-
-def _gate_of(named: Sequence[str], *, revoked: Sequence[str] = (), people: int = 1) -> Gate:
+def _gate_of(given: argparse.Namespace) -> Gate:
     """Load the public keys of those who may approve.
-
-    Args:
-        named: who, and the file of their key.
-        revoked: whose key no longer counts, and its file.
-        people: how many have to approve what a step asks.
 
     Raises:
         KeyRefused: one is no public key.
         ConfigurationError: a name has no file, or there are fewer people.
     """
     keys: dict[str, list[VerifyingKey]] = {}
-    for option, each in (
-        *(("--approver", each) for each in named),
-        *(("--revoked-approver", each) for each in revoked),
-    ):
-        name, equals, file = each.partition("=")
-        if not equals:
-            raise ConfigurationError(
-                f"{quoted(each)} does not say whose key it is.", f"Write {option} dana=dana.key"
-            )
-        keys.setdefault(name, []).append(VerifyingKey.from_file(file))
-    gone = [VerifyingKey.from_file(each.partition("=")[2]) for each in revoked]
-    return Gate(Policy({Reason.ASKED: people}), Approvers(keys, revoked=gone))
+    gone: list[VerifyingKey] = []
+    for option in ("approver", "revoked-approver"):
+        for each in getattr(given, option.replace("-", "_")):
+            name, equals, file = each.partition("=")
+            if not equals:
+                raise ConfigurationError(
+                    f"{quoted(each)} does not say whose key it is.",
+                    f"Write --{option} dana=dana.key",
+                )
+            key = VerifyingKey.from_file(file)
+            keys.setdefault(name, []).append(key)
+            gone += [key] if option != "approver" else []
+    return Gate(Policy({Reason.ASKED: given.people}), Approvers(keys, revoked=gone))
 
 
 def _anchor(path: str) -> Anchor:

@@ -22,8 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from safepoint.audit.files import Closed, content, existing_folder, files
-from safepoint.audit.finding import Finding, worst_first
+from safepoint.audit.finding import Closed, Finding, content, existing_folder, files, worst_first
 from safepoint.codec import check_shape
 from safepoint.errors import LimitExceeded, NotFound, PickleRefused, StorageUnavailable, shell
 from safepoint.keys import Keyring
@@ -37,7 +36,6 @@ LOOKED_AT: Final = 64 * 1024 * 1024
 STRINGS: Final = 2_000_000
 OPCODES: Final = 3_000_000
 _MANY: Final = 200_000
-_SHORTEST: Final = 8
 _NAMES: Final = re.compile(r"[A-Za-z_][\w.]* [A-Za-z_][\w.]*\Z")
 _CARRIES: Final = {
     **dict.fromkeys((Kind.PICKLE, Kind.PICKLES, Kind.TORCH_LEGACY, Kind.UNKNOWN), "is a pickle"),
@@ -71,7 +69,6 @@ _WORDS: Final = re.compile(rb'[^\[\]{},:"]+')
 
 # Nothing but space so far may still become JSON.
 _JSON: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*(?:[\[{]|\Z)")
-_STRING: Final = re.compile(rb'(?:\xef\xbb\xbf)?[ \t\r\n]*(?:[\[{"]|\Z)')
 _ASCII: Final = re.compile(rb"\\u00([0-7][0-9A-Fa-f])")
 _BASE64: Final = frozenset(f"{string.ascii_letters}{string.digits}+/=".encode())
 _QUOTED: Final = re.compile(rb'"([^"\\]{8,})(?=")')
@@ -271,17 +268,13 @@ def is_pickle(data: bytes) -> bool:
 def _weighed(data: bytes) -> tuple[bool, int]:
     """Tell whether it is a pickle, and how many opcodes it took to tell."""
     count, imports = 0, False
-    try:
+    with suppress(Exception):  # whatever genops raises, the rest is not a pickle's opcodes
         for opcode, argument, _ in pickletools.genops(io.BytesIO(data)):
             count += 1
-            if opcode.name in ("GLOBAL", "INST"):
-                imports = imports or bool(_NAMES.match(str(argument)))
-            elif opcode.name == "STACK_GLOBAL":
-                imports = True
+            named = opcode.name in ("GLOBAL", "INST") and _NAMES.match(str(argument))
+            imports = imports or bool(named) or opcode.name == "STACK_GLOBAL"
             if opcode.name == "STOP" or count > _MANY:
                 return count > 1, count
-    except Exception:  # noqa: BLE001  whatever genops raises, the rest is not a pickle's opcodes
-        return imports, count
     return imports, count
 
 
@@ -350,29 +343,24 @@ class Formats:
 
     def odd(self) -> Iterator[Finding]:
         """Yield what chooses how it is decoded, and beside sealed records all else."""
+        do = "Pin one decoder in the reader, and keep every other file out of the folder."
         for path, kind, chooses in self._odd:
             if chooses or self._sealed:
-                yield Finding(
-                    "SP10",
-                    "warning",
-                    f"{shell(path)} is {kind}: a reader that accepts it beside {FORMAT} lets the"
-                    " record choose.",
-                    "Pin one decoder in the reader, and keep every other file out of the folder.",
-                    path,
-                )
+                reader = f"a reader that accepts it beside {FORMAT} lets the record choose"
+                yield Finding("SP10", "warning", f"{shell(path)} is {kind}: {reader}.", do, path)
 
     def unsealed(self, path: str | os.PathLike[str]) -> Iterator[Finding]:
         """Yield that nothing in the folder is sealed, if anything is there."""
         root = existing_folder(path)
         if self._odd and not self._sealed:
-            yield Finding(
-                "SP02",
-                "note",
-                f"Nothing in {shell(root)} is sealed, so an edit of what is there would not show.",
-                "If these are checkpoints, read them once as data and seal them, with"
-                " safepoint.migrate.",
-                root,
+            what = (
+                f"Nothing in {shell(root)} is sealed, so an edit of what is there would not show."
             )
+            do = (
+                "If these are checkpoints, read them once as data and seal them, with"
+                " safepoint.migrate."
+            )
+            yield Finding("SP02", "note", what, do, root)
 
 
 def kind_of(data: bytes) -> tuple[str, bool]:
@@ -443,10 +431,9 @@ def _skeleton(data: bytes) -> bytes:
     return _WORDS.sub(b"0", bare)
 
 
-def is_json(data: bytes, *, string: bool = False) -> bool:
-    """Tell whether a file that begins like this may hold an object or an array, or a string."""
-    begins = _STRING if string else _JSON
-    return begins.match(narrow(data[:64])) is not None
+def is_json(data: bytes) -> bool:
+    """Tell whether a file that begins like this may hold an object or an array."""
+    return _JSON.match(narrow(data[:64])) is not None
 
 
 def narrow(data: bytes) -> bytes:
@@ -464,23 +451,30 @@ class Keys:
 
     def __init__(self, path: str | os.PathLike[str], keys: Keyring | None) -> None:
         real = Path(os.path.realpath(existing_folder(path)))
-        self._found = {
-            str(key.path): False
-            for key in (() if keys is None else keys.all)
-            if key.path is not None and key.path.is_relative_to(real)
-        }
+        paths = [key.path for key in (() if keys is None else keys.all) if key.path is not None]
+        self._public = {str(each): False for each in paths if each.is_relative_to(real)}
 
     def __call__(self, file: File) -> Iterator[Finding]:
         """Look at a file."""
         match = _KEY_FILE.match(file.head[:128])
         if match is not None:
-            self._found[os.path.realpath(file.path)] = match[1] is not None
+            self._public[os.path.realpath(file.path)] = match[1] is not None
         return iter(())
 
     def found(self) -> Iterator[Finding]:
         """Yield each key."""
-        for file, public in sorted(self._found.items()):
-            yield _inside(file, public=public)
+        for file, public in sorted(self._public.items()):
+            do = (
+                "Whoever reads the storage would hold the key. Move it to a folder of its own, and"
+                " replace it if anyone may have read it."
+            )
+            if public:
+                do = (
+                    "Whoever writes the storage could put another in its place. Move it to a folder"
+                    " of its own, and compare its id with the signing key's."
+                )
+            what = f"The key {shell(file)} is inside the storage folder."
+            yield Finding("SP08", "error", what, do, file)
 
 
 def keys_inside(
@@ -496,17 +490,3 @@ def keys_inside(
     inside = Keys(path, keys)
     closed = look_into(path, "SP08", inside, without=without)
     return [*inside.found(), *closed]
-
-
-def _inside(file: str, *, public: bool) -> Finding:
-    return Finding(
-        "SP08",
-        "error",
-        f"The key {shell(file)} is inside the storage folder.",
-        "Whoever writes the storage could put another in its place. Move it to a folder of its"
-        " own, and compare its id with the signing key's."
-        if public
-        else "Whoever reads the storage would hold the key. Move it to a folder of its own, and"
-        " replace it if anyone may have read it.",
-        file,
-    )

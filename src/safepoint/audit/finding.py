@@ -1,14 +1,23 @@
-"""Finding: one thing that a check saw, and what to do about it."""
+"""Finding: one thing that a check saw; and how checks look at files that anybody may have put."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
+
+from safepoint._files import absolute
+from safepoint.errors import CheckpointError, StorageUnavailable, shell
 
 Severity = Literal["error", "warning", "note"]
 
+DEEPEST: Final = 64
 _WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "note")
+# O_NONBLOCK: opening a FIFO that somebody planted must not wait for its other end.
+_OPEN: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +45,105 @@ class Finding:
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Return errors before warnings before notes, and otherwise as they were found."""
     return sorted(findings, key=lambda finding: _WORST_FIRST.index(finding.severity))
+
+
+def refused(rule: str, refusal: CheckpointError, where: str) -> Finding:
+    """Return what the library itself refuses, in its words."""
+    return Finding(rule, "error", refusal.what, refusal.do, where)
+
+
+def unseen(rule: str, path: str, reason: object) -> Finding:
+    """Return the warning that says why a file or a folder was not looked at.
+
+    It is no note: whoever closes a folder must not silence the audit by it.
+    """
+    what = f"{shell(path)} could not be looked at as a whole ({reason})."
+    do = "Look at it yourself, as a user who can read it."
+    return Finding(rule, "warning", what, do, path)
+
+
+def guarded(rule: str, path: str, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Return what is found, and a warning at the point where the system refuses to go on.
+
+    What is gone by now is no warning: a prune may have removed it.
+    """
+    try:
+        yield from findings
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        yield unseen(rule, path, error.strerror)
+
+
+class Closed(dict[str, str]):
+    """The files and folders that could not be looked at, each with the reason."""
+
+    def add(self, path: str, error: OSError) -> None:
+        """Keep what the system said of a path."""
+        self[path] = str(error.strerror)
+
+    def findings(self, rule: str) -> list[Finding]:
+        """Return a warning for each."""
+        return [unseen(rule, *each) for each in self.items()]
+
+
+def existing_folder(path: str | os.PathLike[str]) -> str:
+    """Return the folder as an absolute path.
+
+    Raises:
+        StorageUnavailable: there is no such folder.
+        UnsafeLocation: its parent is not a folder.
+    """
+    found = absolute(path)
+    if not Path(found).is_dir():
+        raise StorageUnavailable(f"{shell(found)} is not a folder.", "Name the folder to look at.")
+    return found
+
+
+def files(path: str, closed: Closed) -> Iterator[str]:
+    """Return the path of each file below a folder, sorted. Links are not followed.
+
+    Args:
+        path: the folder, absolute.
+        closed: where to keep each folder that cannot be listed, or lies deeper than this looks.
+    """
+    waiting = [(path, 0)]
+    while waiting:
+        folder, depth = waiting.pop()
+        if depth > DEEPEST:
+            closed[folder] = f"it lies {depth} folders deep"
+            continue
+        folders = []
+        try:
+            with os.scandir(folder) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
+            for entry in found:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append((entry.path, depth + 1))
+                else:
+                    yield entry.path
+        except FileNotFoundError:
+            pass  # gone by now, as folders of a busy store are
+        except OSError as error:
+            closed.add(folder, error)
+        waiting += reversed(folders)
+
+
+def content(file: str, most: int) -> tuple[bytes, int] | None:
+    """Return the first bytes of a regular file, and how many it has.
+
+    Returns:
+        None if it is something else, or is gone by now, as files of a busy store are.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        if not stat.S_ISREG(os.lstat(file).st_mode):
+            return None
+        fd = os.open(file, _OPEN)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(fd, "rb") as opened:
+        info = os.fstat(fd)
+        return (opened.read(most), info.st_size) if stat.S_ISREG(info.st_mode) else None

@@ -1,4 +1,4 @@
-"""Are the models in a folder files that cannot execute? By their bytes: nothing is loaded."""
+"""Models and the code that loads them, by their bytes: nothing is loaded, imported or run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from safepoint.audit.files import Closed, existing_folder, files
-from safepoint.audit.finding import Finding, worst_first
+from safepoint.audit.finding import (
+    Closed,
+    Finding,
+    content,
+    existing_folder,
+    files,
+    worst_first,
+)
 from safepoint.errors import (
     MissingPackage,
     NotFound,
@@ -19,6 +25,7 @@ from safepoint.errors import (
     shell,
 )
 from safepoint.models import Classified, Kind, Verdict, classify
+from safepoint.models.lint import Walk, check_paths
 from safepoint.models.runtime import check_runtime
 from safepoint.models.seals import seal_beside
 from safepoint.models.tensors import package
@@ -35,6 +42,18 @@ _SEAL: Final = "Seal it where it is made: safepoint seal-model FILE --key KEY"
 _CONVERT: Final = "Convert it once: safepoint convert FILE NEW --key KEY"
 _READ: Final = "Read it once, as data, with safepoint.models.read_pickle, and save it as JSON."
 _FIND_OUT: Final = "Find out what it is before you load it."
+
+
+# These take a protection away from other loads too.
+_ERRORS: Final = frozenset({"SL03", "SL04", "SL06", "SL11"})
+LOOKED_AT: Final = 1024 * 1024
+_TEST: Final = re.compile(r"(test_.+|.+_test)\.py")
+_LOADS: Final = re.compile(rb"\b(load_checkpoint|torch\.load)\b")
+_REFUSAL: Final = re.compile(rb"\braises\(\s*(RuntimeError|[\w.]*Unsafe\w+|[\w.]*ModelError)\b")
+_SKIPS: Final = re.compile(rb"\bimportorskip\(")
+_GRACEFUL: Final = re.compile(rb"\bexc_type\s*=\s*ImportError\b")
+_AUTOLOAD: Final = b"PYTEST_DISABLE_PLUGIN_AUTOLOAD"
+_COPY: Final = "Copy tests/utils/test_checkpointing_safe_load.py from the examples of this guide."
 
 
 def check_torch() -> list[Finding]:
@@ -144,15 +163,10 @@ def _lies(suffix: str, kind: Kind) -> bool:
 
 def _skipped(root: str, skipped: list[str]) -> Finding:
     many = len(skipped) > 1
-    return Finding(
-        "SP25",
-        "note",
-        f"{len(skipped)} {'files' if many else 'file'} in {shell(root)}"
-        f" {'are no models and were' if many else 'is no model and was'} skipped:"
-        f" {_listed(skipped)}.",
-        "If your code loads one as a model, find out what it is.",
-        root,
-    )
+    are = "files in {} are no models and were" if many else "file in {} is no model and was"
+    what = f"{len(skipped)} {are.format(shell(root))} skipped: {_listed(skipped)}."
+    do = "If your code loads one as a model, find out what it is."
+    return Finding("SP25", "note", what, do, root)
 
 
 def _nothing(root: str, skipped: list[str], closed: Closed) -> StorageUnavailable:
@@ -169,3 +183,96 @@ def _nothing(root: str, skipped: list[str], closed: Closed) -> StorageUnavailabl
 def _listed(names: list[str]) -> str:
     shown = ", ".join(quoted(name) for name in names[:_NAMED])
     return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
+
+
+def check_loads(path: str | os.PathLike[str]) -> list[Finding]:
+    r"""Look for loads that can run what a file says, in a file of code or in a folder of it.
+
+    This is `safepoint lint`, as a check. Its ids stand in each finding.
+
+    ```python
+    from pathlib import Path
+
+    from safepoint.audit import check_loads
+
+    Path("train.py").write_text('from torch import load\nload("model.pt")\n')
+    for finding in check_loads("train.py"):
+        print(finding.rule, finding.severity, finding.what[:39])
+        #> SP23 warning train.py:2:1 has SL01: torch.load witho
+    ```
+
+    Args:
+        path: the file, or the folder.
+
+    Returns:
+        An error where a protection is switched off, and a warning for each other load that can
+        execute, under SP03, SP23 or SP24. What could not be looked at is a warning under SP26.
+
+    Raises:
+        StorageUnavailable: there is nothing at that path, or no Python file in it.
+    """
+    report = check_paths([os.fspath(path)])
+    if report.failures:
+        raise StorageUnavailable(*report.failures[0])
+    return worst_first(
+        Finding(
+            found.rule,
+            "error" if found.id in _ERRORS else "warning",
+            f"{found.place} has {found.id}: {found.what}",
+            found.fix,
+            found.path,
+        )
+        for found in report.findings
+    )
+
+
+def check_safety_test(project: str | os.PathLike[str]) -> list[Finding]:
+    """Look for a test that expects a refusal of an unsafe load, and for how it is run.
+
+    ```python
+    from pathlib import Path
+
+    from safepoint.audit import check_safety_test
+
+    Path("project").mkdir()
+    print(check_safety_test("project")[0].what.split("/")[-1])
+    #> project has no test that expects an unsafe load to be refused.
+    ```
+
+    Returns:
+        Under SP27 a warning if there is no such test; if there is, a warning where a broken
+        PyTorch fails it instead of skipping it, and one if nothing in the project keeps stray
+        plugins out.
+
+    Raises:
+        StorageUnavailable: there is no such folder.
+    """
+    root = existing_folder(project)
+    walk, closed = Walk(), Closed()
+    tests: list[tuple[str, bytes]] = []
+    isolated = False
+    for file in walk.files(root):
+        try:
+            found = content(file, LOOKED_AT)
+        except OSError as error:
+            closed.add(file, error)
+            continue
+        text = found[0] if found is not None else b""
+        isolated = isolated or _AUTOLOAD in text
+        if _TEST.fullmatch(Path(file).name) and _LOADS.search(text) and _REFUSAL.search(text):
+            tests.append((file, text))
+    closed.update(walk.failed)
+    if not tests:
+        what = f"{shell(root)} has no test that expects an unsafe load to be refused."
+        return [Finding("SP27", "warning", what, _COPY, root), *closed.findings("SP27")]
+    findings = []
+    for file, text in tests:
+        if _SKIPS.search(text) and not _GRACEFUL.search(text):
+            what = f"{shell(file)} fails instead of skipping where PyTorch is installed and broken."
+            do = 'Write pytest.importorskip("torch", exc_type=ImportError).'
+            findings.append(Finding("SP27", "warning", what, do, file))
+    if not isolated:
+        what = f"Nothing in {shell(root)} keeps stray pytest plugins out of the safety test."
+        do = "Run it with PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 in CI."
+        findings.append(Finding("SP27", "warning", what, do, root))
+    return findings + closed.findings("SP27")

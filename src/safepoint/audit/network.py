@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from itertools import product
 from typing import Final, NamedTuple
 
-from safepoint.audit.databases import Database, looking
-from safepoint.audit.finding import Finding
-from safepoint.audit.hba import broad, sees_rules
+from safepoint.audit.finding import Finding, Severity
+from safepoint.audit.postgres import Database, looking, shown
 from safepoint.errors import quoted
 
-_UNPROVED: Final = ("disable", "allow", "prefer", "require")
-_LETS: Final[dict[str, str]] = {
+_LETS: Final = {
     "disable": "nothing is encrypted: whoever is on the way reads each record, and can change it",
     "allow": "it is encrypted if the server insists: whoever is on the way sees to it that it is"
     " not, and reads and changes each record",
@@ -25,6 +24,31 @@ _LETS: Final[dict[str, str]] = {
 }
 _LAGGING: Final = ("any", "read-only", "standby", "prefer-standby")
 _EVERYWHERE: Final = ("*", "0.0.0.0", "::")  # noqa: S104  looked for, not listened on
+_ENCRYPTED: Final = (
+    "select (select ssl from pg_stat_ssl where pid = pg_backend_pid()),"
+    " (select encrypted from pg_stat_gssapi where pid = pg_backend_pid())"
+)
+# As the server goes through them: the lines of a file that is included stand where it is.
+_RULES: Final = (
+    "select coalesce(substring(to_jsonb(r)->>'file_name' from '[^/\\\\]+$'), 'pg_hba.conf'),"
+    " line_number, coalesce(type, ''), coalesce(database, '{}'), coalesce(user_name, '{}'),"
+    " address, netmask, coalesce(auth_method, ''), error from pg_hba_file_rules r"
+)
+_SEES: Final = (
+    "select has_table_privilege('pg_hba_file_rules', 'SELECT')"
+    " and has_function_privilege('pg_hba_file_rules()', 'EXECUTE')"
+)
+_REPLICATION: Final = "replication"
+_TAKES: Final = {
+    "local": {"local"},
+    "host": {"tls", "kerberos", "plain"},
+    "hostssl": {"tls"},
+    "hostnossl": {"kerberos", "plain"},
+    "hostgssenc": {"kerberos"},
+    "hostnogssenc": {"tls", "plain"},
+}
+_CLEAR: Final = ("password", "ldap", "radius", "pam", "bsd")
+_ANY: Final = ("all", "sameuser", "samerole", "samegroup")
 
 
 class Way(NamedTuple):
@@ -82,9 +106,9 @@ def check_network(dsn: str, *, admin: str | None = None) -> list[Finding]:
         StorageUnavailable: there is no server, or it does not let the login in.
     """
     with looking(dsn) as database:
-        found = [*judged(_way(database)), *_listens(database), *_lags(database)]
+        found = [*judged(_way(database)), *_server(database)]
         if admin is None:
-            found += broad(database) if sees_rules(database) else []
+            found += broad(database) if _sees_rules(database) else []
     if admin is not None:
         with looking(admin) as other:
             found += broad(other, database.name)
@@ -98,25 +122,28 @@ def may_see_rules(dsn: str) -> bool:
         CheckpointError: as `check_network` does.
     """
     with looking(dsn) as database:
-        return sees_rules(database)
+        return _sees_rules(database)
+
+
+def _sees_rules(database: Database) -> bool:
+    return database.rows(_SEES) == [(True,)]
 
 
 def _way(database: Database) -> Way:
     info, pgconn = database.connection.info, database.connection.pgconn
-    chosen = {option.keyword: option.val or b"" for option in pgconn.info}
-    rows = database.rows(
-        "select (select ssl from pg_stat_ssl where pid = pg_backend_pid()),"
-        " (select encrypted from pg_stat_gssapi where pid = pg_backend_pid())"
-    )
-    tls, kerberos = (bool(each) for each in rows[0])
-    address = "" if info.host.startswith("/") else info.hostaddr
+    modes = [each.val or b"" for each in pgconn.info if each.keyword == b"sslmode"]
+    tls, kerberos = database.rows(_ENCRYPTED)[0]
     return Way(
         host=info.host,
-        address=address,
-        mode=chosen.get(b"sslmode", b"").decode("ascii", "replace"),
-        here=bool(pgconn.ssl_in_use) or kerberos,
-        there=tls or kerberos,
+        address="" if info.host.startswith("/") else info.hostaddr,
+        mode=b"".join(modes).decode("ascii", "replace"),
+        here=bool(pgconn.ssl_in_use or kerberos),
+        there=bool(tls or kerberos),
     )
+
+
+def _said(severity: Severity, what: str, do: str, where: str) -> Finding:
+    return Finding("SP06", severity, what, do, where)
 
 
 def judged(way: Way) -> Iterator[Finding]:
@@ -125,25 +152,22 @@ def judged(way: Way) -> Iterator[Finding]:
         return
     to = f"{quoted(way.host)} ({way.address})" if way.host != way.address else way.address
     if way.mode in _LETS:
-        yield Finding(
-            "SP06",
-            "error" if way.mode in _UNPROVED else "warning",
+        yield _said(
+            "warning" if way.mode == "verify-ca" else "error",
             f"The connection to {to} has sslmode={way.mode}: {_LETS[way.mode]}.",
             "Write sslmode=verify-full into the connection string, and sslrootcert= with the"
             " authority of the server's certificate.",
             way.address,
         )
     if not way.here and way.mode != "disable":
-        yield Finding(
-            "SP06",
+        yield _said(
             "error",
             f"The connection to {to} is not encrypted.",
             "Turn ssl on at the server, and write sslmode=verify-full.",
             way.address,
         )
     if way.here and not way.there:
-        yield Finding(
-            "SP06",
+        yield _said(
             "warning",
             f"The connection to {to} is encrypted up to something in front of the server, and not"
             " from there on.",
@@ -152,8 +176,7 @@ def judged(way: Way) -> Iterator[Finding]:
             way.address,
         )
     if ip_address(way.address).is_global:
-        yield Finding(
-            "SP06",
+        yield _said(
             "warning",
             f"The server is at a public address, {to}, where everybody can try passwords.",
             "Give it an address in a private network, and let nothing but the workers into that.",
@@ -161,27 +184,181 @@ def judged(way: Way) -> Iterator[Finding]:
         )
 
 
-def _listens(database: Database) -> Iterator[Finding]:
+def _server(database: Database) -> Iterator[Finding]:
     (text,) = database.rows("show listen_addresses")[0]
     every = [each for each in map(str.strip, text.split(",")) if each in _EVERYWHERE]
     if every:
-        yield Finding(
-            "SP06",
+        yield _said(
             "note",
             f"The server listens on all addresses of its host (listen_addresses = '{every[0]}').",
             "Name the one of the private network, in postgresql.conf.",
             database.name,
         )
-
-
-def _lags(database: Database) -> Iterator[Finding]:
     given = database.given.get("target_session_attrs")
     if given in _LAGGING:
-        yield Finding(
-            "SP06",
+        yield _said(
             "note",
             f"With target_session_attrs={given} a copy that lags may answer, and look like a store"
             " that was rolled back.",
             "Leave it out: safepoint asks for one that can be written.",
             database.name,
         )
+
+
+class _Line(NamedTuple):
+    """A line of pg_hba.conf, or of a file that it includes."""
+
+    file: str
+    number: int
+    type: str
+    databases: list[str]
+    users: list[str]
+    address: str | None
+    netmask: str | None
+    method: str
+    error: str | None
+
+    @property
+    def network(self) -> IPv4Network | IPv6Network | None:
+        mask: str | int = self.netmask or ""
+        if ":" in str(mask):  # ipaddress takes no masks for IPv6
+            mask = int(ip_address(mask)).bit_count()
+        try:
+            return ip_network(f"{self.address}/{mask}", strict=False)
+        except ValueError:
+            return None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether nobody comes in by it from another host."""
+        network = self.network
+        is_loopback = network is not None and network.is_loopback
+        return self.type == "local" or self.address == "samehost" or is_loopback
+
+    @property
+    def is_everywhere(self) -> bool:
+        network = self.network
+        if network is None:
+            return self.address == "all"
+        return network.prefixlen < 8 and not network.is_private
+
+    def __str__(self) -> str:
+        where = str(self.network or self.address or "")
+        words = (self.type, ",".join(self.databases), ",".join(self.users), where, self.method)
+        return f"{self.number} of {shown(self.file)} ({' '.join(map(shown, filter(None, words)))})"
+
+
+def broad(database: Database, name: str | None = None) -> Iterator[Finding]:
+    """Yield the lines that let more into a database than its workers need.
+
+    Args:
+        database: as one sees it who may read the rules.
+        name: the database of the store, if it is another one.
+
+    Raises:
+        StorageRefused: the login may not read the rules.
+    """
+    ours = name or database.name
+    closed: list[_Line] = []
+    for line in (_Line(*row) for row in database.rows(_RULES)):
+        if line.method == "reject":
+            closed += [line] if line.error is None else []
+        elif line.error is not None:
+            yield _idle(line)
+        elif not {ours, _REPLICATION, *_ANY}.isdisjoint(line.databases) or any(
+            each.startswith(("/", "+")) for each in line.databases
+        ):
+            yield from _loose(line, closed, ours)
+
+
+def _loose(line: _Line, closed: list[_Line], ours: str) -> Iterator[Finding]:
+    takes = {way for way in _TAKES[line.type] if not _is_closed(line, closed, way)}
+    plain, is_clear = "plain" in takes, line.method in _CLEAR
+    severe = {
+        "it asks for no password": line.method == "trust",
+        "it believes whatever the client's host says of who comes": line.method == "ident"
+        and line.type != "local",
+        "the password passes in the clear": is_clear and plain and not line.is_local,
+        "it takes nothing but what is not encrypted": plain
+        and "tls" not in takes
+        and not line.is_local,
+    }
+    loose = {
+        "the server gets to see the password": is_clear and not plain,
+        "it takes MD5 hashes for passwords": line.method == "md5",
+        "it takes what is not encrypted": plain and "tls" in takes,
+        "everybody may come from everywhere": line.is_everywhere,
+        "to every database": "all" in line.databases,
+        "as every login": "all" in line.users,
+    }
+    found = [why for why, is_so in severe.items() if is_so]
+    severity: Severity = "error" if found else "warning"
+    found += [why for why, is_so in loose.items() if is_so and not line.is_local]
+    if takes and found:
+        what = f"Line {line} is too broad: {', '.join(found)}."
+        yield _said(severity, what, _narrow(line, ours), line.file)
+
+
+def _narrow(line: _Line, ours: str) -> str:
+    """Say how the line could look."""
+    copies = line.databases == [_REPLICATION]
+    who = f"{_REPLICATION} standby_1" if copies else f"{shown(ours)} worker_1"
+    how, where = "hostssl", f" {line.network or '10.0.3.0/24'}"
+    if line.type == "local":
+        how, where = "local", ""
+    elif line.is_local:
+        how, where = "host", f" {line.network or 'samehost'}"
+    elif line.is_everywhere:
+        where = " 10.0.3.0/24"
+    need = "a copy of the server needs, or take it out" if copies else "your workers need"
+    return f"Write as much as {need}: {how} {who}{where} scram-sha-256"
+
+
+def _is_closed(line: _Line, closed: list[_Line], way: str) -> bool:
+    """Tell whether all that a line would let in on a way was rejected before, for each whom."""
+    return all(
+        any(
+            way in _TAKES[each.type]
+            # "all" are all databases, and a copy of the whole server is none.
+            and (
+                database in each.databases or ("all" in each.databases and database != _REPLICATION)
+            )
+            and not {"all", user}.isdisjoint(each.users)
+            and _is_inside(line, each)
+            for each in closed
+        )
+        for database, user in product(line.databases, line.users)
+    )
+
+
+def _is_inside(line: _Line, closed: _Line) -> bool:
+    """Tell whether whoever comes from where one line says comes from where the other says."""
+    if line.type == "local" or closed.address == "all":
+        return True
+    if closed.address in ("samehost", "samenet"):
+        return line.address in ("samehost", closed.address)
+    first, second = closed.network, line.network
+    return (
+        first is not None
+        and second is not None
+        and first.version == second.version
+        and second.subnet_of(first)  # type: ignore[arg-type]
+    )
+
+
+def _idle(line: _Line) -> Finding:
+    """Say why the server leaves a line out."""
+    if not line.type:
+        return _said(
+            "warning",
+            f"The server does not understand line {line.number} of {shown(line.file)}:"
+            f" {quoted(line.error)}.",
+            "Correct it. Until then the server goes on with the rules from before, and would not"
+            " start again.",
+            line.file,
+        )
+    lacks, do = "TLS", "Turn ssl on, with a certificate of an authority that your workers know."
+    if line.type == "hostgssenc":
+        lacks, do = "GSSAPI", "Take it out, or let them come by hostssl."
+    what = f"Line {line} lets nobody in: the server has no {lacks}."
+    return _said("warning", what, do, line.file)

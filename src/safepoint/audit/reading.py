@@ -15,7 +15,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, Final
 
-from safepoint.audit.finding import Finding, worst_first
+from safepoint.audit.finding import Finding, Severity, refused, worst_first
 from safepoint.codec import Codec, check_shape
 from safepoint.errors import (
     AnchorError,
@@ -99,6 +99,10 @@ class Link:
     def thread(self) -> str:
         """The thread."""
         return self.entry.checkpoint.thread
+
+    def said(self, rule: str, what: str, do: str, severity: Severity = "error") -> Finding:
+        """Return a finding about its thread."""
+        return Finding(rule, severity, what, do, self.thread)
 
     @property
     def resumed(self) -> Resumed | None:
@@ -228,91 +232,83 @@ def read(
     Raises:
         StorageError: the storage cannot be listed.
     """
-    refused: list[Finding] = []
+    refusals: list[Finding] = []
     found: list[list[Finding]] = [[] for _ in checks]
+    view = view_of(ledger)
     try:
         heads = dict.fromkeys(ledger.threads(), 0)
     except AnchorError as refusal:
-        return [Finding("SP15", "error", refusal.what, refusal.do, ledger.store)]
-    if progress is not None:
-        for thread in heads:
-            with suppress(CheckpointError):
-                heads[thread] = view_of(ledger).reach(thread, None)
+        return [refused("SP15", refusal, ledger.store)]
+    for thread in heads if progress is not None else ():
+        with suppress(CheckpointError):
+            heads[thread] = view.reach(thread, None)
     done, total = 0, sum(heads.values())
     for thread, head in heads.items():
         done += head
-        reading = _Thread(view_of(ledger), thread)
-        why = reading.walk(checks, found, _counted(progress, done, total))
-        if why is not None and records:
-            rule = _rule(ledger, thread, why)
-            refused.append(Finding(rule, "error", why.what, why.do, thread))
-        elif reading.unread:
-            for check, findings in zip(checks, found, strict=True):
+        more, why, unread = _walked(
+            view_of(ledger), thread, checks, _counted(progress, done, total)
+        )
+        for check, findings, new in zip(checks, found, more, strict=True):
+            findings.extend(new)
+            if unread and not (why is not None and records):
                 what = f"{thread} does not verify, so its {check.about} were not looked at."
                 findings.append(Finding(check.rule, "note", what, SEE_RECORDS, thread))
+        if why is not None and records:
+            refusals.append(refused(_rule(view, thread, why), why, thread))
     for check, findings in zip(checks, found, strict=True):
         findings.extend(check.close())
-    return [*refused, *chain.from_iterable(found)]
+    return [*refusals, *chain.from_iterable(found)]
 
 
-class _Thread:
-    """The walk along one thread."""
+def _walked(
+    view: View, thread: str, checks: Sequence[Check], progress: Progress | None
+) -> tuple[list[list[Finding]], CheckpointError | None, bool]:
+    """Walk a thread. Return what was found, why it does not verify, and if some was not read."""
+    refusal: CheckpointError | None = None
+    for _ in range(_ATTEMPTS):
+        found: list[list[Finding]] = [[] for _ in checks]
+        first = None
+        try:
+            first = view.first(thread)
+            return found, None, _walk(view, thread, checks, found, progress)
+        except CheckpointError as error:
+            refusal = error
+        moved = False
+        with suppress(CheckpointError):
+            moved = isinstance(refusal, NotFound) and view.first(thread) != first
+        if not moved:  # if it was pruned meanwhile, it is walked again
+            break
+    return found, refusal, True
 
-    def __init__(self, view: View, name: str) -> None:
-        self._view = view
-        self._name = name
-        self.unread = False
 
-    def walk(
-        self, checks: Sequence[Check], found: list[list[Finding]], progress: Progress | None
-    ) -> CheckpointError | None:
-        """Walk it, and return why it does not verify, or None."""
-        for attempt in range(_ATTEMPTS):
-            mine: list[list[Finding]] = [[] for _ in checks]
-            first = None
-            refusal: CheckpointError | None = None
-            try:
-                first = self._view.first(self._name)
-                self._walk(checks, mine, progress)
-                break
-            except NotFound as error:  # it may have been pruned meanwhile
-                refusal = error
-                with suppress(CheckpointError):
-                    if attempt + 1 < _ATTEMPTS and self._view.first(self._name) != first:
-                        continue
-                break
-            except CheckpointError as error:
-                refusal = error
-                break
-        self.unread = self.unread or refusal is not None
-        for findings, more in zip(found, mine, strict=True):
-            findings.extend(more)
-        return refusal
-
-    def _walk(
-        self, checks: Sequence[Check], found: list[list[Finding]], progress: Progress | None
-    ) -> None:
-        before: Entry | None = None
-        entry: Entry | None = None
-        first = 0
-        self.unread = False
-        for opened in self._view.walk(self._name, progress):
-            if opened.header.kind != "state" or self.unread or not checks:
-                continue
-            last = None if entry is None else entry.checkpoint
-            first = first or opened.header.sequence
-            try:
-                entry = _entry(opened, self._view.limits)
-                link = Link(entry, before, last, first, self._view)
-                for check, findings in zip(checks, found, strict=True):
-                    findings.extend(check.look(link))
-            except CheckpointError:  # it is too deep, or what it was resumed from does not verify
-                self.unread = True
-            else:
-                before = entry if entry.is_run else before
-        if entry is not None and not self.unread:
+def _walk(
+    view: View,
+    thread: str,
+    checks: Sequence[Check],
+    found: list[list[Finding]],
+    progress: Progress | None,
+) -> bool:
+    before: Entry | None = None
+    entry: Entry | None = None
+    first, unread = 0, False
+    for opened in view.walk(thread, progress):
+        if opened.header.kind != "state" or unread or not checks:
+            continue
+        last = None if entry is None else entry.checkpoint
+        first = first or opened.header.sequence
+        try:
+            entry = _entry(opened, view.limits)
+            link = Link(entry, before, last, first, view)
             for check, findings in zip(checks, found, strict=True):
-                findings.extend(check.end(entry))
+                findings.extend(check.look(link))
+        except CheckpointError:  # it is too deep, or what it was resumed from does not verify
+            unread = True
+        else:
+            before = entry if entry.is_run else before
+    if entry is not None and not unread:
+        for check, findings in zip(checks, found, strict=True):
+            findings.extend(check.end(entry))
+    return unread
 
 
 def view_of(ledger: Ledger, keys: Keyring | None = None) -> View:
@@ -323,27 +319,20 @@ def view_of(ledger: Ledger, keys: Keyring | None = None) -> View:
 
 def unbegun(link: Link, rule: str) -> Finding:
     """Say that a run comes from nowhere."""
-    return Finding(
-        rule,
-        "error",
-        f"{link.entry} does not begin a run, and goes on from no record of one.",
+    do = (
         "Find out what wrote it: a migration of states without a seal, which its report names, or"
-        " whoever has the writer's key.",
-        link.thread,
+        " whoever has the writer's key."
     )
+    what = f"{link.entry} does not begin a run, and goes on from no record of one."
+    return link.said(rule, what, do)
 
 
 def strays(link: Link, rule: str) -> Iterator[Finding]:
     """Yield that a record is no workflow's, in the thread of one; or that nothing began a run."""
     if not link.entry.is_run and link.before is not None:
-        yield Finding(
-            rule,
-            "warning",
-            f"{link.entry.checkpoint.thread} {link.entry.head} does not hold a workflow's state,"
-            f" and {link.before.head} does.",
-            "Find out what saved it: in the thread of a workflow, nothing else saves.",
-            link.thread,
-        )
+        what = f"{link.entry} does not hold a workflow's state, and {link.before.head} does."
+        do = "Find out what saved it: in the thread of a workflow, nothing else saves."
+        yield link.said(rule, what, do, "warning")
     elif not link.begins:
         yield unbegun(link, rule)
 
@@ -393,20 +382,11 @@ def _counted(progress: Progress | None, end: int, total: int) -> Progress | None
     return lambda done, of: progress(max(end - of + done, done), max(total, done))
 
 
-def _rule(ledger: Ledger, thread: str, refusal: CheckpointError) -> str:
-    for kind, rule in _RULES:
-        if isinstance(refusal, kind):
-            return "SP14" if rule == "SP12" and _stands_alone(ledger, thread, refusal) else rule
-    return "SP02"
-
-
-def _stands_alone(ledger: Ledger, thread: str, refusal: CheckpointError) -> bool:
-    """Tell whether the refused record verifies by itself, so that it is its link that is broken."""
+def _rule(view: View, thread: str, refusal: CheckpointError) -> str:
+    rule = next((rule for kind, rule in _RULES if isinstance(refusal, kind)), "SP02")
     named = _SEQUENCE.search(refusal.what)
-    if named is None:
-        return False
-    try:
-        view_of(ledger).open(thread, int(named[1]))
-    except CheckpointError:
-        return False
-    return True
+    if rule == "SP12" and named is not None:
+        with suppress(CheckpointError):
+            view.open(thread, int(named[1]))
+            return "SP14"  # the record stands by itself, so it is its link that is broken
+    return rule

@@ -10,12 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from safepoint._files import location_refusals, require_posix
-from safepoint._sqlite import BESIDE, place_of
+from safepoint._files import absolute, location_refusals, require_posix
 from safepoint.audit.contents import SEALED, is_pickle
-from safepoint.audit.files import guarded
-from safepoint.audit.finding import Finding, worst_first
-from safepoint.audit.location import ancestors, readable, record_file, temporary, work_tree
+from safepoint.audit.finding import Finding, guarded, refused, worst_first
+from safepoint.audit.folder import record_file, surroundings
 from safepoint.errors import (
     CheckpointError,
     LimitExceeded,
@@ -29,11 +27,13 @@ from safepoint.names import DEFAULT_LIMITS, Limits
 from safepoint.storage.base import gap, is_thread
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
+BESIDE: Final = ("", "-wal", "-shm", "-journal")
 _NAMES: Final = "SELECT DISTINCT thread FROM checkpoints UNION SELECT thread FROM threads"
 _GAPS: Final = (
     "SELECT c.thread, min(c.sequence) + 1, t.head FROM checkpoints c JOIN threads t"
-    " ON t.thread = c.thread WHERE c.sequence < t.head AND NOT EXISTS (SELECT 1 FROM checkpoints n"
-    " WHERE n.thread = c.thread AND n.sequence = c.sequence + 1) GROUP BY c.thread"
+    " ON t.thread = c.thread WHERE c.sequence + 1 < t.head AND NOT EXISTS (SELECT 1"
+    " FROM checkpoints n WHERE n.thread = c.thread AND n.sequence = c.sequence + 1)"
+    " GROUP BY c.thread"
 )
 _UNWRITTEN: Final = (
     "SELECT thread, first FROM threads t WHERE first > 0 AND NOT EXISTS"
@@ -86,23 +86,17 @@ def check_database(
         UnsafeLocation: what is above it is not a folder.
     """
     require_posix()
-    place = place_of(path)
+    place = absolute(path)
     if not os.path.lexists(place):
         raise StorageUnavailable(
             f"{shell(place)} does not exist.", "Name the file of your SQLiteCheckpointStorage."
         )
     found = [*guarded("SP04", place, _place(place))]
     try:
-        storage = SQLiteCheckpointStorage(path, limits=limits, read_only=True)
-    except StorageError as refusal:
-        found.append(Finding("SP13", "error", refusal.what, refusal.do, place))
-    else:
-        try:
+        with SQLiteCheckpointStorage(path, limits=limits, read_only=True) as storage:
             found += worst_first(_contents(storage, limits))
-        except StorageError as refusal:
-            found.append(Finding("SP13", "error", refusal.what, refusal.do, place))
-        finally:
-            storage.close()
+    except StorageError as refusal:
+        found.append(refused("SP13", refusal, place))
     unique: dict[str, Finding] = {}
     for finding in found:
         unique.setdefault(finding.what, finding)  # what the place is like, it says once
@@ -111,9 +105,8 @@ def check_database(
 
 def _place(place: str) -> Iterator[Finding]:
     folder = str(Path(place).parent)
-    for refusal in location_refusals(folder):
-        yield Finding("SP04", "error", refusal.what, refusal.do, folder)
-    yield from (*readable(folder), *temporary(folder), *work_tree(folder), *ancestors(folder))
+    yield from (refused("SP04", refusal, folder) for refusal in location_refusals(folder))
+    yield from surroundings(folder)
     for suffix in BESIDE:
         yield from guarded("SP04", place + suffix, record_file(Path(place + suffix), None))
 
@@ -123,34 +116,20 @@ def _contents(storage: SQLiteCheckpointStorage, limits: Limits) -> Iterator[Find
     [(state,)] = storage.rows("PRAGMA integrity_check(1)")
     if state != "ok":
         yield Finding("SP13", "error", f"{shell(where)} is damaged.", _BACKUP, where)
+        return
     odd = [name for (name,) in storage.rows(_NAMES) if not is_thread(name)]
     if odd:
-        yield Finding(
-            "SP13",
-            "warning",
-            f"{len(odd)} names of threads in {shell(where)} are none that this storage gives.",
-            "Nothing reads them. Find out who put them there.",
-            where,
-        )
+        what = f"{len(odd)} names of threads in {shell(where)} are none that this storage gives."
+        do = "Nothing reads them. Find out who put them there."
+        yield Finding("SP13", "warning", what, do, where)
     for thread, missing, head in _shown(storage.rows(_GAPS)):
-        refusal = gap(thread, missing, head)
-        yield Finding("SP13", "error", refusal.what, refusal.do, thread)
+        yield refused("SP13", gap(thread, missing, head), thread)
     for thread, first, count in _shown(storage.rows(_LEFT)):
-        yield Finding(
-            "SP13",
-            "error",
-            f"Thread '{thread}' begins at {first}, and has {count} from before that.",
-            _BACKUP,
-            thread,
-        )
+        what = f"Thread '{thread}' begins at {first}, and has {count} from before that."
+        yield Finding("SP13", "error", what, _BACKUP, thread)
     for thread, first in _shown(storage.rows(_UNWRITTEN)):
-        yield Finding(
-            "SP13",
-            "error",
-            f"Thread '{thread}' begins at {first}, and it is not written down that it was pruned.",
-            _BACKUP,
-            thread,
-        )
+        what = f"Thread '{thread}' begins at {first}, and nothing says that it was pruned."
+        yield Finding("SP13", "error", what, _BACKUP, thread)
     for thread in storage.threads():
         yield from _thread(storage, thread, limits)
 
@@ -158,9 +137,7 @@ def _contents(storage: SQLiteCheckpointStorage, limits: Limits) -> Iterator[Find
 def _shown(rows: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     """Make of each name and number what a message can hold: the file may hold any type."""
     for row in rows:
-        yield tuple(
-            value if type(value) is int or is_thread(value) else quoted(value) for value in row
-        )
+        yield tuple(each if type(each) is int or is_thread(each) else quoted(each) for each in row)
 
 
 def _thread(storage: SQLiteCheckpointStorage, thread: str, limits: Limits) -> Iterator[Finding]:
@@ -168,37 +145,26 @@ def _thread(storage: SQLiteCheckpointStorage, thread: str, limits: Limits) -> It
         storage.head(thread)
         storage.base(thread)
     except CheckpointError as refusal:
-        yield Finding("SP13", "error", refusal.what, refusal.do, thread)
+        yield refused("SP13", refusal, thread)
         return
     for (sequence,) in storage.rows(_KEPT, (thread,)):
+        named = f"{thread} #{sequence if type(sequence) is int else quoted(sequence)}"
         try:
-            yield from _record(thread, sequence, storage.read(thread, sequence), limits)
+            record = storage.read(thread, sequence)
         except NotFound:
-            pass  # it was pruned by now
+            continue  # it was pruned by now
         except CheckpointError as refusal:
             rule = "SP11" if isinstance(refusal, LimitExceeded) else "SP10"
-            number = sequence if type(sequence) is int else quoted(sequence)
-            what = f"{thread} #{number}: {refusal.what}"
-            yield Finding(rule, "error", what, refusal.do, thread)
-
-
-def _record(thread: str, sequence: int, record: bytes, limits: Limits) -> Iterator[Finding]:
-    if SEALED.match(record):
-        return
-    if is_pickle(record[: limits.record_bytes]):
-        yield Finding(
-            "SP03",
-            "warning",
-            f"{thread} #{sequence} is a pickle.",
-            "Keep other writers out, and move the state to a format that cannot execute.",
-            thread,
-        )
-    else:
-        yield Finding(
-            "SP10",
-            "warning",
-            f"{thread} #{sequence} is not a sealed record.",
-            "No ledger loads it. Find out who wrote it; if it was you, seal it, with"
-            " safepoint.migrate.",
-            thread,
-        )
+            yield Finding(rule, "error", f"{named}: {refusal.what}", refusal.do, thread)
+            continue
+        if SEALED.match(record):
+            continue
+        if is_pickle(record[: limits.record_bytes]):
+            do = "Keep other writers out, and move the state to a format that cannot execute."
+            yield Finding("SP03", "warning", f"{named} is a pickle.", do, thread)
+        else:
+            do = (
+                "No ledger loads it. Find out who wrote it; if it was you, seal it, with"
+                " safepoint.migrate."
+            )
+            yield Finding("SP10", "warning", f"{named} is not a sealed record.", do, thread)

@@ -1,0 +1,567 @@
+"""The folder of a store: private, apart from its other parts, whole, only ever added to, owned.
+
+What `FileCheckpointStorage` refuses is asked of the very functions that it asks. The rest are
+things that it accepts and that you should know of.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Final
+
+from safepoint._files import (
+    TEMP,
+    absolute,
+    folder_refusals,
+    hard_link_refusals,
+    location_refusals,
+    network_file_system,
+    record_refusals,
+    require_posix,
+    stranger_refusals,
+    translated,
+)
+from safepoint.audit.finding import (
+    Closed,
+    Finding,
+    Severity,
+    content,
+    existing_folder,
+    files,
+    guarded,
+    refused,
+    unseen,
+    worst_first,
+)
+from safepoint.errors import (
+    CheckpointError,
+    RecordMalformed,
+    StorageError,
+    StorageUnavailable,
+    shell,
+)
+from safepoint.keys import SECRET
+from safepoint.names import spelled
+from safepoint.storage.base import MAX_SECONDS, MAX_TOKEN, beheaded, gap, is_thread, malformed_base
+from safepoint.storage.file import BASE, LEASE, RECORD_NAME, StoredFolder
+from safepoint.storage.sqlite import SQLiteCheckpointStorage
+
+_PEM: Final = re.compile(rb"\s*-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----")
+_RECORD: Final = re.compile(r"([0-9]{10})\.checkpoint\Z")
+_FIRST: Final = re.compile(rb"([0-9]{10})\n")
+_ON_ITS_WAY: Final = 600.0
+_SLACK_NS: Final = 1_000_000_000
+_NAMED: Final = 5
+# Clocks may differ, though not by more than this.
+_LONGEST: Final = timedelta(seconds=MAX_SECONDS, hours=1)
+
+
+def check_location(storage_path: str | os.PathLike[str]) -> list[Finding]:
+    """Look at the folder of a file storage. Nothing is created, opened for writing or changed.
+
+    Returns:
+        What was found, the refusals of `FileCheckpointStorage` first; empty if all is well.
+
+    Raises:
+        StorageUnavailable: there is nothing at that path, or it cannot be looked at.
+        UnsafeLocation: its parent is not a folder.
+    """
+    require_posix()
+    path = absolute(storage_path)
+    if not os.path.lexists(path):
+        raise StorageUnavailable(
+            f"{shell(path)} does not exist.", f"Run: mkdir -m 700 {shell(path)}"
+        )
+    with translated("look at", path):
+        found = [refused("SP04", each, path) for each in location_refusals(path)]
+        found += surroundings(path)
+        found += _way(path, os.fspath(storage_path))
+        found += _threads(path) if stat.S_ISDIR(Path(path).lstat().st_mode) else ()
+    return found
+
+
+def surroundings(path: str) -> Iterator[Finding]:
+    """Yield who can read a folder, what else happens where it lies, and who can replace it."""
+    info, shown = Path(path).lstat(), shell(path)
+    if stat.S_ISDIR(info.st_mode) and info.st_mode & 0o055:
+        what = f"{shown} can be read by others (mode {stat.S_IMODE(info.st_mode):04o})."
+        yield Finding("SP01", "warning", what, f"Run: chmod 700 {shown}", path)
+    for folder in [each for each in temp_folders() if Path(path).is_relative_to(each)][:1]:
+        what = (
+            f"{shown} is inside the temporary folder {shell(folder)}: other users can create names"
+            " there, and the system may empty it."
+        )
+        do = "Name a folder that is kept, such as one below /var/lib."
+        yield Finding("SP01", "warning", what, do, path)
+    tree = _work_tree(path)
+    if tree is not None:
+        what = f"{shown} is inside the git work tree {shell(tree)}, so state could be committed."
+        yield Finding("SP01", "warning", what, "Name a folder outside of it.", path)
+    for above in Path(path).parents:
+        info, shown = above.lstat(), shell(str(above))
+        for refusal in stranger_refusals(str(above), info):
+            yield replace(refused("SP01", refusal, str(above)), severity="warning")
+        if info.st_mode & stat.S_IWGRP and not info.st_mode & stat.S_ISVTX:
+            what = (
+                f"The group {info.st_gid} can replace what is inside {shown} (mode"
+                f" {stat.S_IMODE(info.st_mode):04o})."
+            )
+            yield Finding("SP01", "warning", what, f"Run: chmod g-w {shown}", str(above))
+
+
+def temp_folders() -> list[str]:
+    """Return the folders that the system empties, without asking `tempfile`, which writes."""
+    named = [os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP")]
+    return [os.path.realpath(folder) for folder in ("/tmp", "/var/tmp", *named) if folder]  # noqa: S108
+
+
+def _work_tree(path: str) -> str | None:
+    trees = (each for each in (Path(path), *Path(path).parents) if os.path.lexists(each / ".git"))
+    return str(next(trees, "")) or None
+
+
+def _way(path: str, named: str) -> Iterator[Finding]:
+    """Look at the path as it was named: whoever owns a link in it decides where it leads."""
+    for folder in (Path.cwd() / named).parents:
+        info = folder.lstat()
+        if stat.S_ISLNK(info.st_mode) and info.st_uid not in (0, os.geteuid()):
+            what = (
+                f"{shell(str(folder))} is a symbolic link of user {info.st_uid}, who decides where"
+                " it leads."
+            )
+            do = "Name the path without that link."
+            yield Finding("SP01", "warning", what, do, str(folder))
+    kind = network_file_system(path)
+    if kind is not None:
+        what = (
+            f"{shell(path)} is on a network file system ({kind}): whether link and flock hold there"
+            " depends on the server, and so does who can write."
+        )
+        do = "Prefer a local disk, or test both with two machines that write at once."
+        yield Finding("SP01", "note", what, do, path)
+
+
+def _threads(path: str) -> list[Finding]:
+    """Look at who else could change or read the threads and their records."""
+    try:
+        with os.scandir(path) as entries:
+            children = sorted(entry.path for entry in entries if is_thread(entry.name))
+    except OSError as error:
+        return [unseen("SP04", path, error.strerror)]
+    return worst_first(f for child in children for f in guarded("SP04", child, _thread(child)))
+
+
+def _thread(child: str) -> Iterator[Finding]:
+    folder = Path(child)
+    yield from (refused("SP04", each, child) for each in folder_refusals(child, folder.lstat()))
+    if stat.S_ISDIR(folder.lstat().st_mode):
+        for record in folder.iterdir():
+            if RECORD_NAME.match(record.name):
+                found = record_file(record, record.with_name(TEMP).lstat)
+                yield from guarded("SP04", str(record), found)
+
+
+def record_file(file: Path, temp: Callable[[], os.stat_result] | None) -> Iterator[Finding]:
+    """Yield who else could change or read a file of a storage.
+
+    Args:
+        file: the file.
+        temp: how to look at what is published by a link to it, if anything is.
+    """
+    path, info = str(file), file.lstat()
+    refusals = [*record_refusals(path, info)] or [*hard_link_refusals(path, file.lstat, temp)]
+    yield from (refused("SP04", refusal, path) for refusal in refusals)
+    if not refusals and info.st_mode & 0o077:
+        what = f"{shell(path)} can be read by others (mode {stat.S_IMODE(info.st_mode):04o})."
+        yield Finding("SP04", "error", what, f"Run: chmod 600 {shell(path)}", path)
+
+
+def check_places(
+    storage: str | os.PathLike[str],
+    *,
+    keys: str | os.PathLike[str] | None = None,
+    anchor: str | os.PathLike[str] | None = None,
+    journal: str | os.PathLike[str] | None = None,
+    journal_anchor: str | os.PathLike[str] | None = None,
+) -> list[Finding]:
+    """Look at the folders of a store: at each, and at how they lie to each other.
+
+    Nothing is created, opened for writing or changed.
+
+    ```python
+    from pathlib import Path
+
+    from safepoint.audit import check_places
+
+    for name in ("state", "state/keys"):
+        Path(name).mkdir(mode=0o700)
+    for finding in check_places("state", keys="state/keys"):
+        if finding.severity == "error":
+            print(finding.what)
+            #> The keys /home/you/state/keys and the storage /home/you/state are in one place.
+    ```
+
+    Args:
+        storage: the folder of the storage.
+        keys: the folder of the key files.
+        anchor: the folder of the anchor.
+        journal: the folder of the journal.
+        journal_anchor: the folder of the journal's own anchor.
+
+    Returns:
+        Under SP22, an error if one folder is inside another, for a folder that is missing, that
+        others can write or replace, for a secret key that others can read, that is not with the
+        keys, or that is in a git work tree; a warning for a folder that others can read, that is
+        temporary, in a git work tree, in the current folder, or below somebody else's. Keys in
+        the storage are for `check_keys`.
+
+    Raises:
+        StorageUnavailable: the system is not POSIX.
+    """
+    require_posix()
+    parts = ("storage", "keys", "anchor", "journal", "journal's anchor")
+    places: dict[str, str] = {}
+    findings: list[Finding] = []
+    for part, path in zip(parts, (storage, keys, anchor, journal, journal_anchor), strict=True):
+        try:
+            places |= {} if path is None else {part: absolute(path, f"The folder of the {part}")}
+        except StorageError as refusal:
+            findings.append(refused("SP22", refusal, str(path)))
+    findings += guarded("SP22", os.fspath(storage), _together(places))
+    for part, place in places.items():
+        findings += guarded("SP22", place, _place(part, place))
+    return findings
+
+
+def _together(places: dict[str, str]) -> Iterator[Finding]:
+    do = (
+        "Whoever can write one can write the other. Give each a folder of its own, such as those of"
+        " default_locations."
+    )
+    for (one, first), (other, second) in combinations(places.items(), 2):
+        paths = Path(first).resolve(), Path(second).resolve()
+        if _is_inside(*paths) or _is_inside(*reversed(paths)):
+            what = f"The {other} {shell(second)} and the {one} {shell(first)} are in one place."
+            yield Finding("SP22", "error", what, do, second)
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    """Tell whether one is inside the other, also where a mount gives a folder a second name."""
+    return path.is_relative_to(folder) or any(
+        above.exists() and folder.exists() and above.samefile(folder)
+        for above in (path, *path.parents)
+    )
+
+
+def _place(part: str, path: str) -> Iterator[Finding]:
+    shown, current = shell(path), Path.cwd()
+    if not os.path.lexists(path):
+        what = f"The folder of the {part} {shown} does not exist."
+        do = f"Correct the path, or make it: mkdir -m 700 {shown}"
+        yield Finding("SP22", "error", what, do, path)
+        return
+    yield from (refused("SP22", each, path) for each in location_refusals(path))
+    yield from (replace(each, rule="SP22") for each in surroundings(path))
+    home = Path(os.path.realpath(os.path.expanduser("~")))  # noqa: PTH111  Path.home may raise
+    # Whoever is at home, or above it, has everything of theirs below the current folder.
+    if Path(path).is_relative_to(current) and not home.is_relative_to(current):
+        what = (
+            f"{shown} is inside the current folder {shell(str(current))}, where people keep code"
+            " and run programs."
+        )
+        do = "Name a folder of the platform's for state, such as those of default_locations."
+        yield Finding("SP22", "warning", what, do, path)
+    if part != "storage" and stat.S_ISDIR(Path(path).lstat().st_mode):
+        yield from _secrets(part, path)
+
+
+def _secrets(part: str, path: str) -> Iterator[Finding]:
+    """Look for secret keys where they do not belong, or where others could take them."""
+    closed, committed = Closed(), part == "keys" and _work_tree(path) is not None
+    for file in files(path, closed):
+        try:
+            begins = content(file, 128)
+            mode = stat.S_IMODE(os.lstat(file).st_mode)
+        except FileNotFoundError:
+            continue  # gone by now
+        except OSError as error:
+            closed.add(file, error)
+            continue
+        text = b"" if begins is None else begins[0].lstrip()
+        if not (text.startswith(SECRET.magic + b" ") or _PEM.match(text)):
+            continue
+        key = f"The key {shell(file)}"
+        if part != "keys":
+            what = f"{key} is in the folder of the {part}."
+            do = "Move it to a folder for keys alone, and replace it if anyone may have read it."
+            yield Finding("SP22", "error", what, do, file)
+        if mode & 0o077:
+            what = f"{key} can be reached by other users (mode {mode:04o})."
+            do = f"Run: chmod 600 {shell(file)}, and replace the key if anyone may have read it."
+            yield Finding("SP22", "error", what, do, file)
+        if committed:
+            what = f"{key} is inside a git work tree, so it could be committed."
+            do = "Move it to a folder outside of it, and replace it if it was ever committed."
+            yield Finding("SP22", "error", what, do, file)
+    yield from closed.findings("SP22")
+
+
+class Thread:
+    """The files of one thread, as a listing of its folder shows them, whatever lies there.
+
+    A busy store changes meanwhile. The base is read after the folder was listed, because `prune`
+    moves it before any record goes; and where a record seems to be missing the folder is listed
+    once more, because one that was saved during the listing may not be on it.
+
+    Attributes:
+        name: the thread.
+        path: its folder.
+        records: what `lstat` says of the file of each record, by its sequence.
+        strange: the names that this storage never gives.
+        first: where the thread begins by what `prune` left, or 0.
+        pruned: when that was written, in seconds since 1970.
+        malformed: what is wrong with what `prune` left, or None.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.name, self.path = Path(path).name, path
+        self._list()
+        if self.missing:
+            self._list()
+
+    @property
+    def missing(self) -> list[tuple[int, int]]:
+        """The first and the last of each row of sequences that are not there."""
+        kept = [number for number in sorted(self.records) if number >= self.first]
+        rows = pairwise([max(self.first, 1) - 1, *kept])
+        return [(before + 1, after - 1) for before, after in rows if after > before + 1]
+
+    def _list(self) -> None:
+        self.records: dict[int, os.stat_result] = {}
+        self.strange: list[str] = []
+        self.malformed: RecordMalformed | None = None
+        self.first, self.pruned = 0, 0.0
+        for name in sorted(os.listdir(self.path)):  # noqa: PTH208  names, as strings
+            match = _RECORD.match(name)
+            try:
+                info = Path(self.path, name).lstat()
+            except FileNotFoundError:
+                continue  # it was pruned, or published, a moment ago
+            is_temp = name == TEMP and stat.S_ISREG(info.st_mode)
+            if match is not None and int(match[1]):
+                self.records[int(match[1])] = info
+            elif not is_temp and name not in (BASE, LEASE):
+                self.strange.append(f"{self.path}/{name}")
+        base = f"{self.path}/{BASE}"
+        if os.path.lexists(base):
+            found = content(base, 11)
+            line = _FIRST.match(found[0]) if found is not None else None
+            self.first = int(line[1]) if line is not None else 0
+            self.malformed = None if self.first else malformed_base(base)
+            self.pruned = Path(base).lstat().st_mtime
+
+
+def check_append_only(path: str | os.PathLike[str]) -> list[Finding]:
+    """Look for what an append-only folder cannot have: gaps, strange names, late changes.
+
+    It goes by names and times. Whoever can write the folder can fake these; what proves that a
+    record is the one that was saved is its seal, and `check_records` asks for that.
+
+    ```python
+    from pathlib import Path
+
+    from safepoint import FileCheckpointStorage, Keyring, Ledger, SigningKey
+    from safepoint.audit import check_append_only
+
+    storage, keys = FileCheckpointStorage("state"), Keyring(SigningKey.generate())
+    ledger = Ledger(storage, store="invoices", keys=keys)
+    for amount in (1, 2, 3):
+        ledger.save("order-7", {"amount": amount})
+    Path("state/order-7/0000000002.checkpoint").unlink()
+    for finding in check_append_only("state"):
+        print(finding.rule, finding.severity, finding.what)
+        #> SP13 error Thread 'order-7' has checkpoint 3 but not 2.
+    ```
+
+    Returns:
+        Under SP13, an error for each thread with a gap; a warning for a name outside the layout,
+        for records left below the base, for records that were written after later ones, which a
+        restore does, too, and for what could not be looked at; a note for what a crash left behind.
+        Of a folder that no file storage wrote, one note. Who else could change a record is for
+        `check_location`.
+
+    Raises:
+        StorageUnavailable: there is no such folder.
+    """
+    root = existing_folder(path)
+    try:
+        with os.scandir(root) as entries:
+            names = sorted(entry.path for entry in entries)
+    except OSError as error:
+        return [unseen("SP13", root, error.strerror)]
+    threads, closed, strange = list[Thread](), list[Finding](), list[str]()
+    for child in names:
+        try:
+            if is_thread(Path(child).name) and stat.S_ISDIR(Path(child).lstat().st_mode):
+                threads.append(Thread(child))
+            else:
+                strange.append(child)
+        except OSError as error:
+            closed.append(unseen("SP13", child, error.strerror))
+    if not any(thread.records for thread in threads):
+        what = (
+            f"{shell(root)} holds no record of a FileCheckpointStorage, so nothing here tells"
+            " whether it is append-only."
+        )
+        do = "Find out whether its writer can replace what it wrote, and keep a copy elsewhere."
+        return [*closed, Finding("SP13", "note", what, do, root)] if names else []
+    found = [f for each in threads for f in guarded("SP13", each.path, _added(each))]
+    for file in (*strange, *(name for each in threads for name in each.strange)):
+        do = "Nothing reads it. Find out who put it there, and move it away."
+        what = f"{shell(file)} is no file of this storage."
+        found.append(Finding("SP13", "warning", what, do, file))
+    return worst_first([*found, *closed])
+
+
+def _added(thread: Thread) -> Iterator[Finding]:
+    said, last = f"Thread '{thread.name}'", max(thread.records, default=0)
+    if thread.malformed is not None:
+        yield refused("SP13", thread.malformed, f"{thread.path}/base")
+    elif thread.missing:
+        rows = [f"{a}" if a == b else f"{a} to {b}" for a, b in thread.missing]
+        refusal = gap(thread.name, thread.missing[0][0], last)
+        what = f"{said} has checkpoint {last} but not {_listed(rows)}."
+        yield replace(refused("SP13", refusal, thread.path), what=what)
+    if thread.first and last < thread.first:
+        yield refused("SP13", beheaded(thread.name, thread.first), thread.path)
+    below = [number for number in thread.records if number < thread.first]
+    if below and time.time() - thread.pruned > _ON_ITS_WAY:
+        left = f"{len(below)} record{'s' * (len(below) > 1)} from before that"
+        what = f"{said} begins at {thread.first}, and has {left}."
+        do = (
+            "A prune was interrupted, or somebody put back what it removed. Nothing reads that; the"
+            " next Ledger.prune removes it."
+        )
+        yield Finding("SP13", "warning", what, do, thread.path)
+    written, touched = list[int](), list[int]()
+    kept = [each for each in sorted(thread.records.items()) if each[0] >= thread.first]
+    for (number, before), (_, after) in pairwise(kept):
+        if before.st_mtime_ns > after.st_mtime_ns:
+            written.append(number)
+        elif before.st_ctime_ns > after.st_ctime_ns + _SLACK_NS:
+            touched.append(number)
+    severity: Severity = "warning"
+    for numbers, how in ((written, "written"), (touched, "changed in some way")):
+        if numbers:
+            late = _listed([f"#{number}" for number in numbers])
+            what = f"{said} has records that were {how} after the next one: {late}."
+            do = (
+                "A restore does that, and so does an edit. Verify the store with its key, and ask"
+                " who restored it."
+            )
+            yield Finding("SP13", severity, what, do, thread.path)
+        severity = "note"  # a chmod and a crash do that, too
+    temp = f"{thread.path}/{TEMP}"
+    is_left = os.path.lexists(temp) and temp not in thread.strange
+    if is_left and time.time() - os.lstat(temp).st_mtime > _ON_ITS_WAY:
+        what = f"{shell(temp)} was left by a save that did not end."
+        do = "It was never acknowledged. The next save to its thread removes it."
+        yield Finding("SP13", "note", what, do, temp)
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:_NAMED])
+    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
+
+
+def check_ownership(path: str | os.PathLike[str], now: datetime | None = None) -> list[Finding]:
+    """Look for threads that no worker owns or ever owned, in a storage in files or in SQLite.
+
+    ```python
+    from safepoint import FileCheckpointStorage, Keyring, Ledger, SigningKey
+    from safepoint.audit import check_ownership
+
+    storage, keys = FileCheckpointStorage("state"), Keyring(SigningKey.generate())
+    ledger = Ledger(storage, store="invoices", keys=keys)
+    ledger.save("order-7", {"amount": 42})
+    with ledger.own("order-8", "worker-1"):
+        ledger.save("order-8", {"amount": 42})
+    for finding in check_ownership("state"):
+        print(finding.rule, finding.severity, finding.what)
+        #> SP07 note No worker ever owned thread 'order-7', so any worker may write it.
+    ```
+
+    Args:
+        path: the folder of a file storage, or the file of an SQLite storage.
+        now: what to reckon from; the present if None.
+
+    Returns:
+        Under SP07, an error for a lease that does not say who owns its thread, that ends later
+        than any can, or that is the last there can be; a warning for one that ended, and was never
+        released; a note for a thread that was never owned.
+
+    Raises:
+        StorageUnavailable: there is no such folder, and no such file.
+    """
+    in_file = os.path.isfile(path)  # noqa: PTH113  that of Path may raise
+    root = absolute(path) if in_file else existing_folder(path)
+    moment = datetime.now(UTC) if now is None else now
+    try:
+        with (
+            closing(SQLiteCheckpointStorage(root, read_only=True))
+            if in_file
+            else nullcontext(StoredFolder(root)) as storage
+        ):
+            return worst_first(
+                f for name in storage.threads() for f in _lease(storage, name, moment)
+            )
+    except CheckpointError as refusal:
+        return [refused("SP07", refusal, root)]
+    except OSError as error:
+        return [unseen("SP07", root, error.strerror)]
+
+
+def _lease(
+    storage: StoredFolder | SQLiteCheckpointStorage, name: str, now: datetime
+) -> Iterator[Finding]:
+    where = str(storage.path / name) if isinstance(storage, StoredFolder) else name
+    try:
+        lease, token = storage.lease(name), storage.token(name)
+    except CheckpointError as refusal:
+        yield refused("SP07", refusal, where)
+        return
+    if token >= MAX_TOKEN:
+        what = f"Thread '{name}' has handed out its last token, so no worker can own it any more."
+        do = "Somebody edited its lease. Go on in a new thread."
+        yield Finding("SP07", "error", what, do, where)
+    if lease is None:
+        if not token:
+            what = f"No worker ever owned thread '{name}', so any worker may write it."
+            do = "Let workers own what they work on: with ledger.own(thread, worker)."
+            yield Finding("SP07", "note", what, do, where)
+        return
+    until = f"thread '{name}' until {spelled(lease.expires)}"
+    if lease.expires - now > _LONGEST:
+        longest = f"{MAX_SECONDS // 3600} hours"
+        what = f"Worker '{lease.owner}' owns {until}, and no lease lasts longer than {longest}."
+        do = (
+            "Somebody edited it, or the clock of that worker is wrong. Find out, then own the"
+            " thread under that worker's name and release it."
+        )
+        yield Finding("SP07", "error", what, do, where)
+    elif lease.expires <= now:
+        what = f"Worker '{lease.owner}' owned {until}, and never released it."
+        do = (
+            "It may have died in the middle of its work. Find out, then let another worker own the"
+            " thread and resume it."
+        )
+        yield Finding("SP07", "warning", what, do, where)

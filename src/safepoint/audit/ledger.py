@@ -1,0 +1,556 @@
+"""What stands around a store: its anchor, its keys, the approvers' keys, and the journal."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import stat
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from safepoint._files import SUPPORTED, as_named, folder_refusals, record_refusals
+from safepoint.anchor import Anchor
+from safepoint.audit.contents import keys_inside
+from safepoint.audit.finding import Finding, content, refused, worst_first
+from safepoint.audit.reading import SEE_RECORDS, view_of
+from safepoint.errors import (
+    AnchorError,
+    CheckpointError,
+    ConfigurationError,
+    JournalError,
+    KeyRefused,
+    NotFound,
+    UnsafeLocation,
+    shell,
+)
+from safepoint.journal import THREAD, FileJournal
+from safepoint.keys import ED25519, HMAC, SECRET, Key, Keyring, SigningKey, VerifyingKey
+from safepoint.ledger import Ledger
+from safepoint.names import check_name
+from safepoint.verify import Progress, View, storage_errors
+
+_PATIENCE: Final = 0.2
+_DAY: Final = 86_400
+_LONGEST: Final = 64 * 1024
+_SEED: Final = re.compile(
+    re.escape(SECRET.magic + b" " + ED25519.encode()) + rb"[ \t]+([A-Za-z0-9+/]{43}=)"
+)
+# A writer that recovers writes two entries, and may die before the anchor has seen either.
+_LAG: Final = 2
+_APART: Final = "Move it to a folder of its own, and replace it if anyone may have read it."
+
+
+def check_anchor(ledger: Ledger) -> list[Finding]:
+    """Compare the store with its anchor, and look at where the two are kept.
+
+    Nothing is changed: the anchor is asked and never moved. What does not verify by its own seal
+    is for `check_records`, and a note here.
+
+    ```python
+    from safepoint import InMemoryAnchor, InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
+    from safepoint.audit import check_anchor
+
+    keys, anchor = Keyring(SigningKey.generate()), InMemoryAnchor()
+    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, anchor=anchor)
+    ledger.save("order-7", {"amount": 42})
+    print(check_anchor(ledger))
+    #> []
+    emptied = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, anchor=anchor)
+    print(check_anchor(emptied)[0].what)
+    #> order-7 is gone, and the anchor has seen #1.
+    ```
+
+    Returns:
+        Under SP15, an error for each thread that contradicts the anchor, and if the anchor cannot
+        be asked; a warning if there is no anchor, for a thread that was never anchored, and for
+        one of which more than `anchor_every` checkpoints are not; a note if storage and anchor
+        have one owner, or one device.
+
+    Raises:
+        StorageError: the storage cannot be listed.
+    """
+    if ledger.anchor is None:
+        what = (
+            f"Store {ledger.store} has no anchor, so nobody notices when its newest checkpoints are"
+            " cut off."
+        )
+        do = (
+            "Keep the heads where the storage's writer cannot write: Ledger(...,"
+            " anchor=FileAnchor(path))."
+        )
+        return [Finding("SP15", "warning", what, do, ledger.store)]
+    try:
+        threads = ledger.threads()
+    except AnchorError as refusal:
+        return [refused("SP15", refusal, ledger.store)]
+    view = view_of(ledger)
+    found: list[Finding] = []
+    heads: dict[str, int] = {}
+    for thread in threads:
+        try:
+            heads[thread] = view.latest(thread).header.sequence
+        except AnchorError as refusal:
+            found.append(refused("SP15", refusal, thread))
+        except CheckpointError as refusal:
+            found += _compared(view, thread, refusal)
+    # The anchor is asked after the storage: by now it has seen what was saved by then. Some
+    # writers may have saved and not anchored yet, so those that seem late get a moment.
+    late = [each for each in heads if any(_lag(ledger, view, each, heads[each]))]
+    if late:
+        time.sleep(_PATIENCE)
+    found += [finding for each in late for finding in _lag(ledger, view, each, heads[each])]
+    return [*worst_first(found), *_apart(ledger)]
+
+
+def _compared(view: View, thread: str, refusal: CheckpointError) -> Iterator[Finding]:
+    """Compare a thread whose end does not verify with what the anchor has seen."""
+    try:
+        known = view.anchored(thread)
+    except AnchorError as lost:
+        yield refused("SP15", lost, thread)
+        return
+    if known is not None and isinstance(refusal, NotFound):
+        what = f"The newest record of {thread} is gone, and the anchor has seen {known}."
+        do = "Somebody removed it. Restore it from a backup that verifies."
+        yield Finding("SP15", "error", what, do, thread)
+    elif known is not None and _lacks(view, thread, known.sequence):
+        yield refused("SP15", refusal, thread)
+    elif not isinstance(refusal, NotFound):  # which says that nothing was ever there
+        what = f"The end of {thread} does not verify, so it was not compared with the anchor."
+        yield Finding("SP15", "note", what, SEE_RECORDS, thread)
+
+
+def _lacks(view: View, thread: str, sequence: int) -> bool:
+    """Tell whether the record that the anchor has seen is not in the storage."""
+    with suppress(CheckpointError):
+        try:
+            view.open(thread, sequence)
+        except NotFound:
+            return True
+    return False
+
+
+def _lag(ledger: Ledger, view: View, thread: str, head: int) -> Iterator[Finding]:
+    try:
+        anchored = view.anchored(thread)
+    except AnchorError as refusal:
+        yield refused("SP15", refusal, thread)
+        return
+    if anchored is None:
+        what = f"{thread} was never anchored, so nobody would notice if it were gone."
+        do = "Verify it and anchor it once, with Ledger.anchor_now."
+        yield Finding("SP15", "warning", what, do, thread)
+    elif head - anchored.sequence > ledger.anchor_every:
+        what = (
+            f"{thread} is at #{head} and anchored at {anchored}: what is newer could be cut off"
+            " unnoticed."
+        )
+        do = (
+            f"Find out which writer does not anchor every {ledger.anchor_every}, and move it with"
+            " Ledger.anchor_now."
+        )
+        yield Finding("SP15", "warning", what, do, thread)
+
+
+def _apart(ledger: Ledger) -> Iterator[Finding]:
+    """Look at where storage and anchor lie, if both are on disk."""
+    storage, anchor = _folder(ledger.storage), _folder(ledger.anchor)
+    if storage is None or anchor is None or not SUPPORTED:
+        return
+    kept, apart = storage.stat(), anchor.stat()
+    shown, near = f"The anchor {shell(str(anchor))}", f"the storage {shell(str(storage))}"
+    writable = apart.st_mode & stat.S_IWUSR and not os.statvfs(anchor).f_flag & os.ST_RDONLY
+    if kept.st_uid == apart.st_uid and writable:
+        what = (
+            f"{shown} can be written by user {apart.st_uid}, who owns {near} too and could roll"
+            " back both."
+        )
+        do = (
+            "If you fear that, keep the heads under a credential of their own, with an Anchor of"
+            " ten lines. This is a courtesy: the check sees owners, not who holds a password."
+        )
+        yield Finding("SP15", "note", what, do, str(anchor))
+    if kept.st_dev == apart.st_dev:
+        what = f"{shown} and {near} are on one device: a snapshot that is restored takes both back."
+        do = "Keep the anchor on another volume, and out of the storage's backup."
+        yield Finding("SP15", "note", what, do, str(anchor))
+
+
+def _folder(value: object) -> Path | None:
+    path = getattr(value, "path", None)
+    found = Path(path) if isinstance(path, (str, os.PathLike)) else None
+    if found is not None and found.is_file():
+        return found.parent  # a database
+    return found if found is not None and found.is_dir() else None
+
+
+def check_keys(
+    keys: Keyring,
+    path: str | os.PathLike[str] | None = None,
+    now: datetime | None = None,
+    max_age_days: int = 365,
+    *,
+    ledger: Ledger | None = None,
+) -> list[Finding]:
+    """Look at the keys of a store, at their files, and at what they still seal.
+
+    What is wrong with the mode or the owner of a key's file is said when the key is loaded.
+
+    ```python
+    from datetime import UTC, datetime, timedelta
+
+    from safepoint import Keyring, SigningKey
+    from safepoint.audit import check_keys
+
+    keys = Keyring(SigningKey.from_file("keys/signing.key", create=True))
+    print(check_keys(keys))
+    #> []
+    for finding in check_keys(keys, now=datetime.now(UTC) + timedelta(days=400)):
+        print(finding.rule, finding.severity, finding.what.split("/keys/")[1])
+        #> SP08 warning signing.key is 400 days old, and the limit is 365.
+    ```
+
+    Args:
+        keys: the ring.
+        path: the folder of the storage, to look for keys that lie in it.
+        now: what to reckon the age from, with a time zone; the present if None.
+        max_age_days: how old the file of the newest key may be. Older keys of a ring are there
+            because it was rotated, so their age is no finding.
+        ledger: the store, to count what each key seals. A record counts if its seal verifies,
+            whether its key was revoked or not; what to say of the others is for `check_records`.
+
+    Returns:
+        Under SP08, an error for each key that lies in the storage folder; a warning if the newest
+        key is older than the limit, and for a revoked key that still seals records; a note for a
+        retired key that does or does not, and for a reader that holds a key with which it could
+        write.
+
+    Raises:
+        ConfigurationError: `keys` is not a keyring, or `now` has no time zone.
+        StorageUnavailable: there is no such folder.
+    """
+    _check_ring("check_keys", keys)
+    moment = datetime.now(UTC) if now is None else now
+    if moment.tzinfo is None:
+        raise ConfigurationError(
+            "The time to reckon from has no time zone.", "Write now=datetime.now(UTC)."
+        )
+    findings = [] if path is None else keys_inside(path, keys)
+    findings += _age(_newest(keys), moment.timestamp(), max_age_days)
+    findings += _readers(keys)
+    findings += () if ledger is None else _in_use(keys, ledger)
+    return findings
+
+
+def _check_ring(check: str, keys: object) -> None:
+    if not isinstance(keys, Keyring):
+        raise ConfigurationError(
+            f"{check} was given {type(keys).__name__} as keys.", "Give it a Keyring."
+        )
+
+
+def _newest(keys: Keyring) -> Key | None:
+    trusted = [key for key in keys if keys.revoked(key.id) is None]
+    return trusted[-1] if trusted else None
+
+
+def _age(key: Key | None, now: float, limit: int) -> Iterator[Finding]:
+    if key is None or key.path is None:
+        return
+    with suppress(OSError):
+        days = int((now - key.path.stat().st_mtime) // _DAY)
+        if days > limit:
+            what = (
+                f"By the time of its file, the key {shell(str(key.path))} is {days} days old, and"
+                f" the limit is {limit}."
+            )
+            do = (
+                "Practise the rotation: seal with a new key, and keep this one to verify, by"
+                " keyring.rotated(SigningKey.generate())."
+            )
+            yield Finding("SP08", "warning", what, do, str(key.path))
+
+
+def _readers(keys: Keyring) -> Iterator[Finding]:
+    """Find keys with which a ring that only verifies could also seal."""
+    with suppress(KeyRefused):
+        if keys.signing.id:
+            return
+    for key in keys:
+        if key.algorithm == HMAC and keys.revoked(key.id) is None:
+            what = (
+                f"This ring only verifies, and key {key.id} on it is an HMAC key, with which a"
+                " reader could also seal."
+            )
+            do = "Seal with an Ed25519 key, and give readers its public half: key.public."
+            yield Finding("SP08", "note", what, do, key.id)
+
+
+def _in_use(keys: Keyring, ledger: Ledger) -> Iterator[Finding]:
+    newest = _newest(keys)
+    others = [key for key in keys if key is not newest]
+    counts, complete = _counts(keys, ledger) if others else (Counter[str](), False)
+    for key in others:
+        count, store = counts[key.id], ledger.store
+        name = (
+            f"records of store {store} still name"
+            if count > 1
+            else f"record of store {store} still names"
+        )
+        still = f"{count} {name} key {key.id}"
+        if count and keys.revoked(key.id) is not None:
+            do = (
+                "Those from before the theft count. Seal them anew under your key, with"
+                " Ledger.copy_to, and take this one off the ring."
+            )
+            yield Finding("SP08", "warning", f"{still}, which is revoked.", do, key.id)
+        elif count:
+            do = "Keep it on the ring to verify them, or seal them anew with Ledger.copy_to."
+            yield Finding("SP08", "note", f"{still}, which is retired.", do, key.id)
+        elif complete:
+            what = f"Key {key.id} seals no record of store {store} any more."
+            do = "Take it off the ring: a key that nobody needs can only be stolen."
+            yield Finding("SP08", "note", what, do, key.id)
+
+
+def _counts(keys: Keyring, ledger: Ledger) -> tuple[Counter[str], bool]:
+    """Count records by the key that sealed them, and tell whether those are all.
+
+    What names a key and does not verify by it proves nothing: whoever can write the storage could
+    make it look as if a key that is needed were not.
+    """
+    counts: Counter[str] = Counter()
+    complete = True
+    view = view_of(ledger, Keyring(verify=[keys.find(key.id) for key in keys]))
+    try:
+        threads = ledger.threads()
+    except AnchorError:
+        complete = False
+        with storage_errors("list", "the threads"):
+            threads = sorted(ledger.storage.threads())
+    for thread in threads:
+        try:
+            head = view.reach(thread, view.anchored(thread))
+            base = view.base(thread)
+            if base is not None:
+                counts[base.key] += 1
+            first = 1 if base is None else base.header.sequence
+            for sequence in range(first, head + 1):
+                try:
+                    counts[view.open(thread, sequence).key] += 1
+                except CheckpointError:
+                    complete = False
+        except CheckpointError:
+            complete = False
+    return counts, complete
+
+
+def approvers_apart(
+    ledger: Ledger, people: Sequence[tuple[str, VerifyingKey]]
+) -> Iterator[Finding]:
+    """Look whether the approvers' keys are where they belong: the secret with them alone.
+
+    Args:
+        ledger: the store, with the keys that write it.
+        people: each approver's name, with one of their keys.
+    """
+    names = {key.id: name for name, key in people}
+    for key in ledger.keys.all:
+        if key.id in names:
+            what = (
+                f"Key {key.id} of the approver {names[key.id]} is on the keyring of the ledger, so"
+                " a writer could approve its own work."
+            )
+            do = "Give the approver a key of their own: SigningKey.generate('ed25519')."
+            yield Finding("SP19", "error", what, do, ledger.store)
+    for name, public in people:
+        if public.path is not None:
+            yield from _public(ledger, name, public, public.path)
+    paths = [key.path for key in (*ledger.keys.all, *(key for _, key in people))]
+    for folder in sorted({path.parent for path in paths if path is not None}):
+        yield from _secrets(folder, names)
+
+
+def _public(ledger: Ledger, name: str, key: VerifyingKey, path: Path) -> Iterator[Finding]:
+    shown = shell(str(path))
+    try:
+        now = VerifyingKey.from_file(path)
+    except KeyRefused as refusal:
+        yield refused("SP19", refusal, str(path))
+        return
+    if not now.is_same_as(key):
+        what = f"The file {shown} holds another key of {name} by now."
+        do = f"Ask {name} for the id of their key, and compare it with what is there."
+        yield Finding("SP19", "error", what, do, str(path))
+    storage = getattr(ledger.storage, "path", None)
+    if isinstance(storage, (str, os.PathLike)) and path.is_relative_to(os.path.realpath(storage)):
+        what = f"The public key {shown} of {name} is inside the storage folder."
+        do = (
+            "Whoever writes the storage could put another in its place. Move it to a folder of its"
+            f" own, and compare its id with what {name} says."
+        )
+        yield Finding("SP19", "error", what, do, str(path))
+
+
+def _secrets(folder: Path, names: dict[str, str]) -> Iterator[Finding]:
+    """Look for an approver's secret next to the keys that this machine uses."""
+    try:
+        files = sorted(file for file in folder.iterdir() if file.is_file())
+    except OSError:
+        return
+    for file in files:
+        for key in dict.fromkeys(_ids(file)):
+            if key in names:
+                what = (
+                    f"The secret key of {names[key]} is here, in {shell(str(file))}, so whoever"
+                    " runs here could approve in their name."
+                )
+                do = (
+                    "Let them make a new key where nobody else is, send its public half, and revoke"
+                    f" this one: Approvers(..., revoked=[{key!r}])."
+                )
+                yield Finding("SP19", "error", what, do, str(file))
+
+
+def _ids(file: Path) -> Iterator[str]:
+    """Return the id of each secret key in a file.
+
+    It goes by the bytes: a file that others can read, or that is only linked here, is refused as a
+    key, and is somebody's secret all the same.
+    """
+    try:
+        found = content(os.path.realpath(file), _LONGEST)
+    except OSError:
+        return  # which nobody who runs here can read either
+    for seed in _SEED.findall(b"" if found is None else found[0]):
+        yield SigningKey(base64.b64decode(seed), ED25519).id
+
+
+def check_journal(
+    path: str | os.PathLike[str],
+    keys: Keyring,
+    *,
+    name: str = "journal",
+    anchor: Anchor | None = None,
+    storage: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> list[Finding]:
+    """Verify a journal, and look at where it is kept. Nothing is changed.
+
+    ```python
+    from pathlib import Path
+
+    from safepoint import InMemoryAnchor, Keyring, SigningKey
+    from safepoint.audit import check_journal
+    from safepoint.journal import Actor, Event, FileJournal
+
+    keys, anchor = Keyring(SigningKey.generate()), InMemoryAnchor()
+    journal = FileJournal("journal", keys=keys, anchor=anchor, create=True)
+    journal.record(Event("resume", "done", Actor("ana", "login"), "invoices", "order-7"))
+    print(check_journal("journal", keys, anchor=anchor))
+    #> []
+    Path("journal/journal/0000000001.checkpoint").unlink()
+    print(check_journal("journal", keys, anchor=anchor)[0].severity)
+    #> error
+    ```
+
+    Args:
+        path: the folder of the journal.
+        keys: the keys that sign or signed it.
+        name: the journal's name.
+        anchor: its anchor, if it has one.
+        storage: the folder of the storage whose events it holds, to see that the two are apart.
+        progress: called with how many entries are verified and how many there are.
+
+    Returns:
+        Under SP20, an error if the journal is missing, does not verify, can be changed by others,
+        or lies in the storage folder or around it, and for a key that lies in the journal; a
+        warning if others can read it, if it has no anchor, and if that is far behind.
+
+    Raises:
+        InvalidId: the name is outside the grammar.
+        ConfigurationError: `keys` is not a keyring, or the anchor is none.
+        StorageUnavailable: `path` is not a path.
+    """
+    _check_ring("check_journal", keys)
+    check_name("journal", name)
+    shown = str(as_named(path, "The path of the journal"))
+    found = [*_modes(shown), *_around(shown, keys, storage)]
+    try:
+        count = FileJournal(path, keys=keys, name=name, anchor=anchor).verify(progress)
+    except (UnsafeLocation, JournalError) as refusal:
+        if not any(refusal.what.endswith(finding.what) for finding in found):
+            found.append(refused("SP20", refusal, shown))
+    else:
+        found += () if anchor is None else _behind(shown, name, count, anchor)
+    if anchor is None:
+        what = (
+            f"The journal {shell(shown)} has no anchor, so nobody notices when its newest lines are"
+            " cut off."
+        )
+        do = (
+            "Keep its head where its writer cannot write: FileJournal(...,"
+            " anchor=FileAnchor(path))."
+        )
+        found.append(Finding("SP20", "warning", what, do, shown))
+    return worst_first(found)
+
+
+def _modes(path: str) -> Iterator[Finding]:
+    """Look at the folder and its files by what they are, links included."""
+    if not SUPPORTED or not Path(path).is_dir():
+        return
+    for file in (Path(path), *sorted(Path(path, THREAD).glob("*"))):
+        where, info = str(file), file.lstat()
+        refusals = folder_refusals if file == Path(path) else record_refusals
+        changed = [refused("SP20", refusal, where) for refusal in refusals(where, info)]
+        yield from changed
+        if not changed and info.st_mode & 0o077:
+            what = (
+                f"Others can read {shell(where)} (mode {stat.S_IMODE(info.st_mode):04o}), and with"
+                " it who did what."
+            )
+            yield Finding("SP20", "warning", what, f"Run: chmod go= {shell(where)}", where)
+
+
+def _around(path: str, keys: Keyring, storage: str | os.PathLike[str] | None) -> Iterator[Finding]:
+    """Look whether the journal is apart from the storage, and from its keys."""
+    journal = Path(os.path.realpath(path))
+    kept = None if storage is None else Path(os.path.realpath(storage))
+    if kept is not None and (journal.is_relative_to(kept) or kept.is_relative_to(journal)):
+        how = "inside" if journal.is_relative_to(kept) else "around"
+        what = f"The journal {shell(str(journal))} is {how} the storage folder {shell(str(kept))}."
+        do = (
+            "Whoever writes the storage could remove both what was done and that it was. Move the"
+            " journal to a folder of its own."
+        )
+        yield Finding("SP20", "error", what, do, path)
+    for key in keys:
+        if key.path is not None and key.path.is_relative_to(journal):
+            what = (
+                f"The key {shell(str(key.path))} is inside the folder of the journal that it signs."
+            )
+            do = f"Whoever takes the folder could write the journal anew. {_APART}"
+            yield Finding("SP20", "error", what, do, str(key.path))
+
+
+def _behind(path: str, name: str, count: int, anchor: Anchor) -> Iterator[Finding]:
+    """Compare how far the anchor has come with what was verified before."""
+    known = anchor.read(name, THREAD)
+    seen = 0 if known is None else known.sequence
+    if count - seen > _LAG:
+        what = (
+            f"The journal {shell(path)} is at entry {count}, and its anchor at {seen}: what is"
+            " newer could be cut off unnoticed."
+        )
+        do = (
+            "Find out which writer does not use the anchor. The next entry that one does use it for"
+            " moves it."
+        )
+        yield Finding("SP20", "warning", what, do, path)

@@ -1,0 +1,31 @@
+"""The fingerprint of our SQL, which the audit compares with: python -m tests.harness.schema"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+from tests.harness.postgres import quick_server
+
+KEPT: Final = Path(__file__).parents[2] / "src" / "safepoint" / "audit" / "schema.json"
+
+
+def made(version: int = 18) -> str:
+    """Run the SQL on a server of its own, and return what the audit should find there."""
+    import psycopg
+
+    from safepoint.audit.postgres import digested
+    from safepoint.postgres import migrate
+    from safepoint.postgres.schema import fingerprint
+
+    with quick_server(version) as server:
+        server.database("fresh")
+        migrate(server.dsn(database="fresh"), prefix="x")
+        with psycopg.connect(server.dsn(database="fresh")) as connection:
+            found = digested(fingerprint(connection, prefix="x"))
+    return f"{json.dumps(found, indent=1, sort_keys=True)}\n"
+
+
+if __name__ == "__main__":
+    KEPT.write_text(made(), encoding="utf-8")

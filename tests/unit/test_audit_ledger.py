@@ -1,0 +1,518 @@
+"""A ledger, its anchor, its keys and its journal: each flaw is planted, and found by its check.
+
+What is said of each is in audit_ledger.txt; if a change is meant: python -m
+tests.unit.test_audit_ledger
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safepoint import (
+    FileAnchor,
+    FileCheckpointStorage,
+    InMemoryAnchor,
+    InMemoryCheckpointStorage,
+    Keyring,
+    Ledger,
+    Limits,
+    SigningKey,
+)
+from safepoint.audit import Finding, check_anchor, check_journal, check_keys, check_records
+from safepoint.codec import Codec
+from safepoint.errors import ConfigurationError, InvalidId, NotFound, StorageUnavailable
+from safepoint.journal import Actor, Event, FileJournal
+from safepoint.keys import Revoked
+from safepoint.names import Head, digest_of
+from safepoint.record import Place, seal
+from safepoint.verify import View
+
+OLD, NEW, STRANGER = SigningKey.generate(), SigningKey.generate("ed25519"), SigningKey.generate()
+OTHER = "sha256:" + "0" * 64
+
+
+class Desk:
+    """A store of two threads of three checkpoints, sealed and anchored."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.keys = Keyring(OLD)
+        self.anchor: Any = InMemoryAnchor()
+        self.limits = Limits()
+        for n in range(3):
+            self.ledger().save("a", {"amount": n})
+            self.ledger().save("b", {"amount": n})
+
+    def ledger(self, *, bare: bool = False, **options: Any) -> Ledger:
+        """The store, as one who has just come sees it; `bare` if they know of no anchor."""
+        storage = FileCheckpointStorage(self.root / "state", limits=self.limits)
+        given = {"keys": self.keys, "anchor": None if bare else self.anchor, **options}
+        return Ledger(storage, store="invoices", codec=Codec(limits=self.limits), **given)
+
+    def record(self, sequence: int, thread: str = "a") -> Path:
+        return self.root / f"state/{thread}/{sequence:010d}.checkpoint"
+
+    def link(self, sequence: int) -> str:
+        """The digest by which the next record names this one."""
+        return digest_of(self.record(sequence).read_bytes().split(b"\n")[1])
+
+    def put(self, sequence: int, content: bytes, thread: str = "a") -> None:
+        self.record(sequence, thread).write_bytes(content)
+        self.record(sequence, thread).chmod(0o600)
+
+    def sealed(self, sequence: int, previous: str | None, thread: str = "a", **more: Any) -> bytes:
+        """A record that a holder of the key forged."""
+        key = more.pop("key", OLD)
+        place = Place("invoices", thread, sequence)
+        now = datetime.now(UTC)
+        return seal(b'{"amount":9}', place, key, created=now, previous=previous, **more)[0]
+
+    def edit(self, sequence: int, old: bytes = b":1}", new: bytes = b":9}") -> None:
+        text = self.record(sequence).read_bytes()
+        self.put(sequence, text.replace(old, new))
+
+    def rotate(self, **options: Any) -> None:
+        self.keys = Keyring(NEW, **options)
+
+    def found(self) -> list[Finding]:
+        ledger = self.ledger()
+        keys = check_keys(ledger.keys, self.root / "state", ledger=ledger)
+        return [*check_records(ledger), *check_anchor(ledger), *keys]
+
+
+def saved_bare(desk: Desk, count: int, thread: str = "a") -> Ledger:
+    """Save with a ledger that does not know of the anchor."""
+    for n in range(count):
+        desk.ledger(bare=True).save(thread, n)
+    return desk.ledger(bare=True)
+
+
+def anchored(desk: Desk, sequence: int, digest: str = OTHER) -> None:
+    desk.anchor = InMemoryAnchor()
+    desk.anchor.advance("invoices", "a", Head(sequence, digest))
+
+
+def pruned(desk: Desk, content: bytes | None = None) -> None:
+    """Put another base where a prune left one."""
+    desk.ledger().prune("a", keep=2)
+    base = content or desk.sealed(2, OTHER, kind="base")
+    (desk.root / "state/a/base").write_bytes(b"0000000002\n" + base)
+
+
+def rotated(desk: Desk) -> None:
+    desk.rotate(verify=[OLD])
+    desk.ledger().save("a", 4)
+
+
+def revoked_since(desk: Desk) -> None:
+    desk.rotate(revoked=Revoked(OLD, until=desk.anchor))
+    desk.anchor = InMemoryAnchor()
+
+
+def resealed(desk: Desk) -> None:
+    """Seal everything anew, and keep the old key on the ring."""
+    desk.rotate(verify=[OLD])
+    fresh = FileCheckpointStorage(desk.root / "fresh")
+    desk.ledger().copy_to(Ledger(fresh, store="invoices", keys=Keyring(NEW)))
+    shutil.rmtree(desk.root / "state")
+    (desk.root / "fresh").rename(desk.root / "state")
+    desk.anchor = InMemoryAnchor()
+    for thread in "ab":
+        desk.ledger().anchor_now(thread)
+
+
+def misnamed(desk: Desk) -> None:
+    """Whoever can write the storage would talk you into taking a key off that you need."""
+    rotated(desk)
+    for thread in "ab":
+        for n in (1, 2, 3):
+            rest = desk.record(n, thread).read_bytes().split(b"\n", 1)[1]
+            named = b"safepoint/1 " + NEW.id.encode() + b" " + b"A" * 43 + b"=\n"
+            desk.put(n, named + rest, thread)
+
+
+def limited(desk: Desk) -> None:
+    desk.ledger().save("a", "x" * 5000)
+    desk.limits = Limits(state_bytes=100)
+
+
+def lost_anchor(desk: Desk) -> None:
+    desk.anchor = FileAnchor(desk.root / "anchor", create=True)
+    desk.ledger().anchor_now("a")
+    (desk.root / "anchor/store").unlink()
+
+
+def another_stores(desk: Desk) -> None:
+    desk.anchor = FileAnchor(desk.root / "anchor", create=True)
+    desk.anchor.advance("orders", "a", Head(1, OTHER))
+
+
+def broken_head(desk: Desk) -> None:
+    desk.anchor = FileAnchor(desk.root / "anchor", create=True)
+    for thread in "ab":
+        desk.ledger().anchor_now(thread)
+    (desk.root / "anchor/a.head").write_bytes(b"nonsense\n")
+    (desk.root / "anchor").chmod(0o500)
+
+
+def keys_inside(desk: Desk) -> None:
+    for name, content in {
+        "a.txt": b"safepoint-key/1 hmac-sha256 AAAA",
+        "b.txt": b"\nsafepoint-key/7 new",
+        "c.txt": b"-----BEGIN PRIVATE KEY-----\nMC4",
+        "d.txt": b"-----BEGIN OPENSSH PRIVATE KEY-----\n",
+        "e.txt": b"safepoint-public-key/1 ed25519 A",
+        "f.txt": b"-----BEGIN PUBLIC KEY-----\n",
+        "g.txt": b"about safepoint-key/1 x",
+    }.items():
+        (desk.root / "state/a" / name).write_bytes(content)
+    os.mkfifo(desk.root / "state/a/pipe")
+
+
+def unsigned(desk: Desk) -> None:
+    """The links hold, and still nobody could load that record."""
+    first, rest = desk.record(2).read_bytes().split(b"\n", 1)
+    desk.put(2, first[:-20] + b"A" * 19 + b"=\n" + rest)
+
+
+STORES: dict[str, Callable[[Desk], Any]] = {
+    "honest": lambda d: (d.ledger().prune("a", keep=1), d.ledger().delete("b")),
+    "never sealed": lambda d: d.put(2, b"plain"),
+    "sealed by a stranger": lambda d: d.put(2, d.sealed(2, d.link(1), key=STRANGER)),
+    "edited": lambda d: d.edit(2),
+    "with no signature": unsigned,
+    "edited at the end": lambda d: d.edit(3, b":2}"),
+    "of another place": lambda d: d.put(2, d.record(2, "b").read_bytes()),
+    "replaced by a holder of the key": lambda d: d.put(2, d.sealed(2, d.link(1))),
+    "forged behind the end": lambda d: d.put(4, d.sealed(4, OTHER)),
+    "a base that does not fit": pruned,
+    "a base that is none": lambda d: pruned(d, b"nonsense"),
+    "a gap": lambda d: d.record(2).unlink(),
+    "a gap that the anchor does not see": lambda d: (
+        saved_bare(d, 3),
+        d.record(5).rename(d.root / "kept"),
+    ),
+    "a gap where the anchor is": lambda d: (
+        saved_bare(d, 3),
+        d.record(3).rename(d.root / "kept"),
+    ),
+    "cut off": lambda d: d.record(3).unlink(),
+    "gone": lambda d: shutil.rmtree(d.root / "state/b"),
+    "others can write a record": lambda d: d.record(1).chmod(0o666),
+    "over the limit": limited,
+    "no anchor": lambda d: setattr(d, "anchor", None),
+    "never anchored": lambda d: saved_bare(d, 1, "c"),
+    "one behind": lambda d: saved_bare(d, 1),
+    "far behind": lambda d: saved_bare(d, 2),
+    "another record was anchored": lambda d: anchored(d, 2),
+    "pruned by one who knows no anchor": lambda d: saved_bare(d, 3).prune("a", keep=1),
+    "an anchor that was lost": lost_anchor,
+    "the anchor of another store": another_stores,
+    "a head that is none": broken_head,
+    "a retired key": rotated,
+    "a retired key that seals nothing": resealed,
+    "a new key that sealed nothing yet": lambda d: d.rotate(verify=[OLD]),
+    "records that name another key": misnamed,
+    "a revoked key": lambda d: d.rotate(revoked=Revoked(OLD, until=None)),
+    "a key revoked since": revoked_since,
+    "a reader that could write": lambda d: setattr(d, "keys", Keyring(verify=[OLD])),
+    "keys in the storage": keys_inside,
+}
+
+
+# --- the journal
+
+
+class Journal:
+    """A journal with three entries, and its anchor."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.path = root, root / "journal"
+        self.keys, self.anchor = Keyring(OLD), InMemoryAnchor()
+        self.storage: Path | None = None
+        self.fill(3, self.anchor)
+
+    def fill(self, count: int, anchor: Any = None) -> None:
+        journal = FileJournal(self.path, keys=self.keys, anchor=anchor, create=True)
+        for number in range(count):
+            who = Actor("ana", "login")
+            journal.record(Event("save", "done", who, "invoices", "order-7", number + 1))
+
+    def entry(self, number: int) -> Path:
+        return self.path / f"journal/{number:010}.checkpoint"
+
+    def edit(self) -> None:
+        self.entry(1).write_bytes(self.entry(1).read_bytes().replace(b"ana", b"ben"))
+
+    def link(self) -> None:
+        self.entry(1).rename(self.root / "elsewhere")
+        self.entry(1).symlink_to(self.root / "elsewhere")
+
+    def replace(self) -> None:
+        self.path.rename(self.root / "aside")
+        self.path.touch()
+
+    def open(self) -> None:
+        self.path.chmod(0o755)
+        self.entry(1).chmod(0o640)
+
+    def apart(self, storage: str) -> None:
+        self.storage = self.root / "link"
+        (self.root / storage).mkdir(exist_ok=True, mode=0o700)
+        self.storage.symlink_to(self.root / storage)
+
+    def take_another_anchor(self) -> None:
+        other = FileAnchor(self.root / "anchor", create=True)
+        other.advance("other", "journal", Head(3, OTHER))
+        self.anchor = other  # type: ignore[assignment]
+
+    def sign_from_inside(self) -> None:
+        shutil.rmtree(self.path)
+        self.path.mkdir(mode=0o700)
+        self.keys = Keyring(SigningKey.from_file(self.path / "own.key", create=True))
+        self.anchor = InMemoryAnchor()
+        self.fill(1, self.anchor)
+
+    def found(self) -> list[Finding]:
+        return check_journal(self.path, self.keys, anchor=self.anchor, storage=self.storage)
+
+
+JOURNALS: dict[str, Callable[[Journal], Any]] = {
+    "a journal": lambda j: None,
+    "a journal ahead by two, as of a writer that died": lambda j: j.fill(2),
+    "a journal ahead by three": lambda j: j.fill(3),
+    "a journal that is missing": lambda j: j.path.rename(j.root / "aside"),
+    "a journal that is a file": Journal.replace,
+    "a journal that was edited": Journal.edit,
+    "a journal that was cut": lambda j: j.entry(3).unlink(),
+    "a journal that others write": lambda j: j.entry(1).chmod(0o666),
+    "a journal whose folder others write": lambda j: j.path.chmod(0o770),
+    "a journal that others read": Journal.open,
+    "a journal with a link in it": Journal.link,
+    "a journal without an anchor": lambda j: setattr(j, "anchor", None),
+    "a journal of another key": lambda j: setattr(j, "keys", Keyring(STRANGER)),
+    "a journal with the anchor of another": Journal.take_another_anchor,
+    "a journal in the storage": lambda j: j.apart("."),
+    "a journal that is the storage": lambda j: j.apart("journal"),
+    "a journal around the storage": lambda j: j.apart("journal/state"),
+    "a journal beside the storage": lambda j: j.apart("state"),
+    "a journal with its key in it": Journal.sign_from_inside,
+}
+KEPT = Path(__file__).with_name("audit_ledger.txt")
+
+
+def told(name: str, root: Path) -> str:
+    """Return what is found, with nothing in it that differs from run to run."""
+    place = Desk(root) if name in STORES else Journal(root)
+    plant: Any = STORES.get(name) or JOURNALS[name]
+    plant(place)
+    lines = "".join(f"{each.rule} {each.severity}: {each.what}\n" for each in place.found())
+    names = {OLD.id: "<old>", NEW.id: "<new>", STRANGER.id: "<stranger>", str(root): "<root>"}
+    for text, shown in names.items():
+        lines = lines.replace(text, shown)
+    lines = re.sub(r"\b[0-9]+( bytes)|(limit is )[0-9]+", r"\1\2", lines)
+    return f"# {name}\n{lines}\n"
+
+
+@pytest.mark.parametrize("name", [*STORES, *JOURNALS])
+def test_each_flaw_is_found_and_an_honest_place_has_no_finding(tmp_path: Path, name: str) -> None:
+    assert told(name, tmp_path) in KEPT.read_text(encoding="utf-8")
+
+
+def test_nothing_is_kept_of_what_nobody_plants() -> None:
+    kept = KEPT.read_text(encoding="utf-8").splitlines()
+    assert [line[2:] for line in kept if line.startswith("# ")] == [*STORES, *JOURNALS]
+
+
+# --- what no plant on disk shows
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_the_words_are_those_of_the_refusal(desk: Desk) -> None:
+    desk.edit(2)
+    with pytest.raises(Exception, match="is not the one that was sealed") as caught:
+        list(desk.ledger().history("a"))
+    [finding, *_] = check_records(desk.ledger())
+    assert f"{finding.what} {finding.do}" in str(caught.value)
+    assert finding.where == "a"
+
+
+def test_progress_counts_through_all_threads_and_past_what_was_pruned(desk: Desk) -> None:
+    seen: list[tuple[int, int]] = []
+    for first in (1, 3):
+        seen.clear()
+        check_records(desk.ledger(), progress=lambda *each: seen.append(each))
+        assert seen == [(n, 6) for n in range(first, 7)]
+        desk.ledger().prune("a", keep=1)
+
+
+def test_one_owner_and_one_device_are_notes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And neither is said of an anchor that nobody can write, on another device."""
+    state, apart = tmp_path / "state", tmp_path / "anchor"
+    anchor = FileAnchor(apart, create=True)
+    ledger = Ledger(FileCheckpointStorage(state), store="s", keys=Keyring(OLD), anchor=anchor)
+    ledger.save("a", 1)
+
+    def said() -> list[str]:
+        found = check_anchor(ledger)
+        assert {(each.rule, each.severity) for each in found} <= {("SP15", "note")}
+        return [each.what for each in found]
+
+    owner = (
+        f"The anchor {apart} can be written by user {os.geteuid()}, who owns the storage {state}"
+    )
+    device = f"The anchor {apart} and the storage {state} are on one device: a snapshot that is"
+    first, second = said()
+    assert (first.startswith(owner), second.startswith(device)) == (True, True)
+    apart.chmod(0o500)
+    assert said() == [second]
+    apart.chmod(0o700)
+    real = Path.stat
+    changed = [2]
+
+    def stat(path: Path, **options: Any) -> os.stat_result:
+        found = list(real(path, **options))
+        for each in changed if path == apart else ():
+            found[each] += 1
+        return os.stat_result(found)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert said() == [first]
+    changed.append(4)
+    assert said() == []
+
+
+def test_a_writer_that_saves_meanwhile_is_no_finding(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several writers at once, each may have saved and not anchored yet; they get a moment."""
+    saved_bare(desk, 3)
+    saved_bare(desk, 1, "c")
+    waited: list[float] = []
+
+    def meanwhile(seconds: float) -> None:
+        waited.append(seconds)
+        for thread in "ac":
+            desk.ledger().anchor_now(thread)
+
+    monkeypatch.setattr("safepoint.audit.ledger.time.sleep", meanwhile)
+    assert check_anchor(desk.ledger()) == []
+    assert check_anchor(desk.ledger()) == []
+    assert waited == [0.2]
+    desk.ledger(anchor_every=2)
+    saved_bare(desk, 2)
+    assert check_anchor(desk.ledger(anchor_every=2)) == []
+
+
+def test_what_goes_while_it_is_looked_for_is_an_error(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def latest(view: View, thread: str) -> None:
+        raise NotFound(f"There is no {thread}.", "Look elsewhere.")
+
+    monkeypatch.setattr(View, "latest", latest)
+    assert [each.what for each in check_anchor(desk.ledger())] == [
+        f"The newest record of {thread} is gone, and the anchor has seen #3." for thread in "ab"
+    ]
+    assert check_anchor(desk.ledger(anchor=InMemoryAnchor())) == []
+
+
+def test_an_anchor_or_a_storage_that_fails_is_said(desk: Desk) -> None:
+    class Failing(InMemoryAnchor):
+        calls = 0
+
+        def read(self, store: str, thread: str) -> Head | None:
+            self.calls += 1
+            if self.calls > 1:
+                raise ConnectionError
+            return None
+
+    class Broken(InMemoryCheckpointStorage):
+        def threads(self) -> list[str]:
+            raise ValueError
+
+    desk.put(3, b"plain")
+    shutil.rmtree(desk.root / "state/b")
+    [finding] = check_anchor(desk.ledger(anchor=Failing()))
+    assert (finding.severity, finding.what) == (
+        "error",
+        "The anchor could not be asked about a: it raised ConnectionError.",
+    )
+    ledger = Ledger(Broken(), store="s", keys=Keyring(NEW, verify=[OLD]), anchor=desk.anchor)
+    for check in (check_records, check_anchor, lambda each: check_keys(each.keys, ledger=each)):
+        with pytest.raises(StorageUnavailable):
+            check(ledger)
+
+
+def test_the_age_of_the_newest_key(tmp_path: Path) -> None:
+    """Not of one that was retired or revoked, nor of one that is in no file."""
+    path = tmp_path / "keys/key"
+    old = SigningKey.from_file(path, create=True)
+    later = datetime.now(UTC) + timedelta(days=366)
+    assert check_keys(Keyring(old)) == check_keys(Keyring(NEW), now=later) == []
+    [finding] = check_keys(Keyring(old), now=later)
+    assert (finding.severity, finding.what) == (
+        "warning",
+        f"By the time of its file, the key {path} is 366 days old, and the limit is 365.",
+    )
+    assert check_keys(Keyring(old), now=later, max_age_days=366) == []
+    for keys in (
+        Keyring(NEW, verify=[old]),
+        Keyring(verify=[NEW], revoked=Revoked(old, until=None)),
+        Keyring(revoked=Revoked(old, until=None)),
+    ):
+        assert check_keys(keys, now=later) == []
+    assert [each.where for each in check_keys(Keyring(old), path.parent)] == [str(path)]
+    (tmp_path / "link").symlink_to("keys")
+    path.unlink()
+    assert check_keys(Keyring(old), now=later) == []
+    assert [each.where for each in check_keys(Keyring(old), tmp_path / "link")] == [str(path)]
+
+
+def test_a_base_counts_as_a_record_and_nothing_is_unused_while_some_is_unread(desk: Desk) -> None:
+    resealed(desk)
+    unused = f"Key {OLD.id} seals no record of store invoices any more."
+    ledger = desk.ledger()
+    assert [each.what for each in check_keys(ledger.keys, ledger=ledger)] == [unused]
+    desk.record(1).chmod(0o666)
+    assert check_keys(ledger.keys, ledger=desk.ledger()) == []
+    desk.record(1).chmod(0o600)
+    pruned(desk)
+    [finding] = check_keys(ledger.keys, ledger=desk.ledger())
+    assert finding.what == f"1 record of store invoices still names key {OLD.id}, which is retired."
+
+
+def test_wrong_arguments_are_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"was given SigningKey as keys\. Give it a Key"):
+        check_keys(NEW)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"check_journal was given SigningKey as keys"):
+        check_journal(tmp_path, NEW)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"no time zone\. Write now=datetime"):
+        check_keys(Keyring(NEW), now=datetime(2026, 1, 1))  # noqa: DTZ001
+    with pytest.raises(StorageUnavailable, match="is not a folder"):
+        check_keys(Keyring(NEW), tmp_path / "nothing")
+    with pytest.raises(InvalidId, match="is not a journal name"):
+        check_journal(tmp_path, Keyring(OLD), name="../x")
+
+
+if __name__ == "__main__":
+    texts = []
+    for each in (*STORES, *JOURNALS):
+        with tempfile.TemporaryDirectory() as folder:
+            texts.append(told(each, Path(folder).resolve()))
+    KEPT.write_text("".join(texts), encoding="utf-8")

@@ -1,0 +1,781 @@
+"""Runs that went on: each forgery of a thief of the writer's key is found; honest ones are not.
+
+A thief writes whatever the key can seal. What they cannot do is sign as dana or erin. What the four
+checks say of each is in audit_runs.txt; if a change is meant: python -m tests.unit.test_audit_runs
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safepoint import (
+    Approver,
+    Approvers,
+    Ask,
+    CheckpointError,
+    Codec,
+    FileCheckpointStorage,
+    Gate,
+    InMemoryAnchor,
+    InMemoryCheckpointStorage,
+    InMemoryJournal,
+    Keyring,
+    Ledger,
+    Limits,
+    Policy,
+    SigningKey,
+    Tool,
+    VerifyingKey,
+    Workflow,
+)
+from safepoint.approval import Reason
+from safepoint.audit import check_approvals, check_resumptions, check_tools, check_versions
+from safepoint.errors import AnchorUnavailable, ConfigurationError, StorageUnavailable
+from safepoint.record import Place, seal
+from safepoint.workflow import Call, Migration
+
+State = dict[str, Any]
+DANA, ERIN, STRANGER = (SigningKey.generate("ed25519") for _ in range(3))
+WRITER = SigningKey.generate()
+PEOPLE = Approvers({"dana": DANA.public, "erin": ERIN.public})
+GATE = Gate(approvers=PEOPLE)
+TWO = Gate(Policy({Reason.ASKED: 2, Reason.OLD_CHECKPOINT: 2}), PEOPLE)
+LOOSE = Gate(Policy({Reason.OLD_CHECKPOINT: 0, Reason.TOOLS_ADDED: 0}), PEOPLE)
+NEVER = Gate(Policy({Reason.ASKED: None, Reason.OLD_CHECKPOINT: None}), PEOPLE)
+BRIEF = Gate(Policy(lifetime=timedelta(minutes=1)), PEOPLE)
+BANK, MAIL = Tool("bank", permissions=["pay"]), Tool("mail", permissions=["read"])
+ZERO = "sha256:" + "0" * 64
+NEWER: State = {"version": "2", "migrations": [Migration("1", "2", dict)]}
+
+
+def without(*keys: SigningKey) -> Gate:
+    more = {"carl": STRANGER.public} if len(keys) > 1 else {}
+    people = {"dana": DANA.public, "erin": ERIN.public, **more}
+    return Gate(approvers=Approvers(people, revoked=list(keys)))
+
+
+@dataclass
+class Cart:
+    """A type that the audit does not know."""
+
+    items: int
+
+
+def yes(question: Any, key: SigningKey = DANA, name: str = "dana") -> str:
+    assert question is not None
+    return Approver(name, key).approve(question)
+
+
+def no(question: Any) -> str:
+    assert question is not None
+    return Approver("erin", ERIN).deny(question)
+
+
+@dataclass
+class Desk:
+    """A store with a run that asks twice, at #3 and at #6, and whoever has the writer's key."""
+
+    storage: InMemoryCheckpointStorage = field(default_factory=InMemoryCheckpointStorage)
+    anchor: InMemoryAnchor = field(default_factory=InMemoryAnchor)
+
+    def ledger(self, **options: Any) -> Ledger:
+        given = {"anchor": self.anchor, "journal": InMemoryJournal(), **options}
+        return Ledger(self.storage, store="invoices", keys=Keyring(WRITER), **given)
+
+    def workflow(self, **options: Any) -> Workflow:
+        def fetch(state: State) -> State:
+            return {"amount": Decimal("42.00")}
+
+        def ask(state: State) -> Ask:
+            return Ask("pay", {"amount": state["amount"]})
+
+        def pay(state: State, call: Call) -> State:
+            return {"paid": 1}
+
+        def ask_more(state: State) -> Ask:
+            return Ask("pay", {"amount": 5_000_000})
+
+        def pay_more(state: State, call: Call) -> State:
+            return {"paid": 2}
+
+        given = {"version": "1", "tools": [BANK], "gate": GATE, **options}
+        return Workflow("invoice", [fetch, ask, pay, ask_more, pay_more], **given)
+
+    def begin(self, thread: str = "order-7", **options: Any) -> Any:
+        return self.workflow(**options).begin(self.ledger(), thread=thread)
+
+    def paused(self, thread: str = "order-7") -> str:
+        """Let a run pause at #3, and return dana's yes."""
+        return yes(self.workflow().start(self.ledger(), thread=thread).question)
+
+    def question(self, sequence: int | None = None, **options: Any) -> Any:
+        return self.workflow(**options).question(self.ledger(), "order-7", sequence)
+
+    def resume(self, *texts: str, to: int | None = None, **options: Any) -> Any:
+        workflow = self.workflow(**options)
+        return workflow.rehydrate(self.ledger(), "order-7", to, approvals=texts)
+
+    def write(self, tools: list[Tool] | None = None, app: str | None = None, **more: Any) -> None:
+        """Append a record as whoever has the writer's key would."""
+        last = self.ledger().latest("order-7")
+        kept = {k: v for k, v in last.state.items() if k in ("done", "state", "tools")}
+        digest = last.tools
+        if tools is not None:
+            made = Workflow("invoice", [_step], tools=tools).tools
+            kept["tools"], digest = made.described, made.digest
+        app = last.app if app is None else app
+        self.ledger().save("order-7", {**kept, **more}, app=app, tools=digest)
+
+    def junk(self, state: Any = "in between", app: str = "invoice@1") -> None:
+        self.ledger().save("order-7", state, app=app)
+
+    def said(self, *texts: str, of: int | None = None, **fields: Any) -> State:
+        """Return what a record of a resumption says, of the thread's end or of another record."""
+        at = self.ledger().latest("order-7") if of is None else self.ledger().load("order-7", of)
+        told = {"app": at.app, "digest": at.digest, "reasons": ["asked"], "sequence": at.sequence}
+        return {**told, "statements": list(texts), **fields}
+
+    def prune(self, keep: int = 1) -> None:
+        self.ledger().prune("order-7", keep=keep)
+
+    def found(self, gate: Gate = GATE) -> list[str]:
+        """Return what all four checks find."""
+        ledger = self.ledger()
+        findings = [
+            *check_approvals(ledger, gate),
+            *check_tools(ledger, gate),
+            *check_resumptions(ledger, gate),
+            *check_versions(ledger),
+        ]
+        return [f"{each.rule} {each.severity}: {each.what}" for each in findings]
+
+    def deny_way_back(self) -> None:
+        """End a run with a no that leaves it as it is."""
+        text = no(self.question(1))
+        record = self.said(text, of=1, reasons=["old-checkpoint"])
+        self.write(done=[], denied=text, resumed=record)
+
+    def deny_with_tools(self) -> None:
+        """End a run with a no to more tools, and with these tools."""
+        text = no(self.question(tools=[BANK, MAIL]))
+        record = self.said(text, reasons=["tools-added", "asked"])
+        self.write([BANK, MAIL], denied=text, resumed=record, origin=3)
+
+    def resume_junk(self) -> None:
+        """Say that the run was resumed from what no workflow wrote."""
+        record = self.said(reasons=["version-changed"])
+        self.junk({"done": [], "state": {}, "resumed": record})
+
+
+def _step(state: State) -> None:
+    pass
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+# --- what a thief writes
+
+
+def answered(desk: Desk) -> str:
+    text = desk.paused()
+    desk.resume(text).finish()
+    return text
+
+
+def denied(desk: Desk) -> str:
+    desk.paused()
+    text = no(desk.question())
+    desk.workflow().resume(desk.ledger(), "order-7", approvals=[text])
+    return text
+
+
+def forge(change: Callable[[Any], Any] = lambda q: q, key: SigningKey = DANA) -> Any:
+    """Go on with a yes to something else, or of somebody else."""
+
+    def plant(desk: Desk) -> None:
+        desk.paused()
+        text = yes(change(desk.question()), key)
+        desk.write(approved=[text], resumed=desk.said(text), origin=3)
+
+    return plant
+
+
+def back(change: Callable[[Any], Any] = lambda q: q, key: SigningKey = DANA, **more: Any) -> Any:
+    """Go back from #2 to #1 with a yes to something else."""
+
+    def plant(desk: Desk) -> None:
+        desk.begin().step()
+        text = yes(change(desk.question(1)), key)
+        record = desk.said(text, of=1, reasons=["old-checkpoint"])
+        desk.write(done=[], resumed=record, **more)
+
+    return plant
+
+
+def deny(change: Callable[[Any], Any] = lambda q: q) -> Any:
+    """End a run with a no to something else."""
+
+    def plant(desk: Desk) -> None:
+        desk.paused()
+        text = no(change(desk.question(**NEWER, tools=[BANK, MAIL])))
+        reasons = ["version-changed", "tools-added", "asked"]
+        desk.write(denied=text, resumed=desk.said(text, reasons=reasons), origin=3)
+
+    return plant
+
+
+def lie(**fields: Any) -> Any:
+    def plant(desk: Desk) -> None:
+        text = desk.paused()
+        desk.write(approved=[text], resumed=desk.said(text, **fields), origin=3)
+
+    return plant
+
+
+def resumed(reasons: tuple[str, ...] = ("tools-added",), prune: int = 0, **more: Any) -> Any:
+    """Say that the run was resumed where it is, after its first step."""
+
+    def plant(desk: Desk) -> None:
+        desk.begin().step()
+        desk.write(resumed=desk.said(reasons=list(reasons)), **more)
+        if prune:
+            desk.prune(prune)
+
+    return plant
+
+
+def after(begun: Callable[[Desk], Any], *acts: Callable[[Desk, Any], Any]) -> Any:
+    """Let a run come so far, and then do more."""
+
+    def plant(desk: Desk) -> None:
+        so_far = begun(desk)
+        for act in acts:
+            act(desk, so_far)
+
+    return plant
+
+
+def wider(*tools: Tool) -> Any:
+    return after(Desk.begin, lambda d, _: d.resume(gate=LOOSE, tools=[BANK, *tools]))
+
+
+def outside(*tools: Tool) -> Any:
+    return after(Desk.begin, lambda d, _: d.write(tools=list(tools)))
+
+
+def in_year(year: int) -> Any:
+    def plant(desk: Desk) -> None:
+        text = desk.paused()
+        ledger, last = desk.ledger(), desk.ledger().latest("order-7")
+        kept = {k: v for k, v in last.state.items() if k != "asked"}
+        payload = {**kept, "approved": [text], "resumed": desk.said(text), "origin": 3}
+        day = datetime(1, 1, 1) if year == 1 else datetime.max  # noqa: DTZ001, DTZ901
+        record, _ = seal(
+            ledger.codec.encode(payload),
+            Place("invoices", "order-7", 4),
+            WRITER,
+            created=day.replace(tzinfo=UTC),
+            previous=last.digest,
+            app=last.app,
+            tools=last.tools,
+        )
+        desk.storage.append("order-7", 4, record)
+
+    return plant
+
+
+def late(seconds: int) -> Any:
+    def plant(desk: Desk) -> None:
+        desk.paused()
+        then = datetime.now(UTC) - timedelta(hours=1, seconds=seconds)
+        text = Approver("dana", DANA).approve(desk.question(), now=then)
+        desk.write(approved=[text], resumed=desk.said(text), origin=3)
+
+    return plant
+
+
+def another(desk: Desk) -> None:
+    """The yes to another run."""
+    text = desk.paused("order-9")
+    desk.paused()
+    desk.write(approved=[text], resumed=desk.said(text), origin=3)
+
+
+def used_again(desk: Desk) -> None:
+    """The yes to 42, for the 5,000,000 after it."""
+    text = answered(desk)
+    desk.write(approved=[text], resumed=desk.said(text), origin=6)
+
+
+def lapsed(desk: Desk) -> None:
+    desk.resume(desk.paused())
+    desk.write(resumed=desk.said(), origin=3)
+
+
+def narrowed_and_back(desk: Desk) -> None:
+    """Back to more tools, which nobody approved, and what they were is gone."""
+    desk.begin()
+    for _ in range(2):
+        desk.resume(tools=[]).step()
+    desk.write([BANK], done=[], resumed=desk.said(of=1, reasons=["old-checkpoint"]))
+    desk.prune(2)
+
+
+FORGED: dict[str, Callable[[Desk], Any]] = {
+    # A pause without an answer, or with one that is none.
+    "a pause left out": after(Desk.paused, lambda d, _: d.write()),
+    "approved, and not resumed": after(Desk.paused, lambda d, t: d.write(approved=[t])),
+    "resumed without an answer": after(
+        Desk.paused, lambda d, _: d.write(resumed=d.said(), origin=3)
+    ),
+    "used again": used_again,
+    "carried on by a step": after(
+        Desk.paused,
+        lambda d, t: d.resume(t),
+        lambda d, t: d.write(done=["fetch", "ask", "pay"], approved=[t]),
+    ),
+    "signed by a stranger": forge(key=STRANGER),
+    "of other arguments": forge(lambda q: replace(q, arguments={"amount": 5_000_000})),
+    "of another thread": another,
+    "dropped": after(Desk.paused, lambda d, t: d.write(resumed=d.said(t), origin=3)),
+    "a lapse that nobody answered": lapsed,
+    "too few": after(Desk.paused, lambda d, t: d.resume(t)),
+    "what nobody may approve": after(Desk.paused, lambda d, t: d.resume(t)),
+    "valid for too long": after(Desk.paused, lambda d, t: d.resume(t)),
+    "by a key that was revoked": after(Desk.paused, lambda d, t: d.resume(t)),
+    "with nobody to check it": after(Desk.paused, lambda d, t: d.resume(t)),
+    "a minute late": late(59),
+    "later": late(61),
+    "of the first day": in_year(1),
+    "of the last day": in_year(9999),
+    # A record that lies about where it comes from.
+    "from #9": lie(sequence=9),
+    "from #0": lie(sequence=0),
+    "from another record": lie(digest=ZERO),
+    "from another version": lie(app="invoice@7"),
+    "for another reason": lie(reasons=["version-changed"]),
+    "for no reason": lie(reasons=[]),
+    "not why": resumed((), origin=2),
+    "with another origin": resumed(origin=1),
+    "with no origin": resumed(),
+    "pruned, with an origin": resumed(prune=1, origin=1),
+    "pruned, with an origin to come": resumed(prune=1, origin=3),
+    "with other steps": resumed(done=["fetch", "ask"], origin=2),
+    "with fewer steps": resumed(done=[], origin=2),
+    "with a pause": resumed(asked={"action": "pay", "arguments": {}}, origin=2),
+    "of another workflow": resumed(app="refund@1", origin=2),
+    "another version": resumed(("version-changed",), app="invoice@2", origin=2),
+    "another version, more steps": resumed(
+        ("version-changed",), app="invoice@2", done=["a", "b"], origin=2
+    ),
+    "another version, not said": after(Desk.begin, lambda d, _: d.write(app="invoice@2")),
+    "no version": after(Desk.begin, lambda d, _: d.write(app="")),
+    # Runs that begin nowhere, and records of something else.
+    "in the middle": lambda d: d.junk({"done": ["fetch"], "state": {}}),
+    "with an approval": lambda d: d.junk({"done": [], "state": {}, "approved": ["x"]}),
+    "with a denial": lambda d: d.junk({"done": [], "state": {}, "denied": "x"}),
+    "with an origin from nowhere": lambda d: d.junk({"done": [], "origin": 1, "state": {}}),
+    "behind junk": after(Desk.junk, lambda d, _: d.junk({"done": [], "state": {"amount": 5}})),
+    "after junk": after(
+        Desk.begin,
+        lambda d, _: d.junk(),
+        lambda d, _: d.junk({"done": ["fetch"], "state": {}}),
+    ),
+    "steps left out": after(Desk.begin, lambda d, _: d.write(done=["fetch", "ask"])),
+    "steps undone": after(lambda d: d.begin().step(), lambda d, _: d.write(done=[])),
+    "a resumption of junk": after(Desk.begin, lambda d, _: d.junk(), lambda d, _: d.resume_junk()),
+    # A no.
+    "on after a no": after(denied, lambda d, _: d.write()),
+    "resumed after a no": after(denied, lambda d, _: d.write(resumed=d.said(), origin=3)),
+    "a no once more": after(denied, lambda d, t: d.write(denied=t)),
+    "a no by a key that was revoked": denied,
+    "a no as a yes": after(
+        Desk.paused,
+        lambda d, _: d.write(approved=["x"], resumed=d.said(no(d.question())), origin=3),
+    ),
+    "a no to a way back": after(
+        lambda d: d.begin().step(),
+        lambda d, _: d.deny_way_back(),
+    ),
+    "a no to other arguments": deny(lambda q: replace(q, arguments={"amount": 1})),
+    "a no to another action": deny(lambda q: replace(q, action="tell")),
+    "a no to another thread": deny(lambda q: replace(q, thread="order-8")),
+    "a no to another store": deny(lambda q: replace(q, store="other")),
+    "a no to another head": deny(lambda q: replace(q, head=replace(q.head, sequence=9))),
+    "a no for other reasons": deny(lambda q: replace(q, reasons=("asked",))),
+    "a no to another workflow": deny(lambda q: replace(q, app="refund@2")),
+    "a no with other tools": after(Desk.paused, lambda d, _: d.deny_with_tools()),
+    # Ways back.
+    "back": after(Desk.paused, lambda d, _: d.resume(yes(d.question(1)), to=1)),
+    "back, and two had to": after(Desk.paused, lambda d, _: d.resume(yes(d.question(1)), to=1)),
+    "back, and nobody may today": after(
+        Desk.paused, lambda d, _: d.resume(yes(d.question(1)), to=1)
+    ),
+    "back, by keys that were revoked": after(
+        Desk.paused,
+        lambda d, _: d.resume(
+            yes(d.question(1, gate=TWO)),
+            yes(d.question(1, gate=TWO), ERIN, "erin"),
+            to=1,
+            gate=TWO,
+        ),
+    ),
+    "back, and nobody approved it": after(Desk.paused, lambda d, _: d.resume(to=1, gate=LOOSE)),
+    "back, as the policy lets anybody": after(Desk.paused, lambda d, _: d.resume(to=1, gate=LOOSE)),
+    "back, pruned since": after(
+        Desk.paused,
+        lambda d, _: d.resume(yes(d.question(1)), to=1).step(),
+        lambda d, _: d.prune(2),
+    ),
+    "back, of another thread": back(lambda q: replace(q, thread="order-8")),
+    "back, of another store": back(lambda q: replace(q, store="payments")),
+    "back, of another version": back(lambda q: replace(q, app="invoice@2")),
+    "back, of other tools": back(lambda q: replace(q, tools=ZERO)),
+    "back, of another checkpoint": back(lambda q: replace(q, checkpoint=q.head)),
+    "back, of another head": back(lambda q: replace(q, head=replace(q.head, digest=ZERO))),
+    "back, for other reasons": back(lambda q: replace(q, reasons=("tools-added",))),
+    "back, by a stranger": back(key=STRANGER),
+    "back, with an origin": back(origin=1),
+    # Tools.
+    "a new tool": wider(MAIL),
+    "a new tool, as the policy lets": wider(MAIL),
+    "three hundred tools": wider(*(Tool(f"tool-{n:03}") for n in range(300))),
+    "a new tool outside of the gate": outside(BANK, MAIL),
+    "a new version outside of the gate": outside(Tool("bank", version="2", permissions=["pay"])),
+    "a permission outside of the gate": outside(Tool("bank", permissions=["pay", "all"])),
+    "a pause, with a new tool": after(
+        Desk.paused,
+        lambda d, _: d.write(
+            [BANK, MAIL], resumed=d.said(reasons=["tools-added", "asked"]), origin=3
+        ),
+    ),
+    "the yes to another tool": after(
+        Desk.begin,
+        lambda d, _: d.write(
+            [BANK, Tool("shell")],
+            resumed=d.said(yes(d.question(tools=[BANK, MAIL])), reasons=["tools-added"]),
+            origin=1,
+        ),
+    ),
+    "tools from nowhere": after(
+        Desk.begin,
+        lambda d, _: d.write([BANK, MAIL], resumed=d.said(reasons=["tools-added"], sequence=7)),
+    ),
+    "no tools at all": lambda d: d.begin(tools=[]),
+    "back to tools that were pruned": narrowed_and_back,
+    # What was pruned.
+    "pruned": after(Desk.paused, lambda d, t: d.resume(t), lambda d, _: d.prune()),
+    "pruned, later": after(Desk.paused, lambda d, t: d.resume(t).step(), lambda d, _: d.prune()),
+    "pruned, the pause": after(Desk.paused, lambda d, _: d.prune()),
+    "pruned, of another thread": after(another, lambda d, _: d.prune()),
+    "pruned, by a stranger": after(forge(key=STRANGER), lambda d, _: d.prune()),
+    "pruned, dropped": after(
+        Desk.paused,
+        lambda d, t: d.write(resumed=d.said(t), origin=3),
+        lambda d, _: d.prune(),
+    ),
+    "pruned, a no dropped": after(
+        Desk.paused,
+        lambda d, _: d.write(resumed=d.said(no(d.question())), origin=3),
+        lambda d, _: d.prune(),
+    ),
+}
+# Whom the audit is told of, where it is not dana or erin, one of them, within an hour.
+GATES: dict[str, Gate] = {
+    "too few": TWO,
+    "what nobody may approve": NEVER,
+    "valid for too long": BRIEF,
+    "by a key that was revoked": without(DANA),
+    "with nobody to check it": Gate(),
+    "a no by a key that was revoked": without(ERIN),
+    "back, and two had to": TWO,
+    "back, and nobody may today": NEVER,
+    "back, by keys that were revoked": without(DANA, ERIN),
+    "back, as the policy lets anybody": LOOSE,
+    "a new tool, as the policy lets": LOOSE,
+}
+
+
+KEPT = Path(__file__).with_name("audit_runs.txt")
+
+
+def told(name: str) -> str:
+    """Return what is found, with nothing in it that differs from run to run."""
+    desk = Desk()
+    FORGED[name](desk)
+    lines = "".join(f"{line}\n" for line in desk.found(GATES.get(name, GATE)))
+    for pattern, shown in (
+        (r"sha256:[0-9a-f]{64}", "<digest>"),
+        (r"key [0-9a-f]{16}", "key <id>"),
+        (r"20[0-9]{2}-[0-9T:.-]+Z", "<now>"),
+    ):
+        lines = re.sub(pattern, shown, lines)
+    return f"# {name}\n{lines}\n"
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_what_a_thief_of_the_writers_key_forges_is_found(name: str) -> None:
+    assert told(name) in KEPT.read_text(encoding="utf-8")
+
+
+def test_nothing_is_kept_of_what_nobody_plants() -> None:
+    kept = KEPT.read_text(encoding="utf-8").splitlines()
+    assert [line[2:] for line in kept if line.startswith("# ")] == list(FORGED)
+
+
+# --- what is honest
+
+
+def test_a_store_of_every_honest_kind_of_run_has_no_finding(desk: Desk) -> None:
+    """Paused, approved twice, denied, captured, migrated, widened, by two, deleted, not a run."""
+    workflow, ledger = desk.workflow(), desk.ledger()
+    run = desk.begin()
+    run.capture()
+    run.finish()
+    run.capture()
+    again = workflow.resume(ledger, "order-7", approvals=[yes(desk.question())])
+    workflow.resume(ledger, "order-7", approvals=[yes(again.question)])
+    for thread, options in {"a": {}, "b": NEWER, "c": {"tools": [BANK, MAIL]}}.items():
+        desk.paused(thread)
+        other = desk.workflow(**options)
+        question = other.question(ledger, thread)
+        other.resume(ledger, thread, approvals=[no(question)])  # the run ends as it was
+        assert ledger.latest(thread).app == "invoice@1"
+    newer = desk.workflow(**NEWER, tools=[BANK, MAIL])
+    desk.paused("d")
+    question = newer.question(ledger, "d")
+    newer.resume(ledger, "d", approvals=[yes(question), yes(question, ERIN, "erin")])
+    desk.paused("e")
+    ledger.delete("e")
+    for state in ({"text": "no workflow wrote this"}, {"done": ["a"]}, [1], "text"):
+        ledger.save("notes", state)
+    assert desk.found() == []
+
+
+@pytest.mark.parametrize("options", [{}, NEWER, {"tools": [BANK, MAIL]}])
+@pytest.mark.parametrize("gate", [TWO, without(DANA)])
+def test_an_approval_that_lapsed_and_was_given_again_has_no_finding(
+    desk: Desk, gate: Gate, options: State
+) -> None:
+    """Whatever this check is told of today's policy: people signed what they were asked then."""
+    desk.resume(desk.paused())
+    question = desk.question(gate=gate, **options)
+    assert "asked" in question.reasons
+    both = [yes(question, ERIN, "erin"), *([yes(question)] if gate is TWO else [])]
+    desk.resume(*both, gate=gate, **options)
+    assert desk.found() == []
+    assert [line.partition(" #4 ")[0] for line in desk.found(gate)] == ["SP19 warning: order-7"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_honest_history_of_any_kind_has_no_error_and_no_warning(desk: Desk, seed: int) -> None:
+    """Answers of all kinds, ways back, versions, tools, prunes, and approvals that lapse."""
+    chance = random.Random(seed)  # noqa: S311  it only mixes what is done
+    signers = {"dana": DANA, "erin": ERIN}
+    tools: list[list[Tool]] = [[], [BANK], [BANK, MAIL]]
+    gates = [GATE, GATE, TWO, without(DANA)]
+    steps = [Migration("1", "2", dict), Migration("2", "3", dict)]
+    version, used, gate, ledger = 1, tools[0], GATE, desk.ledger()
+    desk.begin(tools=used)
+    done = 0
+    for _ in range(16):
+        workflow = desk.workflow(
+            version=str(version), tools=used, gate=gate, migrations=steps[: version - 1]
+        )
+        what = chance.choice(["on", "on", "yes", "yes", "no", "back", "capture", "other", "prune"])
+        to = chance.randint(1, ledger.latest("order-7").sequence) if what == "back" else None
+        with suppress(CheckpointError):
+            if what == "other":
+                version, used = chance.randint(version, 3), chance.choice(tools)
+                gate = chance.choice(gates)
+            elif what == "prune":
+                desk.prune(chance.randint(2, 5))
+            elif what == "capture":
+                workflow.rehydrate(ledger, "order-7").capture()
+            else:
+                question = None if what == "on" else workflow.question(ledger, "order-7", to)
+                assert gate.approvers is not None
+                names = gate.approvers.names if question is not None else ()
+                answers = [yes(question, signers[name], name) for name in names]
+                answers = [no(question)] if what == "no" and question is not None else answers
+                run = workflow.rehydrate(ledger, "order-7", to, approvals=answers)
+                if chance.random() < 0.6:
+                    run.step()
+            done += 1
+    assert done > 3
+    assert [line for line in desk.found() if " note: " not in line] == []
+
+
+def test_no_type_of_yours_is_needed_and_a_step_that_was_saved_late_is_honest(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(state: State) -> Ask:
+        return Ask("pay", {"amount": Decimal("42.00")}, {"cart": Cart(7)})
+
+    def away(*_: object) -> None:
+        raise ConnectionError
+
+    own, workflow = desk.ledger(codec=Codec([Cart])), Workflow("shop", [fill, _step], gate=GATE)
+    run = workflow.start(own, thread="order-7")
+    workflow.resume(own, "order-7", approvals=[yes(run.question)])
+    run = desk.begin("order-8")
+    with monkeypatch.context() as patch:
+        patch.setattr(InMemoryAnchor, "read", away)
+        with pytest.raises(AnchorUnavailable):
+            run.step()
+    run.capture()
+    assert desk.found() == []
+
+
+# --- what cannot be read
+
+
+def test_a_thread_that_does_not_verify_is_a_note_of_each_check(desk: Desk) -> None:
+    desk.paused()
+    records = desk.storage._records["order-7"]
+    genuine, records[2] = records[2], records[2].replace(b"42.00", b"99.00")
+    begins = "note: order-7 does not verify, so its"
+    expected = [
+        f"{rule} {begins} {about} were not looked at."
+        for rule, about in (
+            ("SP19", "approvals"),
+            ("SP18", "tools"),
+            ("SP16", "resumptions"),
+            ("SP17", "versions"),
+        )
+    ]
+    assert desk.found() == expected
+    records[2] = genuine
+    assert desk.found() == []
+    small = desk.ledger(codec=Codec(limits=Limits(items=3)))
+    assert [each.severity for each in check_approvals(small, GATE)] == ["note"]
+    del records[3]
+    assert desk.found() == expected  # the anchor has seen more
+
+
+def test_what_was_interrupted_or_cannot_be_asked(desk: Desk) -> None:
+    class Stuck(InMemoryCheckpointStorage):
+        def prune(self, *_: Any, **__: Any) -> int:
+            raise OSError
+
+    class Down(InMemoryAnchor):
+        def threads(self, store: str) -> list[str]:
+            raise OSError
+
+    desk.storage = Stuck()
+    desk.paused()
+    with pytest.raises(StorageUnavailable):
+        desk.ledger().delete("order-7")
+    assert desk.found() == []
+    [finding] = check_approvals(desk.ledger(anchor=Down()), GATE)
+    assert (finding.rule, finding.severity) == ("SP15", "error")
+
+
+def test_arguments_that_are_none(desk: Desk) -> None:
+    for check in (check_approvals, check_tools, check_resumptions):
+        with pytest.raises(ConfigurationError, match="The check was given Approvers as gate"):
+            check(desk.ledger(), PEOPLE)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="is not the name of a workflow"):
+        check_versions(desk.ledger(), "")
+
+
+def test_what_today_runs_and_who_verified_nothing(desk: Desk) -> None:
+    desk.paused()
+    desk.resume(yes(desk.question(1)), to=1)
+    [note] = check_versions(desk.ledger(), "invoice@2", "refund@7")
+    assert str(note).startswith(
+        "SP17 note: order-7 ends at #4, which invoice@1 wrote, and you run invoice@2. If it is not"
+    )
+    assert check_versions(desk.ledger(), "invoice@1", "refund@7") == []
+    [way] = check_resumptions(desk.ledger())
+    assert way.what == (
+        "order-7 #4 went back from #3 to #1, with 1 approval, which nobody verified here."
+    )
+
+
+# --- the approvers' keys
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "people").mkdir(mode=0o700)
+    DANA.public.to_file(tmp_path / "people/dana.pub")
+    return tmp_path
+
+
+def looked(folder: Path, plant: Callable[[], object] = lambda: None) -> list[str]:
+    """Open a store whose approver is known by a file, plant something, and look."""
+    dana = VerifyingKey.from_file(next(folder.glob("*/dana.pub")))
+    keys = Keyring(SigningKey.from_file(folder / "keys/writer.key", create=True))
+    ledger = Ledger(FileCheckpointStorage(folder / "state"), store="invoices", keys=keys)
+    plant()
+    found = check_approvals(ledger, Gate(approvers=Approvers({"dana": dana})))
+    return [f"{each.rule} {each.severity}: {each.what}" for each in found]
+
+
+def test_a_public_key_is_known_by_its_file(folder: Path) -> None:
+    public = folder / "people/dana.pub"
+
+    def replaced() -> None:
+        public.unlink()
+        ERIN.public.to_file(public)
+
+    assert looked(folder) == []
+    [line] = looked(folder, lambda: public.chmod(0o666))
+    assert line.endswith("can be changed by other users (mode 0666).")
+    public.chmod(0o644)
+    [line] = looked(folder, replaced)
+    assert line == f"SP19 error: The file {public} holds another key of dana by now."
+    public.unlink()
+    DANA.public.to_file(folder / "state/dana.pub")
+    [line] = looked(folder)
+    assert line == (
+        f"SP19 error: The public key {folder}/state/dana.pub of dana is inside the storage folder."
+    )
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o666])
+@pytest.mark.parametrize("place", ["people/secret", "keys/dana", "keys/link", "keys/notes"])
+def test_an_approvers_secret_on_the_workers_machine_is_an_error(
+    folder: Path, place: str, mode: int
+) -> None:
+    """A file that is no key, because others can read it, is a secret all the same."""
+
+    def plant() -> None:
+        (folder / "away").mkdir(mode=0o700)
+        DANA.to_file(folder / "away/dana")
+        ERIN.to_file(folder / "keys/somebody-else")
+        (folder / "keys/broken").write_text("safepoint-key/1 nonsense")
+        (folder / "keys/pipe").symlink_to(folder / "nowhere")
+        if place.endswith("link"):
+            (folder / place).symlink_to(folder / "away/dana")
+        else:
+            text = (folder / "away/dana").read_text()
+            (folder / place).write_text(f"# for the worker\nKEY={text}KEY={text}")
+            (folder / place).chmod(mode)
+
+    [line] = looked(folder, plant)
+    assert line.startswith(f"SP19 error: The secret key of dana is here, in {folder / place}, so")
+
+
+def test_an_approvers_key_on_the_writers_ring_is_an_error(desk: Desk) -> None:
+    keys = Keyring(WRITER, verify=[DANA.public])
+    [finding] = check_approvals(Ledger(desk.storage, store="invoices", keys=keys), GATE)
+    assert finding.what.startswith(f"Key {DANA.id} of the approver dana is on the keyring of the")
+
+
+if __name__ == "__main__":
+    KEPT.write_text("".join(map(told, FORGED)), encoding="utf-8")
