@@ -227,9 +227,6 @@ def test_limits_and_schema_hold_before_anything_is_loaded(tmp_path: Path) -> Non
     for limits in (ModelLimits(file_bytes=1000), ModelLimits(tensors=1), ModelLimits(entries=2)):
         with pytest.raises(LimitExceeded, match=r"raise ModelLimits"):
             load_checkpoint(path, limits=limits)
-    for wrong in (0, -1, True, "1"):
-        with pytest.raises(ConfigurationError):
-            ModelLimits(tensors=wrong)  # type: ignore[arg-type]
     for dtype, shape in (("float33", ()), ("float32", (-1,)), ("float32", 3)):
         with pytest.raises(ConfigurationError):
             TensorSpec(dtype, shape)
@@ -265,7 +262,9 @@ def test_what_the_child_says_is_believed_only_if_it_reads_like_ours(
 ) -> None:
     import safepoint.models.isolated as isolated
 
-    monkeypatch.setattr(isolated, "_run", lambda *_: (1, answer))
+    monkeypatch.setattr(
+        isolated, "_run", lambda _, files, __: int(bool(os.write(files[3], answer)))
+    )
     with (
         open_model(saved(tmp_path / "model.pt"), ModelLimits()) as model,
         (tmp_path / "out").open("wb") as out,

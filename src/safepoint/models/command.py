@@ -113,12 +113,8 @@ def _scanned(path: str, decompile: bool) -> int:
 
 def _told(pickle: Inspected) -> str:
     where = f"{pickle.where}: " if pickle.where else ""
-    size = f"{pickle.opcodes:,} instructions of protocol {pickle.protocol}"
-    wants = f", asks for {', '.join(pickle.imports)}" if pickle.imports else ""
-    calls = ", makes calls" if pickle.calls and not pickle.plain else ""
-    follows = f", {pickle.trailing:,} bytes follow" if pickle.trailing else ""
-    verdict = "Plain data." if pickle.plain else f"Not plain data: {pickle.reason}"
-    return f"{where}{size}{wants}{calls}{follows}. {verdict}"
+    wants = f"It asks for {', '.join(pickle.imports)}. " if pickle.imports else ""
+    return f"{where}{wants}{f'Not plain data: {pickle.reason}' if pickle.reason else 'Plain data.'}"
 
 
 def _tensors(path: str) -> Iterator[str]:
@@ -141,7 +137,7 @@ def _counted(tensors: int) -> str:
 
 def _convert(options: argparse.Namespace) -> int:
     key = _key(options)
-    with warnings.catch_warnings(), Bar("Converting") as bar:
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnrestrictedLoad)  # --trusted said it
         done = convert(
             options.file,
@@ -150,7 +146,6 @@ def _convert(options: argparse.Namespace) -> int:
             name=options.name,
             safe=not options.trusted,
             keys=Keyring(key) if seal_beside(options.file) else None,
-            progress=bar,
         )
     size = f"{_counted(done.tensors)}, {done.size:,} bytes"
     print(f"{shell(done.path)}: {size}, equal to the last bit\n{done.digest}")

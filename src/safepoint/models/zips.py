@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO, Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
 from safepoint.errors import ModelMalformed, quoted
 from safepoint.models.limits import over_limit
@@ -63,7 +63,7 @@ class Member(NamedTuple):
     odd: bool
 
 
-def read_directory(file: BinaryIO, size: int, entries: int) -> tuple[Member, ...]:
+def read_directory(file: IO[bytes], size: int, entries: int) -> tuple[Member, ...]:
     """Return the members of an archive, in the order of its directory.
 
     Raises:
@@ -82,7 +82,7 @@ def read_directory(file: BinaryIO, size: int, entries: int) -> tuple[Member, ...
     return tuple(members[index] for index in range(count))
 
 
-def content(file: BinaryIO, member: Member, most: int) -> bytes:
+def content(file: IO[bytes], member: Member, most: int) -> bytes:
     """Return the bytes of a member, up to so many.
 
     Raises:
@@ -105,7 +105,7 @@ def content(file: BinaryIO, member: Member, most: int) -> bytes:
     return data[:most]
 
 
-def read_exactly(file: BinaryIO, start: int, length: int) -> bytes:
+def read_exactly(file: IO[bytes], start: int, length: int) -> bytes:
     """Return that many bytes from there.
 
     Raises:
@@ -117,7 +117,7 @@ def read_exactly(file: BinaryIO, start: int, length: int) -> bytes:
     return data
 
 
-def ends_as_zip(file: BinaryIO, size: int) -> bool:
+def ends_as_zip(file: IO[bytes], size: int) -> bool:
     """Tell whether some reader would find an archive in a file that does not begin as one.
 
     Readers look for the directory from the end, and forgive what stands behind or before it.
@@ -126,30 +126,20 @@ def ends_as_zip(file: BinaryIO, size: int) -> bool:
     tail = read_at(file, first, size - first)
     at = tail.rfind(b"PK\5\6")
     while at >= 0:
-        if at + _END.size <= len(tail):
-            for start in _starts(file, first + at, tail[at : at + _END.size]):
-                if start >= 0 and read_at(file, start, 4) == b"PK\1\2":
-                    return True
+        end, record = first + at, tail[at : at + _END.size]
+        if len(record) == _END.size:
+            *_, length, start, _ = _END.unpack(record)
+            if read_at(file, max(0, end - _LOCATOR.size), 4) == b"PK\6\7":
+                return True
+            # Some look for the directory before its end, and others where it says it is.
+            places = (place for place in (end - length, start) if place >= 0)
+            if any(read_at(file, place, 4) == b"PK\1\2" for place in places):
+                return True
         at = tail.rfind(b"PK\5\6", 0, at)
     return False
 
 
-def _starts(file: BinaryIO, end: int, record: bytes) -> list[int]:
-    """Return where readers look for the directory: before its end, and where it says it is."""
-    *_, size, start, _ = _END.unpack(record)
-    places = [end - size, start]
-    locator = read_at(file, max(0, end - _LOCATOR.size), _LOCATOR.size)
-    if locator[:4] == b"PK\6\7":
-        _, _, where, _ = _LOCATOR.unpack(locator)
-        for place in (where, end - _LOCATOR.size - _END_64.size):
-            wide = read_at(file, min(place, end), _END_64.size) if place >= 0 else b""
-            if len(wide) == _END_64.size and wide[:4] == b"PK\6\6":
-                *_, size, start = _END_64.unpack(wide)
-                places += [place - size, min(start, end)]
-    return places
-
-
-def _end(file: BinaryIO, size: int, entries: int) -> tuple[int, int, int]:
+def _end(file: IO[bytes], size: int, entries: int) -> tuple[int, int, int]:
     """Return how many entries the directory has, where it starts, and its length."""
     end = size - _END.size
     data = read_at(file, max(0, end), _END.size)
@@ -167,11 +157,8 @@ def _end(file: BinaryIO, size: int, entries: int) -> tuple[int, int, int]:
     if locator >= _END_64.size and read_exactly(file, locator, 4) == b"PK\6\7":
         end = locator - _END_64.size
         large = _end_64(file, locator)
-        if (min(large[0], _MAX_16), min(large[1], _MAX_32), min(large[2], _MAX_32)) != (
-            count,
-            start,
-            length,
-        ):
+        told = (min(large[0], _MAX_16), *(min(each, _MAX_32) for each in large[1:]))
+        if told != (count, start, length):
             raise _malformed("The two records that end the archive disagree")
         count, start, length = large
     if count > entries or length > _DIRECTORY:
@@ -186,7 +173,7 @@ def _end(file: BinaryIO, size: int, entries: int) -> tuple[int, int, int]:
     return count, start, length
 
 
-def _end_64(file: BinaryIO, locator: int) -> tuple[int, int, int]:
+def _end_64(file: IO[bytes], locator: int) -> tuple[int, int, int]:
     """Return what the record for large archives says: count, start, length."""
     _, disk, where, disks = _LOCATOR.unpack(read_exactly(file, locator, _LOCATOR.size))
     place = locator - _END_64.size
@@ -231,7 +218,7 @@ def _listed(data: bytes, count: int) -> Iterator[tuple[bytes, Member]]:
 
 
 def _located(
-    file: BinaryIO, raw: bytes, entry: Member, position: int, most: int
+    file: IO[bytes], raw: bytes, entry: Member, position: int, most: int
 ) -> tuple[Member, int]:
     """Compare an entry with the header before the member, and tell where the member ends."""
     shown = quoted(entry.name)
@@ -241,26 +228,17 @@ def _located(
     head = read_exactly(file, position, after - position)
     fields = _LOCAL.unpack_from(head)
     (signature, _, flags, method, _, _, crc, packed, size, name_length, extra_length) = fields
-    if (signature, flags, method, name_length, head[_LOCAL.size :]) != (
-        b"PK\3\4",
-        entry.flags,
-        entry.method,
-        len(raw),
-        raw,
-    ):
+    same_way = (flags, method) == (entry.flags, entry.method)
+    if signature != b"PK\3\4" or not same_way or name_length != len(raw) or head[30:] != raw:
         raise _malformed(f"The member {shown} is another one in the directory of the archive")
     extras = dict(_extras(read_exactly(file, after, extra_length)))
     described = bool(flags & DESCRIBED)
-    told = (crc, packed, size)
-    if _MAX_32 in told[1:] and (crc, packed, size) != (
-        entry.crc,
-        min(entry.packed, _MAX_32),
-        min(entry.size, _MAX_32),
-    ):
-        size, packed, _ = _widened(extras.get(_ZIP64, b""), size, packed, 0)
-        told = (crc, packed, size)
     same = (entry.crc, entry.packed, entry.size)
     small = (entry.crc, min(entry.packed, _MAX_32), min(entry.size, _MAX_32))
+    told = (crc, packed, size)
+    if _MAX_32 in told[1:] and told != small:
+        size, packed, _ = _widened(extras.get(_ZIP64, b""), size, packed, 0)
+        told = (crc, packed, size)
     if told not in (same, small) and not (described and told == (0, 0, 0)):
         raise _malformed(f"The member {shown} has another size in the directory")
     start = after + extra_length
