@@ -103,7 +103,7 @@ def test_a_folder_moves_in_and_what_is_refused_does_not_stop_the_rest(tmp_path: 
         migrate_pickles(old, to, report=old / "r.jsonl", dry_run=True)
     assert (moved(dry_run=True).sealed, to.threads(), report.exists()) == (1, [], False)
     done = moved(allow_unsigned_migration=True)
-    assert (done.found, done.sealed, done.refused) == (8, 1, 7)
+    assert (len(done.outcomes), done.sealed, done.refused) == (8, 1, 7)
     assert to.latest("order-7").state == {"due": date(2026, 1, 31), "at": Colour.RED}
     reasons = {each.source: each.reason for each in done.outcomes}
     for name, word in {

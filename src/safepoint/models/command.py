@@ -238,9 +238,9 @@ def _migrate(options: argparse.Namespace) -> int:
         elif summary.dry_run:
             done = "is there already as" if each.outcome != "sealed" else "would be sealed as"
             print(f"{shell(each.source)} {done} {each.thread} #{each.sequence}.")
-    would = "would be " if summary.dry_run else ""
+    would, found = "would be " if summary.dry_run else "", len(summary.outcomes)
     print(
-        f"{summary.found:,} file{'s' * (summary.found != 1)}: {summary.sealed:,} {would}sealed,"
+        f"{found:,} file{'s' * (found != 1)}: {summary.sealed:,} {would}sealed,"
         f" {summary.there_already:,} sealed before, {summary.refused:,} refused."
         + (" Nothing was written." if summary.dry_run else "")
     )

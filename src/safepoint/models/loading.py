@@ -29,6 +29,7 @@ from safepoint.errors import (
     ModelMalformed,
     SealBroken,
     UnsafeModel,
+    UnsafeRuntime,
     shell,
 )
 from safepoint.keys import Keyring
@@ -265,7 +266,7 @@ def _about(shown: str) -> Iterator[None]:
     try:
         yield
     except (ModelError, LimitExceeded) as error:
-        if shown in error.what:
+        if shown in error.what or isinstance(error, UnsafeRuntime):
             raise
         what = error.what
         begins = _ABOUT.match(what)

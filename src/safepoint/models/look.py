@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import math
 import os
 import re
@@ -23,6 +22,7 @@ from typing import IO, Any, Final, NamedTuple, Self
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
+    DecodeError,
     LimitExceeded,
     ModelMalformed,
     NotFound,
@@ -31,6 +31,7 @@ from safepoint.errors import (
     quoted,
     shell,
 )
+from safepoint.migrate import strict_json
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, DEFAULT_PICKLE_LIMITS, PickleLimits
 from safepoint.models.opcodes import Data, Scan, Window, asks, read_at, scan, too_large
 from safepoint.models.plain import FRAMEWORK, PLAIN, read_pickle
@@ -314,48 +315,10 @@ def _is_json(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> b
     if begins is None or (begins[1] is None and size > limits.data_bytes):
         return False
     try:
-        parsed(read_at(file, 0, limits.data_bytes + 1), limits, _ITEMS)
-    except PickleRefused:
+        strict_json(read_at(file, 0, limits.data_bytes + 1), "It", limits.data_bytes, _ITEMS)
+    except DecodeError:
         return False
     return True
-
-
-def parsed(text: bytes, limits: PickleLimits, items: int | None = None) -> Any:
-    """Return what a text says, if it is JSON without a second meaning.
-
-    Raises:
-        PickleRefused: it is not JSON, has a key twice, or a number that JSON does not have.
-        LimitExceeded: it has more bytes or values than the limits, or is nested too deep.
-    """
-    if len(text) > limits.data_bytes:
-        raise LimitExceeded(
-            f"It is over the limit of {limits.data_bytes} bytes.",
-            "Look what it is before you raise PickleLimits.data_bytes.",
-        )
-    # Before a parser builds them. Those in a text count too, and few texts have as many.
-    if sum(map(text.count, b",[{")) > (items or limits.nodes):
-        raise LimitExceeded(
-            f"It has more than {items or limits.nodes} values.",
-            "Look what it is before you raise PickleLimits.nodes.",
-        )
-    try:
-        return json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no)
-    except RecursionError:
-        raise LimitExceeded("It is nested too deep.", "Look who wrote it.") from None
-    except ValueError:
-        problem = PickleRefused("It is not strict JSON.", "Repair it, or leave it out.")
-    raise problem  # here, so that it does not carry the text
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError
-    return found
-
-
-def _no(constant: str) -> float:
-    raise ValueError(constant)
 
 
 def _no_memory() -> LimitExceeded:
@@ -479,15 +442,13 @@ def classify(
         return Classified(Verdict.NOT_LOOKED_INTO, error.what)
     except PickleRefused as error:
         return Classified(Verdict.REFUSED, error.what)
-    what = f"It is {found.kind.sentence}."
+    what = f"It is {found.kind.sentence}"
     wants = sorted({name for pickle in found.pickles for name in pickle.wants})
     if wants:
         more = f" and {len(wants) - 3} more" if len(wants) > 3 else ""
-        what = f"It is {found.kind.sentence}, and asks for {', '.join(wants[:3])}{more}."
-    elif found.verdict is Verdict.REFUSED:
-        what = next(pickle.reason for pickle in found.pickles if not pickle.plain)
-    elif found.unseen:
-        what = found.unseen[0]
+        what += f", and asks for {', '.join(wants[:3])}{more}"
+    reasons = [pickle.reason for pickle in found.pickles if pickle.reason] + [*found.unseen]
+    what = reasons[0] if reasons and not wants else f"{what}."
     return Classified(found.verdict, what, found.kind)
 
 
@@ -614,7 +575,7 @@ class _Look:
         elif kind is Kind.NPY:
             self._array("", Window(self._file))
         elif kind is Kind.JSON:
-            value = parsed(self._read(), self._limits)
+            value = strict_json(self._read(), "It", self._limits.data_bytes, self._limits.nodes)
             for where, data in self._embedded(value):
                 self._add(where, data)
         elif kind is Kind.SAFETENSORS:

@@ -41,10 +41,11 @@ from safepoint.migrate import (
     check_vouched,
     found,
     read_file,
+    strict_json,
     unreadable,
 )
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
-from safepoint.models.look import PICKLED, Kind, identify, parsed, step, unbased
+from safepoint.models.look import PICKLED, Kind, identify, step, unbased
 from safepoint.models.machine import Functions, Refused, run
 from safepoint.models.opcodes import scan
 from safepoint.models.plain import FRAMEWORK, Message, Types, functions_for
@@ -101,11 +102,6 @@ class Summary:
 
     outcomes: tuple[Outcome, ...]
     dry_run: bool = False
-
-    @property
-    def found(self) -> int:
-        """How many files there are."""
-        return len(self.outcomes)
 
     @property
     def sealed(self) -> int:
@@ -331,12 +327,9 @@ class _Folder:
         self._without_past = without_past
         types = types if isinstance(types, Mapping) else list(types)
         functions_for(types)  # which says what is wrong with them
-        named = (
-            types
-            if isinstance(types, Mapping)
-            else {f"{cls.__module__}.{cls.__qualname__}": cls for cls in types}
-        )
-        self._types: Mapping[str, type] = {**FRAMEWORK, **named}
+        if not isinstance(types, Mapping):
+            types = {f"{cls.__module__}.{cls.__qualname__}": cls for cls in types}
+        self._types: Mapping[str, type] = {**FRAMEWORK, **types}
         self._functions: Functions = functions_for(self._types)
         self.files = 0
         self.threads: dict[str, tuple[_Stored, ...]] = {}
@@ -382,7 +375,7 @@ class _Folder:
             )
         if stored.link is None:
             return self._unpickled(data, "")
-        return _as_data(self._revived(parsed(data, self._limits), "", 0))
+        return _as_data(self._revived(self._parsed(data), "", 0))
 
     def _content(self, name: str) -> bytes:
         data = read_file(self._folder / name, self._limits.data_bytes + 1)
@@ -392,6 +385,9 @@ class _Folder:
                 "Look what it is before you raise PickleLimits.data_bytes.",
             )
         return data
+
+    def _parsed(self, data: bytes) -> Any:
+        return strict_json(data, "It", self._limits.data_bytes, self._limits.nodes)
 
     def _looked_at(self, name: str, is_folder: bool) -> _Stored:
         if is_folder:
@@ -405,7 +401,7 @@ class _Folder:
         if kind is Kind.PICKLE:
             return _Stored(name, None)
         if kind is Kind.JSON:
-            return _Stored(name, _link(name, parsed(data, self._limits)))
+            return _Stored(name, _link(name, self._parsed(data)))
         raise PickleRefused(f"It is {kind.sentence}, and no pickled checkpoint.", _MOVE)
 
     def _arrange(self, looked: list[_Stored]) -> None:

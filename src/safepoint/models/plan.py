@@ -671,12 +671,14 @@ class _Planner:
 
 def _of_the_model(error: LimitExceeded) -> LimitExceeded:
     """Return the error with the limit that the caller can raise in the place of the inner one."""
-    before, _, limit = error.do.partition(", or raise PickleLimits.")
+    before, inner, limit = error.do.partition(", or raise PickleLimits.")
+    if not inner:
+        return error
     if limit == "nodes.":
         before = "Save long lists of numbers as tensors"
     if limit in _RAISED:
         return LimitExceeded(error.what, f"{before}, or raise ModelLimits.{_RAISED[limit]}.")
-    return LimitExceeded(error.what, f"{before.rstrip('.')}. {_NOTHING}")
+    return LimitExceeded(error.what, f"{before}. {_NOTHING}")
 
 
 def _parameter(data: object, requires_grad: object, hooks: object) -> TensorPlan:
