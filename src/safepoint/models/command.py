@@ -178,14 +178,15 @@ def _add_migrate(sub: Any) -> None:
         f" the same report. {_FOLDER}"
     )
     migrate.add_argument("folder", metavar="FOLDER", help="the folder of the old files")
-    migrate.add_argument("--to", metavar="PATH", required=True, help="the folder of the new store")
-    migrate.add_argument("--store", metavar="NAME", required=True, help="the name of the store")
-    migrate.add_argument("--key", metavar="FILE", required=True, help="the key that seals them")
-    migrate.add_argument("--anchor", metavar="PATH", help="the folder of the store's anchor")
-    migrate.add_argument(
-        "--report", metavar="FILE", required=True, help="where to write down what was done"
-    )
-    migrate.add_argument("--app", metavar="NAME", default="", help="what wrote the old files")
+    for name, metavar, needed, meaning in (
+        ("--to", "PATH", True, "the folder of the new store"),
+        ("--store", "NAME", True, "the name of the store"),
+        ("--key", "FILE", True, "the key that seals them"),
+        ("--anchor", "PATH", False, "the folder of the store's anchor"),
+        ("--report", "FILE", True, "where to write down what was done"),
+        ("--app", "NAME", False, "what wrote the old files"),
+    ):
+        migrate.add_argument(name, metavar=metavar, required=needed, help=meaning)
     migrate.add_argument(
         "--type",
         metavar="MODULE:CLASS",
@@ -194,20 +195,18 @@ def _add_migrate(sub: Any) -> None:
         help="a dataclass, an Enum or a pydantic model of yours that is in the files; its module is"
         " imported, and so runs; again for each",
     )
-    migrate.add_argument(
-        "--dry-run", action="store_true", help="write nothing, and say what would happen"
-    )
-    migrate.add_argument(
-        "--allow-missing-past",
-        action="store_true",
-        help="take a checkpoint for the first if the one that it follows is gone",
-    )
-    migrate.add_argument(
-        "--allow-unsigned-migration",
-        action="store_true",
-        help="that you vouch for these files: nobody signed them, so whoever could write them"
-        " decides what they say",
-    )
+    for name, meaning in (
+        ("--dry-run", "write nothing, and say what would happen"),
+        ("--allow-missing-past", "take a checkpoint for the first if the one before it is gone"),
+        (
+            "--allow-unsigned-migration",
+            (
+                "that you vouch for these files: nobody signed them, so whoever could write them"
+                " decides what they say"
+            ),
+        ),
+    ):
+        migrate.add_argument(name, action="store_true", help=meaning)
 
 
 def _migrate(options: argparse.Namespace) -> int:
@@ -224,7 +223,7 @@ def _migrate(options: argparse.Namespace) -> int:
             _ledger(options, types),
             report=options.report,
             types=types,
-            app=options.app,
+            app=options.app or "",
             dry_run=options.dry_run,
             progress=bar,
             allow_unsigned_migration=options.allow_unsigned_migration,
