@@ -40,75 +40,26 @@ def zipped(*parts: Part | tuple[str, bytes], **end: Any) -> bytes:
         part = given if isinstance(given, Part) else Part(*given)
         name = part.name.encode() if isinstance(part.name, str) else part.name
         packed = part.data if part.packed is None else part.packed
-        both: dict[str, Any] = {
-            "signature": b"PK\1\2",
-            "flags": 0,
-            "method": 0,
-            "crc": zlib.crc32(part.data),
-            "packed": len(packed),
-            "size": len(part.data),
-            "name": name,
-            "extra": b"",
-        }
+        both: dict[str, Any] = {"signature": b"PK\1\2", "flags": 0, "method": 0, "extra": b""}
+        both |= {"crc": zlib.crc32(part.data), "packed": len(packed), "name": name}
+        both["size"] = len(part.data)
         body += part.before
         here = both | {"comment": b"", "disk": 0, "attributes": 0, "at": len(body)} | part.central
         there = both | {"signature": b"PK\3\4"} | part.local
         head = [there[key] for key in ("signature", "flags", "method", "crc", "packed", "size")]
-        body += struct.pack(
-            "<4s5H3L2H",
-            head[0],
-            20,
-            *head[1:3],
-            0,
-            0,
-            *head[3:],
-            len(there["name"]),
-            len(there["extra"]),
-        )
-        body += there["name"] + there["extra"] + packed + part.after
-        head = [here[key] for key in ("flags", "method", "crc", "packed", "size")]
-        directory += struct.pack(
-            "<4s6H3L5H2L",
-            here["signature"],
-            20,
-            20,
-            *head[:2],
-            0,
-            0,
-            *head[2:],
-            len(here["name"]),
-            len(here["extra"]),
-            len(here["comment"]),
-            here["disk"],
-            0,
-            here["attributes"],
-            here["at"],
-        )
-        directory += here["name"] + here["extra"] + here["comment"]
-    last: dict[str, Any] = {
-        "gap": b"",
-        "disk": 0,
-        "first": 0,
-        "here": len(parts),
-        "count": len(parts),
-        "length": len(directory),
-        "start": len(body) + len(end.get("gap", b"")),
-        "comment": b"",
-        "wide": b"",
-        "tail": b"",
-    }
-    last |= end
-    record = struct.pack(
-        "<4s4H2LH",
-        b"PK\5\6",
-        last["disk"],
-        last["first"],
-        last["here"],
-        last["count"],
-        last["length"],
-        last["start"],
-        len(last["comment"]),
-    )
+        names = [there["name"], there["extra"]]
+        body += struct.pack("<4s5H3L2H", head[0], 20, *head[1:3], 0, 0, *head[3:], *map(len, names))
+        body += b"".join(names) + packed + part.after
+        head = [here[key] for key in ("signature", "flags", "method", "crc", "packed", "size")]
+        names = [here["name"], here["extra"], here["comment"]]
+        where = (here["disk"], 0, here["attributes"], here["at"])
+        numbers = (20, 20, *head[1:3], 0, 0, *head[3:], *map(len, names), *where)
+        directory += struct.pack("<4s6H3L5H2L", head[0], *numbers) + b"".join(names)
+    last: dict[str, Any] = {"gap": b"", "disk": 0, "first": 0, "comment": b"", "wide": b""}
+    last |= {"here": len(parts), "count": len(parts), "length": len(directory), "tail": b""}
+    last |= {"start": len(body) + len(end.get("gap", b"")), **end}
+    counts = [last[key] for key in ("disk", "first", "here", "count", "length", "start")]
+    record = struct.pack("<4s4H2LH", b"PK\5\6", *counts, len(last["comment"]))
     tail: bytes = last["wide"] + record + last["comment"] + last["tail"]
     return body + bytes(last["gap"]) + directory + tail
 
