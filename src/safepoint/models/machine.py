@@ -146,9 +146,9 @@ def run_at(
         nodes_per_id: how many more values there may be for each persistent id.
         whole: refuse bytes behind the end of the pickle.
     """
-    drawing = _Drawing(functions, limits, persistent is not None, instructions, nodes_per_id)
+    drawing = _Drawing(functions, limits, None if persistent is None else nodes_per_id)
     try:
-        root, end = drawing.read(data, start)
+        root, end = drawing.read(data, start, instructions)
         if whole and end != len(data):
             raise PickleRefused(
                 f"The pickle ends, and something else follows at byte {end}.",
@@ -210,21 +210,18 @@ _INSTEAD: Final = {
 
 
 class _Drawing:
-    """The first step: the stack, the marks and the memo of one pickle. Nothing is called."""
+    """The first step: the stack, the marks and the memo of one pickle. Nothing is called.
 
-    def __init__(
-        self,
-        functions: Functions,
-        limits: PickleLimits,
-        ids: bool,
-        instructions: Collection[str] | None,
-        nodes_per_id: int,
-    ) -> None:
+    Args:
+        functions: what may stand behind a name.
+        limits: what is too large.
+        per_id: how many more values there may be for each persistent id; None if there are no ids.
+    """
+
+    def __init__(self, functions: Functions, limits: PickleLimits, per_id: int | None) -> None:
         self._functions = functions
         self._limits = limits
-        self._ids = ids
-        self._instructions = instructions
-        self._per_id = nodes_per_id
+        self._per_id = per_id
         self._most = limits.nodes
         self._stack: list[Any] = []
         self._marks: list[int] = []
@@ -232,10 +229,9 @@ class _Drawing:
         self._names: dict[tuple[str, str], Name | Node] = {}
         self._made = 0
 
-    def read(self, data: bytes, start: int) -> tuple[Any, int]:
+    def read(self, data: bytes, start: int, allowed: Collection[str] | None) -> tuple[Any, int]:
         """Return the drawing of the pickle that begins at `start`, and where the pickle ends."""
         protocol, frame, end = 1, start, start
-        allowed = self._instructions
         for op in read_opcodes(data, self._limits, start):
             name, _, position, end, info = op
             if allowed is not None and name not in allowed:
@@ -298,7 +294,7 @@ class _Drawing:
         elif name == "BUILD":
             (state,) = self._take(op, 1)
             self._set_state(op, self._top(op), state)
-        elif name == "BINPERSID" and self._ids:
+        elif name == "BINPERSID" and self._per_id is not None:
             self._most += self._per_id
             stack.append(self._make(op, "id", self._take(op, 1)))
         else:

@@ -268,32 +268,18 @@ def _outcomes(
             outcome, reason, digest = REFUSED, "", reader.digests[stored.source]
             if not refusals:
                 try:
-                    outcome = seal(
-                        Unsigned(name, _again(reader, stored), stored.source, digest, app)
-                    )
+                    outcome = seal(Unsigned(name, reader.read(stored), stored.source, digest, app))
                 except _OF_THE_FILE as error:
                     refusals = {stored.source: str(error)}
             if refusals:
-                reason = refusals.get(stored.source) or _of_the_same(next(iter(refusals)))
+                reason = refusals.get(stored.source) or (
+                    f"It is of one thread with {shell(next(iter(refusals)))}, which is refused."
+                    " Nothing of it was sealed. Mend that one first."
+                )
             done += 1
             progress(done, total)
             place = 0 if refusals else sequence
             yield Outcome(stored.source, outcome, name, place, reason, digest)
-
-
-def _again(reader: _Folder, stored: _Stored) -> Any:
-    try:
-        return reader.read(stored)
-    except StorageUnavailable as error:
-        problem = Conflict(error.what, error.do)  # of the file, and not of the ledger
-    raise problem
-
-
-def _of_the_same(source: str) -> str:
-    return (
-        f"It is of one thread with {shell(source)}, which is refused."
-        " Nothing of it was sealed. Mend that one first."
-    )
 
 
 class _Stored(NamedTuple):
@@ -365,9 +351,11 @@ class _Folder:
             PickleRefused: it is more than data. The message says what, and where.
             LimitExceeded: it is too large.
             Conflict: it is not what it was when the folder was surveyed.
-            StorageUnavailable: it cannot be read.
         """
-        data = self._content(stored.source)
+        try:
+            data = self._content(stored.source)
+        except StorageUnavailable as error:
+            raise Conflict(error.what, error.do) from None  # of the file, and not of the ledger
         if _digest(data) != self.digests[stored.source]:
             raise Conflict(
                 "It changed while it was migrated.",
