@@ -40,6 +40,7 @@ from safepoint.models.opcodes import CUT, named, scan
 from safepoint.models.tensors import CODES
 from safepoint.models.zips import DEFLATED, DESCRIBED, STORED, Member, content, read_exactly
 from safepoint.names import check_name
+from safepoint.rules import package_toml
 
 SIZES: Final[Mapping[str, int]] = dict(CODES.values()) | {
     "complex32": 4,
@@ -48,20 +49,7 @@ SIZES: Final[Mapping[str, int]] = dict(CODES.values()) | {
 }
 """Bytes per element, by PyTorch's name of the type."""
 
-_STORAGES: Final[Mapping[str, str]] = {
-    "BFloat16Storage": "bfloat16",
-    "BoolStorage": "bool",
-    "ByteStorage": "uint8",
-    "CharStorage": "int8",
-    "ComplexDoubleStorage": "complex128",
-    "ComplexFloatStorage": "complex64",
-    "DoubleStorage": "float64",
-    "FloatStorage": "float32",
-    "HalfStorage": "float16",
-    "IntStorage": "int32",
-    "LongStorage": "int64",
-    "ShortStorage": "int16",
-}
+_DATA: Final = package_toml("models/torch.toml")
 # Those of torch._weights_only_unpickler in 2.13.0, without NEWOBJ: torch.save does not need it.
 # With another one, two readers could take different ways through the same bytes.
 _INSTRUCTIONS: Final = frozenset(
@@ -401,53 +389,10 @@ def _legacy(file: IO[bytes], size: int, planner: _Planner) -> Any:
 
 # --- names that are refused, and why -------------------------------------------------------------
 
-_PLAIN: Final = "save tensor.detach().clone() as a plain tensor"
-_DATA: Final = "save tensors that have their data"
-_UTILS: Final = "torch._utils._rebuild_"
-_NO_BYTES: Final = ("bytes that are empty, which PyTorch itself does not read back", "save None")
-_QUANTIZED: Final = (
-    "a quantized tensor, which takes memory that the file does not have",
-    "save tensor.int_repr(), the scale and the zero point",
-)
-_EMPTY: Final = ("a tensor without data, of any size", _DATA)
-# PyTorch's own restricted reader builds these. They are refused here, each for its reason: what it
-# is, and what to do instead.
-_REFUSED: Final[Mapping[str, tuple[str, str]]] = {
-    f"{_UTILS}sparse_tensor": (
-        "a sparse tensor, whose indices nobody checks before they are used",
-        "save tensor.to_dense()",
-    ),
-    f"{_UTILS}nested_tensor": (
-        "a nested tensor, whose sizes nobody checks before they are used",
-        "save the list of its parts",
-    ),
-    f"{_UTILS}qtensor": _QUANTIZED,
-    f"{_UTILS}meta_tensor_no_storage": _EMPTY,
-    f"{_UTILS}wrapper_subclass": ("a tensor of a class of its own", _PLAIN),
-    f"{_UTILS}device_tensor_from_numpy": ("a tensor of a NumPy array", _DATA),
-    f"{_UTILS}device_tensor_from_cpu_tensor": (
-        "a tensor of a device that cannot be read without it",
-        "save tensor.cpu()",
-    ),
-    f"{_UTILS}parameter_with_state": ("a parameter with attributes", _PLAIN),
-    "torch._tensor._rebuild_from_type_v2": ("a tensor with attributes, or of a class", _PLAIN),
-    "torch.serialization._get_layout": ("a memory layout", "save its name, str(layout),"),
-    "__builtin__.bytes": _NO_BYTES,
-    "builtins.bytes": _NO_BYTES,
-    "torch.nn.parameter.Parameter": ("a parameter without data", _DATA),
-}
-_PATTERNS: Final = (
-    (re.compile(r"torch\..*Tensor"), _EMPTY),
-    (re.compile(r"torch\.(QU?Int\w*Storage|qu?int\w+|per_(tensor|channel)_\w+)"), _QUANTIZED),
-    (
-        re.compile(r"torch\.(u?int[1-7]|bits[1-9x]+)"),
-        ("a type of elements that no tensor is saved with", "save its name"),
-    ),
-    (
-        re.compile(r"numpy\..*", re.DOTALL),
-        ("a NumPy value", "save float(x), x.tolist() or torch.from_numpy(x)"),
-    ),
-)
+_REASONS: Final = [
+    (re.compile(each["names"], re.DOTALL), each["what"], each["instead"])
+    for each in _DATA["refused"]
+]
 # What an unrestricted load makes of these, a conversion can keep.
 _KEPT: Final = re.compile(
     r"datetime\.(date|datetime|time|timedelta|timezone)|decimal\.Decimal|uuid\.UUID"
@@ -457,8 +402,7 @@ _KEPT: Final = re.compile(
 
 def _reason(name: str) -> tuple[str, str] | None:
     """Return what a name stands for, and what to save instead, if it is data of a wrong kind."""
-    found = (reason for pattern, reason in _PATTERNS if pattern.fullmatch(name))
-    return _REFUSED.get(name) or next(found, None)
+    return next(((w, do) for names, w, do in _REASONS if names.fullmatch(name)), None)
 
 
 def is_data(module: str, name: str) -> bool:
@@ -476,7 +420,7 @@ def _unsafe(wanted: list[tuple[str, str]], path: str) -> UnsafeModel:
         what, do = reason
         return UnsafeModel(
             f"The file holds {what} ({named(*wanted[0])}).",
-            f"If you made it, {do} instead. {_NOTHING}",
+            f"If you made it, save {do} instead. {_NOTHING}",
         )
     convert = ""
     if path and all(map(_KEPT.fullmatch, names)):
@@ -541,7 +485,7 @@ class _Planner:
             names |= {(module, "set"): Collect("set"), (module, "complex"): _complex}
             names[module, "bytearray"] = _bytearray
         for module in ("torch", "torch.cuda"):
-            for name, kind in _STORAGES.items():
+            for name, kind in _DATA["storages"].items():
                 names[module, name] = Constant(_StorageType(kind))
         self.names = names | {("torch", name): Constant(_Named(name, True)) for name in SIZES}
 
