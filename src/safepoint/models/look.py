@@ -33,12 +33,11 @@ from safepoint.errors import (
 )
 from safepoint.migrate import strict_json
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, DEFAULT_PICKLE_LIMITS, PickleLimits
-from safepoint.models.opcodes import Data, Scan, Window, asks, read_at, scan, too_large
+from safepoint.models.opcodes import Data, Scan, Window, asks, over, read_at, scan, too_large
 from safepoint.models.plain import FRAMEWORK, PLAIN, read_pickle
 from safepoint.models.plan import is_data, read_plan
 from safepoint.models.tensors import PREFIX, read_table
 from safepoint.models.zips import (
-    AGAIN,
     DEFLATED,
     ENCRYPTED,
     STORED,
@@ -46,6 +45,7 @@ from safepoint.models.zips import (
     content,
     ends_as_zip,
     read_directory,
+    unclear,
 )
 
 PICKLED: Final = "__pickled__"
@@ -177,9 +177,7 @@ def identified(
             members = read_directory(file, size, entries)
             found = [_zipped([member.name for member in members])]
         elif ends_as_zip(file, size):
-            raise ModelMalformed(
-                "The file does not begin as a zip archive, and ends as one.", AGAIN
-            )
+            raise unclear("The file does not begin as a zip archive, and ends as one")
         else:
             found = _marked(file, head, size, limits) or _pickled(file, head, size, limits)
         if tar := _tar(file, head, size):
@@ -191,10 +189,8 @@ def identified(
     finally:
         file.seek(0)
     if len(found) > 1:
-        raise ModelMalformed(
-            f"The file is two things at once: {found[0].sentence}, and {found[1].sentence}.",
-            AGAIN,
-        )
+        both = " and ".join(kind.sentence for kind in found)
+        raise unclear(f"The file is two things at once: {both}")
     return found[0] if found else Kind.UNKNOWN, members
 
 
@@ -206,10 +202,9 @@ def _marked(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> li
         return [Kind.SEALED]
     if head.startswith(_ARRAY):
         if _header_end(head) > size or _numbers_end(head) not in (None, size):
-            raise ModelMalformed(
+            raise unclear(
                 "The NumPy array does not end where its last item does: it is cut short, or bytes"
-                " follow.",
-                AGAIN,
+                " follow"
             )
         return [Kind.NPY]
     length = int.from_bytes(head[:PREFIX], "little")
@@ -240,17 +235,16 @@ def _check_no_pickle(file: IO[bytes], limits: PickleLimits) -> None:
     """
     found = scan(Window(file), limits=limits, until="name")
     if found.asks:
-        raise ModelMalformed(
+        raise unclear(
             "The file is two things at once: a safetensors file, and a pickle that asks for"
-            f" something by byte {found.end}.",
-            AGAIN,
+            f" something by byte {found.end}"
         )
     if found.stopped and found.opcodes > _CHANCE:
         raise _followed(found.end)
 
 
 def _followed(end: int) -> ModelMalformed:
-    return ModelMalformed(f"The file is a pickle, and something else follows at byte {end}.", AGAIN)
+    return unclear(f"The file is a pickle, and something else follows at byte {end}")
 
 
 def _zipped(names: list[str]) -> Kind:
@@ -275,10 +269,8 @@ def _pickled(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> l
             break
         count, opcodes, end = count + 1, opcodes + found.opcodes, found.end
         if opcodes > limits.opcodes:
-            raise LimitExceeded(
-                f"The file has pickles of more than {limits.opcodes} instructions together.",
-                "Split it, or raise PickleLimits.opcodes.",
-            )
+            what = f"The file has pickles of more than {limits.opcodes} instructions together."
+            raise over(what, "Split it", "opcodes")
     if not count or (end < size and count == 1 and opcodes == 2 and head[:1] != b"\x80"):
         return []  # or two letters of a text, such as "N."
     if end < size:
@@ -304,9 +296,9 @@ def _tar(file: IO[bytes], head: bytes, size: int) -> Kind | None:
     if not names:
         return None
     if position > size:
-        raise ModelMalformed("The tar archive is cut short.", AGAIN)
+        raise unclear("The tar archive is cut short")
     if size - position > _PADDING or read_at(file, position, _PADDING).strip(b"\0"):
-        raise ModelMalformed("The tar archive has bytes that belong to no member.", AGAIN)
+        raise unclear("The tar archive has bytes that belong to no member")
     return Kind.TORCH_TAR if {"storages", "pickle"} <= names else Kind.TAR
 
 

@@ -16,7 +16,8 @@ from safepoint.errors import ModelMalformed, quoted
 from safepoint.models.limits import over_limit
 from safepoint.models.opcodes import read_at
 
-AGAIN: Final = "Get the file again from whoever made it. Nothing in it was loaded."
+_AGAIN: Final = "Get the file again from whoever made it. Nothing in it was loaded."
+_HIDDEN: Final = "The archive has bytes that belong to none of its members"
 STORED: Final = 0
 DEFLATED: Final = 8
 ENCRYPTED: Final = 0x0001
@@ -78,7 +79,7 @@ def read_directory(file: IO[bytes], size: int, entries: int) -> tuple[Member, ..
         raw, member = listed[index]
         members[index], position = _located(file, raw, member, position, start)
     if position != start:
-        raise _hidden()
+        raise unclear(_HIDDEN)
     return tuple(members[index] for index in range(count))
 
 
@@ -97,11 +98,9 @@ def content(file: IO[bytes], member: Member, most: int) -> bytes:
             data = b""
         whole = len(data) == member.size and reader.eof and not reader.unused_data
         if not whole and member.packed <= most and member.size <= most:
-            raise _malformed(
-                f"The member {quoted(member.name)} is not compressed as its entry says"
-            )
+            raise unclear(f"The member {quoted(member.name)} is not compressed as its entry says")
     if len(data) == member.size and member.crc and zlib.crc32(data) != member.crc:
-        raise _malformed(f"The member {quoted(member.name)} does not match its checksum")
+        raise unclear(f"The member {quoted(member.name)} does not match its checksum")
     return data[:most]
 
 
@@ -113,7 +112,7 @@ def read_exactly(file: IO[bytes], start: int, length: int) -> bytes:
     """
     data = read_at(file, start, length)
     if len(data) != length:
-        raise _malformed("The archive is cut short")
+        raise unclear("The archive is cut short")
     return data
 
 
@@ -144,22 +143,22 @@ def _end(file: IO[bytes], size: int, entries: int) -> tuple[int, int, int]:
     end = size - _END.size
     data = read_at(file, max(0, end), _END.size)
     if len(data) < _END.size or data[:4] != b"PK\5\6":
-        raise _malformed(
+        raise unclear(
             "The file begins as a zip archive, and does not end as one: it is cut short, or bytes"
             " follow"
         )
     _, disk, first, here, count, length, start, comment = _END.unpack(data)
     if comment:
-        raise _hidden()
+        raise unclear(_HIDDEN)
     if disk or first or here != count:
-        raise _malformed("The archive is one part of several")
+        raise unclear("The archive is one part of several")
     locator = end - _LOCATOR.size
     if locator >= _END_64.size and read_exactly(file, locator, 4) == b"PK\6\7":
         end = locator - _END_64.size
         large = _end_64(file, locator)
         told = (min(large[0], _MAX_16), *(min(each, _MAX_32) for each in large[1:]))
         if told != (count, start, length):
-            raise _malformed("The two records that end the archive disagree")
+            raise unclear("The two records that end the archive disagree")
         count, start, length = large
     if count > entries or length > _DIRECTORY:
         raise over_limit(
@@ -169,7 +168,7 @@ def _end(file: IO[bytes], size: int, entries: int) -> tuple[int, int, int]:
             "have that many",
         )
     if start + length != end:
-        raise _hidden()
+        raise unclear(_HIDDEN)
     return count, start, length
 
 
@@ -181,9 +180,9 @@ def _end_64(file: IO[bytes], locator: int) -> tuple[int, int, int]:
         read_exactly(file, place, _END_64.size)
     )
     if signature != b"PK\6\6" or where != place or rest != _END_64.size - 12:
-        raise _malformed("The record that ends a large archive is not where it should be")
+        raise unclear("The record that ends a large archive is not where it should be")
     if disk or this or first or disks != 1 or here != count:
-        raise _malformed("The archive is one part of several")
+        raise unclear("The archive is one part of several")
     return count, start, length
 
 
@@ -192,7 +191,7 @@ def _listed(data: bytes, count: int) -> Iterator[tuple[bytes, Member]]:
     at, seen = 0, set()
     for _ in range(count):
         if len(data) - at < _ENTRY.size:
-            raise _malformed("The directory of the archive is cut short")
+            raise unclear("The directory of the archive is cut short")
         fields = _ENTRY.unpack_from(data, at)
         (signature, _, _, flags, method, _, _, crc, packed, size) = fields[:10]
         (name_length, extra_length, comment, disk, _, attributes, header) = fields[10:]
@@ -200,21 +199,21 @@ def _listed(data: bytes, count: int) -> Iterator[tuple[bytes, Member]]:
         extra = names + name_length
         at = extra + extra_length + comment
         if signature != b"PK\1\2" or disk or at > len(data):
-            raise _malformed("The directory of the archive is damaged")
+            raise unclear("The directory of the archive is damaged")
         raw = data[names:extra]
         name = raw.decode("utf-8", "backslashreplace")
         if raw in seen:
-            raise _malformed(f"Two members of the archive have the name {quoted(name)}")
+            raise unclear(f"Two members of the archive have the name {quoted(name)}")
         seen.add(raw)
         extras = dict(_extras(data[extra : extra + extra_length]))
         size, packed, header = _widened(extras.get(_ZIP64, b""), size, packed, header)
         if method == STORED and packed != size:
-            raise _malformed(f"The member {quoted(name)} has two sizes")
+            raise unclear(f"The member {quoted(name)} has two sizes")
         odd = bool(comment) or bool(attributes & 0x10) or raw.endswith(b"/")
         kinds = frozenset(extras)
         yield raw, Member(name, flags, method, crc, packed, size, header, 0, kinds, odd)
     if at != len(data):
-        raise _malformed("The directory of the archive has bytes that belong to no entry")
+        raise unclear("The directory of the archive has bytes that belong to no entry")
 
 
 def _located(
@@ -223,14 +222,14 @@ def _located(
     """Compare an entry with the header before the member, and tell where the member ends."""
     shown = quoted(entry.name)
     if entry.header != position:
-        raise _malformed(f"The member {shown} overlaps another, or leaves a gap")
+        raise unclear(f"The member {shown} overlaps another, or leaves a gap")
     after = position + _LOCAL.size + len(raw)
     head = read_exactly(file, position, after - position)
     fields = _LOCAL.unpack_from(head)
     (signature, _, flags, method, _, _, crc, packed, size, name_length, extra_length) = fields
     same_way = (flags, method) == (entry.flags, entry.method)
     if signature != b"PK\3\4" or not same_way or name_length != len(raw) or head[30:] != raw:
-        raise _malformed(f"The member {shown} is another one in the directory of the archive")
+        raise unclear(f"The member {shown} is another one in the directory of the archive")
     extras = dict(_extras(read_exactly(file, after, extra_length)))
     described = bool(flags & DESCRIBED)
     same = (entry.crc, entry.packed, entry.size)
@@ -240,11 +239,11 @@ def _located(
         size, packed, _ = _widened(extras.get(_ZIP64, b""), size, packed, 0)
         told = (crc, packed, size)
     if told not in (same, small) and not (described and told == (0, 0, 0)):
-        raise _malformed(f"The member {shown} has another size in the directory")
+        raise unclear(f"The member {shown} has another size in the directory")
     start = after + extra_length
     end = start + entry.packed
     if end > most:
-        raise _malformed(f"The member {shown} reaches beyond the archive")
+        raise unclear(f"The member {shown} reaches beyond the archive")
     if described:
         for tail in _DESCRIPTORS:
             if end + tail.size <= most and tail.unpack(read_exactly(file, end, tail.size)) == (
@@ -254,7 +253,7 @@ def _located(
                 end += tail.size
                 break
         else:
-            raise _malformed(f"The member {shown} has another size in the directory")
+            raise unclear(f"The member {shown} has another size in the directory")
     return entry._replace(start=start, extras=entry.extras | extras.keys()), end
 
 
@@ -263,7 +262,7 @@ def _widened(wide: bytes, size: int, packed: int, header: int) -> tuple[int, int
     values = [size, packed, header]
     missing = [at for at, value in enumerate(values) if value == _MAX_32]
     if missing and len(wide) < 8 * len(missing):
-        raise _malformed("A member's entry has a size that does not fit it")
+        raise unclear("A member's entry has a size that does not fit it")
     for at, value in zip(missing, struct.iter_unpack("<Q", wide[: 8 * len(missing)]), strict=True):
         values[at] = value[0]
     size, packed, header = values
@@ -275,19 +274,16 @@ def _extras(data: bytes) -> Iterator[tuple[int, bytes]]:
     at, seen = 0, set()
     while at < len(data):
         if len(data) - at < 4:
-            raise _malformed("A member's extra field is damaged")
+            raise unclear("A member's extra field is damaged")
         kind, length = struct.unpack_from("<2H", data, at)
         at += 4
         if kind in seen or len(data) - at < length:
-            raise _malformed("A member's extra field is damaged")
+            raise unclear("A member's extra field is damaged")
         seen.add(kind)
         yield kind, data[at : at + length]
         at += length
 
 
-def _malformed(what: str) -> ModelMalformed:
-    return ModelMalformed(f"{what}.", AGAIN)
-
-
-def _hidden() -> ModelMalformed:
-    return _malformed("The archive has bytes that belong to none of its members")
+def unclear(what: str) -> ModelMalformed:
+    """Return the error for a file that is damaged, or that readers could differ on."""
+    return ModelMalformed(f"{what}.", _AGAIN)
