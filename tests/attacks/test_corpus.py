@@ -19,8 +19,7 @@ from tests.corpus.benign_types import REGISTERED
 from tests.corpus.dos import EXHAUSTING, GIB, Exhausting
 from tests.corpus.embed import as_archive, as_legacy
 from tests.corpus.forked import Limits, Tried, attempt
-from tests.corpus.gadget import Gadget
-from tests.corpus.gadgets import GADGETS
+from tests.corpus.gadgets import GADGETS, Gadget
 from tests.harness.blocks import ROOT
 from tests.harness.optional import need
 

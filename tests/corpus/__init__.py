@@ -6,7 +6,6 @@ something in a temporary folder that the caller names.
 
 from __future__ import annotations
 
-from tests.corpus.gadget import Gadget
-from tests.corpus.gadgets import GADGETS
+from tests.corpus.gadgets import GADGETS, Gadget
 
 __all__ = ["GADGETS", "Gadget"]

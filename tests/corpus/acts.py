@@ -8,6 +8,7 @@ import os
 import pickle
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -84,22 +85,16 @@ def worker(path: Path) -> object:
     from safepoint.models.isolated import DONE, main, task_of
     from safepoint.models.loading import open_model
 
-    with (
-        open_model(path, LIMITS) as model,
-        tempfile.TemporaryFile() as tensors,
-        tempfile.TemporaryFile() as rest,
-    ):
-        files = model.file.fileno(), tensors.fileno(), rest.fileno()
-        task = task_of(model, *files, limits=LIMITS, safe=True)
-        reader, writer = os.pipe()
+    with ExitStack() as files:
+        model = files.enter_context(open_model(path, LIMITS))
+        made = [files.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
+        fds = [each.fileno() for each in (model.file, *made)]
         child = os.fork()
         if not child:
-            os.dup2(writer, 1)
-            main(task)
-        os.close(writer)
-        with os.fdopen(reader, "rb") as pipe:
-            answer = pipe.read()
+            main(task_of(model, *fds, limits=LIMITS, safe=True))
         os.waitpid(child, 0)
+        made[2].seek(0)
+        answer = made[2].read()
     if answer != DONE:
         raise UnsafeModel(answer.decode(), "It is refused.")
     return "loaded"

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import io
+import json
+import pickle
 import struct
+import tarfile
+import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 VERSION = ("archive/version", b"3\n")
 MAGIC = 0x1950A86A20F9469CFC6C
@@ -33,75 +40,26 @@ def zipped(*parts: Part | tuple[str, bytes], **end: Any) -> bytes:
         part = given if isinstance(given, Part) else Part(*given)
         name = part.name.encode() if isinstance(part.name, str) else part.name
         packed = part.data if part.packed is None else part.packed
-        both: dict[str, Any] = {
-            "signature": b"PK\1\2",
-            "flags": 0,
-            "method": 0,
-            "crc": zlib.crc32(part.data),
-            "packed": len(packed),
-            "size": len(part.data),
-            "name": name,
-            "extra": b"",
-        }
+        both: dict[str, Any] = {"signature": b"PK\1\2", "flags": 0, "method": 0, "extra": b""}
+        both |= {"crc": zlib.crc32(part.data), "packed": len(packed), "name": name}
+        both["size"] = len(part.data)
         body += part.before
         here = both | {"comment": b"", "disk": 0, "attributes": 0, "at": len(body)} | part.central
         there = both | {"signature": b"PK\3\4"} | part.local
         head = [there[key] for key in ("signature", "flags", "method", "crc", "packed", "size")]
-        body += struct.pack(
-            "<4s5H3L2H",
-            head[0],
-            20,
-            *head[1:3],
-            0,
-            0,
-            *head[3:],
-            len(there["name"]),
-            len(there["extra"]),
-        )
-        body += there["name"] + there["extra"] + packed + part.after
-        head = [here[key] for key in ("flags", "method", "crc", "packed", "size")]
-        directory += struct.pack(
-            "<4s6H3L5H2L",
-            here["signature"],
-            20,
-            20,
-            *head[:2],
-            0,
-            0,
-            *head[2:],
-            len(here["name"]),
-            len(here["extra"]),
-            len(here["comment"]),
-            here["disk"],
-            0,
-            here["attributes"],
-            here["at"],
-        )
-        directory += here["name"] + here["extra"] + here["comment"]
-    last: dict[str, Any] = {
-        "gap": b"",
-        "disk": 0,
-        "first": 0,
-        "here": len(parts),
-        "count": len(parts),
-        "length": len(directory),
-        "start": len(body) + len(end.get("gap", b"")),
-        "comment": b"",
-        "wide": b"",
-        "tail": b"",
-    }
-    last |= end
-    record = struct.pack(
-        "<4s4H2LH",
-        b"PK\5\6",
-        last["disk"],
-        last["first"],
-        last["here"],
-        last["count"],
-        last["length"],
-        last["start"],
-        len(last["comment"]),
-    )
+        names = [there["name"], there["extra"]]
+        body += struct.pack("<4s5H3L2H", head[0], 20, *head[1:3], 0, 0, *head[3:], *map(len, names))
+        body += b"".join(names) + packed + part.after
+        head = [here[key] for key in ("signature", "flags", "method", "crc", "packed", "size")]
+        names = [here["name"], here["extra"], here["comment"]]
+        where = (here["disk"], 0, here["attributes"], here["at"])
+        numbers = (20, 20, *head[1:3], 0, 0, *head[3:], *map(len, names), *where)
+        directory += struct.pack("<4s6H3L5H2L", head[0], *numbers) + b"".join(names)
+    last: dict[str, Any] = {"gap": b"", "disk": 0, "first": 0, "comment": b"", "wide": b""}
+    last |= {"here": len(parts), "count": len(parts), "length": len(directory), "tail": b""}
+    last |= {"start": len(body) + len(end.get("gap", b"")), **end}
+    counts = [last[key] for key in ("disk", "first", "here", "count", "length", "start")]
+    record = struct.pack("<4s4H2LH", b"PK\5\6", *counts, len(last["comment"]))
     tail: bytes = last["wide"] + record + last["comment"] + last["tail"]
     return body + bytes(last["gap"]) + directory + tail
 
@@ -121,10 +79,6 @@ def archive(pickle: bytes, storages: Mapping[str, bytes] | None = None) -> bytes
     """Return a PyTorch archive with this pickle and these storages."""
     members = [(f"archive/data/{key}", data) for key, data in (storages or {}).items()]
     return zipped(("archive/data.pkl", pickle), *members, VERSION)
-
-
-def opened(data: bytes) -> io.BytesIO:
-    return io.BytesIO(data)
 
 
 # Pickles, put together. Each returns the opcodes that leave one value.
@@ -207,3 +161,105 @@ def legacy(
     listed = b"](" + b"".join(map(text, keys)) + b"e"
     pickles = (number(magic), number(version), machine, value, listed)
     return b"".join(map(proto, pickles)) + storages
+
+
+# What refused.txt is made of, besides.
+
+FOUR = struct.pack("<4f", 1, 2, 3, 4)
+PICKLE = ("archive/data.pkl", proto(tensor()))
+STORAGE = ("archive/data/0", FOUR)
+HONEST = (PICKLE, STORAGE, VERSION)
+DESCRIBED = struct.pack("<4s3L", b"PK\7\10", zlib.crc32(FOUR), 16, 16)
+OLD = tensor(storage("0", 4, FLOATS, "cpu", NONE))
+RUNS = b"cos\nsystem\n(S'id'\ntR."
+LENIENT = b"I 1\n0cos\nsystem\n(S'id'\ntR."  # C's unpickler reads I 1
+
+
+def both(name: str, data: bytes = FOUR, **fields: Any) -> Part:
+    return Part(name, data, central=dict(fields), local=dict(fields))
+
+
+def one(*code: bytes) -> bytes:
+    return archive(proto(*code), {"0": FOUR})
+
+
+def doubled(levels: int) -> bytes:
+    """Return a list of two of what is a list of two of …: small in the file, 2**levels outside."""
+    code = b"]q\0"
+    for level in range(levels):
+        code += b"](" + b"h" + bytes([level]) + b"h" + bytes([level]) + b"eq" + bytes([level + 1])
+    return proto(code)
+
+
+def built(header: str | bytes, data: bytes = b"", length: int | None = None) -> bytes:
+    raw = header if isinstance(header, bytes) else header.encode()
+    return struct.pack("<Q", len(raw) if length is None else length) + raw + data
+
+
+def entry(dtype: Any = "U8", shape: Any = (1,), offsets: Any = (0, 1), **more: Any) -> Any:
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets, **more}
+
+
+def of(tensors: Any, data: bytes = b"x") -> bytes:
+    return built(json.dumps(tensors), data)
+
+
+ENTRY = json.dumps(entry())
+
+
+def zip_of(name: str, data: bytes, method: int = zipfile.ZIP_STORED) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as packed:
+        packed.writestr(name, data)
+    return file.getvalue()
+
+
+def tar_of(data: bytes) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        member = tarfile.TarInfo("state.pkl")
+        member.size = len(data)
+        tar.addfile(member, io.BytesIO(data))
+    return file.getvalue()
+
+
+def array(dtype: str, data: bytes) -> bytes:
+    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': (1,), }}\n".encode()
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data
+
+
+def padded(length: int, data: bytes) -> bytes:
+    """Return a safetensors file whose header has that length, which reads as instructions."""
+    header = b'{"a":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}' % (len(data), len(data))
+    return struct.pack("<Q", length) + header.ljust(length) + data
+
+
+def texts_and_stop() -> bytes:
+    """Return one whose length reads as BINUNICODE, and whose metadata end the pickle."""
+    length = int.from_bytes(b"X" + struct.pack("<I", 0x60) + b"\0\0\0", "little")
+    header = b'{"__metadata__":{"k":"'
+    header += b"x" * (5 + 0x60 - 8 - len(header)) + b"(t0."
+    return struct.pack("<Q", length) + header + b"x" * (length - len(header) - 3) + b'"}}'
+
+
+def tar_like() -> bytes:
+    """PyTorch looks for a tar archive first, and one checksum is all that a tar needs."""
+    plain = legacy(NONE, (), b"", machine=text("0" * 1000))
+    header = bytearray(plain[:512])
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + plain[512:]
+
+
+def cases(section: str) -> list[Any]:
+    """Return the cases of a section of refused.txt: what it is, an error, and a word."""
+    text = (Path(__file__).parents[1] / "corpus" / "refused.txt").read_text("utf-8")
+    lines = text.partition(f"## {section}\n")[2].partition("\n\n")[0].splitlines()
+    split = [line.split(" | ", maxsplit=3) for line in lines]
+    return [pytest.param(what, error, word, id=name) for name, error, word, what in split]
+
+
+def made(what: str) -> bytes:
+    """Return the bytes of a case."""
+    data: bytes = eval(what, {**globals(), "pickle": pickle})  # noqa: S307  our own file
+    return data

@@ -201,7 +201,7 @@ def test_what_cannot_be_read_ends_with_2(out: Out, monkeypatch: pytest.MonkeyPat
     def refuse(real: Any, name: str) -> Any:
         def opened(path: Any, *rest: Any, **options: Any) -> Any:
             if str(path).endswith(name):
-                raise PermissionError(13, "Permission denied")
+                raise PermissionError(13, "Permission denied", str(path))
             return real(path, *rest, **options)
 
         return opened

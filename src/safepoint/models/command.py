@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from safepoint.anchor import FileAnchor
-from safepoint.cli import Bar, imported, keyring_of
+from safepoint.cli import imported, keyring_of
 from safepoint.codec import Codec
 from safepoint.errors import (
     CheckpointError,
@@ -113,12 +113,8 @@ def _scanned(path: str, decompile: bool) -> int:
 
 def _told(pickle: Inspected) -> str:
     where = f"{pickle.where}: " if pickle.where else ""
-    size = f"{pickle.opcodes:,} instructions of protocol {pickle.protocol}"
-    wants = f", asks for {', '.join(pickle.imports)}" if pickle.imports else ""
-    calls = ", makes calls" if pickle.calls and not pickle.plain else ""
-    follows = f", {pickle.trailing:,} bytes follow" if pickle.trailing else ""
-    verdict = "Plain data." if pickle.plain else f"Not plain data: {pickle.reason}"
-    return f"{where}{size}{wants}{calls}{follows}. {verdict}"
+    wants = f"It asks for {', '.join(pickle.imports)}. " if pickle.imports else ""
+    return f"{where}{wants}{f'Not plain data: {pickle.reason}' if pickle.reason else 'Plain data.'}"
 
 
 def _tensors(path: str) -> Iterator[str]:
@@ -141,7 +137,7 @@ def _counted(tensors: int) -> str:
 
 def _convert(options: argparse.Namespace) -> int:
     key = _key(options)
-    with warnings.catch_warnings(), Bar("Converting") as bar:
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnrestrictedLoad)  # --trusted said it
         done = convert(
             options.file,
@@ -150,7 +146,6 @@ def _convert(options: argparse.Namespace) -> int:
             name=options.name,
             safe=not options.trusted,
             keys=Keyring(key) if seal_beside(options.file) else None,
-            progress=bar,
         )
     size = f"{_counted(done.tensors)}, {done.size:,} bytes"
     print(f"{shell(done.path)}: {size}, equal to the last bit\n{done.digest}")
@@ -183,14 +178,15 @@ def _add_migrate(sub: Any) -> None:
         f" the same report. {_FOLDER}"
     )
     migrate.add_argument("folder", metavar="FOLDER", help="the folder of the old files")
-    migrate.add_argument("--to", metavar="PATH", required=True, help="the folder of the new store")
-    migrate.add_argument("--store", metavar="NAME", required=True, help="the name of the store")
-    migrate.add_argument("--key", metavar="FILE", required=True, help="the key that seals them")
-    migrate.add_argument("--anchor", metavar="PATH", help="the folder of the store's anchor")
-    migrate.add_argument(
-        "--report", metavar="FILE", required=True, help="where to write down what was done"
-    )
-    migrate.add_argument("--app", metavar="NAME", default="", help="what wrote the old files")
+    for name, metavar, needed, meaning in (
+        ("--to", "PATH", True, "the folder of the new store"),
+        ("--store", "NAME", True, "the name of the store"),
+        ("--key", "FILE", True, "the key that seals them"),
+        ("--anchor", "PATH", False, "the folder of the store's anchor"),
+        ("--report", "FILE", True, "where to write down what was done"),
+        ("--app", "NAME", False, "what wrote the old files"),
+    ):
+        migrate.add_argument(name, metavar=metavar, required=needed, help=meaning)
     migrate.add_argument(
         "--type",
         metavar="MODULE:CLASS",
@@ -199,20 +195,18 @@ def _add_migrate(sub: Any) -> None:
         help="a dataclass, an Enum or a pydantic model of yours that is in the files; its module is"
         " imported, and so runs; again for each",
     )
-    migrate.add_argument(
-        "--dry-run", action="store_true", help="write nothing, and say what would happen"
-    )
-    migrate.add_argument(
-        "--allow-missing-past",
-        action="store_true",
-        help="take a checkpoint for the first if the one that it follows is gone",
-    )
-    migrate.add_argument(
-        "--allow-unsigned-migration",
-        action="store_true",
-        help="that you vouch for these files: nobody signed them, so whoever could write them"
-        " decides what they say",
-    )
+    for name, meaning in (
+        ("--dry-run", "write nothing, and say what would happen"),
+        ("--allow-missing-past", "take a checkpoint for the first if the one before it is gone"),
+        (
+            "--allow-unsigned-migration",
+            (
+                "that you vouch for these files: nobody signed them, so whoever could write them"
+                " decides what they say"
+            ),
+        ),
+    ):
+        migrate.add_argument(name, action="store_true", help=meaning)
 
 
 def _migrate(options: argparse.Namespace) -> int:
@@ -223,18 +217,16 @@ def _migrate(options: argparse.Namespace) -> int:
             " --allow-unsigned-migration",
         )
     types = [imported(each, "--type app.models:Invoice") for each in options.type]
-    with Bar("Migrating") as bar:
-        summary = migrate_pickles(
-            options.folder,
-            _ledger(options, types),
-            report=options.report,
-            types=types,
-            app=options.app,
-            dry_run=options.dry_run,
-            progress=bar,
-            allow_unsigned_migration=options.allow_unsigned_migration,
-            allow_missing_past=options.allow_missing_past,
-        )
+    summary = migrate_pickles(
+        options.folder,
+        _ledger(options, types),
+        report=options.report,
+        types=types,
+        app=options.app or "",
+        dry_run=options.dry_run,
+        allow_unsigned_migration=options.allow_unsigned_migration,
+        allow_missing_past=options.allow_missing_past,
+    )
     for each in summary.outcomes:
         if each.outcome == REFUSED:
             print(
@@ -243,9 +235,9 @@ def _migrate(options: argparse.Namespace) -> int:
         elif summary.dry_run:
             done = "is there already as" if each.outcome != "sealed" else "would be sealed as"
             print(f"{shell(each.source)} {done} {each.thread} #{each.sequence}.")
-    would = "would be " if summary.dry_run else ""
+    would, found = "would be " if summary.dry_run else "", len(summary.outcomes)
     print(
-        f"{summary.found:,} file{'s' * (summary.found != 1)}: {summary.sealed:,} {would}sealed,"
+        f"{found:,} file{'s' * (found != 1)}: {summary.sealed:,} {would}sealed,"
         f" {summary.there_already:,} sealed before, {summary.refused:,} refused."
         + (" Nothing was written." if summary.dry_run else "")
     )

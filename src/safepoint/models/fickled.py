@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import Any, Final
+from typing import Final
 
 from safepoint.errors import LimitExceeded, MissingPackage, PickleRefused
-from safepoint.models.limits import DEFAULT_PICKLE_LIMITS
 from safepoint.models.opcodes import scan
 
 _SECONDS: Final = 20
@@ -29,7 +28,7 @@ for what, most in ((resource.RLIMIT_AS, 2 << 30), (resource.RLIMIT_CPU, 20)):
     resource.setrlimit(what, (most, most))
 def ask(data):
     pickled = Pickled.load(data)
-    return {"severity": check_safety(pickled).severity.name, "code": ast.unparse(pickled.ast)}
+    return check_safety(pickled).severity.name, ast.unparse(pickled.ast)
 ask(b"(Vx\\nS'y'\\nI1\\nL1L\\ncdatetime\\ndate\\n(tRt.")
 data = sys.stdin.buffer.read()
 def stop(event, _):
@@ -60,18 +59,13 @@ def decompile(data: bytes) -> tuple[str, str]:
         LimitExceeded: it takes too long, or becomes too long.
         MissingPackage: fickling is not installed.
     """
-    found = scan(data, limits=DEFAULT_PICKLE_LIMITS)
+    found = scan(data)
     if found.broken is not None or found.end != len(data):
         raise PickleRefused("The pickle is damaged, or has bytes behind its end.", _HOSTILE)
+    command = [sys.executable, "-I", "-c", _ASK]  # the text above, and nothing of the pickle's
     try:
-        done = subprocess.run(  # noqa: S603 -- the text above, and nothing of the pickle's
-            [sys.executable, "-I", "-c", _ASK],
-            input=data,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            timeout=3 * _SECONDS,
-            check=False,
+        done = subprocess.run(  # noqa: S603
+            command, input=data, capture_output=True, cwd="/", timeout=3 * _SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         raise LimitExceeded("fickling needs too long for it.", _HOSTILE) from None
@@ -81,9 +75,8 @@ def decompile(data: bytes) -> tuple[str, str]:
             "Install it: pip install 'safepoint[pickle]'",
         )
     try:
-        said: dict[str, Any] = json.loads(done.stdout)
-        severity, code = said["severity"], said["code"]
-    except (ValueError, KeyError):
+        severity, code = json.loads(done.stdout)
+    except ValueError:
         raise PickleRefused("fickling cannot make sense of it.", _HOSTILE) from None
     if len(code) > _LONGEST:
         raise LimitExceeded("It becomes more text than anybody reads.", _HOSTILE)

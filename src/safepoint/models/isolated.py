@@ -8,7 +8,6 @@ What the child hands back is read like any file of a stranger's.
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 import signal
@@ -16,12 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NoReturn
+from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
 
 import safepoint.errors
+from safepoint._files import FULL, write_all
 from safepoint.errors import (
     CheckpointError,
     LimitExceeded,
@@ -33,7 +32,7 @@ from safepoint.errors import (
 )
 from safepoint.models.limits import ModelLimits
 from safepoint.models.packing import pack
-from safepoint.models.tensors import open_tensors, package, write_all, write_into
+from safepoint.models.tensors import open_tensors, package, write_into
 
 if TYPE_CHECKING:
     from safepoint.models.loading import ModelFile
@@ -46,8 +45,6 @@ DONE: Final = b"done"
 """What the child says at the end. A status of 0 alone says nothing: code can exit, too."""
 
 _REFUSED: Final = 3
-_FULL: Final = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-_PAUSE: Final = 0.02
 _PATIENCE: Final = 60
 _ANSWER: Final = 64 * 1024
 _LONGEST: Final = 2_000
@@ -55,12 +52,11 @@ _LONGEST: Final = 2_000
 
 def load_apart(
     model: ModelFile,
-    tensors: BinaryIO | IO[bytes],
-    rest: BinaryIO | IO[bytes],
+    tensors: IO[bytes],
+    rest: IO[bytes],
     *,
     limits: ModelLimits,
     safe: bool = True,
-    watch: Callable[[], None] | None = None,
 ) -> None:
     """Load a model in a child, and let it write its tensors and the rest into two open files.
 
@@ -70,7 +66,6 @@ def load_apart(
         rest: where the rest goes, as canonical JSON.
         limits: what the child may use.
         safe: whether it loads restricted.
-        watch: called a few times a second while it works.
 
     Raises:
         LimitExceeded: it needed more memory or time than the limits.
@@ -83,50 +78,38 @@ def load_apart(
             "An isolated load needs a POSIX system, and a Python that it can start.",
             "Load on Linux or macOS, or in a container.",
         )
-    with _descriptor_of(model) as source:
-        files = (source, tensors.fileno(), rest.fileno())
-        code, answer = _run(task_of(model, *files, limits=limits, safe=safe), files, limits, watch)
-    if code or answer != DONE:
-        raise _failure(model.shown, code, answer, limits)
+    with tempfile.TemporaryFile() as answer:
+        files = (model.file.fileno(), tensors.fileno(), rest.fileno(), answer.fileno())
+        code = _run(task_of(model, *files, limits=limits, safe=safe), files, limits)
+        answer.seek(0)
+        said = answer.read(_ANSWER)
+    if code or said != DONE:
+        raise _failure(model.shown, code, said, limits)
 
 
 def task_of(
-    model: ModelFile, source: int, tensors: int, rest: int, *, limits: ModelLimits, safe: bool
+    model: ModelFile,
+    source: int,
+    tensors: int,
+    rest: int,
+    answer: int,
+    *,
+    limits: ModelLimits,
+    safe: bool,
 ) -> str:
     """Return what the child is to do: load what is behind a descriptor, and write what it held."""
-    task = {"source": source, "path": model.path, "kind": model.kind, "safe": safe}
-    return json.dumps({**task, "tensors": tensors, "rest": rest, "limits": asdict(limits)})
+    task = {"source": source, "path": model.path, "safe": safe}
+    files = {"tensors": tensors, "rest": rest, "answer": answer}
+    return json.dumps({**task, **files, "limits": asdict(limits)})
 
 
-@contextmanager
-def _descriptor_of(model: ModelFile) -> Iterator[int]:
-    """Return a descriptor of the bytes of a model, also if they are a copy in memory."""
-    if not isinstance(model.file, io.BytesIO):
-        yield model.file.fileno()
-        return
-    with _unnamed() as unnamed, model.file.getbuffer() as copy:
-        write_all(unnamed.fileno(), copy)
-        yield unnamed.fileno()
-
-
-def _unnamed() -> IO[bytes]:
-    """Return a file without a name: in memory, where the system has such files."""
-    if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("model"), "w+b", buffering=0)
-    return tempfile.TemporaryFile(buffering=0)
-
-
-def _run(
-    task: str, descriptors: Sequence[int], limits: ModelLimits, watch: Callable[[], None] | None
-) -> tuple[int, bytes]:
+def _run(task: str, descriptors: Sequence[int], limits: ModelLimits) -> int:
     path = json.dumps([os.path.abspath(entry) for entry in sys.path])  # noqa: PTH100
-    # What it may compute is limited inside. This is for a child that only waits.
-    deadline = time.monotonic() + _PATIENCE + 2 * limits.cpu_seconds
     try:
         child = subprocess.Popen(  # noqa: S603 -- our own module, and nothing of the file's
             [sys.executable, "-I", "-c", _START, path, task],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=descriptors,
             env={"OMP_NUM_THREADS": "1", "PATH": os.defpath},
@@ -138,43 +121,17 @@ def _run(
             f"The isolated process cannot be started ({error.strerror}).",
             "Free memory or processes, and try again.",
         ) from None
-    answer = b""
     with child:
         try:
-            while child.poll() is None:
-                if time.monotonic() > deadline:
-                    return -signal.SIGXCPU, b""
-                answer += _heard(child)
-                if len(answer) > _ANSWER:
-                    return 1, b""
-                if watch is not None:
-                    watch()
-                time.sleep(_PAUSE)
-            answer += _heard(child)
-        finally:
-            _kill(child)
-    return child.returncode, answer
-
-
-def _heard(child: subprocess.Popen[bytes]) -> bytes:
-    """Return what the child has said since, without waiting: what it started may hold the pipe."""
-    if child.stdout is None:
-        return b""
-    pipe = child.stdout.fileno()
-    os.set_blocking(pipe, False)
-    try:
-        return os.read(pipe, _ANSWER + 1)
-    except BlockingIOError:
-        return b""
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    """End the child and whatever it started."""
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        child.kill()
-    child.wait()
+            # What it may compute is limited inside. This is for a child that only waits.
+            return child.wait(_PATIENCE + 2 * limits.cpu_seconds)
+        except subprocess.TimeoutExpired:
+            return -signal.SIGXCPU
+        finally:  # the child, and whatever it started
+            try:
+                os.killpg(child.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                child.kill()
 
 
 def _failure(shown: str, code: int, answer: bytes, limits: ModelLimits) -> CheckpointError:
@@ -223,38 +180,37 @@ def main(text: str) -> NoReturn:
 
     task = json.loads(text)
     limits = ModelLimits(**task["limits"])
-    # The pipe to the parent is for the answer alone: a file that is trusted may print.
-    pipe = os.dup(1)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
     shown = shell(task["path"])
     too_much = LimitExceeded(
         f"{shown} needs more memory than the {limits.memory_bytes:,} bytes that the isolated"
         " process may use besides.",
         "Nothing was loaded. If it is meant to be that large, raise ModelLimits.memory_bytes.",
     )
+    problem: CheckpointError
     try:
         package()  # before the limits: it alone maps gigabytes
         _confine(limits, os.fstat(task["source"]).st_size)
         _work(task, limits)
     except CheckpointError as error:
-        _refuse(pipe, too_much if str(error) == str(no_memory(shown)) else error)
+        problem = too_much if str(error) == str(no_memory(shown)) else error
     except Exception as error:
         if wants_memory(error):
-            _refuse(pipe, too_much)
-        if isinstance(error, OSError) and error.errno in _FULL:
-            _refuse(
-                pipe,
-                StorageFull(
-                    f"There is no room to write down what {shown} holds"
-                    f" ({errno.errorcode[error.errno]}), so nothing was saved.",
-                    "Free some space, there and where temporary files go, and try again.",
-                ),
+            problem = too_much
+        elif isinstance(error, OSError) and error.errno in FULL:
+            problem = StorageFull(
+                f"There is no room to write down what {shown} holds"
+                f" ({errno.errorcode[error.errno]}), so nothing was saved.",
+                "Free some space, there and where temporary files go, and try again.",
             )
-        raise
-    os.write(pipe, DONE)
-    # Nothing of what the file left behind gets to run: no destructor, no atexit.
-    os._exit(0)
+        else:
+            raise
+    else:
+        os.write(task["answer"], DONE)
+        # Nothing of what the file left behind gets to run: no destructor, no atexit.
+        os._exit(0)
+    told = {"error": type(problem).__name__, "what": problem.what, "do": problem.do}
+    os.write(task["answer"], json.dumps(told).encode())
+    os._exit(_REFUSED)
 
 
 def _confine(limits: ModelLimits, size: int) -> None:
@@ -291,31 +247,23 @@ def _mapped() -> int:
 
 def _work(task: dict[str, Any], limits: ModelLimits) -> None:
     from safepoint.models.loading import ModelFile, restricted, unrestricted
-    from safepoint.models.look import Kind, identified
+    from safepoint.models.look import identified
 
+    torch = package()
     with os.fdopen(task["source"], "rb") as file:
         size = os.fstat(task["source"]).st_size
-        _, members = identified(file, entries=limits.entries)
-        model = ModelFile(task["path"], file, size, True, Kind(task["kind"]), members)
-        if task["safe"] is True:
-            state = restricted(model, None, limits)
-        else:
-            state = unrestricted(model, limits)
+        model = ModelFile(task["path"], file, size, *identified(file, entries=limits.entries))
+        safe = task["safe"] is True
+        state = restricted(model, None, limits) if safe else unrestricted(model, limits)
         packed = pack(state)
         write_into(task["tensors"], packed.tensors)
-        _compare(task, packed.tensors, limits)
-        with os.fdopen(task["rest"], "wb") as rest:
-            rest.write(packed.rest)
-
-
-def _compare(task: dict[str, Any], tensors: Mapping[str, Any], limits: ModelLimits) -> None:
-    """Read back what was written, and compare it with what was loaded, byte by byte."""
-    torch = package()
-    with os.fdopen(os.dup(task["tensors"]), "rb", buffering=0) as file:
-        written = open_tensors(file, limits, private=True)
+        write_all(task["rest"], packed.rest)
+    # Read back what was written, and compare it with what was loaded, byte by byte.
+    with os.fdopen(task["tensors"], "rb") as back:
+        written = open_tensors(back, limits)
 
     def same(name: str) -> bool:
-        mine, its = tensors[name], written[name]
+        mine, its = packed.tensors[name], written[name]
         return (
             mine.dtype == its.dtype
             and mine.shape == its.shape
@@ -323,14 +271,8 @@ def _compare(task: dict[str, Any], tensors: Mapping[str, Any], limits: ModelLimi
             and bool(torch.equal(*(each.reshape(-1).view(torch.uint8) for each in (mine, its))))
         )
 
-    if written.keys() != tensors.keys() or not all(map(same, tensors)):
+    if written.keys() != packed.tensors.keys() or not all(map(same, written)):
         raise ModelError(
-            f"What was written of {shell(task['path'])} is not what was loaded.",
+            f"What was written of {model.shown} is not what was loaded.",
             "Nothing was kept. Try again; if it stays, look for a faulty disk or memory.",
         )
-
-
-def _refuse(pipe: int, error: CheckpointError) -> NoReturn:
-    told = {"error": type(error).__name__, "what": error.what, "do": error.do}
-    os.write(pipe, json.dumps(told).encode())
-    os._exit(_REFUSED)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
-from safepoint.errors import ConfigurationError, LimitExceeded, ModelMalformed, quoted
+from safepoint.errors import LimitExceeded, ModelMalformed
 
 _MIB: Final = 1024 * 1024
 _GIB: Final = 1024 * _MIB
@@ -73,15 +73,6 @@ class ModelLimits:
     header_bytes: int = 32 * _MIB
     memory_bytes: int = 4 * _GIB
     cpu_seconds: int = 120
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if type(value) is not int or value < 1:
-                raise ConfigurationError(
-                    f"ModelLimits.{field.name} is {quoted(value)}.",
-                    "Write a whole number above 0.",
-                )
 
 
 DEFAULT_MODEL_LIMITS = ModelLimits()

@@ -9,10 +9,9 @@ linter see at once what happens. Neither ever falls back to the other.
 from __future__ import annotations
 
 import errno
-import io
-import mmap
 import os
 import re
+import shutil
 import stat
 import tempfile
 import warnings
@@ -20,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import IO, Any, Final
 
 from safepoint.errors import (
     CheckpointError,
@@ -28,7 +27,9 @@ from safepoint.errors import (
     LimitExceeded,
     ModelError,
     ModelMalformed,
+    SealBroken,
     UnsafeModel,
+    UnsafeRuntime,
     shell,
 )
 from safepoint.keys import Keyring
@@ -37,25 +38,11 @@ from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over_limi
 from safepoint.models.look import Kind, identified, opened
 from safepoint.models.opcodes import read_at
 from safepoint.models.packing import unpack
-from safepoint.models.plan import by_path, joined, path_of, read_plan
+from safepoint.models.plan import named_tensors, read_plan
 from safepoint.models.runtime import check_runtime, has_flag
-from safepoint.models.schema import HasDtypeShape, Schema
-from safepoint.models.seals import (
-    Sealed,
-    check_digest,
-    check_rest,
-    digest,
-    read_seal,
-    seal_beside,
-)
-from safepoint.models.tensors import (
-    PREFIX,
-    buffer_of,
-    open_tensors,
-    package,
-    read_table,
-    tensors_of,
-)
+from safepoint.models.schema import Schema
+from safepoint.models.seals import Sealed, check_rest, digest, read_seal, seal_beside
+from safepoint.models.tensors import PREFIX, open_tensors, package, read_table
 from safepoint.models.zips import Member
 
 SAFETENSORS: Final = ".safetensors"
@@ -120,17 +107,13 @@ def load_checkpoint(
         MissingPackage: PyTorch is not installed.
         ConfigurationError: an argument is of the wrong kind.
     """
-    check_flags(safe=safe, isolated=isolated)
     if schema is not None and not safe and not isolated:
         raise ConfigurationError(
             "A schema is checked before a model reaches your process, and an unrestricted load"
             " cannot wait for that.",
             "Load with safe=True, or with isolated=True.",
         )
-    with in_memory(path), open_model(path, limits) as model:
-        sealed = verified(model, keys, name)
-        if sealed is None and safe is False and model.kind is not Kind.SAFETENSORS:
-            say_unrestricted(model)
+    with open_vouched(path, safe, keys, name, limits, isolated=isolated) as (model, sealed):
         rest = None if sealed is None else sealed.rest
         if isolated:
             state = _apart(model, safe, limits)
@@ -138,12 +121,11 @@ def load_checkpoint(
             state = restricted(model, schema if rest is None else None, limits)
         else:
             state = unrestricted(model, limits)
-        with about(model.shown):
-            if rest is not None:
-                state = unpack(state, rest)
-            if schema is not None and (isolated or rest is not None):
-                # Not by the names in the file: a tensor in two places is there once.
-                schema.check(named_tensors(state))
+        if rest is not None:
+            state = unpack(state, rest)
+        if schema is not None and (isolated or rest is not None):
+            # Not by the names in the file: a tensor in two places is there once.
+            schema.check(named_tensors(state, package().Tensor))
         return state
 
 
@@ -153,17 +135,15 @@ class ModelFile:
 
     Attributes:
         path: where it is.
-        file: its bytes. If others could write the file, they are a copy in memory.
+        file: its bytes. If others could write the file, this is a copy.
         size: how many.
-        private: whether nobody but this user can write the file.
         kind: what it is, by its content.
         members: those of an archive.
     """
 
     path: str
-    file: BinaryIO
+    file: IO[bytes]
     size: int
-    private: bool
     kind: Kind
     members: tuple[Member, ...] | None = None
 
@@ -172,17 +152,48 @@ class ModelFile:
         """The path, for a message."""
         return shell(self.path)
 
-    def digest(self) -> str:
-        """Return the digest of all its bytes."""
-        if isinstance(self.file, io.BytesIO):
-            return digest(self.file.getbuffer())
-        if not self.private:  # a mapping of it could be cut off under us
-            return digest(self.file, self.size)
-        try:
-            with mmap.mmap(self.file.fileno(), self.size, access=mmap.ACCESS_READ) as mapped:
-                return digest(mapped)
-        except ValueError:
-            raise _changed(self.path) from None
+
+@contextmanager
+def open_vouched(
+    path: str | os.PathLike[str],
+    safe: bool,
+    keys: Keyring | None,
+    name: str | None,
+    limits: ModelLimits,
+    *,
+    isolated: bool = False,
+) -> Iterator[tuple[ModelFile, Sealed | None]]:
+    """Open a model for a load: its seal is verified, and an unrestricted load without one is said.
+
+    Raises:
+        ConfigurationError: a flag is neither True nor False; or there is a seal, and no keys.
+        LimitExceeded: the memory does not suffice, at whatever point.
+        CheckpointError: as `open_model` and `verified`.
+    """
+    for argument, value in (("safe", safe), ("isolated", isolated)):
+        if not isinstance(value, bool):  # whatever is truthy must not pass for a yes
+            raise ConfigurationError(
+                f"{argument} is True or False, not {type(value).__name__}.",
+                f"Write {argument}=True. Nothing was loaded.",
+            )
+    try:
+        with open_model(path, limits) as model:
+            sealed = verified(model, keys, name)
+            if sealed is None and safe is False and model.kind is not Kind.SAFETENSORS:
+                warnings.warn(
+                    f"{model.shown} is loaded without restriction, so it can run code, and nothing"
+                    " verified who made it. Pass keys= to verify its seal, or convert it to"
+                    " safetensors.",
+                    UnrestrictedLoad,
+                    stacklevel=4,
+                )
+            yield model, sealed
+    except CheckpointError:
+        raise
+    except Exception as error:
+        if not wants_memory(error):
+            raise
+        raise no_memory(shell(os.fspath(path))) from None
 
 
 @contextmanager
@@ -208,25 +219,38 @@ def open_model(
         ModelMalformed: it is empty, two things at once, not what its name says, or not loaded.
     """
     name = path_text(path)
-    with opened(name) as file:
+    with opened(name) as file, _about(shell(name)):
         size = os.fstat(file.fileno()).st_size
         if size > limits.file_bytes:
             raise over_limit(
                 f"{shell(name)} is {size} bytes, over the limit of {limits.file_bytes}.",
                 "file_bytes",
             )
-        seen, private = file, is_private(file.fileno())
-        with about(shell(name)):
-            kind, members = identified(seen, entries=limits.entries)
-            _check_name(seen, name, kind, limits)
-            if load:
-                _check_kind(name, kind)
-            if load and not private:
-                file.seek(0)
-                seen = io.BytesIO(file.read(size))
-                if identified(seen, entries=limits.entries) != (kind, members):
-                    raise _changed(name)
-        yield ModelFile(name, seen, size, private, kind, members)
+        kind, members = identified(file, entries=limits.entries)
+        _check_name(name, kind, file, limits)
+        if load:
+            _check_kind(name, kind)
+        if not load or _is_private(file.fileno()):
+            yield ModelFile(name, file, size, kind, members)
+            return
+        with copied(file) as copy:
+            if identified(copy, entries=limits.entries) != (kind, members):
+                raise _changed(name)
+            yield ModelFile(name, copy, size, kind, members)
+
+
+@contextmanager
+def copied(file: IO[bytes]) -> Iterator[IO[bytes]]:
+    """Copy what others can write to a file without a name: in memory, where there are such."""
+    with (
+        os.fdopen(os.memfd_create("model"), "w+b")
+        if hasattr(os, "memfd_create")
+        else tempfile.TemporaryFile()
+    ) as copy:
+        file.seek(0)
+        shutil.copyfileobj(file, copy, 1 << 20)
+        copy.flush()
+        yield copy
 
 
 def _changed(name: str) -> ModelMalformed:
@@ -237,12 +261,12 @@ def _changed(name: str) -> ModelMalformed:
 
 
 @contextmanager
-def about(shown: str) -> Iterator[None]:
+def _about(shown: str) -> Iterator[None]:
     """Let a refusal say which file it is about."""
     try:
         yield
     except (ModelError, LimitExceeded) as error:
-        if shown in error.what:
+        if shown in error.what or isinstance(error, UnsafeRuntime):
             raise
         what = error.what
         begins = _ABOUT.match(what)
@@ -267,7 +291,7 @@ def path_text(path: object) -> str:
     return text
 
 
-def is_private(descriptor: int) -> bool:
+def _is_private(descriptor: int) -> bool:
     """Tell whether this user alone can write the file that is open.
 
     Root can, always. Whoever writes as this user can reach into the process itself.
@@ -280,7 +304,7 @@ def is_private(descriptor: int) -> bool:
     )
 
 
-def _check_name(file: BinaryIO, name: str, kind: Kind, limits: ModelLimits) -> None:
+def _check_name(name: str, kind: Kind, file: IO[bytes], limits: ModelLimits) -> None:
     """Refuse a name that says otherwise than the content.
 
     Tools choose a loader by the name, and people trust a file by it.
@@ -291,16 +315,15 @@ def _check_name(file: BinaryIO, name: str, kind: Kind, limits: ModelLimits) -> N
         )
     ending = Path(name).suffix.lower()
     if kind is Kind.UNKNOWN:
-        head = file.read(len(_LFS))
-        file.seek(0)
-        if head == _LFS:
+        if read_at(file, 0, len(_LFS)) == _LFS:
             raise ModelMalformed(
                 f"{shell(name)} is a pointer of Git LFS, and not the model itself.",
                 "Nothing was loaded. Fetch the model: git lfs pull",
             )
+        if ending == SAFETENSORS and read_at(file, PREFIX, 1) == b"{":
+            size = os.fstat(file.fileno()).st_size
+            read_table(read_at(file, 0, limits.header_bytes), size, limits)  # says what is wrong
         if ending == SAFETENSORS:
-            if head[8:9] == b"{":
-                read_table(file.read(limits.header_bytes), os.fstat(file.fileno()).st_size, limits)
             raise _unknown(name)
     if (ending == SAFETENSORS) != (kind is Kind.SAFETENSORS) and (
         ending == SAFETENSORS or ending in _TORCH_NAMES
@@ -347,11 +370,10 @@ def planned(model: ModelFile, limits: ModelLimits) -> dict[str, Any]:
         ModelMalformed: it is damaged.
         LimitExceeded: it is over a limit.
     """
-    with about(model.shown):
-        if model.kind is Kind.SAFETENSORS:
-            most = PREFIX + limits.header_bytes
-            return dict(read_table(read_at(model.file, 0, most), model.size, limits))
-        return dict(read_plan(model.file, model.members, limits, model.path))
+    if model.kind is Kind.SAFETENSORS:
+        most = PREFIX + limits.header_bytes
+        return dict(read_table(read_at(model.file, 0, most), model.size, limits))
+    return dict(read_plan(model.file, model.members, limits, model.path))
 
 
 def restricted(model: ModelFile, schema: Schema | None, limits: ModelLimits) -> Any:
@@ -366,14 +388,14 @@ def restricted(model: ModelFile, schema: Schema | None, limits: ModelLimits) -> 
         MissingPackage: PyTorch is not installed.
     """
     torch = package()
+    check = schema.check if schema is not None else None
     if model.kind is Kind.SAFETENSORS:
-        return _tensors(model, schema, limits)
+        return open_tensors(model.file, limits, check)
     check_runtime(torch)
     # What the file would build is known, and within the limits, before PyTorch sees a byte of it.
     plan = planned(model, limits)
-    with about(model.shown):
-        if schema is not None:
-            schema.check(plan)
+    if check is not None:
+        check(plan)
     model.file.seek(0)
     try:
         return torch.load(model.file, weights_only=True, map_location="cpu", mmap=False)
@@ -391,7 +413,7 @@ def unrestricted(model: ModelFile, limits: ModelLimits) -> Any:
     """
     torch = package()
     if model.kind is Kind.SAFETENSORS:
-        return _tensors(model, None, limits)
+        return open_tensors(model.file, limits)
     model.file.seek(0)
     try:
         if has_flag(torch):
@@ -404,46 +426,12 @@ def unrestricted(model: ModelFile, limits: ModelLimits) -> Any:
     raise problem
 
 
-def _tensors(model: ModelFile, schema: Schema | None, limits: ModelLimits) -> Any:
-    with about(model.shown):
-        buffer = buffer_of(model.file, limits, private=model.private)
-        table = read_table(buffer, len(buffer), limits)
-        if schema is not None:
-            schema.check(table)
-        return tensors_of(buffer, table)
-
-
 def _apart(model: ModelFile, safe: bool, limits: ModelLimits) -> Any:
     with tempfile.TemporaryFile() as tensors, tempfile.TemporaryFile() as rest:
         load_apart(model, tensors, rest, limits=limits, safe=safe)
-        with about(f"What the isolated process made of {model.shown}"):
-            # Copied: whatever the child has started may still hold the file.
-            found = open_tensors(tensors, limits, private=False)
-            return unpack(found, check_rest(rest))
-
-
-def say_unrestricted(model: ModelFile) -> None:
-    """Warn whoever called that code of the file may run, and that nobody vouches for it."""
-    warnings.warn(
-        f"{model.shown} is loaded without restriction, so it can run code, and nothing verified who"
-        " made it. Pass keys= to verify its seal, or convert it to safetensors.",
-        UnrestrictedLoad,
-        stacklevel=3,
-    )
-
-
-def check_flags(**flags: object) -> None:
-    """Refuse flags of the wrong kind: whatever is truthy must not pass for a yes.
-
-    Raises:
-        ConfigurationError: one is.
-    """
-    for argument, value in flags.items():
-        if not isinstance(value, bool):
-            raise ConfigurationError(
-                f"{argument} is True or False, not {type(value).__name__}.",
-                f"Write {argument}=True. Nothing was loaded.",
-            )
+        # Copied: whatever the child has started may still hold the file.
+        with _about(f"What the isolated process made of {model.shown}"), copied(tensors) as copy:
+            return unpack(open_tensors(copy, limits), check_rest(rest))
 
 
 def verified(model: ModelFile, keys: Keyring | None, name: str | None) -> Sealed | None:
@@ -463,25 +451,12 @@ def verified(model: ModelFile, keys: Keyring | None, name: str | None) -> Sealed
             )
         return None
     sealed = read_seal(model.path, keys, name)
-    check_digest(model.path, sealed, model.size, model.digest)
+    if model.size != sealed.size or digest(model.file, model.size) != sealed.digest:
+        raise SealBroken(
+            f"{model.shown} is not the file that was sealed as {sealed.name}.",
+            "Nothing was loaded. Find out who can write it, then restore the one that verifies.",
+        )
     return sealed
-
-
-def named_tensors(state: Any) -> dict[str, HasDtypeShape]:
-    """Return the tensors of a state by the way to them: keys and indices, joined with `/`."""
-    tensor = package().Tensor
-
-    def walk(state: Any, path: str) -> Iterator[tuple[str, Any]]:
-        if isinstance(state, dict):
-            for key, item in state.items():
-                yield from walk(item, joined(path, key if type(key) is str else repr(key)))
-        elif isinstance(state, (list, tuple)):
-            for index, item in enumerate(state):
-                yield from walk(item, joined(path, str(index)))
-        elif isinstance(state, tensor):
-            yield path_of(path), state
-
-    return by_path(walk(state, ""))
 
 
 def wants_memory(error: Exception) -> bool:
@@ -491,25 +466,6 @@ def wants_memory(error: Exception) -> bool:
         or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
         or any(sign in str(error) for sign in _NO_MEMORY)
     )
-
-
-@contextmanager
-def in_memory(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn running out of memory, at whatever point, into our error.
-
-    Raises:
-        LimitExceeded: there was not enough.
-    """
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except Exception as error:
-        if not wants_memory(error):
-            raise
-    else:
-        return
-    raise no_memory(shell(os.fspath(path))) from None
 
 
 def no_memory(shown: str) -> LimitExceeded:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import math
 import os
 import re
@@ -18,11 +17,12 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple, Self
 
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
+    DecodeError,
     LimitExceeded,
     ModelMalformed,
     NotFound,
@@ -31,13 +31,13 @@ from safepoint.errors import (
     quoted,
     shell,
 )
+from safepoint.migrate import strict_json
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, DEFAULT_PICKLE_LIMITS, PickleLimits
-from safepoint.models.opcodes import Data, Scan, Window, asks, read_at, scan, too_large
+from safepoint.models.opcodes import Data, Scan, Window, asks, over, read_at, scan, too_large
 from safepoint.models.plain import FRAMEWORK, PLAIN, read_pickle
 from safepoint.models.plan import is_data, read_plan
 from safepoint.models.tensors import PREFIX, read_table
 from safepoint.models.zips import (
-    AGAIN,
     DEFLATED,
     ENCRYPTED,
     STORED,
@@ -45,6 +45,7 @@ from safepoint.models.zips import (
     content,
     ends_as_zip,
     read_directory,
+    unclear,
 )
 
 PICKLED: Final = "__pickled__"
@@ -79,49 +80,38 @@ _OPEN: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEX
 
 
 class Kind(StrEnum):
-    """What a file is."""
+    """What a file is.
 
-    EMPTY = "empty"
-    SEALED = "sealed"
-    SAFETENSORS = "safetensors"
-    TORCH_ZIP = "torch-zip"
-    TORCH_SCRIPT = "torch-script"
-    TORCH_LEGACY = "torch-legacy"
-    TORCH_TAR = "torch-tar"
-    PICKLE = "pickle"
-    PICKLES = "pickles"
-    ZIP = "zip"
-    NPY = "npy"
-    NPZ = "npz"
-    COMPRESSED = "compressed"
-    TAR = "tar"
-    JSON = "json"
-    UNKNOWN = "unknown"
+    Attributes:
+        sentence: what it is, to go behind "is".
+    """
 
-    @property
-    def sentence(self) -> str:
-        """What it is, to go behind "is"."""
-        return _SENTENCES[self]
+    sentence: str
+
+    def __new__(cls, value: str, sentence: str) -> Self:
+        """Keep the sentence beside the value."""
+        kind = str.__new__(cls, value)
+        kind._value_, kind.sentence = value, sentence
+        return kind
+
+    EMPTY = "empty", "an empty file"
+    SEALED = "sealed", "a sealed record"
+    SAFETENSORS = "safetensors", "a safetensors file"
+    TORCH_ZIP = "torch-zip", "a PyTorch archive"
+    TORCH_SCRIPT = "torch-script", "a TorchScript archive"
+    TORCH_LEGACY = "torch-legacy", "a PyTorch file of the format before 1.6"
+    TORCH_TAR = "torch-tar", "a PyTorch tar file of the format before 0.1.10"
+    PICKLE = "pickle", "a pickle"
+    PICKLES = "pickles", "several pickles, one after another"
+    ZIP = "zip", "a zip archive"
+    NPY = "npy", "a NumPy array"
+    NPZ = "npz", "an archive of NumPy arrays"
+    COMPRESSED = "compressed", "compressed data"
+    TAR = "tar", "a tar archive"
+    JSON = "json", "JSON"
+    UNKNOWN = "unknown", "of no format that is known here"
 
 
-_SENTENCES: Final = {
-    Kind.EMPTY: "an empty file",
-    Kind.SEALED: "a sealed record",
-    Kind.SAFETENSORS: "a safetensors file",
-    Kind.TORCH_ZIP: "a PyTorch archive",
-    Kind.TORCH_SCRIPT: "a TorchScript archive",
-    Kind.TORCH_LEGACY: "a PyTorch file of the format before 1.6",
-    Kind.TORCH_TAR: "a PyTorch tar file of the format before 0.1.10",
-    Kind.PICKLE: "a pickle",
-    Kind.PICKLES: "several pickles, one after another",
-    Kind.ZIP: "a zip archive",
-    Kind.NPY: "a NumPy array",
-    Kind.NPZ: "an archive of NumPy arrays",
-    Kind.COMPRESSED: "compressed data",
-    Kind.TAR: "a tar archive",
-    Kind.JSON: "JSON",
-    Kind.UNKNOWN: "of no format that is known here",
-}
 _COMPRESSED: Final = re.compile(
     rb"\x1f\x8b\x08|BZh[1-9](?:1AY&SY|\x17rE8P\x90)|\xfd7zXZ\0|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18"
     rb"|\x5d\0\0.{10}|\x89LZO\0",
@@ -131,7 +121,7 @@ _TORCH: Final = (Kind.TORCH_ZIP, Kind.TORCH_LEGACY)
 _ZIPPED: Final = (Kind.TORCH_ZIP, Kind.TORCH_SCRIPT, Kind.ZIP, Kind.NPZ)
 
 
-def identify(file: BinaryIO | bytes, *, limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Kind:
+def identify(file: IO[bytes] | bytes, *, limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Kind:
     r"""Say what a file is, and leave it at its beginning.
 
     A file that two readers could take for two things is refused. So is one with bytes that belong
@@ -162,64 +152,44 @@ def identify(file: BinaryIO | bytes, *, limits: PickleLimits = DEFAULT_PICKLE_LI
         ModelMalformed: it is two things at once, or has bytes that belong to none.
         LimitExceeded: it may be a pickle or JSON, and is too large to tell.
         OSError: the file cannot be read.
-        ConfigurationError: it is no file, and no bytes.
     """
-    if not isinstance(file, bytes) and not hasattr(file, "seek"):
-        raise ConfigurationError(
-            "identify takes an open file or bytes.", 'Write identify(open("model.pt", "rb")).'
-        )
     return identified(io.BytesIO(file) if isinstance(file, bytes) else file, limits)[0]
 
 
 def identified(
-    file: BinaryIO,
+    file: IO[bytes],
     limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
     entries: int = DEFAULT_MODEL_LIMITS.entries,
 ) -> tuple[Kind, tuple[Member, ...] | None]:
     """Say what a file is, with its members if it is a zip archive. See `identify`."""
     size = file.seek(0, os.SEEK_END)
-    try:
-        return _identified(file, size, limits, entries)
-    except MemoryError:
-        problem = _no_memory()
-    finally:
-        file.seek(0)
-    raise problem
-
-
-def _identified(
-    file: BinaryIO, size: int, limits: PickleLimits, entries: int
-) -> tuple[Kind, tuple[Member, ...] | None]:
     if not size:
         return Kind.EMPTY, None
-    head = read_at(file, 0, _HEAD)
     members = None
-    if head[:4] in (b"PK\3\4", b"PK\5\6"):
-        members = read_directory(file, size, entries)
-        found = [_zipped([member.name for member in members])]
-    else:
-        if ends_as_zip(file, size):
-            raise ModelMalformed(
-                "The file does not begin as a zip archive, and ends as one.", AGAIN
-            )
-        found = _marked(file, head, size)
-        if found == [Kind.SAFETENSORS]:
-            _check_no_pickle(file, limits)
-        elif not found:
-            found = _pickled(file, head, size, limits)
-    if tar := _tar(file, head, size):
-        found.append(tar)
-    if not found and _is_json(file, head, size, limits):
-        found = [Kind.JSON]
+    try:
+        head = read_at(file, 0, _HEAD)
+        if head[:4] in (b"PK\3\4", b"PK\5\6"):
+            members = read_directory(file, size, entries)
+            found = [_zipped([member.name for member in members])]
+        elif ends_as_zip(file, size):
+            raise unclear("The file does not begin as a zip archive, and ends as one")
+        else:
+            found = _marked(file, head, size, limits) or _pickled(file, head, size, limits)
+        if tar := _tar(file, head, size):
+            found.append(tar)
+        if not found and _is_json(file, head, size, limits):
+            found = [Kind.JSON]
+    except MemoryError:
+        raise _no_memory() from None
+    finally:
+        file.seek(0)
     if len(found) > 1:
-        raise ModelMalformed(
-            f"The file is two things at once: {found[0].sentence}, and {found[1].sentence}.",
-            AGAIN,
-        )
+        both = ", and ".join(kind.sentence for kind in found)
+        raise unclear(f"The file is two things at once: {both}")
     return found[0] if found else Kind.UNKNOWN, members
 
 
-def _marked(file: BinaryIO, head: bytes, size: int) -> list[Kind]:
+def _marked(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> list[Kind]:
     """Tell by the first bytes, which no two of these formats share."""
     if _is_compressed(head):
         return [Kind.COMPRESSED]
@@ -227,10 +197,9 @@ def _marked(file: BinaryIO, head: bytes, size: int) -> list[Kind]:
         return [Kind.SEALED]
     if head.startswith(_ARRAY):
         if _header_end(head) > size or _numbers_end(head) not in (None, size):
-            raise ModelMalformed(
+            raise unclear(
                 "The NumPy array does not end where its last item does: it is cut short, or bytes"
-                " follow.",
-                AGAIN,
+                " follow"
             )
         return [Kind.NPY]
     length = int.from_bytes(head[:PREFIX], "little")
@@ -238,6 +207,7 @@ def _marked(file: BinaryIO, head: bytes, size: int) -> list[Kind]:
         # Whoever reads the tensors parses it, strictly. Here it is only told apart.
         text = read_at(file, PREFIX, min(length, DEFAULT_MODEL_LIMITS.header_bytes))
         if b'"data_offsets"' in text or b'"__metadata__"' in text or text.strip() == b"{}":
+            _check_no_pickle(file, limits)
             return [Kind.SAFETENSORS]
     return []
 
@@ -253,24 +223,23 @@ def _is_compressed(head: bytes) -> bool:
         return False
 
 
-def _check_no_pickle(file: BinaryIO, limits: PickleLimits) -> None:
+def _check_no_pickle(file: IO[bytes], limits: PickleLimits) -> None:
     """Refuse a safetensors file that an unpickler would follow to somewhere.
 
     The length of the header is any number, and reads as one or two instructions.
     """
     found = scan(Window(file), limits=limits, until="name")
     if found.asks:
-        raise ModelMalformed(
+        raise unclear(
             "The file is two things at once: a safetensors file, and a pickle that asks for"
-            f" something by byte {found.end}.",
-            AGAIN,
+            f" something by byte {found.end}"
         )
     if found.stopped and found.opcodes > _CHANCE:
         raise _followed(found.end)
 
 
 def _followed(end: int) -> ModelMalformed:
-    return ModelMalformed(f"The file is a pickle, and something else follows at byte {end}.", AGAIN)
+    return unclear(f"The file is a pickle, and something else follows at byte {end}")
 
 
 def _zipped(names: list[str]) -> Kind:
@@ -282,7 +251,7 @@ def _zipped(names: list[str]) -> Kind:
     return Kind.NPZ if names and all(name.endswith(".npy") for name in names) else Kind.ZIP
 
 
-def _pickled(file: BinaryIO, head: bytes, size: int, limits: PickleLimits) -> list[Kind]:
+def _pickled(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> list[Kind]:
     if _LEGACY.match(head):
         return [Kind.TORCH_LEGACY]
     data = Window(file)
@@ -295,10 +264,8 @@ def _pickled(file: BinaryIO, head: bytes, size: int, limits: PickleLimits) -> li
             break
         count, opcodes, end = count + 1, opcodes + found.opcodes, found.end
         if opcodes > limits.opcodes:
-            raise LimitExceeded(
-                f"The file has pickles of more than {limits.opcodes} instructions together.",
-                "Split it, or raise PickleLimits.opcodes.",
-            )
+            what = f"The file has pickles of more than {limits.opcodes} instructions together."
+            raise over(what, "Split it", "opcodes")
     if not count or (end < size and count == 1 and opcodes == 2 and head[:1] != b"\x80"):
         return []  # or two letters of a text, such as "N."
     if end < size:
@@ -306,7 +273,7 @@ def _pickled(file: BinaryIO, head: bytes, size: int, limits: PickleLimits) -> li
     return [Kind.PICKLE if count == 1 else Kind.PICKLES]
 
 
-def _tar(file: BinaryIO, head: bytes, size: int) -> Kind | None:
+def _tar(file: IO[bytes], head: bytes, size: int) -> Kind | None:
     """Tell whether a reader of tar archives would take the file for one."""
     names: set[str] = set()
     position = 0
@@ -324,60 +291,21 @@ def _tar(file: BinaryIO, head: bytes, size: int) -> Kind | None:
     if not names:
         return None
     if position > size:
-        raise ModelMalformed("The tar archive is cut short.", AGAIN)
+        raise unclear("The tar archive is cut short")
     if size - position > _PADDING or read_at(file, position, _PADDING).strip(b"\0"):
-        raise ModelMalformed("The tar archive has bytes that belong to no member.", AGAIN)
+        raise unclear("The tar archive has bytes that belong to no member")
     return Kind.TORCH_TAR if {"storages", "pickle"} <= names else Kind.TAR
 
 
-def _is_json(file: BinaryIO, head: bytes, size: int, limits: PickleLimits) -> bool:
+def _is_json(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> bool:
     begins = _JSON.match(head)
     if begins is None or (begins[1] is None and size > limits.data_bytes):
         return False
     try:
-        parsed(read_at(file, 0, limits.data_bytes + 1), limits, _ITEMS)
-    except PickleRefused:
+        strict_json(read_at(file, 0, limits.data_bytes + 1), "It", limits.data_bytes, _ITEMS)
+    except DecodeError:
         return False
     return True
-
-
-def parsed(text: bytes, limits: PickleLimits, items: int | None = None) -> Any:
-    """Return what a text says, if it is JSON without a second meaning.
-
-    Raises:
-        PickleRefused: it is not JSON, has a key twice, or a number that JSON does not have.
-        LimitExceeded: it has more bytes or values than the limits, or is nested too deep.
-    """
-    if len(text) > limits.data_bytes:
-        raise LimitExceeded(
-            f"It is over the limit of {limits.data_bytes} bytes.",
-            "Look what it is before you raise PickleLimits.data_bytes.",
-        )
-    # Before a parser builds them. Those in a text count too, and few texts have as many.
-    if sum(map(text.count, b",[{")) > (items or limits.nodes):
-        raise LimitExceeded(
-            f"It has more than {items or limits.nodes} values.",
-            "Look what it is before you raise PickleLimits.nodes.",
-        )
-    problem: CheckpointError
-    try:
-        return json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no)
-    except RecursionError:
-        problem = LimitExceeded("It is nested too deep.", "Look who wrote it.")
-    except ValueError:
-        problem = PickleRefused("It is not strict JSON.", "Repair it, or leave it out.")
-    raise problem
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError
-    return found
-
-
-def _no(constant: str) -> float:
-    raise ValueError(constant)
 
 
 def _no_memory() -> LimitExceeded:
@@ -407,23 +335,18 @@ class Inspected(NamedTuple):
         imports: what it asks for, such as `os.system`, sorted. A name that is only known when it
             runs is told as such.
         wants: those of them that stand for no data.
-        opcodes: how many instructions it has.
-        protocol: the one that it names, 0 if it names none.
-        calls: whether it would call something.
-        plain: whether it is data, so that it can be read without running anything.
-        reason: why it is not.
-        trailing: how many bytes follow it. In an old PyTorch file, those are the tensors.
+        reason: why it is not data that can be read without running anything; empty if it is.
     """
 
     where: str
     imports: tuple[str, ...]
     wants: tuple[str, ...]
-    opcodes: int
-    protocol: int
-    calls: bool
-    plain: bool
     reason: str
-    trailing: int
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is data."""
+        return not self.reason
 
 
 class Inspection(NamedTuple):
@@ -506,15 +429,13 @@ def classify(
         return Classified(Verdict.NOT_LOOKED_INTO, error.what)
     except PickleRefused as error:
         return Classified(Verdict.REFUSED, error.what)
-    what = f"It is {found.kind.sentence}."
+    what = f"It is {found.kind.sentence}"
     wants = sorted({name for pickle in found.pickles for name in pickle.wants})
     if wants:
         more = f" and {len(wants) - 3} more" if len(wants) > 3 else ""
-        what = f"It is {found.kind.sentence}, and asks for {', '.join(wants[:3])}{more}."
-    elif found.verdict is Verdict.REFUSED:
-        what = next(pickle.reason for pickle in found.pickles if not pickle.plain)
-    elif found.unseen:
-        what = found.unseen[0]
+        what += f", and asks for {', '.join(wants[:3])}{more}"
+    reasons = [pickle.reason for pickle in found.pickles if pickle.reason] + [*found.unseen]
+    what = reasons[0] if reasons and not wants else f"{what}."
     return Classified(found.verdict, what, found.kind)
 
 
@@ -545,15 +466,13 @@ def inspect(
         PickleRefused: it is two things at once, or a damaged archive.
         LimitExceeded: there is more of it than the limits.
     """
-    problem: CheckpointError
     try:
         with opened(source) as file:
             return _Look(file, limits).inspection()
     except ModelMalformed as error:
-        problem = PickleRefused(error.what, error.do)
+        raise PickleRefused(error.what, error.do) from None
     except MemoryError:
-        problem = _no_memory()
-    raise problem
+        raise _no_memory() from None
 
 
 def pickles_in(source: str | os.PathLike[str] | bytes) -> list[tuple[str, bytes]]:
@@ -565,7 +484,7 @@ def pickles_in(source: str | os.PathLike[str] | bytes) -> list[tuple[str, bytes]
 
 
 @contextmanager
-def opened(source: object) -> Iterator[BinaryIO]:
+def opened(source: object) -> Iterator[IO[bytes]]:
     """Open a file for a look, once: whoever swaps it meanwhile changes nothing.
 
     Raises:
@@ -617,7 +536,7 @@ def _unreadable(shown: str, error: OSError | ValueError) -> StorageUnavailable:
 class _Look:
     """One look at a file: what it is, each pickle in it, and what was not looked into."""
 
-    def __init__(self, file: BinaryIO, limits: PickleLimits) -> None:
+    def __init__(self, file: IO[bytes], limits: PickleLimits) -> None:
         self._file = file
         self._limits = limits
         self._kind, self._members = identified(file, limits)
@@ -643,7 +562,7 @@ class _Look:
         elif kind is Kind.NPY:
             self._array("", Window(self._file))
         elif kind is Kind.JSON:
-            value = parsed(self._read(), self._limits)
+            value = strict_json(self._read(), "It", self._limits.data_bytes, self._limits.nodes)
             for where, data in self._embedded(value):
                 self._add(where, data)
         elif kind is Kind.SAFETENSORS:
@@ -672,38 +591,26 @@ class _Look:
         head = data[0:2]
         return (head[:1] == b"\x80" and b"" < head[1:] <= b"\x05") or asks(data, self._limits).asks
 
-    def _add(self, where: str, data: bytes, *, model: bool = False, trailing: int = 0) -> Scan:
+    def _add(self, where: str, data: bytes, *, model: bool = False) -> Scan:
         """Look at one pickle."""
         found = scan(data, limits=self._limits)
-        reason = ""
         if isinstance(found.broken, LimitExceeded):
             raise found.broken
+        types = FRAMEWORK if self._kind is Kind.JSON else {}
+        reason = ""
         if found.broken is not None:
             reason = found.broken.what
         elif model and self._model is not None:
             reason = self._model
         else:
             try:
-                types = FRAMEWORK if self._kind is Kind.JSON else {}
                 read_pickle(data, types=types, limits=self._limits)
             except CheckpointError as error:
                 reason = error.what
         known = is_data if model else lambda *name: name in PLAIN
-        framework = FRAMEWORK if self._kind is Kind.JSON else ()
-        wants = {str(a) for a in found.asked if not known(a.module, a.name)} - {*framework}
-        self._pickles.append(
-            Inspected(
-                where=where,
-                imports=found.imports,
-                wants=tuple(sorted(wants | {*found.unclear})),
-                opcodes=found.opcodes,
-                protocol=found.protocol,
-                calls=found.calls,
-                plain=not reason,
-                reason=reason,
-                trailing=trailing or len(data) - found.end,
-            )
-        )
+        wants = {str(a) for a in found.asked if not known(a.module, a.name)} - types.keys()
+        wanted = tuple(sorted(wants | {*found.unclear}))
+        self._pickles.append(Inspected(where, found.imports, wanted, reason))
         self.taken.append((where, data[: found.end]))
         return found
 
@@ -713,13 +620,11 @@ class _Look:
         start = 0
         while start < len(data) and len(self._pickles) < (5 if legacy else self._limits.opcodes):
             end = scan(data, start, limits=self._limits).end
-            several = legacy or end < len(data)
-            where = f"pickle {len(self._pickles) + 1} (byte {start})" if several or start else ""
+            several = legacy or start or end < len(data)
+            where = f"pickle {len(self._pickles) + 1} (byte {start})" if several else ""
             # Of an old PyTorch file, the fourth pickle describes the tensors.
             model = legacy and len(self._pickles) == 3
-            trailing = self._size - end if legacy and len(self._pickles) == 4 else 0
-            found = self._add(where, data[start:end], model=model, trailing=trailing)
-            if found.broken is not None:
+            if self._add(where, data[start:end], model=model).broken is not None:
                 return
             start = end
 
@@ -788,9 +693,8 @@ class _Look:
         return len(pickled)
 
     def _tensors(self) -> None:
-        if isinstance(
-            scan(Window(self._file), limits=self._limits, until="name").broken, (LimitExceeded)
-        ):
+        found = scan(Window(self._file), limits=self._limits, until="name")
+        if isinstance(found.broken, LimitExceeded):
             self._unseen.append("It reads as a pickle, too, for longer than was looked at.")
         length = int.from_bytes(read_at(self._file, 0, PREFIX), "little")
         most = DEFAULT_MODEL_LIMITS.header_bytes

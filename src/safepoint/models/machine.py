@@ -14,18 +14,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from typing import Any, Final, Literal, NamedTuple
 
-from safepoint.errors import CheckpointError, ConfigurationError, LimitExceeded, PickleRefused
+from safepoint.errors import CheckpointError, LimitExceeded, PickleRefused
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
-from safepoint.models.opcodes import INTACT, Op, named, read_opcodes, too_large
+from safepoint.models.opcodes import INTACT, Op, named, over, read_opcodes, too_large
 
 NOT_DATA: Final = "Do not load it with pickle. If you wrote it, save plain data in its place."
 
 Form = Literal["list", "tuple", "dict", "set", "frozenset", "call", "id", "constant"]
 
 
+@dataclass(eq=False, slots=True)
 class Name:
     """A name of the caller's list, such as `builtins.list`, handed to a function as an argument.
 
@@ -33,10 +35,7 @@ class Name:
         key: the module and the name.
     """
 
-    __slots__ = ("key",)
-
-    def __init__(self, key: tuple[str, str]) -> None:
-        self.key = key
+    key: tuple[str, str]
 
     def __str__(self) -> str:
         return named(*self.key)
@@ -64,43 +63,38 @@ Functions = Mapping[tuple[str, str], Callable[..., Any] | Constant | Collect | R
 """What may stand behind a name. A function whose result has `__build__` gets the state of BUILD."""
 
 
+@dataclass(eq=False, slots=True)
 class Node:
     """A value that is drawn and not built.
 
     Attributes:
         form: of which type it is, or how it is made.
-        parts: what it holds: items, keys and values in turn, or arguments.
         target: what is called.
+        parts: what it holds: items, keys and values in turn, or arguments.
         pairs: keys and values in turn that are put into what the call returns.
         state: what BUILD gives to what the call returns.
         nodes: how many values it is, written out.
         text: how many bytes of text, written out.
         depth: how many levels.
         used: it is part of another value, so it does not change any more.
-        mutable: it can be no key.
+        mutable: it is a tuple with something that can change in it.
         name: a name among its parts: it can only be the arguments of a call.
         value: what was built, once `built` is true.
     """
 
-    __slots__ = (
-        *("built", "depth", "form", "mutable", "name", "nodes", "pairs", "parts", "state"),
-        *("target", "text", "used", "value"),
-    )
-
-    def __init__(self, form: Form, target: Name | None = None) -> None:
-        self.form = form
-        self.parts: list[Any] = []
-        self.target = target
-        self.pairs: list[Any] = []
-        self.state: Any = None
-        self.nodes = 1
-        self.text = 0
-        self.depth = 1
-        self.used = False
-        self.mutable = form in ("list", "dict", "set")
-        self.name: Name | None = None
-        self.value: Any = None
-        self.built = False
+    form: Form
+    target: Name | None = None
+    parts: list[Any] = field(default_factory=list)
+    pairs: list[Any] = field(default_factory=list)
+    state: Any = None
+    nodes: int = 1
+    text: int = 0
+    depth: int = 1
+    used: bool = False
+    mutable: bool = False
+    name: Name | None = None
+    value: Any = None
+    built: bool = False
 
 
 def run(
@@ -124,8 +118,6 @@ def run(
         LimitExceeded: it is too large, too deep or has too many values.
         CheckpointError: what a function raised, if it is one of this tree.
     """
-    if type(data) is not bytes:
-        raise ConfigurationError("A pickle is read from bytes.", "Give the content of the file.")
     if len(data) > limits.data_bytes:
         raise too_large(limits)
     return run_at(data, 0, functions=functions, limits=limits, whole=True)[0]
@@ -154,9 +146,9 @@ def run_at(
         nodes_per_id: how many more values there may be for each persistent id.
         whole: refuse bytes behind the end of the pickle.
     """
-    drawing = _Drawing(functions, limits, persistent is not None, instructions, nodes_per_id)
+    drawing = _Drawing(functions, limits, None if persistent is None else nodes_per_id)
     try:
-        root, end = drawing.read(data, start)
+        root, end = drawing.read(data, start, instructions)
         if whole and end != len(data):
             raise PickleRefused(
                 f"The pickle ends, and something else follows at byte {end}.",
@@ -166,18 +158,17 @@ def run_at(
     except (RecursionError, MemoryError):
         problem = LimitExceeded(
             "The pickle needs more memory than this process has.",
-            "Lower PickleLimits to what the process can hold, or let it use more.",
+            "Let the process use more, or lower the limits to what it can hold.",
         )
     raise problem
 
 
 _SCALARS: Final = frozenset(
-    {
+    [
         *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT"),
-        *("STRING", "BINSTRING", "SHORT_BINSTRING"),
-        *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
-        *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
-    }
+        *("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE"),
+        *("BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+    ]
 )
 _LITERALS: Final = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _PUTS: Final = frozenset({"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"})
@@ -202,6 +193,7 @@ _GROWS: Final[dict[str, tuple[Form, int | None]]] = {
     "SETITEMS": ("dict", None),
     "ADDITEMS": ("set", None),
 }
+_SPLIT: Final = "Split what it holds"
 _BUFFER: Final = "Save bytes in place of a buffer that is kept outside of the pickle."
 _ITSELF: Final = "Save a state in which no tuple contains itself."
 _IDS: Final = "Read it with the program that knows what its persistent ids stand for."
@@ -218,21 +210,18 @@ _INSTEAD: Final = {
 
 
 class _Drawing:
-    """The first step: the stack, the marks and the memo of one pickle. Nothing is called."""
+    """The first step: the stack, the marks and the memo of one pickle. Nothing is called.
 
-    def __init__(
-        self,
-        functions: Functions,
-        limits: PickleLimits,
-        ids: bool,
-        instructions: Collection[str] | None,
-        nodes_per_id: int,
-    ) -> None:
+    Args:
+        functions: what may stand behind a name.
+        limits: what is too large.
+        per_id: how many more values there may be for each persistent id; None if there are no ids.
+    """
+
+    def __init__(self, functions: Functions, limits: PickleLimits, per_id: int | None) -> None:
         self._functions = functions
         self._limits = limits
-        self._ids = ids
-        self._instructions = instructions
-        self._per_id = nodes_per_id
+        self._per_id = per_id
         self._most = limits.nodes
         self._stack: list[Any] = []
         self._marks: list[int] = []
@@ -240,10 +229,9 @@ class _Drawing:
         self._names: dict[tuple[str, str], Name | Node] = {}
         self._made = 0
 
-    def read(self, data: bytes, start: int) -> tuple[Any, int]:
+    def read(self, data: bytes, start: int, allowed: Collection[str] | None) -> tuple[Any, int]:
         """Return the drawing of the pickle that begins at `start`, and where the pickle ends."""
         protocol, frame, end = 1, start, start
-        allowed = self._instructions
         for op in read_opcodes(data, self._limits, start):
             name, _, position, end, info = op
             if allowed is not None and name not in allowed:
@@ -306,7 +294,7 @@ class _Drawing:
         elif name == "BUILD":
             (state,) = self._take(op, 1)
             self._set_state(op, self._top(op), state)
-        elif name == "BINPERSID" and self._ids:
+        elif name == "BINPERSID" and self._per_id is not None:
             self._most += self._per_id
             stack.append(self._make(op, "id", self._take(op, 1)))
         else:
@@ -336,10 +324,8 @@ class _Drawing:
 
     def _remember(self, op: Op, index: int) -> None:
         if index >= self._limits.memo:
-            raise LimitExceeded(
-                f"The pickle numbers a value above the limit of {self._limits.memo}.",
-                "Split what it holds, or raise PickleLimits.memo.",
-            )
+            what = f"The pickle numbers a value above the limit of {self._limits.memo}."
+            raise over(what, _SPLIT, "memo")
         if index in self._memo:
             raise _odd(op, "puts a second value in one place")
         self._memo[index] = self._top(op)
@@ -420,7 +406,7 @@ class _Drawing:
                 node.nodes += part.nodes
                 node.text += part.text
                 node.depth = max(node.depth, part.depth + 1)
-                node.mutable |= form == "tuple" and part.mutable
+                node.mutable |= form == "tuple" and _is_mutable(part)
             else:
                 node.nodes += 1
                 if kind is str or kind is bytes:
@@ -436,36 +422,32 @@ class _Drawing:
             )
 
     def _check_key(self, part: Node) -> None:
-        if part.mutable:
+        if _is_mutable(part):
             raise PickleRefused(
                 "The pickle has a key that can change: a list, a dict or a set, or one within.",
                 INTACT,
             )
         if part.nodes > self._limits.key_nodes:
-            raise LimitExceeded(
-                f"The pickle has a key of more than {self._limits.key_nodes} values.",
-                "Use shorter keys, or raise PickleLimits.key_nodes.",
-            )
+            what = f"The pickle has a key of more than {self._limits.key_nodes} values."
+            raise over(what, "Use shorter keys", "key_nodes")
 
     def _check_size(self, node: Node) -> None:
         if node.nodes > self._most:
             raise self._too_many()
         if node.text > self._limits.text_bytes:
-            raise LimitExceeded(
-                f"The pickle holds more than {self._limits.text_bytes} bytes of text, written out.",
-                "Split what it holds, or raise PickleLimits.text_bytes.",
-            )
+            what = f"The pickle holds more than {self._limits.text_bytes} bytes of text"
+            raise over(f"{what}, written out.", _SPLIT, "text_bytes")
         if node.depth > self._limits.depth:
-            raise LimitExceeded(
-                f"The pickle is nested deeper than {self._limits.depth} levels.",
-                "Save a flatter state, or raise PickleLimits.depth.",
-            )
+            what = f"The pickle is nested deeper than {self._limits.depth} levels."
+            raise over(what, "Save a flatter state", "depth")
 
     def _too_many(self) -> LimitExceeded:
-        return LimitExceeded(
-            f"The pickle holds more than {self._most} values, written out.",
-            "Split what it holds, or raise PickleLimits.nodes.",
-        )
+        what = f"The pickle holds more than {self._most} values, written out."
+        return over(what, _SPLIT, "nodes")
+
+
+def _is_mutable(node: Node) -> bool:
+    return node.mutable or node.form in ("list", "dict", "set")
 
 
 def _check_value(value: Any) -> None:
@@ -589,10 +571,11 @@ class _Building:
         self._effort -= numbers**2
         pairs = sum(count * (count - 1) // 2 for count in Counter(hashes).values() if count > 1)
         if self._effort < 0 or pairs > 4 * len(keys) + _SOME:
-            raise LimitExceeded(
+            raise over(
                 "The pickle has more numbers as keys than can be told from an attack: more than"
                 f" {self._limits.number_keys}, or too many that share a hash.",
-                "Save a list in place of a set, or raise PickleLimits.number_keys.",
+                "Save a list in place of a set",
+                "number_keys",
             )
         found = set(keys)
         if len(found) != len(keys):

@@ -23,13 +23,11 @@ INTACT: Final = "Restore an intact copy, or write the state again."
 _CHUNK: Final = 64 * 1024
 _ID: Final = 1024 * 1024
 _ANY: Final = "x"  # stands for a text that was not decoded, and may be any name
-# As Python writes them. C's unpickler reads I010 as 8, and I-0 as False.
-_INT: Final = re.compile(rb"(?:0|-?[1-9][0-9]*)\Z")
-_LONG: Final = re.compile(rb"(?:0|-?[1-9][0-9]*)L?\Z")
 _FLOAT: Final = re.compile(rb"-?(?:[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?|inf|nan)\Z")
 _LOOSE: Final = re.compile(rb"\s*[+-]?[0-9a-fA-FxXoO_]*[lL]?\s*\Z")
 _ESCAPE: Final = re.compile(rb"\\(x[0-9a-f]{2}|[\\'\"nrt]|)")
 _ESCAPED: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+_INTEGERS: Final = ("INT", "LONG", "GET", "PUT")
 _LENGTHS: Final = {
     pickletools.TAKEN_FROM_ARGUMENT1: "<B",
     pickletools.TAKEN_FROM_ARGUMENT4: "<i",
@@ -119,8 +117,8 @@ class Info(NamedTuple):
     Attributes:
         name: its name.
         protocol: the first protocol that has it.
-        number: the argument, if it is a number of fixed size.
-        length: what stands before an argument of that many bytes.
+        number: the argument, if it is a number of fixed size, or begins with one.
+        sized: whether that number is the length of the argument, which follows.
         lines: how many lines the argument is.
         to_mark: whether it takes everything above the last mark.
         takes: how many values it takes besides.
@@ -130,7 +128,7 @@ class Info(NamedTuple):
     name: str
     protocol: int
     number: struct.Struct | None
-    length: struct.Struct | None
+    sized: bool
     lines: int
     to_mark: bool
     takes: int
@@ -143,12 +141,12 @@ def _info(known: pickletools.OpcodeInfo) -> Info:
     to_mark = pickletools.markobject in before
     takes = before.index(pickletools.markobject) if to_mark else len(before)
     lines = 0 if size != pickletools.UP_TO_NEWLINE else 2 if known.name in ("GLOBAL", "INST") else 1
-    number = _NUMBERS[known.arg.name] if known.arg is not None and size > 0 else None
+    number = _LENGTHS.get(size) or (_NUMBERS[known.arg.name] if known.arg and size > 0 else None)
     return Info(
         known.name,
         known.proto,
         struct.Struct(number) if number else None,
-        struct.Struct(_LENGTHS[size]) if size in _LENGTHS else None,
+        size in _LENGTHS,
         lines,
         to_mark,
         takes,
@@ -182,7 +180,7 @@ def read_opcodes(
         PickleRefused: there is no such instruction, or the data ends within it.
         LimitExceeded: there are too many, or a number is too large.
     """
-    position, size = start, len(data)
+    position = start
     for _ in range(limits.opcodes):
         code = data[position : position + 1]
         if not code:
@@ -194,63 +192,51 @@ def read_opcodes(
                 INTACT,
             )
         argument, end = None, position + 1
-        if info.number is not None:
+        if info.lines:
+            argument, end = _lined(info, data, position, limits, lenient)
+        elif info.number is not None:
             end += info.number.size
             raw = data[position + 1 : end]
             if len(raw) != info.number.size:
                 raise _cut()
             (argument,) = info.number.unpack(raw)
-        elif info.length is not None:
-            argument, end = _sized(info, data, position, size, limits, lenient)
-        elif info.lines:
-            argument, end = _lined(info, data, position, limits, lenient)
+            if info.sized:
+                begin, end = end, end + argument
+                argument = _sized(info.name, data, begin, end, limits, lenient)
         if end - start > limits.data_bytes:
             raise too_large(limits)
         yield Op(info.name, argument, position, end, info)
         if info.name == "STOP":
             return
         position = end
-    raise LimitExceeded(
-        f"The pickle has more than {limits.opcodes} instructions.",
-        "Split what it holds, or raise PickleLimits.opcodes.",
-    )
+    what = f"The pickle has more than {limits.opcodes} instructions."
+    raise over(what, "Split what it holds", "opcodes")
 
 
-def _sized(
-    info: Info, data: Data, position: int, size: int, limits: PickleLimits, lenient: bool
-) -> tuple[Any, int]:
-    length: Any = info.length
-    begin = position + 1 + length.size
-    raw = data[position + 1 : begin]
-    if len(raw) != length.size:
+def _sized(name: str, data: Data, begin: int, end: int, limits: PickleLimits, lenient: bool) -> Any:
+    if end < begin:
+        raise _malformed(name, begin)
+    if end > len(data):
         raise _cut()
-    (count,) = length.unpack(raw)
-    end = begin + count
-    if count < 0:
-        raise _malformed(info.name, position)
-    if end > size:
-        raise _cut()
-    text = "UNICODE" in info.name or "STRING" in info.name
-    if lenient and (count > _CHUNK or not text):
-        return _ANY if text else None, end
-    if info.name in ("LONG1", "LONG4"):
-        if count * 8 > limits.integer_bits:
-            raise _too_many_bits(limits)
-        return int.from_bytes(data[begin:end], "little", signed=True), end
+    text = "UNICODE" in name or "STRING" in name
+    if lenient and (end - begin > _CHUNK or not text):
+        return _ANY if text else None
+    if name in ("LONG1", "LONG4") and (end - begin) * 8 > limits.integer_bits:
+        raise _too_many_bits(limits)
     raw = data[begin:end]
-    if len(raw) != count:
+    if len(raw) != end - begin:
         raise _cut()
-    if not text:
-        return raw, end
-    return _decoded(_utf8 if "UNICODE" in info.name else _ascii, raw, info.name, position), end
+    if name in ("LONG1", "LONG4"):
+        return int.from_bytes(raw, "little", signed=True)
+    return _decoded(_utf8 if "UNICODE" in name else _ascii, raw, name, begin) if text else raw
 
 
 def _lined(
     info: Info, data: Data, position: int, limits: PickleLimits, lenient: bool
 ) -> tuple[Any, int]:
-    begin, lines = position + 1, []
+    name, begin, lines = info.name, position + 1, []
     # Only an unpickler that was made for such ids goes on behind one, and they are short.
-    most = _ID if lenient and info.name == "PERSID" else limits.data_bytes
+    most = _ID if lenient and name == "PERSID" else limits.data_bytes
     for _ in range(info.lines):
         end = data.find(b"\n", begin, begin + most + 1)
         if end < 0:
@@ -259,14 +245,14 @@ def _lined(
         begin = end + 1
     if info.lines == 2:
         return tuple(_decoded(_utf8, line, "name", position) for line in lines), begin
-    decode = _LOOSELY[info.name] if lenient else _STRICTLY[info.name]
+    what = "memo index" if name in ("GET", "PUT") else name
+    if lenient:
+        return _decoded(lambda raw: _loose(name, raw), lines[0], what, position), begin
     # log10(2) is a little more than 0.301; a sign, an L and the last digit come on top.
-    digits = limits.integer_bits * 302 // 1000 + 3
-    if not lenient and info.name in ("INT", "LONG", "GET", "PUT") and len(lines[0]) > digits:
+    if name in _INTEGERS and len(lines[0]) > limits.integer_bits * 302 // 1000 + 3:
         raise _too_many_bits(limits)
-    what = "memo index" if info.name in ("GET", "PUT") else info.name
-    value = _decoded(decode, lines[0], what, position)
-    if not lenient and type(value) is int and value.bit_length() > limits.integer_bits:
+    value = _decoded(lambda raw: _strict(name, raw), lines[0], what, position)
+    if type(value) is int and value.bit_length() > limits.integer_bits:
         raise _too_many_bits(limits)
     return value, begin
 
@@ -276,7 +262,7 @@ def _decoded(decode: Callable[[bytes], Any], raw: bytes, what: str, position: in
         return decode(raw)
     except ValueError:
         problem = _malformed(what, position)
-    raise problem
+    raise problem  # here, so that it does not carry the bytes
 
 
 def _utf8(raw: bytes) -> str:
@@ -288,38 +274,45 @@ def _ascii(raw: bytes) -> str:
     return raw.decode("ascii", "surrogateescape")
 
 
-def _escaped_unicode(raw: bytes) -> str:
-    return raw.decode("raw-unicode-escape")
-
-
-def _spelled(spelling: re.Pattern[bytes], make: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    def decode(raw: bytes) -> Any:
-        if not spelling.match(raw):
+def _strict(name: str, raw: bytes) -> Any:
+    """Return what a line says, if Python writes it so. C's unpickler reads I010 as 8."""
+    if name == "INT" and raw in (b"00", b"01"):
+        return raw == b"01"
+    if name in _INTEGERS:
+        digits = raw.removesuffix(b"L") if name == "LONG" else raw
+        value = int(digits)
+        if str(value).encode() != digits or (value < 0 and name in ("GET", "PUT")):
             raise ValueError
-        return make(raw)
+        return value
+    if name == "FLOAT":
+        if not _FLOAT.match(raw):
+            raise ValueError
+        return float(raw)
+    if name == "STRING":  # of Python 2
+        return _ascii(_ESCAPE.sub(_unescape, _unquoted(raw)))
+    return raw.decode("raw-unicode-escape") if name == "UNICODE" else _utf8(raw)
 
-    return decode
 
-
-def _int(raw: bytes) -> int | bool:
-    return raw == b"01" if raw in (b"00", b"01") else _spelled(_INT, int)(raw)
-
-
-def _index(raw: bytes) -> int:
-    if not _INT.match(raw) or raw[:1] == b"-":
+def _loose(name: str, raw: bytes) -> Any:
+    """Return what any unpickler takes a line for: a text, an index of the memo, or None."""
+    before = raw.partition(b"\0")[0]
+    if name in ("GET", "PUT"):
+        return int(before)
+    if name in _INTEGERS and not _LOOSE.match(before):
         raise ValueError
-    return int(raw)
+    if name == "FLOAT":
+        float(before)
+    if name not in ("STRING", "UNICODE"):
+        return None
+    if b"\\" in raw:
+        return _ANY
+    return (_unquoted(raw.rstrip()) if name == "STRING" else raw).decode("latin-1")
 
 
-def _quoted(raw: bytes) -> bytes:
+def _unquoted(raw: bytes) -> bytes:
     if len(raw) < 2 or raw[:1] not in (b"'", b'"') or raw[-1:] != raw[:1]:
         raise ValueError
     return raw[1:-1]
-
-
-def _string(raw: bytes) -> str:
-    """Return what Python 2 wrote between quotes."""
-    return _ascii(_ESCAPE.sub(_unescape, _quoted(raw)))
 
 
 def _unescape(escape: re.Match[bytes]) -> bytes:
@@ -331,42 +324,6 @@ def _unescape(escape: re.Match[bytes]) -> bytes:
     return _ESCAPED.get(letters, letters)
 
 
-def _loose_string(raw: bytes) -> str:
-    return _ANY if b"\\" in raw else _quoted(raw.rstrip()).decode("latin-1")
-
-
-def _loose_number(raw: bytes) -> None:
-    if not _LOOSE.match(raw.partition(b"\0")[0]):
-        raise ValueError
-
-
-def _loose_float(raw: bytes) -> None:
-    float(raw.partition(b"\0")[0])
-
-
-_STRICTLY: Final[dict[str, Callable[[bytes], Any]]] = {
-    "INT": _int,
-    "LONG": _spelled(_LONG, lambda raw: int(raw.removesuffix(b"L"))),
-    "FLOAT": _spelled(_FLOAT, float),
-    "STRING": _string,
-    "UNICODE": _escaped_unicode,
-    "GET": _index,
-    "PUT": _index,
-    "PERSID": _utf8,
-}
-_LOOSELY: Final[dict[str, Callable[[bytes], Any]]] = {
-    **_STRICTLY,
-    "INT": _loose_number,
-    "LONG": _loose_number,
-    "FLOAT": _loose_float,
-    "STRING": _loose_string,
-    "UNICODE": lambda raw: raw.decode("latin-1") if b"\\" not in raw else _ANY,
-    "GET": lambda raw: int(raw.partition(b"\0")[0]),
-    "PUT": lambda raw: int(raw.partition(b"\0")[0]),
-    "PERSID": lambda _: None,
-}
-
-
 def _cut() -> PickleRefused:
     return PickleRefused(CUT, INTACT)
 
@@ -376,18 +333,19 @@ def _malformed(what: str, position: int) -> PickleRefused:
 
 
 def _too_many_bits(limits: PickleLimits) -> LimitExceeded:
-    return LimitExceeded(
-        f"The pickle holds an integer of more than {limits.integer_bits} bits.",
-        "Write large numbers as text or bytes, or raise PickleLimits.integer_bits.",
-    )
+    what = f"The pickle holds an integer of more than {limits.integer_bits} bits."
+    return over(what, "Write large numbers as text or bytes", "integer_bits")
 
 
 def too_large(limits: PickleLimits) -> LimitExceeded:
     """Return the error for too many bytes."""
-    return LimitExceeded(
-        f"The pickle is larger than {limits.data_bytes} bytes.",
-        "Split what it holds, or raise PickleLimits.data_bytes.",
-    )
+    what = f"The pickle is larger than {limits.data_bytes} bytes."
+    return over(what, "Split what it holds", "data_bytes")
+
+
+def over(what: str, do: str, limit: str) -> LimitExceeded:
+    """Return the error for a pickle that is over the limit of that name."""
+    return LimitExceeded(what, f"{do}, or raise PickleLimits.{limit}.")
 
 
 def named(module: str, name: str) -> str:
@@ -415,8 +373,6 @@ class Scan(NamedTuple):
         asked: the names that it asks for, each where it does so first.
         unclear: what else it asks for: a name that is only known when it runs.
         opcodes: how many instructions it has.
-        protocol: the one that it names, 0 if it names none.
-        calls: whether it would call something.
         asks: whether an unpickler gets to where it asks for a name, or calls what it asked for.
         stopped: whether an unpickler gets to its STOP, with a value.
         sound: whether each instruction found what it takes on the stack.
@@ -427,8 +383,6 @@ class Scan(NamedTuple):
     asked: tuple[Asked, ...]
     unclear: tuple[str, ...]
     opcodes: int
-    protocol: int
-    calls: bool
     asks: bool
     stopped: bool
     sound: bool
@@ -443,7 +397,6 @@ class Scan(NamedTuple):
 
 _TOLD: Final = 1_000
 _PROTOCOL: Final = 5
-_CALLS: Final = frozenset(["REDUCE", "NEWOBJ", "NEWOBJ_EX", "BUILD", "INST", "OBJ"])
 _ASKS: Final = frozenset(["GLOBAL", "INST", "STACK_GLOBAL"])
 _NUMBERED: Final = frozenset(["EXT1", "EXT2", "EXT4"])
 _PUTS: Final = frozenset(["PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"])
@@ -455,18 +408,6 @@ _LEFT: Final = {
     **dict.fromkeys(("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_TUPLE"), _TUPLE),
     **dict.fromkeys(("GLOBAL", "STACK_GLOBAL", "EXT1", "EXT2", "EXT4"), _WANTED),
     **dict.fromkeys(("PERSID", "BINPERSID", "INST"), _WANTED),
-}
-
-# Those that take and leave so many values, and do nothing else.
-_SIMPLE: Final = frozenset(info.name for info in _INSTRUCTIONS.values() if not info.to_mark) - {
-    *_CALLS,
-    *_PUTS,
-    *_GETS,
-    *_KEEPS,
-    "DUP",
-    "POP",
-    "MARK",
-    "PROTO",
 }
 
 
@@ -488,7 +429,7 @@ def scan(
     stack = _Stack()
     asked: dict[tuple[str, str], Asked] = {}
     unclear: dict[str, None] = {}
-    count, protocol, calls, asks, stopped, end, name = 0, 0, False, False, False, start, ""
+    count, asks, stopped, end, name = 0, False, False, start, ""
     broken: CheckpointError | None = None
     try:
         for op in read_opcodes(data, limits, start, lenient=True):
@@ -504,10 +445,6 @@ def scan(
                     unclear[f"a name that is made while it runs (byte {op.position})"] = None
             elif name in _NUMBERED and len(unclear) <= _TOLD:
                 unclear[f"number {op.argument} of copyreg's extensions"] = None
-            elif name == "PROTO":
-                protocol = max(protocol, op.argument)
-            if name in _CALLS:
-                calls = True
             if stack.follow(op) and stack.sound:
                 asks = True
             count, end = count + 1, op.end
@@ -517,7 +454,7 @@ def scan(
     except (PickleRefused, LimitExceeded) as error:
         broken = error
     told = tuple(asked.values()), tuple(unclear)
-    return Scan(*told, count, protocol, calls, asks, stopped, stack.sound, end, broken)
+    return Scan(*told, count, asks, stopped, stack.sound, end, broken)
 
 
 def asks(data: Data, limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Scan:
@@ -557,41 +494,32 @@ class _Stack:
     def follow(self, op: Op) -> bool:
         """Do what an instruction does, and tell whether it calls what was asked for oddly."""
         values, name, info = self._values, op.name, op.info
-        if name in _SIMPLE:
-            if info.takes:
-                self._take(info.takes)
-            if info.leaves:
-                text = op.argument
-                values.append(text if type(text) is str else _LEFT.get(name))
-            return False
         if name in _PUTS:
             (top,) = self._take(1)
             values.append(top)
             self._memo[len(self._memo) if op.argument is None else op.argument] = top
-            return False
-        if name in _GETS:
+        elif name in _GETS:
             self.sound &= op.argument in self._memo
             values.append(self._memo.get(op.argument))
-            return False
-        if name == "DUP":
+        elif name == "DUP":
             values += self._take(1) * 2
-            return False
-        if name == "POP" and self._marks and self._marks[-1] == len(values):
+        elif name == "POP" and self._marks and self._marks[-1] == len(values):
             self._marks.pop()
-            return False
-        gone: list[object] = []
-        if info.to_mark:
-            self.sound &= bool(self._marks)
-            first = self._marks.pop() if self._marks else 0
-            gone = values[first:]
-            del values[first:]
-        taken = self._take(info.takes)
-        if name == "MARK":
+        elif name == "MARK":
             self._marks.append(len(values))
-        self.sound &= name != "PROTO" or op.argument <= _PROTOCOL
-        left = op.argument if isinstance(op.argument, str) else _LEFT.get(name)
-        values += [taken[0] if name in _KEEPS else left] * info.leaves
-        return _calls(name, gone if name == "OBJ" else taken)
+        else:
+            gone: list[object] = []
+            if info.to_mark:
+                self.sound &= bool(self._marks)
+                first = self._marks.pop() if self._marks else 0
+                gone = values[first:]
+                del values[first:]
+            taken = self._take(info.takes) if info.takes else []
+            self.sound &= name != "PROTO" or op.argument <= _PROTOCOL
+            left = op.argument if type(op.argument) is str else _LEFT.get(name)
+            values += [taken[0] if name in _KEEPS else left] * info.leaves
+            return _calls(name, gone if name == "OBJ" else taken)
+        return False
 
     def _take(self, count: int) -> list[object]:
         first = len(self._values) - count

@@ -27,7 +27,7 @@ from safepoint.errors import (
     ModelUnsupported,
     quoted,
 )
-from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits
+from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over_limit
 from safepoint.models.tensors import STORED, dtype_name, name_problem, package
 from safepoint.names import Limits
 
@@ -49,17 +49,10 @@ class TensorRef:
 
 @dataclass(frozen=True, slots=True)
 class TensorDict:
-    """Stands where a dict of tensors was: ten thousand names are quicker than as many objects.
+    """Stands where a dict of tensors was, in its order: quicker than as many objects."""
 
-    Attributes:
-        under: what comes before each key in the names, without the last `/`.
-        keys: the keys, in their order.
-        tied: the names of those that are stored under another name.
-    """
-
-    under: str
     keys: list[str]
-    tied: dict[str, str]
+    names: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,18 +153,12 @@ def _restored(outline: Any, tensors: Mapping[str, torch.Tensor], used: set[str])
         return number
     if kind is not TensorDict:
         return outline
-    under, keys, tied = outline.under, outline.keys, outline.tied
-    if not (
-        type(under) is str
-        and type(keys) is list
-        and type(tied) is dict
-        and len(set(map(type, keys)) | {str}) == 1
-        and len(set(keys)) == len(keys)
-        and tied.keys() <= set(keys)
+    keys, names = outline.keys, outline.names
+    if not (type(keys) is list and type(names) is list and len(keys) == len(names)) or (
+        {type(key) for key in keys} - {str} or len(set(keys)) != len(keys)
     ):
         raise ModelMalformed("The rest of the state lists tensors in another way.", _NOT_OURS)
-    before = f"{under}/" if under else ""
-    return {key: tensor(tied.get(key) or before + key) for key in keys}
+    return dict(zip(keys, map(tensor, names), strict=True))
 
 
 class _Packer:
@@ -195,15 +182,18 @@ class _Packer:
         kind = type(value)
         if isinstance(value, self._torch.Tensor):
             return TensorRef(self._name_of(value, path or _ROOT if path is not None else None))
-        if kind is dict or kind is OrderedDict:
-            self._enter(value, depth)
-            return self._dict(value, path, depth - 1)
-        if kind is list or kind is tuple or kind is self._torch.Size:
-            self._enter(value, depth)
-            items = [
-                self.outline(item, _join(path, str(index)), depth - 1)
-                for index, item in enumerate(value)
-            ]
+        if kind in (dict, OrderedDict, list, tuple, self._torch.Size):
+            self._left -= len(value)
+            if depth <= 0 or self._left < 0:
+                raise LimitExceeded(
+                    f"The state is nested deeper than {_DEPTH} levels, contains itself, or holds"
+                    f" more than {10 * self._limits.tensors} values.",
+                    "Save a flatter and smaller state.",
+                )
+            if isinstance(value, dict):
+                return self._dict(value, path, depth - 1)
+            steps = (_join(path, str(index)) for index in range(len(value)))
+            items = [self.outline(*each, depth - 1) for each in zip(value, steps, strict=True)]
             return items if kind is list else tuple(items)
         if kind is float and not math.isfinite(value):
             return NotFinite(repr(value))
@@ -216,35 +206,17 @@ class _Packer:
         return value
 
     def _dict(self, value: dict[Any, Any], path: str | None, depth: int) -> Any:
-        plain = (self._torch.Tensor, self._torch.nn.Parameter)
-        if (
-            path is not None
-            and value
-            and all(type(key) is str for key in value)
-            and all(type(item) in plain for item in value.values())
-        ):
-            tied = {}
-            for key, tensor in value.items():
-                own = _join(path, key)
-                name = self._name_of(tensor, own)
-                if name != own:
-                    tied[key] = name
-            return TensorDict(path, list(value), tied)
+        plain = {self._torch.Tensor, self._torch.nn.Parameter}
+        kinds = {type(item) for item in value.values()}
+        if path is not None and kinds and kinds <= plain and {type(key) for key in value} == {str}:
+            names = [self._name_of(item, _join(path, key)) for key, item in value.items()]
+            return TensorDict(list(value), names)
         return {
             key: self.outline(
                 item, _join(path, str(key) if type(key) in (str, int) else None), depth
             )
             for key, item in value.items()
         }
-
-    def _enter(self, value: Any, depth: int) -> None:
-        self._left -= len(value)
-        if depth <= 0 or self._left < 0:
-            raise LimitExceeded(
-                f"The state is nested deeper than {_DEPTH} levels, contains itself, or holds more"
-                f" than {10 * self._limits.tensors} values.",
-                "Save a flatter and smaller state.",
-            )
 
     def _name_of(self, tensor: torch.Tensor, name: str | None) -> str:
         """Keep a tensor under that name, or return the name under which it was kept before."""
@@ -255,41 +227,27 @@ class _Packer:
             )
         if why := _refusal(self._torch, tensor, name):
             raise ModelUnsupported(f"The tensor {quoted(name)} {why[0]}.", why[1])
-        known = self._seen_as(tensor)
-        if known is not None:
-            return known
+        place: Any = id(tensor)
+        start, shape, stride = tensor.data_ptr(), tensor.shape, tensor.stride()
+        if start and tensor.numel():
+            signs = tensor.is_conj(), tensor.is_neg()
+            place = (str(tensor.device), start, tensor.dtype, shape, stride, *signs)
+        if place in self._names:
+            return self._names[place]
         own = name
         while own in self.tensors:  # {"a/b": …, "a": {"b": …}}; and 1 and "1" look the same
             self._times[name] += 1
             own = f"{name}#{self._times[name] + 1}"
         if len(self.tensors) >= self._limits.tensors:
-            raise LimitExceeded(
-                f"The state holds more than {self._limits.tensors} tensors.",
-                "If it is meant to be that large, raise ModelLimits.tensors.",
+            raise over_limit(
+                f"The state holds more than {self._limits.tensors} tensors.", "tensors"
             )
-        self._remember(tensor, own)
+        self._names[place] = own
+        if type(place) is tuple:
+            last = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+            self._areas.append((place[0], start, start + (last + 1) * tensor.element_size(), own))
         self.tensors[own] = _plain(tensor)
         return own
-
-    def _place(self, tensor: torch.Tensor) -> Any:
-        start = tensor.data_ptr()
-        if not start or not tensor.numel():
-            return id(tensor)
-        shape, stride = tensor.shape, tensor.stride()
-        signs = tensor.is_conj(), tensor.is_neg()
-        return str(tensor.device), start, tensor.dtype, shape, stride, *signs
-
-    def _seen_as(self, tensor: torch.Tensor) -> str | None:
-        """Return the name of this very tensor, if it was seen in another place."""
-        return self._names.get(self._place(tensor))
-
-    def _remember(self, tensor: torch.Tensor, name: str) -> None:
-        place = self._place(tensor)
-        self._names[place] = name
-        if type(place) is tuple:
-            device, start, _, shape, stride, *_ = place
-            last = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
-            self._areas.append((device, start, start + (last + 1) * tensor.element_size(), name))
 
     def check_shared(self) -> None:
         """Refuse two tensors that overlap: after a load they would no longer change together."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from types import MappingProxyType
 from typing import Any, Final
@@ -137,12 +137,9 @@ def _encode(text: Any, encoding: Any) -> bytes:
     return bytes(text, "latin1")
 
 
-def _path(cls: type[PurePath]) -> Callable[..., PurePath]:
-    def path(*parts: Any) -> PurePath:
-        _must(all(type(part) is str for part in parts))
-        return cls(*parts)
-
-    return path
+def _path(cls: type[PurePath], *parts: Any) -> PurePath:
+    _must(all(type(part) is str for part in parts))
+    return cls(*parts)
 
 
 def _default(factory: Any = None) -> dict[Any, Any]:
@@ -166,15 +163,11 @@ class _NewUuid:
         return UUID(int=number, is_safe=SafeUUID(safe))
 
 
-def _reconstructor(makers: Mapping[Key, Callable[[], Any]]) -> Callable[..., Any]:
-    """Return what protocols 0 and 1 call to make an object: of these classes, and of no other."""
-
-    def reconstruct(cls: Any, base: Any, state: Any) -> Any:
-        _must(type(cls) is Name, type(base) is Name, state is None)
-        _must(base.key in ((module, "object") for module in BUILTINS))
-        return makers[cls.key]()
-
-    return reconstruct
+def _reconstructor(makers: Mapping[Key, Callable[[], Any]], cls: Any, base: Any, state: Any) -> Any:
+    """Make an object as protocols 0 and 1 do: of these classes, and of no other."""
+    _must(type(cls) is Name, type(base) is Name, state is None)
+    _must(base.key in ((module, "object") for module in BUILTINS))
+    return makers[cls.key]()
 
 
 _UUIDS: Final[Mapping[Key, Callable[[], Any]]] = {("uuid", "UUID"): _NewUuid}
@@ -205,15 +198,15 @@ PLAIN: Final[Functions] = MappingProxyType(
         ("collections", "OrderedDict"): dict,
         ("collections", "defaultdict"): _default,
         **_UUIDS,
-        **{(module, "_reconstructor"): _reconstructor(_UUIDS) for module in _COPYREG},
+        **{(module, "_reconstructor"): partial(_reconstructor, _UUIDS) for module in _COPYREG},
         **{(module, name): _only_passed for module in BUILTINS for name in (*_FACTORIES, "object")},
         **{(module, "bytes"): lambda: b"" for module in BUILTINS},
         **{(module, "set"): Collect("set") for module in BUILTINS},
         **{(module, "frozenset"): Collect("frozenset") for module in BUILTINS},
-        **{(module, "PurePosixPath"): _path(PurePosixPath) for module in _PATHLIB},
-        **{(module, "PureWindowsPath"): _path(PureWindowsPath) for module in _PATHLIB},
+        **{(module, "PurePosixPath"): partial(_path, PurePosixPath) for module in _PATHLIB},
+        **{(module, "PureWindowsPath"): partial(_path, PureWindowsPath) for module in _PATHLIB},
         **{
-            (module, name): _path(Path) if here else _ELSEWHERE
+            (module, name): partial(_path, Path) if here else _ELSEWHERE
             for module in _PATHLIB
             for name, here in (("PosixPath", not _ON_WINDOWS), ("WindowsPath", _ON_WINDOWS))
         },
@@ -254,14 +247,16 @@ def functions_for(types: Types) -> Functions:
         for key in keys:
             if issubclass(cls, Enum):
                 enums[key] = cls
-                found[key] = _flag(cls) if issubclass(cls, Flag) else _member(cls)
+                found[key] = partial(_member, cls)
+                if issubclass(cls, Flag):
+                    found[key] = partial(_flag, cls)
             else:
-                found[key] = makers[key] = _maker(cls)
+                found[key] = makers[key] = partial(_New, cls)
     for module in _COPYREG:
-        found[module, "_reconstructor"] = _reconstructor(makers)
+        found[module, "_reconstructor"] = partial(_reconstructor, makers)
     if enums:
         for module in BUILTINS:
-            found[module, "getattr"] = _named_member(enums)
+            found[module, "getattr"] = partial(_named_member, enums)
     return found
 
 
@@ -287,37 +282,22 @@ def _splits(name: Any) -> list[Key]:
     return [(".".join(words[:at]), ".".join(words[at:])) for at in range(1, len(words))]
 
 
-def _member(cls: type[Enum]) -> Callable[..., Enum]:
-    values = [(member.value, member) for member in cls.__members__.values()]
-
-    def member(value: Any) -> Enum:
-        return next(one for own, one in values if type(own) is type(value) and own == value)
-
-    return member
+def _member(cls: type[Enum], value: Any) -> Enum:
+    members = cls.__members__.values()
+    return next(m for m in members if type(m.value) is type(value) and m.value == value)
 
 
-def _flag(cls: type[Flag]) -> Callable[..., Flag]:
-    def flag(value: Any) -> Flag:
-        _must(type(value) is int)
-        found = cls(value)
-        _must(found.value == value)  # Python 3.11.2 drops the bits that it does not know
-        return found
-
-    return flag
+def _flag(cls: type[Flag], value: Any) -> Flag:
+    _must(type(value) is int)
+    found = cls(value)
+    _must(found.value == value)  # Python 3.11.2 drops the bits that it does not know
+    return found
 
 
-def _named_member(enums: Mapping[Key, type[Enum]]) -> Callable[..., Enum]:
-    """Return what some Pythons call to find a member by its name: in these Enums alone."""
-
-    def named_member(cls: Any, name: Any) -> Enum:
-        _must(type(cls) is Name, type(name) is str)
-        return enums[cls.key].__members__[name]
-
-    return named_member
-
-
-def _maker(cls: type) -> Callable[[], Any]:
-    return lambda: _New(cls)
+def _named_member(enums: Mapping[Key, type[Enum]], cls: Any, name: Any) -> Enum:
+    """Find a member by its name, as some Pythons do: in these Enums alone."""
+    _must(type(cls) is Name, type(name) is str)
+    return enums[cls.key].__members__[name]
 
 
 class _New:

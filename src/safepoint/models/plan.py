@@ -13,10 +13,10 @@ import math
 import re
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
 from types import NoneType
-from typing import Any, BinaryIO, Final, NamedTuple, TypeGuard, TypeVar
+from typing import IO, Any, Final, NamedTuple, TypeGuard
 
 from safepoint.errors import (
     CheckpointError,
@@ -40,6 +40,7 @@ from safepoint.models.opcodes import CUT, named, scan
 from safepoint.models.tensors import CODES
 from safepoint.models.zips import DEFLATED, DESCRIBED, STORED, Member, content, read_exactly
 from safepoint.names import check_name
+from safepoint.rules import package_toml
 
 SIZES: Final[Mapping[str, int]] = dict(CODES.values()) | {
     "complex32": 4,
@@ -48,20 +49,7 @@ SIZES: Final[Mapping[str, int]] = dict(CODES.values()) | {
 }
 """Bytes per element, by PyTorch's name of the type."""
 
-_STORAGES: Final[Mapping[str, str]] = {
-    "BFloat16Storage": "bfloat16",
-    "BoolStorage": "bool",
-    "ByteStorage": "uint8",
-    "CharStorage": "int8",
-    "ComplexDoubleStorage": "complex128",
-    "ComplexFloatStorage": "complex64",
-    "DoubleStorage": "float64",
-    "FloatStorage": "float32",
-    "HalfStorage": "float16",
-    "IntStorage": "int32",
-    "LongStorage": "int64",
-    "ShortStorage": "int16",
-}
+_DATA: Final = package_toml("models/torch.toml")
 # Those of torch._weights_only_unpickler in 2.13.0, without NEWOBJ: torch.save does not need it.
 # With another one, two readers could take different ways through the same bytes.
 _INSTRUCTIONS: Final = frozenset(
@@ -77,13 +65,10 @@ _INSTRUCTIONS: Final = frozenset(
 _OPCODES: Final = 60
 _NODES: Final = 40
 _OTHER_VALUES: Final = 500_000
-_ROOT: Final = "tensor"
 _LONGEST: Final = 4096
-_TOO_LONG: Final = "/" * (_LONGEST + 1)  # longer than any way that is kept
 _DIMENSIONS: Final = 64
 _LARGEST: Final = 2**63 - 1
-
-T = TypeVar("T")
+_NOTHING: Final = "Nothing was loaded."
 
 
 class TensorPlan(NamedTuple):
@@ -93,25 +78,20 @@ class TensorPlan(NamedTuple):
     shape: tuple[int, ...]
 
 
-class DType(NamedTuple):
-    """A type of elements, as a value."""
+class _Named(NamedTuple):
+    """A type of elements, or a device, as a value."""
 
     name: str
+    is_dtype: bool
 
 
-class Device(NamedTuple):
-    """A device, as a value."""
-
-    name: str
-
-
-class StorageType(NamedTuple):
+class _StorageType(NamedTuple):
     """A type of storage. `dtype` is None for one that holds bytes and no elements."""
 
     dtype: str | None
 
 
-class Storage(NamedTuple):
+class _Storage(NamedTuple):
     """A storage that the file says it has."""
 
     dtype: str | None
@@ -120,11 +100,11 @@ class Storage(NamedTuple):
     nbytes: int
 
 
-_LEAVES: Final = frozenset([NoneType, bool, int, float, complex, str, bytes, DType, Device])
+_LEAVES: Final = frozenset([NoneType, bool, int, float, complex, str, bytes, _Named])
 
 
 def read_plan(
-    file: BinaryIO,
+    file: IO[bytes],
     members: tuple[Member, ...] | None,
     limits: ModelLimits = DEFAULT_MODEL_LIMITS,
     path: str = "",
@@ -151,16 +131,17 @@ def read_plan(
         raise over_limit(
             f"The file is {size} bytes, over the limit of {limits.file_bytes}.", "file_bytes"
         )
-    rebuilder = _Rebuilder(limits)
+    planner = _Planner(limits, path)
     if members is None:
-        value = _legacy(file, size, rebuilder, limits, path)
+        value = _legacy(file, size, planner)
     else:
         pickle, storages = _archive(file, members, limits)
-        value, end = _recited(pickle, 0, rebuilder, 5, limits, path)
+        value, end = planner.follow(pickle, 0, 5)
         if end != len(pickle):
             raise malformed("The pickle in the archive is followed by more.")
-        _compare(rebuilder.storages, storages)
-    tensors = by_path(_tensors(value, ""))
+        _compare(planner.storages, storages)
+    _check_values(value)
+    tensors: dict[str, TensorPlan] = named_tensors(value, TensorPlan)
     if len(tensors) > limits.tensors:
         raise over_limit(
             f"The file has more than {limits.tensors} tensors.", "tensors", "have that many"
@@ -168,66 +149,67 @@ def read_plan(
     return tensors
 
 
-def by_path(found: Iterable[tuple[str, T]]) -> dict[str, T]:
-    """Return what was found by its path. What has the path of another one is told from it."""
-    tensors: dict[str, T] = {}
+def named_tensors(state: Any, kind: type) -> dict[str, Any]:
+    """Return the tensors of a state by the way to them: keys and indices, joined with `/`.
+
+    Args:
+        state: what was loaded, or would be; its depth is bounded.
+        kind: the type of a tensor.
+
+    Raises:
+        LimitExceeded: the way to one is too long.
+    """
+    tensors: dict[str, Any] = {}
     times: Counter[str] = Counter()
-    for path, tensor in found:
-        name = path
-        while name in tensors:  # {"a/b": …, "a": {"b": …}}
-            times[path] += 1
-            name = f"{path}#{times[path] + 1}"
-        tensors[name] = tensor
+    for path, tensor in _tensors(state, kind, ""):
+        own = name = path or "tensor"
+        while own in tensors:  # {"a/b": …, "a": {"b": …}}
+            times[name] += 1
+            own = f"{name}#{times[name] + 1}"
+        tensors[own] = tensor
     return tensors
 
 
-def joined(path: str, step: str) -> str:
-    """Return the way one step further. One that is too long is not kept.
-
-    A file can lead to one tensor through a long key many times. Each way would copy the key.
-    """
-    if path == _TOO_LONG or len(path) + len(step) >= _LONGEST:
-        return _TOO_LONG
-    return f"{path}/{step}" if path else step
-
-
-def path_of(path: str) -> str:
-    """Return the way to a tensor.
-
-    Raises:
-        LimitExceeded: it is too long.
-    """
-    if path == _TOO_LONG:
-        raise LimitExceeded(
-            f"The way to a tensor in the state is longer than {_LONGEST} characters.",
-            "Use shorter keys, or fewer levels.",
-        )
-    return path or _ROOT
+def _tensors(value: Any, kind: type, path: str) -> Iterator[tuple[str, Any]]:
+    # A file can lead to one tensor through a long key many times: each way would copy the key.
+    too_long = len(path) > _LONGEST
+    if isinstance(value, kind):
+        if too_long:
+            raise LimitExceeded(
+                f"The way to a tensor in the state is longer than {_LONGEST} characters.",
+                "Use shorter keys, or fewer levels.",
+            )
+        yield path, value
+    elif isinstance(value, dict | list | tuple):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            step = key if type(key) is str else repr(key)
+            further = f"{path}/{step}" if path else step
+            yield from _tensors(item, kind, path if too_long else further)
 
 
-def _tensors(value: Any, path: str) -> Iterator[tuple[str, TensorPlan]]:
-    """Yield each tensor with the way to it. The depth of the value is bounded."""
+def _check_values(value: Any) -> None:
+    """Refuse what is neither a tensor nor a plain value, or stands where a tensor cannot."""
     kind = type(value)
-    if kind is TensorPlan:
-        yield path_of(path), value
-    elif kind is dict or kind is _Ordered:
-        if kind is _Ordered and any(_tensors(value.metadata, "")):
-            raise malformed("A tensor stands among the remarks on a state_dict.")
+    if kind is dict or kind is _Ordered:
+        if kind is _Ordered:
+            _check_values(value.metadata)
+            if named_tensors(value.metadata, TensorPlan):
+                raise malformed("A tensor stands among the remarks on a state_dict.")
         for key, item in value.items():
             _check_key(key)
-            yield from _tensors(item, joined(path, key if type(key) is str else repr(key)))
+            _check_values(item)
     elif kind is list or kind is tuple:
-        for index, item in enumerate(value):
-            yield from _tensors(item, joined(path, str(index)))
+        for item in value:
+            _check_values(item)
     elif kind is set:
         for item in value:
             _check_key(item)
-    elif kind is Storage:
+    elif kind is _Storage:
         raise UnsafeModel(
             "The file holds a storage by itself, which has no shape that could be checked.",
             "If you made it, save a tensor instead. Nothing was loaded.",
         )
-    elif kind not in _LEAVES:
+    elif kind is not TensorPlan and kind not in _LEAVES:
         raise malformed("The file holds a type of storage as a value.")
 
 
@@ -262,7 +244,7 @@ _NAME: Final = 512
 
 
 def _archive(
-    file: BinaryIO, members: tuple[Member, ...], limits: ModelLimits
+    file: IO[bytes], members: tuple[Member, ...], limits: ModelLimits
 ) -> tuple[bytes, dict[str, int]]:
     """Return the pickle of a PyTorch archive, and the bytes of each storage by its key."""
     inner = _inner(members)
@@ -271,7 +253,7 @@ def _archive(
             "The file is a TorchScript archive, which holds code.",
             "Save the state_dict of the model with safepoint.models.save_checkpoint instead.",
         )
-    storages, small = {}, {}
+    storages = {}
     for name, member in inner.items():
         _check_member(member, limits)
         if match := _STORAGE.fullmatch(name):
@@ -282,12 +264,11 @@ def _archive(
                 raise malformed(
                     f"The member {name} of the archive does not say what PyTorch writes there."
                 )
-            small[name] = said
         elif name != "data.pkl":
             raise malformed(
                 f"The archive has a member that torch.save does not write: {quoted(name)}."
             )
-    if "data.pkl" not in inner or "version" not in small:
+    if not {"data.pkl", "version"} <= inner.keys():
         raise malformed(
             "The archive has no data.pkl or no version, so torch.save did not write it."
         )
@@ -299,12 +280,15 @@ def _archive(
         )
     pickle = inner["data.pkl"]
     if pickle.size > limits.pickle_bytes:
-        raise over_limit(
-            f"The pickle in the archive is {pickle.size} bytes, over the limit of"
-            f" {limits.pickle_bytes}.",
-            "pickle_bytes",
-        )
+        raise _long_pickle(limits)
     return content(file, pickle, limits.pickle_bytes), storages
+
+
+def _long_pickle(limits: ModelLimits) -> LimitExceeded:
+    return over_limit(
+        f"The pickles in the file are over the limit of {limits.pickle_bytes} bytes.",
+        "pickle_bytes",
+    )
 
 
 def _inner(members: tuple[Member, ...]) -> dict[str, Member]:
@@ -319,12 +303,8 @@ def _inner(members: tuple[Member, ...]) -> dict[str, Member]:
             raise malformed(
                 f"The members of the archive are not all in one folder: {quoted(member.name)}."
             )
-        if (
-            prefix in ("", ".", "..")
-            or "\\" in member.name
-            or not member.name.isprintable()
-            or len(member.name) > _NAME
-        ):
+        shown = member.name.isprintable() and len(member.name) <= _NAME
+        if prefix in ("", ".", "..") or "\\" in member.name or not shown:
             raise malformed(f"A member of the archive has an unsafe name: {quoted(member.name)}.")
         inner[name] = member
     # PyTorch finds a member whatever the case of its name.
@@ -340,9 +320,8 @@ def _check_member(member: Member, limits: ModelLimits) -> None:
         raise malformed(f"The member {shown} is encrypted, a folder, a patch, or of another tool.")
     if member.method not in (STORED, DEFLATED):
         raise malformed(f"The member {shown} is stored in a way that PyTorch does not use.")
-    if member.method == DEFLATED and (
-        limits.ratio <= 1 or member.size > member.packed * limits.ratio
-    ):
+    large = limits.ratio <= 1 or member.size > member.packed * limits.ratio
+    if member.method == DEFLATED and large:
         raise LimitExceeded(
             f"The member {shown} makes {member.size} bytes of {member.packed};"
             " PyTorch does not compress.",
@@ -351,7 +330,7 @@ def _check_member(member: Member, limits: ModelLimits) -> None:
         )
 
 
-def _compare(storages: Mapping[str, Storage], members: Mapping[str, int]) -> None:
+def _compare(storages: Mapping[str, _Storage], members: Mapping[str, int]) -> None:
     """Compare what the pickle says of the storages with what the archive has."""
     for key, storage in storages.items():
         if members.get(key) != storage.nbytes:
@@ -372,40 +351,23 @@ _VERSION: Final = 1001
 _COUNT: Final = struct.Struct("<q")
 
 
-def _legacy(
-    file: BinaryIO, size: int, rebuilder: _Rebuilder, limits: ModelLimits, path: str
-) -> Any:
-    head = read_exactly(file, 0, min(size, limits.pickle_bytes))
+def _legacy(file: IO[bytes], size: int, planner: _Planner) -> Any:
+    head = read_exactly(file, 0, min(size, planner.limits.pickle_bytes))
     values: list[Any] = []
-    end = 0
-    try:
-        for fields in (0, 0, 0, 6, 0):
-            value, end = _recited(head, end, rebuilder, fields, limits, path)
-            values.append(value)
-    except ModelMalformed as error:
-        if error.what != CUT or len(head) == size:
-            raise
-    else:
-        if values[:2] != [_MAGIC, _VERSION]:
-            raise malformed("The file does not begin with the number of a PyTorch file.")
-        _compare_stored(file, size, end, values[4], rebuilder.storages)
-        return values[3]
-    raise over_limit(
-        f"The pickles in the file are over the limit of {limits.pickle_bytes} bytes.",
-        "pickle_bytes",
-    )
-
-
-def _compare_stored(
-    file: BinaryIO, size: int, at: int, keys: object, storages: dict[str, Storage]
-) -> None:
-    """Compare what the pickle says of the storages with the bytes that are left."""
-    if (
-        type(keys) is not list
-        or any(type(key) is not str for key in keys)
-        or len(keys) != len(storages)
-        or set(keys) != storages.keys()
-    ):
+    at = 0
+    for fields in (0, 0, 0, 6, 0):
+        try:
+            value, at = planner.follow(head, at, fields)
+        except ModelMalformed as error:
+            if error.what != CUT or len(head) == size:
+                raise
+            raise _long_pickle(planner.limits) from None
+        values.append(value)
+    if values[:2] != [_MAGIC, _VERSION]:
+        raise malformed("The file does not begin with the number of a PyTorch file.")
+    keys, storages = values[4], planner.storages
+    texts = type(keys) is list and all(type(key) is str for key in keys)
+    if not texts or len(keys) != len(storages) or set(keys) != storages.keys():
         raise malformed("The list of storages is not that of the tensors.")
     for key in keys:
         storage = storages[key]
@@ -422,161 +384,57 @@ def _compare_stored(
         at += _COUNT.size + storage.nbytes
     if at != size:
         raise malformed("The file is cut short, or is followed by more.")
+    return values[3]
 
 
-_AS_TENSORS: Final = "Save long lists of numbers as tensors. Nothing was loaded."
-_RAISED: Final = {
-    "opcodes": "tensors",
-    "memo": "tensors",
-    "text_bytes": "pickle_bytes",
-    "data_bytes": "pickle_bytes",
-}
+# --- names that are refused, and why -------------------------------------------------------------
 
-
-def _recited(
-    data: bytes, start: int, rebuilder: _Rebuilder, fields: int, limits: ModelLimits, path: str
-) -> tuple[Any, int]:
-    """Follow the pickle that begins there, and return what it describes, and where it ends.
-
-    Args:
-        data: the bytes.
-        start: where it begins.
-        rebuilder: plans what it describes.
-        fields: how many values describe a storage; 0 where none may be.
-        limits: those of the model.
-        path: where the file is.
-    """
-    inner = PickleLimits(
-        data_bytes=limits.pickle_bytes,
-        opcodes=_OPCODES * limits.tensors + 2 * _OTHER_VALUES,
-        memo=_OPCODES * limits.tensors + _OTHER_VALUES,
-        nodes=_OTHER_VALUES,
-        text_bytes=limits.pickle_bytes,
-    )
-    problem: CheckpointError
-    try:
-        return run_at(
-            data,
-            start,
-            functions=rebuilder.names,
-            persistent=(lambda pid: rebuilder.storage(pid, fields)) if fields else None,
-            instructions=_INSTRUCTIONS,
-            limits=inner,
-            nodes_per_id=_NODES,
-        )
-    except PickleRefused as error:
-        problem = malformed(error.what)
-        if error.do.startswith("Save it again"):
-            problem = ModelMalformed(error.what, f"{error.do} Nothing was loaded.")
-    except LimitExceeded as error:
-        raise _of_the_model(error) from None
-    # What it wants says more than how it is damaged: most readers run it up to there.
-    found = scan(data, start, limits=inner)
-    wanted = [(name.module, name.name) for name in found.asked]
-    if unlisted := [name for name in wanted if name not in rebuilder.names]:
-        problem = _unsafe(unlisted, path)
-    elif found.unclear:
-        problem = _not_data(list(found.unclear))
-    raise problem
-
-
-def _of_the_model(error: LimitExceeded) -> LimitExceeded:
-    """Return the error with the limit that the caller can raise in the place of the inner one."""
-    if "PickleLimits" not in error.do:
-        return error
-    before, _, limit = error.do.partition(", or raise PickleLimits.")
-    limit = limit.rstrip(".")
-    if limit == "nodes":
-        return LimitExceeded(error.what, _AS_TENSORS)
-    if not limit:
-        return LimitExceeded(error.what, "Load it where there is more memory. Nothing was loaded.")
-    raised = f"or raise ModelLimits.{_RAISED[limit]}." if limit in _RAISED else ""
-    return LimitExceeded(error.what, f"{before}, {raised}" if raised else f"{before}. {_NOTHING}")
-
-
-_NOTHING: Final = "Nothing was loaded."
-_DENSE: Final = "If you made it, save tensor.to_dense() instead."
-_PLAIN: Final = "If you made it, save tensor.detach().clone() as a plain tensor instead."
-_DATA: Final = "If you made it, save tensors that have their data instead."
-_QUANTIZED: Final = re.compile(r"QU?Int\w*Storage|qu?int\w+|per_(tensor|channel)_\w+")
-_OTHER_TYPE: Final = re.compile(r"u?int[1-7]|bits[1-9x]+")
-_NO_BYTES: Final = (
-    "bytes that are empty, which PyTorch itself does not read back",
-    "If you made it, save None in their place.",
-)
-# PyTorch's own restricted reader builds these. They are refused here, each for its reason.
-_REFUSED: Final[Mapping[str, tuple[str, str]]] = {
-    "torch._utils._rebuild_sparse_tensor": (
-        "a sparse tensor, whose indices nobody checks before they are used",
-        _DENSE,
-    ),
-    "torch._utils._rebuild_nested_tensor": (
-        "a nested tensor, whose sizes nobody checks before they are used",
-        "If you made it, save the list of its parts instead.",
-    ),
-    "torch._utils._rebuild_qtensor": (
-        "a quantized tensor, which takes memory that the file does not have",
-        "If you made it, save tensor.int_repr(), the scale and the zero point instead.",
-    ),
-    "torch._utils._rebuild_meta_tensor_no_storage": ("a tensor without data, of any size", _DATA),
-    "torch._utils._rebuild_wrapper_subclass": ("a tensor of a class of its own", _PLAIN),
-    "torch._utils._rebuild_device_tensor_from_numpy": ("a tensor of a NumPy array", _DATA),
-    "torch._utils._rebuild_device_tensor_from_cpu_tensor": (
-        "a tensor of a device that cannot be read without it",
-        "If you made it, save tensor.cpu() instead.",
-    ),
-    "torch._utils._rebuild_parameter_with_state": ("a parameter with attributes", _PLAIN),
-    "torch._tensor._rebuild_from_type_v2": ("a tensor with attributes, or of a class", _PLAIN),
-    "torch.serialization._get_layout": ("a memory layout", "Save its name, str(layout), instead."),
-    "__builtin__.bytes": _NO_BYTES,
-    "builtins.bytes": _NO_BYTES,
-    "torch.nn.parameter.Parameter": ("a parameter without data", _DATA),
-}
+_REASONS: Final = [
+    (re.compile(each["names"], re.DOTALL), each["what"], each["instead"])
+    for each in _DATA["refused"]
+]
 # What an unrestricted load makes of these, a conversion can keep.
-_KEPT: Final = frozenset(
-    [
-        *(("datetime", name) for name in ("date", "datetime", "time", "timedelta", "timezone")),
-        *(
-            (module, name)
-            for module in ("pathlib", "pathlib._local")
-            for name in ("PosixPath", "PurePosixPath", "PureWindowsPath", "WindowsPath")
-        ),
-        ("decimal", "Decimal"),
-        ("uuid", "UUID"),
-        ("builtins", "frozenset"),
-        ("__builtin__", "frozenset"),
-    ]
+_KEPT: Final = re.compile(
+    r"datetime\.(date|datetime|time|timedelta|timezone)|decimal\.Decimal|uuid\.UUID"
+    r"|(builtins|__builtin__)\.frozenset|pathlib(\._local)?\.(Pure)?(Posix|Windows)Path"
 )
+
+
+def _reason(name: str) -> tuple[str, str] | None:
+    """Return what a name stands for, and what to save instead, if it is data of a wrong kind."""
+    return next(((w, do) for names, w, do in _REASONS if names.fullmatch(name)), None)
+
+
+def is_data(module: str, name: str) -> bool:
+    """Tell whether a name stands for data in a model file, of a kind that is loaded or not."""
+    return (module, name) in _KNOWN or _reason(f"{module}.{name}") is not None
 
 
 def _unsafe(wanted: list[tuple[str, str]], path: str) -> UnsafeModel:
     """Return the error for names that are not on the list."""
-    reasons = [_reason(*name) for name in wanted]
-    if None not in reasons and reasons[0]:
-        what, do = reasons[0]
-        return UnsafeModel(
-            f"The file holds {what} ({named(*wanted[0])}).", f"{do} Nothing was loaded."
-        )
+    names = [".".join(name) for name in wanted]
     # Those that are no data at all say more than those that are data of the wrong kind.
-    foreign = [name for name, reason in zip(wanted, reasons, strict=True) if reason is None]
+    foreign = [pair for pair, name in zip(wanted, names, strict=True) if _reason(name) is None]
+    reason = _reason(names[0])
+    if not foreign and reason is not None:
+        what, do = reason
+        return UnsafeModel(
+            f"The file holds {what} ({named(*wanted[0])}).",
+            f"If you made it, save {do} instead. {_NOTHING}",
+        )
     convert = ""
-    if path and _KEPT.issuperset(foreign) and len(foreign) == len(wanted):
+    if path and all(map(_KEPT.fullmatch, names)):
         new = PurePath(path).with_suffix(".safetensors")
-        named_so = "" if _is_name(new.stem) else " --name model"
+        called = ""
+        try:
+            check_name("model", new.stem)
+        except InvalidId:
+            called = " --name model"
         convert = (
             " Or convert it, if you made it yourself and nobody can have changed it: safepoint"
-            f" convert --trusted {shell(path)} {shell(str(new))} --key model.key --create{named_so}"
+            f" convert --trusted {shell(path)} {shell(str(new))} --key model.key --create{called}"
         )
     return _not_data([named(*name) for name in foreign], convert)
-
-
-def _is_name(stem: str) -> bool:
-    """Tell whether a seal could be bound to this name."""
-    try:
-        check_name("model", stem)
-    except InvalidId:
-        return False
-    return True
 
 
 def _not_data(shown: list[str], convert: str = "") -> UnsafeModel:
@@ -589,38 +447,25 @@ def _not_data(shown: list[str], convert: str = "") -> UnsafeModel:
     )
 
 
-def is_data(module: str, name: str) -> bool:
-    """Tell whether a name stands for data in a model file, of a kind that is loaded or not."""
-    return (module, name) in _KNOWN or _reason(module, name) is not None
-
-
-def _reason(module: str, name: str) -> tuple[str, str] | None:
-    """Return what a name stands for, and what to save instead, if it is data of a wrong kind."""
-    package = module.partition(".")[0]
-    if package == "torch" and name.endswith("Tensor"):
-        return "a tensor without data, of any size", _DATA
-    if module == "torch" and _QUANTIZED.fullmatch(name):
-        return _REFUSED["torch._utils._rebuild_qtensor"]
-    if module == "torch" and _OTHER_TYPE.fullmatch(name):
-        return "a type of elements that no tensor is saved with", "Save its name instead."
-    if package == "numpy":
-        return (
-            "a NumPy value",
-            "If you made it, save float(x), x.tolist() or torch.from_numpy(x) instead.",
-        )
-    return _REFUSED.get(f"{module}.{name}")
-
+# --- names that are planned ----------------------------------------------------------------------
 
 _DEVICE: Final = re.compile(r"[a-z]{2,16}(:[0-9]{1,4})?")
 _KEY: Final = re.compile(r"[0-9]{1,20}")
+_RAISED: Final = {
+    "opcodes.": "tensors",
+    "memo.": "tensors",
+    "text_bytes.": "pickle_bytes",
+    "data_bytes.": "pickle_bytes",
+}
 
 
-class _Rebuilder:
+class _Planner:
     """The functions that a model file may call, as plans: they check, and build no tensor."""
 
-    def __init__(self, limits: ModelLimits) -> None:
-        self._limits = limits
-        self.storages: dict[str, Storage] = {}
+    def __init__(self, limits: ModelLimits, path: str = "") -> None:
+        self.limits = limits
+        self.storages: dict[str, _Storage] = {}
+        self._path = path
         self._views: set[tuple[Any, ...]] = set()
         self._held = 0
         self._copied = 0
@@ -629,7 +474,7 @@ class _Rebuilder:
             ("torch._utils", "_rebuild_tensor_v2"): self._tensor_v2,
             ("torch._utils", "_rebuild_tensor_v3"): self._tensor_v3,
             ("torch._utils", "_rebuild_parameter"): _parameter,
-            ("torch.storage", "UntypedStorage"): Constant(StorageType(None)),
+            ("torch.storage", "UntypedStorage"): Constant(_StorageType(None)),
             ("torch", "Size"): _size,
             ("torch", "device"): _device,
             ("collections", "OrderedDict"): _Ordered,
@@ -640,31 +485,71 @@ class _Rebuilder:
             names |= {(module, "set"): Collect("set"), (module, "complex"): _complex}
             names[module, "bytearray"] = _bytearray
         for module in ("torch", "torch.cuda"):
-            names |= {
-                (module, name): Constant(StorageType(kind)) for name, kind in _STORAGES.items()
-            }
-        self.names = names | {("torch", name): Constant(DType(name)) for name in SIZES}
+            for name, kind in _DATA["storages"].items():
+                names[module, name] = Constant(_StorageType(kind))
+        self.names = names | {("torch", name): Constant(_Named(name, True)) for name in SIZES}
 
-    def storage(self, identifier: object, fields: int) -> Storage:
+    def follow(self, data: bytes, start: int, fields: int) -> tuple[Any, int]:
+        """Follow the pickle that begins there, and return what it describes, and where it ends.
+
+        Args:
+            data: the bytes.
+            start: where it begins.
+            fields: how many values describe a storage; 0 where none may be.
+        """
+        limits = self.limits
+        inner = PickleLimits(
+            data_bytes=limits.pickle_bytes,
+            opcodes=_OPCODES * limits.tensors + 2 * _OTHER_VALUES,
+            memo=_OPCODES * limits.tensors + _OTHER_VALUES,
+            nodes=_OTHER_VALUES,
+            text_bytes=limits.pickle_bytes,
+        )
+        problem: CheckpointError
+        try:
+            return run_at(
+                data,
+                start,
+                functions=self.names,
+                persistent=(lambda pid: self._storage(pid, fields)) if fields else None,
+                instructions=_INSTRUCTIONS,
+                limits=inner,
+                nodes_per_id=_NODES,
+            )
+        except LimitExceeded as error:
+            raise _of_the_model(error) from None
+        except PickleRefused as error:
+            problem = malformed(error.what)
+            if error.do.startswith("Save it again"):
+                problem = ModelMalformed(error.what, f"{error.do} {_NOTHING}")
+        # What it wants says more than how it is damaged: most readers run it up to there.
+        found = scan(data, start, limits=inner)
+        wanted = [(name.module, name.name) for name in found.asked]
+        if unlisted := [name for name in wanted if name not in self.names]:
+            problem = _unsafe(unlisted, self._path)
+        elif found.unclear:
+            problem = _not_data(list(found.unclear))
+        raise problem
+
+    def _storage(self, identifier: object, fields: int) -> _Storage:
         """Plan a storage: the one thing that a model's pickle may refer to."""
         if type(identifier) is not tuple or not identifier or identifier[0] != "storage":
             raise UnsafeModel(
                 "The file refers to something that is no storage of a tensor.",
                 "If you made it, save the state_dict of the model, and not the model.",
             )
-        if len(identifier) != fields:
-            raise malformed("The file describes a storage in a way that torch.save does not.")
-        _, kind, key, device, count = identifier[:5]
-        if fields == 6 and identifier[5] is not None:
+        _, kind, key, device, count, part = identifier + (None,) * max(0, 6 - len(identifier))
+        if part is not None:
             raise malformed("The file describes a part of a storage, as PyTorch before 0.4 did.")
         if (
-            type(kind) is not StorageType
+            len(identifier) != fields
+            or type(kind) is not _StorageType
             or not (type(key) is str and _KEY.fullmatch(key))
             or not _is_device(device)
             or not _is_size(count)
         ):
             raise malformed("The file describes a storage in a way that torch.save does not.")
-        found = Storage(kind.dtype, key, device, count * SIZES[kind.dtype or "uint8"])
+        found = _Storage(kind.dtype, key, device, count * SIZES[kind.dtype or "uint8"])
         # PyTorch gives the first type of a storage to all its tensors.
         if key not in self.storages:
             self.storages[key] = found
@@ -674,44 +559,12 @@ class _Rebuilder:
             raise malformed(f"The storage {key} is described twice, and not alike.")
         return found
 
-    def _tensor(self, storage: object, offset: object, size: object, stride: object) -> TensorPlan:
-        if type(storage) is not Storage:
+    def _tensor(
+        self, storage: object, offset: object, size: object, stride: object, dtype: str = ""
+    ) -> TensorPlan:
+        if type(storage) is not _Storage:
             raise malformed("A tensor has no storage.")
-        return self._planned(storage, storage.dtype or "uint8", offset, size, stride)
-
-    def _tensor_v2(
-        self,
-        storage: object,
-        offset: object,
-        size: object,
-        stride: object,
-        requires_grad: object,
-        hooks: object,
-        metadata: object = None,
-    ) -> TensorPlan:
-        if type(storage) is Storage:
-            _check_extras(storage.dtype or "uint8", requires_grad, hooks, metadata)
-        return self._tensor(storage, offset, size, stride)
-
-    def _tensor_v3(
-        self,
-        storage: object,
-        offset: object,
-        size: object,
-        stride: object,
-        requires_grad: object,
-        hooks: object,
-        dtype: object,
-        metadata: object = None,
-    ) -> TensorPlan:
-        if type(storage) is not Storage or storage.dtype is not None or type(dtype) is not DType:
-            raise malformed("A tensor has no storage, or no type.")
-        _check_extras(dtype.name, requires_grad, hooks, metadata)
-        return self._planned(storage, dtype.name, offset, size, stride)
-
-    def _planned(
-        self, storage: Storage, dtype: str, offset: object, size: object, stride: object
-    ) -> TensorPlan:
+        dtype = dtype or storage.dtype or "uint8"
         if not (
             _is_size(offset)
             and _are_sizes(size)
@@ -720,10 +573,10 @@ class _Rebuilder:
         ):
             raise malformed("A tensor has a size, a stride or an offset that no tensor has.")
         # An empty tensor too: (2**40, 0) has no elements, and sizes that overflow elsewhere.
-        if math.prod(length or 1 for length in size) > self._limits.elements:
+        if math.prod(length or 1 for length in size) > self.limits.elements:
             raise over_limit(
                 f"A tensor of the shape {quoted(tuple(size))} has more than "
-                f"{self._limits.elements} elements.",
+                f"{self.limits.elements} elements.",
                 "elements",
             )
         last = sum((length - 1) * step for length, step in zip(size, stride, strict=True)) + 1
@@ -738,7 +591,7 @@ class _Rebuilder:
         if view not in self._views:
             self._views.add(view)
             self._copied += math.prod(size) * SIZES[dtype]
-        if self._copied > self._held + self._limits.memory_bytes:
+        if self._copied > self._held + self.limits.memory_bytes:
             raise over_limit(
                 f"The tensors take {self._copied} bytes when they are copied, and are made of "
                 f"{self._held}.",
@@ -746,12 +599,41 @@ class _Rebuilder:
             )
         return TensorPlan(dtype, tuple(size))
 
+    def _tensor_v2(self, *given: Any) -> TensorPlan:
+        held, offset, size, stride, grad, hooks, metadata = (*given, None)[:7]
+        plan = self._tensor(held, offset, size, stride)
+        _check_extras(plan.dtype, grad, hooks, metadata, len(given) > 7)
+        return plan
+
+    def _tensor_v3(self, *given: Any) -> TensorPlan:
+        held, offset, size, stride, grad, hooks, dtype, metadata = (*given, None)[:8]
+        if type(held) is not _Storage or held.dtype is not None or not _is_dtype(dtype):
+            raise malformed("A tensor has no storage, or no type.")
+        _check_extras(dtype.name, grad, hooks, metadata, len(given) > 8)
+        return self._tensor(held, offset, size, stride, dtype.name)
+
+
+def _of_the_model(error: LimitExceeded) -> LimitExceeded:
+    """Return the error with the limit that the caller can raise in the place of the inner one."""
+    before, inner, limit = error.do.partition(", or raise PickleLimits.")
+    if not inner:
+        return error
+    if limit == "nodes.":
+        before = "Save long lists of numbers as tensors"
+    if limit in _RAISED:
+        return LimitExceeded(error.what, f"{before}, or raise ModelLimits.{_RAISED[limit]}.")
+    return LimitExceeded(error.what, f"{before}. {_NOTHING}")
+
 
 def _parameter(data: object, requires_grad: object, hooks: object) -> TensorPlan:
     if type(data) is not TensorPlan:
         raise malformed("A parameter is made of something that is no tensor.")
     _check_extras(data.dtype, requires_grad, hooks, None)
     return data
+
+
+def _is_dtype(value: object) -> TypeGuard[_Named]:
+    return type(value) is _Named and value.is_dtype
 
 
 def _is_size(value: object) -> TypeGuard[int]:
@@ -767,18 +649,19 @@ def _is_device(value: object) -> TypeGuard[str]:
     return type(value) is str and value != "meta" and _DEVICE.fullmatch(value) is not None
 
 
-def _check_extras(dtype: str, requires_grad: object, hooks: object, metadata: object) -> None:
+def _check_extras(
+    dtype: str, requires_grad: object, hooks: object, metadata: object, more: bool = False
+) -> None:
     """Refuse what a tensor that was saved does not have: hooks, or gradients of integers."""
-    if type(requires_grad) is not bool or not isinstance(hooks, dict) or hooks:
+    if type(requires_grad) is not bool or not isinstance(hooks, dict) or hooks or more:
         raise malformed("A tensor has hooks, or does not say whether it has gradients.")
     if requires_grad and not dtype.startswith(("float", "bfloat", "complex")):
         raise malformed("A tensor of integers asks for gradients.")
-    if metadata is None:
-        return
     # A lazy conjugate or a lazy minus, which PyTorch notes beside the elements.
     bits = {"conj": dtype.startswith("complex"), "neg": True}
-    if type(metadata) is not dict or any(
-        not bits.get(name) or type(value) is not bool for name, value in metadata.items()
+    if metadata is not None and (
+        type(metadata) is not dict
+        or any(not bits.get(name) or type(bit) is not bool for name, bit in metadata.items())
     ):
         raise malformed("A tensor has remarks that PyTorch does not write.")
 
@@ -811,58 +694,49 @@ class _Ordered(dict[Any, Any]):
         return self
 
 
-def _size(*arguments: object) -> tuple[int, ...]:
-    (values,) = arguments if len(arguments) == 1 else ((),)
+# The machine refuses what raises ValueError here, and says which name it was.
+
+
+def _size(values: object = ()) -> tuple[int, ...]:
     if type(values) is not tuple or any(type(value) is not int for value in values):
-        raise malformed("A torch.Size is made of something that is no tuple of integers.")
+        raise ValueError
     return values
 
 
-def _device(*arguments: object) -> Device:
-    kind, *index = arguments or (None,)
+def _device(kind: object, *index: object) -> _Named:
     name = f"{kind}:{index[0]}" if index else kind
-    if (
-        len(index) > 1
-        or any(type(at) is not int or not 0 <= at < 10_000 for at in index)
-        or (kind != "meta" and not _is_device(name))
-    ):
-        raise malformed("A torch.device has no such name.")
-    return Device(str(name))
+    odd = len(index) > 1 or any(type(at) is not int or not 0 <= at < 10_000 for at in index)
+    if odd or (kind != "meta" and not _is_device(name)):
+        raise ValueError
+    return _Named(str(name), False)
 
 
-def _counter(*arguments: object) -> dict[Any, Any]:
-    (counts,) = arguments if len(arguments) == 1 else (None,)
+def _counter(counts: object) -> dict[Any, Any]:
     if type(counts) is not dict or any(type(count) is not int for count in counts.values()):
-        raise malformed("A Counter is made of something that is no dict of integers.")
+        raise ValueError
     return dict(counts)
 
 
-def _encode(*arguments: object) -> bytes:
+def _encode(text: object, encoding: object) -> bytes:
     """Return bytes, which protocol 2 writes as a text of their Latin-1 characters."""
-    if len(arguments) == 2 and type(arguments[0]) is str and arguments[1] == "latin1":
-        try:
-            return arguments[0].encode("latin-1")
-        except UnicodeEncodeError:
-            pass
-    raise malformed("The file encodes something other than bytes.")
+    if type(text) is not str or encoding != "latin1":
+        raise ValueError
+    return text.encode("latin-1")
 
 
-def _bytearray(*arguments: object) -> bytes:
+def _bytearray(data: object = b"", encoding: object = None) -> bytes:
     # Never of a number: PyTorch would reserve that many bytes.
-    if len(arguments) == 2 and arguments[1] == "latin-1":
-        return _encode(arguments[0], "latin1")
-    if not arguments:
-        return b""
-    if len(arguments) == 1 and type(arguments[0]) is bytes:
-        return arguments[0]
-    raise malformed("A bytearray is made of something other than bytes.")
+    if encoding == "latin-1":
+        return _encode(data, "latin1")
+    if type(data) is not bytes or encoding is not None:
+        raise ValueError
+    return data
 
 
-def _complex(*arguments: object) -> complex:
-    real, imaginary = arguments if len(arguments) == 2 else (None, None)
+def _complex(real: object, imaginary: object) -> complex:
     if type(real) is not float or type(imaginary) is not float:
-        raise malformed("A complex number is made of something other than two numbers.")
+        raise ValueError
     return complex(real, imaginary)
 
 
-_KNOWN: Final = frozenset(_Rebuilder(DEFAULT_MODEL_LIMITS).names)
+_KNOWN: Final = frozenset(_Planner(DEFAULT_MODEL_LIMITS).names)

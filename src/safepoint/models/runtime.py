@@ -29,6 +29,7 @@ _VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?(?P<early>a|b|r
 # What torch puts on the list itself. None of it can be in a file that passes the plan.
 _TORCH_OWN: Final = ("torch._dynamo.", "torch.distributed.", "torch.nested.")
 _SHOWN: Final = 3
+_ELSEWHERE: Final = "load in a process of its own: load_checkpoint(path, isolated=True)."
 _UPGRADE: Final = "Nothing was loaded. Upgrade: pip install 'torch>=2.10'"
 
 
@@ -43,8 +44,36 @@ def check_runtime(torch: Any) -> None:
             that is known to break the promise; or an environment variable or the process-wide
             list of safe globals weakens it.
     """
-    for refusal in _weak(torch):
-        raise refusal
+    version = str(getattr(torch, "__version__", "of an unknown version"))
+    if not has_flag(torch):
+        raise UnsafeRuntime(f"The torch.load of PyTorch {version} has no weights_only.", _UPGRADE)
+    if why := _broken(version):
+        raise UnsafeRuntime(f"PyTorch {why}.", _UPGRADE)
+    if not _genuine(torch):
+        raise UnsafeRuntime(
+            "torch.load is not PyTorch's own: something in this process replaced it.",
+            f"Nothing was loaded. Find who assigns torch.load, or {_ELSEWHERE}",
+        )
+    if getattr(getattr(torch.serialization, "_serialization_tls", None), "skip_data", False):
+        raise UnsafeRuntime(
+            "torch.serialization.skip_data is on, so tensors would hold whatever is in memory.",
+            "Nothing was loaded. Load outside of it.",
+        )
+    setting = os.environ.get(_VARIABLE, "")
+    if setting.strip().lower() not in _OFF:
+        raise UnsafeRuntime(
+            f"{_VARIABLE} is set, so every load that does not name the flag runs code.",
+            f"Nothing was loaded. Run: unset {_VARIABLE}",
+        )
+    allowed = sorted(_allowed(torch))
+    if allowed:
+        more = f" and {len(allowed) - _SHOWN} more" if len(allowed) > _SHOWN else ""
+        raise UnsafeRuntime(
+            f"In this process torch.load may also build {', '.join(allowed[:_SHOWN])}{more}, for"
+            " every file.",
+            "Nothing was loaded. Find who calls torch.serialization.add_safe_globals, or"
+            f" {_ELSEWHERE}",
+        )
 
 
 def has_flag(torch: Any) -> bool:
@@ -59,55 +88,17 @@ def has_flag(torch: Any) -> bool:
         return False
 
 
-def _weak(torch: Any) -> Iterator[UnsafeRuntime]:
-    version = str(getattr(torch, "__version__", "of an unknown version"))
-    if not has_flag(torch):
-        yield UnsafeRuntime(f"The torch.load of PyTorch {version} has no weights_only.", _UPGRADE)
-    yield from _old(version)
-    if not _genuine(torch):
-        yield UnsafeRuntime(
-            "torch.load is not PyTorch's own: something in this process replaced it.",
-            "Nothing was loaded. Find who assigns torch.load, or load in a process of its own:"
-            " load_checkpoint(path, isolated=True).",
-        )
-    if getattr(getattr(torch.serialization, "_serialization_tls", None), "skip_data", False):
-        yield UnsafeRuntime(
-            "torch.serialization.skip_data is on, so tensors would hold whatever is in memory.",
-            "Nothing was loaded. Load outside of it.",
-        )
-    setting = os.environ.get(_VARIABLE, "")
-    if setting.strip().lower() not in _OFF:
-        yield UnsafeRuntime(
-            f"{_VARIABLE} is set, so every load that does not name the flag runs code.",
-            f"Nothing was loaded. Run: unset {_VARIABLE}",
-        )
-    allowed = sorted(_allowed(torch))
-    if allowed:
-        more = f" and {len(allowed) - _SHOWN} more" if len(allowed) > _SHOWN else ""
-        yield UnsafeRuntime(
-            f"In this process torch.load may also build {', '.join(allowed[:_SHOWN])}{more}, for"
-            " every file.",
-            "Nothing was loaded. Find who calls torch.serialization.add_safe_globals, or load in"
-            " a process of its own: load_checkpoint(path, isolated=True).",
-        )
-
-
-def _old(version: str) -> Iterator[UnsafeRuntime]:
+def _broken(version: str) -> str:
+    """Return what is wrong with a release, as the end of a sentence, or nothing."""
     found = _VERSION.match(version)
     if found is None:
-        yield UnsafeRuntime(
-            f"PyTorch {quoted(version)} does not say which release it is.", _UPGRADE
-        )
-        return
+        return f"{quoted(version)} does not say which release it is"
     release = int(found[1]), int(found[2])
     broken = [why for fixed, why in _BROKEN if release < fixed]
     if broken:
-        yield UnsafeRuntime(
-            f"PyTorch {version} does not keep the promise of weights_only: {' and '.join(broken)}.",
-            _UPGRADE,
-        )
-    elif release == FLOOR and found["early"]:
-        yield UnsafeRuntime(f"PyTorch {version} is from before the release 2.10.0.", _UPGRADE)
+        return f"{version} does not keep the promise of weights_only: {' and '.join(broken)}"
+    early = release == FLOOR and found["early"]
+    return f"{version} is from before the release 2.10.0" if early else ""
 
 
 def _genuine(torch: Any) -> bool:

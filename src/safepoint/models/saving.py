@@ -9,46 +9,29 @@ under a temporary name, the next save in that folder removes.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from safepoint import _files as _posix
+from safepoint import _files
 from safepoint.errors import ConfigurationError, Conflict, StorageUnavailable, shell
 from safepoint.keys import Keyring, SigningKey
 from safepoint.models.isolated import load_apart
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits
-from safepoint.models.loading import (
-    SAFETENSORS,
-    ModelFile,
-    about,
-    check_flags,
-    in_memory,
-    named_tensors,
-    open_model,
-    path_text,
-    say_unrestricted,
-    verified,
-)
-from safepoint.models.look import Kind
+from safepoint.models.loading import SAFETENSORS, open_model, open_vouched, path_text
 from safepoint.models.packing import pack, unpack
-from safepoint.models.schema import Schema
 from safepoint.models.seals import ENDING, Sealed, check_rest, digest, make_seal, name_of
-from safepoint.models.tensors import buffer_of, open_tensors, read_table, write_all, write_into
+from safepoint.models.tensors import PREFIX, open_tensors, read_table, write_into
 
 _TEMP: Final = ".safepoint-model-"
 _TEMP_NAME: Final = re.compile(re.escape(_TEMP) + r"[0-9a-f]{32}\Z")
-_CREATE: Final = (
-    os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-)
-_PATIENCE: Final = 60.0
+_CREATE: Final = os.O_RDWR | _files.CREATE & ~os.O_WRONLY
 _NO_DIGEST: Final = "sha256-tree:" + "0" * 64
 
 
@@ -109,9 +92,9 @@ def save_checkpoint(
     # Before any byte is written: a key or an app that cannot be used is told now.
     make_seal(Sealed(model, _NO_DIGEST, 1, packed.rest), key, app=app)
     with _slot(target) as slot:
-        with _posix.translated("save to", target):
+        with _files.translated("save to", target):
             write_into(slot.file.fileno(), packed.tensors)
-        return _finish(slot, model, packed.rest, key, app, limits).digest
+        return slot.finish(model, packed.rest, key, app, limits).digest
 
 
 def seal_model(
@@ -143,16 +126,15 @@ def seal_model(
         CheckpointError: it cannot be read, or the seal cannot be written.
     """
     with open_model(path, limits, load=False) as model:
-        sealed = Sealed(name_of(model.path, name), model.digest(), model.size)
+        sealed = Sealed(name_of(model.path, name), digest(model.file, model.size), model.size)
         seal = make_seal(sealed, key, app=app)
-        _posix.require_posix()
         with (
             _folder_of(model.path) as folder,
-            _posix.translated("save to", model.path + ENDING),
-            _locked(folder),
+            _files.translated("save to", model.path + ENDING),
+            _files.locked(folder, str(Path(model.path).parent)),
         ):
             try:
-                _put_seal(folder, Path(model.path).name, seal)
+                _files.put(model.path + ENDING, folder, seal, temp=_temp())
             except FileExistsError:
                 raise Conflict(
                     f"{model.shown} has a seal already.",
@@ -187,9 +169,7 @@ def convert(
     app: str = "",
     safe: bool = True,
     keys: Keyring | None = None,
-    schema: Schema | None = None,
     limits: ModelLimits = DEFAULT_MODEL_LIMITS,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Converted:
     """Turn what `torch.save` wrote into a sealed safetensors file, equal to the last bit.
 
@@ -222,43 +202,26 @@ def convert(
         safe: False loads the old file without restriction, in that process, with your rights. Only
             for a file that you made.
         keys: verify the seal of the old file first.
-        schema: what tensors there must be.
         limits: what is too large, and what the process may use.
-        progress: called with the bytes that are written, and those of the old file.
 
     Raises:
         ModelUnsupported: it holds what safetensors cannot, and the message says what and why.
         CheckpointError: whatever `load_checkpoint` and `save_checkpoint` raise.
     """
-    check_flags(safe=safe)
     path = _target(target)
     model_name = name_of(path, name)
     make_seal(Sealed(model_name, _NO_DIGEST, 1), key, app=app)
-    with in_memory(source), open_model(source, limits) as model:
-        sealed = verified(model, keys, name)
-        if sealed is None and safe is False and model.kind is not Kind.SAFETENSORS:
-            say_unrestricted(model)
-        with _slot(path) as slot, tempfile.TemporaryFile() as rest:
-            watch = _watched(slot.file.fileno(), model, progress)
-            load_apart(model, slot.file, rest, limits=limits, safe=safe, watch=watch)
-            tensors = open_tensors(slot.file, limits, private=True)
-            text = check_rest(rest)
-            state = unpack(tensors, text)  # what is sealed can be loaded
-            if schema is not None:
-                with about(model.shown):
-                    schema.check(named_tensors(state))
-            done = _finish(slot, model_name, text, key, app, limits)
-            if progress is not None:
-                progress(model.size, model.size)
+    with (
+        open_vouched(source, safe, keys, name, limits) as (model, _),
+        _slot(path) as slot,
+        tempfile.TemporaryFile() as rest,
+    ):
+        load_apart(model, slot.file, rest, limits=limits, safe=safe)
+        tensors = open_tensors(slot.file, limits)
+        text = check_rest(rest)
+        unpack(tensors, text)  # what is sealed can be loaded
+        done = slot.finish(model_name, text, key, app, limits)
     return Converted(path, done.digest, len(tensors), done.size)
-
-
-def _watched(
-    descriptor: int, model: ModelFile, progress: Callable[[int, int], None] | None
-) -> Callable[[], Any] | None:
-    if progress is None:
-        return None
-    return lambda: progress(min(os.fstat(descriptor).st_size, model.size), model.size)
 
 
 def _target(path: str | os.PathLike[str]) -> str:
@@ -272,124 +235,91 @@ def _target(path: str | os.PathLike[str]) -> str:
     return target
 
 
-def _finish(
-    slot: _Slot, name: str, rest: bytes, key: SigningKey, app: str, limits: ModelLimits
-) -> Sealed:
-    """Look at what was written as a reader will, seal it, and give it its name."""
-    with _posix.translated("save to", slot.path):
-        buffer = buffer_of(slot.file, limits, private=True)
-    read_table(buffer, len(buffer), limits)
-    sealed = Sealed(name, digest(buffer), len(buffer), rest)
-    slot.publish(make_seal(sealed, key, app=app))
-    return sealed
-
-
-class _Slot:
+class _Slot(NamedTuple):
     """A file in the making, beside where it will be."""
 
-    def __init__(self, path: str, folder: int, temp: str, file: BinaryIO) -> None:
-        self.path = path
-        self.file = file
-        self._folder = folder
-        self._temp = temp
+    path: str
+    file: BinaryIO
+    folder: int
+    temp: str
 
-    def publish(self, seal: bytes) -> None:
-        """Give the file its name, and put its seal beside it.
+    def finish(
+        self, model: str, rest: bytes, key: SigningKey, app: str, limits: ModelLimits
+    ) -> Sealed:
+        """Look at what was written as a reader will, seal it, and give both their names.
 
         Raises:
             Conflict: something of that name appeared meanwhile.
             StorageFull: there is no room.
             StorageUnavailable: another step failed. Nothing appears under the name.
         """
-        folder, name = self._folder, Path(self.path).name
-        with _posix.translated("save to", self.path):
+        folder, name, seal = self.folder, Path(self.path).name, self.path + ENDING
+        with _files.translated("save to", self.path):
+            size = self.file.seek(0, os.SEEK_END)
+            read_table(os.pread(self.file.fileno(), PREFIX + limits.header_bytes, 0), size, limits)
+            sealed = Sealed(model, digest(self.file, size), size, rest)
+            content = make_seal(sealed, key, app=app)
             os.fsync(self.file.fileno())
-            with _locked(folder):
-                _check_free(self.path, name, folder)
-                with _set_aside(name + ENDING, folder):
-                    _put_seal(folder, name, seal)
-                    try:
-                        os.link(self._temp, name, src_dir_fd=folder, dst_dir_fd=folder)
-                        _sync(folder, name)
-                    except BaseException as error:
-                        _remove(name + ENDING, folder)
-                        if isinstance(error, FileExistsError):
-                            raise _taken(self.path) from None
-                        raise
+            with _files.locked(folder, str(Path(self.path).parent)):
+                _check_free(self.path, folder)
+                _set_aside(name + ENDING, folder)
+                _files.put(seal, folder, content, temp=_temp())
+                try:
+                    os.link(self.temp, name, src_dir_fd=folder, dst_dir_fd=folder)
+                except BaseException as error:
+                    _remove(name + ENDING, folder)
+                    if isinstance(error, FileExistsError):
+                        _check_free(self.path, folder)
+                    raise
+                try:
+                    os.fsync(folder)
+                except BaseException:
+                    _remove(name, folder)
+                    _remove(name + ENDING, folder)
+                    raise
+        return sealed
+
+
+def _temp() -> str:
+    return f"{_TEMP}{secrets.token_hex(16)}"
 
 
 @contextmanager
 def _slot(path: str) -> Iterator[_Slot]:
     """Make room for a model file: a temporary one in the same folder, gone at the end."""
-    _posix.require_posix()
     with _folder_of(path) as folder:
-        _check_free(path, Path(path).name, folder)
-        temp = f"{_TEMP}{secrets.token_hex(16)}"
-        with _posix.translated("save to", path), _locked(folder):
+        _check_free(path, folder)
+        temp = _temp()
+        with (
+            _files.translated("save to", path),
+            _files.locked(folder, str(Path(path).parent)),
+        ):
             _clean(folder)
             fd = os.open(temp, _CREATE, 0o600, dir_fd=folder)
-            _posix.try_lock(fd)  # so that nobody takes it for a left-over
+            _files.try_lock(fd)  # so that nobody takes it for a left-over
         try:
             with os.fdopen(fd, "r+b", buffering=0) as file:
                 os.fchmod(fd, 0o600)  # whatever the umask
-                yield _Slot(path, folder, temp, file)
+                yield _Slot(path, file, folder, temp)
         finally:
             _remove(temp, folder)
 
 
 def _clean(folder: int) -> None:
     """Remove what crashed savers left. A living one holds a lock on its own."""
-    with os.scandir(folder) as entries:
-        names = [entry.name for entry in entries if _TEMP_NAME.match(entry.name)]
-    for name in names:
+    for name in filter(_TEMP_NAME.match, os.listdir(folder)):
         # A left-over harms nobody, so one that cannot be removed is no reason to stop.
-        with suppress(OSError), _posix.opened(name, _posix.READ, folder) as fd:
-            if _posix.try_lock(fd):
+        with suppress(OSError), _files.opened(name, _files.READ, folder) as fd:
+            if _files.try_lock(fd):
                 os.unlink(name, dir_fd=folder)
 
 
-def _put_seal(folder: int, name: str, seal: bytes) -> None:
-    """Make a seal appear, whole and on disk, and never over another.
-
-    Raises:
-        FileExistsError: there is one.
-        OSError: another step failed. Nothing is left behind.
-    """
-    temp = f"{_TEMP}{secrets.token_hex(16)}"
-    try:
-        with _posix.opened(temp, _CREATE, folder) as descriptor:
-            os.fchmod(descriptor, 0o600)  # whatever the umask
-            write_all(descriptor, seal)
-            os.fsync(descriptor)
-        os.link(temp, name + ENDING, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-        _sync(folder, name + ENDING)
-    finally:
-        _remove(temp, folder)
-
-
-def _sync(folder: int, new: str) -> None:
-    """Bring the name of a new file to disk, or take it back."""
-    try:
-        os.fsync(folder)
-    except BaseException:
-        _remove(new, folder)
-        raise
-
-
-@contextmanager
-def _set_aside(name: str, folder: int) -> Iterator[None]:
+def _set_aside(name: str, folder: int) -> None:
     """Keep a seal whose model is gone under another name: it may hold the rest of a checkpoint."""
-    aside = f"{name}.{secrets.token_hex(4)}"
     with suppress(FileNotFoundError):
-        if stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+        if stat.S_ISREG(_files.lstat(name, folder).st_mode):
+            aside = f"{name}.{secrets.token_hex(4)}"
             os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):
-            os.link(aside, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-            os.unlink(aside, dir_fd=folder)
-        raise
 
 
 def _remove(name: str, folder: int) -> None:
@@ -398,17 +328,8 @@ def _remove(name: str, folder: int) -> None:
 
 
 @contextmanager
-def _locked(folder: int) -> Iterator[None]:
-    if not _posix.wait_for_lock(folder, _PATIENCE):
-        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
-    try:
-        yield
-    finally:
-        _posix.unlock(folder)
-
-
-@contextmanager
 def _folder_of(path: str) -> Iterator[int]:
+    _files.require_posix()
     folder = str(Path(path).parent)
     try:
         descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
@@ -423,19 +344,12 @@ def _folder_of(path: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _check_free(path: str, name: str, folder: int) -> None:
+def _check_free(path: str, folder: int) -> None:
     # By descriptor: the path may lead elsewhere by now.
-    try:
-        os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise _posix.translate(error, "save to", path) from None
-    raise _taken(path)
-
-
-def _taken(path: str) -> Conflict:
-    return Conflict(
+    with _files.translated("save to", path):
+        if not _files.exists(Path(path).name, folder):
+            return
+    raise Conflict(
         f"{shell(path)} exists, and a checkpoint is never overwritten.",
         "Nothing was saved. Give the new one a name of its own, with the epoch or the date in it.",
     )

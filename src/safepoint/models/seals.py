@@ -14,19 +14,16 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import IO, Any, BinaryIO, Final, NamedTuple
 
 from safepoint.errors import (
-    CheckpointError,
     InvalidId,
     LimitExceeded,
     NotFound,
     RecordMalformed,
-    SealBroken,
     SealError,
     WrongPlace,
     shell,
@@ -34,7 +31,7 @@ from safepoint.errors import (
 from safepoint.keys import Keyring, SigningKey
 from safepoint.models.look import opened
 from safepoint.names import DEFAULT_LIMITS, RESERVED, check_name
-from safepoint.record import Opened, Place, open_sealed, seal
+from safepoint.record import Place, open_sealed, seal
 
 ENDING: Final = ".seal"
 STORE: Final = f"{RESERVED}models"
@@ -47,38 +44,19 @@ _STATE: Final = re.compile(
 )
 _CHUNK: Final = 1024 * 1024
 _THREADS: Final = 8
-_ALONE: Final = 4  # chunks: with fewer, starting a thread takes longer than it saves
 
 
-def digest(source: Any, size: int | None = None) -> str:
-    """Return `sha256-tree:` and 64 hex digits.
+def digest(file: BinaryIO | IO[bytes], size: int) -> str:
+    """Return `sha256-tree:` and 64 hex digits for the first bytes of an open file."""
+    descriptor = file.fileno()
 
-    Args:
-        source: bytes, a memoryview or a mapped file; or an open file, if its size is given.
-        size: how many bytes the file has.
-    """
-    if size is not None:
-        descriptor = source.fileno()
-        return _digest(size, lambda start: os.pread(descriptor, min(_CHUNK, size - start), start))
-    with memoryview(source) as whole, whole.cast("B") as data:
-        return _digest(len(data), lambda start: data[start : start + _CHUNK])
-
-
-def _digest(length: int, chunk: Callable[[int], Any]) -> str:
     def leaf(start: int) -> bytes:
-        with memoryview(chunk(start)) as part:
-            return hashlib.sha256(part).digest()
+        return hashlib.sha256(os.pread(descriptor, min(_CHUNK, size - start), start)).digest()
 
-    starts = range(0, length, _CHUNK)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    threads = min(_THREADS, len(starts), cores or 1)
-    if threads < 2 or len(starts) < _ALONE:
-        leaves = list(map(leaf, starts))
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            leaves = list(pool.map(leaf, starts))
-    root = hashlib.sha256(b"safepoint-tree/1\n" + length.to_bytes(8, "big"))
-    root.update(b"".join(leaves))
+    starts = range(0, size, _CHUNK)
+    root = hashlib.sha256(b"safepoint-tree/1\n" + size.to_bytes(8, "big"))
+    with ThreadPoolExecutor(_THREADS) as pool:  # which starts as many as there is work for
+        root.update(b"".join(pool.map(leaf, starts)))
     return f"sha256-tree:{root.hexdigest()}"
 
 
@@ -131,7 +109,7 @@ def make_seal(sealed: Sealed, key: SigningKey, *, app: str = "") -> bytes:
     return seal(state + b"}", place, key, created=datetime.now(UTC), app=app)[0]
 
 
-def check_rest(file: BinaryIO) -> bytes:
+def check_rest(file: BinaryIO | IO[bytes]) -> bytes:
     """Return the rest of a checkpoint that is in a file, if it fits into a seal.
 
     Raises:
@@ -158,42 +136,43 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
         StorageUnavailable: it cannot be read.
         SealError: it is not genuine, or of another model.
     """
+    shown, beside = shell(path), path + ENDING
     place = Place(STORE, name_of(path, name), 1)
-    state = _STATE.fullmatch(_opened(path, place, keys).payload)
-    if state is not None:
-        return Sealed(place.thread, state[2].decode(), int(state[1]), state[3])
-    raise RecordMalformed(
-        f"The seal of {shell(path)} does not speak of a model.",
-        "Nothing was loaded. Seal the model anew with save_checkpoint or seal_model.",
-    )
-
-
-def _opened(path: str, place: Place, keys: Keyring) -> Opened:
-    """Open the record beside a file, and let a refusal speak of the file."""
-    record = _read(path, DEFAULT_LIMITS.record_bytes + 1)
     try:
-        return open_sealed(record, place, keys)
+        with opened(beside) as file:
+            record = file.read(DEFAULT_LIMITS.record_bytes + 1)
+    except NotFound:
+        raise NotFound(
+            f"{shown} has no seal: there is no {shell(beside)}.",
+            "Nothing was loaded. Bring the seal along with the model, or ask whoever made it to"
+            f" seal it. If that was you: safepoint seal-model {shown} --key KEY",
+        ) from None
+    try:
+        state = _STATE.fullmatch(open_sealed(record, place, keys).payload)
     except WrongPlace:
-        problem: CheckpointError = _elsewhere(path, json.loads(record.split(b"\n", 2)[1]))
-    except (SealError, LimitExceeded) as error:
-        what = error.what.replace(
-            f"The state of {place}", f"The state in the seal of {shell(path)}"
+        raise _elsewhere(shown, json.loads(record.split(b"\n", 2)[1])) from None
+    except (SealError, LimitExceeded) as error:  # let it speak of the file
+        what = error.what.replace(f"The state of {place}", f"The state in the seal of {shown}")
+        what = what.replace(f"{place} is sealed by", f"{shown} is sealed by")
+        raise type(error)(what.replace(str(place), f"The seal of {shown}"), error.do) from None
+    if state is None:
+        raise RecordMalformed(
+            f"The seal of {shown} does not speak of a model.",
+            "Nothing was loaded. Seal the model anew with save_checkpoint or seal_model.",
         )
-        what = what.replace(f"{place} is sealed by", f"{shell(path)} is sealed by")
-        problem = type(error)(what.replace(str(place), f"The seal of {shell(path)}"), error.do)
-    raise problem
+    return Sealed(place.thread, state[2].decode(), int(state[1]), state[3])
 
 
-def _elsewhere(path: str, header: dict[str, Any]) -> WrongPlace:
+def _elsewhere(shown: str, header: dict[str, Any]) -> WrongPlace:
     """Say what a genuine record is the seal of, if not of this file."""
     if (header["store"], header["sequence"], header["kind"]) != (STORE, 1, "state"):
         return WrongPlace(
-            f"The seal of {shell(path)} is a genuine record, and not one of a model.",
+            f"The seal of {shown} is a genuine record, and not one of a model.",
             "Nothing was loaded. Somebody put it there: restore the model's own seal.",
         )
     name = header["thread"]
     return WrongPlace(
-        f"{shell(path)} is sealed as {name}.",
+        f"{shown} is sealed as {name}.",
         f"If you renamed it, pass name={name!r}. If not, somebody put it there: restore"
         " the one that belongs there.",
     )
@@ -203,29 +182,3 @@ def seal_beside(path: str) -> str | None:
     """Return where the seal of a model file is, links followed, or None if there is nothing."""
     places = (each + ENDING for each in (path, os.path.realpath(path)))
     return next(filter(os.path.lexists, places), None)
-
-
-def check_digest(path: str, sealed: Sealed, size: int, found: Callable[[], str]) -> None:
-    """Go on if the file is the one that was sealed.
-
-    Raises:
-        SealBroken: it is another.
-    """
-    if size != sealed.size or found() != sealed.digest:
-        raise SealBroken(
-            f"{shell(path)} is not the file that was sealed as {sealed.name}.",
-            "Nothing was loaded. Find out who can write it, then restore the one that verifies.",
-        )
-
-
-def _read(path: str, most: int) -> bytes:
-    file = path + ENDING
-    try:
-        with opened(file) as record:
-            return record.read(most)
-    except NotFound:
-        raise NotFound(
-            f"{shell(path)} has no seal: there is no {shell(file)}.",
-            "Nothing was loaded. Bring the seal along with the model, or ask whoever made it to"
-            f" seal it. If that was you: safepoint seal-model {shell(path)} --key KEY",
-        ) from None

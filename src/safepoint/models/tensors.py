@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import io
 import json
+import math
 import mmap
 import os
 import sys
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, NoReturn
+from collections.abc import Callable, Mapping
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, NoReturn
 
+from safepoint._files import write_all
 from safepoint.errors import (
     LimitExceeded,
     MissingPackage,
@@ -66,7 +67,7 @@ _METADATA: Final = "__metadata__"
 _METADATA_KEYS: Final = 1000
 _KEYS: Final = {"dtype", "shape", "data_offsets"}
 _DO: Final = "Nothing was loaded. Save the model again with safetensors or save_checkpoint."
-_WINDOW: Final = 64 * 1024
+_SPARE: Final = 100_000  # brackets and commas in metadata and names
 
 
 def package(name: str = "torch") -> Any:
@@ -113,10 +114,6 @@ class Entry(NamedTuple):
     end: int
 
 
-class _Wrong(Exception):
-    """What is wrong with the header, as the end of a sentence about the file."""
-
-
 def read_table(
     head: Any, size: int, limits: ModelLimits = DEFAULT_MODEL_LIMITS
 ) -> dict[str, Entry]:
@@ -134,7 +131,7 @@ def read_table(
     """
     length = int.from_bytes(head[:PREFIX], "little")
     if size < PREFIX or len(head) < PREFIX:
-        raise _malformed("ends before its header")
+        raise _wrong("ends before its header")
     if length > limits.header_bytes:
         raise over_limit(
             f"The header of the safetensors file takes {length} bytes, and the limit is"
@@ -143,23 +140,26 @@ def read_table(
         )
     start = PREFIX + length
     if start > min(size, len(head)):
-        raise _malformed("ends before its header does")
-    try:
-        content = _parsed(bytes(head[PREFIX:start]), start, limits)
-        _check_metadata(content.pop(_METADATA, {}))
-        if len(content) > limits.tensors:
-            raise _too_many(limits)
-        _check_names(content)
-        for name, found in content.items():
-            if type(found) is not Entry:
-                _entry(name, found, start, limits.elements)  # says what is wrong with it
-        _check_layout(content, start, size)
-    except _Wrong as wrong:
-        raise _malformed(str(wrong)) from None
-    return content
+        raise _wrong("ends before its header does")
+    content = _parsed(bytes(head[PREFIX:start]), limits)
+    _check_metadata(content.pop(_METADATA, {}))
+    if len(content) > limits.tensors:
+        raise _too_many(limits)
+    table = {name: _entry(name, each, start, limits.elements) for name, each in content.items()}
+    position = start
+    for name, entry in sorted(table.items(), key=lambda item: item[1][2:]):
+        if entry.begin != position:  # each byte belongs to one tensor
+            what = "overlaps another tensor" if entry.begin < position else "begins after a hole"
+            raise _wrong(f"has a tensor {quoted(name)} that {what}")
+        position = entry.end
+    if position > size:
+        raise _wrong("ends before its last tensor does")
+    if position < size:
+        raise _wrong(f"has {size - position} bytes after its last tensor")
+    return table
 
 
-def _malformed(why: str) -> ModelMalformed:
+def _wrong(why: str) -> ModelMalformed:
     return ModelMalformed(f"The safetensors file {why}.", _DO)
 
 
@@ -170,29 +170,15 @@ def _too_many(limits: ModelLimits) -> LimitExceeded:
     )
 
 
-def _parsed(header: bytes, start: int, limits: ModelLimits) -> dict[str, Any]:
-    """Return what the header says by name: an `Entry` for each that is one, else what is there."""
+def _parsed(header: bytes, limits: ModelLimits) -> dict[str, Any]:
     # A parser takes 30 bytes for each byte of such text. This counts at the speed of `bytes.count`.
-    most = limits.tensors
-    if _exceeds(header, b"[{", 3 * most + 2) or _exceeds(header, b",", 12 * most + _METADATA_KEYS):
+    brackets, commas = header.count(b"[") + header.count(b"{"), header.count(b",")
+    if brackets > 3 * limits.tensors + _SPARE or commas > 12 * limits.tensors + _SPARE:
         raise _too_many(limits)
     if header[:1] != b"{":
-        raise _Wrong("has a header that is not JSON")
-
-    def made(pairs: list[tuple[str, Any]]) -> Any:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for at, name in enumerate(names) if name in names[:at])
-            raise _Wrong(f"has {quoted(twice)} twice in its header")
-        # An entry is made as soon as it is read: ten thousand dicts less to keep meanwhile.
-        try:
-            return _entry("", found, start, limits.elements)
-        except (_Wrong, LimitExceeded):
-            return found  # no entry, or a wrong one: that is said where its name is known
-
+        raise _wrong("has a header that is not JSON")
     decoder = json.JSONDecoder(
-        object_pairs_hook=made,
+        object_pairs_hook=_unique,
         parse_float=_not_integer,
         parse_constant=_not_integer,
         parse_int=_integer if b"-0" in header else None,
@@ -201,48 +187,35 @@ def _parsed(header: bytes, start: int, limits: ModelLimits) -> dict[str, Any]:
         text = header.decode()
         content, end = decoder.raw_decode(text)
     except RecursionError:
-        raise _Wrong("has a header that is nested too deep") from None
+        raise _wrong("has a header that is nested too deep") from None
     except ValueError:  # not UTF-8, not JSON, a number of thousands of digits
-        raise _Wrong("has a header that is not JSON") from None
+        raise _wrong("has a header that is not JSON") from None
     if text[end:].strip(" "):
-        raise _Wrong("has something else after the JSON of its header")
-    if type(content) is not dict:
-        raise _Wrong("has a header that is one entry and not a table")
-    return content
+        raise _wrong("has something else after the JSON of its header")
+    found: dict[str, Any] = content
+    return found
 
 
-def _exceeds(header: bytes, marks: bytes, most: int) -> bool:
-    """Tell whether JSON text has more of these marks than that, before anything parses it.
-
-    Marks in strings do not count. They are told apart window by window, so that a megabyte of
-    quotes does not become a list of a million pieces.
-    """
-    if sum(map(header.count, marks)) <= most:
-        return False
-    # Outside of a string a backslash ends the parse, so it does not matter what follows it.
-    bare = header.replace(b"\\\\", b"").replace(b'\\"', b"")
-    inside = False
-    total = 0
-    for start in range(0, len(bare), _WINDOW):
-        pieces = bare[start : start + _WINDOW].split(b'"')
-        total += sum(map(b"".join(pieces[inside::2]).count, marks))
-        inside ^= not len(pieces) % 2
-    return total > most
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        raise _wrong(f"has {quoted(twice)} twice in its header")
+    return found
 
 
 def _not_integer(text: str) -> NoReturn:
-    raise _Wrong(f"has the number {quoted(text)} in its header, which is not an integer")
+    raise _wrong(f"has the number {quoted(text)} in its header, which is not an integer")
 
 
 def _integer(text: str) -> int:
-    if text == "-0":
-        _not_integer(text)
-    return int(text)
+    return _not_integer(text) if text == "-0" else int(text)
 
 
 def _check_metadata(found: object) -> None:
     if not isinstance(found, dict) or not all(type(text) is str for text in found.values()):
-        raise _Wrong("has metadata that are not texts")
+        raise _wrong("has metadata that are not texts")
     if len(found) > _METADATA_KEYS:
         raise LimitExceeded(
             f"The safetensors file has {len(found)} metadata, and the limit is {_METADATA_KEYS}.",
@@ -251,7 +224,7 @@ def _check_metadata(found: object) -> None:
     try:
         "".join([*found, *found.values()]).encode()
     except UnicodeEncodeError:
-        raise _Wrong("has metadata with half a character in it") from None
+        raise _wrong("has metadata with half a character in it") from None
 
 
 def name_problem(name: str) -> str | None:
@@ -272,171 +245,89 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-def _check_names(names: Collection[str]) -> None:
-    """Refuse a name that is none. Nearly always, one look at all of them together is enough."""
-    together = " ".join(["", *names])
-    if (
-        names
-        and together.isprintable()
-        and not any(sign in together for sign in ("\\", "..", " /"))
-        and min(map(len, names)) > 0
-        and max(map(len, names)) <= _LONGEST_NAME
-    ):
-        return
-    for name in names:
-        if problem := name_problem(name):
-            raise _Wrong(f"has a tensor {quoted(name)}, whose name {problem}")
-
-
 def _entry(name: str, found: Any, start: int, most: int) -> Entry:
+    if problem := name_problem(name):
+        raise _wrong(f"has a tensor {quoted(name)}, whose name {problem}")
     if type(found) is not dict or found.keys() != _KEYS:
-        raise _Wrong(f"says of {quoted(name)} something else than dtype, shape and data_offsets")
+        raise _wrong(f"says of {quoted(name)} something else than dtype, shape and data_offsets")
     code, shape, offsets = found["dtype"], found["shape"], found["data_offsets"]
-    known = CODES.get(code) if type(code) is str else None
-    if known is None:
-        raise _Wrong(
+    dtype, width = CODES.get(code, ("", 0)) if type(code) is str else ("", 0)
+    if not dtype:
+        raise _wrong(
             f"gives {quoted(name)} the dtype {quoted(code)}, which is not one of those that are"
             " loaded"
         )
-    dtype, width = known
-    # Zeros do not hide what stands beside them: PyTorch computes with the other sizes, too.
-    elements = room = 1
-    for size in shape if type(shape) is list else (None,):
-        if type(size) is not int or size < 0:
-            raise _Wrong(f"gives {quoted(name)} a shape that is not a list of sizes")
-        elements *= size
-        room *= size or 1
-        if room > most:
-            raise over_limit(
-                f"The tensor {quoted(name)} has more than {most} elements.", "elements"
-            )
+    if type(shape) is not list or any(type(size) is not int or size < 0 for size in shape):
+        raise _wrong(f"gives {quoted(name)} a shape that is not a list of sizes")
     if len(shape) > _DIMENSIONS:
         raise LimitExceeded(
             f"The tensor {quoted(name)} has {len(shape)} dimensions, and the limit is"
             f" {_DIMENSIONS}.",
             "Save it again with fewer.",
         )
+    elements = math.prod(shape)
+    # Zeros do not hide what stands beside them: PyTorch computes with the other sizes, too.
+    if (elements or math.prod(size or 1 for size in shape)) > most:
+        raise over_limit(f"The tensor {quoted(name)} has more than {most} elements.", "elements")
     begin, end = offsets if type(offsets) is list and len(offsets) == 2 else (None, None)
     if type(begin) is not int or type(end) is not int or begin < 0:
-        raise _Wrong(f"gives {quoted(name)} data_offsets that are not two places")
+        raise _wrong(f"gives {quoted(name)} data_offsets that are not two places")
     if elements * width != end - begin:
-        raise _Wrong(f"gives {quoted(name)} another number of bytes than its shape needs")
+        raise _wrong(f"gives {quoted(name)} another number of bytes than its shape needs")
     return Entry(dtype, tuple(shape), start + begin, start + end)
 
 
-def _check_layout(tensors: Mapping[str, Entry], start: int, size: int) -> None:
-    """Refuse a hole, an overlap and a rest: each byte belongs to one tensor."""
-    position = start
-    for name, entry in sorted(tensors.items(), key=lambda item: item[1][2:]):
-        if entry.begin != position:
-            what = "overlaps another tensor" if entry.begin < position else "begins after a hole"
-            raise _Wrong(f"has a tensor {quoted(name)} that {what}")
-        position = entry.end
-    if position > size:
-        raise _Wrong("ends before its last tensor does")
-    if position < size:
-        raise _Wrong(f"has {size - position} bytes after its last tensor")
+def open_tensors(
+    file: BinaryIO | IO[bytes],
+    limits: ModelLimits = DEFAULT_MODEL_LIMITS,
+    check: Callable[[Mapping[str, Entry]], None] | None = None,
+) -> dict[str, torch.Tensor]:
+    """Return the tensors of an open safetensors file by name.
 
-
-def buffer_of(file: BinaryIO, limits: ModelLimits = DEFAULT_MODEL_LIMITS, *, private: bool) -> Any:
-    """Take the bytes of an open file: mapped if nobody else can write it, else read once.
-
-    A mapping is private, so that a change of a tensor never reaches the file. It is not a copy:
-    whoever can write the file may change a page that was not touched yet, or cut it off.
+    They are views of a mapping, which lives as long as they do. It is private, so that a change of
+    a tensor never reaches the file; it is no copy, so nobody else may be able to write the file.
 
     Args:
-        file: a file, or an `io.BytesIO` whose content is used as it is.
+        file: the file.
         limits: what is too large.
-        private: whether nobody but this user and root can write it.
+        check: called with the table before a tensor is made.
 
     Raises:
-        ModelMalformed: it is empty, or became shorter while it was read.
-        LimitExceeded: it is too large.
-        OSError: it cannot be read.
-    """
-    if isinstance(file, io.BytesIO):
-        return file.getbuffer()
-    size = os.fstat(file.fileno()).st_size
-    if size > limits.file_bytes:
-        raise over_limit(
-            f"The safetensors file is {size} bytes, over the limit of {limits.file_bytes}.",
-            "file_bytes",
-        )
-    if not size:
-        raise _malformed("is empty")
-    try:
-        if private:
-            return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY)
-    except ValueError:
-        raise _shorter() from None
-    # Memory of the system, not a bytearray: its pages are not zeroed twice, and it is aligned.
-    # ACCESS_COPY, or a process that is forked later would write into the same tensors.
-    buffer = mmap.mmap(-1, size, access=mmap.ACCESS_COPY)
-    with memoryview(buffer) as room:
-        file.seek(0)
-        filled = 0
-        while filled < size:
-            with room[filled:] as rest:
-                count = file.readinto(rest)  # type: ignore[attr-defined]
-            if not count:
-                raise _shorter()
-            filled += count
-    return buffer
-
-
-def _shorter() -> ModelMalformed:
-    return ModelMalformed(
-        "The safetensors file became shorter while it was read.",
-        "Nothing was loaded. Load it again once nobody writes it.",
-    )
-
-
-def tensors_of(buffer: Any, table: Mapping[str, Entry]) -> dict[str, torch.Tensor]:
-    """Return the tensors by name. They are views of the buffer, which lives as long as they do.
-
-    Raises:
+        ModelMalformed: as `read_table`, or a truth value is neither true nor false.
+        LimitExceeded: it is over a limit.
         MissingPackage: torch is not installed.
         ModelUnsupported: this machine stores the high byte of a number first.
-        ModelMalformed: a truth value is neither true nor false.
     """
     _check_byte_order()
     torch = package()
-    if memoryview(buffer).readonly:
-        buffer = bytearray(buffer)  # a tensor on memory that it may not write is no safe tensor
+    size = os.fstat(file.fileno()).st_size
+    if not size:
+        raise _wrong("is empty")
+    buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY)
+    table = read_table(buffer, size, limits)
+    if check is not None:
+        check(table)
     view = torch.frombuffer
     address = view(buffer, dtype=torch.uint8, count=1).data_ptr()
-    widths: dict[str, tuple[Any, int]] = {}
     tensors = {}
     for name, (kind, shape, begin, end) in table.items():
-        if kind not in widths:
-            dtype = getattr(torch, kind)
-            widths[kind] = dtype, dtype.itemsize
-        dtype, width = widths[kind]
+        dtype = getattr(torch, kind)
         if begin == end:
             tensors[name] = torch.empty(shape, dtype=dtype)
             continue
-        if (address + begin) % width:
+        width = dtype.itemsize
+        if kind == "bool" or (address + begin) % width:
             raw = view(buffer, dtype=torch.uint8, count=end - begin, offset=begin)
-            tensors[name] = raw.clone().view(dtype).view(shape)
-        else:
-            tensor = view(buffer, dtype=dtype, count=(end - begin) // width, offset=begin)
-            tensors[name] = tensor if len(shape) == 1 else tensor.view(shape)
-        if kind == "bool":
             # A third truth value: what code compiled for two does with it is undefined.
-            raw = view(buffer, dtype=torch.uint8, count=end - begin, offset=begin)
-            if int(raw.max()) > 1:
+            if kind == "bool" and int(raw.max()) > 1:
                 raise ModelMalformed(
                     f"The tensor {quoted(name)} holds a byte that is neither true nor false.", _DO
                 )
+            tensor = raw.view(dtype) if kind == "bool" else raw.clone().view(dtype)
+        else:
+            tensor = view(buffer, dtype=dtype, count=(end - begin) // width, offset=begin)
+        tensors[name] = tensor if len(shape) == 1 else tensor.view(shape)
     return tensors
-
-
-def open_tensors(
-    file: BinaryIO, limits: ModelLimits = DEFAULT_MODEL_LIMITS, *, private: bool
-) -> dict[str, torch.Tensor]:
-    """Return the tensors of an open safetensors file by name. See `buffer_of` and `read_table`."""
-    buffer = buffer_of(file, limits, private=private)
-    return tensors_of(buffer, read_table(buffer, len(buffer), limits))
 
 
 def _check_byte_order() -> None:
@@ -447,11 +338,9 @@ def _check_byte_order() -> None:
         )
 
 
-_CODE_OF: Final = {name: code for code, (name, _) in CODES.items()}
-# Wide types first, so that each is aligned.
-_ORDER: Final = {name: -number for number, (name, _) in enumerate(CODES.values())}
+# Wide types first, so that each is aligned; and the code of each.
+_ORDER: Final = {name: (-number, code) for number, (code, (name, _)) in enumerate(CODES.items())}
 _PIECE: Final = 1 << 30  # one write takes less than 2 GiB
-_SMALL: Final = 1 << 16
 _BATCH: Final = 1 << 20
 
 
@@ -470,42 +359,31 @@ def write_into(descriptor: int, tensors: Mapping[str, torch.Tensor]) -> None:
         OSError: it cannot be written.
     """
     _check_byte_order()
-    described = [(dtype_name(tensor.dtype), name, tensor) for name, tensor in tensors.items()]
-    described.sort(key=lambda each: (_ORDER[each[0]], each[1]))
+    described = [(*_ORDER[dtype_name(each.dtype)], name, each) for name, each in tensors.items()]
+    described.sort(key=lambda each: (each[0], each[2]))
     table: dict[str, Any] = {_METADATA: {"format": "pt"}}
     position = 0
-    for dtype, name, tensor in described:
+    for _, code, name, tensor in described:
         end = position + tensor.nbytes
-        table[name] = {
-            "dtype": _CODE_OF[dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [position, end],
-        }
+        shape = list(tensor.shape)
+        table[name] = {"dtype": code, "shape": shape, "data_offsets": [position, end]}
         position = end
     text = json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    _write(descriptor, len(text).to_bytes(8, "little") + text, (each[2] for each in described))
-
-
-def _write(descriptor: int, header: bytes, tensors: Iterable[torch.Tensor]) -> None:
     # Small ones are collected: ten thousand calls for 256 bytes each take longer than a copy.
-    gathered = bytearray(header)
-    for tensor in tensors:
-        if not tensor.nbytes:
-            continue
-        memory = memoryview((ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr()))
-        if tensor.nbytes <= _SMALL:
-            gathered += memory
-        if tensor.nbytes > _SMALL or len(gathered) > _BATCH:
-            write_all(descriptor, memoryview(bytes(gathered)))
+    gathered = bytearray(len(text).to_bytes(8, "little") + text)
+    for *_, tensor in described:
+        if tensor.nbytes:
+            memory = memoryview((ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr()))
+            if len(gathered) + tensor.nbytes <= _BATCH:
+                gathered += memory
+                continue
+            _write(descriptor, bytes(gathered))
             gathered.clear()
-        if tensor.nbytes > _SMALL:
-            write_all(descriptor, memory)
-    write_all(descriptor, memoryview(bytes(gathered)))
+            _write(descriptor, memory)
+    _write(descriptor, bytes(gathered))
 
 
-def write_all(descriptor: int, memory: memoryview | bytes) -> None:
-    """Write every byte: one `write` may take a part of them."""
-    rest = memoryview(memory)
-    while rest:
-        rest = rest[os.write(descriptor, rest[:_PIECE]) :]
+def _write(descriptor: int, memory: memoryview | bytes) -> None:
+    for start in range(0, len(memory), _PIECE):
+        write_all(descriptor, memoryview(memory)[start : start + _PIECE])

@@ -10,13 +10,14 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO, Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
 from safepoint.errors import ModelMalformed, quoted
 from safepoint.models.limits import over_limit
 from safepoint.models.opcodes import read_at
 
-AGAIN: Final = "Get the file again from whoever made it. Nothing in it was loaded."
+_AGAIN: Final = "Get the file again from whoever made it. Nothing in it was loaded."
+_HIDDEN: Final = "The archive has bytes that belong to none of its members"
 STORED: Final = 0
 DEFLATED: Final = 8
 ENCRYPTED: Final = 0x0001
@@ -63,7 +64,7 @@ class Member(NamedTuple):
     odd: bool
 
 
-def read_directory(file: BinaryIO, size: int, entries: int) -> tuple[Member, ...]:
+def read_directory(file: IO[bytes], size: int, entries: int) -> tuple[Member, ...]:
     """Return the members of an archive, in the order of its directory.
 
     Raises:
@@ -78,11 +79,11 @@ def read_directory(file: BinaryIO, size: int, entries: int) -> tuple[Member, ...
         raw, member = listed[index]
         members[index], position = _located(file, raw, member, position, start)
     if position != start:
-        raise _hidden()
+        raise unclear(_HIDDEN)
     return tuple(members[index] for index in range(count))
 
 
-def content(file: BinaryIO, member: Member, most: int) -> bytes:
+def content(file: IO[bytes], member: Member, most: int) -> bytes:
     """Return the bytes of a member, up to so many.
 
     Raises:
@@ -97,15 +98,13 @@ def content(file: BinaryIO, member: Member, most: int) -> bytes:
             data = b""
         whole = len(data) == member.size and reader.eof and not reader.unused_data
         if not whole and member.packed <= most and member.size <= most:
-            raise _malformed(
-                f"The member {quoted(member.name)} is not compressed as its entry says"
-            )
+            raise unclear(f"The member {quoted(member.name)} is not compressed as its entry says")
     if len(data) == member.size and member.crc and zlib.crc32(data) != member.crc:
-        raise _malformed(f"The member {quoted(member.name)} does not match its checksum")
+        raise unclear(f"The member {quoted(member.name)} does not match its checksum")
     return data[:most]
 
 
-def read_exactly(file: BinaryIO, start: int, length: int) -> bytes:
+def read_exactly(file: IO[bytes], start: int, length: int) -> bytes:
     """Return that many bytes from there.
 
     Raises:
@@ -113,11 +112,11 @@ def read_exactly(file: BinaryIO, start: int, length: int) -> bytes:
     """
     data = read_at(file, start, length)
     if len(data) != length:
-        raise _malformed("The archive is cut short")
+        raise unclear("The archive is cut short")
     return data
 
 
-def ends_as_zip(file: BinaryIO, size: int) -> bool:
+def ends_as_zip(file: IO[bytes], size: int) -> bool:
     """Tell whether some reader would find an archive in a file that does not begin as one.
 
     Readers look for the directory from the end, and forgive what stands behind or before it.
@@ -126,53 +125,40 @@ def ends_as_zip(file: BinaryIO, size: int) -> bool:
     tail = read_at(file, first, size - first)
     at = tail.rfind(b"PK\5\6")
     while at >= 0:
-        if at + _END.size <= len(tail):
-            for start in _starts(file, first + at, tail[at : at + _END.size]):
-                if start >= 0 and read_at(file, start, 4) == b"PK\1\2":
-                    return True
+        end, record = first + at, tail[at : at + _END.size]
+        if len(record) == _END.size:
+            *_, length, start, _ = _END.unpack(record)
+            if read_at(file, max(0, end - _LOCATOR.size), 4) == b"PK\6\7":
+                return True
+            # Some look for the directory before its end, and others where it says it is.
+            places = (place for place in (end - length, start) if place >= 0)
+            if any(read_at(file, place, 4) == b"PK\1\2" for place in places):
+                return True
         at = tail.rfind(b"PK\5\6", 0, at)
     return False
 
 
-def _starts(file: BinaryIO, end: int, record: bytes) -> list[int]:
-    """Return where readers look for the directory: before its end, and where it says it is."""
-    *_, size, start, _ = _END.unpack(record)
-    places = [end - size, start]
-    locator = read_at(file, max(0, end - _LOCATOR.size), _LOCATOR.size)
-    if locator[:4] == b"PK\6\7":
-        _, _, where, _ = _LOCATOR.unpack(locator)
-        for place in (where, end - _LOCATOR.size - _END_64.size):
-            wide = read_at(file, min(place, end), _END_64.size) if place >= 0 else b""
-            if len(wide) == _END_64.size and wide[:4] == b"PK\6\6":
-                *_, size, start = _END_64.unpack(wide)
-                places += [place - size, min(start, end)]
-    return places
-
-
-def _end(file: BinaryIO, size: int, entries: int) -> tuple[int, int, int]:
+def _end(file: IO[bytes], size: int, entries: int) -> tuple[int, int, int]:
     """Return how many entries the directory has, where it starts, and its length."""
     end = size - _END.size
     data = read_at(file, max(0, end), _END.size)
     if len(data) < _END.size or data[:4] != b"PK\5\6":
-        raise _malformed(
+        raise unclear(
             "The file begins as a zip archive, and does not end as one: it is cut short, or bytes"
             " follow"
         )
     _, disk, first, here, count, length, start, comment = _END.unpack(data)
     if comment:
-        raise _hidden()
+        raise unclear(_HIDDEN)
     if disk or first or here != count:
-        raise _malformed("The archive is one part of several")
+        raise unclear("The archive is one part of several")
     locator = end - _LOCATOR.size
     if locator >= _END_64.size and read_exactly(file, locator, 4) == b"PK\6\7":
         end = locator - _END_64.size
         large = _end_64(file, locator)
-        if (min(large[0], _MAX_16), min(large[1], _MAX_32), min(large[2], _MAX_32)) != (
-            count,
-            start,
-            length,
-        ):
-            raise _malformed("The two records that end the archive disagree")
+        told = (min(large[0], _MAX_16), *(min(each, _MAX_32) for each in large[1:]))
+        if told != (count, start, length):
+            raise unclear("The two records that end the archive disagree")
         count, start, length = large
     if count > entries or length > _DIRECTORY:
         raise over_limit(
@@ -182,11 +168,11 @@ def _end(file: BinaryIO, size: int, entries: int) -> tuple[int, int, int]:
             "have that many",
         )
     if start + length != end:
-        raise _hidden()
+        raise unclear(_HIDDEN)
     return count, start, length
 
 
-def _end_64(file: BinaryIO, locator: int) -> tuple[int, int, int]:
+def _end_64(file: IO[bytes], locator: int) -> tuple[int, int, int]:
     """Return what the record for large archives says: count, start, length."""
     _, disk, where, disks = _LOCATOR.unpack(read_exactly(file, locator, _LOCATOR.size))
     place = locator - _END_64.size
@@ -194,9 +180,9 @@ def _end_64(file: BinaryIO, locator: int) -> tuple[int, int, int]:
         read_exactly(file, place, _END_64.size)
     )
     if signature != b"PK\6\6" or where != place or rest != _END_64.size - 12:
-        raise _malformed("The record that ends a large archive is not where it should be")
+        raise unclear("The record that ends a large archive is not where it should be")
     if disk or this or first or disks != 1 or here != count:
-        raise _malformed("The archive is one part of several")
+        raise unclear("The archive is one part of several")
     return count, start, length
 
 
@@ -205,7 +191,7 @@ def _listed(data: bytes, count: int) -> Iterator[tuple[bytes, Member]]:
     at, seen = 0, set()
     for _ in range(count):
         if len(data) - at < _ENTRY.size:
-            raise _malformed("The directory of the archive is cut short")
+            raise unclear("The directory of the archive is cut short")
         fields = _ENTRY.unpack_from(data, at)
         (signature, _, _, flags, method, _, _, crc, packed, size) = fields[:10]
         (name_length, extra_length, comment, disk, _, attributes, header) = fields[10:]
@@ -213,60 +199,51 @@ def _listed(data: bytes, count: int) -> Iterator[tuple[bytes, Member]]:
         extra = names + name_length
         at = extra + extra_length + comment
         if signature != b"PK\1\2" or disk or at > len(data):
-            raise _malformed("The directory of the archive is damaged")
+            raise unclear("The directory of the archive is damaged")
         raw = data[names:extra]
         name = raw.decode("utf-8", "backslashreplace")
         if raw in seen:
-            raise _malformed(f"Two members of the archive have the name {quoted(name)}")
+            raise unclear(f"Two members of the archive have the name {quoted(name)}")
         seen.add(raw)
         extras = dict(_extras(data[extra : extra + extra_length]))
         size, packed, header = _widened(extras.get(_ZIP64, b""), size, packed, header)
         if method == STORED and packed != size:
-            raise _malformed(f"The member {quoted(name)} has two sizes")
+            raise unclear(f"The member {quoted(name)} has two sizes")
         odd = bool(comment) or bool(attributes & 0x10) or raw.endswith(b"/")
         kinds = frozenset(extras)
         yield raw, Member(name, flags, method, crc, packed, size, header, 0, kinds, odd)
     if at != len(data):
-        raise _malformed("The directory of the archive has bytes that belong to no entry")
+        raise unclear("The directory of the archive has bytes that belong to no entry")
 
 
 def _located(
-    file: BinaryIO, raw: bytes, entry: Member, position: int, most: int
+    file: IO[bytes], raw: bytes, entry: Member, position: int, most: int
 ) -> tuple[Member, int]:
     """Compare an entry with the header before the member, and tell where the member ends."""
     shown = quoted(entry.name)
     if entry.header != position:
-        raise _malformed(f"The member {shown} overlaps another, or leaves a gap")
+        raise unclear(f"The member {shown} overlaps another, or leaves a gap")
     after = position + _LOCAL.size + len(raw)
     head = read_exactly(file, position, after - position)
     fields = _LOCAL.unpack_from(head)
     (signature, _, flags, method, _, _, crc, packed, size, name_length, extra_length) = fields
-    if (signature, flags, method, name_length, head[_LOCAL.size :]) != (
-        b"PK\3\4",
-        entry.flags,
-        entry.method,
-        len(raw),
-        raw,
-    ):
-        raise _malformed(f"The member {shown} is another one in the directory of the archive")
+    same_way = (flags, method) == (entry.flags, entry.method)
+    if signature != b"PK\3\4" or not same_way or name_length != len(raw) or head[30:] != raw:
+        raise unclear(f"The member {shown} is another one in the directory of the archive")
     extras = dict(_extras(read_exactly(file, after, extra_length)))
     described = bool(flags & DESCRIBED)
-    told = (crc, packed, size)
-    if _MAX_32 in told[1:] and (crc, packed, size) != (
-        entry.crc,
-        min(entry.packed, _MAX_32),
-        min(entry.size, _MAX_32),
-    ):
-        size, packed, _ = _widened(extras.get(_ZIP64, b""), size, packed, 0)
-        told = (crc, packed, size)
     same = (entry.crc, entry.packed, entry.size)
     small = (entry.crc, min(entry.packed, _MAX_32), min(entry.size, _MAX_32))
+    told = (crc, packed, size)
+    if _MAX_32 in told[1:] and told != small:
+        size, packed, _ = _widened(extras.get(_ZIP64, b""), size, packed, 0)
+        told = (crc, packed, size)
     if told not in (same, small) and not (described and told == (0, 0, 0)):
-        raise _malformed(f"The member {shown} has another size in the directory")
+        raise unclear(f"The member {shown} has another size in the directory")
     start = after + extra_length
     end = start + entry.packed
     if end > most:
-        raise _malformed(f"The member {shown} reaches beyond the archive")
+        raise unclear(f"The member {shown} reaches beyond the archive")
     if described:
         for tail in _DESCRIPTORS:
             if end + tail.size <= most and tail.unpack(read_exactly(file, end, tail.size)) == (
@@ -276,7 +253,7 @@ def _located(
                 end += tail.size
                 break
         else:
-            raise _malformed(f"The member {shown} has another size in the directory")
+            raise unclear(f"The member {shown} has another size in the directory")
     return entry._replace(start=start, extras=entry.extras | extras.keys()), end
 
 
@@ -285,7 +262,7 @@ def _widened(wide: bytes, size: int, packed: int, header: int) -> tuple[int, int
     values = [size, packed, header]
     missing = [at for at, value in enumerate(values) if value == _MAX_32]
     if missing and len(wide) < 8 * len(missing):
-        raise _malformed("A member's entry has a size that does not fit it")
+        raise unclear("A member's entry has a size that does not fit it")
     for at, value in zip(missing, struct.iter_unpack("<Q", wide[: 8 * len(missing)]), strict=True):
         values[at] = value[0]
     size, packed, header = values
@@ -297,19 +274,16 @@ def _extras(data: bytes) -> Iterator[tuple[int, bytes]]:
     at, seen = 0, set()
     while at < len(data):
         if len(data) - at < 4:
-            raise _malformed("A member's extra field is damaged")
+            raise unclear("A member's extra field is damaged")
         kind, length = struct.unpack_from("<2H", data, at)
         at += 4
         if kind in seen or len(data) - at < length:
-            raise _malformed("A member's extra field is damaged")
+            raise unclear("A member's extra field is damaged")
         seen.add(kind)
         yield kind, data[at : at + length]
         at += length
 
 
-def _malformed(what: str) -> ModelMalformed:
-    return ModelMalformed(f"{what}.", AGAIN)
-
-
-def _hidden() -> ModelMalformed:
-    return _malformed("The archive has bytes that belong to none of its members")
+def unclear(what: str) -> ModelMalformed:
+    """Return the error for a file that is damaged, or that readers could differ on."""
+    return ModelMalformed(f"{what}.", _AGAIN)

@@ -343,36 +343,21 @@ class Walk:
         if not Path(path).is_dir():
             yield path
             return
-        waiting = [path]
-        while waiting:
-            folder = waiting.pop()
-            try:
-                with os.scandir(folder) as entries:
-                    found = sorted(entries, key=lambda entry: entry.name)
-            except OSError as error:
-                self.failed.append((folder, str(error.strerror)))
-                continue
-            folders: list[str] = []
-            for entry in found:
-                if _is_folder(entry):
-                    if entry.name not in _HISTORY:
-                        (folders if _is_own(entry) else self.left_out).append(entry.path)
-                elif _is_looked_at(entry.path):
-                    yield entry.path
-            waiting += reversed(folders)
+        for folder, folders, files in os.walk(path, onerror=self._fail):
+            # A link to itself is among the files: whoever opens it says so.
+            yield from filter(_is_looked_at, (str(Path(folder, name)) for name in sorted(files)))
+            inner = [str(Path(folder, name)) for name in sorted(folders) if name not in _HISTORY]
+            self.left_out += [each for each in inner if not _is_own(each)]
+            folders[:] = [PurePath(each).name for each in inner if _is_own(each)]
+
+    def _fail(self, error: OSError) -> None:
+        self.failed.append((error.filename, str(error.strerror)))
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link to itself: whoever opens it says so
+def _is_own(folder: str) -> bool:
+    if PurePath(folder).name in _OF_OTHERS or Path(folder).is_symlink():
         return False
-
-
-def _is_own(entry: os.DirEntry[str]) -> bool:
-    if entry.name in _OF_OTHERS or entry.is_symlink():
-        return False
-    return not any(os.path.lexists(Path(entry.path, name)) for name in _ENVIRONMENT)
+    return not any(os.path.lexists(Path(folder, name)) for name in _ENVIRONMENT)
 
 
 def _is_looked_at(path: str) -> bool:
