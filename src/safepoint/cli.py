@@ -48,7 +48,7 @@ COMMANDS: Final = {
     "postgres": "safepoint.cli",
     "scan": "safepoint.models.command",
     "seal-model": "safepoint.models.command",
-    "test-storage": "safepoint.testing.command",
+    "test-storage": "safepoint.testing.storages",
     "try-postgres": "safepoint.testing.command",
     "verify-model": "safepoint.models.command",
 }

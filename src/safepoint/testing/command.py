@@ -1,4 +1,4 @@
-"""`safepoint test-storage` and `safepoint try-postgres`."""
+"""`safepoint try-postgres`."""
 
 from __future__ import annotations
 
@@ -8,33 +8,11 @@ from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from typing import Any
 
-from safepoint.cli import imported
 from safepoint.errors import quoted, shell
 
 
 def commands(sub: Any) -> None:
-    """Add both."""
-    test = sub.add_parser(
-        "test-storage",
-        help="try each claim of the storage suite on a storage of your own",
-        description="Try what every storage must do on your own. Its module is imported, and runs.",
-        epilog="exit status: 0 no claim failed, 1 one did, 2 it could not be tried",
-    )
-    test.set_defaults(run=_test_storage)
-    test.add_argument(
-        "storage",
-        metavar="MODULE:NAME",
-        help="a function that takes a folder and returns a storage, or a StorageSuite",
-    )
-    test.add_argument(
-        "--one-process", action="store_true", help="another opening does not see the same records"
-    )
-    test.add_argument(
-        "--one-thread", action="store_true", help="an opening belongs to the thread that made it"
-    )
-    test.add_argument(
-        "--unguarded", action="store_true", help="names and sequences are left to the ledger"
-    )
+    """Add it."""
     server = sub.add_parser(
         "try-postgres",
         help="run a PostgreSQL to try things on",
@@ -50,23 +28,6 @@ def commands(sub: Any) -> None:
     server.add_argument(
         "--tls", metavar="HOST", help="speak TLS alone, with a certificate for this host name"
     )
-
-
-def _test_storage(options: argparse.Namespace) -> int:
-    from safepoint.testing.storages import StorageSuite, check_storage
-
-    found = imported(options.storage, "app.storage:open_storage")
-    if isinstance(found, type) and issubclass(found, StorageSuite):
-        report = found.check()
-    else:
-        report = check_storage(
-            found,
-            shared=not options.one_process,
-            threadsafe=not options.one_thread,
-            guarded=not options.unguarded,
-        )
-    print(report)
-    return report.exit_code
 
 
 def _try_postgres(options: argparse.Namespace) -> int:
