@@ -224,9 +224,10 @@ class Server:
             pool, connection = self._pool(), None
             left = end - time.monotonic()
             try:
-                with pool.connection(timeout=min(left, _TURN)) as connection:
-                    connection.deadline = end
-                    return act(connection)
+                # Not `pool.connection()`, which ends a transaction: no statement leaves one open.
+                connection = pool.getconn(timeout=min(left, _TURN))
+                connection.deadline = end
+                return act(connection)
             except PoolTimeout as error:
                 if left <= _TURN:
                     # A pool does not say why it has none.
@@ -244,6 +245,9 @@ class Server:
                 if lost:
                     pool.drain()  # the others were to the same server: nobody tries each of them
                     time.sleep(_PAUSE)
+            finally:
+                if connection is not None:
+                    pool.putconn(connection)
 
     def close(self) -> None:
         """Close the connections. The next call opens one again."""
