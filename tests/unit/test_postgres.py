@@ -232,8 +232,8 @@ def test_records_are_bounded_and_scans_come_in_portions(
         with small, pytest.raises(LimitExceeded):
             small.read("t", 1)
         asked: list[int] = []
-        run = large._server.run
-        monkeypatch.setattr(large._server, "run", counted(run, asked))
+        run = large._run
+        monkeypatch.setattr(large, "_run", counted(run, asked))
         for first, last in ((1, 5), (5, 1)):
             asked.clear()
             assert [len(each) for each in large.scan("t", first, last)] == [600_000] * 5
@@ -458,7 +458,7 @@ def test_no_login_and_no_string_changes_how_a_session_is_set(database: Database)
     }
     with PostgresCheckpointStorage(dsn) as storage:
         asked = ", ".join(f"current_setting('{setting}')" for setting in wanted)
-        rows = storage._server.run(lambda each: each.execute(f"select {asked}".encode()).fetchall())
+        rows = storage._run(lambda each: each.execute(f"select {asked}".encode()).fetchall())
         assert dict(zip(wanted, rows[0], strict=True)) == wanted
         lease = storage.acquire("t", "w", 60)
         assert lease.expires.utcoffset() is not None
@@ -471,9 +471,9 @@ def test_a_save_is_one_round_trip_and_misses_what_is_gone(
     worker = ledger(storage)
     worker.save("t", 1)
     asked: list[int] = []
-    run = storage._server.run
+    run = storage._run
     with monkeypatch.context() as patched:
-        patched.setattr(storage._server, "run", counted(run, asked))
+        patched.setattr(storage, "_run", counted(run, asked))
         worker.save("t", 2)
     assert len(asked) == 1
     database.server.psql(
@@ -520,7 +520,7 @@ def test_threads_share_a_few_connections_and_nothing_is_mixed_up(database: Datab
 
 def test_when_no_connection_is_free_the_next_one_is_told(database: Database) -> None:
     with PostgresCheckpointStorage(database.worker(1), connections=1, wait_seconds=0.3) as storage:
-        said = storage._server.run(lambda _: refusal(StorageUnavailable, lambda: storage.head("t")))
+        said = storage._run(lambda _: refusal(StorageUnavailable, lambda: storage.head("t")))
         assert said.startswith("None of the 1 connections to database")
         assert storage.head("t") == 0
 

@@ -273,7 +273,7 @@ def test_a_server_that_hangs_is_not_waited_for_beyond_the_given_seconds(
     """Its kernel still acknowledges what we send, and its timeouts hang with it."""
     with PostgresCheckpointStorage(database.worker(1), wait_seconds=1) as storage:
         storage.append("t", 1, b"one")
-        pid = storage._server.run(lambda c: c.execute("select pg_backend_pid()").fetchall())[0][0]
+        pid = storage._run(lambda c: c.execute("select pg_backend_pid()").fetchall())[0][0]
         os.kill(pid, signal.SIGSTOP)
         try:
             began = time.monotonic()

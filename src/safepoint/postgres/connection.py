@@ -181,7 +181,7 @@ class Server:
 
     def __init__(self, dsn: str, schema: str, *, connections: int, wait_seconds: float) -> None:
         given = parsed(dsn)
-        self.where = place(given)
+        self._where = place(given)
         self._most, self._seconds = connections, wait_seconds
         seconds = str(max(2, round(wait_seconds)))
         limits = "".join(
@@ -203,15 +203,21 @@ class Server:
                 "options": f"{given.get('options', '')} {PINNED}{limits}".strip(),
             }
         )
-        self._check = partial(_check, schema, self.where, wait_seconds)
+        self._check = partial(_check, schema, self._where, wait_seconds)
         # One for each process: a child must not talk on its parent's connections, nor close them.
         self._pools: dict[int, ConnectionPool[Connection]] = {}
         self._look(self._conninfo)  # so that what is wrong is said here, and at once
 
     def __repr__(self) -> str:
-        return self.where
+        return f"{type(self).__name__}(<{self._where}>)"
 
-    def run(self, act: Callable[[Connection], _T]) -> _T:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, act: Callable[[Connection], _T]) -> _T:
         """Return what `act` makes of a connection. It is called again if the connection is lost.
 
         So `act` must be something that can be done twice.
@@ -233,7 +239,7 @@ class Server:
                     # A pool does not say why it has none.
                     self._look(make_conninfo(self._conninfo, connect_timeout="2"))
                     raise StorageUnavailable(
-                        f"None of the {self._most} connections to {self.where} was free for"
+                        f"None of the {self._most} connections to {self._where} was free for"
                         f" {self._seconds:g} seconds.",
                         "Nothing was done. Allow more with connections=, or let fewer threads"
                         " share them.",
@@ -241,7 +247,7 @@ class Server:
             except psycopg.Error as error:
                 lost = connection is None or connection.lost(error)
                 if not (lost or error.sqlstate in _ROLLED_BACK) or time.monotonic() > end:
-                    raise refusal(error, self.where) from error
+                    raise refusal(error, self._where) from error
                 if lost:
                     pool.drain()  # the others were to the same server: nobody tries each of them
                     time.sleep(_PAUSE)
@@ -265,7 +271,7 @@ class Server:
                 configure=self._check,
                 min_size=0,
                 max_size=self._most,
-                reconnect_timeout=0,  # `run` decides for how long to try
+                reconnect_timeout=0,  # `_run` decides for how long to try
                 num_workers=1,
                 open=False,
             )
@@ -283,26 +289,7 @@ class Server:
             with Connection.connect(conninfo, autocommit=True) as connection:
                 self._check(connection)
         except psycopg.Error as error:
-            raise refusal(error, self.where) from error
-
-
-class Shared:
-    """Whatever is kept on a server: it can be closed, and shows no password."""
-
-    _server: Server
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(<{self._server!r}>)"
-
-    def close(self) -> None:
-        """Close the connections. The next call opens one again."""
-        self._server.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+            raise refusal(error, self._where) from error
 
 
 @contextmanager
