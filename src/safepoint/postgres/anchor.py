@@ -84,9 +84,7 @@ class PostgresAnchor(Server):
         Raises:
             AnchorUnavailable: the server refuses, or is away.
         """
-        values = (check_name("store", store),)
-        rows = self._run(lambda connection: connection.execute(_THREADS, values).fetchall())
-        return [row[0] for row in rows]
+        return [row[0] for row in self._rows(_THREADS, (check_name("store", store),))]
 
     def rewind(self, store: str, thread: str, head: Head | None) -> None:
         """Set the head to what you say, further back or forgotten (None). It takes an operator.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -72,11 +72,6 @@ _NO_SCHEMA: Final = _Refusal(
     "There is no schema of safepoint in {where}.",
     f"Make it, as one who may create roles: {MIGRATE} DSN",
 )
-_KEPT: Final = _Refusal(
-    "{Where} refuses that: {said}.",
-    "Nothing was done. What is kept there is never changed.",
-    StorageRefused,
-)
 _OTHER: Final = _Refusal(
     "The server of {where} could not do that: {said} (SQLSTATE {code}).",
     "Nothing was done. Look at the server's log.",
@@ -92,8 +87,6 @@ _REFUSALS: Final = {
     "42P01": _NO_SCHEMA,
     "3F000": _NO_SCHEMA,
     "42883": _NO_SCHEMA,
-    "SP006": _KEPT,
-    "SP007": _KEPT,
     "42501": _Refusal(
         "{Where} refuses that: {said}.",
         "Nothing was done. Use a login of the role that may do it, and keep it where only that job"
@@ -254,6 +247,15 @@ class Server:
             finally:
                 if connection is not None:
                     pool.putconn(connection)
+
+    def _rows(
+        self, statement: str, values: Sequence[object] = (), *, binary: bool = False
+    ) -> list[tuple[Any, ...]]:
+        """Return what a query finds."""
+        query = statement.encode()
+        return self._run(
+            lambda connection: connection.execute(query, values, binary=binary).fetchall()
+        )
 
     def close(self) -> None:
         """Close the connections. The next call opens one again."""

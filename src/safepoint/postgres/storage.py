@@ -89,7 +89,7 @@ class Records(Server):
         self._limit = limit
         self._read = _READ.format(table=table, name=name).encode()
         self._portion = {
-            step: _SCAN.format(table=table, name=name, order=order).encode()
+            step: _SCAN.format(table=table, name=name, order=order)
             for step, order in ((1, "asc"), (-1, "desc"))
         }
 
@@ -128,11 +128,7 @@ class Records(Server):
         statement = self._portion[sequences.step]
         while sequences:
             values = (self._limit, thread, *sorted((sequences[0], sequences[-1])))
-            rows = self._run(
-                lambda connection, values=values: connection.execute(  # type: ignore[misc]
-                    statement, values, binary=True
-                ).fetchall()
-            )
+            rows = self._rows(statement, values, binary=True)
             if not rows or rows[0][0] != sequences[0]:
                 yield self.read(thread, sequences[0])  # which says why it is not there
                 sequences = sequences[1:]
@@ -293,19 +289,15 @@ class PostgresCheckpointStorage(Records):
     def threads(self) -> list[str]:
         """Return the name of each thread that has a record."""
         query = "select thread from safepoint.threads where head > 0 order by thread"
-        rows = self._run(lambda connection: connection.execute(query).fetchall())
-        return [row[0] for row in rows]
+        return [row[0] for row in self._rows(query)]
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None."""
         check_name("thread", thread)
-        values = (self._limit, thread)
-        row = self._run(
-            lambda connection: connection.execute(_BASE, values, binary=True).fetchone()
-        )
-        if row is None:
+        rows = self._rows(_BASE, (self._limit, thread), binary=True)
+        if not rows:
             return None
-        first, size, base = row
+        first, size, base = rows[0]
         if not _is_whole(first, 1, MAX_SEQUENCE):
             raise self._malformed(thread)
         return first, record_of(thread, first, size, base, self._limit)
