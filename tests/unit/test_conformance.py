@@ -23,7 +23,6 @@ from tests.harness.includes import expand
 OPENINGS = {name for name in claims() if name.startswith("another_opening")}
 OF_A_PRUNED_THREAD = {
     "a_base_comes_back_byte_for_byte",
-    "a_ledger_prunes_copies_and_deletes_a_thread",
     "a_scan_that_a_prune_overtakes_tells_no_lie",
     "a_thread_may_begin_at_any_sequence",
     "a_thread_never_moves_backwards",

@@ -413,11 +413,6 @@ def looks_at_the_token_and_then_writes(
     looked(self, real, given, lambda _: None)
 
 
-@breaks("a_ledger_prunes_copies_and_deletes_a_thread", "base")
-def loses_the_base(*_: Any) -> None:
-    return None
-
-
 @breaks("a_ledger_saves_and_verifies", "read")
 def edits_a_record(_: Any, real: Any, *place: Any) -> Any:
     return real(*place).replace(b'"sequence":3', b'"sequence":2')
@@ -503,7 +498,7 @@ def test_what_is_not_offered_is_never_passed() -> None:
         "It has no scan and no prune.",
         "It has no acquire and no renew and no release and no lease.",
     }
-    assert str(report).endswith("31 claims: 6 passed, 0 failed, 25 not offered")
+    assert str(report).endswith("30 claims: 6 passed, 0 failed, 24 not offered")
 
 
 def test_a_storage_that_never_answers_or_raises_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -551,9 +546,9 @@ Broken = BROKEN["changes_line_ends"][1]
 @pytest.mark.parametrize(
     ("named", "status", "last"),
     [
-        (f"{HERE}:Sound", 0, "31 claims: 30 passed, 0 failed, 1 not offered"),
-        (f"{HERE}:Suited", 0, "31 claims: 30 passed, 0 failed, 1 not offered"),
-        (f"{HERE}:Broken", 1, "31 claims: 29 passed, 1 failed, 1 not offered"),
+        (f"{HERE}:Sound", 0, "30 claims: 29 passed, 0 failed, 1 not offered"),
+        (f"{HERE}:Suited", 0, "30 claims: 29 passed, 0 failed, 1 not offered"),
+        (f"{HERE}:Broken", 1, "30 claims: 28 passed, 1 failed, 1 not offered"),
         ("app", 2, "'app' is not MODULE:NAME. Write app.storage:open_storage"),
         (":x", 2, "':x' is not MODULE:NAME. Write app.storage:open_storage"),
         ("no_such_module:x", 2, "ModuleNotFoundError. Name what python -c 'import MODULE' finds."),

@@ -26,13 +26,11 @@ from safepoint.errors import (
     InvalidId,
     NotFound,
     NotOwner,
-    ThreadDeleted,
     quoted,
 )
 from safepoint.keys import Keyring, SigningKey
 from safepoint.ledger import Ledger
 from safepoint.names import MAX_SEQUENCE
-from safepoint.storage import InMemoryCheckpointStorage
 from safepoint.storage.base import MAX_SECONDS, MAX_TOKEN, Lease
 
 T = TypeVar("T")
@@ -796,7 +794,11 @@ class StorageSuite:
     @claim()
     def test_a_ledger_saves_and_verifies(self, storage: Asked) -> None:
         """What a ledger has saved, another one on the same records verifies and goes on with."""
-        ledger, second = self._ledgers(storage)
+        keys, anchor = Keyring(SigningKey.generate()), InMemoryAnchor()
+        ledger, second = (
+            Ledger(each.storage, store="conformance", keys=keys, anchor=anchor)
+            for each in (storage, self._another() if self.shared else storage)
+        )
         states = [{"number": number, "text": "\xe4\0"} for number in range(1, 4)]
         for state in states:
             ledger.save("a", state)
@@ -810,33 +812,6 @@ class StorageSuite:
                 Asked(second).refuses(NotOwner, "save", "a", 6)
                 Asked(second).refuses(NotOwner, "own", "a", "worker-b")
             second.save("a", 6)
-
-    @claim(*PRUNING)
-    def test_a_ledger_prunes_copies_and_deletes_a_thread(self, storage: Asked) -> None:
-        """A pruned thread moves here and goes on; of a deleted one a signed record says so."""
-        ledger, _ = self._ledgers(storage)
-        kept, anchor = InMemoryCheckpointStorage(), InMemoryAnchor()
-        source = Ledger(kept, store=ledger.store, keys=ledger.keys, anchor=anchor)
-        for number in range(1, 6):
-            source.save("a", number)
-        source.prune("a", keep=3)
-        same(source.copy_to(ledger), 3, "The number of records that were copied")
-        same(ledger.prune("a", keep=2), 1, "The number of records that were removed")
-        ledger.save("a", 6)
-        same([each.state for each in ledger.history("a")], [4, 5, 6], "What is left")
-        same(ledger.delete("a").sequence, 7, "The place of the signed record")
-        Asked(ledger).refuses(ThreadDeleted, "latest", "a")
-        Asked(ledger).refuses(ThreadDeleted, "save", "a", 8)
-        same(storage.base("a")[0], 7, "Where the thread begins")
-
-    def _ledgers(self, storage: Asked) -> tuple[Ledger, Ledger]:
-        """Return two ledgers of one key and anchor, on two openings if there can be two."""
-        keys, anchor = Keyring(SigningKey.generate()), InMemoryAnchor()
-        second = self._another() if self.shared else storage
-        return (
-            Ledger(storage.storage, store="conformance", keys=keys, anchor=anchor),
-            Ledger(second.storage, store="conformance", keys=keys, anchor=anchor),
-        )
 
 
 def claims() -> list[str]:
