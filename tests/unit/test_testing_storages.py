@@ -359,6 +359,12 @@ def goes_by_the_number_alone(self: Any, real: Any, lease: Any, seconds: float) -
     return real(holder if holder and holder.token == lease.token else lease, seconds)
 
 
+@breaks("to_renew_keeps_the_token", "release")
+def releases_by_the_number_alone(self: Any, real: Any, lease: Any) -> None:
+    holder = self.lease(lease.thread)
+    real(holder if holder and holder.token == lease.token else lease)
+
+
 @breaks("one_of_many_racers_owns_a_thread", "_change_ownership")
 def looks_and_then_owns(self: Any, _: Any, thread: str, step: Any) -> Any:
     after = step(self._ownership(thread))

@@ -329,7 +329,9 @@ class Server:
                 path.chmod(mode)
             else:
                 path = Path(folder).absolute()
-                path.mkdir(mode=mode, exist_ok=True)
+                if not path.exists():
+                    path.mkdir()
+                    path.chmod(mode)  # whatever the umask says
             path = path.resolve(strict=True)
             info, others = path.stat(), any(path.iterdir())
         except OSError as error:
