@@ -48,8 +48,8 @@ COMMANDS: Final = {
     "postgres": "safepoint.cli",
     "scan": "safepoint.models.command",
     "seal-model": "safepoint.models.command",
-    "test-storage": "safepoint.testing.command",
-    "try-postgres": "safepoint.testing.command",
+    "test-storage": "safepoint.testing.storages",
+    "try-postgres": "safepoint.testing.postgres",
     "verify-model": "safepoint.models.command",
 }
 """Each command, and the module that has it: imported when the command is typed."""

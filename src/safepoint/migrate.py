@@ -6,12 +6,15 @@ here once, as data, decide that you vouch for them, and seal them.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from io import FileIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Self
@@ -94,19 +97,13 @@ def json_files(
         limits: for the size of each file, and for how many values it has.
 
     Raises:
-        ConfigurationError: there are folders in the folder, and what is in them would be left
-            out; or `thread` is no function.
+        ConfigurationError: there are folders in the folder, and what is in them would be left out.
         Conflict: two files would become one thread.
         InvalidId: a file's name cannot be that of a thread. The message says how to map it.
         DecodeError: a file is not JSON, has a key twice, or a number that JSON does not have.
         LimitExceeded: a file has more bytes or values than the limits, or is nested too deep.
         StorageUnavailable: the folder or a file cannot be read, or is not a regular file.
     """
-    if thread is not None and not callable(thread):
-        raise ConfigurationError(
-            f"json_files was given {type(thread).__name__} as thread.",
-            "Give a function that makes a thread's name of a file's: thread=str.lower.",
-        )
     threads: dict[str, Path] = {}
     for file in _files(folder):
         name = check_thread(thread(file.stem) if thread else file.stem, str(file))
@@ -129,10 +126,6 @@ def _files(folder: str | os.PathLike[str]) -> list[Path]:
             found = sorted((e.name, e.is_dir()) for e in entries)
     except OSError as error:
         raise unreadable(folder, error.strerror) from error
-    except (ValueError, TypeError):
-        raise ConfigurationError(
-            f"{quoted(folder)} is not the path of a folder.", 'Write json_files("old").'
-        ) from None
     for name, is_folder in found:
         if is_folder:
             raise ConfigurationError(
@@ -216,35 +209,31 @@ def _refuse(constant: str) -> float:
     raise ValueError(constant)
 
 
-_KEYS: Final = {"outcome", "source", "source_digest", "store", "thread", "sequence"}
-_OPENINGS: Final = (b'{"outcome": "begun", "source": "', b'{"store": "')
 _LINE: Final = 1024 * 1024
+_OPENINGS: Final = (b'{"outcome": "begun", "', b'{"outcome": "refused", "')
+"""How the first line of a report begins."""
 
 
 class Report:
     """Lines of JSON, added to a file that only its owner can read.
 
     Raises:
-        ConfigurationError: the path is no path, or there is a file of another kind.
+        ConfigurationError: there is a file of another kind.
         StorageUnavailable: the file cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = _path(path)
+        self._path = os.fspath(path)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | PLAIN
+        with self._told():
+            self._file = os.fdopen(os.open(self._path, flags, 0o600), "r+b", buffering=0)
         try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | PLAIN
-            self._descriptor = os.open(self._path, flags, 0o600)
-        except (OSError, ValueError) as error:
-            raise self._refusal(error) from error
-        try:
-            self._begun, whole = _earlier(self._descriptor, self._path)
-            if not whole:  # a crash cut its last line short
-                os.write(self._descriptor, b"\n")
-        except OSError as error:
-            os.close(self._descriptor)
-            raise self._refusal(error) from error
+            with self._told():
+                self._begun, whole = _earlier(self._file, self._path)
+                if not whole:  # a crash cut its last line short
+                    os.write(self._file.fileno(), b"\n")
         except BaseException:
-            os.close(self._descriptor)
+            self._file.close()
             raise
 
     def has_begun(self, store: str, thread: str) -> bool:
@@ -255,7 +244,7 @@ class Report:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+        self._file.close()
 
     def add(self, entry: dict[str, Any]) -> None:
         """Write one line.
@@ -263,18 +252,11 @@ class Report:
         Raises:
             StorageUnavailable: it cannot be written.
         """
-        try:
-            text = memoryview(json.dumps(entry).encode() + b"\n")
-        except (TypeError, ValueError):
-            raise ConfigurationError(
-                "The source and the digest of an Unsigned state are texts.",
-                'Write Unsigned(thread, state, source="order-7.json").',
-            ) from None
-        try:
+        line = {"outcome": entry["outcome"], **entry}
+        text = memoryview(json.dumps(line).encode() + b"\n")
+        with self._told():
             while text:
-                text = text[os.write(self._descriptor, text) :]
-        except OSError as error:
-            raise self._refusal(error) from error
+                text = text[os.write(self._file.fileno(), text) :]
 
     def sync(self) -> None:
         """Put on disk what was written.
@@ -282,13 +264,15 @@ class Report:
         Raises:
             StorageUnavailable: the disk refused.
         """
-        try:
-            os.fsync(self._descriptor)
-        except OSError as error:
-            raise self._refusal(error) from error
+        with self._told():
+            os.fsync(self._file.fileno())
 
-    def _refusal(self, error: OSError | ValueError) -> StorageUnavailable:
-        return _refusal(self._path, error, "written")
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise _refusal(self._path, error, "written") from error
 
 
 def begun_by(path: str | os.PathLike[str]) -> set[tuple[str, str]]:
@@ -297,77 +281,50 @@ def begun_by(path: str | os.PathLike[str]) -> set[tuple[str, str]]:
     Nothing is written: there may be no such file yet.
 
     Raises:
-        ConfigurationError: the path is no path, or there is a file of another kind.
+        ConfigurationError: there is a file of another kind.
         StorageUnavailable: there is one, and it cannot be read.
     """
-    name = _path(path)
+    name = os.fspath(path)
     try:
-        descriptor = os.open(name, os.O_RDONLY | PLAIN)
+        with os.fdopen(os.open(name, os.O_RDONLY | PLAIN), "rb", buffering=0) as file:
+            return _earlier(file, name)[0]
     except FileNotFoundError:
         return set()
-    except (OSError, ValueError) as error:
-        raise _refusal(name, error, "read") from error
-    try:
-        return _earlier(descriptor, name)[0]
     except OSError as error:
         raise _refusal(name, error, "read") from error
-    finally:
-        os.close(descriptor)
 
 
-def _path(path: object) -> str:
-    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
-    if not isinstance(text, str):
-        raise ConfigurationError(
-            f"A report was asked for at {type(path).__name__}, which is not a path.",
-            'Write report="migration.jsonl".',
-        )
-    return text
-
-
-def _refusal(path: str, error: OSError | ValueError, doing: str) -> StorageUnavailable:
-    reason = error.strerror if isinstance(error, OSError) else "not a path"
+def _refusal(path: str, error: OSError, doing: str) -> StorageUnavailable:
     return StorageUnavailable(
-        f"The report {shell(path)} cannot be {doing} ({reason}).",
+        f"The report {shell(path)} cannot be {doing} ({error.strerror}).",
         "Nothing more was sealed. Name a file in a folder that this user can write.",
     )
 
 
-def _earlier(descriptor: int, path: str) -> tuple[set[tuple[str, str]], bool]:
+def _earlier(file: FileIO, path: str) -> tuple[set[tuple[str, str]], bool]:
     """Return which threads earlier runs began, and whether their last line is whole."""
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
     begun, line = set(), b"\n"
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        with os.fdopen(os.dup(descriptor), "rb") as lines:
-            _check_ours(lines.readline(_LINE), path)
-            lines.seek(0)
-            for line in lines:
-                begun.add(_begun(line))
-    return {key for key in begun if key is not None}, line.endswith(b"\n")
-
-
-def _check_ours(first: bytes, path: str) -> None:
-    """Refuse to add to a file that no migration wrote: it may be one of the originals."""
-    try:
-        entry = json.loads(first or "null")
-        is_ours = not first or (isinstance(entry, dict) and entry.keys() >= _KEYS)
-    except (ValueError, RecursionError):  # a crash may have cut the first line short
-        begin = first.rstrip(b"\n")
-        is_ours = any(begin.startswith(o) or o.startswith(begin or b"?") for o in _OPENINGS)
-    if not is_ours:
-        raise ConfigurationError(
-            f"{shell(path)} exists, and is no report of a migration.",
-            "Nothing was written to it. Name a new file as the report, or that of an earlier run.",
-        )
-
-
-def _begun(line: bytes) -> tuple[str, str] | None:
-    try:
-        entry = json.loads(line)
-        if entry["outcome"] != "begun":
-            return None
-        return str(entry["store"]), str(entry["thread"])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None  # cut short by a crash, or not of ours
+    with os.fdopen(os.dup(file.fileno()), "rb") as lines:
+        # A file that no migration wrote may be one of the originals. A crash may cut a line short.
+        first = lines.readline(_LINE)
+        begins = first.rstrip(b"\n") or b"?"
+        if first and not any(
+            each.startswith(begins) or begins.startswith(each) for each in _OPENINGS
+        ):
+            raise ConfigurationError(
+                f"{shell(path)} exists, and is no report of a migration.",
+                "Nothing was written to it. Name a new file as the report, or that of an earlier"
+                " run.",
+            )
+        lines.seek(0)
+        for line in lines:
+            with suppress(ValueError):  # cut short by a crash
+                entry = json.loads(line)
+                if entry["outcome"] == "begun":
+                    begun.add((str(entry["store"]), str(entry["thread"])))
+    return begun, line.endswith(b"\n")
 
 
 SEALED: Final = "sealed"
@@ -425,8 +382,8 @@ def migrate(
         How many were sealed.
 
     Raises:
-        ConfigurationError: you did not say that you vouch for them, one is not `Unsigned`, or the
-            report is a file of another kind.
+        ConfigurationError: you did not say that you vouch for them, or the report is a file of
+            another kind.
         Conflict: a thread exists, and not because of this migration.
         StorageUnavailable: the report cannot be written. What it does not name is not sealed.
         CheckpointError: a state cannot be sealed. Those before it are.
@@ -472,16 +429,10 @@ class Sealer:
             `SEALED`, or `THERE_ALREADY` if an interrupted migration had done it.
 
         Raises:
-            ConfigurationError: it is not `Unsigned`.
             Conflict: the thread exists, and not because of this migration.
             StorageUnavailable: the report cannot be written. What it does not name is not sealed.
             CheckpointError: the state cannot be sealed.
         """
-        if not isinstance(unsigned, Unsigned):
-            raise ConfigurationError(
-                f"A migration takes Unsigned states, and was given {type(unsigned).__name__}.",
-                "Write Unsigned(thread, state), or read a folder with json_files(path).",
-            )
         ledger, lines = self._ledger, self._lines
         thread = check_thread(unsigned.thread, unsigned.source)
         sequence = self._positions[thread] = self._positions.get(thread, 0) + 1
@@ -598,57 +549,35 @@ def chains(links: Iterable[Link], *, allow_missing_past: bool = False) -> list[C
     """Put files in order: a chain for each first checkpoint, by the names of the files.
 
     Args:
-        links: what each file says.
+        links: what each file says. Each has an identity of its own, which is its name.
         allow_missing_past: take a checkpoint for the first if the one that it follows is gone.
     """
-    given = sorted(links, key=lambda link: link.source)
-    named: dict[str, list[Link]] = {}
-    followers: dict[str, list[Link]] = {}
-    for link in given:
-        named.setdefault(link.identity, []).append(link)
-        if link.previous is not None:
-            followers.setdefault(link.previous, []).append(link)
+    left = {link.identity: link for link in sorted(links, key=lambda link: link.source)}
+    names = set(left)
+    followers: dict[str | None, list[Link]] = {}
+    for link in left.values():
+        followers.setdefault(link.previous, []).append(link)
+    beginnings = [link for link in left.values() if link.previous not in names]
     found: list[Chain] = []
-    beginnings = [link for link in given if link.previous is None or link.previous not in named]
-    seen: set[str] = set()
-    twins = dict(named)
-    for link in (*beginnings, *given):
-        if link.source not in seen:
-            belong = _belonging(link, twins, followers, seen)
-            problems = _refusals(belong, named, allow_missing_past)
-            found.append(Chain(belong, next(problems, None)))
+    for first in (*beginnings, *left.values()):  # whoever is left then is in a circle
+        if first.identity in left:
+            beside = followers[first.previous] if first.previous is not None else [first]
+            belong = [first, *(each for each in beside if each is not first)]
+            for link in belong:  # it grows
+                if left.pop(link.identity, None):
+                    belong += [
+                        each
+                        for each in followers.get(link.identity, ())
+                        if each.identity in left and each not in belong
+                    ]
+            problems = _refusals(tuple(belong), names, allow_missing_past)
+            found.append(Chain(tuple(belong), next(problems, None)))
     return sorted(found, key=lambda chain: chain.links[0].source)
 
 
-def _belonging(
-    first: Link, twins: dict[str, list[Link]], followers: dict[str, list[Link]], seen: set[str]
-) -> tuple[Link, ...]:
-    """Return the file, those with its identity, and all that follow any of them, nearest first.
-
-    What was looked up is taken out: a name that every file has is not looked up for each of them.
-    """
-    found = [first]
-    seen.add(first.source)
-    for link in found:  # it grows
-        same = twins.pop(link.identity, ())
-        following = followers.pop(link.identity, ())
-        beside = followers.pop(link.previous, ()) if link.previous is not None else ()
-        for each in (*same, *following, *beside):
-            if each.source not in seen:
-                seen.add(each.source)
-                found.append(each)
-    return tuple(found)
-
-
-def _refusals(
-    links: tuple[Link, ...], named: dict[str, list[Link]], without_past: bool
-) -> Iterator[Conflict]:
-    for link in links:
-        if len(named[link.identity]) > 1:
-            shown = _shown(named[link.identity])
-            yield Conflict(f"{shown} say that they are the same checkpoint.", _LOOK)
+def _refusals(links: tuple[Link, ...], names: set[str], without_past: bool) -> Iterator[Conflict]:
     first = links[0]
-    if first.previous in named:
+    if first.previous in names:
         shown = _shown(sorted(links, key=lambda link: link.source))
         circle = "follow one another in a circle" if len(links) > 1 else "follows itself"
         yield Conflict(f"{shown} {circle}.", _LOOK)

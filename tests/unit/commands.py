@@ -15,8 +15,3 @@ def audit(arguments: Sequence[str]) -> int:
 def storage_suite(arguments: Sequence[str]) -> int:
     """Run `safepoint test-storage`."""
     return main(["test-storage", *arguments])
-
-
-def try_postgres(arguments: Sequence[str]) -> int:
-    """Run `safepoint try-postgres`."""
-    return main(["try-postgres", *arguments])

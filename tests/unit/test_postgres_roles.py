@@ -14,7 +14,6 @@ need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
 import psycopg
 
 from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage
-from safepoint.postgres.connection import Server
 from safepoint.postgres.journal import _Entries
 from tests.harness.postgres import Database
 from tests.unit.postgres_helpers import head
@@ -191,8 +190,7 @@ def filled(database: Database) -> Database:
         storage.append("held", 1, b"x", fence=lease.token)
     with PostgresAnchor(database.anchor) as anchor:
         anchor.advance("s", "t", head(5))
-    server = Server(database.journal, "safepoint_journal", connections=1, wait_seconds=5)
-    with _Entries(server, "j") as entries:
+    with _Entries(database.journal, "j", connections=1, wait_seconds=5) as entries:
         entries.append("journal", 1, b"x")
     return database
 

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from safepoint.anchor import checked, is_further
 from safepoint.errors import AnchorUnavailable
 from safepoint.names import Head, check_name
-from safepoint.postgres.connection import Connection, Server, Shared, told_as
+from safepoint.postgres.connection import Connection, Server, told_as
 
 _T = TypeVar("_T")
 
@@ -25,7 +25,7 @@ _THREADS: Final = "select thread from safepoint_anchor.heads where store = %s or
 _REWIND: Final = "select safepoint_anchor.rewind(%s, %s, %s::bigint, %s::text)"
 
 
-class PostgresAnchor(Shared):
+class PostgresAnchor(Server):
     """Keeps the head of each thread in PostgreSQL, of any number of stores.
 
     Give it a login in the role that `migrate` made for anchors, and give that login to nobody who
@@ -48,7 +48,7 @@ class PostgresAnchor(Shared):
 
     def __init__(self, dsn: str, *, connections: int = 4, wait_seconds: float = 10.0) -> None:
         with told_as(AnchorUnavailable):
-            self._server = Server(
+            super().__init__(
                 dsn, "safepoint_anchor", connections=connections, wait_seconds=wait_seconds
             )
 
@@ -84,9 +84,7 @@ class PostgresAnchor(Shared):
         Raises:
             AnchorUnavailable: the server refuses, or is away.
         """
-        values = (check_name("store", store),)
-        rows = self._run(lambda connection: connection.execute(_THREADS, values).fetchall())
-        return [row[0] for row in rows]
+        return [row[0] for row in self._rows(_THREADS, (check_name("store", store),))]
 
     def rewind(self, store: str, thread: str, head: Head | None) -> None:
         """Set the head to what you say, further back or forgotten (None). It takes an operator.
@@ -104,7 +102,7 @@ class PostgresAnchor(Shared):
 
     def _run(self, act: Callable[[Connection], _T]) -> _T:
         with told_as(AnchorUnavailable):
-            return self._server.run(act)
+            return super()._run(act)
 
 
 def _head(connection: Connection, place: tuple[str, str]) -> Head | None:

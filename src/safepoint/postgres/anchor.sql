@@ -1,21 +1,7 @@
 -- The anchor: how far each thread had come, under a credential that no writer of the store has. Who
 -- sets it back is not who discards records: no single login takes back both.
 
-create schema safepoint_anchor authorization {owner};
-
-set local role {owner};
-
 grant usage on schema safepoint_anchor to {anchor}, {anchor_operator}, {operator}, {auditor};
-
-create table safepoint_anchor.version (
-  number integer primary key
-);
-insert into safepoint_anchor.version values (1);
-
-create domain safepoint_anchor.name as text collate "C" check (
-  value ~ '^[a-z0-9][a-z0-9_-]{{0,63}}$'
-  and value !~ '^(con|prn|aux|nul|(com|lpt)[0-9])$'  -- devices on Windows
-);
 
 create table safepoint_anchor.heads (
   store    safepoint_anchor.name not null,
@@ -88,12 +74,8 @@ begin
   end if;
 end $$;
 
-revoke all on all functions in schema safepoint_anchor from public;
-revoke all on type safepoint_anchor.name from public;
 grant select on safepoint_anchor.version, safepoint_anchor.heads
   to {anchor}, {anchor_operator}, {operator}, {auditor};
 grant select on safepoint_anchor.rewinds to {anchor_operator}, {auditor};
 grant insert, update (sequence, digest) on safepoint_anchor.heads to {anchor};
 grant execute on function safepoint_anchor.rewind(text, text, bigint, text) to {anchor_operator};
-
-reset role;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -72,11 +72,6 @@ _NO_SCHEMA: Final = _Refusal(
     "There is no schema of safepoint in {where}.",
     f"Make it, as one who may create roles: {MIGRATE} DSN",
 )
-_KEPT: Final = _Refusal(
-    "{Where} refuses that: {said}.",
-    "Nothing was done. What is kept there is never changed.",
-    StorageRefused,
-)
 _OTHER: Final = _Refusal(
     "The server of {where} could not do that: {said} (SQLSTATE {code}).",
     "Nothing was done. Look at the server's log.",
@@ -92,8 +87,6 @@ _REFUSALS: Final = {
     "42P01": _NO_SCHEMA,
     "3F000": _NO_SCHEMA,
     "42883": _NO_SCHEMA,
-    "SP006": _KEPT,
-    "SP007": _KEPT,
     "42501": _Refusal(
         "{Where} refuses that: {said}.",
         "Nothing was done. Use a login of the role that may do it, and keep it where only that job"
@@ -181,7 +174,7 @@ class Server:
 
     def __init__(self, dsn: str, schema: str, *, connections: int, wait_seconds: float) -> None:
         given = parsed(dsn)
-        self.where = place(given)
+        self._where = place(given)
         self._most, self._seconds = connections, wait_seconds
         seconds = str(max(2, round(wait_seconds)))
         limits = "".join(
@@ -203,15 +196,21 @@ class Server:
                 "options": f"{given.get('options', '')} {PINNED}{limits}".strip(),
             }
         )
-        self._check = partial(_check, schema, self.where, wait_seconds)
+        self._check = partial(_check, schema, self._where, wait_seconds)
         # One for each process: a child must not talk on its parent's connections, nor close them.
         self._pools: dict[int, ConnectionPool[Connection]] = {}
         self._look(self._conninfo)  # so that what is wrong is said here, and at once
 
     def __repr__(self) -> str:
-        return self.where
+        return f"{type(self).__name__}(<{self._where}>)"
 
-    def run(self, act: Callable[[Connection], _T]) -> _T:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, act: Callable[[Connection], _T]) -> _T:
         """Return what `act` makes of a connection. It is called again if the connection is lost.
 
         So `act` must be something that can be done twice.
@@ -224,15 +223,16 @@ class Server:
             pool, connection = self._pool(), None
             left = end - time.monotonic()
             try:
-                with pool.connection(timeout=min(left, _TURN)) as connection:
-                    connection.deadline = end
-                    return act(connection)
+                # Not `pool.connection()`, which ends a transaction: no statement leaves one open.
+                connection = pool.getconn(timeout=min(left, _TURN))
+                connection.deadline = end
+                return act(connection)
             except PoolTimeout as error:
                 if left <= _TURN:
                     # A pool does not say why it has none.
                     self._look(make_conninfo(self._conninfo, connect_timeout="2"))
                     raise StorageUnavailable(
-                        f"None of the {self._most} connections to {self.where} was free for"
+                        f"None of the {self._most} connections to {self._where} was free for"
                         f" {self._seconds:g} seconds.",
                         "Nothing was done. Allow more with connections=, or let fewer threads"
                         " share them.",
@@ -240,10 +240,22 @@ class Server:
             except psycopg.Error as error:
                 lost = connection is None or connection.lost(error)
                 if not (lost or error.sqlstate in _ROLLED_BACK) or time.monotonic() > end:
-                    raise refusal(error, self.where) from error
+                    raise refusal(error, self._where) from error
                 if lost:
                     pool.drain()  # the others were to the same server: nobody tries each of them
                     time.sleep(_PAUSE)
+            finally:
+                if connection is not None:
+                    pool.putconn(connection)
+
+    def _rows(
+        self, statement: str, values: Sequence[object] = (), *, binary: bool = False
+    ) -> list[tuple[Any, ...]]:
+        """Return what a query finds."""
+        query = statement.encode()
+        return self._run(
+            lambda connection: connection.execute(query, values, binary=binary).fetchall()
+        )
 
     def close(self) -> None:
         """Close the connections. The next call opens one again."""
@@ -261,7 +273,7 @@ class Server:
                 configure=self._check,
                 min_size=0,
                 max_size=self._most,
-                reconnect_timeout=0,  # `run` decides for how long to try
+                reconnect_timeout=0,  # `_run` decides for how long to try
                 num_workers=1,
                 open=False,
             )
@@ -279,26 +291,7 @@ class Server:
             with Connection.connect(conninfo, autocommit=True) as connection:
                 self._check(connection)
         except psycopg.Error as error:
-            raise refusal(error, self.where) from error
-
-
-class Shared:
-    """Whatever is kept on a server: it can be closed, and shows no password."""
-
-    _server: Server
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(<{self._server!r}>)"
-
-    def close(self) -> None:
-        """Close the connections. The next call opens one again."""
-        self._server.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+            raise refusal(error, self._where) from error
 
 
 @contextmanager

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final, Self
 
 from safepoint.anchor import Anchor
 from safepoint.errors import CheckpointError, JournalUnavailable
 from safepoint.journal import THREAD, Journal
 from safepoint.keys import Keyring
 from safepoint.names import check_name
-from safepoint.postgres.connection import Connection, Server, Shared, told_as
+from safepoint.postgres.connection import Connection, told_as
 from safepoint.postgres.storage import Records
 from safepoint.storage.base import ahead, taken
 
@@ -21,7 +21,7 @@ _APPEND: Final = (
 )
 
 
-class PostgresJournal(Journal, Shared):
+class PostgresJournal(Journal):
     """A journal in a table, for workers on many machines.
 
     Give it a login in the role that `migrate` made for journals: the database lets it add an entry
@@ -54,10 +54,18 @@ class PostgresJournal(Journal, Shared):
     ) -> None:
         check_name("journal", name)
         with told_as(JournalUnavailable):
-            self._server = Server(
-                dsn, "safepoint_journal", connections=connections, wait_seconds=wait_seconds
-            )
-        super().__init__(_Entries(self._server, name), keys=keys, name=name, anchor=anchor)
+            self._entries = _Entries(dsn, name, connections=connections, wait_seconds=wait_seconds)
+        super().__init__(self._entries, keys=keys, name=name, anchor=anchor)
+
+    def close(self) -> None:
+        """Close the connections. The next call opens one again."""
+        self._entries.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class _Entries(Records):
@@ -65,8 +73,8 @@ class _Entries(Records):
 
     in_order = True
 
-    def __init__(self, server: Server, name: str) -> None:
-        super().__init__(server, "safepoint_journal.records", "journal", _LARGEST)
+    def __init__(self, dsn: str, name: str, **options: Any) -> None:
+        super().__init__(dsn, "safepoint_journal.records", "journal", _LARGEST, **options)
         self._name = name
 
     def append(self, thread: str, sequence: int, record: bytes) -> None:
@@ -84,7 +92,7 @@ class _Entries(Records):
         return super().scan(self._name, first, last)
 
     def head(self, thread: str) -> int:  # noqa: ARG002
-        return self._server.run(self._head)
+        return self._run(self._head)
 
     def threads(self) -> list[str]:
         return [THREAD] if self.head(THREAD) else []

@@ -1,20 +1,6 @@
 -- The journal: sealed records, each after the one before it, and never changed.
 
-create schema safepoint_journal authorization {owner};
-
-set local role {owner};
-
 grant usage on schema safepoint_journal to {journal}, {auditor};
-
-create table safepoint_journal.version (
-  number integer primary key
-);
-insert into safepoint_journal.version values (1);
-
-create domain safepoint_journal.name as text collate "C" check (
-  value ~ '^[a-z0-9][a-z0-9_-]{{0,63}}$'
-  and value !~ '^(con|prn|aux|nul|(com|lpt)[0-9])$'  -- devices on Windows
-);
 
 create table safepoint_journal.records (
   journal  safepoint_journal.name not null,
@@ -47,10 +33,5 @@ create trigger keep before insert or update or delete on safepoint_journal.recor
 create trigger keep_all before truncate on safepoint_journal.records
   for each statement execute function safepoint_journal.keep();
 
-revoke all on all functions in schema safepoint_journal from public;
-revoke all on type safepoint_journal.name from public;
-grant select on safepoint_journal.version to {journal}, {auditor};
-grant select on safepoint_journal.records to {journal}, {auditor};
+grant select on safepoint_journal.version, safepoint_journal.records to {journal}, {auditor};
 grant insert (journal, sequence, record) on safepoint_journal.records to {journal};
-
-reset role;

@@ -240,7 +240,9 @@ def _source(part: str) -> str:
 
 
 def _text(part: str, roles: dict[str, sql.Identifier]) -> sql.Composed:
-    return sql.SQL(_source(part)).format(**roles)
+    end = "revoke all on all functions in schema {schema} from public;\nreset role;\n"
+    text = "\n".join((_source("begin"), _source(part), end))
+    return sql.SQL(text).format(schema=sql.Identifier(SCHEMAS[part]), **roles)
 
 
 def _check_roles(connection: psycopg.Connection[Any], prefix: str) -> None:
@@ -289,7 +291,7 @@ def _is_there(connection: psycopg.Connection[Any], part: str, owner: str, where:
             "Nothing was made. Give the prefix with which it was made, or create a database of its"
             " own for the checkpoints: createdb checkpoints",
         )
-    if not set(re.findall(rf"create table {schema}\.(\w+)", _source(part))) <= set(tables):
+    if not {"version", *re.findall(rf"create table {schema}\.(\w+)", _source(part))} <= {*tables}:
         raise StorageUnavailable(
             f"Schema {schema} in {where} is not as migrate makes it: a table is missing, or is"
             " somebody else's.",

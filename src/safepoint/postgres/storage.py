@@ -24,7 +24,7 @@ from safepoint.names import (
     check_sequence,
     spelled,
 )
-from safepoint.postgres.connection import Connection, Server, Shared
+from safepoint.postgres.connection import Connection, Server
 from safepoint.storage.base import (
     MAX_TOKEN,
     Lease,
@@ -73,21 +73,23 @@ _SETTLED: Final = frozenset(["SP001", "SP002", "SP003", "SP004", "23505"])
 """What the database says of a record when it knows that the one before it is not on its way."""
 
 
-class Records(Shared):
+class Records(Server):
     """A table of records, to which one adds and from which one reads.
 
     Args:
-        server: where it is.
-        table: its name.
+        dsn: a connection string as libpq takes it.
+        table: its name, after that of its schema.
         name: the column that tells one chain of records from another.
         limit: how many bytes a record may have.
+        options: as for `Server`.
     """
 
-    def __init__(self, server: Server, table: str, name: str, limit: int) -> None:
-        self._server, self._limit = server, limit
+    def __init__(self, dsn: str, table: str, name: str, limit: int, **options: Any) -> None:
+        super().__init__(dsn, table.partition(".")[0], **options)
+        self._limit = limit
         self._read = _READ.format(table=table, name=name).encode()
         self._portion = {
-            step: _SCAN.format(table=table, name=name, order=order).encode()
+            step: _SCAN.format(table=table, name=name, order=order)
             for step, order in ((1, "asc"), (-1, "desc"))
         }
 
@@ -108,7 +110,7 @@ class Records(Shared):
                 raise missing(thread, sequence, self._first(connection, thread))
             return found
 
-        return self._server.run(read)
+        return self._run(read)
 
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
         """Return the records from `first` to `last`, downwards if `last` is the lower one.
@@ -126,11 +128,7 @@ class Records(Shared):
         statement = self._portion[sequences.step]
         while sequences:
             values = (self._limit, thread, *sorted((sequences[0], sequences[-1])))
-            rows = self._server.run(
-                lambda connection, values=values: connection.execute(  # type: ignore[misc]
-                    statement, values, binary=True
-                ).fetchall()
-            )
+            rows = self._rows(statement, values, binary=True)
             if not rows or rows[0][0] != sequences[0]:
                 yield self.read(thread, sequences[0])  # which says why it is not there
                 sequences = sequences[1:]
@@ -175,7 +173,7 @@ class Records(Shared):
                 raise refused(connection, error.sqlstate) from error
 
         try:
-            self._server.run(insert)
+            self._run(insert)
         except StorageError as error:
             if not unknown:
                 raise
@@ -248,9 +246,14 @@ class PostgresCheckpointStorage(Records):
         connections: int = 4,
         wait_seconds: float = 10.0,
     ) -> None:
-        server = Server(dsn, "safepoint", connections=connections, wait_seconds=wait_seconds)
-        limit = min(limits.record_bytes, LARGEST)
-        super().__init__(server, "safepoint.checkpoints", "thread", limit)
+        super().__init__(
+            dsn,
+            "safepoint.checkpoints",
+            "thread",
+            min(limits.record_bytes, LARGEST),
+            connections=connections,
+            wait_seconds=wait_seconds,
+        )
 
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
@@ -286,19 +289,15 @@ class PostgresCheckpointStorage(Records):
     def threads(self) -> list[str]:
         """Return the name of each thread that has a record."""
         query = "select thread from safepoint.threads where head > 0 order by thread"
-        rows = self._server.run(lambda connection: connection.execute(query).fetchall())
-        return [row[0] for row in rows]
+        return [row[0] for row in self._rows(query)]
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None."""
         check_name("thread", thread)
-        values = (self._limit, thread)
-        row = self._server.run(
-            lambda connection: connection.execute(_BASE, values, binary=True).fetchone()
-        )
-        if row is None:
+        rows = self._rows(_BASE, (self._limit, thread), binary=True)
+        if not rows:
             return None
-        first, size, base = row
+        first, size, base = rows[0]
         if not _is_whole(first, 1, MAX_SEQUENCE):
             raise self._malformed(thread)
         return first, record_of(thread, first, size, base, self._limit)
@@ -494,14 +493,14 @@ class PostgresCheckpointStorage(Records):
                 held = self._thread(connection, values[0])
                 raise refusals[error.sqlstate](held) from error
 
-        return self._server.run(call)
+        return self._run(call)
 
     def _first(self, connection: Connection, thread: str) -> int:
         return self._thread(connection, thread).first
 
     def _of(self, thread: str) -> _Thread:
         check_name("thread", thread)
-        return self._server.run(lambda connection: self._thread(connection, thread))
+        return self._run(lambda connection: self._thread(connection, thread))
 
     def _thread(self, connection: Connection, thread: str) -> _Thread:
         """Return what is kept of a thread besides its records; it is new if there is nothing.
@@ -526,7 +525,7 @@ class PostgresCheckpointStorage(Records):
         return _Thread(head, first, Ownership(thread, token, holder), own=own is True)
 
     def _malformed(self, thread: str) -> StorageUnavailable:
-        where = self._server.where
+        where = self._where
         return StorageUnavailable(
             f"{where[:1].upper()}{where[1:]} does not say where thread '{thread}' begins and ends"
             " or who owns it, so nothing of the thread is saved.",

@@ -1,22 +1,9 @@
 -- The store: sealed records, appended by the worker that owns their thread, and never changed.
 
-create schema safepoint authorization {owner};
-
-set local role {owner};
-
 grant usage on schema safepoint to {writer}, {reader}, {operator}, {auditor};
-
-create table safepoint.version (
-  number integer primary key
-);
-insert into safepoint.version values (1);
 
 -- What a column may hold. A domain is looked at when its own column is written, and a check of a
 -- table at every change of a row.
-create domain safepoint.name as text collate "C" check (
-  value ~ '^[a-z0-9][a-z0-9_-]{{0,63}}$'
-  and value !~ '^(con|prn|aux|nul|(com|lpt)[0-9])$'  -- devices on Windows
-);
 create domain safepoint.sequence as bigint check (value between 1 and 9999999999);
 create domain safepoint.token as bigint check (value between 0 and 999999999999999999);
 create domain safepoint.record as bytea check (octet_length(value) <= 268435456);  -- 256 MiB
@@ -327,11 +314,9 @@ begin
   return gone;
 end $$;
 
-revoke all on all functions in schema safepoint from public;
-revoke all on type safepoint.name, safepoint.sequence, safepoint.token, safepoint.record
+revoke all on type safepoint.sequence, safepoint.token, safepoint.record
   from public;
-grant select on safepoint.version to {writer}, {reader}, {operator}, {auditor};
-grant select on safepoint.threads, safepoint.checkpoints
+grant select on safepoint.version, safepoint.threads, safepoint.checkpoints
   to {writer}, {reader}, {operator}, {auditor};
 grant insert (thread, sequence, record, fence) on safepoint.checkpoints to {writer}, {operator};
 grant select on safepoint.takings, safepoint.prunings, safepoint.discarded
@@ -346,5 +331,3 @@ grant execute on function
     safepoint.discard(text, bigint),
     safepoint.prune(text, bigint, bytea)
   to {operator};
-
-reset role;

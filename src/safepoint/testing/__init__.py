@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from safepoint.testing.storages import Claim, NotOffered, Report, StorageSuite, check_storage
+from safepoint.testing.storages import Claim, NotOffered, Report, StorageSuite
 
-__all__ = ["Claim", "NotOffered", "Report", "StorageSuite", "check_storage"]
+__all__ = ["Claim", "NotOffered", "Report", "StorageSuite"]

@@ -14,8 +14,10 @@ with Server() as server:
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
+import pwd
 import re
 import secrets
 import shutil
@@ -38,7 +40,7 @@ from safepoint.errors import (
     quoted,
     shell,
 )
-from safepoint.testing.tls import TLSFront, write_secret
+from safepoint.testing.tls import TLSFront
 
 HOST: Final = "127.0.0.1"
 SUPERUSER: Final = "postgres"
@@ -55,8 +57,6 @@ _SETTINGS: Final = {
 # Below those that a system hands out by itself: to a client, or to a server that takes any.
 _PORTS: Final = range(20_000, 32_000)
 _SECONDS: Final = 60.0
-_RELOADED: Final = "received SIGHUP, reloading configuration files"
-_NOT_RELOADED: Final = "pg_hba.conf was not reloaded"
 _FIELD: Final = re.compile(r"((?:[^\\:]|\\.)*)(?::|$)")
 # The shell is the parent of the server: it ends the server when nobody holds the other end of its
 # input any more, however that process died, and removes what was temporary, as far as its user may.
@@ -80,14 +80,23 @@ class Server:
     Everybody has a password (scram-sha-256), also the superuser. The server ends when this process
     does, however that ends. Under root the user `nobody` runs it, since PostgreSQL refuses root.
 
+    Args:
+        folder: where it keeps its data. Without one it is temporary.
+        version: 18 or 16.
+        port: where it listens. Without one it finds a free port, and comes back to it.
+        settings: more for the server: `{"fsync": "off"}`.
+
     Attributes:
         folder: what belongs to it: its data, its log, and the passwords.
         bin: the folder with `psql` and the other programs.
         passfile: the passwords of the logins, as `PGPASSFILE` wants them.
-        host: the address on which it listens.
-    """
 
-    host: Final = HOST
+    Raises:
+        MissingPackage: the wheel with the programs is not installed.
+        ConfigurationError: the folder holds something else.
+        UnsafeLocation: the folder is somebody else's, or others can write it.
+        StorageUnavailable: the user who runs the server cannot reach the folder.
+    """
 
     def __init__(
         self,
@@ -97,31 +106,17 @@ class Server:
         port: int | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """Prepare a server, which `start` or `with` starts.
-
-        Args:
-            folder: where it keeps its data. Without one it is temporary.
-            version: 18 or 16.
-            port: where it listens. Without one it finds a free port, and comes back to it.
-            settings: more for the server: `{"fsync": "off"}`.
-
-        Raises:
-            MissingPackage: the wheel with the programs is not installed.
-            ConfigurationError: the folder holds something else.
-            UnsafeLocation: the folder is somebody else's, or others can write it.
-            StorageUnavailable: the user who runs the server cannot reach the folder.
-        """
         install = installed(version)
         self._temporary = folder is None
         self._as = _nobody()
-        self.folder = self._made(None if folder is None else Path(folder).absolute())
+        self.folder = self._made(folder)
         self.bin = self._programs(install)
         self.passfile = self.folder / "passfile"
         self._passwords: dict[str, str] = {}
         self._settings = {**_SETTINGS, **(settings or {})}
-        self._fixed = port
+        self._port = port
         self._shell: subprocess.Popen[bytes] | None = None
-        self._process = self._port = self._logged = 0
+        self._process = 0
         self._fronts: list[TLSFront] = []
 
     def __enter__(self) -> Self:
@@ -142,7 +137,7 @@ class Server:
         Raises:
             StorageUnavailable: it does not run.
         """
-        if self._shell is None:
+        if self._shell is None or self._port is None:
             raise StorageUnavailable("This PostgreSQL does not run.", "Call start() first.")
         return self._port
 
@@ -169,20 +164,11 @@ class Server:
         else:
             self._create()
         kept = self.folder / "port"
-        before = int(kept.read_text()) if self._fixed is None and kept.exists() else None
-        for port in (self._fixed,) if self._fixed else (before, *[None] * 9):
-            self._port = port or _free_port()
-            self._launch()
-            if self._comes_up():
-                kept.write_text(f"{self._port}\n")  # who is connected comes back to it
-                return
-        raise StorageUnavailable(
-            f"PostgreSQL does not start: port {self._port} is taken.", "Name another port, or none."
-        )
-
-    def stop(self) -> None:
-        """Stop it as an operator would: who is connected is disconnected, nothing is lost."""
-        self._end(signal.SIGINT)
+        if self._port is None:
+            self._port = int(kept.read_text()) if kept.exists() else _free_port()
+        self._launch(self._port)
+        self._wait()
+        kept.write_text(f"{self._port}\n")  # who is connected comes back to it
 
     def kill(self) -> None:
         """Kill all its processes at once, as a crash of the machine would."""
@@ -194,46 +180,34 @@ class Server:
         self._close_shell()
 
     def close(self) -> None:
-        """Stop it and, if it is temporary, remove it."""
+        """Stop it as an operator would, or remove it if it is temporary."""
         for front in self._fronts:
             front.close()
-        self._end(signal.SIGQUIT if self._temporary else signal.SIGINT)
+        if self.runs:
+            os.kill(self._process, signal.SIGQUIT if self._temporary else signal.SIGINT)
+        self._close_shell()
         if self._temporary:
-            with suppress(OSError, IndexError, ValueError):  # what a killed one has left
-                memory = (self.folder / "data" / "postmaster.pid").read_text().split("\n")[6]
-                self._run(["ipcrm", "-m", memory.split()[1]])
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def reload(self) -> None:
-        """Let it read its configuration again, and wait until it has.
+    def hba(self, lines: Iterable[str]) -> None:
+        """Replace `pg_hba.conf`, which says who may connect from where and how, and load it.
 
         Raises:
-            ConfigurationError: it refuses the new `pg_hba.conf`, and goes on with the old one.
-            StorageUnavailable: it does not run.
+            ConfigurationError: the server does not understand it, and goes on with the old one.
         """
-        before, refused = self.log().count(_RELOADED), self.log().count(_NOT_RELOADED)
-        os.kill(self.port and self._process, signal.SIGHUP)
-        end = time.monotonic() + _SECONDS
-        while self.log().count(_RELOADED) == before and time.monotonic() < end:
-            time.sleep(0.01)
-        self._psql("", SUPERUSER, "postgres")  # it reads the file before it lets the next one in
-        if self.log().count(_NOT_RELOADED) > refused:
-            raise ConfigurationError(
-                "PostgreSQL refuses this pg_hba.conf.",
-                f"Read its log: {shell(str(self.folder / 'log'))}.",
-            )
-
-    def hba(self, lines: Iterable[str]) -> None:
-        """Replace `pg_hba.conf`, which says who may connect from where and how, and reload."""
         # As its own user: a root that writes into the folder of another one can be led elsewhere.
         text = "".join(f"{line}\n" for line in lines)
         self._run(["tee", str(self.folder / "data" / "pg_hba.conf")], text)
-        self.reload()
-
-    def log(self) -> str:
-        """What the server has said since it was started."""
-        said = (self.folder / "log").read_bytes()
-        return said[self._logged :].decode("utf-8", "backslashreplace")
+        # A line for TLS, which these programs have not, is read and matches nobody.
+        wrong = self.psql("select error from pg_hba_file_rules where error !~ 'cannot match'")
+        if wrong:
+            raise ConfigurationError(
+                f"PostgreSQL refuses this pg_hba.conf: {quoted(wrong)}.", "Correct it."
+            )
+        loaded = "select pg_conf_load_time()"
+        before = self._psql(f"{loaded}; select pg_reload_conf()").stdout.split("\n")[0]
+        while self._psql(loaded).stdout.strip() == before:
+            time.sleep(0.01)
 
     def tls(self, *names: str) -> TLSFront:
         """Open a second port that speaks TLS alone, with a certificate for these host names.
@@ -242,7 +216,7 @@ class Server:
         goes on to the port that the server has now, and ends with the server.
         """
         folder = Path(tempfile.mkdtemp(prefix="tls-", dir=self.folder))
-        self._fronts.append(TLSFront(self.port, names or ("localhost",), folder))
+        self._fronts.append(TLSFront(self.port, names, folder))
         return self._fronts[-1]
 
     def dsn(self, user: str = SUPERUSER, database: str = "postgres") -> str:
@@ -279,7 +253,7 @@ class Server:
         new = self.passfile.with_name("passfile.new")
         new.unlink(missing_ok=True)
         lines = (f"*:*:*:{_escaped(u)}:{_escaped(p)}\n" for u, p in self._passwords.items())
-        write_secret(new, "".join(lines))
+        _write_secret(new, "".join(lines))
         new.replace(self.passfile)
 
     def database(self, name: str, *, template: str | None = None) -> None:
@@ -287,10 +261,6 @@ class Server:
         # As files: a template is small, and what is copied so is not written to the log as well.
         copied = f" template {_identifier(template)} strategy file_copy" if template else ""
         self.psql(f"create database {_identifier(name)}{copied}")
-
-    def has(self, database: str) -> bool:
-        """Tell whether there is a database of that name."""
-        return database in self.psql("select datname from pg_database").split("\n")
 
     def psql(self, sql: str, *, user: str = SUPERUSER, database: str = "postgres") -> str:
         """Run SQL through `psql`, and return the rows without any decoration.
@@ -315,7 +285,9 @@ class Server:
             "PGPASSFILE": str(self.passfile),
         }
 
-    def _psql(self, sql: str, user: str, database: str) -> subprocess.CompletedProcess[str]:
+    def _psql(
+        self, sql: str, user: str = SUPERUSER, database: str = "postgres"
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(  # noqa: S603 -- psql of the wheel
             [str(self.bin / "psql"), "-XqAtw", "-v", "ON_ERROR_STOP=1", "-U", user],
             check=False,
@@ -341,26 +313,30 @@ class Server:
         )
         return done.returncode, done.stdout
 
-    def _reaches(self, path: Path) -> bool:
+    def _reaches(self, path: str | Path) -> bool:
         return self._run(["sh", "-c", 'cd -- "$1"', "sh", str(path)])[0] == 0
 
-    def _made(self, path: Path | None) -> Path:
+    def _made(self, folder: str | os.PathLike[str] | None) -> Path:
         """Make the folder, or take one that was made before."""
         # Its user passes through; what it holds is closed to others.
         mode = 0o711 if self._as else 0o700
-        if path is None:
-            # A temporary folder of root's own may be one that the other user cannot enter.
-            place = tempfile.gettempdir()
-            usual = place if self._reaches(Path(place)) else "/tmp"  # noqa: S108
-            path = Path(tempfile.mkdtemp(prefix="safepoint-postgres-", dir=usual)).resolve()
-            path.chmod(mode)
         try:
-            path.mkdir(mode=mode, exist_ok=True)
+            if folder is None:
+                # A temporary folder of root's own may be one that the other user cannot enter.
+                usual = tempfile.gettempdir()
+                place = usual if self._reaches(usual) else "/tmp"  # noqa: S108
+                path = Path(tempfile.mkdtemp(prefix="safepoint-postgres-", dir=place))
+                path.chmod(mode)
+            else:
+                path = Path(folder).absolute()
+                if not path.exists():
+                    path.mkdir()
+                    path.chmod(mode)  # whatever the umask says
             path = path.resolve(strict=True)
             info, others = path.stat(), any(path.iterdir())
         except OSError as error:
             raise StorageUnavailable(
-                f"The folder {shell(str(path))} cannot be used: {error.strerror}.",
+                f"The folder {shell(str(folder))} cannot be used: {error.strerror}.",
                 "Choose another one.",
             ) from None
         if others and not (path / "passfile").exists():
@@ -401,7 +377,7 @@ class Server:
         """Create a cluster in which everybody needs a password."""
         data, once, password = self.folder / "data", self.folder / "once", secrets.token_urlsafe(18)
         data.mkdir(mode=0o700)
-        write_secret(once, password)
+        _write_secret(once, password)
         for path in (data, once) if self._as else ():
             os.chown(path, self._as["user"], self._as["group"])
         command = [str(self.bin / "initdb"), "-D", str(data), "-U", SUPERUSER, f"--pwfile={once}"]
@@ -421,23 +397,15 @@ class Server:
             if len(fields) == 5 and not line.startswith("#"):  # libpq skips what is none, too
                 self._passwords[fields[3]] = fields[4]
 
-    def _launch(self) -> None:
+    def _launch(self, port: int) -> None:
         log = self.folder / "log"
         command = [str(self.bin / "postgres"), "-D", str(self.folder / "data")]
-        for name, value in {**self._settings, "port": str(self._port)}.items():
+        for name, value in {**self._settings, "port": str(port)}.items():
             command += ["-c", f"{name}={value}"]
         watch = ["sh", "-c", _WATCH, "sh", str(self.folder) if self._temporary else ""]
         # An error shows its statement, and in that a password may stand.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-        try:
-            opened = os.open(log, flags, 0o600)
-        except OSError as error:
-            raise StorageUnavailable(
-                f"The log {shell(str(log))} cannot be opened: {error.strerror}.",
-                f"See what is there instead: ls -l {shell(str(log))}",
-            ) from None
-        with os.fdopen(opened, "ab") as errors:
-            self._logged = errors.tell()
+        log.touch(0o600)
+        with log.open("ab") as errors:
             self._shell = subprocess.Popen(  # noqa: S603 -- programs of the wheel
                 [*watch, *command],
                 cwd=self.folder,
@@ -451,42 +419,30 @@ class Server:
         # From the shell: a file of the cluster's could name any process, for a root to kill.
         self._process = int(self._shell.stdout.readline())  # type: ignore[union-attr]
 
-    def _comes_up(self) -> bool:
-        """Wait until it answers. Say whether it does: False if its port was taken meanwhile."""
+    def _wait(self) -> None:
+        """Wait until it answers."""
         end = time.monotonic() + _SECONDS
         state = self.folder / "data" / "postmaster.pid"
         while self.runs and time.monotonic() < end:
             with suppress(OSError, IndexError):
                 lines = state.read_text().split("\n")
                 if lines[0] == str(self._process) and lines[7].strip() == "ready":
-                    return True
+                    return
             time.sleep(0.02)
         self.kill()
-        said = self.log()
-        if "could not create any TCP/IP sockets" in said:
-            return False
-        if 'lock file "postmaster.pid" already exists' in said:
-            raise StorageUnavailable(
-                f"A server runs on {shell(str(self.folder))} already.",
-                "Stop it, or name another folder.",
-            )
+        said = (self.folder / "log").read_text("utf-8", "backslashreplace")
         raise StorageUnavailable(
             f"PostgreSQL does not start: {_end_of(said) or 'it says nothing'}.",
-            "Look at its settings and at its folder.",
+            "Look at its settings, its port and its folder: another server may run there.",
         )
-
-    def _end(self, how: signal.Signals) -> None:
-        if self.runs:
-            os.kill(self._process, how)
-            try:
-                self._shell.wait(_SECONDS)  # type: ignore[union-attr]
-            except subprocess.TimeoutExpired:
-                self.kill()
-        self._close_shell()
 
     def _close_shell(self) -> None:
         if self._shell is not None:
-            self._shell.wait()
+            try:
+                self._shell.wait(_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                return
             for pipe in (self._shell.stdout, self._shell.stdin):
                 if pipe is not None:
                     if pipe.readable():
@@ -515,8 +471,6 @@ def _nobody() -> dict[str, Any]:
     """Return as whom to run programs: as oneself, or as `nobody` if that is root."""
     if os.geteuid():
         return {}
-    import pwd
-
     nobody = pwd.getpwnam("nobody")
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
@@ -545,6 +499,12 @@ def _children(parent: int) -> Iterator[int]:
                 yield int(folder.name)
 
 
+def _write_secret(path: Path, text: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def _identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
@@ -555,3 +515,54 @@ def _escaped(word: str) -> str:
 
 def _end_of(said: str) -> str:
     return " / ".join(said.splitlines()[-4:]).rstrip(".")
+
+
+def commands(sub: Any) -> None:
+    """Add `safepoint try-postgres`."""
+    parser = sub.add_parser(
+        "try-postgres",
+        help="run a PostgreSQL to try things on",
+        description="Run a PostgreSQL on 127.0.0.1 to try things on. It is kept for the next time.",
+        epilog="exit status: 0 stopped by Ctrl-C, 2 it cannot be done",
+    )
+    parser.set_defaults(run=_try_postgres)
+    parser.add_argument("folder", metavar="FOLDER", help="a new folder, or one of an earlier run")
+    parser.add_argument("--port", type=int, help="where it listens; a free port without it")
+    parser.add_argument(
+        "--database", metavar="NAME", help="a database to work in, which is made if it is missing"
+    )
+    parser.add_argument(
+        "--tls", metavar="HOST", help="speak TLS alone, with a certificate for this host name"
+    )
+
+
+def _try_postgres(options: argparse.Namespace) -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with Server(options.folder, port=options.port) as server:
+            for line in _told(server, options.database or SUPERUSER, options.tls):
+                print(line)
+            signal.pause()
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _told(server: Server, database: str, tls: str | None) -> Iterator[str]:
+    """Say how to reach the server, as lines for a shell. What is no command is a comment."""
+    if database not in server.psql("select datname from pg_database").split("\n"):
+        server.database(database)
+    environ = server.environ(database)
+    yield "# Paste these into another terminal:"
+    if tls is not None:
+        front = server.tls(tls)
+        environ |= {"PGHOST": tls, "PGHOSTADDR": HOST, "PGPORT": str(front.port)}
+        environ["PGSSLROOTCERT"] = str(front.ca)
+    for name, value in environ.items():
+        yield f"export {name}={shell(value)}"
+    yield f'export PATH={shell(str(server.bin))}:"$PATH"'
+    yield f"# Then: psql -U {SUPERUSER}"
+    if tls is not None:
+        yield f"# psql of this server has no TLS: psql -h {HOST} -p {server.port}"
+    yield f"# To log in as another one: echo '*:*:*:NAME:PASSWORD' >> {shell(str(server.passfile))}"
+    yield "# Ctrl-C stops it. The same command goes on with it, on the same port."

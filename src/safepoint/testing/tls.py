@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import ipaddress
-import os
 import select
 import socket
 import ssl
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import NameOID
 
 _HOST: Final = "127.0.0.1"
-_SSL_REQUEST: Final = 80877103
-_GSS_REQUEST: Final = 80877104
-_HANDSHAKE: Final = b"\x16"
+_SSL_REQUEST: Final = (80877103).to_bytes(4)
+_GSS_REQUEST: Final = (80877104).to_bytes(4)
 _LARGEST: Final = 10_000
-_PIECE: Final = 65_536
-_SECONDS: Final = 10.0
 
 
 class TLSFront:
@@ -33,24 +29,27 @@ class TLSFront:
 
     A client without TLS gets the refusal of a server whose `pg_hba.conf` has `hostssl` alone.
 
+    Args:
+        port: the port on 127.0.0.1 of the server behind it.
+        names: host names and addresses for its certificate.
+        folder: where its files are written.
+
     Attributes:
         port: where it listens, on 127.0.0.1.
-        names: the host names that its certificate is for.
         ca: the file with the certificate of its authority, which is what clients trust.
     """
 
     def __init__(self, port: int, names: Sequence[str], folder: Path) -> None:
-        """Listen.
-
-        Args:
-            port: the port on 127.0.0.1 of the server behind it.
-            names: host names and addresses for its certificate.
-            folder: where its files are written.
-        """
-        self.names = tuple(names)
-        self.ca = folder / "ca.pem"
+        authority = issue("an authority for a trial")
+        server = issue(names[0], names, authority)
+        self.ca, chain = folder / "ca.pem", folder / "server.pem"
+        self.ca.write_text(authority.pem, "ascii")
+        chain.touch(0o600)
+        chain.write_text(server.key_pem + server.pem, "ascii")
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._context.load_cert_chain(chain)
         self._behind = port
-        self._context = _context(self.names, folder, self.ca)
         self._open: set[socket.socket] = set()
         self._listener = socket.create_server((_HOST, 0))
         self.port: int = self._listener.getsockname()[1]
@@ -59,11 +58,11 @@ class TLSFront:
     def close(self) -> None:
         """Stop listening, and end every connection."""
         for each in (self._listener, *list(self._open)):
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)  # which its thread sees, and closes it
 
     def _accept(self) -> None:
-        with self._listener, contextlib.suppress(OSError):  # until it is closed
+        with self._listener, suppress(OSError):  # until it is closed
             while True:
                 client, _ = self._listener.accept()
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
@@ -71,39 +70,37 @@ class TLSFront:
     def _serve(self, client: socket.socket) -> None:
         self._open.add(client)
         try:
-            with client, contextlib.suppress(OSError, EOFError):
-                client.settimeout(_SECONDS)
+            with client, suppress(OSError):
+                client.settimeout(10)
                 if not _wants_tls(client):
                     return
-                with self._context.wrap_socket(client, server_side=True) as safe:
+                with (
+                    self._context.wrap_socket(client, server_side=True) as safe,
+                    socket.create_connection((_HOST, self._behind)) as server,
+                ):
                     safe.settimeout(None)
-                    self._open.add(safe)
-                    with socket.create_connection((_HOST, self._behind)) as server:
-                        self._open.add(server)
-                        _pass_on(safe, server)
-                        self._open.discard(server)
-                    self._open.discard(safe)
+                    self._open |= {safe, server}
+                    _pass_on(safe, server)
+                    self._open -= {safe, server}
         finally:
             self._open.discard(client)
 
 
 def _wants_tls(client: socket.socket) -> bool:
     """Answer a client until it begins with TLS. Say False to one that goes on without it."""
-    while client.recv(1, socket.MSG_PEEK) != _HANDSHAKE:
-        length = int.from_bytes(_exactly(client, 4))
+    while True:
+        # A message is read by its length alone: what the client sent too early, TLS refuses.
+        length = int.from_bytes(client.recv(4, socket.MSG_WAITALL))
         if not 8 <= length <= _LARGEST:
             return False
-        message = _exactly(client, length - 4)
-        code = int.from_bytes(message[:4])
-        if code == _SSL_REQUEST:
+        message = client.recv(length - 4, socket.MSG_WAITALL)
+        if message == _SSL_REQUEST:
             client.sendall(b"S")
-            # Nothing of the client's is in a buffer here: what it sent too early, TLS refuses.
             return True
-        if code != _GSS_REQUEST:
+        if message != _GSS_REQUEST:
             client.sendall(_refusal(client, message[4:]))
             return False
         client.sendall(b"N")
-    return True
 
 
 def _refusal(client: socket.socket, words: bytes) -> bytes:
@@ -114,8 +111,7 @@ def _refusal(client: socket.socket, words: bytes) -> bytes:
         f'no pg_hba.conf entry for host "{client.getpeername()[0]}", user "{user}",'
         f' database "{said.get("database", user)}", no encryption'
     )
-    fields = {"S": "FATAL", "V": "FATAL", "C": "28000", "M": message}
-    body = b"".join(f"{name}{value}\0".encode() for name, value in fields.items()) + b"\0"
+    body = f"SFATAL\0VFATAL\0C28000\0M{message}\0\0".encode()
     return b"E" + (len(body) + 4).to_bytes(4) + body
 
 
@@ -124,41 +120,10 @@ def _pass_on(safe: ssl.SSLSocket, server: socket.socket) -> None:
         # What TLS has decrypted already is not seen by select.
         ready = [safe] if safe.pending() else select.select([safe, server], [], [])[0]
         for source in ready:
-            data = source.recv(_PIECE)
+            data = source.recv(65_536)
             if not data:
                 return
             (server if source is safe else safe).sendall(data)
-
-
-def _exactly(client: socket.socket, length: int) -> bytes:
-    data = b""
-    while len(data) < length:
-        more = client.recv(length - len(data))
-        if not more:
-            raise EOFError
-        data += more
-    return data
-
-
-def _context(names: Sequence[str], folder: Path, ca: Path) -> ssl.SSLContext:
-    authority = issue("an authority for a trial")
-    server = issue(names[0], names, authority)
-    ca.write_text(authority.pem, "ascii")
-    key, chain = folder / "server.key", folder / "server.pem"
-    write_secret(key, server.key_pem)
-    chain.write_text(server.pem, "ascii")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["postgresql"])  # which a client that begins with TLS insists on
-    context.load_cert_chain(chain, key)
-    return context
-
-
-def write_secret(path: Path, text: str) -> None:
-    """Write a new file that is for its owner alone."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 class Issued(NamedTuple):
@@ -186,6 +151,7 @@ def issue(name: str, hosts: Sequence[str] = (), by: Issued | None = None) -> Iss
     """Make a key and its certificate: an authority's own, or one that it signs for host names."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    signer = by.key if by else key
     now = datetime.now(UTC)
     builder = (
         x509.CertificateBuilder()
@@ -195,41 +161,21 @@ def issue(name: str, hosts: Sequence[str] = (), by: Issued | None = None) -> Iss
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(days=30))
-    )
-    signer = by.key if by else key
-    extensions: list[tuple[x509.ExtensionType, bool]] = [
-        (x509.BasicConstraints(ca=by is None, path_length=None), True),
-        (_usage(authority=by is None), True),
-        (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
+        .add_extension(x509.BasicConstraints(ca=by is None, path_length=None), critical=True)
         # By this a client tells an authority from another one of the same name.
-        (x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False),
-    ]
-    if by is not None:
-        extensions += [
-            (x509.SubjectAlternativeName([_general(host) for host in hosts]), False),
-            (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
-        ]
-    for extension, critical in extensions:
-        builder = builder.add_extension(extension, critical)
-    return Issued(builder.sign(signer, hashes.SHA256()), key)
-
-
-def _usage(*, authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=authority,
-        crl_sign=authority,
-        encipher_only=False,
-        decipher_only=False,
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
     )
+    if hosts:
+        names = x509.SubjectAlternativeName([_general(host) for host in hosts])
+        builder = builder.add_extension(names, critical=False)
+    return Issued(builder.sign(signer, hashes.SHA256()), key)
 
 
 def _general(host: str) -> x509.GeneralName:
     try:
-        return x509.IPAddress(ipaddress.ip_address(host))
+        return x509.IPAddress(ip_address(host))
     except ValueError:
         return x509.DNSName(host)

@@ -1,0 +1,16 @@
+-- What each part begins with: its schema, its version, and the names that a thread can have.
+
+create schema {schema} authorization {owner};
+
+set local role {owner};
+
+create table {schema}.version (
+  number integer primary key
+);
+insert into {schema}.version values (1);
+
+create domain {schema}.name as text collate "C" check (
+  value ~ '^[a-z0-9][a-z0-9_-]{{0,63}}$'
+  and value !~ '^(con|prn|aux|nul|(com|lpt)[0-9])$'  -- devices on Windows
+);
+revoke all on type {schema}.name from public;
