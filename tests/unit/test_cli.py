@@ -119,8 +119,8 @@ def test_junk_for_an_argument_is_one_line(
             2,
             "safepoint attack: there is no attack 'edit-state'. Choose from model-payload",
         ),
-        (("attack", "--sql", "--models"), 2, "safepoint attack: argument --models: not allowed"),
-        (("attack", "--sql", "--in-memory"), 2, "safepoint attack: --in-memory goes with none of"),
+        (("attack", "--ladder", "--models"), 2, "safepoint attack: argument --models: not allowed"),
+        (("attack", "--models", "--in-memory"), 2, "safepoint attack: --in-memory goes with"),
         (("postgres",), 2, "safepoint postgres: the following arguments are required: COMMAND."),
         (("postgres", "sql", "--prefix", "X!"), 2, "'X!' cannot begin the names of roles."),
         (
@@ -212,8 +212,6 @@ def test_a_mistake_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     "arguments",
     [
-        "attack --storage postgres edit-state",
-        "attack --sql update-record",
         "attack --network",
         "audit --postgres host=h",
         "postgres migrate host=h",
