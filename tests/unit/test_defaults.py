@@ -25,9 +25,10 @@ from hypothesis import strategies as st
 from safepoint import Codec, FileAnchor, FileCheckpointStorage, InMemoryJournal, open_ledger
 from safepoint import _files as files
 from safepoint.attacks import Disk, NaiveTarget, Outcome, SealedTarget
+from safepoint.attacks.home_made import MacPlaceTarget
 from safepoint.attacks.location import everything_in_one_folder
 from safepoint.attacks.medium import Medium
-from safepoint.attacks.rungs import MacPlaceTarget, SignedChainTarget
+from safepoint.attacks.rungs import SignedChainTarget
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from safepoint.attacks.kit import Attacks, Look, loads, saved, unnoticed
+from safepoint.attacks.kit import Look, attacks, loads, saved, unnoticed
 from safepoint.attacks.medium import Disk
 from safepoint.attacks.outcome import HONEST, WANTED, step
 from safepoint.attacks.target import Target
 
-location = Attacks("Attacks on where checkpoints lie. They need a disk.", needs=Disk)
-names = Attacks(
+location = attacks("Attacks on where checkpoints lie. They need a disk.", needs=Disk)
+names = attacks(
     "Attacks by the name of a thread. They need a disk, and what it makes of a name.", needs=Disk
 )
-defaults = Attacks(
+defaults = attacks(
     "The attack on where a store keeps its parts when nobody says where.", needs=Disk
 )
 
