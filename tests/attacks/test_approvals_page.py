@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,8 +19,6 @@ from safepoint import (
     FileJournal,
     Gate,
     Keyring,
-    RolledBack,
-    SealBroken,
     SigningKey,
     Tool,
     ToolSet,
@@ -30,14 +26,7 @@ from safepoint import (
 )
 from safepoint.approval import Question
 from safepoint.audit import check_tools
-from safepoint.errors import (
-    ApprovalExpired,
-    ApprovalMalformed,
-    ApprovalMismatch,
-    ApprovalSpent,
-    ApprovalUntrusted,
-    KeyRefused,
-)
+from safepoint.errors import ApprovalMalformed, ApprovalMismatch, ApprovalUntrusted
 from safepoint.workflow import Call
 from tests.attacks.helpers import Shop, refused
 
@@ -55,14 +44,12 @@ class Desk(Shop):
     """A store in files, and what its runs paid."""
 
     def __init__(self, path: Path) -> None:
-        keys = Keyring(WRITER)
-        super().__init__(
-            path, WRITER, journal=FileJournal(path / "journal", keys=keys, create=True)
-        )
+        journal = FileJournal(path / "journal", keys=Keyring(WRITER), create=True)
+        super().__init__(path, WRITER, journal=journal)
         self.paid: list[State] = []
 
     def payment(self, *tools: Tool) -> Workflow:
-        """Ask for what the state says, pay what was approved, and once more."""
+        """Ask for what the state says, and pay what was approved."""
 
         def ask(state: State) -> Ask:
             return Ask("pay", dict(state))
@@ -71,14 +58,7 @@ class Desk(Shop):
             self.paid.append(call.approved.arguments)
             return {}
 
-        def ask_again(state: State) -> Ask:
-            return Ask("pay", dict(state))
-
-        def pay_again(state: State, call: Call) -> State:
-            return pay(state, call)
-
-        steps: list[Any] = [ask, pay, ask_again, pay_again]
-        return Workflow("payment", steps, tools=tools or [BANK], gate=GATE)
+        return Workflow("payment", [ask, pay], tools=tools or [BANK], gate=GATE)
 
     def asked(self, thread: str, order: State) -> Question:
         """Let a run pause at #2, and return what it asks."""
@@ -97,85 +77,6 @@ def desk(tmp_path: Path) -> Desk:
 
 def yes(question: Question, key: SigningKey = DANA) -> str:
     return Approver("dana", key).approve(question)
-
-
-def test_yes_to_42_does_not_pay_5_000_000(desk: Desk) -> None:
-    """Somebody showed dana 42 where the run asks for 5,000,000."""
-    question = desk.asked("order-7", FORTUNE)
-    shown = yes(replace(question, arguments=HONEST))
-    assert refused(ApprovalMismatch, partial(desk.resume, "order-7", shown)) == (
-        "The approval by dana has the argument 'amount': 42, and the question has 5000000. It does"
-        " not count here. Ask dana this question."
-    )
-    assert desk.paid == []
-
-
-def test_request_edited_after_the_yes_is_refused(desk: Desk) -> None:
-    answer = yes(desk.asked("order-7", HONEST))
-    desk.edit(2, '"amount":42', '"amount":5000000')
-    assert refused(SealBroken, partial(desk.resume, "order-7", answer)).startswith(
-        "The state of order-7 #2 is not the one that was sealed. Nothing was decoded."
-    )
-    assert desk.paid == []
-
-
-def test_genuine_yes_of_one_user_replayed_for_another_is_refused(desk: Desk) -> None:
-    answer = yes(desk.asked("order-7", HONEST))
-    desk.asked("order-8", HONEST)
-    assert refused(ApprovalMismatch, partial(desk.resume, "order-8", answer)) == (
-        "The approval by dana has the thread 'order-7', and the question has 'order-8'. It does"
-        " not count here. Ask dana this question."
-    )
-    assert desk.paid == []
-
-
-def test_yes_used_twice_is_refused(desk: Desk) -> None:
-    """Also where the run asks for the same once more."""
-    answer = yes(desk.asked("order-7", HONEST))
-    desk.resume("order-7", answer)
-    assert desk.ledger().latest("order-7").state["asked"]["arguments"] == HONEST
-    assert refused(ApprovalSpent, partial(desk.resume, "order-7", answer)) == (
-        "This approval of dana was used for order-7 #3. An approval counts once. If that run was"
-        " interrupted, resume it without approvals."
-    )
-    assert desk.paid == [HONEST]
-
-
-def test_expired_yes_is_refused_from_its_last_moment_on(desk: Desk) -> None:
-    question = desk.asked("order-7", HONEST)
-    now = datetime.now(UTC)
-    answer = Approver("dana", DANA).approve(question, now=now, lifetime=timedelta(minutes=10))
-    late = partial(
-        desk.payment().rehydrate,
-        desk.ledger(),
-        "order-7",
-        approvals=[answer],
-        now=now + timedelta(minutes=10),
-    )
-    end = f"{now + timedelta(minutes=10):%Y-%m-%dT%H:%M:%S.%fZ}"
-    assert refused(ApprovalExpired, late) == (
-        f"The approval by dana expired at {end}, and it is {end}. Ask dana again."
-    )
-    assert desk.paid == []
-
-
-def test_self_made_yes_is_refused(desk: Desk) -> None:
-    """The worker signs with the one key that it has, and is not made an approver either."""
-    question = desk.asked("order-7", HONEST)
-    assert f"key {WRITER.id}, which is no approver's." in refused(
-        ApprovalUntrusted, partial(desk.resume, "order-7", yes(question, WRITER))
-    )
-    own = Gate(approvers=Approvers({"dana": DANA.public, "worker": WRITER.public}))
-    lenient = Workflow("payment", desk.payment().steps.values(), tools=[BANK], gate=own)
-    said = Approver("worker", WRITER).approve(question)
-    assert refused(
-        KeyRefused, lambda: lenient.resume(desk.ledger(), "order-7", approvals=[said])
-    ) == (
-        f"Key {WRITER.id} of the approver worker is on the keyring of the ledger, so a writer"
-        " could approve its own work. Give the approver a key of their own:"
-        " SigningKey.generate('ed25519')."
-    )
-    assert desk.paid == []
 
 
 def forged(question: Question) -> list[str]:
@@ -231,18 +132,6 @@ def test_yes_written_into_the_record_by_the_writer_is_refused(desk: Desk) -> Non
     assert desk.paid == []
 
 
-def test_rollback_to_before_the_denial_is_refused(desk: Desk) -> None:
-    """Dana's yes fits the record before erin's no, and was never used."""
-    question = desk.asked("order-7", HONEST)
-    answer, no = yes(question), Approver("erin", ERIN).deny(question)
-    desk.resume("order-7", no)
-    desk.file(3).unlink()
-    assert refused(RolledBack, partial(desk.resume, "order-7", answer)).startswith(
-        "order-7 ends at #2, and the anchor has seen #3."
-    )
-    assert desk.paid == []
-
-
 @pytest.mark.parametrize(
     ("tools", "detail"),
     [
@@ -279,18 +168,6 @@ def test_resume_into_a_tool_set_that_nobody_approved_is_refused(
     desk.resume("order-7", yes(question), tools=tools)
     assert desk.ledger().latest("order-7").tools == ToolSet(tools).digest
     assert check_tools(desk.ledger(), GATE) == []
-
-
-def test_yes_to_a_payment_lets_no_tool_ride_along(desk: Desk) -> None:
-    answer = yes(desk.asked("order-7", HONEST))
-    shell = Tool("shell")
-    assert refused(
-        ApprovalMismatch, lambda: desk.resume("order-7", answer, tools=(BANK, shell))
-    ) == (
-        f"The approval by dana has the tools {ToolSet([BANK]).digest}, and the question has"
-        f" {ToolSet([BANK, shell]).digest}. It does not count here. Ask dana this question."
-    )
-    assert desk.paid == []
 
 
 def test_tool_set_in_a_record_that_is_not_the_sealed_one_is_refused(desk: Desk) -> None:

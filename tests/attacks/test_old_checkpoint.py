@@ -89,7 +89,7 @@ def test_way_back_that_nobody_asked_for_is_refused_and_pays_nobody(office: Offic
     ] * 2
 
 
-def test_way_back_is_written_down_with_who_approved_it(office: Office) -> None:
+def test_way_back_counts_once_and_is_written_down_with_who_approved_it(office: Office) -> None:
     office.invoice().start(office.ledger(), thread=THREAD)
     yes = office.answer(2, "dana", asks=False)
     office.invoice().resume(office.ledger(), THREAD, 2, approvals=[yes])
@@ -102,17 +102,8 @@ def test_way_back_is_written_down_with_who_approved_it(office: Office) -> None:
     assert done.detail.startswith("invoice to invoice: old-checkpoint. approved by dana, nonce ")
     (finding,) = check_resumptions(office.ledger(), GATE)
     assert finding.what == "order-7 #4 went back from #3 to #2, approved by dana."
-
-
-def test_yes_to_go_back_counts_once(office: Office) -> None:
-    office.invoice().start(office.ledger(), thread=THREAD)
-    yes = office.answer(2, "dana", asks=False)
-    office.invoice().resume(office.ledger(), THREAD, 2, approvals=[yes])
     again = partial(office.invoice().resume, office.ledger(), THREAD, 2, approvals=[yes])
-    assert refused(ApprovalSpent, again) == (
-        "This approval of dana was used for order-7 #4. An approval counts once. If that run was"
-        " interrupted, resume it without approvals."
-    )
+    assert refused(ApprovalSpent, again).startswith("This approval of dana was used for order-7 #4")
     assert len(office.paid) == 2
 
 
@@ -138,7 +129,7 @@ def test_denial_that_is_cut_off_is_missed(office: Office, every: int) -> None:
 def test_denial_is_not_undone_by_going_back_to_what_was_asked(office: Office) -> None:
     workflow = office.invoice(asks=True)
     workflow.start(office.ledger(), thread=THREAD)
-    no = office.answer(None, "erin", yes=False)
+    before, no = office.answer(None, "dana"), office.answer(None, "erin", yes=False)
     assert workflow.resume(office.ledger(), THREAD, approvals=[no]).denied
     act = partial(workflow.resume, office.ledger(), THREAD, 3)
     assert refused(ApprovalNeeded, act) == (
@@ -146,21 +137,9 @@ def test_denial_is_not_undone_by_going_back_to_what_was_asked(office: Office) ->
         f" paused at #3 for a person's answer. erin denied it at #4. {SHOW}"
     )
     assert office.paid == []
+    early = partial(workflow.resume, office.ledger(), THREAD, 3, approvals=[before])
+    assert refused(ApprovalSpent, early).startswith("dana answered about order-7 #3, and it is at")
     yes = office.answer(3, "dana")
     workflow.resume(office.ledger(), THREAD, 3, approvals=[yes])
     (finding,) = check_resumptions(office.ledger(), GATE)
     assert finding.what == "order-7 #5 went back from #4 to #3, approved by dana."
-
-
-def test_yes_from_before_the_denial_does_not_go_back_past_it(office: Office) -> None:
-    office.invoice(asks=True).start(office.ledger(), thread=THREAD)
-    yes, no = office.answer(None, "dana"), office.answer(None, "erin", yes=False)
-    workflow = office.invoice(asks=True)
-    workflow.resume(office.ledger(), THREAD, approvals=[no])
-    for sequence in (None, 3):
-        act = partial(workflow.resume, office.ledger(), THREAD, sequence, approvals=[yes])
-        assert refused(ApprovalSpent, act) == (
-            "dana answered about order-7 #3, and it is at #4 by now. Look at what happened since,"
-            " and ask again."
-        )
-    assert office.paid == []

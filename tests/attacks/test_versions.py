@@ -10,17 +10,13 @@ from typing import Any
 import pytest
 
 from safepoint import (
-    ApprovalNeeded,
-    Approver,
     Approvers,
     Gate,
     InMemoryJournal,
-    Policy,
     SealBroken,
     SigningKey,
     Workflow,
 )
-from safepoint.approval import Reason
 from safepoint.audit import check_versions
 from safepoint.errors import ResumeRefused, WorkflowMismatch
 from safepoint.workflow import Call, Migration
@@ -160,17 +156,3 @@ def test_meaning_that_changed_under_one_version_goes_unnoticed(bank: Bank) -> No
 
     forgot = Workflow("invoice", [fetch, pay], version="1")
     assert forgot.resume(bank.ledger(), THREAD).state["euros"] == 4200
-
-
-def test_policy_can_ask_a_person_before_a_migration(bank: Bank) -> None:
-    gate = Gate(Policy({Reason.VERSION_CHANGED: 1}), GATE.approvers)
-    newer = bank.second(gate=gate)
-    assert "needs the approval of one person. The checkpoint was written by version '1'" in refused(
-        ApprovalNeeded, lambda: newer.resume(bank.ledger(), THREAD)
-    )
-    assert bank.migrated == []
-    question = newer.question(bank.ledger(), THREAD)
-    assert question is not None
-    yes = Approver("dana", DANA).approve(question)
-    newer.resume(bank.ledger(), THREAD, approvals=[yes])
-    assert bank.euros == [Decimal(42)]
