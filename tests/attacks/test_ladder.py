@@ -22,7 +22,7 @@ from safepoint.attacks.kit import EVERY
 from safepoint.attacks.ladder import outcome_of
 from safepoint.attacks.rungs import TOP, SealedTarget
 from safepoint.codec import Codec
-from safepoint.gate import Decision, Gate, Situation
+from safepoint.gate import Decision
 from safepoint.keys import Keyring, SigningKey
 from safepoint.rules import RULES
 from tests.harness.ladder import on, reasons
@@ -179,10 +179,10 @@ def plain_json(codec: Codec, data: bytes) -> Any:
     return json.loads(data)
 
 
-def only_asks(gate: Gate, situation: Situation) -> Decision:
+def only_asks(*given: Any, **named: Any) -> Decision:
     """Let a run go on as whatever it is, unless it waits for people."""
-    del gate
-    return Decision((Reason.ASKED,), 1, (), ()) if situation.asked else Decision((), 0, (), ())
+    asked = named["asked"] if "asked" in named else getattr(given[-1], "asked", False)
+    return Decision((Reason.ASKED,), 1, (), ()) if asked else Decision((), 0, (), ())
 
 
 DEFENCES: dict[str, tuple[Callable[..., Any], str, str]] = {
