@@ -342,6 +342,13 @@ def _edited(file: bytes) -> bytes:
     return buffer.getvalue()
 
 
+def _torch_saved(file: Path, what: Any) -> Path:
+    import torch
+
+    torch.save(what, file)
+    return file
+
+
 class Rejected(Exception):
     """A file is not taken in, a change is not merged, or a test failed."""
 
@@ -362,11 +369,7 @@ class NaiveModels(ModelTarget):
 
     def keep(self, name: str, trusted: Any) -> Path:
         """Save with `torch.save`."""
-        import torch
-
-        file = self.path / f"{name}.pt"
-        torch.save(trusted, file)
-        return file
+        return _torch_saved(self.path / f"{name}.pt", trusted)
 
     def bring_back(self, file: Path) -> Any:
         """UNSAFE: load without restriction, because the file has the right name."""
@@ -411,10 +414,7 @@ class CarefulModels(ModelTarget):
 
     def keep(self, name: str, trusted: Any) -> Path:
         """Save with `torch.save`, and seal."""
-        import torch
-
-        file = self.path / f"{name}.pt"
-        torch.save(trusted, file)
+        file = _torch_saved(self.path / f"{name}.pt", trusted)
         seal_model(file, key=self._key)
         return file
 
