@@ -11,7 +11,7 @@ from publish.project import Project
 from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Memory
 from safepoint.attacks.models import MODEL_ATTACKS
 from safepoint.attacks.network import NETWORK_ATTACKS
-from safepoint.attacks.sql import SQL_ATTACKS
+from tests.attacks.sql import SQL_ATTACKS
 
 _LADDER: Final = "ladder.md"
 _HEADS: Final = re.compile(r"^\| attack \|(?P<heads>.*)\|$")
@@ -67,26 +67,28 @@ def listed(project: Project) -> list[Listed]:
         command = f"safepoint attack {kind.id}"
         command += " --in-memory" if kind.needs is Memory else ""
         found.append(_of(kind, kind.attacker, kind.about, command, project, *rungs[kind.id]))
-    for group, (catalogue, option, about) in _CATALOGUES.items():
+    for group, (catalogue, command, about) in _CATALOGUES.items():
         for other in catalogue.values():
             group_of = "residue" if getattr(other, "residue", False) else group
-            found.append(
-                _of(other, group_of, about, f"safepoint attack{option} {other.id}", project)
-            )
+            found.append(_of(other, group_of, about, f"{command} {other.id}", project))
     return found
 
 
 _CATALOGUES: Final[Mapping[str, tuple[Mapping[str, Any], str, str]]] = {
-    "residue": (RESIDUE, "", "Attacks that no rung detects."),
-    "sql": (SQL_ATTACKS, " --sql", "Attacks with the login of a worker."),
+    "residue": (RESIDUE, "safepoint attack", "Attacks that no rung detects."),
+    "sql": (
+        SQL_ATTACKS,
+        "python -m pytest tests/attacks/test_sql_credential.py -k",
+        "Attacks with the login of a worker.",
+    ),
     "network": (
         NETWORK_ATTACKS,
-        " --network",
+        "safepoint attack --network",
         "The attack between a worker and its database.",
     ),
     "models": (
         MODEL_ATTACKS,
-        " --models",
+        "safepoint attack --models",
         "Attacks by a file, or by a change of the code.",
     ),
 }

@@ -11,15 +11,7 @@ from shutil import copytree, rmtree
 
 import pytest
 
-from safepoint import (
-    FileAnchor,
-    FileCheckpointStorage,
-    InMemoryAnchor,
-    Keyring,
-    Ledger,
-    RolledBack,
-    SigningKey,
-)
+from safepoint import FileAnchor, InMemoryAnchor, Ledger, RolledBack
 from safepoint.anchor import Anchor, is_further
 from safepoint.errors import (
     AnchorMismatch,
@@ -29,20 +21,20 @@ from safepoint.errors import (
     WrongPlace,
 )
 from safepoint.names import Head
+from tests.attacks.helpers import THREAD, Shop, refused
 
-KEYS = Keyring(SigningKey.generate())
 WHAT_TO_DO = (
     "Checkpoints were cut off, or an older copy was restored. Nothing was loaded: put back what is"
     " missing, or accept the loss by name with Ledger.accept_loss."
 )
-USES: list[Callable[[Ledger], object]] = [
-    lambda ledger: ledger.latest("order-7"),
-    lambda ledger: ledger.load("order-7", 1),
-    lambda ledger: ledger.verify("order-7"),
-    lambda ledger: list(ledger.history("order-7")),
-    lambda ledger: ledger.save("order-7", {}),
-    lambda ledger: ledger.anchor_now("order-7"),
-]
+USES: dict[str, Callable[[Ledger], object]] = {
+    "latest": lambda ledger: ledger.latest(THREAD),
+    "load": lambda ledger: ledger.load(THREAD, 1),
+    "verify": lambda ledger: ledger.verify(THREAD),
+    "history": lambda ledger: list(ledger.history(THREAD)),
+    "save": lambda ledger: ledger.save(THREAD, {}),
+    "anchor_now": lambda ledger: ledger.anchor_now(THREAD),
+}
 
 
 class DictAnchor:
@@ -63,130 +55,81 @@ class DictAnchor:
 
 
 @pytest.fixture(params=["file", "memory", "own"])
-def anchor(request: pytest.FixtureRequest, tmp_path: Path) -> Anchor:
-    if request.param == "file":
-        return FileAnchor(tmp_path / "anchor", create=True)
-    return InMemoryAnchor() if request.param == "memory" else DictAnchor()
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
+    """A store with three anchored checkpoints, and a copy of it with two."""
+    anchors: dict[str, Anchor] = {"memory": InMemoryAnchor(), "own": DictAnchor()}
+    shop = Shop(tmp_path)
+    shop.options["anchor"] = anchors.get(request.param, shop.options["anchor"])
+    shop.fill({"n": number} for number in (1, 2))
+    copytree(tmp_path / "state", tmp_path / "snapshot")
+    shop.fill([{"n": 3}])
+    return shop
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "state"
+def restore(shop: Shop, copy: str = "snapshot", to: str = "state") -> None:
+    rmtree(shop.path / to)
+    copytree(shop.path / copy, shop.path / to)
 
 
-def ledger_at(store: Path, anchor: Anchor | None = None, every: int = 1) -> Ledger:
-    """As a new process would open it."""
-    return Ledger(
-        FileCheckpointStorage(store), store="invoices", keys=KEYS, anchor=anchor, anchor_every=every
-    )
+@pytest.mark.parametrize("left", [2, 1, 0])
+def test_cut_of_the_newest_is_refused(shop: Shop, left: int) -> None:
+    for sequence in range(left + 1, 4):
+        shop.file(sequence).unlink()
+    gone = f"ends at #{left}" if left else "is gone"
+    for use in USES.values():
+        said = refused(RolledBack, use, shop.ledger())
+        assert said == f"order-7 {gone}, and the anchor has seen #3. {WHAT_TO_DO}"
+    assert len(list(shop.file(1).parent.glob("*.checkpoint"))) == left
+    assert shop.ledger().threads() == [THREAD]
 
 
-def fill(store: Path, anchor: Anchor | None, count: int, every: int = 1) -> None:
-    ledger = ledger_at(store, anchor, every)
-    for number in range(1, count + 1):
-        ledger.save("order-7", {"n": number})
-
-
-def cut(store: Path, left: int) -> None:
-    for file in (store / "order-7").glob("*.checkpoint"):
-        if int(file.stem) > left:
-            file.unlink()
-
-
-def restore(copy: Path, store: Path) -> None:
-    rmtree(store)
-    copytree(copy, store)
-
-
-@pytest.mark.parametrize("left", [3, 2, 1, 0])
-def test_cut_of_the_newest_is_refused(store: Path, anchor: Anchor, left: int) -> None:
-    fill(store, anchor, 4)
-    cut(store, left)
-    for use in USES:
-        with pytest.raises(RolledBack) as refusal:
-            use(ledger_at(store, anchor))
-        gone = f"ends at #{left}" if left else "is gone"
-        assert str(refusal.value) == (f"order-7 {gone}, and the anchor has seen #4. {WHAT_TO_DO}")
-    assert len(list(store.glob("order-7/*.checkpoint"))) == left
-
-
-def test_restored_snapshot_is_refused(store: Path, anchor: Anchor, tmp_path: Path) -> None:
-    fill(store, anchor, 2)
-    copytree(store, tmp_path / "snapshot")
-    fill(store, anchor, 1)
-    restore(tmp_path / "snapshot", store)
-    with pytest.raises(RolledBack) as refusal:
-        ledger_at(store, anchor).latest("order-7")
-    assert refusal.value.what == "order-7 ends at #2, and the anchor has seen #3."
-
-
-def test_deleted_thread_is_missed(store: Path, anchor: Anchor) -> None:
-    fill(store, anchor, 3)
-    rmtree(store / "order-7")
-    ledger = ledger_at(store, anchor)
-    assert ledger.threads() == ["order-7"]
-    with pytest.raises(RolledBack) as refusal:
-        ledger.latest("order-7")
-    assert refusal.value.what == "order-7 is gone, and the anchor has seen #3."
+def test_restored_snapshot_is_refused(shop: Shop) -> None:
+    restore(shop)
+    said = refused(RolledBack, lambda: shop.ledger().latest(THREAD))
+    assert said.startswith("order-7 ends at #2, and the anchor has seen #3.")
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])
-def test_fork_is_refused(store: Path, anchor: Anchor, tmp_path: Path, length: int) -> None:
+def test_fork_is_refused(shop: Shop, length: int) -> None:
     """A second history by a holder of the key, as long as the anchored one or longer."""
-    fill(store, anchor, 2)
-    copytree(store, tmp_path / "snapshot")
-    fill(store, anchor, 1)
-    restore(tmp_path / "snapshot", store)
-    fill(store, None, length)
-    for use in (*USES[:1], *USES[2:]):
-        with pytest.raises(Forked) as refusal:
-            use(ledger_at(store, anchor))
-        assert str(refusal.value) == (
+    restore(shop)
+    shop.fill([{"n": "other"}] * length, anchor=None)
+    for name in ("latest", "verify", "history", "save", "anchor_now"):
+        assert refused(Forked, USES[name], shop.ledger()) == (
             "order-7 #3 is not the record that the anchor has seen there. Two histories exist, and"
             " the store shows the other one. Nothing was loaded: restore the copy that the anchor"
             " knows, and replace the key if nobody rewrote it on purpose."
         )
 
 
-def test_two_copies_in_use_cannot_both_move_the_anchor(
-    store: Path, anchor: Anchor, tmp_path: Path
-) -> None:
-    fill(store, anchor, 1)
-    copytree(store, tmp_path / "copy")
-    one, two = ledger_at(store, anchor, every=9), ledger_at(tmp_path / "copy", anchor, every=9)
-    two.save("order-7", {"by": "two"})
-    one.save("order-7", {"by": "one"}, anchor="now")
-    with pytest.raises(Forked):
-        two.anchor_now("order-7")
-    assert ledger_at(store, anchor).latest("order-7").state == {"by": "one"}
+def test_two_copies_in_use_cannot_both_move_the_anchor(shop: Shop, tmp_path: Path) -> None:
+    other = Shop(tmp_path / "other", shop.key, anchor=shop.options["anchor"])
+    copytree(tmp_path / "state", tmp_path / "other/state")
+    two = other.ledger(anchor_every=9)
+    two.save(THREAD, {"by": "two"})
+    shop.ledger(anchor_every=9).save(THREAD, {"by": "one"}, anchor="now")
+    refused(Forked, lambda: two.anchor_now(THREAD))
+    assert shop.ledger().latest(THREAD).state == {"by": "one"}
 
 
-def test_stolen_key_cannot_rewrite_the_anchored_past(store: Path, anchor: Anchor) -> None:
+def test_stolen_key_cannot_rewrite_the_anchored_past(shop: Shop) -> None:
     """Not from the first record on, with every link and signature made right."""
-    fill(store, anchor, 3)
-    rmtree(store / "order-7")
-    thief = ledger_at(store)
-    for number in (1, 2, 3, 4):
-        thief.save("order-7", {"n": -number})
-    assert ledger_at(store).verify("order-7") == 4
-    for use in (USES[0], USES[2]):
-        with pytest.raises(Forked):
-            use(ledger_at(store, anchor))
+    rmtree(shop.file(1).parent)
+    shop.fill([{"n": -number} for number in (1, 2, 3, 4)], anchor=None)
+    assert shop.ledger(anchor=None).verify(THREAD) == 4
+    for name in ("latest", "verify"):
+        refused(Forked, USES[name], shop.ledger())
 
 
-def test_unlinked_record_above_the_anchor_is_refused(
-    store: Path, anchor: Anchor, tmp_path: Path
-) -> None:
+def test_unlinked_record_above_the_anchor_is_refused(shop: Shop, tmp_path: Path) -> None:
     """The head must extend the anchored record link by link, not only stand above it."""
-    fill(store, anchor, 1)
-    copytree(store, tmp_path / "other")
-    fill(store, None, 2)
-    fill(tmp_path / "other", None, 2)
-    name = "order-7/0000000003.checkpoint"
-    (store / name).write_bytes((tmp_path / "other" / name).read_bytes())
-    with pytest.raises(WrongPlace) as refusal:
-        ledger_at(store, anchor).latest("order-7")
-    assert refusal.value.what == "order-7 #3 does not follow the #2 that is stored."
+    other = Shop(tmp_path / "other", shop.key, anchored=False)
+    copytree(tmp_path / "state", tmp_path / "other/state")
+    shop.fill([{}, {}], anchor=None)
+    other.fill([{}, {}])
+    shop.file(5).write_bytes(other.file(5).read_bytes())
+    said = refused(WrongPlace, lambda: shop.ledger().latest(THREAD))
+    assert said.startswith("order-7 #5 does not follow the #4 that is stored.")
 
 
 KILLED = """
@@ -210,75 +153,58 @@ KILLED = """
 
 @pytest.mark.parametrize("before", [0, 3])
 def test_crash_between_save_and_anchor_is_no_alarm(tmp_path: Path, before: int) -> None:
-    anchor = FileAnchor(tmp_path / "anchor", create=True)
-    KEYS.signing.to_file(tmp_path / "key")
-    fill(tmp_path / "state", anchor, before)
+    shop = Shop(tmp_path)
+    shop.key.to_file(tmp_path / "key")
+    shop.fill([{}] * before)
     script = textwrap.dedent(KILLED)
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=60)
     assert done.returncode == -9
-    known = anchor.read("invoices", "order-7")
+    known = FileAnchor(tmp_path / "anchor").read("invoices", THREAD)
     assert (known.sequence if known else 0) == before
-    ledger = ledger_at(tmp_path / "state", anchor)
-    assert ledger.latest("order-7").state == {"n": "saved"}
-    assert ledger.verify("order-7") == before + 1
-    saved = ledger.save("order-7", {"n": "next"})
-    assert anchor.read("invoices", "order-7") == Head(before + 2, saved.digest)
+    assert shop.ledger().latest(THREAD).state == {"n": "saved"}
+    assert shop.ledger().verify(THREAD) == before + 1
+    saved = shop.ledger().save(THREAD, {"n": "next"})
+    assert FileAnchor(tmp_path / "anchor").read("invoices", THREAD) == Head(
+        before + 2, saved.digest
+    )
 
 
-def test_anchoring_of_an_existing_store(store: Path, anchor: Anchor) -> None:
-    """Before it, nothing is known; after it, what was there is safe."""
-    fill(store, None, 3)
-    ledger = ledger_at(store, anchor)
-    assert list(anchor.threads("invoices")) == []
-    assert ledger.anchor_now("order-7") == Head(3, ledger.latest("order-7").digest)
-    cut(store, 2)
-    with pytest.raises(RolledBack):
-        ledger_at(store, anchor).latest("order-7")
+def test_anchoring_of_an_existing_store(shop: Shop) -> None:
+    """Before it, nothing is known; what does not verify is not anchored; after it, all is safe."""
+    shop.options["anchor"] = anchor = InMemoryAnchor()
+    first, second = (shop.file(sequence).read_bytes() for sequence in (1, 2))
+    shop.file(1).write_bytes(second)
+    shop.file(2).write_bytes(first)
+    refused(WrongPlace, lambda: shop.ledger().anchor_now(THREAD))
+    assert anchor.read("invoices", THREAD) is None
+    shop.file(1).write_bytes(first)
+    shop.file(2).write_bytes(second)
+    assert shop.ledger().anchor_now(THREAD) == Head(3, shop.ledger().latest(THREAD).digest)
+    shop.file(3).unlink()
+    refused(RolledBack, lambda: shop.ledger().latest(THREAD))
 
 
-def test_a_thread_that_does_not_verify_is_not_anchored(store: Path, anchor: Anchor) -> None:
-    fill(store, None, 3)
-    names = [store / f"order-7/000000000{n}.checkpoint" for n in (1, 2)]
-    first, second = (name.read_bytes() for name in names)
-    names[0].write_bytes(second)
-    names[1].write_bytes(first)
-    with pytest.raises(WrongPlace):
-        ledger_at(store, anchor).anchor_now("order-7")
-    assert anchor.read("invoices", "order-7") is None
-
-
-def test_anchor_inside_the_storage_is_refused(store: Path) -> None:
-    fill(store, None, 1)
-    with pytest.raises(ConfigurationError, match="is in one place with the storage"):
-        ledger_at(store, FileAnchor(store / "anchor", create=True))
-
-
-def test_removed_anchor_is_refused_and_not_begun_anew(store: Path, tmp_path: Path) -> None:
-    anchor = FileAnchor(tmp_path / "anchor", create=True)
-    fill(store, anchor, 2)
+def test_anchor_that_is_gone_misplaced_or_of_another_store_is_refused(tmp_path: Path) -> None:
+    """And never begun anew: no rollback would be noticed."""
+    shop = Shop(tmp_path)
+    shop.fill([{}, {}])
+    inside = FileAnchor(tmp_path / "state" / "anchor", create=True)
+    refused(ConfigurationError, lambda: shop.ledger(anchor=inside))
+    refused(AnchorMismatch, lambda: shop.ledger(store="payments").latest(THREAD))
     rmtree(tmp_path / "anchor")
-    with pytest.raises(AnchorUnavailable, match="is gone, and with it the anchor"):
-        ledger_at(store, anchor).latest("order-7")
-    with pytest.raises(AnchorUnavailable, match="so no rollback would be noticed"):
-        FileAnchor(tmp_path / "anchor")
+    said = refused(AnchorUnavailable, lambda: shop.ledger().latest(THREAD))
+    assert "is gone, and with it the anchor" in said
+    said = refused(AnchorUnavailable, lambda: FileAnchor(tmp_path / "anchor"))
+    assert "so no rollback would be noticed" in said
 
 
-def test_anchor_of_another_store_is_refused(store: Path, tmp_path: Path) -> None:
-    anchor = FileAnchor(tmp_path / "anchor", create=True)
-    fill(store, anchor, 2)
-    other = Ledger(FileCheckpointStorage(store), store="payments", keys=KEYS, anchor=anchor)
-    with pytest.raises(AnchorMismatch, match="belongs to store invoices"):
-        other.latest("order-7")
-
-
-def test_an_anchor_that_is_restored_with_the_storage_notices_nothing(
-    store: Path, tmp_path: Path
-) -> None:
+def test_an_anchor_that_is_restored_with_the_storage_notices_nothing(tmp_path: Path) -> None:
     """Where it stops helping, as the page says."""
-    fill(store, FileAnchor(tmp_path / "anchor", create=True), 1)
+    shop = Shop(tmp_path)
+    shop.fill([{}])
     for name in ("state", "anchor"):
         copytree(tmp_path / name, tmp_path / f"{name}-copy")
-    fill(store, FileAnchor(tmp_path / "anchor"), 1)
+    shop.fill([{}])
     for name in ("state", "anchor"):
-        restore(tmp_path / f"{name}-copy", tmp_path / name)
-    assert ledger_at(store, FileAnchor(tmp_path / "anchor")).latest("order-7").sequence == 1
+        restore(shop, f"{name}-copy", name)
+    assert shop.ledger(anchor=FileAnchor(tmp_path / "anchor")).latest(THREAD).sequence == 1

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,14 +16,9 @@ from safepoint import (
     Approvers,
     Ask,
     CheckpointError,
-    FileAnchor,
-    FileCheckpointStorage,
     FileJournal,
     Gate,
     Keyring,
-    Ledger,
-    RolledBack,
-    SealBroken,
     SigningKey,
     Tool,
     ToolSet,
@@ -35,15 +26,9 @@ from safepoint import (
 )
 from safepoint.approval import Question
 from safepoint.audit import check_tools
-from safepoint.errors import (
-    ApprovalExpired,
-    ApprovalMalformed,
-    ApprovalMismatch,
-    ApprovalSpent,
-    ApprovalUntrusted,
-    KeyRefused,
-)
+from safepoint.errors import ApprovalMalformed, ApprovalMismatch, ApprovalUntrusted
 from safepoint.workflow import Call
+from tests.attacks.helpers import Shop, refused
 
 SNIPPETS = Path(__file__).parents[2] / "snippets"
 State = dict[str, Any]
@@ -55,25 +40,16 @@ HONEST, FORTUNE = {"amount": 42, "payee": "alice"}, {"amount": 5_000_000, "payee
 REPLACE = "Do not use it; replace that key."
 
 
-@dataclass
-class Desk:
+class Desk(Shop):
     """A store in files, and what its runs paid."""
 
-    path: Path
-    paid: list[State]
-
-    def ledger(self) -> Ledger:
-        """As a new process would."""
-        return Ledger(
-            FileCheckpointStorage(self.path / "state"),
-            store="invoices",
-            keys=Keyring(WRITER),
-            anchor=FileAnchor(self.path / "anchor"),
-            journal=FileJournal(self.path / "journal", keys=Keyring(WRITER)),
-        )
+    def __init__(self, path: Path) -> None:
+        journal = FileJournal(path / "journal", keys=Keyring(WRITER), create=True)
+        super().__init__(path, WRITER, journal=journal)
+        self.paid: list[State] = []
 
     def payment(self, *tools: Tool) -> Workflow:
-        """Ask for what the state says, pay what was approved, and once more."""
+        """Ask for what the state says, and pay what was approved."""
 
         def ask(state: State) -> Ask:
             return Ask("pay", dict(state))
@@ -82,14 +58,7 @@ class Desk:
             self.paid.append(call.approved.arguments)
             return {}
 
-        def ask_again(state: State) -> Ask:
-            return Ask("pay", dict(state))
-
-        def pay_again(state: State, call: Call) -> State:
-            return pay(state, call)
-
-        steps: list[Any] = [ask, pay, ask_again, pay_again]
-        return Workflow("payment", steps, tools=tools or [BANK], gate=GATE)
+        return Workflow("payment", [ask, pay], tools=tools or [BANK], gate=GATE)
 
     def asked(self, thread: str, order: State) -> Question:
         """Let a run pause at #2, and return what it asks."""
@@ -100,106 +69,14 @@ class Desk:
     def resume(self, thread: str, *answers: str, tools: tuple[Tool, ...] = ()) -> None:
         self.payment(*tools).resume(self.ledger(), thread, approvals=answers)
 
-    def record(self, thread: str, number: int) -> Path:
-        return self.path / f"state/{thread}/{number:010}.checkpoint"
-
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    FileAnchor(tmp_path / "anchor", create=True)
-    FileJournal(tmp_path / "journal", keys=Keyring(WRITER), create=True)
-    return Desk(tmp_path, [])
+    return Desk(tmp_path)
 
 
 def yes(question: Question, key: SigningKey = DANA) -> str:
     return Approver("dana", key).approve(question)
-
-
-def refusal_of(error: type[CheckpointError], act: Callable[[], object]) -> str:
-    with pytest.raises(error) as refusal:
-        act()
-    assert type(refusal.value) is error
-    return str(refusal.value)
-
-
-def test_yes_to_42_does_not_pay_5_000_000(desk: Desk) -> None:
-    """Somebody showed dana 42 where the run asks for 5,000,000."""
-    question = desk.asked("order-7", FORTUNE)
-    shown = yes(replace(question, arguments=HONEST))
-    assert refusal_of(ApprovalMismatch, partial(desk.resume, "order-7", shown)) == (
-        "The approval by dana has the argument 'amount': 42, and the question has 5000000. It does"
-        " not count here. Ask dana this question."
-    )
-    assert desk.paid == []
-
-
-def test_request_edited_after_the_yes_is_refused(desk: Desk) -> None:
-    answer = yes(desk.asked("order-7", HONEST))
-    record = desk.record("order-7", 2)
-    record.write_text(record.read_text().replace('"amount":42', '"amount":5000000'))
-    assert refusal_of(SealBroken, partial(desk.resume, "order-7", answer)).startswith(
-        "The state of order-7 #2 is not the one that was sealed. Nothing was decoded."
-    )
-    assert desk.paid == []
-
-
-def test_genuine_yes_of_one_user_replayed_for_another_is_refused(desk: Desk) -> None:
-    answer = yes(desk.asked("order-7", HONEST))
-    desk.asked("order-8", HONEST)
-    assert refusal_of(ApprovalMismatch, partial(desk.resume, "order-8", answer)) == (
-        "The approval by dana has the thread 'order-7', and the question has 'order-8'. It does"
-        " not count here. Ask dana this question."
-    )
-    assert desk.paid == []
-
-
-def test_yes_used_twice_is_refused(desk: Desk) -> None:
-    """Also where the run asks for the same once more."""
-    answer = yes(desk.asked("order-7", HONEST))
-    desk.resume("order-7", answer)
-    assert desk.ledger().latest("order-7").state["asked"]["arguments"] == HONEST
-    assert refusal_of(ApprovalSpent, partial(desk.resume, "order-7", answer)) == (
-        "This approval of dana was used for order-7 #3. An approval counts once. If that run was"
-        " interrupted, resume it without approvals."
-    )
-    assert desk.paid == [HONEST]
-
-
-def test_expired_yes_is_refused_from_its_last_moment_on(desk: Desk) -> None:
-    question = desk.asked("order-7", HONEST)
-    now = datetime.now(UTC)
-    answer = Approver("dana", DANA).approve(question, now=now, lifetime=timedelta(minutes=10))
-    late = partial(
-        desk.payment().rehydrate,
-        desk.ledger(),
-        "order-7",
-        approvals=[answer],
-        now=now + timedelta(minutes=10),
-    )
-    end = f"{now + timedelta(minutes=10):%Y-%m-%dT%H:%M:%S.%fZ}"
-    assert refusal_of(ApprovalExpired, late) == (
-        f"The approval by dana expired at {end}, and it is {end}. Ask dana again."
-    )
-    assert desk.paid == []
-
-
-def test_self_made_yes_is_refused(desk: Desk) -> None:
-    """The worker signs with the one key that it has, and is not made an approver either."""
-    question = desk.asked("order-7", HONEST)
-    assert f"key {WRITER.id}, which is no approver's." in refusal_of(
-        ApprovalUntrusted, partial(desk.resume, "order-7", yes(question, WRITER))
-    )
-    own = Gate(approvers=Approvers({"dana": DANA.public, "worker": WRITER.public}))
-    lenient = Workflow("payment", desk.payment().steps.values(), tools=[BANK], gate=own)
-    said = Approver("worker", WRITER).approve(question)
-    assert refusal_of(
-        KeyRefused, lambda: lenient.resume(desk.ledger(), "order-7", approvals=[said])
-    ) == (
-        f"Key {WRITER.id} of the approver worker is on the keyring of the ledger, so a writer"
-        " could approve its own work. Give the approver a key of their own:"
-        " SigningKey.generate('ed25519')."
-    )
-    assert desk.paid == []
 
 
 def forged(question: Question) -> list[str]:
@@ -246,50 +123,12 @@ def test_yes_written_into_the_record_by_the_writer_is_refused(desk: Desk) -> Non
     for text in (yes(question, WRITER), yes(question, MALLY)):
         forged = {**kept, "approved": [text]}
         desk.ledger().save("order-7", forged, app=last.app, tools=last.tools)
-        assert "which is no approver's." in refusal_of(
+        assert "which is no approver's." in refused(
             ApprovalUntrusted, partial(desk.resume, "order-7")
         )
     other = yes(desk.asked("order-8", FORTUNE))
     desk.ledger().save("order-7", {**kept, "approved": [other]}, app=last.app, tools=last.tools)
-    assert refusal_of(ApprovalMismatch, partial(desk.resume, "order-7")).endswith(REPLACE)
-    assert desk.paid == []
-
-
-def test_yes_from_a_copy_of_the_store_counts_until_the_store_goes_on(desk: Desk) -> None:
-    """The approver's machine has the anchor and the state, read-only, and the public keys."""
-    desk.asked("order-7", HONEST)
-    copy = desk.path / "copy"
-    for name in ("anchor", "state"):
-        shutil.copytree(desk.path / name, copy / name)
-    for path in sorted(copy.rglob("*"), reverse=True):
-        path.chmod(0o500 if path.is_dir() else 0o400)
-    there = Ledger(
-        FileCheckpointStorage(copy / "state"),
-        store="invoices",
-        keys=Keyring(verify=WRITER.public),
-        anchor=FileAnchor(copy / "anchor"),
-    )
-    question = desk.payment().question(there, "order-7")
-    assert question is not None
-    desk.resume("order-7", yes(question))
-    stale = desk.payment().question(there, "order-7")
-    assert stale == question
-    assert refusal_of(ApprovalSpent, lambda: desk.resume("order-7", yes(question, DANA))) == (
-        "dana answered about order-7 #2, and it is at #5 by now. Look at what happened since, and"
-        " ask again."
-    )
-    assert desk.paid == [HONEST]
-
-
-def test_rollback_to_before_the_denial_is_refused(desk: Desk) -> None:
-    """Dana's yes fits the record before erin's no, and was never used."""
-    question = desk.asked("order-7", HONEST)
-    answer, no = yes(question), Approver("erin", ERIN).deny(question)
-    desk.resume("order-7", no)
-    desk.record("order-7", 3).unlink()
-    assert refusal_of(RolledBack, partial(desk.resume, "order-7", answer)).startswith(
-        "order-7 ends at #2, and the anchor has seen #3."
-    )
+    assert refused(ApprovalMismatch, partial(desk.resume, "order-7")).endswith(REPLACE)
     assert desk.paid == []
 
 
@@ -319,7 +158,7 @@ def test_resume_into_a_tool_set_that_nobody_approved_is_refused(
     desk: Desk, tools: tuple[Tool, ...], detail: str
 ) -> None:
     desk.payment().begin(desk.ledger(), thread="order-7", **HONEST)
-    assert refusal_of(ApprovalNeeded, lambda: desk.resume("order-7", tools=tools)) == (
+    assert refused(ApprovalNeeded, lambda: desk.resume("order-7", tools=tools)) == (
         f"order-7 #1 needs the approval of one person. {detail} Show them this error's question,"
         " and pass what they sign: resume(..., approvals=[text])."
     )
@@ -329,18 +168,6 @@ def test_resume_into_a_tool_set_that_nobody_approved_is_refused(
     desk.resume("order-7", yes(question), tools=tools)
     assert desk.ledger().latest("order-7").tools == ToolSet(tools).digest
     assert check_tools(desk.ledger(), GATE) == []
-
-
-def test_yes_to_a_payment_lets_no_tool_ride_along(desk: Desk) -> None:
-    answer = yes(desk.asked("order-7", HONEST))
-    shell = Tool("shell")
-    assert refusal_of(
-        ApprovalMismatch, lambda: desk.resume("order-7", answer, tools=(BANK, shell))
-    ) == (
-        f"The approval by dana has the tools {ToolSet([BANK]).digest}, and the question has"
-        f" {ToolSet([BANK, shell]).digest}. It does not count here. Ask dana this question."
-    )
-    assert desk.paid == []
 
 
 def test_tool_set_in_a_record_that_is_not_the_sealed_one_is_refused(desk: Desk) -> None:

@@ -2,160 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from shutil import copytree
 
 import pytest
 
-from safepoint import (
-    CheckpointError,
-    FileCheckpointStorage,
-    InMemoryAnchor,
-    Keyring,
-    Ledger,
-    SealBroken,
-    SigningKey,
-)
+from safepoint import CheckpointError, InMemoryAnchor, Ledger, SealBroken
 from safepoint.errors import WrongPlace
 from safepoint.names import digest_of
-from safepoint.record import Place, open_sealed, seal
-
-KEYS = Keyring(SigningKey.generate())
-NOT_LINKED = "One of the two was replaced. Restore both from a copy that verifies."
-
-
-def ledger_at(path: Path, anchor: InMemoryAnchor | None = None) -> Ledger:
-    """As a new process would open it."""
-    return Ledger(FileCheckpointStorage(path), store="invoices", keys=KEYS, anchor=anchor)
-
-
-def record(path: Path, sequence: int) -> Path:
-    return path / "order-7" / f"{sequence:010}.checkpoint"
+from safepoint.record import Place, seal
+from tests.attacks.helpers import THREAD, Shop, refused
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def shop(tmp_path: Path) -> Shop:
     """A store with order-7 at #5, and another history of it, from #3 on, in a folder `other`."""
-    path = tmp_path / "state"
-    for answer in ("start", "ask"):
-        ledger_at(path).save("order-7", {"answer": answer})
-    copytree(path, tmp_path / "other")
-    for branch, answer in ((path, "no"), (tmp_path / "other", "yes")):
-        ledger = ledger_at(branch)
-        for _ in range(3):
-            ledger.save("order-7", {"answer": answer})
-    return path
+    shop = Shop(tmp_path, anchored=False)
+    shop.fill({"answer": answer} for answer in ("start", "ask"))
+    other = Shop(tmp_path / "other", shop.key, anchored=False)
+    copytree(tmp_path / "state", tmp_path / "other" / "state")
+    shop.fill([{"answer": "no"}] * 3)
+    other.fill([{"answer": "yes"}] * 3)
+    return shop
 
 
-def test_edit_and_rehash_is_refused(store: Path) -> None:
+def splice(shop: Shop, sequence: int) -> None:
+    """Put a record of the other history in. Both are genuine, and of this place."""
+    other = shop.path / "other/state" / THREAD / shop.file(sequence).name
+    shop.file(sequence).write_bytes(other.read_bytes())
+
+
+def test_edit_and_rehash_is_refused(shop: Shop) -> None:
     """Every digest is made right again, up to the head, and no signature can be."""
-    header, state = record(store, 3).read_bytes().split(b"\n")[1:3]
+    header, state = shop.file(3).read_bytes().split(b"\n")[1:3]
     edited = state.replace(b"no", b"yes")
     previous = header.replace(digest_of(state + b"\n").encode(), digest_of(edited + b"\n").encode())
-    old, new = digest_of(header).encode(), digest_of(previous).encode()
-    record(store, 3).write_bytes(
-        record(store, 3).read_bytes().replace(header, previous).replace(state, edited)
-    )
-    for sequence in (4, 5):
-        line_2 = record(store, sequence).read_bytes().split(b"\n")[1]
-        relinked = line_2.replace(old, new)
-        assert relinked != line_2
-        text = record(store, sequence).read_bytes().replace(line_2, relinked)
-        record(store, sequence).write_bytes(text)
-        old, new = digest_of(line_2).encode(), digest_of(relinked).encode()
-    with pytest.raises(SealBroken) as refusal:
-        ledger_at(store).verify("order-7")
-    assert refusal.value.what == "order-7 #3 was changed after it was sealed, or was never sealed."
-    with pytest.raises(SealBroken):
-        ledger_at(store).latest("order-7")
+    changed = {header: previous, state: edited}
+    for sequence in (3, 4, 5):
+        content = shop.file(sequence).read_bytes()
+        line_2 = content.split(b"\n")[1]
+        for old, new in changed.items():
+            content = content.replace(old, new)
+        shop.file(sequence).write_bytes(content)
+        new_line = content.split(b"\n")[1]
+        assert new_line != line_2
+        changed = {digest_of(line_2).encode(): digest_of(new_line).encode()}
+    said = refused(SealBroken, lambda: shop.ledger().verify(THREAD))
+    assert said.startswith("order-7 #3 was changed after it was sealed, or was never sealed.")
+    refused(SealBroken, lambda: shop.ledger().latest(THREAD))
 
 
 @pytest.mark.parametrize("spliced", [3, 4])
-def test_splice_of_two_histories_is_refused(store: Path, tmp_path: Path, spliced: int) -> None:
-    """Both records are genuine, and of this place; only the links tell."""
-    record(store, spliced).write_bytes(record(tmp_path / "other", spliced).read_bytes())
-    broken = 4 if spliced == 4 else spliced + 1
+def test_splice_of_two_histories_is_refused(shop: Shop, spliced: int) -> None:
+    splice(shop, spliced)
     for use in (
-        lambda ledger: ledger.verify("order-7"),
-        lambda ledger: list(ledger.history("order-7")),
-        lambda ledger: ledger.prune("order-7", keep=1),
-        lambda ledger: ledger.delete("order-7"),
+        lambda: shop.ledger().verify(THREAD),
+        lambda: list(shop.ledger().history(THREAD)),
+        lambda: shop.ledger().prune(THREAD, keep=1),
+        lambda: shop.ledger().delete(THREAD),
     ):
-        with pytest.raises(WrongPlace) as refusal:
-            use(ledger_at(store))
-        assert str(refusal.value) == (
-            f"order-7 #{broken} does not follow the #{broken - 1} that is stored. {NOT_LINKED}"
+        assert refused(WrongPlace, use) == (
+            "order-7 #4 does not follow the #3 that is stored. One of the two was replaced. Restore"
+            " both from a copy that verifies."
         )
 
 
-def test_history_ends_at_the_broken_link(store: Path, tmp_path: Path) -> None:
+def test_history_ends_at_the_broken_link(shop: Shop) -> None:
     """What it handed out before is not vouched for by anything later: go to the end, then act."""
-    record(store, 3).write_bytes(record(tmp_path / "other", 3).read_bytes())
-    history = ledger_at(store).history("order-7")
+    splice(shop, 3)
+    history = shop.ledger().history(THREAD)
     assert [c.state["answer"] for c in islice(history, 3)] == ["start", "ask", "yes"]
-    with pytest.raises(WrongPlace):
-        next(history)
+    refused(WrongPlace, lambda: next(history))
 
 
-def test_splice_below_an_anchored_head_is_refused(store: Path, tmp_path: Path) -> None:
+def test_splice_below_an_anchored_head_is_refused(shop: Shop) -> None:
     """The links are followed back from the head; a genuine signature does not help."""
     anchor = InMemoryAnchor()
-    ledger_at(store, anchor).anchor_now("order-7")
-    record(store, 3).write_bytes(record(tmp_path / "other", 3).read_bytes())
-    with pytest.raises(SealBroken) as refusal:
-        ledger_at(store, anchor).verify("order-7")
-    assert refusal.value.what == "order-7 #3 is not the one that #4 was sealed upon."
+    shop.ledger(anchor=anchor).anchor_now(THREAD)
+    splice(shop, 3)
+    said = refused(SealBroken, lambda: shop.ledger(anchor=anchor).verify(THREAD))
+    assert said.startswith("order-7 #3 is not the one that #4 was sealed upon.")
 
 
-def exchanged(store: Path) -> None:
-    first, second = record(store, 3).read_bytes(), record(store, 4).read_bytes()
-    record(store, 3).write_bytes(second)
-    record(store, 4).write_bytes(first)
-
-
-def removed(store: Path) -> None:
-    record(store, 3).unlink()
-
-
-def removed_and_closed(store: Path) -> None:
-    for sequence in (4, 5):
-        record(store, sequence).rename(record(store, sequence - 1))
-
-
-@pytest.mark.parametrize("change", [exchanged, removed, removed_and_closed])
-def test_reordered_or_missing_middle_is_refused(
-    store: Path, change: Callable[[Path], None]
-) -> None:
-    change(store)
+@pytest.mark.parametrize("order", [[1, 2, 4, 3, 5], [1, 2, None, 4, 5], [1, 2, 4, 5]])
+def test_reordered_or_missing_middle_is_refused(shop: Shop, order: list[int | None]) -> None:
+    genuine = [shop.file(sequence).read_bytes() for sequence in range(1, 6)]
+    for sequence in range(1, 6):
+        shop.file(sequence).unlink()
+    for sequence, put in enumerate(order, 1):
+        if put is not None:
+            shop.file(sequence).write_bytes(genuine[put - 1])
+            shop.file(sequence).chmod(0o600)
     for anchor in (None, InMemoryAnchor()):
-        with pytest.raises(CheckpointError, match=r"order-7.*3"):
-            ledger_at(store, anchor).verify("order-7")
-        with pytest.raises(CheckpointError, match=r"order-7.*3"):
-            list(ledger_at(store, anchor).history("order-7"))
+        ledger = shop.ledger(anchor=anchor)
+        for use in (Ledger.verify, Ledger.history):
+            with pytest.raises(CheckpointError, match=r"order-7.*3"):
+                tuple(use(ledger, THREAD))  # type: ignore[arg-type]
 
 
-def test_middle_rewritten_with_a_stolen_key_is_refused(store: Path) -> None:
+def test_middle_rewritten_with_a_stolen_key_is_refused(shop: Shop) -> None:
     """A thief who signs a new #3, linked to #2, cannot make #4 name it."""
-    place = Place("invoices", "order-7", 3)
-    genuine = open_sealed(record(store, 3).read_bytes(), place, KEYS)
-    forged, _ = seal(
-        b'{"answer":"yes"}',
-        place,
-        KEYS.signing,
-        created=ledger_at(store).load("order-7", 3).created,
-        previous=genuine.header.previous,
-    )
-    record(store, 3).write_bytes(forged)
-    assert ledger_at(store).load("order-7", 3).state == {"answer": "yes"}
-    with pytest.raises(WrongPlace) as refusal:
-        ledger_at(store).verify("order-7")
-    assert refusal.value.what == "order-7 #4 does not follow the #3 that is stored."
-
-
-def test_load_of_an_old_one_does_not_follow_the_links(store: Path, tmp_path: Path) -> None:
-    """Where it stops helping, as the page says: a genuine record of another history."""
-    record(store, 3).write_bytes(record(tmp_path / "other", 3).read_bytes())
-    assert ledger_at(store).load("order-7", 3).state == {"answer": "yes"}
-    assert ledger_at(store).latest("order-7").state == {"answer": "no"}
+    second, third = (shop.ledger().load(THREAD, number) for number in (2, 3))
+    place, state = Place("invoices", THREAD, 3), b'{"answer":"yes"}'
+    forged = seal(state, place, shop.key, created=third.created, previous=second.digest)
+    shop.file(3).write_bytes(forged[0])
+    assert shop.ledger().load(THREAD, 3).state == {"answer": "yes"}
+    said = refused(WrongPlace, lambda: shop.ledger().verify(THREAD))
+    assert said.startswith("order-7 #4 does not follow the #3 that is stored.")

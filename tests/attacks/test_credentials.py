@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from safepoint import Keyring, Ledger, NotOwner, RolledBack, SigningKey
-from safepoint.errors import WrongPlace
+from safepoint import Keyring, Ledger, RolledBack, SigningKey
 from safepoint.names import Head
 from tests.harness.optional import need
 from tests.harness.postgres import Database
@@ -17,30 +16,6 @@ import psycopg
 from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage
 
 KEYS = Keyring(SigningKey.generate())
-PAST = {
-    "update safepoint.checkpoints set record = 'x'": "permission denied for table checkpoints",
-    "delete from safepoint.checkpoints": "permission denied for table checkpoints",
-    "truncate safepoint.checkpoints": "permission denied for table checkpoints",
-    "select * from safepoint.checkpoints for update": "permission denied for table checkpoints",
-    "drop table safepoint.checkpoints": "must be owner of table checkpoints",
-    "alter table safepoint.checkpoints disable trigger all": "must be owner of table checkpoints",
-    "set session_replication_role = replica": (
-        'permission denied to set parameter "session_replication_role"'
-    ),
-    "set role safepoint_owner": 'permission denied to set role "safepoint_owner"',
-    "update safepoint.threads set head = 1": "permission denied for table threads",
-    "delete from safepoint.takings": "permission denied for table takings",
-    "select safepoint.prune('order-7', 2, 'x')": "permission denied for function prune",
-    "update safepoint_anchor.heads set sequence = 1": (
-        "permission denied for schema safepoint_anchor"
-    ),
-    "delete from safepoint_journal.records": "permission denied for schema safepoint_journal",
-    "insert into safepoint.checkpoints (thread, sequence, record) values ('order-8', 2, 'x')": (
-        "thread order-8 belongs to login worker_2, and worker_1 has not acquired it"
-    ),
-    "insert into safepoint.checkpoints (thread, sequence, record, login)"
-    " values ('order-7', 3, 'x', 'worker_2')": "permission denied for table checkpoints",
-}
 
 
 def ledger_of(database: Database, worker: int) -> Ledger:
@@ -66,43 +41,6 @@ def run_as(dsn: str, *statements: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         for statement in statements:
             connection.execute(statement)
-
-
-@pytest.mark.parametrize("statement", PAST)
-def test_a_leaked_login_of_a_worker_cannot_change_the_past(
-    orders: Database, statement: str
-) -> None:
-    with pytest.raises(psycopg.Error) as refused:
-        run_as(orders.worker(1), statement)
-    assert refused.value.diag.message_primary == PAST[statement]
-    assert [ledger_of(orders, 1).verify(each) for each in ("order-7", "order-8")] == [2, 1]
-
-
-def test_a_genuine_record_of_another_thread_is_not_believed(orders: Database) -> None:
-    """It is what this login has: it can copy, and cannot seal."""
-    run_as(
-        orders.worker(1),
-        "select safepoint.acquire('order-8', 'mally', 86400)",
-        "insert into safepoint.checkpoints (thread, sequence, record, fence)"
-        " select 'order-8', 2, record, 1 from safepoint.checkpoints"
-        " where thread = 'order-7' and sequence = 1",
-    )
-    with pytest.raises(WrongPlace) as moved:
-        ledger_of(orders, 2).latest("order-8")
-    assert moved.value.what == (
-        "The record at order-8 #2 of store invoices is the one of order-7 #1 of store invoices."
-    )
-
-
-def test_a_thread_that_was_taken_is_kept_and_written_down(orders: Database) -> None:
-    """A leaked login can stop a thread. Its owner is told, and so is the auditor."""
-    run_as(orders.worker(1), "select safepoint.acquire('order-8', 'mally', 86400)")
-    with pytest.raises(NotOwner) as refused:
-        ledger_of(orders, 2).save("order-8", {"payee": "bob", "status": "paid"})
-    assert "Thread 'order-8' is owned by worker 'mally'" in refused.value.what
-    with psycopg.connect(orders.auditor) as connection:
-        rows = connection.execute("select thread, token, owner, login from safepoint.takings")
-        assert rows.fetchall() == [("order-8", 1, "mally", "worker_1")]
 
 
 def test_what_an_administrator_of_the_store_cuts_off_is_missed(orders: Database) -> None:

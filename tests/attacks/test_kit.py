@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ from safepoint.attacks import (
     ATTACKS,
     MARKER,
     RESIDUE,
+    TARGETS,
     Attack,
     GatedTarget,
     Memory,
@@ -27,13 +25,12 @@ from safepoint.attacks import (
     Outcome,
     SealedTarget,
     Target,
+    command,
     ladder,
 )
-from safepoint.attacks import command as command_line
 from safepoint.attacks.kit import Act, Look
 from safepoint.attacks.ladder import isolated_outcome_of
 from safepoint.attacks.outcome import HONEST, WANTED
-from safepoint.attacks.payload import marker_pickle
 from safepoint.cli import main
 from safepoint.errors import JournalUnavailable, RecordMalformed
 
@@ -84,111 +81,48 @@ def test_of_several_looks_the_most_harmful_counts(
     tmp_path: Path, steps: list[object], outcome: str
 ) -> None:
     target = SealedTarget(tmp_path)
-    assert ended(target, *steps) == outcome
+    found = ended(target, *steps)
+    assert found == outcome
+    assert found.succeeded == (outcome in ("accepted", "crashed"))
     if outcome == "detected":
         assert target.refused == ["RecordMalformed: It is refused. Always."]
 
 
 def test_a_refusal_after_the_payload_ran_counts_as_executed(tmp_path: Path) -> None:
-    def act(target: Target) -> Iterator[Look]:
-        (target.folder / MARKER).mkdir()
-        yield refuses
-
-    def refuses() -> bool:
-        raise REFUSAL
-
-    assert attack_of(act).run(SealedTarget(tmp_path)) is Outcome.EXECUTED
+    target = SealedTarget(tmp_path)
+    (target.folder / MARKER).mkdir()
+    assert ended(target, [REFUSAL]) is Outcome.EXECUTED
+    assert Outcome.EXECUTED.succeeded
 
 
-@pytest.mark.parametrize("outcome", Outcome)
-def test_what_counts_as_success(outcome: Outcome) -> None:
-    assert outcome.succeeded == (outcome in ("accepted", "executed", "crashed"))
+def refuses(*_: Any, **__: Any) -> Any:
+    raise REFUSAL
 
 
-def test_the_payload_really_runs_and_only_leaves_a_marker(tmp_path: Path) -> None:
-    """Under plain pickle.loads, in a process of its own."""
-    (tmp_path / "payload").write_bytes(marker_pickle(tmp_path / MARKER))
-    code = "import pickle, sys; pickle.loads(open('payload', 'rb').read())"
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [MARKER, "payload"]
-
-
-def test_a_target_without_room_for_a_pickle_is_not_applicable(tmp_path: Path) -> None:
-    class NoPickle(NaiveTarget):
-        def pickled(self, pickle: bytes, type_name: str) -> Any:
-            return None
-
-        def forge(self, record: bytes, payload: bytes, trick: Any = "best") -> bytes:
-            raise Miss
-
-    assert ATTACKS["pickle-payload"].run(NoPickle(tmp_path)) is Outcome.NOT_APPLICABLE
-
-
-class Unusable(SealedTarget):
-    """A store that refuses whatever it is asked, attacked or not."""
-
-    def latest(self, thread: str) -> Any:
-        raise REFUSAL
-
-
-class Forgetful(SealedTarget):
-    """A store that works once and hands out an old state from then on."""
-
-    def latest(self, thread: str) -> Any:
-        return HONEST
-
-
-class Encoded(NaiveTarget):
-    """A store without protection whose bytes the attack does not recognise."""
-
-    def save(self, thread: str, state: dict[str, Any]) -> None:
-        self.medium.write(self.place(thread, 1), json.dumps(state)[::-1].encode())
-
-    def load(self, thread: str, sequence: int) -> Any:
-        return json.loads(self.medium.read(self.place(thread, 1)).decode()[::-1])
-
-
-@pytest.mark.parametrize("broken", [Unusable, Forgetful])
-def test_a_store_that_does_not_work_has_not_detected_an_attack(
-    tmp_path: Path, broken: type[Target]
+@pytest.mark.parametrize(
+    ("kind", "method", "broken"),
+    [
+        (SealedTarget, "latest", refuses),
+        (SealedTarget, "latest", lambda *_: HONEST),  # it hands out an old state
+        (GatedTarget, "resume", refuses),
+        (GatedTarget, "resume", lambda *_, **__: None),  # no run ever acts
+        (GatedTarget, "resume", lambda *_, **__: WANTED),
+    ],
+)
+def test_a_store_that_does_not_work_unharmed_has_not_detected_an_attack(
+    kind: type[Target],
+    method: str,
+    broken: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(kind, method, broken)
     for name, attack in (ATTACKS | RESIDUE).items():
-        folder = tmp_path / name
-        folder.mkdir(mode=0o700)
-        medium = Memory() if attack.needs is Memory else None
-        assert attack.run(broken(folder, medium)) is Outcome.CRASHED, name
-
-
-class Refuses(GatedTarget):
-    """A store that lets no run go on, attacked or not."""
-
-    def resume(self, thread: str, approval: bytes = b"", **_: Any) -> Any:
-        raise REFUSAL
-
-
-class Idle(GatedTarget):
-    """A store on which no run ever acts."""
-
-    def resume(self, thread: str, approval: bytes = b"", **_: Any) -> Any:
-        return None
-
-
-class Careless(GatedTarget):
-    """A store whose runs act on anything but what was approved."""
-
-    def resume(self, thread: str, approval: bytes = b"", **_: Any) -> Any:
-        return WANTED
-
-
-@pytest.mark.parametrize("broken", [Refuses, Idle, Careless])
-def test_runs_that_do_not_go_on_unharmed_have_not_detected_an_attack(
-    tmp_path: Path, broken: type[Target]
-) -> None:
-    for name, attack in ATTACKS.items():
-        if attack.on_runs:
+        if attack.on_runs or method == "latest":
             folder = tmp_path / name
             folder.mkdir(mode=0o700)
-            assert attack.run(broken(folder)) is Outcome.CRASHED, name
+            medium = Memory() if attack.needs is Memory else None
+            assert attack.run(kind(folder, medium)) is Outcome.CRASHED, name
 
 
 def test_a_refusal_after_the_deed_is_not_a_detection(tmp_path: Path) -> None:
@@ -200,117 +134,72 @@ def test_a_refusal_after_the_deed_is_not_a_detection(tmp_path: Path) -> None:
         target.resume("victim")
 
 
-def test_an_attack_without_effect_was_not_detected(tmp_path: Path) -> None:
-    assert ATTACKS["edit-state"].run(Encoded(tmp_path)) is Outcome.NOT_APPLICABLE
+class Encoded(NaiveTarget):
+    """A store without protection whose bytes the attacks do not recognise."""
+
+    def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
+        return super().pack(thread, number, state)[::-1]
+
+    def unpack(self, thread: str, number: int, record: bytes) -> Any:
+        return super().unpack(thread, number, record[::-1])
+
+    def pickled(self, pickle: bytes, type_name: str) -> Any:
+        return None
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "safepoint", "attack", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("attack", ["edit-state", "pickle-payload"])
+def test_an_attack_without_effect_was_not_detected(attack: str, tmp_path: Path) -> None:
+    assert ATTACKS[attack].run(Encoded(tmp_path)) is Outcome.NOT_APPLICABLE
 
 
-def test_the_command_prints_a_table() -> None:
-    """The pages show this table, to the letter."""
-    done = run("edit-state", "plant-record")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == (
-        "attack             naive     anchored\n"
-        "edit-state         accepted  detected\n"
-        "plant-record       accepted  detected\n"
-    )
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[list[str]]:
+    """Return the words of each line that the command prints."""
+    assert main(["attack", *arguments]) == 0
+    return [line.split() for line in capsys.readouterr().out.splitlines()]
 
 
-def test_the_command_compares_with_the_rung_that_stops_the_attack() -> None:
-    """The pages on resuming show the first of these, to the letter."""
-    done = run("wider-tools", "swap-request")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == (
-        "attack             naive     gated\n"
-        "wider-tools        accepted  detected\n"
-        "swap-request       accepted  detected\n"
-    )
-    both = run("wider-tools", "edit-state")
-    assert both.returncode == 0
-    assert both.stdout == (
-        "attack             naive     anchored  gated\n"
-        "wider-tools        accepted  accepted  detected\n"
-        "edit-state         accepted  detected  detected\n"
-    )
-
-
-def test_the_command_fails_on_a_bad_name() -> None:
-    done = run("nonsense")
-    assert done.returncode == 2
-    assert "there is no attack 'nonsense'. Choose from edit-state, " in done.stderr
-    assert run("--target", "nonsense").returncode == 2
-
-
-def test_the_command_shows_the_ladder() -> None:
-    done = run("--ladder", "algorithm-downgrade", "cut-newest")
-    head, downgrade, cut = done.stdout.splitlines()
-    assert head.split()[1:] == [
-        "naive",
-        "allow-list",
-        "encrypted",
-        "hash-chain",
-        "mac",
-        "mac-place",
-        "signed-chain",
-        "anchored",
-        "gated",
+def test_the_command_compares_with_the_rungs_that_stop_the_attacks(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(capsys, "wider-tools", "edit-state", "compromised-worker") == [
+        ["attack", "naive", "anchored", "gated"],
+        ["wider-tools", "accepted", "accepted", "detected"],
+        ["edit-state", "accepted", "detected", "detected"],
+        ["compromised-worker", "accepted", "accepted", "accepted"],  # no failure: nothing can
     ]
-    assert downgrade.split()[1:] == ["-"] * 4 + ["accepted"] + ["detected"] * 4
-    assert cut.split()[1:] == ["accepted"] * 7 + ["detected"] * 2
-    assert head.index("anchored") == cut.index("detected")
-    assert head.index("gated") == cut.rindex("detected") == downgrade.rindex("detected")
+    head, cut = run(capsys, "--ladder", "cut-newest")
+    assert (head, cut[1:]) == (["attack", *TARGETS], ["accepted"] * 7 + ["detected"] * 2)
+    assert run(capsys, "fork", "--target", "mac")[1] == ["fork", "accepted"]
+    _, *rows = run(capsys, "--in-memory", "aliasing", "plant-symlink")
+    assert rows == [["aliasing", "accepted", "-"], ["plant-symlink", "-", "-"]]
 
 
-def test_the_command_shows_the_targets_that_it_is_given() -> None:
-    done = run("fork", "--target", "mac", "--target", "anchored")
-    assert done.stdout.split() == ["attack", "mac", "anchored", "fork", "accepted", "detected"]
-
-
-def test_the_command_attacks_memory() -> None:
-    done = run("--in-memory", "aliasing", "plant-symlink", "edit-state")
-    assert done.returncode == 0
-    assert [line.split()[1:] for line in done.stdout.splitlines()[1:]] == [
-        ["accepted", "-"],
-        ["-", "-"],
-        ["accepted", "detected"],
-    ]
-
-
-def test_the_command_lists_what_applies_and_runs_nothing() -> None:
-    listed = run("--list").stdout.splitlines()
-    assert f"edit-state (SP01): {ATTACKS['edit-state'].story}" in listed
-    assert len(listed) == len(ATTACKS) - 1  # aliasing needs memory
-    assert [line.split()[0] for line in run("--list", "--residue").stdout.splitlines()] == [
-        *RESIDUE
-    ]
-    assert "aliasing" in run("--list", "--in-memory").stdout
-
-
-def test_what_nothing_detects_is_no_failure_of_the_command() -> None:
-    done = run("compromised-worker")
-    assert done.returncode == 0
-    assert done.stdout.split()[-3:] == ["compromised-worker", "accepted", "accepted"]
+def test_the_command_lists_what_applies_and_runs_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    story = ATTACKS["edit-state"].story.split()
+    assert run(capsys, "--list")[0] == ["edit-state", "(SP01):", *story]
+    assert len(run(capsys, "--list")) == len(ATTACKS) - 1  # aliasing needs memory
+    assert [line[0] for line in run(capsys, "--list", "--residue")] == [*RESIDUE]
+    assert "aliasing" in [line[0] for line in run(capsys, "--list", "--in-memory")]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.ACCEPTED, Outcome.CRASHED, Outcome.EXECUTED])
-def test_the_command_fails_if_the_sealed_store_lets_an_attack_through(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], outcome: Outcome
+def test_the_command_fails_if_a_rung_lets_through_what_it_should_stop(
+    monkeypatch: pytest.MonkeyPatch, outcome: Outcome
 ) -> None:
-    monkeypatch.setattr(command_line, "isolated_outcome_of", lambda *_, **__: outcome)
+    monkeypatch.setattr(command, "isolated_outcome_of", lambda *_, **__: outcome)
     assert main(["attack", "edit-state"]) == 1
-    assert capsys.readouterr().out.endswith(f"edit-state         {outcome:<10}{outcome}\n")
     assert main(["attack", "edit-state", "--target", "naive"]) == 0
     assert main(["attack", "edit-state", "--target", "gated"]) == 1
     assert main(["attack", "wider-tools"]) == 1
     assert main(["attack", "wider-tools", "--target", "anchored"]) == 0
 
 
-def says_where(note: Path) -> Attack:
-    """An attack that notes in which process it runs, writes to its output, and never ends."""
+def test_an_attack_runs_in_a_process_of_its_own_which_may_die_or_hang(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    note = tmp_path / "note"
 
     def act(target: Target) -> Iterator[Look]:
         os.write(1, b"something")
@@ -321,14 +210,7 @@ def says_where(note: Path) -> Attack:
         elif target.name == "encrypted":
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return attack_of(act)
-
-
-def test_an_attack_runs_in_a_process_of_its_own_which_may_die_or_hang(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    note = tmp_path / "note"
-    monkeypatch.setitem(ATTACKS, "says-where", says_where(note))
+    monkeypatch.setitem(ATTACKS, "says-where", attack_of(act))
     assert isolated_outcome_of("says-where", "naive") is Outcome.ACCEPTED
     assert int(note.read_text()) != os.getpid()
     assert capfd.readouterr() == ("", "")

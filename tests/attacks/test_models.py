@@ -89,6 +89,16 @@ def test_model_disguised_is_refused_for_its_content(strike: Strike) -> None:
     assert "is a PyTorch archive, whatever its name says." in line
 
 
+def test_model_unnamed_is_looked_at_whatever_it_is_called(strike: Strike) -> None:
+    assert strike("model-unnamed", NaiveModels)[0] is Outcome.ACCEPTED
+    assert "is a pickle, and asks for os.mkdir." in refusal(strike, "model-unnamed")
+
+
+def test_model_nested_is_not_called_clean(strike: Strike) -> None:
+    assert strike("model-nested", NaiveModels)[0] is Outcome.ACCEPTED
+    assert "weights.gz" in refusal(strike, "model-nested")
+
+
 def test_hidden_load_is_seen(strike: Strike) -> None:
     assert strike("hidden-load", NaiveModels)[0] is Outcome.ACCEPTED
     assert refusal(strike, "hidden-load").startswith("Rejected: ")
@@ -156,6 +166,8 @@ def test_a_target_of_two_methods_meets_what_it_can(tmp_path: Path) -> None:
         "model-swapped": Outcome.NOT_APPLICABLE,
         "model-edited": Outcome.ACCEPTED,
         "model-disguised": Outcome.EXECUTED,
+        "model-unnamed": Outcome.NOT_APPLICABLE,
+        "model-nested": Outcome.NOT_APPLICABLE,
         "hidden-load": Outcome.NOT_APPLICABLE,
         "stray-plugin": Outcome.NOT_APPLICABLE,
     }

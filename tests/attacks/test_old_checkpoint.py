@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,9 @@ from safepoint import (
     Approver,
     Approvers,
     Ask,
-    CheckpointError,
-    FileAnchor,
-    FileCheckpointStorage,
     FileJournal,
     Gate,
     Keyring,
-    Ledger,
     RolledBack,
     SigningKey,
     Workflow,
@@ -28,9 +23,9 @@ from safepoint import (
 from safepoint.audit import check_resumptions
 from safepoint.errors import ApprovalSpent
 from safepoint.workflow import Call
+from tests.attacks.helpers import THREAD, Shop, refused
 
 State = dict[str, Any]
-THREAD = "order-7"
 WRITER, CLERK = SigningKey.generate(), Keyring(SigningKey.generate())
 PEOPLE = {name: SigningKey.generate("ed25519") for name in ("dana", "erin")}
 APPROVERS = Approvers({name: key.public for name, key in PEOPLE.items()})
@@ -38,20 +33,13 @@ GATE = Gate(approvers=APPROVERS)
 SHOW = "Show them this error's question, and pass what they sign: resume(..., approvals=[text])."
 
 
-class Office:
+class Office(Shop):
     """A store on disk, the processes that work on it, and what they paid."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.paid: list[tuple[str, int]] = []
-        FileAnchor(path / "anchor", create=True)
         self.journal = FileJournal(path / "journal", keys=CLERK, create=True)
-
-    def ledger(self, **options: Any) -> Ledger:
-        """Open the store as a new process would."""
-        given = {"anchor": FileAnchor(self.path / "anchor"), "journal": self.journal, **options}
-        storage = FileCheckpointStorage(self.path / "state")
-        return Ledger(storage, store="invoices", keys=Keyring(WRITER), **given)
+        super().__init__(path, WRITER, journal=self.journal)
+        self.paid: list[tuple[str, int]] = []
 
     def invoice(self, *, asks: bool = False, gate: Gate = GATE) -> Workflow:
         """Return fetch and pay, or fetch, ask and pay."""
@@ -77,27 +65,10 @@ class Office:
         person = Approver(who, PEOPLE[who])
         return person.approve(question) if yes else person.deny(question)
 
-    def denied(self) -> None:
-        """Let a run ask at #3, and erin deny it at #4."""
-        self.invoice(asks=True).start(self.ledger(), thread=THREAD)
-        no = self.answer(None, "erin", yes=False)
-        run = self.invoice(asks=True).resume(self.ledger(), THREAD, approvals=[no])
-        assert (run.denied, run.head) == (True, 4)
-
-    def file(self, sequence: int) -> Path:
-        return self.path / "state" / THREAD / f"{sequence:010}.checkpoint"
-
 
 @pytest.fixture
 def office(tmp_path: Path) -> Office:
     return Office(tmp_path)
-
-
-def refused(error: type[CheckpointError], act: Callable[[], object]) -> str:
-    with pytest.raises(error) as refusal:
-        act()
-    assert type(refusal.value) is error
-    return str(refusal.value)
 
 
 # A resume goes back, and pays again
@@ -118,7 +89,7 @@ def test_way_back_that_nobody_asked_for_is_refused_and_pays_nobody(office: Offic
     ] * 2
 
 
-def test_way_back_is_written_down_with_who_approved_it(office: Office) -> None:
+def test_way_back_counts_once_and_is_written_down_with_who_approved_it(office: Office) -> None:
     office.invoice().start(office.ledger(), thread=THREAD)
     yes = office.answer(2, "dana", asks=False)
     office.invoice().resume(office.ledger(), THREAD, 2, approvals=[yes])
@@ -131,17 +102,8 @@ def test_way_back_is_written_down_with_who_approved_it(office: Office) -> None:
     assert done.detail.startswith("invoice to invoice: old-checkpoint. approved by dana, nonce ")
     (finding,) = check_resumptions(office.ledger(), GATE)
     assert finding.what == "order-7 #4 went back from #3 to #2, approved by dana."
-
-
-def test_yes_to_go_back_counts_once(office: Office) -> None:
-    office.invoice().start(office.ledger(), thread=THREAD)
-    yes = office.answer(2, "dana", asks=False)
-    office.invoice().resume(office.ledger(), THREAD, 2, approvals=[yes])
     again = partial(office.invoice().resume, office.ledger(), THREAD, 2, approvals=[yes])
-    assert refused(ApprovalSpent, again) == (
-        "This approval of dana was used for order-7 #4. An approval counts once. If that run was"
-        " interrupted, resume it without approvals."
-    )
+    assert refused(ApprovalSpent, again).startswith("This approval of dana was used for order-7 #4")
     assert len(office.paid) == 2
 
 
@@ -164,41 +126,20 @@ def test_denial_that_is_cut_off_is_missed(office: Office, every: int) -> None:
     assert office.paid == []
 
 
-def test_denial_that_is_cut_off_goes_unnoticed_without_an_anchor(office: Office) -> None:
-    """What the page says about the limit."""
-    office.invoice(asks=True).start(office.ledger(anchor=None), thread=THREAD)
-    yes, no = office.answer(None, "dana"), office.answer(None, "erin", yes=False)
-    workflow = office.invoice(asks=True)
-    workflow.resume(office.ledger(anchor=None), THREAD, approvals=[no])
-    office.file(4).unlink()
-    workflow.resume(office.ledger(anchor=None), THREAD, approvals=[yes])
-    assert [amount for _, amount in office.paid] == [42]
-
-
 def test_denial_is_not_undone_by_going_back_to_what_was_asked(office: Office) -> None:
-    office.denied()
     workflow = office.invoice(asks=True)
+    workflow.start(office.ledger(), thread=THREAD)
+    before, no = office.answer(None, "dana"), office.answer(None, "erin", yes=False)
+    assert workflow.resume(office.ledger(), THREAD, approvals=[no]).denied
     act = partial(workflow.resume, office.ledger(), THREAD, 3)
     assert refused(ApprovalNeeded, act) == (
         "order-7 #3 needs the approval of one person. The run would go back from #4 to #3. The run"
         f" paused at #3 for a person's answer. erin denied it at #4. {SHOW}"
     )
     assert office.paid == []
+    early = partial(workflow.resume, office.ledger(), THREAD, 3, approvals=[before])
+    assert refused(ApprovalSpent, early).startswith("dana answered about order-7 #3, and it is at")
     yes = office.answer(3, "dana")
     workflow.resume(office.ledger(), THREAD, 3, approvals=[yes])
     (finding,) = check_resumptions(office.ledger(), GATE)
     assert finding.what == "order-7 #5 went back from #4 to #3, approved by dana."
-
-
-def test_yes_from_before_the_denial_does_not_go_back_past_it(office: Office) -> None:
-    office.invoice(asks=True).start(office.ledger(), thread=THREAD)
-    yes, no = office.answer(None, "dana"), office.answer(None, "erin", yes=False)
-    workflow = office.invoice(asks=True)
-    workflow.resume(office.ledger(), THREAD, approvals=[no])
-    for sequence in (None, 3):
-        act = partial(workflow.resume, office.ledger(), THREAD, sequence, approvals=[yes])
-        assert refused(ApprovalSpent, act) == (
-            "dana answered about order-7 #3, and it is at #4 by now. Look at what happened since,"
-            " and ask again."
-        )
-    assert office.paid == []

@@ -17,8 +17,8 @@ from safepoint import (
     SigningKey,
     Workflow,
 )
-from safepoint.attacks.naive import NaiveLedger
 from safepoint.errors import ResumeRefused
+from tests.attacks.helpers import THREAD, refused
 
 KEYS = Keyring(SigningKey.generate())
 SHORT = 0.001
@@ -36,37 +36,21 @@ def opened(storage: Any) -> Ledger:
     return Ledger(storage, store="invoices", keys=KEYS)
 
 
-def taken_over(storage: Any) -> tuple[Ledger, Ledger]:
-    """A worker that slept for too long, and its successor."""
-    former, successor = opened(storage), opened(storage)
-    former.own("order-7", "worker-1", seconds=SHORT)
-    former.save("order-7", {"step": 1})
-    time.sleep(2 * SHORT)
-    successor.own("order-7", "worker-2")
-    successor.save("order-7", {"step": 2})
-    return former, successor
-
-
-def test_both_write_on_the_naive_twin(tmp_path: Path) -> None:
-    former, successor = NaiveLedger(tmp_path), NaiveLedger(tmp_path)
-    former.save("order-7", {"step": 1})
-    successor.save("order-7", {"step": 2})
-    former.save("order-7", {"step": "of the sleeper"}, after=1)
-    assert successor.latest("order-7").state == {"step": "of the sleeper"}
-
-
 def test_a_former_owner_writes_nothing(storage: Any) -> None:
-    former, successor = taken_over(storage)
-    with pytest.raises(NotOwner) as refusal:
-        former.save("order-7", {"step": "of the sleeper"})
-    assert str(refusal.value) == (
+    former, successor = opened(storage), opened(storage)
+    former.own(THREAD, "worker-1", seconds=SHORT)
+    former.save(THREAD, {"step": 1})
+    time.sleep(2 * SHORT)
+    successor.own(THREAD, "worker-2")
+    successor.save(THREAD, {"step": 2})
+    assert refused(NotOwner, lambda: former.save(THREAD, {"step": "of the sleeper"})) == (
         "Thread 'order-7' is owned by worker 'worker-2' with token 2, and this save carries token"
         " 1. Nothing was saved. Stop this run: another one took it over."
     )
-    assert successor.latest("order-7").state == {"step": 2}
+    assert successor.latest(THREAD).state == {"step": 2}
 
 
-def test_a_former_owner_takes_no_step(storage: Any) -> None:
+def test_neither_a_former_owner_nor_a_second_worker_takes_a_step(storage: Any) -> None:
     """It would be too late to refuse the save: the money would be gone."""
     did: list[str] = []
 
@@ -74,61 +58,38 @@ def test_a_former_owner_takes_no_step(storage: Any) -> None:
         did.append("act")
 
     workflow = Workflow("errand", [act])
-    former = opened(storage)
-    former.own("order-7", "worker-1", seconds=SHORT)
-    run = workflow.begin(former, "order-7")
+    former, successor = opened(storage), opened(storage)
+    former.own(THREAD, "worker-1", seconds=SHORT)
+    run = workflow.begin(former, THREAD)
     time.sleep(2 * SHORT)
-    successor = opened(storage)
-    successor.own("order-7", "worker-2")
-    with pytest.raises(NotOwner):
-        run.finish()
-    assert did == []
-    workflow.resume(successor, "order-7")
+    with successor.own(THREAD, "worker-2"):
+        refused(NotOwner, run.finish)
+        said = refused(ResumeRefused, lambda: workflow.resume(opened(storage), THREAD))
+        assert "Worker 'worker-2' owns the thread" in said
+        assert did == []
+        workflow.resume(successor, THREAD)
     assert did == ["act"]
 
 
-def test_a_script_without_a_lease_writes_nothing(storage: Any) -> None:
-    opened(storage).own("order-7", "worker-1")
-    with pytest.raises(NotOwner) as refusal:
-        opened(storage).save("order-7", {})
-    assert str(refusal.value) == (
+def test_neither_a_script_nor_the_name_of_the_owner_is_enough(storage: Any) -> None:
+    """A second process of the same name fences the first one off."""
+    first, second = opened(storage), opened(storage)
+    first.own(THREAD, "worker-1")
+    assert refused(NotOwner, lambda: opened(storage).save(THREAD, {})) == (
         "Thread 'order-7' is owned by worker 'worker-1', and this save carries no token. Nothing"
         " was saved. Acquire the thread before you write to it."
     )
-
-
-def test_a_second_worker_does_not_resume(storage: Any) -> None:
-    did: list[str] = []
-
-    def act(state: dict[str, Any]) -> None:
-        did.append("act")
-
-    workflow = Workflow("errand", [act])
-    owner = opened(storage)
-    with owner.own("order-7", "worker-1"):
-        workflow.begin(owner, "order-7")
-        with pytest.raises(ResumeRefused, match="Worker 'worker-1' owns the thread"):
-            workflow.resume(opened(storage), "order-7")
-    assert did == []
-
-
-def test_the_name_of_the_owner_is_not_enough(storage: Any) -> None:
-    """A second process of the same name fences the first one off."""
-    first, second = opened(storage), opened(storage)
-    first.own("order-7", "worker-1")
-    second.own("order-7", "worker-1")
-    second.save("order-7", {"by": "second"})
-    with pytest.raises(NotOwner):
-        first.save("order-7", {"by": "first"})
+    second.own(THREAD, "worker-1")
+    second.save(THREAD, {"by": "second"})
+    refused(NotOwner, lambda: first.save(THREAD, {"by": "first"}))
 
 
 def test_a_lease_does_not_stop_whoever_can_write_the_store(tmp_path: Path) -> None:
     """It keeps honest workers apart. Without the lease, the owner is refused as well, and stops."""
     storage = FileCheckpointStorage(tmp_path / "store")
-    owner, script = opened(storage), opened(storage)
-    owner.own("order-7", "worker-1")
-    owner.save("order-7", {"step": 1})
-    (tmp_path / "store" / "order-7" / "lease").unlink()
-    script.save("order-7", {"step": "of a script"})
-    with pytest.raises(NotOwner):
-        owner.save("order-7", {"step": 2})
+    owner = opened(storage)
+    owner.own(THREAD, "worker-1")
+    owner.save(THREAD, {"step": 1})
+    (tmp_path / "store" / THREAD / "lease").unlink()
+    opened(storage).save(THREAD, {"step": "of a script"})
+    refused(NotOwner, lambda: owner.save(THREAD, {"step": 2}))

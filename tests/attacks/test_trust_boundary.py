@@ -7,16 +7,8 @@ from typing import Any
 
 import pytest
 
-from safepoint import (
-    FileCheckpointStorage,
-    InMemoryCheckpointStorage,
-    Keyring,
-    Ledger,
-    SealBroken,
-    SealError,
-    SigningKey,
-    Workflow,
-)
+from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SealBroken, SigningKey, Workflow
+from tests.attacks.helpers import THREAD, Shop, refused
 
 PAID: list[int] = []
 
@@ -29,41 +21,27 @@ def pay(state: dict[str, Any]) -> None:
     PAID.append(state["amount"])
 
 
-@pytest.fixture(autouse=True)
-def _nothing_paid() -> None:
-    PAID.clear()
-
-
 INVOICE = Workflow("invoice", [fetch, pay])
 
 
-def replace(file: Path, old: str, new: str) -> None:
-    text = file.read_text()
-    assert old in text
-    file.write_text(text.replace(old, new))
-
-
-def test_edited_amount_is_refused(tmp_path: Path) -> None:
-    storage = FileCheckpointStorage(tmp_path / "state")
-    ledger = Ledger(storage, store="invoices", keys=Keyring(SigningKey.generate()))
-    INVOICE.begin(ledger, thread="order-7").step()
-    file = tmp_path / "state/order-7/0000000002.checkpoint"
-    replace(file, '"amount":42', '"amount":5000000')
-    with pytest.raises(SealBroken):
-        INVOICE.resume(ledger, thread="order-7")
-    assert PAID == []
-
-
-def test_edited_position_is_refused(tmp_path: Path) -> None:
-    """Which step comes next is state, too: editing it would repeat or skip a payment."""
-    storage = FileCheckpointStorage(tmp_path / "state")
-    ledger = Ledger(storage, store="invoices", keys=Keyring(SigningKey.generate()))
-    INVOICE.start(ledger, thread="order-7")
+@pytest.mark.parametrize(
+    ("sequence", "old", "new"),
+    [
+        (2, '"amount":42', '"amount":5000000'),
+        # Which step comes next is state, too: editing it would repeat or skip a payment.
+        (3, '["fetch","pay"]', '["fetch"]'),
+    ],
+)
+def test_edited_state_is_refused_and_pays_nobody(
+    sequence: int, old: str, new: str, tmp_path: Path
+) -> None:
+    shop = Shop(tmp_path, anchored=False)
+    run = INVOICE.begin(shop.ledger(), thread=THREAD)
+    for _ in range(sequence - 1):
+        run.step()
     PAID.clear()
-    file = tmp_path / "state/order-7/0000000003.checkpoint"
-    replace(file, '["fetch","pay"]', '["fetch"]')
-    with pytest.raises(SealBroken):
-        INVOICE.resume(ledger, thread="order-7")
+    shop.edit(sequence, old, new)
+    refused(SealBroken, lambda: INVOICE.resume(shop.ledger(), thread=THREAD))
     assert PAID == []
 
 
@@ -71,9 +49,9 @@ def test_edited_memory_is_refused() -> None:
     """A storage in memory is a boundary as well: a library in the process can write it."""
     storage = InMemoryCheckpointStorage()
     ledger = Ledger(storage, store="invoices", keys=Keyring(SigningKey.generate()))
-    INVOICE.begin(ledger, thread="order-7").step()
-    record = storage.read("order-7", 2).replace(b'"amount":42', b'"amount":5000000')
-    storage._records["order-7"][2] = record
-    with pytest.raises(SealError):
-        INVOICE.resume(ledger, thread="order-7")
+    INVOICE.begin(ledger, thread=THREAD).step()
+    PAID.clear()
+    edited = storage.read(THREAD, 2).replace(b'"amount":42', b'"amount":5000000')
+    storage._records[THREAD][2] = edited
+    refused(SealBroken, lambda: INVOICE.resume(ledger, thread=THREAD))
     assert PAID == []

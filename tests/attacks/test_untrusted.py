@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-from safepoint import CheckpointError, Codec, FileCheckpointStorage, Keyring, Ledger, SigningKey
+from safepoint import CheckpointError, Codec
+from safepoint.attacks.payload import marker_pickle
 from safepoint.errors import RecordMalformed, UnknownKey, WrongPlace
+from tests.attacks.helpers import THREAD, Shop, refused
 
 
 class NoDecoding(Codec):
@@ -20,52 +20,27 @@ class NoDecoding(Codec):
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "state"
+def shop(tmp_path: Path) -> Shop:
+    shop = Shop(tmp_path, codec=NoDecoding())
+    shop.fill([{"amount": 42}])
+    return shop
 
 
-@pytest.fixture
-def ledger(store: Path) -> Ledger:
-    keys = Keyring(SigningKey.generate())
-    storage = FileCheckpointStorage(store)
-    Ledger(storage, store="invoices", keys=keys).save("order-7", {"amount": 42})
-    return Ledger(storage, store="invoices", keys=keys, codec=NoDecoding())
-
-
-def record_of(store: Path, thread: str = "order-7") -> Path:
-    return store / thread / "0000000001.checkpoint"
-
-
-def test_planted_json_is_refused(ledger: Ledger, store: Path) -> None:
-    record_of(store).write_bytes(b'{"amount": 42}\n')
-    with pytest.raises(RecordMalformed):
-        ledger.latest("order-7")
-
-
-def test_forged_record_of_another_key_is_refused(
-    ledger: Ledger, store: Path, tmp_path: Path
+def test_forged_or_swapped_record_is_refused_before_it_is_decoded(
+    shop: Shop, tmp_path: Path
 ) -> None:
-    forger = Ledger(
-        FileCheckpointStorage(tmp_path / "forged"),
-        store="invoices",
-        keys=Keyring(SigningKey.generate()),
-    )
-    forger.save("order-7", {"amount": 5_000_000})
-    shutil.copyfile(record_of(tmp_path / "forged"), record_of(store))
-    with pytest.raises(UnknownKey):
-        ledger.latest("order-7")
-
-
-def test_swapped_thread_is_refused(ledger: Ledger, store: Path) -> None:
-    ledger.save("order-8", {"amount": 99})
-    shutil.copyfile(record_of(store, "order-8"), record_of(store))
-    with pytest.raises(WrongPlace):
-        ledger.latest("order-7")
+    forger = Shop(tmp_path / "forged")
+    forger.fill([{"amount": 5_000_000}])
+    shop.fill([{"amount": 99}], "order-8")
+    for other, error in ((forger.file(1), UnknownKey), (shop.file(1, "order-8"), WrongPlace)):
+        shop.file(1).write_bytes(other.read_bytes())
+        refused(error, lambda: shop.ledger().latest(THREAD))
 
 
 @pytest.mark.parametrize(
     "content",
     [
+        b'{"amount": 42}\n',
         b"",
         b"\n",
         b"\0" * 1000,
@@ -74,24 +49,19 @@ def test_swapped_thread_is_refused(ledger: Ledger, store: Path) -> None:
         b"PK\x03\x04" + b"\0" * 100,
         "ｓafepoint/1".encode(),
         bytes(range(256)) * 40,
+        marker_pickle(Path("marker")),
+        b"pickle\n" + marker_pickle(Path("marker")),
     ],
 )
-def test_damaged_file_is_refused_with_one_clear_error(
-    ledger: Ledger, store: Path, content: bytes
+def test_planted_or_damaged_file_is_refused_with_one_clear_error(
+    shop: Shop, content: bytes
 ) -> None:
-    record_of(store).write_bytes(content)
+    shop.file(1).write_bytes(content)
     with pytest.raises(CheckpointError) as refusal:
-        ledger.latest("order-7")
+        shop.ledger().latest(THREAD)
+    assert type(refusal.value) in (RecordMalformed, UnknownKey)
     message = str(refusal.value)
     assert message.startswith("order-7 #1 ")
     assert "Nothing was decoded." in message
     assert "\n" not in message
-
-
-def test_named_type_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tag that looks like a module path is a tag that nobody registered."""
-    (tmp_path / "sentinel_module.py").write_text("raise SystemExit('imported')")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(CheckpointError):
-        Codec().decode(b'{"$sentinel_module.Thing":{}}')
-    assert "sentinel_module" not in sys.modules
+    assert not Path("marker").exists()

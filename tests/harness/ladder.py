@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Memory, Outcome
-from safepoint.attacks.ladder import Matrix, run_in, scratch
+from safepoint.attacks.ladder import scratch
 from safepoint.attacks.rungs import TOP
 from safepoint.rules import RULES
 from tests.harness.shared import shared
+
+Matrix = dict[str, dict[str, Outcome]]
+"""Attack, then rung, then how it ended."""
 
 MARKS: Final[Mapping[Outcome, str]] = {
     Outcome.DETECTED: "✓",
@@ -60,26 +63,39 @@ def on(medium: str) -> tuple[Matrix, list[str]]:
 
 
 @cache
+def reasons() -> dict[str, list[str]]:
+    """Return what the top said each time that it refused, by attack."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for medium in ("disk", "memory"):
+        file = shared("ladder", _run) / f"{medium}.json"
+        found[medium] = json.loads(file.read_text())["refused"]
+    return {name: found[_medium(name)][name] for name in ATTACKS}
+
+
+def _medium(attack: str) -> str:
+    return "memory" if ATTACKS[attack].needs is Memory else "disk"
+
+
+@cache
 def computed() -> Matrix:
     """Return the matrix that pages show: on disk, or in memory where an attack needs that."""
-    return {
-        name: on("memory" if kind.needs is Memory else "disk")[0][name]
-        for name, kind in ATTACKS.items()
-    }
+    return {name: on(_medium(name))[0][name] for name in ATTACKS}
 
 
 def _run(folder: Path) -> None:
     for medium in ("disk", "memory"):
         outcomes: Matrix = {}
         strays: list[str] = []
+        refused: dict[str, list[str]] = {}
         for attack, rung in product([*ATTACKS, *RESIDUE], TARGETS):
             with scratch() as outer:
                 cell = Path(outer, "cell")
                 cell.mkdir(mode=0o700)
-                ended = run_in(str(cell), attack, rung, in_memory=medium == "memory")
-                outcomes.setdefault(attack, {})[rung] = ended
+                target = TARGETS[rung](cell, Memory() if medium == "memory" else None)
+                outcomes.setdefault(attack, {})[rung] = (ATTACKS | RESIDUE)[attack].run(target)
+                refused[attack] = target.refused  # of the top, which is the last one
                 strays += [f"{attack}/{rung}/{p.name}" for p in Path(outer).iterdir() if p != cell]
-        found = {"outcomes": outcomes, "strays": strays}
+        found = {"outcomes": outcomes, "strays": strays, "refused": refused}
         (folder / f"{medium}.json").write_text(json.dumps(found))
 
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from safepoint.attacks import ATTACKS
-from safepoint.attacks.sql import SQL_ATTACKS
+from tests.attacks.sql import SQL_ATTACKS
 from tests.harness.blocks import ROOT
 from tests.harness.legs import ATTACKING, COPYING, NAMED, STRIKING
 from tests.harness.sources import TESTS

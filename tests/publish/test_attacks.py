@@ -13,7 +13,7 @@ from publish.project import Project
 from safepoint.attacks import ATTACKS, RESIDUE
 from safepoint.attacks.models import MODEL_ATTACKS
 from safepoint.attacks.network import NETWORK_ATTACKS
-from safepoint.attacks.sql import SQL_ATTACKS
+from tests.attacks.sql import SQL_ATTACKS
 
 PROJECT = Project()
 TEXT = "\n\n".join(markdown(PROJECT, group) for group in GROUPS)

@@ -94,8 +94,8 @@ LINES = {
     "audit": "safepoint audit: give PATH, --postgres, --models or --code. Try: safepoint audit",
     "attack edit": "safepoint attack: there is no attack 'edit'. Choose from edit-state",
     "attack --models edit-state": "safepoint attack: there is no attack 'edit-state'. Choose from",
-    "attack --sql --models": "safepoint attack: argument --models: not allowed",
-    "attack --sql --in-memory": "safepoint attack: --in-memory goes with none of",
+    "attack --ladder --models": "safepoint attack: argument --models: not allowed",
+    "attack --models --in-memory": "safepoint attack: --in-memory goes with",
     "postgres": "safepoint postgres: the following arguments are required: COMMAND.",
     "postgres sql --prefix X!": "'X!' cannot begin the names of roles.",
     "postgres migrate host=/nowhere": "The server of the database cannot be used",
@@ -175,7 +175,7 @@ def test_a_mistake_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     "arguments",
     [
-        "attack --storage postgres edit-state",
+        "attack --network",
         "audit --postgres host=h",
         "postgres migrate host=h",
         "try-postgres folder",

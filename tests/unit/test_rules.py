@@ -12,8 +12,8 @@ import pytest
 from safepoint.attacks import ATTACKS, Attack
 from safepoint.attacks.models import MODEL_ATTACKS, ModelAttack
 from safepoint.attacks.network import NETWORK_ATTACKS, NetworkAttack
-from safepoint.attacks.sql import SQL_ATTACKS, SqlAttack
 from safepoint.rules import LEGS, RULES, Rule, package_toml
+from tests.attacks.sql import SQL_ATTACKS, SqlAttack
 
 ROOT = Path(__file__).parents[2]
 HELD = [f"SP{n:02d}" for n in (*range(1, 9), *range(10, 21), *range(22, 28))]

@@ -8,12 +8,12 @@ and if your store executes payloads, theirs run there. They make an empty folder
 from __future__ import annotations
 
 from safepoint.attacks.catalogue import ATTACKS, RESIDUE
+from safepoint.attacks.home_made import NaiveTarget
 from safepoint.attacks.kit import Attack
-from safepoint.attacks.ladder import defeats, matrix
 from safepoint.attacks.medium import Disk, Medium, Memory
 from safepoint.attacks.outcome import MARKER, Miss, Outcome
-from safepoint.attacks.rungs import TARGETS, GatedTarget, NaiveTarget, SealedTarget
-from safepoint.attacks.target import Runs, Target
+from safepoint.attacks.rungs import TARGETS, GatedTarget, SealedTarget
+from safepoint.attacks.target import Target
 
 __all__ = [
     "ATTACKS",
@@ -28,9 +28,6 @@ __all__ = [
     "Miss",
     "NaiveTarget",
     "Outcome",
-    "Runs",
     "SealedTarget",
     "Target",
-    "defeats",
-    "matrix",
 ]

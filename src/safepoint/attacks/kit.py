@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from safepoint.attacks.medium import Medium
 from safepoint.attacks.outcome import FROM_BEST_TO_WORST, HONEST, MARKER, Miss, Outcome, step
@@ -75,38 +75,25 @@ EVERY: Final[dict[str, Attack]] = {}
 """Each attack that a module of this package defines, by its id."""
 
 
-@dataclass(frozen=True)
-class Attacks:
-    """Attacks that have something in common: a decorator that makes one of a function.
+def attacks(about: str, **common: Any) -> Callable[..., Callable[[Act], Attack]]:
+    """Return a decorator that makes an attack of a function, and keeps it in `EVERY`.
 
-    The docstring of the function is its story. For the rest see `Attack`.
+    The docstring of the function is its story. The decorator takes id, rule and threat.
+
+    Args:
+        about: what the attacks of this decorator have in common.
+        common: more that they have in common: see `Attack`.
     """
 
-    about: str
-    attacker: Attacker = "writer"
-    on_runs: bool = False
-    needs: type[Medium] | None = None
-    residue: bool = False
-
-    def __call__(
-        self, name: str, rule: str, threat: int, **special: Any
-    ) -> Callable[[Act], Attack]:
-        """Return what makes an attack of a function, and keeps it in `EVERY`."""
-
+    def named(name: str, rule: str, threat: int, **special: Any) -> Callable[[Act], Attack]:
         def keep(act: Act) -> Attack:
-            EVERY[name] = Attack(
-                name, rule, threat, act.__doc__ or "", act, **{**vars(self), **special}
-            )
+            story = act.__doc__ or ""
+            EVERY[name] = Attack(name, rule, threat, story, act, about, **common, **special)
             return EVERY[name]
 
         return keep
 
-
-class Refusing(Protocol):
-    """What refuses with errors of its own, and keeps what it said."""
-
-    refusals: ClassVar[tuple[type[Exception], ...]]
-    refused: list[str]
+    return named
 
 
 def works(target: Target) -> bool:
@@ -127,8 +114,13 @@ def runs(target: Target) -> bool:
     return acted == [HONEST, HONEST]
 
 
-def attempt(target: Refusing, look: Look) -> Outcome:
-    """Let the victim look, and tell how that ended."""
+def attempt(target: Any, look: Look) -> Outcome:
+    """Let the victim look, and tell how that ended.
+
+    Args:
+        target: what has `refusals`, and keeps in `refused` what it said.
+        look: what the victim does.
+    """
     try:
         return Outcome.ACCEPTED if look() else Outcome.NOT_APPLICABLE
     except Miss:
@@ -140,7 +132,7 @@ def attempt(target: Refusing, look: Look) -> Outcome:
         return Outcome.CRASHED
 
 
-def worst(target: Refusing, looks: Iterator[Look]) -> Outcome:
+def worst(target: Target, looks: Iterator[Look]) -> Outcome:
     """Return how the most harmful of several looks ended. One without effect counts least."""
     found = Outcome.NOT_APPLICABLE
     while True:

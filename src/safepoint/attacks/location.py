@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from safepoint.attacks.kit import Attacks, Look, loads, saved, unnoticed
+from safepoint.attacks.kit import Look, attacks, loads, saved, unnoticed
 from safepoint.attacks.medium import Disk
 from safepoint.attacks.outcome import HONEST, WANTED, step
 from safepoint.attacks.target import Target
 
-location = Attacks("Attacks on where checkpoints lie. They need a disk.", needs=Disk)
-names = Attacks(
+location = attacks("Attacks on where checkpoints lie. They need a disk.", needs=Disk)
+names = attacks(
     "Attacks by the name of a thread. They need a disk, and what it makes of a name.", needs=Disk
 )
-defaults = Attacks(
+defaults = attacks(
     "The attack on where a store keeps its parts when nobody says where.", needs=Disk
 )
 
@@ -85,57 +85,50 @@ def traverse_id(target: Target) -> Iterator[Look]:
     yield save
 
 
-@names("case-fold-id", "SP04", 19)
-def case_fold_id(target: Target) -> Iterator[Look]:
-    """On a disk that does not tell capitals apart, VICTIM and victim are one file."""
+def _named(
+    target: Target, threads: Iterable[str], fooled: Callable[[list[str]], bool]
+) -> Iterator[Look]:
+    """Let the victim save under names, and see what became of them on the disk."""
 
     def save() -> bool:
-        target.save("VICTIM", WANTED)
-        found = target.medium.names()
-        return len({name.casefold() for name in found}) < len(found)
+        for thread in threads:
+            target.save(thread, WANTED)
+        return fooled(target.medium.names())
 
     target.save("victim", HONEST)
     yield save
+
+
+@names("case-fold-id", "SP04", 19)
+def case_fold_id(target: Target) -> Iterator[Look]:
+    """On a disk that does not tell capitals apart, VICTIM and victim are one file."""
+    return _named(target, ["VICTIM"], lambda found: len({*map(str.casefold, found)}) < len(found))
 
 
 @names("unicode-id", "SP04", 20)
 def unicode_id(target: Target) -> Iterator[Look]:
     """Two spellings of one accented name are two threads here, and one file elsewhere."""
-
-    def save() -> bool:
-        for form in ("NFC", "NFD"):
-            target.save(unicodedata.normalize(form, "café"), WANTED)
-        found = target.medium.names()
-        return len({unicodedata.normalize("NFC", name) for name in found}) < len(found)
-
-    target.save("victim", HONEST)
-    yield save
+    composed = partial(unicodedata.normalize, "NFC")
+    spellings = [unicodedata.normalize(form, "café") for form in ("NFC", "NFD")]
+    return _named(target, spellings, lambda found: len({*map(composed, found)}) < len(found))
 
 
 @names("device-name-id", "SP04", 21)
 def device_name_id(target: Target) -> Iterator[Look]:
     """A thread named con or nul is saved here, and goes to a device on Windows."""
 
-    def save() -> bool:
-        for device in ("con", "nul"):
-            target.save(device, WANTED)
-        parts = [part for name in target.medium.names() for part in PurePosixPath(name).parts]
-        return not {part.partition(".")[0] for part in parts}.isdisjoint(("con", "nul"))
+    def is_device(part: str) -> bool:
+        return part.partition(".")[0] in ("con", "nul")
 
-    target.save("victim", HONEST)
-    yield save
+    return _named(
+        target, ["con", "nul"], lambda found: any(map(is_device, "/".join(found).split("/")))
+    )
 
 
 @names("newline-id", "SP04", 30)
 def newline_id(target: Target) -> Iterator[Look]:
     """A line break in a name writes a second line into every log that shows the name."""
-
-    def save() -> bool:
-        target.save("victim\npaid by alice", WANTED)
-        return any("\n" in name for name in target.medium.names())
-
-    target.save("victim", HONEST)
-    yield save
+    return _named(target, ["victim\npaid by alice"], lambda found: "\n" in "".join(found))
 
 
 @defaults("everything-in-one-folder", "SP22", 4)

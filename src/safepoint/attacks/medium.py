@@ -27,6 +27,10 @@ class Medium(ABC):
         data = self._read(name)
         return data if self.tap is None else self.tap(name, data)
 
+    def everything(self) -> dict[str, bytes]:
+        """Return each record as it is, by its name."""
+        return {name: self._read(name) for name in self.names()}
+
     @abstractmethod
     def names(self) -> list[str]:
         """Return the name of every record, sorted."""
@@ -64,7 +68,7 @@ class Medium(ABC):
 
     def restore(self, snapshot: Medium) -> None:
         """Make this medium hold what the snapshot holds, and nothing else."""
-        kept = {name: snapshot.read(name) for name in snapshot.names()}
+        kept = snapshot.everything()
         for name in self.names():
             if name not in kept:
                 self.delete(name)
@@ -114,8 +118,8 @@ class Disk(Medium):
 
     def names(self) -> list[str]:
         """Return the path of every file below the folder, links included."""
-        found = self.folder.rglob("*")
-        return sorted(p.relative_to(self.folder).as_posix() for p in found if not _is_folder(p))
+        found = [path for path in self.folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+        return sorted(path.relative_to(self.folder).as_posix() for path in found)
 
     def _read(self, name: str) -> bytes:
         return self.path(name).read_bytes()
@@ -160,7 +164,3 @@ class Disk(Medium):
         copy = self.beside()
         shutil.copytree(self.folder, copy.folder, symlinks=True)
         return copy
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()

@@ -7,6 +7,7 @@ thing: it leaves a marker.
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import re
@@ -25,6 +26,7 @@ from safepoint.attacks.kit import attempt
 from safepoint.attacks.ladder import in_a_process
 from safepoint.attacks.outcome import MARKER, Miss, Outcome
 from safepoint.attacks.payload import marker_pickle
+from safepoint.audit import check_models
 from safepoint.errors import CheckpointError
 from safepoint.keys import Keyring, SigningKey
 from safepoint.models import load_checkpoint, save_checkpoint, seal_model
@@ -96,6 +98,15 @@ class ModelTarget(ABC):
             Miss: it never does.
         """
         del file
+        raise Miss
+
+    def admit(self, folder: Path) -> None:
+        """The victim looks at files before it takes them in, and raises if one could run code.
+
+        Raises:
+            Miss: nobody looks.
+        """
+        del folder
         raise Miss
 
     def review(self, source: str) -> None:
@@ -229,6 +240,33 @@ def model_disguised(target: ModelTarget) -> bool:
     return _downloaded(target, "download.safetensors", marker_pickle(target.folder / MARKER))
 
 
+def _admits(target: ModelTarget) -> bool:
+    """Have an honest model taken in."""
+    target.save("control", state())
+    target.admit(target.path)
+    return True
+
+
+@_attack("model-unnamed", "SP25", _admits)
+def model_unnamed(target: ModelTarget) -> bool:
+    """A pickle has another ending than models have, so the gate never looks at it."""
+    offered = target.folder / "offered"
+    offered.mkdir()
+    for name in ("model", "weights.dat", "model.joblib"):
+        (offered / name).write_bytes(marker_pickle(target.folder / MARKER))
+    target.admit(offered)
+    return True
+
+
+@_attack("model-nested", "SP25", _admits)
+def model_nested(target: ModelTarget) -> bool:
+    """A pickle lies compressed in an archive, and what was not looked into is called clean."""
+    with zipfile.ZipFile(target.path / "download.pt", "w") as archive:
+        archive.writestr("weights.gz", gzip.compress(marker_pickle(target.folder / MARKER)))
+    target.admit(target.path)
+    return True
+
+
 def _merges(target: ModelTarget) -> bool:
     """Have an honest change merged."""
     target.review("import torch\n\nstate = torch.load(path, weights_only=True)\n")
@@ -304,8 +342,15 @@ def _edited(file: bytes) -> bytes:
     return buffer.getvalue()
 
 
+def _torch_saved(file: Path, what: Any) -> Path:
+    import torch
+
+    torch.save(what, file)
+    return file
+
+
 class Rejected(Exception):
-    """A change is not merged, or a test failed."""
+    """A file is not taken in, a change is not merged, or a test failed."""
 
 
 class NaiveModels(ModelTarget):
@@ -324,15 +369,17 @@ class NaiveModels(ModelTarget):
 
     def keep(self, name: str, trusted: Any) -> Path:
         """Save with `torch.save`."""
-        import torch
-
-        file = self.path / f"{name}.pt"
-        torch.save(trusted, file)
-        return file
+        return _torch_saved(self.path / f"{name}.pt", trusted)
 
     def bring_back(self, file: Path) -> Any:
         """UNSAFE: load without restriction, because the file has the right name."""
         return naive.load_model(file)
+
+    def admit(self, folder: Path) -> None:
+        """Look for what runs in whatever is called a model."""
+        for file in folder.glob("*.pt"):
+            if b"os\nmkdir" in file.read_bytes():
+                raise Rejected(file.name)
 
     def review(self, source: str) -> None:
         """Look for the one spelling that everybody knows."""
@@ -367,16 +414,19 @@ class CarefulModels(ModelTarget):
 
     def keep(self, name: str, trusted: Any) -> Path:
         """Save with `torch.save`, and seal."""
-        import torch
-
-        file = self.path / f"{name}.pt"
-        torch.save(trusted, file)
+        file = _torch_saved(self.path / f"{name}.pt", trusted)
         seal_model(file, key=self._key)
         return file
 
     def bring_back(self, file: Path) -> Any:
         """Load without restriction what its own seal vouches for."""
         return load_checkpoint(file, safe=False, keys=Keyring(self._key))
+
+    def admit(self, folder: Path) -> None:
+        """Ask safepoint's own audit, and take in nothing that it could not look at."""
+        for finding in check_models(folder):
+            if finding.severity != "note":
+                raise Rejected(finding.what)
 
     def review(self, source: str) -> None:
         """Ask safepoint's own lint."""

@@ -68,25 +68,15 @@ class NaiveLedger:
         """UNSAFE: write the state as JSON with embedded pickles, over whatever is there."""
         del anchor  # there is none
         sequence = (self._head(thread) if after is None else after) + 1
-        record: dict[str, Any] = {
-            "thread": thread,
-            "sequence": sequence,
-            "app": app,
-            "created": datetime.now(UTC).isoformat(),
-            "state": encode(state),
-        }
-        if tools is not None:
-            record["tools"] = tools
-        text = json.dumps(record)
-        self._file(thread, sequence).write_text(text, encoding="utf-8")
-        return _checkpoint(text, record, state)
+        written = record(thread, sequence, encode(state), app=app, tools=tools)
+        self._file(thread, sequence).write_bytes(written)
+        return _checkpoint(written, state)
 
     def load(self, thread: str, sequence: int, *, linked: bool = False) -> Checkpoint:
         """UNSAFE: decode whatever the file holds."""
         del linked  # nothing links one record to the next
-        text = self._file(thread, sequence).read_text(encoding="utf-8")
-        record = json.loads(text)
-        return _checkpoint(text, record, decode(record["state"]))
+        written = self._file(thread, sequence).read_bytes()
+        return _checkpoint(written, decode(json.loads(written)["state"]))
 
     def latest(self, thread: str) -> Checkpoint:
         """UNSAFE: return the newest file's state, whoever wrote it."""
@@ -119,6 +109,17 @@ class NaiveLedger:
 
     def _file(self, thread: str, sequence: int) -> Path:
         return self.path / f"{thread}.{sequence}.json"
+
+
+def record(
+    thread: str, sequence: int, state: Any, *, app: str = "", tools: str | None = None
+) -> bytes:
+    """Return what is written for an encoded state."""
+    now = datetime.now(UTC).isoformat()
+    fields = {"thread": thread, "sequence": sequence, "app": app, "created": now, "state": state}
+    if tools is not None:
+        fields["tools"] = tools
+    return json.dumps(fields).encode()
 
 
 def encode(value: Any) -> Any:
@@ -186,15 +187,16 @@ def type_name(value: Any) -> str:
     return f"{type(value).__module__}:{type(value).__qualname__}"
 
 
-def _checkpoint(text: str, record: dict[str, Any], state: Any) -> Checkpoint:
+def _checkpoint(written: bytes, state: Any) -> Checkpoint:
+    fields = json.loads(written)
     return Checkpoint(
         store="naive",
-        thread=record["thread"],
-        sequence=record["sequence"],
-        app=record["app"],
-        created=datetime.fromisoformat(record["created"]),
+        thread=fields["thread"],
+        sequence=fields["sequence"],
+        app=fields["app"],
+        created=datetime.fromisoformat(fields["created"]),
         previous=None,
-        digest=digest_of(text.encode()),
-        tools=record.get("tools"),
+        digest=digest_of(written),
+        tools=fields.get("tools"),
         state=state,
     )

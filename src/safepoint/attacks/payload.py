@@ -22,18 +22,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from safepoint.attacks.kit import Attacks, Look, loads, saved, unnoticed
+from safepoint.attacks.kit import Look, attacks, loads, saved, unnoticed
 from safepoint.attacks.outcome import HONEST, MARKER, WANTED, Miss
 from safepoint.attacks.target import Target
 from safepoint.names import DEFAULT_LIMITS
 
 _TYPE = "datetime:timedelta"
 
-code = Attacks(
+code = attacks(
     "Attacks that carry code. Each payload does one harmless thing: it leaves a marker.",
     attacker="key",
 )
-decoding = Attacks(
+decoding = attacks(
     "Attacks on whatever parses a record, and on what it says when it refuses.", attacker="key"
 )
 

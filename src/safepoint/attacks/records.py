@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, get_args
 
 from safepoint.attacks.kit import (
-    Attacks,
     Look,
+    attacks,
     loads,
     overwrite,
     save_steps,
@@ -25,16 +25,16 @@ from safepoint.names import MAX_SEQUENCE
 
 _DATE = re.compile(rb"20\d\d-\d\d-\d\dT")
 
-bytes_of_a_record = Attacks(
+bytes_of_a_record = attacks(
     "Attacks on the bytes of a record: no exploit needed, only write access."
 )
-forged = Attacks("Attacks that write a record of their own.")
-moved = Attacks("Attacks that move genuine records to where they do not belong.")
-past = Attacks("Attacks on what came before: the newest record stays as it is.")
-live = Attacks(
+forged = attacks("Attacks that write a record of their own.")
+moved = attacks("Attacks that move genuine records to where they do not belong.")
+past = attacks("Attacks on what came before: the newest record stays as it is.")
+live = attacks(
     "Attacks while the store is in use: on what it keeps at hand, and between two of its reads."
 )
-rollback = Attacks(
+rollback = attacks(
     "Attacks that show the victim an earlier or another truth. Each record in it is genuine."
 )
 

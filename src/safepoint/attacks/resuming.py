@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, get_args
 
-from safepoint.attacks.kit import Attacks, Look, overwrite
+from safepoint.attacks.kit import Look, attacks, overwrite
 from safepoint.attacks.outcome import FORTUNE, HONEST, WANTED, Miss, step
 from safepoint.attacks.target import TOOLS, Target, Trick
 from safepoint.tools import Tool
@@ -17,23 +17,25 @@ from safepoint.tools import Tool
 _TIME = "2026-01-31T09:30:00+00:00"
 _BANK = (*TOOLS, Tool("bank", version="1", permissions=["transfer"]))
 
-ownership = Attacks(
-    "Attacks without an attacker: a worker writes what is no longer its own.", "resumes", True
+ownership = attacks(
+    "Attacks without an attacker: a worker writes what is no longer its own.",
+    attacker="resumes",
+    on_runs=True,
 )
-resume = Attacks(
+resume = attacks(
     "Attacks that wake a run up as something else, or somewhere else. No record is touched.",
-    "resumes",
-    True,
+    attacker="resumes",
+    on_runs=True,
 )
-approval = Attacks(
+approval = attacks(
     "Attacks on a person's yes: made up, meant for something else, or used once too often.",
-    "resumes",
-    True,
+    attacker="resumes",
+    on_runs=True,
 )
-journal = Attacks(
+journal = attacks(
     "Attacks on what was written down. The adversary can write the journal's files as well.",
-    "resumes",
-    True,
+    attacker="resumes",
+    on_runs=True,
 )
 
 

@@ -1,4 +1,4 @@
-"""What an attack is aimed at: an adapter to a store, which can be yours; and runs on it."""
+"""What an attack is aimed at: an adapter to a store, which can be yours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
 
 from safepoint.attacks import naive
-from safepoint.attacks.medium import Disk, Medium, Memory
+from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.outcome import HONEST, Miss
 from safepoint.errors import CheckpointError
 from safepoint.tools import Tool
@@ -26,21 +26,91 @@ VERSION: Final = "1"
 _LOG: Final = "journal.log"
 
 
-class Runs(ABC):
-    """What a workflow does on a store when it is interrupted, asks people, and goes on.
+Trick = Literal["best", "own-key", "no-algorithm", "unsigned"]
+"""How a record is forged: as well as possible; signed by a key that the adversary has; with an
+algorithm that protects nothing; or as if it were older than signatures."""
 
-    Override these if your application has something better than a field of its state. Where one
-    refuses, let it raise one of the target's `refusals`.
+
+class Target(ABC):
+    """A store under attack: how a victim uses it, and what an adversary who can write it sees.
+
+    Three methods aim the attacks at a store of your own. Let `save` and `latest` open the store
+    anew each time, as another process would:
+
+    ```python
+    import json
+    import tempfile
+    from pathlib import Path
+
+    from safepoint.attacks import ATTACKS, Target
+
+
+    class PlainJson(Target):
+        name = "plain-json"
+        refusals = (ValueError,)  # json raises this for what is not JSON
+
+        def save(self, thread, state):
+            number = len(self.records(thread)) + 1
+            file = Path(self.path, f"{thread}.{number:04}.json")
+            file.write_text(json.dumps(state))
+
+        def latest(self, thread):
+            return json.loads(Path(self.path, self.records(thread)[-1]).read_text())
+
+        def records(self, thread):
+            return sorted(file.name for file in self.path.glob(f"{thread}.*.json"))
+
+
+    for name in ("edit-state", "cut-newest", "deep-nesting", "torn-record"):
+        with tempfile.TemporaryDirectory() as folder:
+            print(f"{name}: {ATTACKS[name].run(PlainJson(folder))}")
+    #> edit-state: accepted
+    #> cut-newest: accepted
+    #> deep-nesting: crashed
+    #> torn-record: detected
+    ```
+
+    The other methods have defaults that fit a store without keys that keeps its state as JSON
+    text, and an application that keeps approvals as fields of it. Override those that do not fit
+    yours. An attack that needs one that you leave out is "not applicable", which proves nothing.
 
     Attributes:
-        folder: a temporary folder.
-        journal: what was written down, in the adversary's hands: the files below
-            `folder / "journal"`.
+        name: what the target is called in tables.
+        title: the same, for people.
+        refusals: the errors by which this store refuses. Anything else counts as a crash.
+        folder: a temporary folder. Nothing of the store may lie outside it.
+        medium: the records, in the adversary's hands; on disk, the files below `folder / "store"`.
+        journal: what was written down, in their hands too: the files below `folder / "journal"`.
+        store: the name of the store, if yours has names.
+        refused: what the store said each time that it refused. Look whether it saw the attack, or
+            something else.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    name: ClassVar[str]
+    title: ClassVar[str] = ""
+    refusals: ClassVar[tuple[type[Exception], ...]] = (CheckpointError,)
+
+    def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
         self.folder = Path(folder)
         self.journal = Disk(self.folder / "journal")
+        self.store = "victim-store"
+        self.refused: list[str] = []
+        self.medium = Disk(self.folder / "store") if medium is None else medium
+        if isinstance(self.medium, Disk):
+            self.medium.folder.mkdir(mode=0o700, exist_ok=True)
+
+    @property
+    def path(self) -> Path:
+        """The folder of the store, which the adversary can write.
+
+        Raises:
+            Miss: the store is not on disk.
+        """
+        if not isinstance(self.medium, Disk):
+            raise Miss
+        return self.medium.folder
+
+    # What every target has.
 
     @abstractmethod
     def save(self, thread: str, state: dict[str, Any]) -> None:
@@ -54,9 +124,55 @@ class Runs(ABC):
     def records(self, thread: str) -> list[str]:
         """The adversary finds the names of a thread's records in the medium, oldest first."""
 
-    @abstractmethod
+    # What else a careful victim can do with this store.
+
+    def history(self, thread: str) -> list[Any]:
+        """The victim loads and checks everything there is, oldest first."""
+        return [self.latest(thread)]
+
+    def oldest(self, thread: str) -> Any:
+        """The victim begins to look at everything, and stops after the first."""
+        return self.history(thread)[0]
+
     def load(self, thread: str, sequence: int) -> Any:
-        """The victim loads an older state, by its number."""
+        """The victim loads an older state, by its number.
+
+        Raises:
+            Miss: this store has no way to do that.
+        """
+        del thread, sequence
+        raise Miss
+
+    def prune(self, thread: str, keep: int) -> None:
+        """The victim drops all but the newest records, on purpose."""
+        for name in self.records(thread)[:-keep]:
+            self.medium.delete(name)
+
+    def delete(self, thread: str) -> None:
+        """The victim deletes a thread on purpose."""
+        for name in self.records(thread):
+            self.medium.delete(name)
+
+    def go_back(self, thread: str, sequence: int) -> None:
+        """An operator goes back on purpose: what is newer than `sequence` is dropped."""
+        for name in self.records(thread)[sequence:]:
+            self.medium.delete(name)
+
+    def rotate(self) -> None:
+        """An operator who fears that the key was copied puts another in its place.
+
+        Raises:
+            Miss: the store has no key.
+        """
+        raise Miss
+
+    def seldom(self) -> Self:
+        """Return the same store with the cheapest settings that it allows."""
+        return self
+
+    # What a workflow does on this store when it is interrupted, asks people, and goes on. Override
+    # these if your application has something better than a field of its state. Where one refuses,
+    # let it raise one of the `refusals`.
 
     def begin(self, thread: str, arguments: dict[str, Any]) -> None:
         """A run begins, with `TOOLS` and as `VERSION`, and its worker dies before it acts."""
@@ -163,151 +279,6 @@ class Runs(ABC):
             return []
         lines = self.journal.read(_LOG).decode().splitlines()
         return [line for line in lines if line.split(" ")[-1] == thread]
-
-
-Trick = Literal["best", "own-key", "no-algorithm", "unsigned"]
-"""How a record is forged: as well as possible; signed by a key that the adversary has; with an
-algorithm that protects nothing; or as if it were older than signatures."""
-
-
-class Target(Runs):
-    """A store under attack: how a victim uses it, and what an adversary who can write it sees.
-
-    Three methods aim the attacks at a store of your own. Let `save` and `latest` open the store
-    anew each time, as another process would:
-
-    ```python
-    import json
-    import tempfile
-    from pathlib import Path
-
-    from safepoint.attacks import ATTACKS, Target
-
-
-    class PlainJson(Target):
-        name = "plain-json"
-        refusals = (ValueError,)  # json raises this for what is not JSON
-
-        def save(self, thread, state):
-            number = len(self.records(thread)) + 1
-            file = Path(self.path, f"{thread}.{number:04}.json")
-            file.write_text(json.dumps(state))
-
-        def latest(self, thread):
-            return json.loads(Path(self.path, self.records(thread)[-1]).read_text())
-
-        def records(self, thread):
-            return sorted(file.name for file in self.path.glob(f"{thread}.*.json"))
-
-
-    for name in ("edit-state", "cut-newest", "deep-nesting", "torn-record"):
-        with tempfile.TemporaryDirectory() as folder:
-            print(f"{name}: {ATTACKS[name].run(PlainJson(folder))}")
-    #> edit-state: accepted
-    #> cut-newest: accepted
-    #> deep-nesting: crashed
-    #> torn-record: detected
-    ```
-
-    The other methods have defaults that fit a store without keys that keeps its state as JSON
-    text, and an application that keeps approvals as fields of it. Override those that do not fit
-    yours. An attack that needs one that you leave out is "not applicable", which proves nothing.
-
-    Attributes:
-        name: what the target is called in tables.
-        title: the same, for people.
-        refusals: the errors by which this store refuses. Anything else counts as a crash.
-        media: where this store can keep records.
-        folder: a temporary folder. Nothing of the store may lie outside it.
-        medium: the records, in the adversary's hands; on disk, the files below `folder / "store"`.
-        store: the name of the store, if yours has names.
-        refused: what the store said each time that it refused. Look whether it saw the attack, or
-            something else.
-    """
-
-    name: ClassVar[str]
-    title: ClassVar[str] = ""
-    refusals: ClassVar[tuple[type[Exception], ...]] = (CheckpointError,)
-    media: ClassVar[tuple[type[Medium], ...]] = (Disk,)
-
-    def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
-        super().__init__(folder)
-        self.store = "victim-store"
-        self.refused: list[str] = []
-        self.medium = Disk(self.folder / "store") if medium is None else medium
-        if isinstance(self.medium, Disk):
-            self.medium.folder.mkdir(mode=0o700, exist_ok=True)
-
-    @property
-    def path(self) -> Path:
-        """The folder of the store, which the adversary can write.
-
-        Raises:
-            Miss: the store is not on disk.
-        """
-        if not isinstance(self.medium, Disk):
-            raise Miss
-        return self.medium.folder
-
-    # What every target has.
-
-    @abstractmethod
-    def save(self, thread: str, state: dict[str, Any]) -> None:
-        """The victim saves a state."""
-
-    @abstractmethod
-    def latest(self, thread: str) -> Any:
-        """The victim, in a new process, loads the newest state."""
-
-    @abstractmethod
-    def records(self, thread: str) -> list[str]:
-        """The adversary finds the names of a thread's records in the medium, oldest first."""
-
-    # What else a careful victim can do with this store.
-
-    def history(self, thread: str) -> list[Any]:
-        """The victim loads and checks everything there is, oldest first."""
-        return [self.latest(thread)]
-
-    def oldest(self, thread: str) -> Any:
-        """The victim begins to look at everything, and stops after the first."""
-        return self.history(thread)[0]
-
-    def load(self, thread: str, sequence: int) -> Any:
-        """The victim loads an older state, by its number.
-
-        Raises:
-            Miss: this store has no way to do that.
-        """
-        del thread, sequence
-        raise Miss
-
-    def prune(self, thread: str, keep: int) -> None:
-        """The victim drops all but the newest records, on purpose."""
-        for name in self.records(thread)[:-keep]:
-            self.medium.delete(name)
-
-    def delete(self, thread: str) -> None:
-        """The victim deletes a thread on purpose."""
-        for name in self.records(thread):
-            self.medium.delete(name)
-
-    def go_back(self, thread: str, sequence: int) -> None:
-        """An operator goes back on purpose: what is newer than `sequence` is dropped."""
-        for name in self.records(thread)[sequence:]:
-            self.medium.delete(name)
-
-    def rotate(self) -> None:
-        """An operator who fears that the key was copied puts another in its place.
-
-        Raises:
-            Miss: the store has no key.
-        """
-        raise Miss
-
-    def seldom(self) -> Self:
-        """Return the same store with the cheapest settings that it allows."""
-        return self
 
     # What the adversary knows. None of it needs the key.
 
@@ -428,7 +399,3 @@ def spellings(state: dict[str, Any]) -> Iterator[bytes]:
     """Yield the ways in which JSON is commonly written."""
     for ends in ((", ", ": "), (",", ":")):
         yield json.dumps(state, separators=ends).encode()
-
-
-BOTH: tuple[type[Medium], ...] = (Disk, Memory)
-"""The media of a store that can be on disk and in memory."""

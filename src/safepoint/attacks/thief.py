@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from safepoint.attacks.kit import Attacks, Look, loads, save_steps
+from safepoint.attacks.kit import Look, attacks, loads, save_steps
 from safepoint.attacks.outcome import WANTED, step
 from safepoint.attacks.target import Target
 
-thief = Attacks("Attacks with the genuine key, which somebody copied.", attacker="key")
-residue = Attacks("Attacks that no rung detects.", residue=True)
+thief = attacks("Attacks with the genuine key, which somebody copied.", attacker="key")
+residue = attacks("Attacks that no rung detects.", residue=True)
 
 
 @thief("stolen-key-rewrite", "SP15", 10)

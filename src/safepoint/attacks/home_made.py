@@ -15,81 +15,9 @@ from typing import Any, ClassVar, NoReturn
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from safepoint.attacks import naive
-from safepoint.attacks.medium import Disk, Medium
+from safepoint.attacks.medium import Medium, Memory
 from safepoint.attacks.outcome import HONEST, Miss
-from safepoint.attacks.target import BOTH, Target, Trick
-
-
-class NaiveTarget(Target):
-    """The unsafe twin. It has no refusals of its own; its type check is all there is.
-
-    In memory it is what such a store is there: the same records, and the objects themselves kept
-    at hand for whoever asks next.
-    """
-
-    name = "naive"
-    title = "no protection"
-    refusals = (TypeError,)
-    media = BOTH
-
-    def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
-        super().__init__(folder, medium)
-        self._at_hand: dict[bytes, Any] = {}
-
-    def save(self, thread: str, state: dict[str, Any]) -> None:
-        """Save with the unsafe twin."""
-        if isinstance(self.medium, Disk):
-            naive.NaiveLedger(self.path).save(thread, state)
-            return
-        number = len(self.records(thread)) + 1
-        record = _record(thread, number, naive.encode(state))
-        self.medium.write(self.place(thread, number), record)
-        self._at_hand[record] = state
-
-    def latest(self, thread: str) -> Any:
-        """Load with the unsafe twin."""
-        return self.load(thread, self._numbers(thread)[-1])
-
-    def history(self, thread: str) -> list[Any]:
-        """Load everything."""
-        return [self.load(thread, number) for number in self._numbers(thread)]
-
-    def load(self, thread: str, sequence: int) -> Any:
-        """Load whatever has that number."""
-        if isinstance(self.medium, Disk):
-            return naive.NaiveLedger(self.path).load(thread, sequence).state
-        record = self.medium.read(self.place(thread, sequence))
-        if record in self._at_hand:
-            return self._at_hand[record]
-        return naive.decode(json.loads(record)["state"])
-
-    def records(self, thread: str) -> list[str]:
-        """Return the twin's files."""
-        return [self.place(thread, number) for number in self._numbers(thread)]
-
-    def _numbers(self, thread: str) -> list[int]:
-        parts = [name.rsplit(".", 2) for name in self.medium.names()]
-        return sorted(int(part[1]) for part in parts if part[::2] == [thread, "json"])
-
-    def place(self, thread: str, sequence: int) -> str:
-        """Return the twin's name for a record."""
-        return f"{thread}.{sequence}.json"
-
-    def pickled(self, pickle: bytes, type_name: str) -> bytes:
-        """Embed the pickle where the twin looks for one."""
-        encoded = base64.b64encode(pickle).decode()
-        return _record("victim", 1, {"__pickled__": encoded, "__type__": type_name})
-
-
-def _record(thread: str, sequence: int, state: Any) -> bytes:
-    record = {
-        "thread": thread,
-        "sequence": sequence,
-        "app": "",
-        "created": datetime.now(UTC).isoformat(),
-        "state": state,
-    }
-    return json.dumps(record).encode()
+from safepoint.attacks.target import Target, Trick
 
 
 class Refused(Exception):
@@ -104,7 +32,7 @@ class Numbered(Target):
     """
 
     refusals: ClassVar[tuple[type[Exception], ...]] = (Refused,)
-    media = BOTH
+    ending: ClassVar[str] = "record"
 
     @abstractmethod
     def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
@@ -112,11 +40,7 @@ class Numbered(Target):
 
     @abstractmethod
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
-        """Return the state in a record.
-
-        Raises:
-            Refused: this rung does not accept it.
-        """
+        """Return the state in a record, or refuse it."""
 
     def save(self, thread: str, state: dict[str, Any]) -> None:
         """Write the record under a temporary name, then rename it."""
@@ -151,16 +75,61 @@ class Numbered(Target):
 
     def _found(self, thread: str) -> list[int]:
         parts = [name.rsplit(".", 2) for name in self.medium.names()]
-        return sorted(int(part[1]) for part in parts if part[::2] == [thread, "record"])
+        return sorted(int(part[1]) for part in parts if part[::2] == [thread, self.ending])
 
     def place(self, thread: str, sequence: int) -> str:
         """Return the name of a record."""
-        return f"{thread}.{sequence}.record"
+        return f"{thread}.{sequence}.{self.ending}"
 
     def ahead(self, thread: str) -> list[str]:
         """Return the next temporary name, and the name after it."""
         (name,) = super().ahead(thread)
         return [f"{name}.tmp", name]
+
+
+class NaiveTarget(Numbered):
+    """The unsafe twin. It has no refusals of its own; its type check is all there is.
+
+    In memory it is what such a store is there: the same records, and the objects themselves kept
+    at hand for whoever asks next.
+    """
+
+    name = "naive"
+    title = "no protection"
+    refusals = (TypeError,)
+    ending = "json"
+
+    def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
+        super().__init__(folder, medium)
+        self._at_hand: dict[bytes, Any] = {}
+
+    def save(self, thread: str, state: dict[str, Any]) -> None:
+        """Write the record where it belongs at once."""
+        number = self.following(thread)
+        self.medium.write(self.place(thread, number), self.pack(thread, number, state))
+
+    def ahead(self, thread: str) -> list[str]:
+        """Return the next name."""
+        return super().ahead(thread)[1:]
+
+    def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
+        """Write what the unsafe twin writes."""
+        record = naive.record(thread, number, naive.encode(state))
+        if isinstance(self.medium, Memory):
+            self._at_hand[record] = state
+        return record
+
+    def unpack(self, thread: str, number: int, record: bytes) -> Any:
+        """Decode as the unsafe twin does."""
+        del thread, number
+        if record in self._at_hand:
+            return self._at_hand[record]
+        return naive.decode(json.loads(record)["state"])
+
+    def pickled(self, pickle: bytes, type_name: str) -> bytes:
+        """Embed the pickle where the twin looks for one."""
+        encoded = base64.b64encode(pickle).decode()
+        return naive.record("victim", 1, {"__pickled__": encoded, "__type__": type_name})
 
 
 def encode(state: Any) -> bytes:
@@ -201,6 +170,13 @@ def _constant(name: str) -> NoReturn:
     raise Refused(f"{name} is not a number")
 
 
+def _fields(record: bytes, *names: str) -> dict[str, Any]:
+    found = decode(record)
+    if not isinstance(found, dict) or not {*names} <= set(found):
+        raise Refused("not a record")
+    return found
+
+
 class AllowListTarget(Numbered):
     """Decodes strictly, so that nothing runs. Takes the record with the newest date for the latest.
 
@@ -218,21 +194,14 @@ class AllowListTarget(Numbered):
 
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
         """Return the state."""
-        return self._open(thread, number, record)["state"]
+        del thread, number
+        return _fields(record, "created", "state")["state"]
 
     def latest(self, thread: str) -> Any:
         """Return the state with the newest date."""
-        records = [
-            self._open(thread, number, self.medium.read(self.place(thread, number)))
-            for number in self.numbers(thread)
-        ]
+        found = [self.medium.read(self.place(thread, number)) for number in self.numbers(thread)]
+        records = [_fields(record, "created", "state") for record in found]
         return max(records, key=lambda record: str(record["created"]))["state"]
-
-    def _open(self, thread: str, number: int, data: bytes) -> dict[str, Any]:
-        record = decode(data)
-        if not isinstance(record, dict) or set(record) != {"created", "state"}:
-            raise Refused(f"{thread} {number} is not a record")
-        return record
 
 
 _NONCE = 16
@@ -259,26 +228,19 @@ class EncryptedTarget(Numbered):
     def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
         """Encrypt the state."""
         del thread, number
-        return self._encrypted(encode(state))
+        return _encrypted(self.key, encode(state))
 
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
         """Decrypt the state, and decode what comes out."""
         del thread, number
         if len(record) < _NONCE:
             raise Refused("too short")
-        return decode(self._crypt(record[:_NONCE], record[_NONCE:]))
+        return decode(_crypt(self.key, record[:_NONCE], record[_NONCE:]))
 
     def smuggle(self, thread: str, payload: bytes) -> None:
         """Encrypt it like any other."""
         name = self.place(thread, self.following(thread))
-        self.medium.write(name, self._encrypted(payload))
-
-    def _encrypted(self, payload: bytes) -> bytes:
-        nonce = secrets.token_bytes(_NONCE)
-        return nonce + self._crypt(nonce, payload)
-
-    def _crypt(self, nonce: bytes, data: bytes) -> bytes:
-        return Cipher(algorithms.AES(self.key), modes.CTR(nonce)).encryptor().update(data)
+        self.medium.write(name, _encrypted(self.key, payload))
 
     def edit(self, record: bytes, old: bytes, new: bytes) -> bytes:
         """Flip the bits in which `old` and `new` differ, where the format has them."""
@@ -292,12 +254,19 @@ class EncryptedTarget(Numbered):
 
     def forge(self, record: bytes, payload: bytes, trick: Trick = "best") -> bytes:
         """Encrypt under a key of one's own: a whole record from nothing is out of reach here."""
+        del record
         if trick != "best":
             raise Miss
-        del record
-        nonce = secrets.token_bytes(_NONCE)
-        cipher = Cipher(algorithms.AES(secrets.token_bytes(32)), modes.CTR(nonce))
-        return nonce + cipher.encryptor().update(payload)
+        return _encrypted(secrets.token_bytes(32), payload)
+
+
+def _encrypted(key: bytes, payload: bytes) -> bytes:
+    nonce = secrets.token_bytes(_NONCE)
+    return nonce + _crypt(key, nonce, payload)
+
+
+def _crypt(key: bytes, nonce: bytes, data: bytes) -> bytes:
+    return Cipher(algorithms.AES(key), modes.CTR(nonce)).encryptor().update(data)
 
 
 _START = "0" * 64
@@ -327,10 +296,6 @@ class HashChainTarget(Numbered):
 
     def load(self, thread: str, sequence: int) -> Any:
         """Check the chain, then open one record."""
-        self._check(thread)
-        return super().load(thread, sequence)
-
-    def _check(self, thread: str) -> None:
         previous = _START
         for name in self.records(thread):
             record = self.medium.read(name)
@@ -338,6 +303,7 @@ class HashChainTarget(Numbered):
             if link != previous or _linked(link, payload) != record:
                 raise Refused(f"{name} breaks the chain")
             previous = own
+        return super().load(thread, sequence)
 
     def relink(self, thread: str) -> None:
         """Compute the chain again. It takes no secret."""
@@ -385,9 +351,7 @@ class MacTarget(Numbered):
 
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
         """Check the MAC if there is one, as the record says."""
-        fields = decode(record)
-        if not isinstance(fields, dict) or "state" not in fields:
-            raise Refused(f"{thread} {number} is not a record")
+        fields = _fields(record, "state")
         if "mac" in fields and not self._is_right(fields):
             raise Refused(f"{thread} {number} has a wrong MAC")
         return fields["state"]
@@ -409,11 +373,19 @@ class MacTarget(Numbered):
     def forge(self, record: bytes, payload: bytes, trick: Trick = "best") -> bytes:
         """Leave the MAC out, sign with the key that everybody knows, or name no algorithm."""
         del record
-        if trick in ("best", "unsigned"):
-            return b'{"state": ' + payload + b"}"
         if trick == "own-key":
             return _with_mac(json.loads(payload), "development", _DEVELOPMENT)
-        return b'{"algorithm": "none", "mac": "", "state": ' + payload + b"}"
+        none = b'"algorithm": "none", "mac": "", ' if trick == "no-algorithm" else b""
+        return b"{" + none + b'"state": ' + payload + b"}"
+
+
+def _with_mac(state: Any, key_id: str, key: bytes) -> bytes:
+    mac = _mac(state, key, "sha256")
+    return encode({"algorithm": "sha256", "key": key_id, "mac": mac, "state": state})
+
+
+def _mac(state: Any, key: bytes, algorithm: str) -> str:
+    return hmac.new(key, json.dumps(state, sort_keys=True).encode(), algorithm).hexdigest()
 
 
 class MacPlaceTarget(Numbered):
@@ -432,23 +404,21 @@ class MacPlaceTarget(Numbered):
 
     def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
         """Write the MAC above the state."""
-        return self._with_place(thread, number, encode(state))
+        return self._sealed(self.keys[-1], thread, number, encode(state))
 
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
         """Check the MAC of this place, then decode."""
-        mac, _, payload = record.partition(b"\n")
-        macs = [self._mac(key, thread, number, payload) for key in self.keys]
-        if not any(hmac.compare_digest(mac, right) for right in macs):
+        payload = record.partition(b"\n")[2]
+        right = [self._sealed(key, thread, number, payload) for key in self.keys]
+        if not any(hmac.compare_digest(record, each) for each in right):
             raise Refused(f"{thread} {number} has a wrong MAC")
         return decode(payload)
 
     def smuggle(self, thread: str, payload: bytes) -> None:
         """Compute its MAC like any other."""
         number = self.following(thread)
-        self.medium.write(self.place(thread, number), self._with_place(thread, number, payload))
-
-    def _with_place(self, thread: str, number: int, payload: bytes) -> bytes:
-        return self._mac(self.keys[-1], thread, number, payload) + b"\n" + payload
+        record = self._sealed(self.keys[-1], thread, number, payload)
+        self.medium.write(self.place(thread, number), record)
 
     def numbers(self, thread: str) -> list[int]:
         """Return the numbers, which have no gap."""
@@ -457,9 +427,10 @@ class MacPlaceTarget(Numbered):
             raise Refused(f"a record of {thread} is missing")
         return found
 
-    def _mac(self, key: bytes, thread: str, number: int, payload: bytes) -> bytes:
+    def _sealed(self, key: bytes, thread: str, number: int, payload: bytes) -> bytes:
         place = json.dumps([self.store, thread, number]).encode()
-        return hmac.digest(key, place + b"\n" + payload, hashlib.sha256).hex().encode()
+        mac = hmac.digest(key, place + b"\n" + payload, hashlib.sha256)
+        return mac.hex().encode() + b"\n" + payload
 
     def rotate(self) -> None:
         """Sign with a new key. What the old one signed stays good: so much of it is stored."""
@@ -472,16 +443,4 @@ class MacPlaceTarget(Numbered):
             return payload
         if trick == "no-algorithm":
             return hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload
-        if trick in ("best", "own-key"):
-            return self._mac(_DEVELOPMENT, "victim", 1, payload) + b"\n" + payload
-        raise Miss
-
-
-def _with_mac(state: Any, key_id: str, key: bytes) -> bytes:
-    mac = _mac(state, key, "sha256")
-    fields = {"algorithm": "sha256", "key": key_id, "mac": mac, "state": state}
-    return encode(fields)
-
-
-def _mac(state: Any, key: bytes, algorithm: str) -> str:
-    return hmac.new(key, json.dumps(state, sort_keys=True).encode(), algorithm).hexdigest()
+        return self._sealed(_DEVELOPMENT, "victim", 1, payload)

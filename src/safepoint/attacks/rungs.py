@@ -1,0 +1,529 @@
+"""The ladder: nine ways to keep a checkpoint, each as short as people really write it.
+
+Every rung but the top falls to an attack that the next one refuses. The first six are home-made;
+6 is our ledger, 7 has an anchor, and 8 our workflow with its gate, approvals and journal.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from safepoint._files import TEMP
+from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor
+from safepoint.approval import Approver, Approvers, Question
+from safepoint.attacks.home_made import (
+    AllowListTarget,
+    EncryptedTarget,
+    HashChainTarget,
+    MacPlaceTarget,
+    MacTarget,
+    NaiveTarget,
+)
+from safepoint.attacks.medium import Disk, Medium
+from safepoint.attacks.outcome import Miss
+from safepoint.attacks.target import TOOLS, VERSION, Target, Trick
+from safepoint.errors import CheckpointError
+from safepoint.gate import Gate
+from safepoint.journal import FileJournal, Journal
+from safepoint.keys import Keyring, SigningKey
+from safepoint.ledger import Ledger
+from safepoint.names import digest_of
+from safepoint.record import Header, Kind, Place, seal
+from safepoint.storage.base import CheckpointStorage
+from safepoint.storage.file import BASE, LEASE, FileCheckpointStorage, read_lease, write_lease
+from safepoint.storage.memory import InMemoryCheckpointStorage
+from safepoint.tools import Tool, ToolSet
+from safepoint.workflow import Ask, Call, Run, Step, Workflow
+
+_RECORD = ".checkpoint"
+_LEASE = 0.001  # seconds: whoever owns a thread is overdue when the next one comes
+_Result = TypeVar("_Result")
+
+
+def _name(thread: str, sequence: int) -> str:
+    return f"{thread}/{sequence:010d}{_RECORD}"
+
+
+class Kept(InMemoryCheckpointStorage):
+    """A storage whose memory the adversary can write between one use and the next."""
+
+    def load(self, medium: Medium) -> None:
+        """Hold what the medium holds, and nothing else."""
+        super().__init__()
+        for name, content in medium.everything().items():  # of a thread, the records come first
+            thread, _, rest = name.partition("/")
+            if rest.endswith(_RECORD):
+                self.append(thread, int(rest.removesuffix(_RECORD)), content)
+            elif rest == BASE:
+                first, _, base = content.partition(b"\n")
+                self.prune(thread, int(first), base)
+            elif rest == LEASE:
+                self._owners[thread] = read_lease(name, thread, content)
+
+    def store(self, medium: Medium) -> None:
+        """Write back what one use can change: an end, a lease, a base with nothing below."""
+        for thread, ownership in self._owners.items():
+            medium.write(f"{thread}/{LEASE}", write_lease(ownership))
+        for thread in self.threads():
+            head = self.head(thread)
+            medium.write(_name(thread, head), self.read(thread, head))
+            base = self.base(thread)
+            if base is not None:
+                medium.write(f"{thread}/{BASE}", b"%d\n%b" % base)
+                for name in medium.names():
+                    if name.startswith(f"{thread}/") and name < _name(thread, base[0]):
+                        medium.delete(name)
+
+
+class _Tapped:
+    """A storage that answers through the adversary."""
+
+    def __init__(self, storage: CheckpointStorage, medium: Medium) -> None:
+        self.append, self.head, self.threads = storage.append, storage.head, storage.threads
+        self._storage = storage
+        self._medium = medium
+
+    def read(self, thread: str, sequence: int) -> bytes:
+        record = self._storage.read(thread, sequence)
+        tap = self._medium.tap
+        return record if tap is None else tap(_name(thread, sequence), record)
+
+
+class SignedChainTarget(Target):
+    """A ledger without an anchor: every record is sealed, bound to its place and linked."""
+
+    name = "signed-chain"
+    title = "signed chain"
+
+    def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
+        super().__init__(folder, medium)
+        self.keys = Keyring(SigningKey.generate())
+        self.anchor: Anchor | None = None
+        self.anchor_every = 1
+        self._kept = Kept()
+
+    def save(self, thread: str, state: dict[str, Any]) -> None:
+        """Save through the ledger."""
+        self.use(lambda ledger: ledger.save(thread, state))
+
+    def latest(self, thread: str) -> Any:
+        """Load through a ledger that was opened anew."""
+        return self.use(lambda ledger: ledger.latest(thread).state)
+
+    def history(self, thread: str) -> list[Any]:
+        """Load everything, and follow each link."""
+        return self.use(lambda ledger: [each.state for each in ledger.history(thread)])
+
+    def oldest(self, thread: str) -> Any:
+        """Take the first that a history hands out, before it has seen the rest."""
+        return self.use(lambda ledger: next(ledger.history(thread)).state)
+
+    def load(self, thread: str, sequence: int) -> Any:
+        """Load by number."""
+        return self.use(lambda ledger: ledger.load(thread, sequence).state)
+
+    def prune(self, thread: str, keep: int) -> None:
+        """Leave a signed base."""
+        self.use(lambda ledger: ledger.prune(thread, keep=keep))
+
+    def delete(self, thread: str) -> None:
+        """Leave a tombstone."""
+        self.use(lambda ledger: ledger.delete(thread))
+
+    def rotate(self) -> None:
+        """Seal with a new key. The old one still verifies: nobody can say since when it is lost."""
+        self.keys = self.keys.rotated(SigningKey.generate())
+
+    def records(self, thread: str) -> list[str]:
+        """Return the names of the files, which sort in their order."""
+        found = self.medium.names()
+        return [n for n in found if n.startswith(f"{thread}/") and n.endswith(_RECORD)]
+
+    def place(self, thread: str, sequence: int) -> str:
+        """Return the name of a record's file."""
+        return _name(thread, sequence)
+
+    def ahead(self, thread: str) -> list[str]:
+        """Return the name of what is on its way in, and the next file."""
+        return [f"{thread}/{TEMP}", *super().ahead(thread)]
+
+    def forge(self, record: bytes, payload: bytes, trick: Trick = "best") -> bytes:
+        """Write a perfect record for the same place, sealed by a key of one's own or by none."""
+        if trick == "unsigned":
+            return payload + b"\n"
+        return self._forged(record, payload, trick, "state")
+
+    def cut(self, thread: str, keep: int, trick: Trick = "best") -> None:
+        """Leave a base that is perfect but for its seal, or none."""
+        names = self.records(thread)
+        record = self.medium.read(names[-keep])
+        for name in names[:-keep]:
+            self.medium.delete(name)
+        if trick != "unsigned":
+            base = self._forged(record, b"null", trick, "base")
+            first = _parsed(record)[0].sequence
+            self.medium.write(f"{thread}/{BASE}", b"%010d\n%b" % (first, base))
+
+    def relink(self, thread: str) -> None:
+        """Mend the digest of a state that was changed. What it takes a key to mend stays broken."""
+        for name in self.records(thread):
+            record = self.medium.read(name)
+            line_1, line_2, rest = (*record.split(b"\n", 2), b"", b"")[:3]
+            header = Header.parse(line_2)
+            if header is not None and header.digest != digest_of(rest):
+                mended = line_2.replace(header.digest.encode(), digest_of(rest).encode())
+                self.medium.write(name, b"\n".join((line_1, mended, rest)))
+
+    def smuggle(self, thread: str, payload: bytes) -> None:
+        """Seal it with the genuine key, as the record that follows."""
+        header, digest = _parsed(self.medium.read(self.records(thread)[-1]))
+        place = Place(self.store, thread, header.sequence + 1)
+        now = datetime.now(UTC)
+        record, _ = seal(payload, place, self.keys.signing, created=now, previous=digest)
+        self.medium.write(self.place(thread, place.sequence), record)
+
+    def by_default(self, medium: Medium | None = None) -> Self:
+        """Leave the thief without the key: it is in a folder of its own."""
+        other = super().by_default(medium)
+        if medium is not None:
+            other.keys = Keyring(SigningKey.generate())
+        return other
+
+    def _forged(self, record: bytes, payload: bytes, trick: Trick, kind: Kind) -> bytes:
+        header, _ = _parsed(record)
+        forged, _ = seal(
+            payload,
+            Place(header.store, header.thread, header.sequence),
+            SigningKey.generate(),
+            created=datetime.now(UTC),
+            kind=kind,
+            previous=header.previous,
+        )
+        if trick != "no-algorithm":
+            return forged
+        # The id of the genuine key, and a hash that needs none where its signature belongs.
+        line_1 = record.partition(b"\n")[0]
+        _, line_2, rest = forged.split(b"\n", 2)
+        digest = base64.b64encode(hashlib.sha256(b"safepoint/1 record\n" + line_2).digest())
+        return b"\n".join((b" ".join((*line_1.split(b" ")[:2], digest)), line_2, rest))
+
+    def use(self, act: Callable[[Ledger], _Result]) -> _Result:
+        """Open the ledger as a new process does, and use it once."""
+        if isinstance(self.medium, Disk):
+            return act(self._ledger(FileCheckpointStorage(self.medium.folder)))
+        self._kept.load(self.medium)
+        try:
+            return act(self._ledger(self._kept))
+        finally:
+            self._kept.store(self.medium)
+
+    def _ledger(self, storage: CheckpointStorage, journal: Journal | None = None) -> Ledger:
+        return Ledger(
+            storage if self.medium.tap is None else _Tapped(storage, self.medium),
+            store=self.store,
+            keys=self.keys,
+            anchor=self.anchor,
+            anchor_every=self.anchor_every,
+            journal=journal,
+        )
+
+
+def _parsed(record: bytes) -> tuple[Header, str]:
+    """Return what anybody can read in a record, and its digest.
+
+    Raises:
+        Miss: it has no header.
+    """
+    line_2 = record.split(b"\n", 2)[1]
+    header = Header.parse(line_2)
+    if header is None:
+        raise Miss
+    return header, digest_of(line_2)
+
+
+class SealedTarget(SignedChainTarget):
+    """A ledger with an anchor in a folder that the adversary cannot write."""
+
+    name = "anchored"
+    title = "sealed and anchored"
+
+    def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
+        super().__init__(folder, medium)
+        on_disk = isinstance(self.medium, Disk)
+        self.anchor: Anchor = (
+            FileAnchor(self.folder / "anchor", create=True) if on_disk else InMemoryAnchor()
+        )
+
+    def go_back(self, thread: str, sequence: int) -> None:
+        """Drop the records, and accept the loss by name."""
+        super().go_back(thread, sequence)
+        self.use(lambda ledger: ledger.accept_loss(thread))
+
+    def rotate(self) -> None:
+        """Seal with a new key. What the old one sealed counts as far as the anchor saw it."""
+        old = self.keys.signing
+        super().rotate()
+        until = InMemoryAnchor()
+        for thread in self.anchor.threads(self.store):
+            head = self.anchor.read(self.store, thread)
+            if head is not None:
+                until.advance(self.store, thread, head)
+        self.keys = self.keys.revoking(old, until=until)
+
+    def seldom(self) -> Self:
+        """Return the same store, anchored after every hundredth checkpoint."""
+        other = self.on(self.medium)
+        other.anchor_every = 100
+        return other
+
+    def twin(self, medium: Medium, store: str | None = None) -> Self:
+        """Return a copy that knows the key and cannot touch the anchor."""
+        other = super().twin(medium, store)
+        other.anchor = InMemoryAnchor()
+        return other
+
+
+class Payments:
+    """A process that runs payments.
+
+    Args:
+        gate: who may resume into what.
+        bank: the keys of what was paid, in whatever process. It pays for each key once.
+        asks: whether it asks people before it pays, twice.
+        request: what it asks them.
+        tools: what this process has.
+        version: the version of its code.
+
+    Attributes:
+        workflow: its steps.
+        paid: the arguments of each payment, in this process.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        bank: set[str],
+        *,
+        asks: bool,
+        request: dict[str, Any] | None = None,
+        tools: Iterable[Tool] = TOOLS,
+        version: str = VERSION,
+    ) -> None:
+        self.paid: list[Any] = []
+        self._bank = bank
+
+        def ask(state: dict[str, Any]) -> Ask | None:
+            del state
+            return None if request is None else Ask("pay", request)
+
+        def pay(state: dict[str, Any], call: Call) -> None:
+            if asks and not call.was_approved:
+                return
+            if self.is_new(call.key):  # what to pay is what a person signed, if one was asked
+                self.paid.append(call.approved.arguments if asks else state["arguments"])
+
+        def ask_again(state: dict[str, Any]) -> Ask | None:
+            return ask(state)
+
+        def pay_again(state: dict[str, Any], call: Call) -> None:
+            pay(state, call)
+
+        steps: list[Step] = [ask, pay, ask_again, pay_again] if asks else [pay]
+        name = "payment" if asks else "errand"
+        self.workflow = Workflow(name, steps, version=version, tools=tools, gate=gate)
+
+    def go_on(self, run: Run) -> None:
+        """Run up to the next payment, a pause or the end."""
+        for _ in run:
+            if self.paid:
+                return
+
+    def is_new(self, key: str) -> bool:
+        """Tell whether the bank has not seen this key yet, and show it the key."""
+        new = key not in self._bank
+        self._bank.add(key)
+        return new
+
+
+class GatedTarget(SealedTarget):
+    """The anchored ledger, and a workflow on it that goes on if its gate lets it.
+
+    A yes is a statement that dana or erin signed, with a key that no worker has.
+    """
+
+    name = "gated"
+    title = "sealed, anchored and gated"
+
+    def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
+        super().__init__(folder, medium)
+        self.keys = Keyring(SigningKey.generate("ed25519"))
+        self.people = {name: SigningKey.generate("ed25519") for name in ("dana", "erin")}
+        self.gate = Gate(approvers=Approvers({n: key.public for n, key in self.people.items()}))
+        self._journal_keys = Keyring(SigningKey.generate())
+        self._journal_anchor = FileAnchor(self.folder / "journal-anchor", create=True)
+        self.written: Journal | None = self._journal(create=True)
+        self.opened: Ledger | None = None
+        self._asking: set[str] = set()
+        self._bank: set[str] = set()
+
+    def begin(self, thread: str, arguments: dict[str, Any]) -> None:
+        """Capture a run before its first step."""
+        workflow = self._payments(thread).workflow
+        self.use(lambda ledger: workflow.begin(ledger, thread, arguments=arguments))
+
+    def ask(self, thread: str, arguments: dict[str, Any]) -> None:
+        """Run up to the step that asks: the first one, or the one after a payment."""
+        again = thread in self._asking
+        self._asking.add(thread)
+        workflow = self._payments(thread, request=arguments).workflow
+        if again:
+            self.use(lambda ledger: workflow.rehydrate(ledger, thread).step())
+        else:
+            self.use(lambda ledger: workflow.start(ledger, thread))
+
+    def approve(
+        self,
+        thread: str,
+        who: str = "dana",
+        *,
+        shown: dict[str, Any] | None = None,
+        ago: timedelta = timedelta(0),
+    ) -> bytes:
+        """Sign a statement about what the verified store asks, or what somebody shows instead."""
+        question = self._question(thread)
+        if shown is not None:
+            question = replace(question, arguments=shown)
+        person = Approver(who, self.people.get(who) or SigningKey.generate("ed25519"))
+        return person.approve(question, now=datetime.now(UTC) - ago).encode()
+
+    def deny(self, thread: str, who: str = "erin") -> None:
+        """Sign a no, and let a worker write it down."""
+        said = Approver(who, self.people[who]).deny(self._question(thread))
+        self._rehydrated(self._payments(thread), thread, said.encode())
+
+    def resume(
+        self,
+        thread: str,
+        approval: bytes = b"",
+        *,
+        tools: Iterable[Tool] = TOOLS,
+        version: str = VERSION,
+        sequence: int | None = None,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> Any:
+        """Pass the gate, and run up to the payment."""
+        payments = self._payments(thread, tools=tools, version=version)
+        try:
+            run = self._rehydrated(payments, thread, approval, sequence)
+            if meanwhile is not None:
+                meanwhile()
+            self.use(lambda _: payments.go_on(run))
+        except CheckpointError:
+            if not payments.paid:  # what is paid is paid, whatever was refused afterwards
+                raise
+        return payments.paid[0] if payments.paid else None
+
+    def own(self, thread: str, worker: str) -> Self:
+        """Take a lease, and keep the ledger open that has it."""
+        time.sleep(2 * _LEASE)
+        other = self.on(self.medium)
+        other.opened = other.use(lambda ledger: ledger)
+        other.use(lambda ledger: ledger.own(thread, worker, seconds=_LEASE))
+        return other
+
+    def journalled(self, thread: str) -> list[str]:
+        """Verify the journal, and show what it says of a thread."""
+        return [str(entry) for entry in self._journal().show(thread=thread)]
+
+    def counterfeit(self, thread: str, arguments: dict[str, Any], trick: Trick = "best") -> bytes:
+        """Write dana's statement without her key."""
+        question = replace(self._question(thread), arguments=arguments)
+        forged = Approver("dana", SigningKey.generate("ed25519")).approve(question)
+        label, _, signature, body = forged.replace("\n", " ", 1).split(" ", 3)
+        if trick == "unsigned":
+            return body.encode()
+        if trick == "no-algorithm":
+            # The id of her key, and a hash that needs none where its signature belongs.
+            digest = hashlib.sha512(f"{label} approval\n{body.rstrip()}".encode()).digest()
+            signature = base64.b64encode(digest).decode()
+            return f"{label} {self.people['dana'].public.id} {signature}\n{body}".encode()
+        return forged.encode()
+
+    def self_approve(self, thread: str, arguments: dict[str, Any]) -> Iterator[bytes]:
+        """Sign a statement with the writer's key; put one into a record; leave the pause out."""
+        question = replace(self._question(thread), arguments=arguments)
+        said = Approver("dana", self.keys.signing).approve(question)
+        yield said.encode()
+        done = {"done": ["ask"], "state": {}, "tools": ToolSet(TOOLS).described}
+        for state in ({**done, "approved": [said]}, done):
+            self._write(thread, state)
+            yield b""
+
+    def twin(self, medium: Medium, store: str | None = None) -> Self:
+        """Return a copy that knows the key, and has no reason to write anything down."""
+        other = super().twin(medium, store)
+        other.written = None
+        return other
+
+    def _payments(self, thread: str, **options: Any) -> Payments:
+        return Payments(self.gate, self._bank, asks=thread in self._asking, **options)
+
+    def _question(self, thread: str) -> Question:
+        """Return what a person sees who looks at the verified store.
+
+        Raises:
+            Miss: nothing is asked.
+        """
+        workflow = self._payments(thread).workflow
+        question = self.use(lambda ledger: workflow.question(ledger, thread))
+        if question is None:
+            raise Miss
+        return question
+
+    def _rehydrated(
+        self, payments: Payments, thread: str, approval: bytes, sequence: int | None = None
+    ) -> Run:
+        said = [approval.decode()] if approval else []
+        resume = payments.workflow.rehydrate
+        return self.use(lambda ledger: resume(ledger, thread, sequence, approvals=said))
+
+    def _write(self, thread: str, state: dict[str, Any]) -> None:
+        """Append what a worker would, with its key."""
+        flow = self._payments(thread).workflow
+        self.twin(self.medium).use(
+            lambda ledger: ledger.save(thread, state, app=flow.app, tools=flow.tools.digest)
+        )
+
+    def _journal(self, *, create: bool = False) -> FileJournal:
+        keys, anchor = self._journal_keys, self._journal_anchor
+        return FileJournal(self.journal.folder, keys=keys, anchor=anchor, create=create)
+
+    def _ledger(self, storage: CheckpointStorage, journal: Journal | None = None) -> Ledger:
+        return self.opened or super()._ledger(storage, journal or self.written)
+
+
+TARGETS: dict[str, type[Target]] = {
+    target.name: target
+    for target in (
+        NaiveTarget,
+        AllowListTarget,
+        EncryptedTarget,
+        HashChainTarget,
+        MacTarget,
+        MacPlaceTarget,
+        SignedChainTarget,
+        SealedTarget,
+        GatedTarget,
+    )
+}
+"""The built-in targets by name, from the bottom of the ladder to its top."""
+
+TOP = GatedTarget.name
+"""The name of the top rung."""

@@ -1,0 +1,332 @@
+"""The top rung on databases, and the adversary's hands there: records as rows.
+
+The adversary owns the database. No trigger stops them, and no constraint: they switch those off,
+edit, and leave everything as it was. They know what belongs together, so the row of a thread always
+fits its records.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ClassVar, Final, TypeVar
+
+from safepoint.anchor import Anchor, FileAnchor
+from safepoint.attacks import GatedTarget, Medium
+from safepoint.ledger import Ledger
+from safepoint.names import spelled
+from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage
+from safepoint.storage.base import Lease, Ownership
+from safepoint.storage.file import LEASE, read_lease, write_lease
+from safepoint.storage.sqlite import SQLiteCheckpointStorage
+from safepoint.testing.postgres import Server
+from tests.harness.postgres import TEMPLATE, Database
+
+BASE: Final = "base"
+RECORD: Final = ".checkpoint"
+_CLEAR: Final = """
+    select format('delete from %I.%I', schemaname, tablename) from pg_tables
+    where schemaname like 'safepoint%' and tablename <> 'version'
+"""
+Row = tuple[Any, ...]
+_Result = TypeVar("_Result")
+
+
+class Rows(Medium):
+    """Records as rows of a database, under the names that the files would have.
+
+    `thread/0000000007.checkpoint` is a row of the table of records; `thread/base` and
+    `thread/lease` are columns of the thread's own row.
+
+    Attributes:
+        begins: what the row of a thread says of its beginning if it was never pruned.
+        more: what the row of a record says besides.
+    """
+
+    begins: ClassVar[int] = 0
+    more: ClassVar[dict[str, str]] = {}
+
+    @abstractmethod
+    def ask(self, statement: str, *values: Any) -> list[Row]:
+        """Run a statement as the owner of the database. A value stands where it has a `?`."""
+
+    @abstractmethod
+    def turn(self) -> AbstractContextManager[object]:
+        """Let what is asked in it happen at once, with every rule of the tables switched off."""
+
+    @abstractmethod
+    def storage(self) -> Any:
+        """Return the storage, opened as the victim opens it."""
+
+    def names(self) -> list[str]:
+        """Return the name of each row, and of what a thread's own row holds."""
+        records = self.ask("select thread, sequence from {checkpoints}")
+        found = [f"{thread}/{sequence:010d}{RECORD}" for thread, sequence in records]
+        owned = self.ask("select thread, base is not null, token from {threads}")
+        for thread, based, token in owned:
+            found += [f"{thread}/{BASE}"] * bool(based) + [f"{thread}/{LEASE}"] * bool(token)
+        return sorted(found)
+
+    def _read(self, name: str) -> bytes:
+        thread, sequence = _parts(name)
+        if isinstance(sequence, int):
+            query = "select record from {checkpoints} where thread = ? and sequence = ?"
+            ((record,),) = self.ask(query, thread, sequence)
+            return bytes(record)
+        query = "select first, base, token, owner, expires from {threads} where thread = ?"
+        ((first, base, token, owner, expires),) = self.ask(query, thread)
+        if sequence == BASE:
+            return b"%010d\n%b" % (first, base)
+        ends = datetime.fromisoformat(expires) if isinstance(expires, str) else expires
+        holder = None if owner is None else Lease(thread, owner, token, ends)
+        return write_lease(Ownership(thread, token, holder))
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a row over what is there, and let the thread's own row fit it."""
+        thread, sequence = _parts(name)
+        with self.turn():
+            mine = {column: self.more[column] for column in self.more if column == "login"}
+            row = {"thread": thread, "head": 0, **mine}
+            self.ask(_insert("threads", row) + " on conflict do nothing", *row.values())
+            self.set(thread, head=0, **mine)  # it is the victim's
+            if isinstance(sequence, int):
+                self._forget(thread, sequence)
+                record = {"thread": thread, "sequence": sequence, "record": data, **self.more}
+                self.ask(_insert("checkpoints", record), *record.values())
+            elif sequence == BASE:
+                first, _, base = data.partition(b"\n")
+                self.set(thread, first=int(first), base=base)
+            else:
+                self.set(thread, **_columns(read_lease(name, thread, data)))
+            self._fit(thread)
+
+    def delete(self, name: str) -> None:
+        """Remove a row, and let the thread's own row fit what is left."""
+        thread, sequence = _parts(name)
+        with self.turn():
+            if isinstance(sequence, int):
+                self._forget(thread, sequence)
+            elif sequence == BASE:
+                self.set(thread, first=self.begins, base=None)
+            else:
+                self.set(thread, token=0, owner=None, expires=None)
+            self._fit(thread)
+
+    def set(self, thread: str, **columns: Any) -> None:
+        """Change what the row of a thread says, fitting or not."""
+        changes = ", ".join(f"{column} = ?" for column in columns)
+        text = f"update {{threads}} set {changes} where thread = ?"  # noqa: S608  our own names
+        self.ask(text, *columns.values(), thread)
+
+    def _forget(self, thread: str, sequence: int) -> None:
+        self.ask("delete from {checkpoints} where thread = ? and sequence = ?", thread, sequence)
+
+    def _fit(self, thread: str) -> None:
+        """Let the head be the newest record, and no row be left of a thread that has nothing."""
+        newest = "select coalesce(max(sequence), 0) from {checkpoints} where thread = ?"
+        ((head,),) = self.ask(newest, thread)
+        self.set(thread, head=head)
+        gone = "delete from {threads} where thread = ? and head = 0 and base is null and token = 0"
+        self.ask(gone, thread)
+
+
+def _insert(table: str, row: dict[str, Any]) -> str:
+    columns, values = ", ".join(row), ", ".join("?" * len(row))
+    return f"insert into {{{table}}} ({columns}) values ({values})"  # noqa: S608
+
+
+def _parts(name: str) -> tuple[str, int | str]:
+    thread, _, rest = name.partition("/")
+    return thread, int(rest.removesuffix(RECORD)) if rest.endswith(RECORD) else rest
+
+
+def _columns(ownership: Ownership) -> dict[str, Any]:
+    holder = ownership.holder
+    owner, ends = (None, None) if holder is None else (holder.owner, spelled(holder.expires))
+    return {"token": ownership.token, "owner": owner, "expires": ends}
+
+
+class SQLiteRows(Rows):
+    """Records in a file of SQLite, which the adversary opens as anybody can who may write it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._open: sqlite3.Connection | None = None
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.storage().close()  # it makes the tables
+
+    def storage(self) -> SQLiteCheckpointStorage:
+        """Open the file anew."""
+        return SQLiteCheckpointStorage(self.path)
+
+    def beside(self) -> SQLiteRows:
+        """Return a new file next to this one."""
+        number = len(list(self.path.parent.glob("*.db"))) + 1
+        return SQLiteRows(self.path.with_name(f"copy-{number}.db"))
+
+    def ask(self, statement: str, *values: Any) -> list[Row]:
+        """Run a statement, in a turn of its own if there is none."""
+        text = statement.format(checkpoints="checkpoints", threads="threads")
+        if self._open is not None:
+            return self._open.execute(text, values).fetchall()
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
+            return connection.execute(text, values).fetchall()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Drop every trigger, and put each back as it was."""
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
+            connection.execute("pragma ignore_check_constraints = on")
+            connection.execute("begin immediate")
+            query = "select name, sql from sqlite_schema where type = 'trigger' order by rowid"
+            triggers = connection.execute(query).fetchall()
+            for name, _ in triggers:
+                connection.execute(f"drop trigger {name}")
+            self._open = connection
+            try:
+                yield
+            finally:
+                self._open = None
+            for _, text in triggers:
+                connection.execute(text)
+            connection.execute("commit")
+
+
+class Pool:
+    """Databases of a server, each with the schema and nothing else, to be taken again and again."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._made = self._taken = 0
+        self._opened: list[Any] = []
+
+    def take(self) -> Database:
+        """Return the next one, cleared if it was taken before."""
+        self._taken += 1
+        found = Database(self.server, f"trial_{self._taken}")
+        if self._taken > self._made:
+            self._made = self._taken
+            self.server.database(found.name, template=TEMPLATE)
+            return found
+        with self.superuser(found) as connection:
+            for (statement,) in connection.execute(_CLEAR).fetchall():
+                connection.execute(statement)
+        return found
+
+    def superuser(self, database: Database) -> Any:
+        """Connect as one for whom no trigger fires."""
+        import psycopg
+
+        options = "-c session_replication_role=replica"
+        return psycopg.connect(database.owner, autocommit=True, options=options)
+
+    def opened(self, closable: Any) -> Any:
+        """Remember what to close when the databases are taken anew."""
+        self._opened.append(closable)
+        return closable
+
+    def reset(self) -> None:
+        """Close what was opened, and let the databases be taken anew."""
+        while self._opened:
+            self._opened.pop().close()
+        self._taken = 0
+
+
+class PostgresRows(Rows):
+    """Records in a database of PostgreSQL, in the hands of a superuser."""
+
+    begins = 1
+    more: ClassVar[dict[str, str]] = {"login": "worker_1", "written": "now"}
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.database = pool.take()
+        self._hands = pool.opened(pool.superuser(self.database))
+        self._storages: dict[str, PostgresCheckpointStorage] = {}
+
+    def storage(self, dsn: str | None = None) -> PostgresCheckpointStorage:
+        """Return the storage. It keeps connections, and nothing of what it has read."""
+        dsn = dsn or self.database.worker(1)
+        if dsn not in self._storages:
+            self._storages[dsn] = self.pool.opened(PostgresCheckpointStorage(dsn))
+        return self._storages[dsn]
+
+    def beside(self) -> PostgresRows:
+        """Return another database."""
+        return PostgresRows(self.pool)
+
+    def ask(self, statement: str, *values: Any) -> list[Row]:
+        """Run a statement."""
+        text = statement.format(checkpoints="safepoint.checkpoints", threads="safepoint.threads")
+        done = self._hands.execute(text.replace("?", "%s"), values)
+        return [] if done.description is None else list(done.fetchall())
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Let it be one transaction. Triggers do not fire for this connection."""
+        return self._hands.transaction()  # type: ignore[no-any-return]
+
+
+class DatabaseTarget(GatedTarget):
+    """The ledger on a database that the adversary owns."""
+
+    medium: Rows
+
+    def use(self, act: Callable[[Ledger], _Result]) -> _Result:
+        """Open the database as a new process does, and use it once."""
+        return act(self._ledger(self.medium.storage()))
+
+
+class SQLiteTarget(DatabaseTarget):
+    """The ledger on a file of SQLite, with an anchor in a folder elsewhere."""
+
+    name = "sqlite"
+
+    def __init__(self, folder: str | Path) -> None:
+        super().__init__(folder, SQLiteRows(Path(folder) / "store" / "checkpoints.db"))
+        self.anchor: Anchor = FileAnchor(self.folder / "anchor", create=True)
+
+
+class PostgresTarget(DatabaseTarget):
+    """The ledger on PostgreSQL, with an anchor in another database and under another login.
+
+    The worker's login adds records. To prune, to delete and to accept a loss takes an operator's.
+    """
+
+    name = "postgres"
+    medium: PostgresRows
+
+    def __init__(self, folder: str | Path, pool: Pool) -> None:
+        super().__init__(folder, PostgresRows(pool))
+        elsewhere = pool.take()
+        self.anchor: Anchor = pool.opened(PostgresAnchor(elsewhere.anchor, connections=1))
+        self._rewinding = pool.opened(PostgresAnchor(elsewhere.anchor_operator, connections=1))
+
+    def prune(self, thread: str, keep: int) -> None:
+        """Leave a signed base, as an operator."""
+        self._operate(lambda ledger: ledger.prune(thread, keep=keep))
+
+    def delete(self, thread: str) -> None:
+        """Leave a tombstone, as an operator who has taken the thread."""
+
+        def delete(ledger: Ledger) -> None:
+            with ledger.own(thread, "operator"):
+                ledger.delete(thread)
+
+        self._operate(delete)
+
+    def go_back(self, thread: str, sequence: int) -> None:
+        """Drop the records, and accept the loss by name, as an operator."""
+        for name in self.records(thread)[sequence:]:
+            self.medium.delete(name)
+        anchor, self.anchor = self.anchor, self._rewinding
+        try:
+            self._operate(lambda ledger: ledger.accept_loss(thread))
+        finally:
+            self.anchor = anchor
+
+    def _operate(self, act: Callable[[Ledger], object]) -> None:
+        act(self._ledger(self.medium.storage(self.medium.database.operator)))
