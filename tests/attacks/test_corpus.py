@@ -116,6 +116,7 @@ def listed(source: str) -> Callable[[str, str], bool] | None:
     if source == sources.PICKLESCAN:
         from picklescan.scanner import _unsafe_globals as unsafe
     elif source == sources.MODELSCAN:
+        need("modelscan", "needs safepoint[test], and a Python before 3.13")
         from modelscan.settings import DEFAULT_SETTINGS
 
         levels: Any = DEFAULT_SETTINGS["unsafe_globals"]

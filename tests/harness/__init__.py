@@ -61,7 +61,8 @@ An include stands alone on its line: `--8<-- "pay.py:section"`, from `snippets/`
 marked by `# --8<-- [start:section]` and `# --8<-- [end:section]`. Outside a fence only an `.svg`
 may be included.
 
-`data-skip="reason"` leaves a block out. It is counted in public, and fails in CI.
+`data-skip="reason"` leaves a block out, and `data-needs="modelscan"` does where that module is not
+installed. It is counted in public, and fails in CI.
 
 HTML in a page
 --------------

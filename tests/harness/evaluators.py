@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import time
 from collections.abc import Callable
@@ -44,7 +45,7 @@ def evaluate(page: Page, block: Block, evidence: Evidence | None = None) -> Outc
         Failure: it does not do what the page says.
     """
     outcome: Outcome = "failed"
-    if "data-skip" not in block.attributes:
+    if skipped_for(block) is None:
         page.imported |= imported_by(block)
     started = time.perf_counter()
     try:
@@ -56,8 +57,16 @@ def evaluate(page: Page, block: Block, evidence: Evidence | None = None) -> Outc
     return outcome
 
 
+def skipped_for(block: Block) -> str | None:
+    """Return why a block is left out, or None for one that runs."""
+    needs = block.attributes.get("data-needs")
+    if needs is not None and importlib.util.find_spec(needs) is None:
+        return f"needs {needs}, which is not installed"
+    return block.attributes.get("data-skip")
+
+
 def _evaluate(page: Page, block: Block) -> Outcome:
-    if "data-skip" in block.attributes:
+    if skipped_for(block) is not None:
         page.output = ""
         return "skipped"
     evaluator = _evaluator(block)
@@ -106,5 +115,5 @@ def _keep(page: Page, block: Block) -> None:
 
 
 def _runs(block: Block) -> bool:
-    left_out = {"data-skip", "data-check"} & block.attributes.keys()
+    left_out = skipped_for(block) is not None or "data-check" in block.attributes
     return block.language in _CAN_USE_FILES and not left_out

@@ -22,6 +22,7 @@ _ATTRIBUTES: Final = {
     "data-module": ({"text"}, r"[\w.]+", "the module of a tree of classes"),
     "data-login": ({"sql"}, r"[a-z]\w*", "the name of a login"),
     "data-tls": ({"sql"}, _FILE, "a host name for the certificate"),
+    "data-needs": (LANGUAGES, r"\w+", "a module that not every Python can have"),
     "data-skip": (LANGUAGES, r".*\S.*", "a reason"),
     "data-write": (_PARSED | {"python"}, _FILE, "a plain file name in the page's folder"),
 }

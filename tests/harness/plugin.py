@@ -12,7 +12,7 @@ import pytest
 from sybil import Document, Example, Region, Sybil
 
 from tests.harness.blocks import Block, Problem, Scan, scan_docstrings, scan_page
-from tests.harness.evaluators import evaluate
+from tests.harness.evaluators import evaluate, skipped_for
 from tests.harness.evidence import Evidence
 from tests.harness.legs import Result, held_by, name_of, result_of, worst
 from tests.harness.messages import watch, write_raised
@@ -122,7 +122,7 @@ class _BlockEvaluator:
         except Failure as failure:
             return f"{block.page}:{block.line}: {failure}"
         if outcome == "skipped":
-            pytest.skip(f"{block.page}:{block.line}: {block.attributes['data-skip']}")
+            pytest.skip(f"{block.page}:{block.line}: {skipped_for(block)}")
         return None
 
 

@@ -65,6 +65,9 @@ def test_the_defect_fails_and_its_twin_passes(
 def test_a_skip_and_a_command_that_would_recurse_are_counted_apart(root: Path) -> None:
     text = "'''{ .python data-skip=\"needs a GPU\" }\nbroken\n'''\n'''python\nx = 1\n'''"
     assert run_page(text, root) == ["skipped", "ran"]
+    for module, outcome in (("nobody_has_this", "skipped"), ("json", "ran")):
+        text = f"'''{{ .python data-needs=\"{module}\" }}\nx = 1\n'''"
+        assert run_page(text, root) == [outcome]
     text = "<!-- block: data-check=\"make\" -->\n'''bash\nmake test\n'''"
     assert run_page(text, root, "README.md") == ["checked"]
 

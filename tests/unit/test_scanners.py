@@ -65,7 +65,7 @@ def test_intervals_are_wilsons(share: Share, low: float, high: float) -> None:
 
 def test_a_tool_that_scanned_nothing_has_missed_it(tmp_path: Path) -> None:
     """modelscan is asked about a name that it does not know."""
-    need("modelscan", "needs safepoint[test]")
+    need("modelscan", "needs safepoint[test], and a Python before 3.13")
     path = tmp_path / "state.unknown"
     path.write_bytes(GADGETS[0].pickle(tmp_path / "marker"))
     assert scanners._modelscan(path) is Verdict.NONE
