@@ -183,7 +183,7 @@ def test_any_sequence_of_heads_moves_forward_alone(
     folder: Path, kind: str, heads: list[Head]
 ) -> None:
     """The anchor holds the first record that it saw at the highest sequence that it saw."""
-    (folder / kind).mkdir(exist_ok=True)
+    (folder / kind).mkdir(mode=0o700, exist_ok=True)
     anchor = made(kind, folder / kind)
     anchor.rewind("s", "t", None)
     known: Head | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,14 @@ secret: tuple[Make, Load] = (lambda path: SigningKey(RAW, "ed25519").to_file(pat
                              SigningKey.from_file)  # fmt: skip
 public: tuple[Make, Load] = (PAIR.public.to_file, VerifyingKey.from_file)
 both_kinds = pytest.mark.parametrize(("make", "load"), [secret, public], ids=["secret", "public"])
+
+
+@pytest.fixture(autouse=True)
+def folders_of_our_own() -> Iterator[None]:
+    """What a test makes is not open to all, whatever the umask of whoever runs it."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
 
 
 def refused(message: str, act: Callable[..., object], *arguments: Any, **options: Any) -> None:
