@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -226,6 +227,18 @@ def test_passwords_and_logins_that_are_shared(server: Server, name: str) -> None
     server.remember("heads", "other")
     do(server, f"alter database {name} set password_encryption = md5")
     assert lines(server, name)[0].startswith("SP05 warning: The server keeps new passwords as MD5:")
+
+
+def test_triggers_that_are_off_for_the_whole_server(server: Server, name: str) -> None:
+    """By its own configuration, which takes a moment to be read."""
+    begins = "SP05 error: The sessions of every login begin with session_replication_role ="
+    for change, count in (("set session_replication_role = replica", 1), ("reset all", 0)):
+        do(server, f"alter system {change}")
+        do(server, "select pg_reload_conf()")
+        end = time.monotonic() + 30
+        while len(said := lines(server, name)) != count and time.monotonic() < end:
+            time.sleep(0.1)
+        assert [line[: len(begins)] for line in said] == [begins] * count
 
 
 def test_a_name_that_needs_quotes_breaks_out_of_no_line(server: Server, name: str) -> None:
