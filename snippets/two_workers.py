@@ -60,7 +60,7 @@ def work(login):
     while owned is None:
         try:
             # Each step renews it. Make it longer than a step takes.
-            owned = ledger.own(THREAD, name, seconds=3)
+            owned = ledger.own(THREAD, name, seconds=10)
         except NotOwner as refusal:
             if not waits:
                 print("waits: " + refusal.what.split(" until ")[0])

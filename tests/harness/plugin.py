@@ -1,17 +1,17 @@
-"""The pytest plugin: collects blocks through Sybil, keeps evidence, accounts for every skip."""
+"""The pytest plugin: collects blocks, keeps evidence, accounts for every skip."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sybil import Document, Example, Region, Sybil
 
-from tests.harness.blocks import Block, Problem, Scan, scan_docstrings, scan_page
+from tests.harness.blocks import Block, Problem, scan_docstrings, scan_page
 from tests.harness.evaluators import evaluate, skipped_for
 from tests.harness.evidence import Evidence
 from tests.harness.legs import Result, held_by, name_of, result_of, worst
@@ -19,7 +19,6 @@ from tests.harness.messages import watch, write_raised
 from tests.harness.page import Failure, Page
 
 _EVIDENCE = pytest.StashKey[Evidence]()
-_DOCUMENTS = pytest.StashKey[Any]()
 _RAISED = pytest.StashKey[set[tuple[str, int]]]()
 _DEEP = "deep"
 _SKIPS: Counter[str] = Counter()
@@ -27,69 +26,77 @@ _RESULTS: dict[str, Result] = {}
 _FOUND: Counter[str] = Counter()
 
 
-class Documents(Sybil):
-    """The files of a project that have blocks, and how to evaluate them."""
+class Source(pytest.File):
+    """A page, or a module whose docstrings are: each of its blocks is a test."""
 
-    def __init__(self, root: Path, evidence: Evidence) -> None:
-        super().__init__(
-            parsers=[self.regions],
-            path=str(root),
-            document_types={".py": Document},
-            teardown=_close_pages,
-        )
-        self.root = root
-        self.evidence = evidence
-
-    def should_parse(self, path: Path) -> bool:
-        """Say whether a file is a page, or a module whose docstrings are."""
-        if not path.is_relative_to(self.root):
-            return False
-        below = path.relative_to(self.root)
-        if below.suffix == ".md":
-            return below.parts[0] == "docs" or below.name in {"README.md", "CONTRIBUTING.md"}
-        return below.suffix == ".py" and below.parts[:2] == ("src", "safepoint")
-
-    def identify(self, example: Example) -> str:
-        """Name a test after its line and language."""
-        block = example.parsed
-        return f"{example.line}-{block.language if isinstance(block, Block) else 'problem'}"
-
-    def regions(self, document: Document) -> Iterator[Region]:
-        """Find the blocks and problems of a document, each as a region."""
-        path = Path(document.path)
-        name = path.relative_to(self.root).as_posix()
-        if path.suffix == ".py":
-            scans = scan_docstrings(document.text, name, root=self.root)
+    def collect(self) -> list[PlaceTest]:
+        """Find the blocks, and the places that cannot be run as they are."""
+        root = self.config.rootpath
+        name, text = self.path.relative_to(root).as_posix(), self.path.read_text(encoding="utf-8")
+        if self.path.suffix == ".py":
+            scans = scan_docstrings(text, name, root=root)
         else:
-            scans = [scan_page(document.text, name, root=self.root)]
-        starts = [0]
-        for line in document.text.splitlines(keepends=True):
-            starts.append(starts[-1] + len(line))
+            scans = [scan_page(text, name, root=root)]
+        self._pages: list[_LazyPage] = []
+        tests: list[PlaceTest] = []
         for number, scan in enumerate(scans):
-            label = f"{name}_{number}" if number else name
-            yield from self._scanned(document, scan, label, starts)
+            page = _LazyPage(f"{name}_{number}" if number else name, scan.blocks, root)
+            self._pages.append(page)
+            tests += [
+                self._test(block.line, block.language, self._run, page, block)
+                for block in scan.blocks
+            ]
+            for line in {problem.line for problem in scan.problems}:
+                here = [problem for problem in scan.problems if problem.line == line]
+                tests.append(self._test(line, "problem", self._report, here))
+        return sorted(tests, key=lambda test: test.line)
 
-    def _scanned(
-        self, document: Document, scan: Scan, label: str, starts: list[int]
-    ) -> Iterator[Region]:
-        page = _LazyPage(label, scan.blocks, self.root)
-        document.namespace.setdefault("pages", []).append(page)
-        for block in scan.blocks:
-            evaluator = _BlockEvaluator(page, self.evidence)
-            yield Region(starts[block.line - 1], starts[block.end], block, evaluator)
-        lines = sorted({problem.line for problem in scan.problems})
-        for line in lines:
-            here = [problem for problem in scan.problems if problem.line == line]
-            yield Region(starts[line - 1], starts[line - 1], here, self._report)
+    def _test(self, line: int, kind: str, run: Callable[..., None], *given: Any) -> PlaceTest:
+        test: PlaceTest = PlaceTest.from_parent(self, name=f"{line}-{kind}")
+        test.line, test.run = line, partial(run, *given)
+        return test
 
-    def _report(self, example: Example) -> str:
-        problems: list[Problem] = example.parsed
-        first = problems[0]
-        block = Block(
-            first.page, 0, first.line, first.line, "", (), {}, "", 0, Path(example.path), 1
-        )
-        self.evidence.record(block, "failed", 0.0)
-        return "\n".join(map(str, problems))
+    def _run(self, page: _LazyPage, block: Block) -> None:
+        """Evaluate a block, and write down how it ended."""
+        where = f"{block.page}:{block.line}"
+        try:
+            outcome = evaluate(page.get(), block, self.config.stash[_EVIDENCE])
+        except Failure as failure:
+            raise Failure(f"{where}: {failure}") from None
+        if outcome == "skipped":
+            pytest.skip(f"{where}: {skipped_for(block)}")
+
+    def _report(self, problems: list[Problem]) -> None:
+        """Fail for a place that cannot be run as it is, and write that down."""
+        page, line = problems[0].page, problems[0].line
+        block = Block(page, 0, line, line, "", (), {}, "", 0, self.path, 1)
+        self.config.stash[_EVIDENCE].record(block, "failed", 0.0)
+        raise Failure("\n".join(map(str, problems)))
+
+    def teardown(self) -> None:
+        """Close the pages that were opened."""
+        for page in self._pages:
+            page.close()
+
+
+class PlaceTest(pytest.Item):
+    """A block or another place of a page. Its failure is a text for the writer of the page."""
+
+    line: int
+    run: Callable[[], None]
+
+    def runtest(self) -> None:
+        """Do what the place is for."""
+        self.run()
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Show that text, and a traceback for whatever else went wrong."""
+        told = isinstance(excinfo.value, Failure)
+        return str(excinfo.value) if told else super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Say where it is."""
+        return self.path, self.line - 1, self.name
 
 
 class _LazyPage:
@@ -108,27 +115,6 @@ class _LazyPage:
         if self._page is not None:
             self._page.close()
             self._page = None
-
-
-class _BlockEvaluator:
-    def __init__(self, page: _LazyPage, evidence: Evidence) -> None:
-        self._page = page
-        self._evidence = evidence
-
-    def __call__(self, example: Example) -> str | None:
-        block: Block = example.parsed
-        try:
-            outcome = evaluate(self._page.get(), block, self._evidence)
-        except Failure as failure:
-            return f"{block.page}:{block.line}: {failure}"
-        if outcome == "skipped":
-            pytest.skip(f"{block.page}:{block.line}: {skipped_for(block)}")
-        return None
-
-
-def _close_pages(namespace: dict[str, Any]) -> None:
-    for page in namespace.get("pages", ()):
-        page.close()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -152,7 +138,6 @@ def pytest_configure(config: pytest.Config) -> None:
     evidence = Evidence(file, config.rootpath, run, run or " ".join(config.invocation_params.args))
     config.stash[_EVIDENCE] = evidence
     config.stash[_RAISED] = watch()
-    config.stash[_DOCUMENTS] = Documents(config.rootpath, evidence).pytest()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -162,10 +147,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect the blocks of a page or module."""
-    collect = parent.config.stash[_DOCUMENTS]
-    collected: pytest.Collector | None = collect(file_path, parent)
-    return collected
+    """Collect the blocks of a page, or of a module."""
+    root = parent.config.rootpath
+    below = file_path.relative_to(root) if file_path.is_relative_to(root) else Path()
+    is_page = below.suffix == ".md" and (
+        below.parts[0] == "docs" or below.name in {"README.md", "CONTRIBUTING.md"}
+    )
+    is_module = below.suffix == ".py" and below.parts[:2] == ("src", "safepoint")
+    return Source.from_parent(parent, path=file_path) if is_page or is_module else None
 
 
 @pytest.hookimpl(tryfirst=True)
