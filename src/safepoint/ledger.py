@@ -688,11 +688,10 @@ class Ledger:
             return
         other = self.holder(thread)
         held = other and f"is held by worker '{other}', and this ledger does not own it"
-        foreign = getattr(self.storage, "foreign", None)  # of PostgreSQL, which knows logins
-        if other is None and callable(foreign):
-            with storage_errors("find the owner of", thread):
-                if foreign(thread):
-                    held = "was written by another login, and this one has not acquired it"
+        with storage_errors("find the owner of", thread):
+            foreign = getattr(self.storage, "foreign", None)  # of PostgreSQL, which knows logins
+            if other is None and callable(foreign) and foreign(thread):
+                held = "was written by another login, and this one has not acquired it"
         if held:
             raise NotOwner(
                 f"Thread '{thread}' {held}.", "Own it first: what you save would be refused."

@@ -160,7 +160,7 @@ class ToolSet:
                 tool.schema is None or is_digest(tool.schema) for tool in tools
             ):
                 return tools
-        except (TypeError, KeyError):  # also what Tool refuses
+        except (CheckpointError, TypeError, KeyError):
             pass
         raise ConfigurationError(
             "This is not the description of a tool set.",

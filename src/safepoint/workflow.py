@@ -1276,15 +1276,12 @@ class Workflow:
 
 def _step_name(step: Step) -> str:
     name = getattr(step, "__name__", "")
-    if not isinstance(name, str) or not name.isidentifier():
+    if not str(name).isidentifier() or inspect.iscoroutinefunction(step):
         raise WorkflowError(
-            f"{quoted(name)} cannot name a step.", "Use functions that were defined with def."
+            f"{quoted(name)} cannot be a step.",
+            "Use plain functions that were defined with def: call asyncio.run inside them.",
         )
-    if inspect.iscoroutinefunction(step):
-        raise WorkflowError(
-            f"The step {name} is async.", "Steps are plain functions: call asyncio.run inside it."
-        )
-    return name
+    return str(name)
 
 
 def _is_told(step: Step) -> bool:

@@ -55,6 +55,23 @@ back = st.sampled_from([None, None, None, None, 0, 1, 2, 3])
 """How many checkpoints to go back; None for a resume that names none."""
 
 
+@dataclass(frozen=True)
+class Plan:
+    """Who does something to which thread, as what, going back how far, and when they die."""
+
+    worker: int
+    slot: int
+    variant: str
+    death: Death | None
+    count: int
+    steps: int | None
+
+
+plans = st.builds(
+    Plan, worker=workers, slot=slots, variant=variants, death=deaths, count=counts, steps=back
+)
+
+
 @dataclass
 class Worker:
     """A process: its ledger, and the runs that it has in its hands."""
@@ -98,23 +115,16 @@ class Resuming(RuleBasedStateMachine):
         self.tell(thread, run.head)
         return thread
 
-    def attempt(
-        self,
-        worker: int,
-        death: Death | None,
-        action: Callable[[Worker], Any],
-        *,
-        must: bool = False,
-    ) -> None:
+    def attempt(self, plan: Plan, action: Callable[[Worker], Any], *, must: bool = False) -> None:
         """Let a process do something. It may be refused, unless it must not; or it may die."""
         world = self.world
-        world.death = death
+        world.death = plan.death
         try:
-            action(self.workers[worker])
+            action(self.workers[plan.worker])
         except Died:
-            self.workers[worker] = self.opened()
+            self.workers[plan.worker] = self.opened()
         except CheckpointError:
-            if must and death is None:
+            if must and plan.death is None:
                 raise
         finally:
             world.death, world.is_dead, world.wish = None, False, None
@@ -147,9 +157,7 @@ class Resuming(RuleBasedStateMachine):
         self.world.signed.append(signed)
         return signed
 
-    def resume(
-        self, worker: int, wish: Wish, death: Death | None, count: int, *, must: bool = False
-    ) -> None:
+    def resume(self, plan: Plan, wish: Wish, *, must: bool = False) -> None:
         """Resume, hold what comes against the account, and run some steps."""
         world, thread = self.world, wish.thread
         head = world.end(thread)
@@ -176,79 +184,40 @@ class Resuming(RuleBasedStateMachine):
             assert anchored.sequence >= run.head, "resumed what can be cut off unnoticed"
             self.tell(thread, run.head)
             process.runs[thread] = run
-            for _, checkpoint in zip(range(count), run, strict=False):
+            for _, checkpoint in zip(range(plan.count), run, strict=False):
                 self.tell(thread, checkpoint.sequence)
 
-        self.attempt(worker, death, action, must=must)
+        self.attempt(plan, action, must=must)
 
     # What people and workers do.
 
-    @rule(worker=workers, slot=slots, death=deaths, count=counts)
-    def go_on(self, worker: int, slot: int, death: Death | None, count: int) -> None:
+    @rule(plan=plans)
+    def go_on(self, plan: Plan) -> None:
         """As many people as it needs look at it now, and approve. If it is over, begin another."""
         self.heal()
-        thread = self.threads[slot]
+        thread = self.threads[plan.slot]
         payload = self.world.written[thread][self.world.end(thread)].payload
         if "denied" in payload or payload["done"] == STEPS:
-            thread = self.start(slot, len(self.world.written), 1 + slot)
+            thread = self.start(plan.slot, len(self.world.written), 1 + plan.slot)
         variant = self.world.written[thread][self.world.end(thread)].version
-        self.answered(worker, thread, variant, death, count)
+        self.answered(replace(plan, variant=variant, steps=None))
 
-    @rule(
-        worker=workers,
-        slot=slots,
-        variant=variants,
-        death=deaths,
-        count=counts,
-        steps=back,
-        verdict=verdicts,
-        heals=st.booleans(),
-    )
-    def go_elsewhere(
-        self,
-        worker: int,
-        slot: int,
-        variant: str,
-        death: Death | None,
-        count: int,
-        steps: int | None,
-        verdict: str,
-        heals: bool,
-    ) -> None:
+    @rule(plan=plans, verdict=verdicts, heals=st.booleans())
+    def go_elsewhere(self, plan: Plan, verdict: str, heals: bool) -> None:
         """Back, on to another version, with other tools; or somebody says no."""
-        thread = self.threads[slot]
         if heals:
             self.heal()
-        self.answered(worker, thread, variant, death, count, steps=steps, verdict=verdict)
+        self.answered(plan, verdict=verdict)
 
-    @rule(
-        worker=workers,
-        slot=slots,
-        variant=variants,
-        steps=back,
-        fault=st.sampled_from(["late", "missing", *FORGERIES]),
-    )
-    def go_on_wrongly(
-        self, worker: int, slot: int, variant: str, steps: int | None, fault: str
-    ) -> None:
+    @rule(plan=plans, fault=st.sampled_from(["late", "missing", *FORGERIES]))
+    def go_on_wrongly(self, plan: Plan, fault: str) -> None:
         """It is too late, or somebody is missing, or somebody made another answer of one."""
-        thread = self.threads[slot]
-        self.answered(worker, thread, variant, None, 1, steps=steps, fault=fault)
+        self.answered(replace(plan, death=None, count=1), fault=fault)
 
-    def answered(
-        self,
-        worker: int,
-        thread: str,
-        variant: str,
-        death: Death | None,
-        count: int,
-        *,
-        steps: int | None = None,
-        verdict: str = "approved",
-        fault: str = "",
-    ) -> None:
+    def answered(self, plan: Plan, *, verdict: str = "approved", fault: str = "") -> None:
         """Ask people, and resume with what they say. If all is right, nothing stands in the way."""
-        sequence, must = self.sequence(thread, steps), self.is_sound(thread)
+        thread, variant = self.threads[plan.slot], plan.variant
+        sequence, must = self.sequence(thread, plan.steps), self.is_sound(thread)
         kept = self.world.written[thread][sequence or self.world.end(thread)]
         question = self.question(thread, variant, sequence)
         signed: list[Signed] = []
@@ -266,7 +235,7 @@ class Resuming(RuleBasedStateMachine):
         must = must and not self.leads_nowhere(thread, kept, variant)
         now = self.world.now + (HOUR if fault == "late" else timedelta())
         wish = Wish(thread, sequence, variant, tuple(signed), now)
-        self.resume(worker, wish, death, count, must=must)
+        self.resume(plan, wish, must=must)
 
     def leads_nowhere(self, thread: str, kept: Kept, variant: str) -> bool:
         """No migration leads back to the first version, and nothing goes on from an old denial."""
@@ -283,56 +252,35 @@ class Resuming(RuleBasedStateMachine):
             return None
 
     @rule(
-        worker=workers,
-        slot=slots,
-        variant=variants,
-        steps=back,
+        plan=plans,
         picks=st.lists(st.integers(0, 5), max_size=2),
         minutes=st.sampled_from([0, 0, 0, 59, 61]),
-        death=deaths,
-        count=counts,
     )
-    def resume_anyhow(
-        self,
-        worker: int,
-        slot: int,
-        variant: str,
-        steps: int | None,
-        picks: list[int],
-        minutes: int,
-        death: Death | None,
-        count: int,
-    ) -> None:
+    def resume_anyhow(self, plan: Plan, picks: list[int], minutes: int) -> None:
         """With whatever texts there are: old ones, forged ones, those of another thread."""
-        thread = self.threads[slot]
+        thread = self.threads[plan.slot]
         signed = tuple(self.picked(picks))
         now = self.world.now + timedelta(minutes=minutes)
-        wish = Wish(thread, self.sequence(thread, steps), variant, signed, now)
-        self.resume(worker, wish, death, count)
+        wish = Wish(thread, self.sequence(thread, plan.steps), plan.variant, signed, now)
+        self.resume(plan, wish)
 
     def picked(self, picks: list[int]) -> Iterator[Signed]:
         """The newest texts are the likeliest to be taken."""
         return (self.world.signed[-1 - pick] for pick in picks if pick < len(self.world.signed))
 
-    @rule(
-        slot=slots,
-        who=st.sampled_from(list(PEOPLE)),
-        verdict=verdicts,
-        variant=variants,
-        steps=back,
-    )
-    def answer(self, slot: int, who: str, verdict: str, variant: str, steps: int | None) -> None:
+    @rule(plan=plans, who=st.sampled_from(list(PEOPLE)), verdict=verdicts)
+    def answer(self, plan: Plan, who: str, verdict: str) -> None:
         """Somebody signs what they see, for later."""
-        thread = self.threads[slot]
-        question = self.question(thread, variant, self.sequence(thread, steps))
+        thread = self.threads[plan.slot]
+        question = self.question(thread, plan.variant, self.sequence(thread, plan.steps))
         if question is not None:
             self.sign(question, who, verdict)
 
-    @rule(worker=workers, slot=slots, death=deaths)
-    def step(self, worker: int, slot: int, death: Death | None) -> None:
+    @rule(plan=plans)
+    def step(self, plan: Plan) -> None:
         """Go on with a run that a process has in its hands, whatever happened since."""
-        thread = self.threads[slot]
-        run = self.workers[worker].runs.get(thread)
+        thread = self.threads[plan.slot]
+        run = self.workers[plan.worker].runs.get(thread)
         if run is None or run.next is None:
             return
         is_current = run.head == self.world.end(thread) and not run.paused
@@ -340,14 +288,13 @@ class Resuming(RuleBasedStateMachine):
         def action(process: Worker) -> None:
             self.tell(thread, run.step().sequence)
 
-        self.attempt(worker, death, action, must=is_current and self.is_sound(thread))
+        self.attempt(plan, action, must=is_current and self.is_sound(thread))
 
-    @rule(worker=workers, slot=slots)
-    def crash(self, worker: int, slot: int) -> None:
+    @rule(plan=plans)
+    def crash(self, plan: Plan) -> None:
         """Begin the process anew, and look at everything with fresh eyes."""
-        thread = self.threads[slot]
-        self.workers[worker] = self.opened()
-        self.look(thread)
+        self.workers[plan.worker] = self.opened()
+        self.look(self.threads[plan.slot])
 
     def look(self, thread: str) -> None:
         """Whoever reads gets what was written, or is told."""
@@ -396,18 +343,14 @@ class Resuming(RuleBasedStateMachine):
         self.tampered |= tampered
 
     @rule(
-        worker=workers,
-        slot=slots,
+        plan=plans,
         done=st.sampled_from([0, 1, 2, 2, 2, 2, 3]),
         pick=st.integers(0, 2),
         kind=st.sampled_from(["approved", "approved", "resumed", "asked"]),
-        count=counts,
     )
-    def write_with_the_stolen_key(
-        self, worker: int, slot: int, done: int, pick: int, kind: str, count: int
-    ) -> None:
+    def write_with_the_stolen_key(self, plan: Plan, done: int, pick: int, kind: str) -> None:
         """Go on from the end with a state of one's own, and with what people signed some time."""
-        thread = self.threads[slot]
+        thread = self.threads[plan.slot]
         self.heal()
         world, end = self.world, self.world.end(thread)
         last = world.written[thread][end]
@@ -455,8 +398,9 @@ class Resuming(RuleBasedStateMachine):
             fresh = [each for each in taken if each.question.head == last.head]
             world.spent |= {each.text: (thread, end + 1) for each in fresh}
         self.stolen.add(thread)
-        self.workers[worker] = self.opened()
-        self.resume(worker, Wish(thread, None, last.version, (), world.now), None, count)
+        self.workers[plan.worker] = self.opened()
+        wish = Wish(thread, None, last.version, (), world.now)
+        self.resume(replace(plan, death=None), wish)
 
     @rule(
         pick=st.integers(0, 50),
