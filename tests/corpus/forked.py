@@ -54,7 +54,7 @@ class Limits(NamedTuple):
 
     memory: int = 2 * GIB
     cpu: int = 20
-    seconds: int = 60
+    seconds: int = 600  # for one that only waits: machines differ, and may be busy
 
 
 def attempt(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from safepoint.anchor import FileAnchor
-from safepoint.cli import Bar, imported, keyring_of
+from safepoint.cli import imported, keyring_of
 from safepoint.codec import Codec
 from safepoint.errors import (
     CheckpointError,
@@ -217,18 +217,16 @@ def _migrate(options: argparse.Namespace) -> int:
             " --allow-unsigned-migration",
         )
     types = [imported(each, "--type app.models:Invoice") for each in options.type]
-    with Bar("Migrating") as bar:
-        summary = migrate_pickles(
-            options.folder,
-            _ledger(options, types),
-            report=options.report,
-            types=types,
-            app=options.app or "",
-            dry_run=options.dry_run,
-            progress=bar,
-            allow_unsigned_migration=options.allow_unsigned_migration,
-            allow_missing_past=options.allow_missing_past,
-        )
+    summary = migrate_pickles(
+        options.folder,
+        _ledger(options, types),
+        report=options.report,
+        types=types,
+        app=options.app or "",
+        dry_run=options.dry_run,
+        allow_unsigned_migration=options.allow_unsigned_migration,
+        allow_missing_past=options.allow_missing_past,
+    )
     for each in summary.outcomes:
         if each.outcome == REFUSED:
             print(

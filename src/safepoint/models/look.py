@@ -152,12 +152,7 @@ def identify(file: IO[bytes] | bytes, *, limits: PickleLimits = DEFAULT_PICKLE_L
         ModelMalformed: it is two things at once, or has bytes that belong to none.
         LimitExceeded: it may be a pickle or JSON, and is too large to tell.
         OSError: the file cannot be read.
-        ConfigurationError: it is no file, and no bytes.
     """
-    if not isinstance(file, bytes) and not hasattr(file, "seek"):
-        raise ConfigurationError(
-            "identify takes an open file or bytes.", 'Write identify(open("model.pt", "rb")).'
-        )
     return identified(io.BytesIO(file) if isinstance(file, bytes) else file, limits)[0]
 
 
@@ -189,7 +184,7 @@ def identified(
     finally:
         file.seek(0)
     if len(found) > 1:
-        both = " and ".join(kind.sentence for kind in found)
+        both = ", and ".join(kind.sentence for kind in found)
         raise unclear(f"The file is two things at once: {both}")
     return found[0] if found else Kind.UNKNOWN, members
 

@@ -132,7 +132,6 @@ def migrate_pickles(
     app: str = "",
     limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
     dry_run: bool = False,
-    progress: Callable[[int, int], None] | None = None,
     allow_unsigned_migration: bool = False,
     allow_missing_past: bool = False,
 ) -> Summary:
@@ -178,7 +177,6 @@ def migrate_pickles(
         app: what wrote them, as it should stand in the checkpoints.
         limits: for each file, and for each pickle.
         dry_run: write nothing, and say what would happen.
-        progress: called with how much is done, and how much there is.
         allow_unsigned_migration: that you vouch for these states. There is no default yes, and a
             dry run needs none.
         allow_missing_past: take a checkpoint for the first if the one that it follows is gone.
@@ -197,13 +195,12 @@ def migrate_pickles(
         check_vouched(allow_unsigned_migration)
     reader = _Folder(Path(folder), types, thread, limits, allow_missing_past)
     _check_elsewhere(report, folder)
-    tell = progress or (lambda _, __: None)
     done = []
     if dry_run is True:
-        done = list(_outcomes(reader, ledger, app, _outlook(ledger, begun_by(report)), tell))
+        done = list(_outcomes(reader, ledger, app, _outlook(ledger, begun_by(report))))
     else:
         with Report(report) as lines:
-            for each in _outcomes(reader, ledger, app, Sealer(ledger, lines).seal, tell):
+            for each in _outcomes(reader, ledger, app, Sealer(ledger, lines).seal):
                 done.append(each)
                 if each.outcome == REFUSED:
                     lines.add({"store": ledger.store, **each._asdict()})
@@ -245,55 +242,38 @@ def _outlook(ledger: Ledger, begun: set[tuple[str, str]]) -> Callable[[Unsigned]
 
 
 def _outcomes(
-    reader: _Folder,
-    ledger: Ledger,
-    app: str,
-    seal: Callable[[Unsigned], str],
-    progress: Callable[[int, int], None],
+    reader: _Folder, ledger: Ledger, app: str, seal: Callable[[Unsigned], str]
 ) -> Iterator[Outcome]:
     """Seal what a folder holds, thread after thread, and return what became of each file."""
-    reader.survey(progress)
-    done, total = reader.files, 2 * reader.files
+    reader.survey()
     for source, error in reader.refused.items():
-        done += 1
         yield Outcome(source, REFUSED, "", 0, str(error), reader.digests.get(source, ""))
-    for name, files in sorted(reader.threads.items()):
+    for name, sources in sorted(reader.threads.items()):
         refusals: dict[str, str] = {}
-        for stored in files:  # before the first one of it is sealed
+        for source in sources:  # before the first one of it is sealed
             try:
-                ledger.codec.encode(reader.read(stored))
+                ledger.codec.encode(reader.read(source))
             except CheckpointError as error:
-                refusals[stored.source] = str(error)
-        for sequence, stored in enumerate(files, 1):
-            outcome, reason, digest = REFUSED, "", reader.digests[stored.source]
+                refusals[source] = str(error)
+        for sequence, source in enumerate(sources, 1):
+            outcome, reason, digest = REFUSED, "", reader.digests[source]
             if not refusals:
                 try:
-                    outcome = seal(Unsigned(name, reader.read(stored), stored.source, digest, app))
+                    outcome = seal(Unsigned(name, reader.read(source), source, digest, app))
                 except _OF_THE_FILE as error:
-                    refusals = {stored.source: str(error)}
+                    refusals = {source: str(error)}
             if refusals:
-                reason = refusals.get(stored.source) or (
+                reason = refusals.get(source) or (
                     f"It is of one thread with {shell(next(iter(refusals)))}, which is refused."
                     " Nothing of it was sealed. Mend that one first."
                 )
-            done += 1
-            progress(done, total)
-            place = 0 if refusals else sequence
-            yield Outcome(stored.source, outcome, name, place, reason, digest)
-
-
-class _Stored(NamedTuple):
-    """A file with a checkpoint, and what it says about its place: a pickle says nothing."""
-
-    source: str
-    link: Link | None
+            yield Outcome(source, outcome, name, 0 if refusals else sequence, reason, digest)
 
 
 class _Folder:
     """The files of a folder, read as data. They are opened for reading alone, links not followed.
 
     Attributes:
-        files: how many there are.
         threads: which of them become a thread, in order.
         refused: why the others become nothing.
         digests: the sha256 of each that could be read.
@@ -317,12 +297,12 @@ class _Folder:
             types = {f"{cls.__module__}.{cls.__qualname__}": cls for cls in types}
         self._types: Mapping[str, type] = {**FRAMEWORK, **types}
         self._functions: Functions = functions_for(self._types)
-        self.files = 0
-        self.threads: dict[str, tuple[_Stored, ...]] = {}
+        self._links: dict[str, Link] = {}  # of those that say what they follow; a pickle does not
+        self.threads: dict[str, list[str]] = {}
         self.refused: dict[str, CheckpointError] = {}
         self.digests: dict[str, str] = {}
 
-    def survey(self, progress: Callable[[int, int], None]) -> None:
+    def survey(self) -> None:
         """Read each file once, and tell which of them make a thread.
 
         Raises:
@@ -334,17 +314,36 @@ class _Folder:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "not a path"
             raise unreadable(self._folder, reason) from None
-        self.files = len(names)
-        looked: list[_Stored] = []
-        for number, (name, is_folder) in enumerate(names, 1):
+        groups: list[tuple[str, list[str]]] = []
+        for source, is_folder in names:
             try:
-                looked.append(self._looked_at(name, is_folder))
+                self._look_at(source, is_folder)
             except CheckpointError as error:
-                self.refused[name] = error
-            progress(number, 2 * self.files)
-        self._arrange(looked)
+                self.refused[source] = error
+            else:
+                if source not in self._links:
+                    groups.append((Path(source).stem, [source]))
+        for chain in chains(list(self._links.values()), allow_missing_past=self._without_past):
+            sources = [link.source for link in chain.links]
+            if chain.refusal is None:
+                groups.append((chain.links[0].identity, sources))
+            else:
+                self.refused.update(dict.fromkeys(sources, chain.refusal))
+        threads: dict[str, list[list[str]]] = {}
+        for name, sources in groups:
+            try:
+                threads.setdefault(self._named(name), []).append(sources)
+            except InvalidId as error:
+                self.refused.update(dict.fromkeys(sources, error))
+        for name, several in threads.items():
+            if len(several) == 1:
+                self.threads[name] = several[0]
+                continue
+            both = " and ".join(shell(sources[0]) for sources in several[:2])
+            clash = Conflict(f"{both} would both become {name}.", "Give each its own name.")
+            self.refused.update((each, clash) for sources in several for each in sources)
 
-    def read(self, stored: _Stored) -> Any:
+    def read(self, source: str) -> Any:
         """Return the state in a file.
 
         Raises:
@@ -353,15 +352,15 @@ class _Folder:
             Conflict: it is not what it was when the folder was surveyed.
         """
         try:
-            data = self._content(stored.source)
+            data = self._content(source)
         except StorageUnavailable as error:
             raise Conflict(error.what, error.do) from None  # of the file, and not of the ledger
-        if _digest(data) != self.digests[stored.source]:
+        if _digest(data) != self.digests[source]:
             raise Conflict(
                 "It changed while it was migrated.",
                 "Stop whatever writes it, and run the migration again.",
             )
-        if stored.link is None:
+        if source not in self._links:
             return self._unpickled(data, "")
         return _as_data(self._revived(self._parsed(data), "", 0))
 
@@ -377,46 +376,19 @@ class _Folder:
     def _parsed(self, data: bytes) -> Any:
         return strict_json(data, "It", self._limits.data_bytes, self._limits.nodes)
 
-    def _looked_at(self, name: str, is_folder: bool) -> _Stored:
+    def _look_at(self, source: str, is_folder: bool) -> None:
         if is_folder:
             raise ConfigurationError(
                 "It is a folder, and this reads the files of one folder.",
                 "Migrate each folder by itself, or move it elsewhere.",
             )
-        data = self._content(name)
-        self.digests[name] = _digest(data)
+        data = self._content(source)
+        self.digests[source] = _digest(data)
         kind = identify(data, limits=self._limits)
-        if kind is Kind.PICKLE:
-            return _Stored(name, None)
         if kind is Kind.JSON:
-            return _Stored(name, _link(name, self._parsed(data)))
-        raise PickleRefused(f"It is {kind.sentence}, and no pickled checkpoint.", _MOVE)
-
-    def _arrange(self, looked: list[_Stored]) -> None:
-        linked = {stored.source: stored for stored in looked if stored.link is not None}
-        groups: list[tuple[str, tuple[_Stored, ...]]] = [
-            (Path(each.source).stem, (each,)) for each in looked if each.link is None
-        ]
-        links = [stored.link for stored in linked.values() if stored.link is not None]
-        for chain in chains(links, allow_missing_past=self._without_past):
-            files = tuple(linked[link.source] for link in chain.links)
-            if chain.refusal is not None:
-                self.refused.update((stored.source, chain.refusal) for stored in files)
-            else:
-                groups.append((chain.links[0].identity, files))
-        threads: dict[str, list[tuple[_Stored, ...]]] = {}
-        for name, files in groups:
-            try:
-                threads.setdefault(self._named(name), []).append(files)
-            except InvalidId as error:
-                self.refused.update((stored.source, error) for stored in files)
-        for name, several in threads.items():
-            if len(several) == 1:
-                self.threads[name] = several[0]
-                continue
-            first = " and ".join(shell(files[0].source) for files in several[:2])
-            clash = Conflict(f"{first} would both become {name}.", "Give each its own name.")
-            self.refused.update((each.source, clash) for files in several for each in files)
+            self._links[source] = _link(source, self._parsed(data))
+        elif kind is not Kind.PICKLE:
+            raise PickleRefused(f"It is {kind.sentence}, and no pickled checkpoint.", _MOVE)
 
     def _named(self, name: str) -> str:
         try:

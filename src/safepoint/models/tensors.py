@@ -246,32 +246,34 @@ def name_problem(name: str) -> str | None:
 
 
 def _entry(name: str, found: Any, start: int, most: int) -> Entry:
-    shown = quoted(name)
     if problem := name_problem(name):
-        raise _wrong(f"has a tensor {shown}, whose name {problem}")
+        raise _wrong(f"has a tensor {quoted(name)}, whose name {problem}")
     if type(found) is not dict or found.keys() != _KEYS:
-        raise _wrong(f"says of {shown} something else than dtype, shape and data_offsets")
+        raise _wrong(f"says of {quoted(name)} something else than dtype, shape and data_offsets")
     code, shape, offsets = found["dtype"], found["shape"], found["data_offsets"]
     dtype, width = CODES.get(code, ("", 0)) if type(code) is str else ("", 0)
     if not dtype:
         raise _wrong(
-            f"gives {shown} the dtype {quoted(code)}, which is not one of those that are loaded"
+            f"gives {quoted(name)} the dtype {quoted(code)}, which is not one of those that are"
+            " loaded"
         )
     if type(shape) is not list or any(type(size) is not int or size < 0 for size in shape):
-        raise _wrong(f"gives {shown} a shape that is not a list of sizes")
+        raise _wrong(f"gives {quoted(name)} a shape that is not a list of sizes")
     if len(shape) > _DIMENSIONS:
         raise LimitExceeded(
-            f"The tensor {shown} has {len(shape)} dimensions, and the limit is {_DIMENSIONS}.",
+            f"The tensor {quoted(name)} has {len(shape)} dimensions, and the limit is"
+            f" {_DIMENSIONS}.",
             "Save it again with fewer.",
         )
+    elements = math.prod(shape)
     # Zeros do not hide what stands beside them: PyTorch computes with the other sizes, too.
-    if math.prod(size or 1 for size in shape) > most:
-        raise over_limit(f"The tensor {shown} has more than {most} elements.", "elements")
+    if (elements or math.prod(size or 1 for size in shape)) > most:
+        raise over_limit(f"The tensor {quoted(name)} has more than {most} elements.", "elements")
     begin, end = offsets if type(offsets) is list and len(offsets) == 2 else (None, None)
     if type(begin) is not int or type(end) is not int or begin < 0:
-        raise _wrong(f"gives {shown} data_offsets that are not two places")
-    if math.prod(shape) * width != end - begin:
-        raise _wrong(f"gives {shown} another number of bytes than its shape needs")
+        raise _wrong(f"gives {quoted(name)} data_offsets that are not two places")
+    if elements * width != end - begin:
+        raise _wrong(f"gives {quoted(name)} another number of bytes than its shape needs")
     return Entry(dtype, tuple(shape), start + begin, start + end)
 
 
