@@ -255,11 +255,12 @@ class _Slot(NamedTuple):
         """
         folder, name, seal = self.folder, Path(self.path).name, self.path + ENDING
         with _files.translated("save to", self.path):
-            size = self.file.seek(0, os.SEEK_END)
-            read_table(os.pread(self.file.fileno(), PREFIX + limits.header_bytes, 0), size, limits)
+            fd, size = self.file.fileno(), self.file.seek(0, os.SEEK_END)
+            length = int.from_bytes(os.pread(fd, PREFIX, 0), "little")
+            read_table(os.pread(fd, PREFIX + min(length, limits.header_bytes), 0), size, limits)
             sealed = Sealed(model, digest(self.file, size), size, rest)
             content = make_seal(sealed, key, app=app)
-            os.fsync(self.file.fileno())
+            os.fsync(fd)
             with _files.locked(folder, str(Path(self.path).parent)):
                 _check_free(self.path, folder)
                 _set_aside(name + ENDING, folder)

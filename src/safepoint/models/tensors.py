@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import importlib
 import json
-import math
 import mmap
 import os
 import sys
@@ -257,18 +256,22 @@ def _entry(name: str, found: Any, start: int, most: int) -> Entry:
             f"gives {quoted(name)} the dtype {quoted(code)}, which is not one of those that are"
             " loaded"
         )
-    if type(shape) is not list or any(type(size) is not int or size < 0 for size in shape):
-        raise _wrong(f"gives {quoted(name)} a shape that is not a list of sizes")
+    elements = room = 1
+    for size in shape if type(shape) is list else (None,):
+        if type(size) is not int or size < 0:
+            raise _wrong(f"gives {quoted(name)} a shape that is not a list of sizes")
+        elements *= size
+        # Zeros do not hide what stands beside them: PyTorch computes with the other sizes, too.
+        room *= size or 1
+        if room > most:
+            what = f"The tensor {quoted(name)} has more than {most} elements."
+            raise over_limit(what, "elements")
     if len(shape) > _DIMENSIONS:
         raise LimitExceeded(
             f"The tensor {quoted(name)} has {len(shape)} dimensions, and the limit is"
             f" {_DIMENSIONS}.",
             "Save it again with fewer.",
         )
-    elements = math.prod(shape)
-    # Zeros do not hide what stands beside them: PyTorch computes with the other sizes, too.
-    if (elements or math.prod(size or 1 for size in shape)) > most:
-        raise over_limit(f"The tensor {quoted(name)} has more than {most} elements.", "elements")
     begin, end = offsets if type(offsets) is list and len(offsets) == 2 else (None, None)
     if type(begin) is not int or type(end) is not int or begin < 0:
         raise _wrong(f"gives {quoted(name)} data_offsets that are not two places")
