@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 from pytest_examples import CodeExample, EvalExample, run_code
 
+from tests.harness.blocks import ROOT
 from tests.harness.optional import need
 from tests.harness.page import without_places
 from tests.harness.python import stated_output
@@ -38,8 +39,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     files = sorted(folder.rglob("*.py"))
     if "eval_example" in metafunc.fixturenames:
         files = [f for f in files if not f.read_text(encoding="utf-8").startswith("# UNSAFE:")]
+    pages = "".join(page.read_text(encoding="utf-8") for page in ROOT.glob("docs/**/*.md"))
     names = [file.relative_to(folder).as_posix() for file in files]
-    metafunc.parametrize("file", files, ids=names)
+    # A page that shows a whole file runs it as well, in a module and a folder of its own.
+    runs = metafunc.function is test_a_snippet_runs_by_itself
+    marks = [
+        [pytest.mark.deep] if runs and f'\n--8<-- "{name}"\n' in pages else [] for name in names
+    ]
+    given = zip(files, names, marks, strict=True)
+    metafunc.parametrize("file", [pytest.param(f, id=name, marks=m) for f, name, m in given])
 
 
 @pytest.fixture

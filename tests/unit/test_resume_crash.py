@@ -122,8 +122,8 @@ def check(path: Path, spent: int, kept: int) -> None:
     ("how", "payments", "spent"),
     [
         pytest.param(("1", 0, ""), 1, 4, id="the end"),
-        pytest.param(("1", 0, "worker-1"), 1, 4, id="an owned thread"),
-        pytest.param(("2", 0, ""), 1, 4, id="a version later"),
+        pytest.param(("1", 0, "worker-1"), 1, 4, id="an owned thread", marks=pytest.mark.deep),
+        pytest.param(("2", 0, ""), 1, 4, id="a version later", marks=pytest.mark.deep),
         pytest.param(("1", 3, ""), 2, 6, id="an old checkpoint"),
     ],
 )
@@ -149,7 +149,7 @@ def test_sigkill_after_each_step_of_a_resume_with_an_approval(
     assert len(found) == len(+found) == 5, f"some instants were never hit: {found}"
 
 
-@pytest.mark.parametrize("owner", ["", "worker-1"])
+@pytest.mark.parametrize("owner", ["", pytest.param("worker-1", marks=pytest.mark.deep)])
 def test_sigkill_after_each_step_of_a_resume_with_a_denial(tmp_path: Path, owner: str) -> None:
     """Whoever goes on finds it denied, and nothing is paid, not even with somebody's yes."""
     place, how = prepared(tmp_path), ("1", 0, owner)
@@ -169,6 +169,7 @@ def test_sigkill_after_each_step_of_a_resume_with_a_denial(tmp_path: Path, owner
     assert len(found) == len(+found) == 2, f"some instants were never hit: {found}"
 
 
+@pytest.mark.deep
 def test_sigkill_after_each_step_of_a_resume_that_is_followed_by_a_new_version(
     tmp_path: Path,
 ) -> None:

@@ -92,10 +92,11 @@ def race(pool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Race:
     return Race(pool, Place.create(tmp_path / "place"))
 
 
-def test_one_of_eight_workers_uses_an_approval_200_times_over(race: Race) -> None:
+@pytest.mark.parametrize("times", [40, pytest.param(200, marks=pytest.mark.deep)])
+def test_one_of_eight_workers_uses_an_approval(race: Race, times: int) -> None:
     """Single use: seven are told that it is spent, and no step of theirs ran."""
     amounts, at_the_last_moment = {}, 0
-    for thread, amount in race.paused(200):
+    for thread, amount in race.paused(times):
         won, lost = race.run(thread, race.signed(thread))
         assert won == [{"paid": amount, "denied": False}]
         assert {told["error"] for told in lost} == {"ApprovalSpent"}

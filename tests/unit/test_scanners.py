@@ -32,11 +32,13 @@ def found() -> list[Found]:
     return scanners.measure()
 
 
+@pytest.mark.deep
 def test_the_numbers_on_the_page_are_those_of_a_fresh_run(page: str, found: list[Found]) -> None:
     for place, table in tables(found).items():
         assert on_page(page, place) == table
 
 
+@pytest.mark.deep
 def test_what_the_page_says_about_the_numbers_is_so(found: list[Found]) -> None:
     """Nearly everything is found at the price of half of the honest files; else one in six not."""
     for one in found[:4]:
@@ -46,6 +48,7 @@ def test_what_the_page_says_about_the_numbers_is_so(found: list[Found]) -> None:
     assert [one.detected.part for one in found[4:]] == [len(GADGETS)] * 2
 
 
+@pytest.mark.deep
 def test_no_gadget_is_named_with_what_a_tool_said(found: list[Found]) -> None:
     """The tables give rates. A list of what passes would be a recipe."""
     cells = {cell for table in tables(found).values() for cell in table.split(" | ")}

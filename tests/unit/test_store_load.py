@@ -76,11 +76,12 @@ def check(opener: OnSqlite | OnPostgres) -> None:
     assert opener.count() == WORKERS * THREADS * CHECKPOINTS + len(wins)
 
 
-@pytest.mark.parametrize("leased", [False, True], ids=["free", "leased"])
+@pytest.mark.parametrize("leased", [False, pytest.param(True, marks=pytest.mark.deep)])
 def test_8_processes_lose_nothing_on_sqlite(tmp_path: Path, leased: bool) -> None:
     check(OnSqlite("", tmp_path / "store" / "checkpoints.db", tmp_path / "anchor", leased=leased))
 
 
+@pytest.mark.deep
 def test_8_processes_lose_nothing_on_postgresql(database: Database) -> None:
     """One login for all: a thread that another login wrote is refused without a lease."""
     dsns = dict.fromkeys(range(WORKERS), database.worker(1))

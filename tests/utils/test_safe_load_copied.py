@@ -194,6 +194,7 @@ def test_it_fails_on_a_loader_that(name: str, on_other_loaders: dict[str, str]) 
     assert re.search(rf"FAILED .*{re.escape(test)}", on_other_loaders[name])
 
 
+@pytest.mark.deep
 def test_the_copied_loader_works_once_there_is_an_optimizer(tmp_path: Path) -> None:
     """Making one puts names of PyTorch's own on the process-wide list."""
     (tmp_path / "load_checkpoint.py").write_text(LOADER, encoding="utf-8")
