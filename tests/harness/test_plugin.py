@@ -78,23 +78,23 @@ def test_every_block_is_one_test_and_failures_name_page_line_and_what_to_do(
     ]
 
 
-PICKLE = """\
+BOUNDS = """\
 import pytest
 from safepoint.audit import check_pickles
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_payload_does_not_run_in_a_ledger(number):
+def test_oversized_record_is_refused_without_reading_it(number):
     if number == 2:
         pytest.skip("not here")
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_payload_runs_before_the_type_check_raises(number):
+def test_deep_nesting_is_refused_before_it_is_parsed(number):
     assert number == 1
 
 
-def test_payload_of_the_right_type_passes_the_type_check(nothing):
+def test_many_values_do_not_fill_the_memory(nothing):
     pass
 
 
@@ -136,7 +136,7 @@ def test_a_snippet_runs_by_itself(file):
 
 def test_the_run_left_evidence_of_what_the_rules_stand_on(tmp_path: Path) -> None:
     """Of the tests that a rule names, and of those that try its attacks, examples and checks."""
-    files = {"pickle": PICKLE, "ladder": LADDER, "models": MODELS}
+    files = {"bounds": BOUNDS, "ladder": LADDER, "models": MODELS}
     root = make_project(
         tmp_path,
         {f"tests/attacks/test_{name}.py": text for name, text in files.items()}
@@ -149,9 +149,10 @@ def test_the_run_left_evidence_of_what_the_rules_stand_on(tmp_path: Path) -> Non
         for proof in read(root / "build" / "evidence.jsonl").proofs
     }
     assert found == {
-        ("test", "test_payload_does_not_run_in_a_ledger", "passed"),
-        ("test", "test_payload_runs_before_the_type_check_raises", "failed"),
-        ("test", "test_payload_of_the_right_type_passes_the_type_check", "failed"),
+        ("test", "test_oversized_record_is_refused_without_reading_it", "passed"),
+        ("test", "test_deep_nesting_is_refused_before_it_is_parsed", "failed"),
+        ("test", "test_many_values_do_not_fill_the_memory", "failed"),
+        ("test", "test_the_top_detects_every_attack_that_applies", "passed"),
         ("check", "safepoint.audit:check_pickles", "passed"),
         ("attack", "edit-state", "passed"),
         ("attack", "stray-plugin", "passed"),
