@@ -26,7 +26,7 @@ serve: .venv/.ready ## Read the guide at http://127.0.0.1:8000 (PORT=8001 for an
 site: .venv/.ready ## Build the site into site/, with warnings as errors
 	@$(PY) -m mkdocs build --strict
 
-test: .venv/.ready ## Run everything: check, all tests, all blocks (ARGS="-k codec" for a part)
+test: .venv/.ready ## Run check, all tests but the long ones, all blocks (ARGS="-k codec" for a part)
 	@$(PY) -m tests.harness.pytests $(ARGS)
 
 deep: check ## The long ones: what is marked deep, long fuzzing, the other site generator

@@ -150,7 +150,7 @@ def checked(head: object) -> Head:
     if not isinstance(head, Head):
         raise ConfigurationError(
             f"A head was asked for, and {type(head).__name__} was given.",
-            "Pass safepoint.record.Head(sequence, digest).",
+            "Pass safepoint.names.Head(sequence, digest).",
         )
     return head
 

@@ -150,7 +150,8 @@ class Event:
 
     Attributes:
         what: one of `WHATS`.
-        outcome: "intended" before it is done, then "done" or "refused".
+        outcome: "intended" before it is done, then "done" or "refused". A save, a pause and an act
+            have no "done": the record is the proof.
         actor: who.
         store: the name of the store that it is about.
         thread: the thread, or None if it is about the whole store.

@@ -89,7 +89,7 @@ class Ledger:
         ConfigurationError: an argument is of the wrong kind, or the anchor or the journal is in one
             place with the storage.
         InvalidId: `store` is outside the grammar.
-        KeyRefused: a key lies inside the storage folder.
+        KeyRefused: a key lies inside the storage's `path`, if it says one.
     """
 
     places: Locations

@@ -387,8 +387,8 @@ def open_ledger(
     key = SigningKey.from_file(found.key_file, create=new, algorithm="ed25519" if new else None)
     if new:
         _LOG.warning(
-            "A new store %s was begun: storage %s, anchor %s, key %s. If there was one before, it"
-            " is lost.",
+            "A new store %s was begun: storage %s, anchor %s, key %s. If you expected one that is"
+            " there already, look at HOME, XDG_STATE_HOME and STATE_DIRECTORY before you save.",
             store,
             found.storage_file,
             found.anchor_file,

@@ -2,7 +2,8 @@
 
 Small on purpose: enough to show what resuming means, and what it trusts. A resume goes through
 `look` (what is verified, and what the gate says), `_accepted` (whose answers count) and `_through`
-(the one append that spends them); only then a `Run` goes on.
+(the one append that spends them); only then a `Run` goes on. Where the gate finds nothing, there
+is nothing to append, and only the anchor is settled.
 """
 
 from __future__ import annotations
@@ -321,7 +322,7 @@ class Payload:
 
 
 class Granted(NamedTuple):
-    """What a record goes on from.
+    """What people approved, as the record that follows their approval carries it.
 
     Attributes:
         approved: what people approved.

@@ -230,6 +230,10 @@ class CheckpointStorage(Protocol):
 
     Treat whatever you implement this on as private infrastructure. The ledger detects a record
     that somebody changed; it cannot give you back the one that was there.
+
+    A ledger also looks for `path`, to keep keys, anchor and journal out of it, and for `in_order`:
+    True says that `append` refuses any place but the next one. Refuse bad names and sequences with
+    InvalidId, or say `guarded = False` in the suite.
     """
 
     def append(self, thread: str, sequence: int, record: bytes) -> None:
