@@ -7,7 +7,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import product
 from typing import Final, NamedTuple
 
-from safepoint.audit.finding import Finding, Severity
+from safepoint.audit.finding import Finding, Severity, finding
 from safepoint.audit.postgres import Database, looking, shown
 from safepoint.errors import quoted
 
@@ -142,67 +142,36 @@ def _way(database: Database) -> Way:
     )
 
 
-def _said(severity: Severity, what: str, do: str, where: str) -> Finding:
-    return Finding("SP06", severity, what, do, where)
-
-
 def judged(way: Way) -> Iterator[Finding]:
     """Yield what is wrong with the way of a connection."""
     if not way.address or ip_address(way.address).is_loopback:
         return
     to = f"{quoted(way.host)} ({way.address})" if way.host != way.address else way.address
     if way.mode in _LETS:
-        yield _said(
-            "warning" if way.mode == "verify-ca" else "error",
-            f"The connection to {to} has sslmode={way.mode}: {_LETS[way.mode]}.",
-            "Write sslmode=verify-full into the connection string, and sslrootcert= with the"
-            " authority of the server's certificate.",
+        yield finding(
+            "SP06.sslmode",
             way.address,
+            severity="warning" if way.mode == "verify-ca" else "error",
+            to=to,
+            mode=way.mode,
+            lets=_LETS[way.mode],
         )
     if not way.here and way.mode != "disable":
-        yield _said(
-            "error",
-            f"The connection to {to} is not encrypted.",
-            "Turn ssl on at the server, and write sslmode=verify-full.",
-            way.address,
-        )
+        yield finding("SP06.clear", way.address, to=to)
     if way.here and not way.there:
-        yield _said(
-            "warning",
-            f"The connection to {to} is encrypted up to something in front of the server, and not"
-            " from there on.",
-            "If that is a pooler or a proxy of yours, let it reach the server with"
-            " sslmode=verify-full, too. If you have none, find out what it is.",
-            way.address,
-        )
+        yield finding("SP06.in-front", way.address, to=to)
     if ip_address(way.address).is_global:
-        yield _said(
-            "warning",
-            f"The server is at a public address, {to}, where everybody can try passwords.",
-            "Give it an address in a private network, and let nothing but the workers into that.",
-            way.address,
-        )
+        yield finding("SP06.public", way.address, to=to)
 
 
 def _server(database: Database) -> Iterator[Finding]:
     (text,) = database.rows("show listen_addresses")[0]
     every = [each for each in map(str.strip, text.split(",")) if each in _EVERYWHERE]
     if every:
-        yield _said(
-            "note",
-            f"The server listens on all addresses of its host (listen_addresses = '{every[0]}').",
-            "Name the one of the private network, in postgresql.conf.",
-            database.name,
-        )
+        yield finding("SP06.listens", database.name, address=every[0])
     given = database.given.get("target_session_attrs")
     if given in _LAGGING:
-        yield _said(
-            "note",
-            f"With target_session_attrs={given} a copy that lags may answer, and look like a store"
-            " that was rolled back.",
-            "Leave it out: safepoint asks for one that can be written.",
-            database.name,
-        )
+        yield finding("SP06.copy", database.name, given=given)
 
 
 class _Line(NamedTuple):
@@ -295,8 +264,14 @@ def _loose(line: _Line, closed: list[_Line], ours: str) -> Iterator[Finding]:
     severity: Severity = "error" if found else "warning"
     found += [why for why, is_so in loose.items() if is_so and not line.is_local]
     if takes and found:
-        what = f"Line {line} is too broad: {', '.join(found)}."
-        yield _said(severity, what, _narrow(line, ours), line.file)
+        yield finding(
+            "SP06.line",
+            line.file,
+            severity=severity,
+            line=line,
+            why=", ".join(found),
+            write=_narrow(line, ours),
+        )
 
 
 def _narrow(line: _Line, ours: str) -> str:
@@ -349,16 +324,14 @@ def _is_inside(line: _Line, closed: _Line) -> bool:
 def _idle(line: _Line) -> Finding:
     """Say why the server leaves a line out."""
     if not line.type:
-        return _said(
-            "warning",
-            f"The server does not understand line {line.number} of {shown(line.file)}:"
-            f" {quoted(line.error)}.",
-            "Correct it. Until then the server goes on with the rules from before, and would not"
-            " start again.",
+        return finding(
+            "SP06.not-understood",
             line.file,
+            number=line.number,
+            file=shown(line.file),
+            error=quoted(line.error),
         )
     lacks, do = "TLS", "Turn ssl on, with a certificate of an authority that your workers know."
     if line.type == "hostgssenc":
         lacks, do = "GSSAPI", "Take it out, or let them come by hostssl."
-    what = f"Line {line} lets nobody in: the server has no {lacks}."
-    return _said("warning", what, do, line.file)
+    return finding("SP06.idle", line.file, line=line, lacks=lacks, do=do)
