@@ -14,7 +14,8 @@ from safepoint import audit
 from safepoint.audit.finding import CATALOGUE, finding
 from safepoint.rules import RULES
 
-ID = re.compile(r"SP[0-9]{2}\.[a-z0-9-]+")
+WHOLE = re.compile(r"SP[0-9]{2}\.[a-z0-9-]*[a-z0-9]")
+BEGIN = re.compile(r"SP[0-9]{2}\.[a-z-]+-")
 GIVEN = {"where", "at", "quoted"}
 TREES = [
     ast.parse(file.read_text(encoding="utf-8"))
@@ -24,23 +25,32 @@ NODES = [node for tree in TREES for node in ast.walk(tree)]
 
 
 def ids(node: ast.AST) -> Iterator[str]:
-    """The ids that an expression may stand for: "SP04.mode", or f"{rule}.unseen"."""
+    """The ids that it may stand for: "SP04.mode", f"{rule}.unseen", f"SP05.in-{role}"."""
     for each in ast.walk(node):
-        if isinstance(each, ast.Constant) and ID.fullmatch(str(each.value)):
+        if isinstance(each, ast.Constant) and WHOLE.fullmatch(str(each.value)):
             yield str(each.value)
         elif isinstance(each, ast.JoinedStr) and len(each.values) == 2:
-            end = each.values[1]
-            if isinstance(end, ast.Constant) and re.fullmatch(r"\.[a-z-]+", str(end.value)):
-                yield f"any{end.value!s}"
+            begin, end = (str(getattr(value, "value", "")) for value in each.values)
+            if BEGIN.fullmatch(begin):
+                yield from (which for which in CATALOGUE if which.startswith(begin))
+            elif re.fullmatch(r"\.[a-z-]+", end):
+                yield f"any{end}"
 
 
 def blanks(which: str) -> set[str]:
     texts = "".join(CATALOGUE[which].values())
-    return {name for _, name, _, _ in string.Formatter().parse(texts) if name is not None}
+    names = [name for _, name, _, _ in string.Formatter().parse(texts) if name is not None]
+    return {name.partition(".")[0] for name in names}
 
 
 def test_what_is_found_is_in_the_catalogue_and_the_other_way_round() -> None:
     assert {each for tree in TREES for each in ids(tree)} == set(CATALOGUE)
+
+
+def test_no_finding_of_a_rule_stands_before_one_of_any() -> None:
+    shared = {which.removeprefix("any.") for which in CATALOGUE if which.startswith("any.")}
+    own = {which.partition(".")[2] for which in CATALOGUE if not which.startswith("any.")}
+    assert shared.isdisjoint(own)
 
 
 def test_each_call_fills_the_blanks_and_no_others() -> None:
@@ -64,7 +74,7 @@ def test_each_entry_says_what_was_found_and_what_to_do(which: str) -> None:
     assert rule == "any" or rule in RULES
     assert entry["severity"] in ("error", "warning", "note", "{severity}")
     assert re.fullmatch(r"[A-Z0-9{].*[.}]", entry["what"])
-    assert re.fullmatch(r"[A-Z{].*\.|.*: [a-z{].*|\{\w+\}", entry["do"])
+    assert re.fullmatch(r"[A-Z{].*\.|.*: [a-z{].*|\{[\w.]+\}", entry["do"])
     assert not re.search(r"\s\s|^\s|\s$", "".join(entry.values()))
 
 

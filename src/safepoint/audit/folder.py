@@ -399,9 +399,7 @@ def _added(thread: Thread) -> Iterator[Finding]:
     below = [number for number in thread.records if number < thread.first]
     if below and time.time() - thread.pruned > _ON_ITS_WAY:
         left = f"{len(below)} record{'s' * (len(below) > 1)}"
-        yield finding(
-            "SP13.below-base", thread.path, thread=thread.name, first=thread.first, left=left
-        )
+        yield finding("SP13.below-base", thread.path, thread=thread, left=left)
     written, touched = list[int](), list[int]()
     kept = [each for each in sorted(thread.records.items()) if each[0] >= thread.first]
     for (number, before), (_, after) in pairwise(kept):
@@ -412,7 +410,7 @@ def _added(thread: Thread) -> Iterator[Finding]:
     for numbers, kind in ((written, "SP13.rewritten"), (touched, "SP13.touched")):
         if numbers:
             late = _listed([f"#{number}" for number in numbers])
-            yield finding(kind, thread.path, thread=thread.name, late=late)
+            yield finding(kind, thread.path, thread=thread, late=late)
     temp = f"{thread.path}/{TEMP}"
     is_left = os.path.lexists(temp) and temp not in thread.strange
     if is_left and time.time() - os.lstat(temp).st_mtime > _ON_ITS_WAY:
@@ -486,16 +484,8 @@ def _lease(
         if not token:
             yield finding("SP07.never-owned", where, name=name)
         return
+    until = {"name": name, "lease": lease, "expires": spelled(lease.expires)}
     if lease.expires - now > _LONGEST:
-        yield finding(
-            "SP07.too-long",
-            where,
-            owner=lease.owner,
-            name=name,
-            expires=spelled(lease.expires),
-            hours=MAX_SECONDS // 3600,
-        )
+        yield finding("SP07.too-long", where, hours=MAX_SECONDS // 3600, **until)
     elif lease.expires <= now:
-        yield finding(
-            "SP07.abandoned", where, owner=lease.owner, name=name, expires=spelled(lease.expires)
-        )
+        yield finding("SP07.abandoned", where, **until)

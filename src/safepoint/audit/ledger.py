@@ -429,7 +429,7 @@ def _modes(path: str) -> Iterator[Finding]:
         changed = [refused("SP20", refusal, where) for refusal in refusals(where, info)]
         yield from changed
         if not changed and info.st_mode & 0o077:
-            yield finding("SP20.readable", where, mode=stat.S_IMODE(info.st_mode))
+            yield finding("SP20.others-read", where, mode=stat.S_IMODE(info.st_mode))
 
 
 def _around(path: str, keys: Keyring, storage: str | os.PathLike[str] | None) -> Iterator[Finding]:

@@ -205,16 +205,9 @@ def check_loads(path: str | os.PathLike[str]) -> list[Finding]:
     if report.failures:
         raise StorageUnavailable(*report.failures[0])
     return worst_first(
-        finding(
-            f"{found.rule}.load",
-            found.path,
-            severity="error" if found.id in _ERRORS else "warning",
-            place=found.place,
-            lint=found.id,
-            what=found.what,
-            fix=found.fix,
-        )
-        for found in report.findings
+        finding(f"{each.rule}.load", each.path, load=each, severity=severity)
+        for each in report.findings
+        for severity in ["error" if each.id in _ERRORS else "warning"]
     )
 
 

@@ -7,21 +7,10 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import product
 from typing import Final, NamedTuple
 
-from safepoint.audit.finding import Finding, Severity, finding
+from safepoint.audit.finding import CATALOGUE, Finding, finding
 from safepoint.audit.postgres import Database, looking, shown
 from safepoint.errors import quoted
 
-_LETS: Final = {
-    "disable": "nothing is encrypted: whoever is on the way reads each record, and can change it",
-    "allow": "it is encrypted if the server insists: whoever is on the way sees to it that it is"
-    " not, and reads and changes each record",
-    "prefer": "it goes on in the clear if the server has no TLS: whoever is on the way says so in"
-    " its name, and reads and changes each record",
-    "require": "it is encrypted, but unless there is an sslrootcert nobody looks with whom: whoever"
-    " is on the way passes for the server",
-    "verify-ca": "the certificate may be that of any host: whoever has one of the same authority"
-    " passes for the server",
-}
 _LAGGING: Final = ("any", "read-only", "standby", "prefer-standby")
 _EVERYWHERE: Final = ("*", "0.0.0.0", "::")  # noqa: S104  looked for, not listened on
 _ENCRYPTED: Final = (
@@ -147,15 +136,8 @@ def judged(way: Way) -> Iterator[Finding]:
     if not way.address or ip_address(way.address).is_loopback:
         return
     to = f"{quoted(way.host)} ({way.address})" if way.host != way.address else way.address
-    if way.mode in _LETS:
-        yield finding(
-            "SP06.sslmode",
-            way.address,
-            severity="warning" if way.mode == "verify-ca" else "error",
-            to=to,
-            mode=way.mode,
-            lets=_LETS[way.mode],
-        )
+    if f"SP06.sslmode-{way.mode}" in CATALOGUE:
+        yield finding(f"SP06.sslmode-{way.mode}", way.address, to=to)
     if not way.here and way.mode != "disable":
         yield finding("SP06.clear", way.address, to=to)
     if way.here and not way.there:
@@ -261,17 +243,11 @@ def _loose(line: _Line, closed: list[_Line], ours: str) -> Iterator[Finding]:
         "as every login": "all" in line.users,
     }
     found = [why for why, is_so in severe.items() if is_so]
-    severity: Severity = "error" if found else "warning"
+    severity = "error" if found else "warning"
     found += [why for why, is_so in loose.items() if is_so and not line.is_local]
     if takes and found:
-        yield finding(
-            "SP06.line",
-            line.file,
-            severity=severity,
-            line=line,
-            why=", ".join(found),
-            write=_narrow(line, ours),
-        )
+        why, write = ", ".join(found), _narrow(line, ours)
+        yield finding("SP06.line", line.file, severity=severity, line=line, why=why, write=write)
 
 
 def _narrow(line: _Line, ours: str) -> str:
@@ -324,13 +300,8 @@ def _is_inside(line: _Line, closed: _Line) -> bool:
 def _idle(line: _Line) -> Finding:
     """Say why the server leaves a line out."""
     if not line.type:
-        return finding(
-            "SP06.not-understood",
-            line.file,
-            number=line.number,
-            file=shown(line.file),
-            error=quoted(line.error),
-        )
+        file, error = shown(line.file), quoted(line.error)
+        return finding("SP06.not-understood", line.file, line=line, file=file, error=error)
     lacks, do = "TLS", "Turn ssl on, with a certificate of an authority that your workers know."
     if line.type == "hostgssenc":
         lacks, do = "GSSAPI", "Take it out, or let them come by hostssl."

@@ -13,7 +13,7 @@ from importlib.resources import files
 from itertools import combinations, product
 from typing import Any, Final, NamedTuple
 
-from safepoint.audit.finding import Finding, Severity, finding
+from safepoint.audit.finding import CATALOGUE, Finding, Severity, finding
 from safepoint.errors import StorageUnavailable, quoted
 
 # Of each part: its schema, the rule that its triggers hold, and the roles that do its work.
@@ -129,21 +129,10 @@ _POWERS: Final[dict[str, tuple[Severity, str]]] = {
     "createdb": ("warning", "may create databases"),
     "bypassrls": ("warning", "is not held by row-level security"),
 }
-_PREDEFINED: Final[dict[str, tuple[Severity, str]]] = {
-    "pg_execute_server_program": ("error", "may run programs as the server's own user"),
-    "pg_write_server_files": ("error", "may write the server's own files"),
-    "pg_read_server_files": ("error", "may read the server's own files, every database included"),
-    "pg_write_all_data": ("error", "may write every table"),
-    "pg_create_subscription": ("warning", "may let another server write tables here"),
-    "pg_maintain": ("warning", "may lock every table"),
-    "pg_read_all_data": ("warning", "may read every table"),
-    "pg_signal_backend": ("warning", "may end the sessions of other logins"),
-}
 _OPERATES: Final = {
     "operator": "prune threads, discard records and break leases",
     "anchor_operator": "set the anchor back",
 }
-_OWNS: Final = "can drop what {} owns, and turn off what protects it"
 _RELATIONS: Final = {"r": "Table", "v": "View", "m": "Materialized view", "S": "Sequence"}
 _ON: Final = ("constraint", "trigger", "rule", "policy")
 # One that nobody made unique, of columns as they are, changes nothing but how fast it is.
@@ -416,22 +405,20 @@ def _logins(place: Deployed) -> Iterator[Finding]:
             sql, powers = database.powers[role]
             names = " and so of ".join(quoted(each.role) for each in way)
             by = f", as a member of {names}" if way else ""
-            leave = f"Run: revoke {way[-1].sql_role} from {way[-1].sql_member}" if way else ""
-            found = [
-                (*_POWERS[each], f"Run: alter role {sql} no{each}")
-                for each in (["superuser"] if "superuser" in powers else powers)
-                if each != "login"
-            ]
-            if way and role in _PREDEFINED:
-                found.append((*_PREDEFINED[role], leave))
+            for power in ["superuser"] if "superuser" in powers else powers:
+                severity, may = _POWERS[power]
+                if power != "login":
+                    values = {"sql": sql, "power": power, "may": may, "severity": severity}
+                    yield finding("SP05.power", database.login, by=by, **values)
+            do = "Let the application come by a login of its own."
+            if way:
+                do = f"Run: revoke {way[-1].sql_role} from {way[-1].sql_member}"
+            if way and f"SP05.in-{role}" in CATALOGUE:
+                yield finding(f"SP05.in-{role}", database.login, by=by, do=do)
             elif ours.get(role) == "owner":
-                found.append(("error", _OWNS.format(role), leave))
+                yield finding("SP05.owns", database.login, role=role, by=by, do=do)
             elif role in ours and ours[role] not in needed:
-                found.append(("error", "has more than its job needs", leave))
-            for severity, may, do in found:
-                yield finding(
-                    "SP05.power", database.login, severity=severity, may=may, by=by, do=do
-                )
+                yield finding("SP05.needless", database.login, by=by, do=do)
 
 
 def _together(place: Deployed) -> Iterator[Finding]:
@@ -455,15 +442,14 @@ def _operators(place: Deployed) -> Iterator[Finding]:
         discards, rewinds = store.role("operator"), anchor.role("anchor_operator")
         for login in sorted(store.inside(discards) & anchor.inside(rewinds)):
             last = anchor.logins[login][rewinds][-1]
-            yield finding("SP05.undoes", login, role=last.sql_role, member=last.sql_member)
+            yield finding("SP05.undoes", login, last=last)
     for database in place.databases:
         for job, does in _OPERATES.items():
             role = database.role(job)
             names = sorted(database.inside(role) - place.told[database.server])
             if names:
-                yield finding(
-                    "SP05.operators", role, does=does, names=", ".join(map(quoted, names))
-                )
+                listed = ", ".join(map(quoted, names))
+                yield finding("SP05.operators", role, does=does, names=listed)
 
 
 def _roles(place: Deployed) -> Iterator[Finding]:
@@ -474,37 +460,17 @@ def _roles(place: Deployed) -> Iterator[Finding]:
             sql, held = database.powers.get(name, ("", []))
             if held:
                 can = " and ".join(_POWERS[each][1] for each in held)
-                yield finding(
-                    "SP05.role-power",
-                    name,
-                    can=can,
-                    sql=sql,
-                    attributes=" ".join(f"no{e}" for e in held),
-                )
+                no = " ".join(f"no{each}" for each in held)
+                yield finding("SP05.role-power", name, can=can, sql=sql, attributes=no)
         for each in database.members:
-            name, role = quoted(each.member), each.role
-            do = f"Run, as a superuser: revoke {each.sql_role} from {each.sql_member}{each.how}"
-            if role == owner and each.acts and each.member not in told:
-                yield finding(
-                    "SP05.owner-member",
-                    each.member,
-                    owner=owner,
-                    sql_role=each.sql_role,
-                    sql_member=each.sql_member,
-                    how=each.how,
-                )
-            elif role == owner and not each.acts:
-                do = f"Keep it as you would keep a superuser's, or end that. {do}"
-                yield finding(
-                    "SP05.owner-maker",
-                    each.member,
-                    owner=owner,
-                    sql_role=each.sql_role,
-                    sql_member=each.sql_member,
-                    how=each.how,
-                )
+            is_owner = each.role == owner
+            if is_owner and each.acts and each.member not in told:
+                yield finding("SP05.owner-member", each.member, owner=owner, member=each)
+            elif is_owner and not each.acts:
+                yield finding("SP05.owner-maker", each.member, owner=owner, member=each)
             if each.member in database.roles and each.member not in told:
-                yield finding("SP05.role-member", each.member, role=quoted(role), do=do)
+                role = quoted(each.role)
+                yield finding("SP05.role-member", each.member, role=role, member=each)
 
 
 def _grants(place: Deployed) -> Iterator[Finding]:
@@ -526,23 +492,13 @@ def _grants(place: Deployed) -> Iterator[Finding]:
                 key = (database.roles.get(each.holder), *each[:3], each.privilege)
                 is_more = each.passes_on or key not in _made()
             if is_more and each.privilege == "OWNER":
-                yield _owned(each, owner)
+                name, holder = shown(each.name), quoted(each.holder)
+                values = {"kind": each.kind, "name": name, "holder": holder, "owner": owner}
+                yield finding("SP05.owner", each.name, Kind=each.kind.capitalize(), **values)
             elif is_more:
                 groups.setdefault((each.kind, each.name, each.holder), []).append(each)
         for group in groups.values():
             yield _more(database, group)
-
-
-def _owned(held: Held, owner: str) -> Finding:
-    return finding(
-        "SP05.owner",
-        held.name,
-        Kind=held.kind.capitalize(),
-        name=shown(held.name),
-        holder=quoted(held.holder),
-        owner=owner,
-        kind=held.kind,
-    )
 
 
 def _more(database: Database, group: list[Held]) -> Finding:
@@ -564,18 +520,11 @@ def _more(database: Database, group: list[Held]) -> Finding:
     do += f"; grant {_lower(again)} on {on} to {to}" if again else ""
     public = first.holder == "PUBLIC"
     reads = all(e.privilege in ("SELECT", "USAGE") for e in group) and not (passes_on or public)
+    severity = "warning" if reads or first.is_outside else "error"
     who = "Every login of the server" if public else quoted(first.holder)
     what = " and ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
-    return finding(
-        "SP05.granted",
-        first.name,
-        severity="warning" if reads or first.is_outside else "error",
-        who=who,
-        what=what,
-        kind=kind,
-        name=name,
-        do=do,
-    )
+    values = {"severity": severity, "who": who, "what": what, "kind": kind, "name": name}
+    return finding("SP05.granted", first.name, do=do, **values)
 
 
 def _spelled(privileges: Iterable[tuple[str, str | None]]) -> list[str]:
@@ -602,15 +551,9 @@ def _defaults(place: Deployed) -> Iterator[Finding]:
         owner = database.role("owner")
         for kind, where, grantee, privileges in database.rows(_DEFAULTS, (owner,)):
             whom = "every login of the server" if grantee == "public" else shown(grantee)
-            yield finding(
-                "SP05.defaults",
-                owner,
-                privileges=privileges,
-                kind=kind,
-                schema=shown(where),
-                whom=whom,
-                grantee=shown(grantee),
-            )
+            values = {"privileges": privileges, "kind": kind, "whom": whom}
+            values |= {"schema": shown(where), "grantee": shown(grantee)}
+            yield finding("SP05.defaults", owner, **values)
 
 
 def _sessions(place: Deployed) -> Iterator[Finding]:
@@ -684,8 +627,8 @@ def _schemas(place: Deployed) -> Iterator[Finding]:
         changed = sorted(key for key in found.keys() | made if found.get(key) != made.get(key))
         whole = {key[6:] for key in found.keys() ^ made.keys() if key.startswith("table ")}
         for key in changed:
-            which = f"{rule}.changed" if key in made else f"{rule}.foreign"
-            which = which if key in found else f"{rule}.missing"
+            which = f"{rule}.changed" if key in made else f"{rule}.not-made"
+            which = which if key in found else f"{rule}.dropped"
             relation, named = _named(key, found.get(key) or made[key])
             if relation not in whole:
                 yield finding(which, key, named=named)

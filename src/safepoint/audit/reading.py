@@ -323,7 +323,7 @@ def unbegun(link: Link, rule: str) -> Finding:
 def strays(link: Link, rule: str) -> Iterator[Finding]:
     """Yield that a record is no workflow's, in the thread of one; or that nothing began a run."""
     if not link.entry.is_run and link.before is not None:
-        yield link.found(f"{rule}.stray", head=link.before.head)
+        yield link.found(f"{rule}.no-run", head=link.before.head)
     elif not link.begins:
         yield unbegun(link, rule)
 

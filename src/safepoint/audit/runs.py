@@ -279,12 +279,11 @@ def _changed(link: Link) -> Iterator[Finding]:
 
 
 def _left_behind(last: Entry, today: dict[str, str]) -> Iterator[Finding]:
-    was, thread = last.checkpoint.app, last.checkpoint.thread
+    end = last.checkpoint
+    was = end.app
     app = today.get(was.partition("@")[0], was)
     if app != was and last.payload.denied is None:
-        yield finding(
-            "SP17.left-behind", thread, sequence=last.checkpoint.sequence, was=was, app=app
-        )
+        yield finding("SP17.left-behind", end.thread, last=end, app=app)
 
 
 def _named(app: object) -> tuple[str, str]:
@@ -797,7 +796,7 @@ def _statement(
     spent[statement.text] = str(entry)
     does = "ends with a denial" if approval.verdict == "denied" else "goes on from an approval"
     if approval.key in judges.revoked:
-        yield link.found("SP19.revoked", does=does, key=approval.key, approver=approval.approver)
+        yield link.found("SP19.revoked", does=does, approval=approval)
     late = _outside(approval, entry.checkpoint.created, judges.gate.policy.lifetime)
     if late is not None:
         yield link.found("SP19.late", does=does, late=late)
