@@ -51,7 +51,7 @@ _CARRIES: Final = {
     Kind.JSON: "carries a pickle in base64",
     Kind.NPY: "is a NumPy array that carries a pickle",
 }
-_KEY_FILE: Final = re.compile(
+KEY_FILE: Final = re.compile(
     rb"\s*(?:safepoint-(public-)?key/[0-9]+ |-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)"
 )
 SEALED: Final = re.compile(rb"([0-9]{10}\n)?safepoint/([0-9]{1,9}) ")
@@ -455,7 +455,7 @@ class Keys:
 
     def __call__(self, file: File) -> Iterator[Finding]:
         """Look at a file."""
-        match = _KEY_FILE.match(file.head[:128])
+        match = KEY_FILE.match(file.head[:128])
         if match is not None:
             self._public[os.path.realpath(file.path)] = match[1] is not None
         return iter(())

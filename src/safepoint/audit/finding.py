@@ -79,6 +79,12 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: _WORST_FIRST.index(finding.severity))
 
 
+def listed(names: list[str], most: int = 5) -> str:
+    """Return the first of some names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
 def refused(rule: str, refusal: CheckpointError, where: str) -> Finding:
     """Return what the library itself refuses, in its words."""
     return finding(f"{rule}.refused", where, what=refusal.what, do=refusal.do)

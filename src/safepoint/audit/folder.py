@@ -30,6 +30,7 @@ from safepoint._files import (
     stranger_refusals,
     translated,
 )
+from safepoint.audit.contents import KEY_FILE
 from safepoint.audit.finding import (
     Closed,
     Finding,
@@ -38,6 +39,7 @@ from safepoint.audit.finding import (
     files,
     finding,
     guarded,
+    listed,
     refused,
     unseen,
     worst_first,
@@ -49,18 +51,15 @@ from safepoint.errors import (
     StorageUnavailable,
     shell,
 )
-from safepoint.keys import SECRET
 from safepoint.names import spelled
 from safepoint.storage.base import MAX_SECONDS, MAX_TOKEN, beheaded, gap, is_thread, malformed_base
 from safepoint.storage.file import BASE, LEASE, RECORD_NAME, StoredFolder
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
-_PEM: Final = re.compile(rb"\s*-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----")
 _RECORD: Final = re.compile(r"([0-9]{10})\.checkpoint\Z")
 _FIRST: Final = re.compile(rb"([0-9]{10})\n")
 _ON_ITS_WAY: Final = 600.0
 _SLACK_NS: Final = 1_000_000_000
-_NAMED: Final = 5
 # Clocks may differ, though not by more than this.
 _LONGEST: Final = timedelta(seconds=MAX_SECONDS, hours=1)
 
@@ -264,9 +263,9 @@ def _secrets(part: str, path: str) -> Iterator[Finding]:
         except OSError as error:
             closed.add(file, error)
             continue
-        text = b"" if begins is None else begins[0].lstrip()
-        if not (text.startswith(SECRET.magic + b" ") or _PEM.match(text)):
-            continue
+        key = KEY_FILE.match(b"" if begins is None else begins[0])
+        if key is None or key[1]:
+            continue  # it is none, or it is public
         if part != "keys":
             yield finding("SP22.key-astray", file, part=part)
         if mode & 0o077:
@@ -392,7 +391,7 @@ def _added(thread: Thread) -> Iterator[Finding]:
     elif thread.missing:
         rows = [f"{a}" if a == b else f"{a} to {b}" for a, b in thread.missing]
         refusal = gap(thread.name, thread.missing[0][0], last)
-        what = f"Thread '{thread.name}' has checkpoint {last} but not {_listed(rows)}."
+        what = f"Thread '{thread.name}' has checkpoint {last} but not {listed(rows)}."
         yield replace(refused("SP13", refusal, thread.path), what=what)
     if thread.first and last < thread.first:
         yield refused("SP13", beheaded(thread.name, thread.first), thread.path)
@@ -409,17 +408,12 @@ def _added(thread: Thread) -> Iterator[Finding]:
             touched.append(number)
     for numbers, kind in ((written, "SP13.rewritten"), (touched, "SP13.touched")):
         if numbers:
-            late = _listed([f"#{number}" for number in numbers])
+            late = listed([f"#{number}" for number in numbers])
             yield finding(kind, thread.path, thread=thread, late=late)
     temp = f"{thread.path}/{TEMP}"
     is_left = os.path.lexists(temp) and temp not in thread.strange
     if is_left and time.time() - os.lstat(temp).st_mtime > _ON_ITS_WAY:
         yield finding("SP13.temp", temp)
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:_NAMED])
-    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
 
 
 def check_ownership(path: str | os.PathLike[str], now: datetime | None = None) -> list[Finding]:

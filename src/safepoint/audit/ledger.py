@@ -202,10 +202,9 @@ def check_keys(
         write.
 
     Raises:
-        ConfigurationError: `keys` is not a keyring, or `now` has no time zone.
+        ConfigurationError: `now` has no time zone.
         StorageUnavailable: there is no such folder.
     """
-    _check_ring("check_keys", keys)
     moment = datetime.now(UTC) if now is None else now
     if moment.tzinfo is None:
         raise ConfigurationError(
@@ -216,13 +215,6 @@ def check_keys(
     findings += _readers(keys)
     findings += () if ledger is None else _in_use(keys, ledger)
     return findings
-
-
-def _check_ring(check: str, keys: object) -> None:
-    if not isinstance(keys, Keyring):
-        raise ConfigurationError(
-            f"{check} was given {type(keys).__name__} as keys.", "Give it a Keyring."
-        )
 
 
 def _newest(keys: Keyring) -> Key | None:
@@ -400,10 +392,9 @@ def check_journal(
 
     Raises:
         InvalidId: the name is outside the grammar.
-        ConfigurationError: `keys` is not a keyring, or the anchor is none.
+        ConfigurationError: the anchor is none.
         StorageUnavailable: `path` is not a path.
     """
-    _check_ring("check_journal", keys)
     check_name("journal", name)
     shown = str(as_named(path, "The path of the journal"))
     found = [*_modes(shown), *_around(shown, keys, storage)]

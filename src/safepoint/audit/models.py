@@ -16,6 +16,7 @@ from safepoint.audit.finding import (
     existing_folder,
     files,
     finding,
+    listed,
     refused,
     worst_first,
 )
@@ -116,7 +117,7 @@ def check_models(folder: str | os.PathLike[str]) -> list[Finding]:
             looked = True
             findings += judged
         else:
-            skipped.append(os.path.relpath(file, root))
+            skipped.append(quoted(os.path.relpath(file, root)))
     if not looked:
         raise _nothing(root, skipped, closed)
     if skipped:
@@ -156,7 +157,7 @@ def _lies(suffix: str, kind: Kind) -> bool:
 
 def _skipped(root: str, skipped: list[str]) -> Finding:
     kind = "SP25.skipped" if len(skipped) > 1 else "SP25.skipped-one"
-    return finding(kind, root, count=len(skipped), names=_listed(skipped))
+    return finding(kind, root, count=len(skipped), names=listed(skipped, _NAMED))
 
 
 def _nothing(root: str, skipped: list[str], closed: Closed) -> StorageUnavailable:
@@ -164,15 +165,10 @@ def _nothing(root: str, skipped: list[str], closed: Closed) -> StorageUnavailabl
         path, reason = next(iter(closed.items()))
         why = f"{shell(path)} could not be looked at ({reason})"
     else:
-        why = f"skipped: {_listed(skipped)}" if skipped else "it holds no file"
+        why = f"skipped: {listed(skipped, _NAMED)}" if skipped else "it holds no file"
     return StorageUnavailable(
         f"No model was looked at in {shell(root)}: {why}.", "Name the folder that holds the models."
     )
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(quoted(name) for name in names[:_NAMED])
-    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
 
 
 def check_loads(path: str | os.PathLike[str]) -> list[Finding]:

@@ -54,17 +54,9 @@ class Judges:
     Attributes:
         gate: the policy, and everybody, those included whose key was revoked since.
         revoked: the ids of those keys.
-
-    Raises:
-        ConfigurationError: it was given something else than a gate.
     """
 
     def __init__(self, gate: Gate) -> None:
-        if not isinstance(gate, Gate):
-            raise ConfigurationError(
-                f"The check was given {type(gate).__name__} as gate.",
-                "Give it the gate of your workflow: workflow.gate.",
-            )
         self.keys: list[tuple[str, VerifyingKey]] = []
         self.revoked: frozenset[str] = frozenset()
         self.gate = gate
@@ -331,7 +323,6 @@ def check_resumptions(ledger: Ledger, gate: Gate | None = None) -> list[Finding]
         which says who approved it.
 
     Raises:
-        ConfigurationError: `gate` is no gate.
         StorageError: the storage cannot be listed.
     """
     return looked(ledger, resumptions(gate))
@@ -544,7 +535,6 @@ def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:
         which tools it has.
 
     Raises:
-        ConfigurationError: `gate` is no gate.
         StorageError: the storage cannot be listed.
     """
     return looked(ledger, tools(gate, ledger.store))
@@ -657,7 +647,6 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
         was revoked since; a note for what was pruned.
 
     Raises:
-        ConfigurationError: `gate` is no gate.
         StorageError: the storage cannot be listed.
     """
     judges = Judges(gate)

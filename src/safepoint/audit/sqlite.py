@@ -150,7 +150,9 @@ def _thread(storage: SQLiteCheckpointStorage, thread: str, limits: Limits) -> It
             continue  # it was pruned by now
         except CheckpointError as refusal:
             rule = "SP11" if isinstance(refusal, LimitExceeded) else "SP10"
-            yield finding(f"{rule}.record-refused", thread, sequence=shown, why=refusal.what, do=refusal.do)
+            yield finding(
+                f"{rule}.record-refused", thread, sequence=shown, why=refusal.what, do=refusal.do
+            )
             continue
         if SEALED.match(record):
             continue
