@@ -321,8 +321,8 @@ def _audit(given: argparse.Namespace) -> int:
             return 2
         for check in CHECKS:
             try:
-                for finding in check.look(place):
-                    found.setdefault(finding.what, finding)
+                for each in check.look(place):
+                    found.setdefault(each.what, each)
             except CheckpointError as refusal:
                 failures[str(refusal)] = None
             except Exception as error:  # noqa: BLE001  whoever wrote the store may have meant it to

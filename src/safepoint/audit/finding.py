@@ -76,7 +76,7 @@ def finding(which: str, where: str, /, **values: object) -> Finding:
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Return errors before warnings before notes, and otherwise as they were found."""
-    return sorted(findings, key=lambda finding: _WORST_FIRST.index(finding.severity))
+    return sorted(findings, key=lambda each: _WORST_FIRST.index(each.severity))
 
 
 def listed(names: list[str], most: int = 5) -> str:

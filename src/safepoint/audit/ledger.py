@@ -95,7 +95,7 @@ def check_anchor(ledger: Ledger) -> list[Finding]:
     late = [each for each in heads if any(_lag(ledger, view, each, heads[each]))]
     if late:
         time.sleep(_PATIENCE)
-    found += [finding for each in late for finding in _lag(ledger, view, each, heads[each])]
+    found += [lag for each in late for lag in _lag(ledger, view, each, heads[each])]
     return [*worst_first(found), *_apart(ledger)]
 
 
@@ -401,7 +401,7 @@ def check_journal(
     try:
         count = FileJournal(path, keys=keys, name=name, anchor=anchor).verify(progress)
     except (UnsafeLocation, JournalError) as refusal:
-        if not any(refusal.what.endswith(finding.what) for finding in found):
+        if not any(refusal.what.endswith(each.what) for each in found):
             found.append(refused("SP20", refusal, shown))
     else:
         found += () if anchor is None else _behind(shown, name, count, anchor)

@@ -336,8 +336,8 @@ def check_privileges(
             if part not in database.parts:
                 raise _no_schema(part, database)
         place = Deployed(seen)
-        found = [finding for check in _CHECKS for finding in check(place)]
-    return list({finding.what: finding for finding in found}.values())
+        found = [each for check in _CHECKS for each in check(place)]
+    return list({each.what: each for each in found}.values())
 
 
 @contextmanager

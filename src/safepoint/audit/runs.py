@@ -337,7 +337,7 @@ def resumptions(gate: Gate | None = None) -> Check:
         if not link.entry.is_run:
             return []
         found = list(_goes_on(link, payload, judges))
-        if all(finding.severity != "error" for finding in found):
+        if all(each.severity != "error" for each in found):
             found += _told(link, payload)
         return found
 
@@ -455,11 +455,11 @@ def _back(link: Link, resumed: Resumed, judges: Judges | None) -> Finding:
     if judges is not None and judges.gate.approvers is not None:
         approvals = list[Approval]()
         for _, approval, why in judges.statements(link, None):
-            if approval is None or not _fits(link, resumed, approval):
-                other = (
-                    "" if approval is None else f"{approval.approver} signed it for something else."
-                )
-                return link.found("SP16.not-counted", **way, why=why or other)
+            if approval is None:
+                return link.found("SP16.not-counted", **way, why=why)
+            if not _fits(link, resumed, approval):
+                other = f"{approval.approver} signed it for something else."
+                return link.found("SP16.not-counted", **way, why=other)
             approvals.append(approval)
         names = sorted({approval.approver for approval in approvals})
         count, by = len(names), f"approved by {' and '.join(names)}"
