@@ -684,10 +684,7 @@ def test_what_was_interrupted_or_cannot_be_asked(desk: Desk) -> None:
     assert (finding.rule, finding.severity) == ("SP15", "error")
 
 
-def test_arguments_that_are_none(desk: Desk) -> None:
-    for check in (check_approvals, check_tools, check_resumptions):
-        with pytest.raises(ConfigurationError, match="The check was given Approvers as gate"):
-            check(desk.ledger(), PEOPLE)  # type: ignore[arg-type]
+def test_an_app_without_a_name(desk: Desk) -> None:
     with pytest.raises(ConfigurationError, match="is not the name of a workflow"):
         check_versions(desk.ledger(), "")
 

@@ -15,7 +15,7 @@ from safepoint._files import absolute
 from safepoint.anchor import Anchor, FileAnchor, SQLiteAnchor
 from safepoint.approval import Approvers, Reason
 from safepoint.audit.contents import check_contents, keys_inside
-from safepoint.audit.finding import Finding, content, refused, worst_first
+from safepoint.audit.finding import Finding, content, finding, refused, worst_first
 from safepoint.audit.folder import (
     check_append_only,
     check_location,
@@ -164,9 +164,7 @@ class Place:
         given, where = self.given, self.name or ""
         if self.keys is None or not self.is_there:
             return None, []
-        what = f"The records in {where} were not verified."
-        do = "Mend the errors above, and run the audit again."
-        found = [Finding("SP02", "warning", what, do, where)]
+        found = [finding("SP02.not-verified", where)]
         try:
             storage, anchor = self._opened()
             every = given.anchor_every
@@ -323,8 +321,8 @@ def _audit(given: argparse.Namespace) -> int:
             return 2
         for check in CHECKS:
             try:
-                for finding in check.look(place):
-                    found.setdefault(finding.what, finding)
+                for each in check.look(place):
+                    found.setdefault(each.what, each)
             except CheckpointError as refusal:
                 failures[str(refusal)] = None
             except Exception as error:  # noqa: BLE001  whoever wrote the store may have meant it to

@@ -22,7 +22,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from safepoint.audit.finding import Closed, Finding, content, existing_folder, files, worst_first
+from safepoint.audit.finding import (
+    Closed,
+    Finding,
+    content,
+    existing_folder,
+    files,
+    finding,
+    refused,
+    worst_first,
+)
 from safepoint.codec import check_shape
 from safepoint.errors import LimitExceeded, NotFound, PickleRefused, StorageUnavailable, shell
 from safepoint.keys import Keyring
@@ -42,7 +51,7 @@ _CARRIES: Final = {
     Kind.JSON: "carries a pickle in base64",
     Kind.NPY: "is a NumPy array that carries a pickle",
 }
-_KEY_FILE: Final = re.compile(
+KEY_FILE: Final = re.compile(
     rb"\s*(?:safepoint-(public-)?key/[0-9]+ |-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)"
 )
 SEALED: Final = re.compile(rb"([0-9]{10}\n)?safepoint/([0-9]{1,9}) ")
@@ -223,8 +232,7 @@ def look_into(
 def _pickles(file: File) -> Iterator[Finding]:
     what = _pickled(file)
     if what is not None:
-        do = "Keep other writers out, and move the state to a format that cannot execute."
-        yield Finding("SP03", "warning", f"{shell(file.path)} {what}.", do, file.path)
+        yield finding("SP03.pickle", file.path, what=what)
 
 
 def _pickled(file: File) -> str | None:
@@ -343,24 +351,15 @@ class Formats:
 
     def odd(self) -> Iterator[Finding]:
         """Yield what chooses how it is decoded, and beside sealed records all else."""
-        do = "Pin one decoder in the reader, and keep every other file out of the folder."
         for path, kind, chooses in self._odd:
             if chooses or self._sealed:
-                reader = f"a reader that accepts it beside {FORMAT} lets the record choose"
-                yield Finding("SP10", "warning", f"{shell(path)} is {kind}: {reader}.", do, path)
+                yield finding("SP10.format", path, kind=kind, format=FORMAT)
 
     def unsealed(self, path: str | os.PathLike[str]) -> Iterator[Finding]:
         """Yield that nothing in the folder is sealed, if anything is there."""
         root = existing_folder(path)
         if self._odd and not self._sealed:
-            what = (
-                f"Nothing in {shell(root)} is sealed, so an edit of what is there would not show."
-            )
-            do = (
-                "If these are checkpoints, read them once as data and seal them, with"
-                " safepoint.migrate."
-            )
-            yield Finding("SP02", "note", what, do, root)
+            yield finding("SP02.unsealed", root)
 
 
 def kind_of(data: bytes) -> tuple[str, bool]:
@@ -395,7 +394,7 @@ def _bounds(file: File, limits: Limits) -> Iterator[Finding]:
     try:
         _check_bounds(file, limits)
     except LimitExceeded as refusal:
-        yield Finding("SP11", "error", refusal.what, refusal.do, file.path)
+        yield refused("SP11", refusal, file.path)
 
 
 def _check_bounds(file: File, limits: Limits) -> None:
@@ -456,7 +455,7 @@ class Keys:
 
     def __call__(self, file: File) -> Iterator[Finding]:
         """Look at a file."""
-        match = _KEY_FILE.match(file.head[:128])
+        match = KEY_FILE.match(file.head[:128])
         if match is not None:
             self._public[os.path.realpath(file.path)] = match[1] is not None
         return iter(())
@@ -464,17 +463,7 @@ class Keys:
     def found(self) -> Iterator[Finding]:
         """Yield each key."""
         for file, public in sorted(self._public.items()):
-            do = (
-                "Whoever reads the storage would hold the key. Move it to a folder of its own, and"
-                " replace it if anyone may have read it."
-            )
-            if public:
-                do = (
-                    "Whoever writes the storage could put another in its place. Move it to a folder"
-                    " of its own, and compare its id with the signing key's."
-                )
-            what = f"The key {shell(file)} is inside the storage folder."
-            yield Finding("SP08", "error", what, do, file)
+            yield finding("SP08.public-inside" if public else "SP08.inside", file)
 
 
 def keys_inside(

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Literal
 
 from safepoint._files import absolute
-from safepoint.errors import CheckpointError, StorageUnavailable, shell
+from safepoint.errors import CheckpointError, StorageUnavailable, quoted, shell
+from safepoint.rules import package_toml
 
 Severity = Literal["error", "warning", "note"]
 
 DEEPEST: Final = 64
 _WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "note")
+_SEVERITIES: Final[dict[str, Severity]] = {each: each for each in _WORST_FIRST}
 # O_NONBLOCK: opening a FIFO that somebody planted must not wait for its other end.
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -25,31 +28,66 @@ class Finding:
     """One breach of one rule.
 
     Attributes:
-        rule: the id of the rule, for example "SP04".
+        id: what kind of finding it is, for example "SP04.mode"; it never changes its meaning.
         severity: "error" if it is unsafe, "warning" if it may be, "note" if you should know.
         what: what was found, as one sentence on one line.
         do: what to do, with the command to run where there is one.
         where: the path, or the thread, that it is about, as it is.
     """
 
-    rule: str
+    id: str
     severity: Severity
     what: str
     do: str
     where: str
 
+    @property
+    def rule(self) -> str:
+        """The id of the rule, for example "SP04"."""
+        return self.id.partition(".")[0]
+
     def __str__(self) -> str:
         return f"{self.rule} {self.severity}: {self.what} {self.do}"
 
 
+def _catalogue() -> Mapping[str, Mapping[str, str]]:
+    found = package_toml("audit/findings.toml")
+    ids = {f"{rule}.{name}": each for rule in found for name, each in found[rule].items()}
+    return MappingProxyType(ids)
+
+
+CATALOGUE: Final = _catalogue()
+"""What `findings.toml` says, by the id of each finding."""
+
+
+def finding(which: str, where: str, /, **values: object) -> Finding:
+    """Return a finding in the words of the catalogue.
+
+    Args:
+        which: its id; of one of `any` by the rule that it is found under.
+        where: the path, or the thread, that it is about, as it is.
+        values: what fits the blanks of its texts.
+    """
+    entry = CATALOGUE.get(which) or CATALOGUE[f"any.{which.partition('.')[2]}"]
+    values |= {"where": where, "at": shell(where), "quoted": quoted(where)}
+    severity, what, do = (entry[key].format_map(values) for key in ("severity", "what", "do"))
+    return Finding(which, _SEVERITIES[severity], what, do, where)
+
+
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Return errors before warnings before notes, and otherwise as they were found."""
-    return sorted(findings, key=lambda finding: _WORST_FIRST.index(finding.severity))
+    return sorted(findings, key=lambda each: _WORST_FIRST.index(each.severity))
+
+
+def listed(names: list[str], most: int = 5) -> str:
+    """Return the first of some names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
 def refused(rule: str, refusal: CheckpointError, where: str) -> Finding:
     """Return what the library itself refuses, in its words."""
-    return Finding(rule, "error", refusal.what, refusal.do, where)
+    return finding(f"{rule}.refused", where, what=refusal.what, do=refusal.do)
 
 
 def unseen(rule: str, path: str, reason: object) -> Finding:
@@ -57,9 +95,7 @@ def unseen(rule: str, path: str, reason: object) -> Finding:
 
     It is no note: whoever closes a folder must not silence the audit by it.
     """
-    what = f"{shell(path)} could not be looked at as a whole ({reason})."
-    do = "Look at it yourself, as a user who can read it."
-    return Finding(rule, "warning", what, do, path)
+    return finding(f"{rule}.unseen", path, reason=reason)
 
 
 def guarded(rule: str, path: str, findings: Iterable[Finding]) -> Iterator[Finding]:

@@ -30,14 +30,16 @@ from safepoint._files import (
     stranger_refusals,
     translated,
 )
+from safepoint.audit.contents import KEY_FILE
 from safepoint.audit.finding import (
     Closed,
     Finding,
-    Severity,
     content,
     existing_folder,
     files,
+    finding,
     guarded,
+    listed,
     refused,
     unseen,
     worst_first,
@@ -49,18 +51,15 @@ from safepoint.errors import (
     StorageUnavailable,
     shell,
 )
-from safepoint.keys import SECRET
 from safepoint.names import spelled
 from safepoint.storage.base import MAX_SECONDS, MAX_TOKEN, beheaded, gap, is_thread, malformed_base
 from safepoint.storage.file import BASE, LEASE, RECORD_NAME, StoredFolder
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
-_PEM: Final = re.compile(rb"\s*-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----")
 _RECORD: Final = re.compile(r"([0-9]{10})\.checkpoint\Z")
 _FIRST: Final = re.compile(rb"([0-9]{10})\n")
 _ON_ITS_WAY: Final = 600.0
 _SLACK_NS: Final = 1_000_000_000
-_NAMED: Final = 5
 # Clocks may differ, though not by more than this.
 _LONGEST: Final = timedelta(seconds=MAX_SECONDS, hours=1)
 
@@ -89,33 +88,24 @@ def check_location(storage_path: str | os.PathLike[str]) -> list[Finding]:
     return found
 
 
-def surroundings(path: str) -> Iterator[Finding]:
+def surroundings(path: str, rule: str = "SP01") -> Iterator[Finding]:
     """Yield who can read a folder, what else happens where it lies, and who can replace it."""
-    info, shown = Path(path).lstat(), shell(path)
+    info = Path(path).lstat()
     if stat.S_ISDIR(info.st_mode) and info.st_mode & 0o055:
-        what = f"{shown} can be read by others (mode {stat.S_IMODE(info.st_mode):04o})."
-        yield Finding("SP01", "warning", what, f"Run: chmod 700 {shown}", path)
+        yield finding(f"{rule}.readable", path, mode=stat.S_IMODE(info.st_mode))
     for folder in [each for each in temp_folders() if Path(path).is_relative_to(each)][:1]:
-        what = (
-            f"{shown} is inside the temporary folder {shell(folder)}: other users can create names"
-            " there, and the system may empty it."
-        )
-        do = "Name a folder that is kept, such as one below /var/lib."
-        yield Finding("SP01", "warning", what, do, path)
+        yield finding(f"{rule}.temporary", path, folder=shell(folder))
     tree = _work_tree(path)
     if tree is not None:
-        what = f"{shown} is inside the git work tree {shell(tree)}, so state could be committed."
-        yield Finding("SP01", "warning", what, "Name a folder outside of it.", path)
+        yield finding(f"{rule}.work-tree", path, tree=shell(tree))
     for above in Path(path).parents:
-        info, shown = above.lstat(), shell(str(above))
+        info = above.lstat()
         for refusal in stranger_refusals(str(above), info):
-            yield replace(refused("SP01", refusal, str(above)), severity="warning")
+            yield replace(refused(rule, refusal, str(above)), severity="warning")
         if info.st_mode & stat.S_IWGRP and not info.st_mode & stat.S_ISVTX:
-            what = (
-                f"The group {info.st_gid} can replace what is inside {shown} (mode"
-                f" {stat.S_IMODE(info.st_mode):04o})."
+            yield finding(
+                f"{rule}.group", str(above), group=info.st_gid, mode=stat.S_IMODE(info.st_mode)
             )
-            yield Finding("SP01", "warning", what, f"Run: chmod g-w {shown}", str(above))
 
 
 def temp_folders() -> list[str]:
@@ -134,20 +124,10 @@ def _way(path: str, named: str) -> Iterator[Finding]:
     for folder in (Path.cwd() / named).parents:
         info = folder.lstat()
         if stat.S_ISLNK(info.st_mode) and info.st_uid not in (0, os.geteuid()):
-            what = (
-                f"{shell(str(folder))} is a symbolic link of user {info.st_uid}, who decides where"
-                " it leads."
-            )
-            do = "Name the path without that link."
-            yield Finding("SP01", "warning", what, do, str(folder))
+            yield finding("SP01.link", str(folder), user=info.st_uid)
     kind = network_file_system(path)
     if kind is not None:
-        what = (
-            f"{shell(path)} is on a network file system ({kind}): whether link and flock hold there"
-            " depends on the server, and so does who can write."
-        )
-        do = "Prefer a local disk, or test both with two machines that write at once."
-        yield Finding("SP01", "note", what, do, path)
+        yield finding("SP01.network", path, kind=kind)
 
 
 def _threads(path: str) -> list[Finding]:
@@ -181,8 +161,7 @@ def record_file(file: Path, temp: Callable[[], os.stat_result] | None) -> Iterat
     refusals = [*record_refusals(path, info)] or [*hard_link_refusals(path, file.lstat, temp)]
     yield from (refused("SP04", refusal, path) for refusal in refusals)
     if not refusals and info.st_mode & 0o077:
-        what = f"{shell(path)} can be read by others (mode {stat.S_IMODE(info.st_mode):04o})."
-        yield Finding("SP04", "error", what, f"Run: chmod 600 {shell(path)}", path)
+        yield finding("SP04.mode", path, mode=stat.S_IMODE(info.st_mode))
 
 
 def check_places(
@@ -243,15 +222,10 @@ def check_places(
 
 
 def _together(places: dict[str, str]) -> Iterator[Finding]:
-    do = (
-        "Whoever can write one can write the other. Give each a folder of its own, such as those of"
-        " default_locations."
-    )
     for (one, first), (other, second) in combinations(places.items(), 2):
         paths = Path(first).resolve(), Path(second).resolve()
         if _is_inside(*paths) or _is_inside(*reversed(paths)):
-            what = f"The {other} {shell(second)} and the {one} {shell(first)} are in one place."
-            yield Finding("SP22", "error", what, do, second)
+            yield finding("SP22.together", second, other=other, one=one, first=shell(first))
 
 
 def _is_inside(path: Path, folder: Path) -> bool:
@@ -263,23 +237,16 @@ def _is_inside(path: Path, folder: Path) -> bool:
 
 
 def _place(part: str, path: str) -> Iterator[Finding]:
-    shown, current = shell(path), Path.cwd()
+    current = Path.cwd()
     if not os.path.lexists(path):
-        what = f"The folder of the {part} {shown} does not exist."
-        do = f"Correct the path, or make it: mkdir -m 700 {shown}"
-        yield Finding("SP22", "error", what, do, path)
+        yield finding("SP22.missing", path, part=part)
         return
     yield from (refused("SP22", each, path) for each in location_refusals(path))
-    yield from (replace(each, rule="SP22") for each in surroundings(path))
+    yield from surroundings(path, "SP22")
     home = Path(os.path.realpath(os.path.expanduser("~")))  # noqa: PTH111  Path.home may raise
     # Whoever is at home, or above it, has everything of theirs below the current folder.
     if Path(path).is_relative_to(current) and not home.is_relative_to(current):
-        what = (
-            f"{shown} is inside the current folder {shell(str(current))}, where people keep code"
-            " and run programs."
-        )
-        do = "Name a folder of the platform's for state, such as those of default_locations."
-        yield Finding("SP22", "warning", what, do, path)
+        yield finding("SP22.current-folder", path, current=shell(str(current)))
     if part != "storage" and stat.S_ISDIR(Path(path).lstat().st_mode):
         yield from _secrets(part, path)
 
@@ -296,22 +263,15 @@ def _secrets(part: str, path: str) -> Iterator[Finding]:
         except OSError as error:
             closed.add(file, error)
             continue
-        text = b"" if begins is None else begins[0].lstrip()
-        if not (text.startswith(SECRET.magic + b" ") or _PEM.match(text)):
-            continue
-        key = f"The key {shell(file)}"
+        key = KEY_FILE.match(b"" if begins is None else begins[0])
+        if key is None or key[1]:
+            continue  # it is none, or it is public
         if part != "keys":
-            what = f"{key} is in the folder of the {part}."
-            do = "Move it to a folder for keys alone, and replace it if anyone may have read it."
-            yield Finding("SP22", "error", what, do, file)
+            yield finding("SP22.key-astray", file, part=part)
         if mode & 0o077:
-            what = f"{key} can be reached by other users (mode {mode:04o})."
-            do = f"Run: chmod 600 {shell(file)}, and replace the key if anyone may have read it."
-            yield Finding("SP22", "error", what, do, file)
+            yield finding("SP22.key-mode", file, mode=mode)
         if committed:
-            what = f"{key} is inside a git work tree, so it could be committed."
-            do = "Move it to a folder outside of it, and replace it if it was ever committed."
-            yield Finding("SP22", "error", what, do, file)
+            yield finding("SP22.key-work-tree", file)
     yield from closed.findings("SP22")
 
 
@@ -418,40 +378,27 @@ def check_append_only(path: str | os.PathLike[str]) -> list[Finding]:
         except OSError as error:
             closed.append(unseen("SP13", child, error.strerror))
     if not any(thread.records for thread in threads):
-        what = (
-            f"{shell(root)} holds no record of a FileCheckpointStorage, so nothing here tells"
-            " whether it is append-only."
-        )
-        do = "Find out whether its writer can replace what it wrote, and keep a copy elsewhere."
-        return [*closed, Finding("SP13", "note", what, do, root)] if names else []
+        return [*closed, finding("SP13.foreign", root)] if names else []
     found = [f for each in threads for f in guarded("SP13", each.path, _added(each))]
-    for file in (*strange, *(name for each in threads for name in each.strange)):
-        do = "Nothing reads it. Find out who put it there, and move it away."
-        what = f"{shell(file)} is no file of this storage."
-        found.append(Finding("SP13", "warning", what, do, file))
-    return worst_first([*found, *closed])
+    strange += [name for each in threads for name in each.strange]
+    return worst_first([*found, *(finding("SP13.stray", file) for file in strange), *closed])
 
 
 def _added(thread: Thread) -> Iterator[Finding]:
-    said, last = f"Thread '{thread.name}'", max(thread.records, default=0)
+    last = max(thread.records, default=0)
     if thread.malformed is not None:
         yield refused("SP13", thread.malformed, f"{thread.path}/base")
     elif thread.missing:
         rows = [f"{a}" if a == b else f"{a} to {b}" for a, b in thread.missing]
         refusal = gap(thread.name, thread.missing[0][0], last)
-        what = f"{said} has checkpoint {last} but not {_listed(rows)}."
+        what = f"Thread '{thread.name}' has checkpoint {last} but not {listed(rows)}."
         yield replace(refused("SP13", refusal, thread.path), what=what)
     if thread.first and last < thread.first:
         yield refused("SP13", beheaded(thread.name, thread.first), thread.path)
     below = [number for number in thread.records if number < thread.first]
     if below and time.time() - thread.pruned > _ON_ITS_WAY:
-        left = f"{len(below)} record{'s' * (len(below) > 1)} from before that"
-        what = f"{said} begins at {thread.first}, and has {left}."
-        do = (
-            "A prune was interrupted, or somebody put back what it removed. Nothing reads that; the"
-            " next Ledger.prune removes it."
-        )
-        yield Finding("SP13", "warning", what, do, thread.path)
+        left = f"{len(below)} record{'s' * (len(below) > 1)}"
+        yield finding("SP13.below-base", thread.path, thread=thread, left=left)
     written, touched = list[int](), list[int]()
     kept = [each for each in sorted(thread.records.items()) if each[0] >= thread.first]
     for (number, before), (_, after) in pairwise(kept):
@@ -459,28 +406,14 @@ def _added(thread: Thread) -> Iterator[Finding]:
             written.append(number)
         elif before.st_ctime_ns > after.st_ctime_ns + _SLACK_NS:
             touched.append(number)
-    severity: Severity = "warning"
-    for numbers, how in ((written, "written"), (touched, "changed in some way")):
+    for numbers, kind in ((written, "SP13.rewritten"), (touched, "SP13.touched")):
         if numbers:
-            late = _listed([f"#{number}" for number in numbers])
-            what = f"{said} has records that were {how} after the next one: {late}."
-            do = (
-                "A restore does that, and so does an edit. Verify the store with its key, and ask"
-                " who restored it."
-            )
-            yield Finding("SP13", severity, what, do, thread.path)
-        severity = "note"  # a chmod and a crash do that, too
+            late = listed([f"#{number}" for number in numbers])
+            yield finding(kind, thread.path, thread=thread, late=late)
     temp = f"{thread.path}/{TEMP}"
     is_left = os.path.lexists(temp) and temp not in thread.strange
     if is_left and time.time() - os.lstat(temp).st_mtime > _ON_ITS_WAY:
-        what = f"{shell(temp)} was left by a save that did not end."
-        do = "It was never acknowledged. The next save to its thread removes it."
-        yield Finding("SP13", "note", what, do, temp)
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:_NAMED])
-    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
+        yield finding("SP13.temp", temp)
 
 
 def check_ownership(path: str | os.PathLike[str], now: datetime | None = None) -> list[Finding]:
@@ -540,28 +473,13 @@ def _lease(
         yield refused("SP07", refusal, where)
         return
     if token >= MAX_TOKEN:
-        what = f"Thread '{name}' has handed out its last token, so no worker can own it any more."
-        do = "Somebody edited its lease. Go on in a new thread."
-        yield Finding("SP07", "error", what, do, where)
+        yield finding("SP07.last-token", where, name=name)
     if lease is None:
         if not token:
-            what = f"No worker ever owned thread '{name}', so any worker may write it."
-            do = "Let workers own what they work on: with ledger.own(thread, worker)."
-            yield Finding("SP07", "note", what, do, where)
+            yield finding("SP07.never-owned", where, name=name)
         return
-    until = f"thread '{name}' until {spelled(lease.expires)}"
+    until = {"name": name, "lease": lease, "expires": spelled(lease.expires)}
     if lease.expires - now > _LONGEST:
-        longest = f"{MAX_SECONDS // 3600} hours"
-        what = f"Worker '{lease.owner}' owns {until}, and no lease lasts longer than {longest}."
-        do = (
-            "Somebody edited it, or the clock of that worker is wrong. Find out, then own the"
-            " thread under that worker's name and release it."
-        )
-        yield Finding("SP07", "error", what, do, where)
+        yield finding("SP07.too-long", where, hours=MAX_SECONDS // 3600, **until)
     elif lease.expires <= now:
-        what = f"Worker '{lease.owner}' owned {until}, and never released it."
-        do = (
-            "It may have died in the middle of its work. Find out, then let another worker own the"
-            " thread and resume it."
-        )
-        yield Finding("SP07", "warning", what, do, where)
+        yield finding("SP07.abandoned", where, **until)

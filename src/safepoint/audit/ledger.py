@@ -17,8 +17,8 @@ from typing import Final
 from safepoint._files import SUPPORTED, as_named, folder_refusals, record_refusals
 from safepoint.anchor import Anchor
 from safepoint.audit.contents import keys_inside
-from safepoint.audit.finding import Finding, content, refused, worst_first
-from safepoint.audit.reading import SEE_RECORDS, view_of
+from safepoint.audit.finding import Finding, content, finding, refused, worst_first
+from safepoint.audit.reading import view_of
 from safepoint.errors import (
     AnchorError,
     CheckpointError,
@@ -43,7 +43,6 @@ _SEED: Final = re.compile(
 )
 # A writer that recovers writes two entries, and may die before the anchor has seen either.
 _LAG: Final = 2
-_APART: Final = "Move it to a folder of its own, and replace it if anyone may have read it."
 
 
 def check_anchor(ledger: Ledger) -> list[Finding]:
@@ -76,15 +75,7 @@ def check_anchor(ledger: Ledger) -> list[Finding]:
         StorageError: the storage cannot be listed.
     """
     if ledger.anchor is None:
-        what = (
-            f"Store {ledger.store} has no anchor, so nobody notices when its newest checkpoints are"
-            " cut off."
-        )
-        do = (
-            "Keep the heads where the storage's writer cannot write: Ledger(...,"
-            " anchor=FileAnchor(path))."
-        )
-        return [Finding("SP15", "warning", what, do, ledger.store)]
+        return [finding("SP15.no-anchor", ledger.store)]
     try:
         threads = ledger.threads()
     except AnchorError as refusal:
@@ -104,7 +95,7 @@ def check_anchor(ledger: Ledger) -> list[Finding]:
     late = [each for each in heads if any(_lag(ledger, view, each, heads[each]))]
     if late:
         time.sleep(_PATIENCE)
-    found += [finding for each in late for finding in _lag(ledger, view, each, heads[each])]
+    found += [lag for each in late for lag in _lag(ledger, view, each, heads[each])]
     return [*worst_first(found), *_apart(ledger)]
 
 
@@ -116,14 +107,11 @@ def _compared(view: View, thread: str, refusal: CheckpointError) -> Iterator[Fin
         yield refused("SP15", lost, thread)
         return
     if known is not None and isinstance(refusal, NotFound):
-        what = f"The newest record of {thread} is gone, and the anchor has seen {known}."
-        do = "Somebody removed it. Restore it from a backup that verifies."
-        yield Finding("SP15", "error", what, do, thread)
+        yield finding("SP15.newest-gone", thread, known=known)
     elif known is not None and _lacks(view, thread, known.sequence):
         yield refused("SP15", refusal, thread)
     elif not isinstance(refusal, NotFound):  # which says that nothing was ever there
-        what = f"The end of {thread} does not verify, so it was not compared with the anchor."
-        yield Finding("SP15", "note", what, SEE_RECORDS, thread)
+        yield finding("SP15.not-compared", thread)
 
 
 def _lacks(view: View, thread: str, sequence: int) -> bool:
@@ -143,19 +131,11 @@ def _lag(ledger: Ledger, view: View, thread: str, head: int) -> Iterator[Finding
         yield refused("SP15", refusal, thread)
         return
     if anchored is None:
-        what = f"{thread} was never anchored, so nobody would notice if it were gone."
-        do = "Verify it and anchor it once, with Ledger.anchor_now."
-        yield Finding("SP15", "warning", what, do, thread)
+        yield finding("SP15.never-anchored", thread)
     elif head - anchored.sequence > ledger.anchor_every:
-        what = (
-            f"{thread} is at #{head} and anchored at {anchored}: what is newer could be cut off"
-            " unnoticed."
+        yield finding(
+            "SP15.behind", thread, head=head, anchored=anchored, every=ledger.anchor_every
         )
-        do = (
-            f"Find out which writer does not anchor every {ledger.anchor_every}, and move it with"
-            " Ledger.anchor_now."
-        )
-        yield Finding("SP15", "warning", what, do, thread)
 
 
 def _apart(ledger: Ledger) -> Iterator[Finding]:
@@ -164,22 +144,12 @@ def _apart(ledger: Ledger) -> Iterator[Finding]:
     if storage is None or anchor is None or not SUPPORTED:
         return
     kept, apart = storage.stat(), anchor.stat()
-    shown, near = f"The anchor {shell(str(anchor))}", f"the storage {shell(str(storage))}"
+    near = shell(str(storage))
     writable = apart.st_mode & stat.S_IWUSR and not os.statvfs(anchor).f_flag & os.ST_RDONLY
     if kept.st_uid == apart.st_uid and writable:
-        what = (
-            f"{shown} can be written by user {apart.st_uid}, who owns {near} too and could roll"
-            " back both."
-        )
-        do = (
-            "If you fear that, keep the heads under a credential of their own, with an Anchor of"
-            " ten lines. This is a courtesy: the check sees owners, not who holds a password."
-        )
-        yield Finding("SP15", "note", what, do, str(anchor))
+        yield finding("SP15.one-owner", str(anchor), user=apart.st_uid, storage=near)
     if kept.st_dev == apart.st_dev:
-        what = f"{shown} and {near} are on one device: a snapshot that is restored takes both back."
-        do = "Keep the anchor on another volume, and out of the storage's backup."
-        yield Finding("SP15", "note", what, do, str(anchor))
+        yield finding("SP15.one-device", str(anchor), storage=near)
 
 
 def _folder(value: object) -> Path | None:
@@ -232,10 +202,9 @@ def check_keys(
         write.
 
     Raises:
-        ConfigurationError: `keys` is not a keyring, or `now` has no time zone.
+        ConfigurationError: `now` has no time zone.
         StorageUnavailable: there is no such folder.
     """
-    _check_ring("check_keys", keys)
     moment = datetime.now(UTC) if now is None else now
     if moment.tzinfo is None:
         raise ConfigurationError(
@@ -246,13 +215,6 @@ def check_keys(
     findings += _readers(keys)
     findings += () if ledger is None else _in_use(keys, ledger)
     return findings
-
-
-def _check_ring(check: str, keys: object) -> None:
-    if not isinstance(keys, Keyring):
-        raise ConfigurationError(
-            f"{check} was given {type(keys).__name__} as keys.", "Give it a Keyring."
-        )
 
 
 def _newest(keys: Keyring) -> Key | None:
@@ -266,15 +228,7 @@ def _age(key: Key | None, now: float, limit: int) -> Iterator[Finding]:
     with suppress(OSError):
         days = int((now - key.path.stat().st_mtime) // _DAY)
         if days > limit:
-            what = (
-                f"By the time of its file, the key {shell(str(key.path))} is {days} days old, and"
-                f" the limit is {limit}."
-            )
-            do = (
-                "Practise the rotation: seal with a new key, and keep this one to verify, by"
-                " keyring.rotated(SigningKey.generate())."
-            )
-            yield Finding("SP08", "warning", what, do, str(key.path))
+            yield finding("SP08.age", str(key.path), days=days, limit=limit)
 
 
 def _readers(keys: Keyring) -> Iterator[Finding]:
@@ -284,12 +238,7 @@ def _readers(keys: Keyring) -> Iterator[Finding]:
             return
     for key in keys:
         if key.algorithm == HMAC and keys.revoked(key.id) is None:
-            what = (
-                f"This ring only verifies, and key {key.id} on it is an HMAC key, with which a"
-                " reader could also seal."
-            )
-            do = "Seal with an Ed25519 key, and give readers its public half: key.public."
-            yield Finding("SP08", "note", what, do, key.id)
+            yield finding("SP08.reader-seals", key.id)
 
 
 def _in_use(keys: Keyring, ledger: Ledger) -> Iterator[Finding]:
@@ -298,25 +247,14 @@ def _in_use(keys: Keyring, ledger: Ledger) -> Iterator[Finding]:
     counts, complete = _counts(keys, ledger) if others else (Counter[str](), False)
     for key in others:
         count, store = counts[key.id], ledger.store
-        name = (
-            f"records of store {store} still name"
-            if count > 1
-            else f"record of store {store} still names"
-        )
-        still = f"{count} {name} key {key.id}"
+        records, name = ("records", "name") if count > 1 else ("record", "names")
+        values = {"count": count, "records": records, "store": store, "name": name}
         if count and keys.revoked(key.id) is not None:
-            do = (
-                "Those from before the theft count. Seal them anew under your key, with"
-                " Ledger.copy_to, and take this one off the ring."
-            )
-            yield Finding("SP08", "warning", f"{still}, which is revoked.", do, key.id)
+            yield finding("SP08.revoked-in-use", key.id, **values)
         elif count:
-            do = "Keep it on the ring to verify them, or seal them anew with Ledger.copy_to."
-            yield Finding("SP08", "note", f"{still}, which is retired.", do, key.id)
+            yield finding("SP08.retired-in-use", key.id, **values)
         elif complete:
-            what = f"Key {key.id} seals no record of store {store} any more."
-            do = "Take it off the ring: a key that nobody needs can only be stolen."
-            yield Finding("SP08", "note", what, do, key.id)
+            yield finding("SP08.unused", key.id, store=store)
 
 
 def _counts(keys: Keyring, ledger: Ledger) -> tuple[Counter[str], bool]:
@@ -363,12 +301,7 @@ def approvers_apart(
     names = {key.id: name for name, key in people}
     for key in ledger.keys.all:
         if key.id in names:
-            what = (
-                f"Key {key.id} of the approver {names[key.id]} is on the keyring of the ledger, so"
-                " a writer could approve its own work."
-            )
-            do = "Give the approver a key of their own: SigningKey.generate('ed25519')."
-            yield Finding("SP19", "error", what, do, ledger.store)
+            yield finding("SP19.on-keyring", ledger.store, key=key.id, name=names[key.id])
     for name, public in people:
         if public.path is not None:
             yield from _public(ledger, name, public, public.path)
@@ -378,24 +311,16 @@ def approvers_apart(
 
 
 def _public(ledger: Ledger, name: str, key: VerifyingKey, path: Path) -> Iterator[Finding]:
-    shown = shell(str(path))
     try:
         now = VerifyingKey.from_file(path)
     except KeyRefused as refusal:
         yield refused("SP19", refusal, str(path))
         return
     if not now.is_same_as(key):
-        what = f"The file {shown} holds another key of {name} by now."
-        do = f"Ask {name} for the id of their key, and compare it with what is there."
-        yield Finding("SP19", "error", what, do, str(path))
+        yield finding("SP19.key-replaced", str(path), name=name)
     storage = getattr(ledger.storage, "path", None)
     if isinstance(storage, (str, os.PathLike)) and path.is_relative_to(os.path.realpath(storage)):
-        what = f"The public key {shown} of {name} is inside the storage folder."
-        do = (
-            "Whoever writes the storage could put another in its place. Move it to a folder of its"
-            f" own, and compare its id with what {name} says."
-        )
-        yield Finding("SP19", "error", what, do, str(path))
+        yield finding("SP19.key-in-storage", str(path), name=name)
 
 
 def _secrets(folder: Path, names: dict[str, str]) -> Iterator[Finding]:
@@ -407,15 +332,7 @@ def _secrets(folder: Path, names: dict[str, str]) -> Iterator[Finding]:
     for file in files:
         for key in dict.fromkeys(_ids(file)):
             if key in names:
-                what = (
-                    f"The secret key of {names[key]} is here, in {shell(str(file))}, so whoever"
-                    " runs here could approve in their name."
-                )
-                do = (
-                    "Let them make a new key where nobody else is, send its public half, and revoke"
-                    f" this one: Approvers(..., revoked=[{key!r}])."
-                )
-                yield Finding("SP19", "error", what, do, str(file))
+                yield finding("SP19.secret-here", str(file), name=names[key], key=key)
 
 
 def _ids(file: Path) -> Iterator[str]:
@@ -475,30 +392,21 @@ def check_journal(
 
     Raises:
         InvalidId: the name is outside the grammar.
-        ConfigurationError: `keys` is not a keyring, or the anchor is none.
+        ConfigurationError: the anchor is none.
         StorageUnavailable: `path` is not a path.
     """
-    _check_ring("check_journal", keys)
     check_name("journal", name)
     shown = str(as_named(path, "The path of the journal"))
     found = [*_modes(shown), *_around(shown, keys, storage)]
     try:
         count = FileJournal(path, keys=keys, name=name, anchor=anchor).verify(progress)
     except (UnsafeLocation, JournalError) as refusal:
-        if not any(refusal.what.endswith(finding.what) for finding in found):
+        if not any(refusal.what.endswith(each.what) for each in found):
             found.append(refused("SP20", refusal, shown))
     else:
         found += () if anchor is None else _behind(shown, name, count, anchor)
     if anchor is None:
-        what = (
-            f"The journal {shell(shown)} has no anchor, so nobody notices when its newest lines are"
-            " cut off."
-        )
-        do = (
-            "Keep its head where its writer cannot write: FileJournal(...,"
-            " anchor=FileAnchor(path))."
-        )
-        found.append(Finding("SP20", "warning", what, do, shown))
+        found.append(finding("SP20.no-anchor", shown))
     return worst_first(found)
 
 
@@ -512,11 +420,7 @@ def _modes(path: str) -> Iterator[Finding]:
         changed = [refused("SP20", refusal, where) for refusal in refusals(where, info)]
         yield from changed
         if not changed and info.st_mode & 0o077:
-            what = (
-                f"Others can read {shell(where)} (mode {stat.S_IMODE(info.st_mode):04o}), and with"
-                " it who did what."
-            )
-            yield Finding("SP20", "warning", what, f"Run: chmod go= {shell(where)}", where)
+            yield finding("SP20.others-read", where, mode=stat.S_IMODE(info.st_mode))
 
 
 def _around(path: str, keys: Keyring, storage: str | os.PathLike[str] | None) -> Iterator[Finding]:
@@ -525,19 +429,12 @@ def _around(path: str, keys: Keyring, storage: str | os.PathLike[str] | None) ->
     kept = None if storage is None else Path(os.path.realpath(storage))
     if kept is not None and (journal.is_relative_to(kept) or kept.is_relative_to(journal)):
         how = "inside" if journal.is_relative_to(kept) else "around"
-        what = f"The journal {shell(str(journal))} is {how} the storage folder {shell(str(kept))}."
-        do = (
-            "Whoever writes the storage could remove both what was done and that it was. Move the"
-            " journal to a folder of its own."
+        yield finding(
+            "SP20.not-apart", path, journal=shell(str(journal)), how=how, storage=shell(str(kept))
         )
-        yield Finding("SP20", "error", what, do, path)
     for key in keys:
         if key.path is not None and key.path.is_relative_to(journal):
-            what = (
-                f"The key {shell(str(key.path))} is inside the folder of the journal that it signs."
-            )
-            do = f"Whoever takes the folder could write the journal anew. {_APART}"
-            yield Finding("SP20", "error", what, do, str(key.path))
+            yield finding("SP20.key-inside", str(key.path))
 
 
 def _behind(path: str, name: str, count: int, anchor: Anchor) -> Iterator[Finding]:
@@ -545,12 +442,4 @@ def _behind(path: str, name: str, count: int, anchor: Anchor) -> Iterator[Findin
     known = anchor.read(name, THREAD)
     seen = 0 if known is None else known.sequence
     if count - seen > _LAG:
-        what = (
-            f"The journal {shell(path)} is at entry {count}, and its anchor at {seen}: what is"
-            " newer could be cut off unnoticed."
-        )
-        do = (
-            "Find out which writer does not use the anchor. The next entry that one does use it for"
-            " moves it."
-        )
-        yield Finding("SP20", "warning", what, do, path)
+        yield finding("SP20.behind", path, count=count, seen=seen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,9 @@ from safepoint.audit.finding import (
     content,
     existing_folder,
     files,
+    finding,
+    listed,
+    refused,
     worst_first,
 )
 from safepoint.errors import (
@@ -37,11 +41,6 @@ _NAMES: Final = re.compile(
 _TORCH: Final = frozenset([".pt", ".pth", ".ckpt", ".bin"])
 _IT: Final = re.compile(r"(It|The file)(?= )")
 _NAMED: Final = 3
-_DISTRUST: Final = "Do not load it, unless you made it: then convert it with --trusted."
-_SEAL: Final = "Seal it where it is made: safepoint seal-model FILE --key KEY"
-_CONVERT: Final = "Convert it once: safepoint convert FILE NEW --key KEY"
-_READ: Final = "Read it once, as data, with safepoint.models.read_pickle, and save it as JSON."
-_FIND_OUT: Final = "Find out what it is before you load it."
 
 
 # These take a protection away from other loads too.
@@ -53,7 +52,6 @@ _REFUSAL: Final = re.compile(rb"\braises\(\s*(RuntimeError|[\w.]*Unsafe\w+|[\w.]
 _SKIPS: Final = re.compile(rb"\bimportorskip\(")
 _GRACEFUL: Final = re.compile(rb"\bexc_type\s*=\s*ImportError\b")
 _AUTOLOAD: Final = b"PYTEST_DISABLE_PLUGIN_AUTOLOAD"
-_COPY: Final = "Copy tests/utils/test_checkpointing_safe_load.py from the examples of this guide."
 
 
 def check_torch() -> list[Finding]:
@@ -68,7 +66,7 @@ def check_torch() -> list[Finding]:
         return []
     except UnsafeRuntime as error:
         do = error.do.removeprefix("Nothing was loaded. ")
-        return [Finding("SP23", "error", error.what, do, "torch")]
+        return [replace(refused("SP23", error, "torch"), do=do)]
     return []
 
 
@@ -119,7 +117,7 @@ def check_models(folder: str | os.PathLike[str]) -> list[Finding]:
             looked = True
             findings += judged
         else:
-            skipped.append(os.path.relpath(file, root))
+            skipped.append(quoted(os.path.relpath(file, root)))
     if not looked:
         raise _nothing(root, skipped, closed)
     if skipped:
@@ -133,27 +131,23 @@ def _judged(file: str, found: Classified) -> Iterator[Finding]:
     what = f"{shown}{found.what[said.end() :]}" if said else f"{shown}: {found.what}"
     verdict, kind = found.verdict, found.kind
     if verdict is Verdict.RUNS_CODE:
-        yield Finding("SP24", "error", what, _DISTRUST, file)
+        yield finding("SP24.runs-code", file, what=what)
     elif verdict is Verdict.REFUSED:
-        yield Finding("SP25", "error", what, _DISTRUST, file)
+        yield finding("SP25.damaged", file, what=what)
     elif kind is not None and _lies(suffix, kind):
-        what = f"{shown} is {kind.sentence}, whatever its name says."
-        yield Finding("SP25", "error", what, _DISTRUST, file)
+        yield finding("SP25.lies", file, kind=kind.sentence)
     elif verdict is Verdict.NOT_LOOKED_INTO:
-        yield Finding("SP25", "warning", what, _FIND_OUT, file)
+        yield finding("SP25.unknown", file, what=what)
     elif verdict is Verdict.TORCH and kind is not None:
-        what = f"{shown} is {kind.sentence}, and holds nothing but tensors and plain values."
-        yield Finding("SP25", "warning", what, _CONVERT, file)
+        yield finding("SP25.torch", file, kind=kind.sentence)
     elif verdict is Verdict.PICKLE and kind is not None:
-        what = f"{shown} is {kind.sentence}, and what is pickled in it is plain values."
-        yield Finding("SP25", "warning", what, _READ, file)
+        yield finding("SP25.pickle", file, kind=kind.sentence)
     elif verdict is Verdict.NOT_A_MODEL:
         if kind is None or not _NAMES.search(file):
             return
-        what = f"{shown} is {kind.sentence}, and has the name of a model."
-        yield Finding("SP25", "warning", what, _FIND_OUT, file)
+        yield finding("SP25.named", file, kind=kind.sentence)
     if seal_beside(file) is None:
-        yield Finding("SP24", "note", f"{shown} has no seal.", _SEAL, file)
+        yield finding("SP24.unsealed", file)
 
 
 def _lies(suffix: str, kind: Kind) -> bool:
@@ -162,11 +156,8 @@ def _lies(suffix: str, kind: Kind) -> bool:
 
 
 def _skipped(root: str, skipped: list[str]) -> Finding:
-    many = len(skipped) > 1
-    are = "files in {} are no models and were" if many else "file in {} is no model and was"
-    what = f"{len(skipped)} {are.format(shell(root))} skipped: {_listed(skipped)}."
-    do = "If your code loads one as a model, find out what it is."
-    return Finding("SP25", "note", what, do, root)
+    kind = "SP25.skipped" if len(skipped) > 1 else "SP25.skipped-one"
+    return finding(kind, root, count=len(skipped), names=listed(skipped, _NAMED))
 
 
 def _nothing(root: str, skipped: list[str], closed: Closed) -> StorageUnavailable:
@@ -174,15 +165,10 @@ def _nothing(root: str, skipped: list[str], closed: Closed) -> StorageUnavailabl
         path, reason = next(iter(closed.items()))
         why = f"{shell(path)} could not be looked at ({reason})"
     else:
-        why = f"skipped: {_listed(skipped)}" if skipped else "it holds no file"
+        why = f"skipped: {listed(skipped, _NAMED)}" if skipped else "it holds no file"
     return StorageUnavailable(
         f"No model was looked at in {shell(root)}: {why}.", "Name the folder that holds the models."
     )
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(quoted(name) for name in names[:_NAMED])
-    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
 
 
 def check_loads(path: str | os.PathLike[str]) -> list[Finding]:
@@ -215,14 +201,9 @@ def check_loads(path: str | os.PathLike[str]) -> list[Finding]:
     if report.failures:
         raise StorageUnavailable(*report.failures[0])
     return worst_first(
-        Finding(
-            found.rule,
-            "error" if found.id in _ERRORS else "warning",
-            f"{found.place} has {found.id}: {found.what}",
-            found.fix,
-            found.path,
-        )
-        for found in report.findings
+        finding(f"{each.rule}.load", each.path, load=each, severity=severity)
+        for each in report.findings
+        for severity in ["error" if each.id in _ERRORS else "warning"]
     )
 
 
@@ -263,16 +244,11 @@ def check_safety_test(project: str | os.PathLike[str]) -> list[Finding]:
             tests.append((file, text))
     closed.update(walk.failed)
     if not tests:
-        what = f"{shell(root)} has no test that expects an unsafe load to be refused."
-        return [Finding("SP27", "warning", what, _COPY, root), *closed.findings("SP27")]
+        return [finding("SP27.no-test", root), *closed.findings("SP27")]
     findings = []
     for file, text in tests:
         if _SKIPS.search(text) and not _GRACEFUL.search(text):
-            what = f"{shell(file)} fails instead of skipping where PyTorch is installed and broken."
-            do = 'Write pytest.importorskip("torch", exc_type=ImportError).'
-            findings.append(Finding("SP27", "warning", what, do, file))
+            findings.append(finding("SP27.fails", file))
     if not isolated:
-        what = f"Nothing in {shell(root)} keeps stray pytest plugins out of the safety test."
-        do = "Run it with PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 in CI."
-        findings.append(Finding("SP27", "warning", what, do, root))
+        findings.append(finding("SP27.plugins", root))
     return findings + closed.findings("SP27")

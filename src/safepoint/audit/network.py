@@ -7,21 +7,10 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import product
 from typing import Final, NamedTuple
 
-from safepoint.audit.finding import Finding, Severity
+from safepoint.audit.finding import CATALOGUE, Finding, finding
 from safepoint.audit.postgres import Database, looking, shown
 from safepoint.errors import quoted
 
-_LETS: Final = {
-    "disable": "nothing is encrypted: whoever is on the way reads each record, and can change it",
-    "allow": "it is encrypted if the server insists: whoever is on the way sees to it that it is"
-    " not, and reads and changes each record",
-    "prefer": "it goes on in the clear if the server has no TLS: whoever is on the way says so in"
-    " its name, and reads and changes each record",
-    "require": "it is encrypted, but unless there is an sslrootcert nobody looks with whom: whoever"
-    " is on the way passes for the server",
-    "verify-ca": "the certificate may be that of any host: whoever has one of the same authority"
-    " passes for the server",
-}
 _LAGGING: Final = ("any", "read-only", "standby", "prefer-standby")
 _EVERYWHERE: Final = ("*", "0.0.0.0", "::")  # noqa: S104  looked for, not listened on
 _ENCRYPTED: Final = (
@@ -142,67 +131,29 @@ def _way(database: Database) -> Way:
     )
 
 
-def _said(severity: Severity, what: str, do: str, where: str) -> Finding:
-    return Finding("SP06", severity, what, do, where)
-
-
 def judged(way: Way) -> Iterator[Finding]:
     """Yield what is wrong with the way of a connection."""
     if not way.address or ip_address(way.address).is_loopback:
         return
     to = f"{quoted(way.host)} ({way.address})" if way.host != way.address else way.address
-    if way.mode in _LETS:
-        yield _said(
-            "warning" if way.mode == "verify-ca" else "error",
-            f"The connection to {to} has sslmode={way.mode}: {_LETS[way.mode]}.",
-            "Write sslmode=verify-full into the connection string, and sslrootcert= with the"
-            " authority of the server's certificate.",
-            way.address,
-        )
+    if f"SP06.sslmode-{way.mode}" in CATALOGUE:
+        yield finding(f"SP06.sslmode-{way.mode}", way.address, to=to)
     if not way.here and way.mode != "disable":
-        yield _said(
-            "error",
-            f"The connection to {to} is not encrypted.",
-            "Turn ssl on at the server, and write sslmode=verify-full.",
-            way.address,
-        )
+        yield finding("SP06.clear", way.address, to=to)
     if way.here and not way.there:
-        yield _said(
-            "warning",
-            f"The connection to {to} is encrypted up to something in front of the server, and not"
-            " from there on.",
-            "If that is a pooler or a proxy of yours, let it reach the server with"
-            " sslmode=verify-full, too. If you have none, find out what it is.",
-            way.address,
-        )
+        yield finding("SP06.in-front", way.address, to=to)
     if ip_address(way.address).is_global:
-        yield _said(
-            "warning",
-            f"The server is at a public address, {to}, where everybody can try passwords.",
-            "Give it an address in a private network, and let nothing but the workers into that.",
-            way.address,
-        )
+        yield finding("SP06.public", way.address, to=to)
 
 
 def _server(database: Database) -> Iterator[Finding]:
     (text,) = database.rows("show listen_addresses")[0]
     every = [each for each in map(str.strip, text.split(",")) if each in _EVERYWHERE]
     if every:
-        yield _said(
-            "note",
-            f"The server listens on all addresses of its host (listen_addresses = '{every[0]}').",
-            "Name the one of the private network, in postgresql.conf.",
-            database.name,
-        )
+        yield finding("SP06.listens", database.name, address=every[0])
     given = database.given.get("target_session_attrs")
     if given in _LAGGING:
-        yield _said(
-            "note",
-            f"With target_session_attrs={given} a copy that lags may answer, and look like a store"
-            " that was rolled back.",
-            "Leave it out: safepoint asks for one that can be written.",
-            database.name,
-        )
+        yield finding("SP06.copy", database.name, given=given)
 
 
 class _Line(NamedTuple):
@@ -292,11 +243,11 @@ def _loose(line: _Line, closed: list[_Line], ours: str) -> Iterator[Finding]:
         "as every login": "all" in line.users,
     }
     found = [why for why, is_so in severe.items() if is_so]
-    severity: Severity = "error" if found else "warning"
+    severity = "error" if found else "warning"
     found += [why for why, is_so in loose.items() if is_so and not line.is_local]
     if takes and found:
-        what = f"Line {line} is too broad: {', '.join(found)}."
-        yield _said(severity, what, _narrow(line, ours), line.file)
+        why, write = ", ".join(found), _narrow(line, ours)
+        yield finding("SP06.line", line.file, severity=severity, line=line, why=why, write=write)
 
 
 def _narrow(line: _Line, ours: str) -> str:
@@ -349,16 +300,9 @@ def _is_inside(line: _Line, closed: _Line) -> bool:
 def _idle(line: _Line) -> Finding:
     """Say why the server leaves a line out."""
     if not line.type:
-        return _said(
-            "warning",
-            f"The server does not understand line {line.number} of {shown(line.file)}:"
-            f" {quoted(line.error)}.",
-            "Correct it. Until then the server goes on with the rules from before, and would not"
-            " start again.",
-            line.file,
-        )
+        file, error = shown(line.file), quoted(line.error)
+        return finding("SP06.not-understood", line.file, line=line, file=file, error=error)
     lacks, do = "TLS", "Turn ssl on, with a certificate of an authority that your workers know."
     if line.type == "hostgssenc":
         lacks, do = "GSSAPI", "Take it out, or let them come by hostssl."
-    what = f"Line {line} lets nobody in: the server has no {lacks}."
-    return _said("warning", what, do, line.file)
+    return finding("SP06.idle", line.file, line=line, lacks=lacks, do=do)

@@ -13,7 +13,7 @@ from importlib.resources import files
 from itertools import combinations, product
 from typing import Any, Final, NamedTuple
 
-from safepoint.audit.finding import Finding, Severity
+from safepoint.audit.finding import CATALOGUE, Finding, Severity, finding
 from safepoint.errors import StorageUnavailable, quoted
 
 # Of each part: its schema, the rule that its triggers hold, and the roles that do its work.
@@ -129,29 +129,14 @@ _POWERS: Final[dict[str, tuple[Severity, str]]] = {
     "createdb": ("warning", "may create databases"),
     "bypassrls": ("warning", "is not held by row-level security"),
 }
-_PREDEFINED: Final[dict[str, tuple[Severity, str]]] = {
-    "pg_execute_server_program": ("error", "may run programs as the server's own user"),
-    "pg_write_server_files": ("error", "may write the server's own files"),
-    "pg_read_server_files": ("error", "may read the server's own files, every database included"),
-    "pg_write_all_data": ("error", "may write every table"),
-    "pg_create_subscription": ("warning", "may let another server write tables here"),
-    "pg_maintain": ("warning", "may lock every table"),
-    "pg_read_all_data": ("warning", "may read every table"),
-    "pg_signal_backend": ("warning", "may end the sessions of other logins"),
-}
 _OPERATES: Final = {
     "operator": "prune threads, discard records and break leases",
     "anchor_operator": "set the anchor back",
 }
-_OWNS: Final = "can drop what {} owns, and turn off what protects it"
 _RELATIONS: Final = {"r": "Table", "v": "View", "m": "Materialized view", "S": "Sequence"}
 _ON: Final = ("constraint", "trigger", "rule", "policy")
 # One that nobody made unique, of columns as they are, changes nothing but how fast it is.
 _PLAIN: Final = re.compile(r"CREATE INDEX \S+ ON [\w.]+ USING btree \([\w, ]+\)")
-_BACK: Final = (
-    "Verify what is there, and find out who did it. How migrate makes it, this prints: safepoint"
-    " postgres sql"
-)
 
 
 class Held(NamedTuple):
@@ -351,8 +336,8 @@ def check_privileges(
             if part not in database.parts:
                 raise _no_schema(part, database)
         place = Deployed(seen)
-        found = [finding for check in _CHECKS for finding in check(place)]
-    return list({finding.what: finding for finding in found}.values())
+        found = [each for check in _CHECKS for each in check(place)]
+    return list({each.what: each for each in found}.values())
 
 
 @contextmanager
@@ -396,29 +381,13 @@ def _no_schema(part: str, database: Database) -> StorageUnavailable:
     )
 
 
-def _said(severity: Severity, what: str, do: str, where: str) -> Finding:
-    return Finding("SP05", severity, what, do, where)
-
-
 def _passwords(place: Deployed) -> Iterator[Finding]:
     """Look for a password where it is logged, shown by ps, and kept in configuration."""
     for part, database in place.parts.items():
         if database.given.get("password"):
-            yield _said(
-                "warning",
-                f"The connection string of the {part} holds the password of login"
-                f" {quoted(database.login)}, and goes wherever the string goes.",
-                "Take it out, put it into a file of mode 0600, and name that with passfile= or"
-                " PGPASSFILE. Change it if the string was ever logged.",
-                database.login,
-            )
+            yield finding("SP05.password", database.login, part=part)
     if place.parts["store"].rows("show password_encryption") == [("md5",)]:
-        yield _said(
-            "warning",
-            "The server keeps new passwords as MD5: whoever copies such a hash can log in with it.",
-            "Set password_encryption = 'scram-sha-256', then set each password anew.",
-            place.parts["store"].name,
-        )
+        yield finding("SP05.md5", place.parts["store"].name)
 
 
 def _logins(place: Deployed) -> Iterator[Finding]:
@@ -436,51 +405,32 @@ def _logins(place: Deployed) -> Iterator[Finding]:
             sql, powers = database.powers[role]
             names = " and so of ".join(quoted(each.role) for each in way)
             by = f", as a member of {names}" if way else ""
-            leave = f"Run: revoke {way[-1].sql_role} from {way[-1].sql_member}" if way else ""
-            found = [
-                (*_POWERS[each], f"Run: alter role {sql} no{each}")
-                for each in (["superuser"] if "superuser" in powers else powers)
-                if each != "login"
-            ]
-            if way and role in _PREDEFINED:
-                found.append((*_PREDEFINED[role], leave))
+            for power in ["superuser"] if "superuser" in powers else powers:
+                severity, may = _POWERS[power]
+                if power != "login":
+                    values = {"sql": sql, "power": power, "may": may, "severity": severity}
+                    yield finding("SP05.power", database.login, by=by, **values)
+            do = "Let the application come by a login of its own."
+            if way:
+                do = f"Run: revoke {way[-1].sql_role} from {way[-1].sql_member}"
+            if way and f"SP05.in-{role}" in CATALOGUE:
+                yield finding(f"SP05.in-{role}", database.login, by=by, do=do)
             elif ours.get(role) == "owner":
-                found.append(("error", _OWNS.format(role), leave))
+                yield finding("SP05.owns", database.login, role=role, by=by, do=do)
             elif role in ours and ours[role] not in needed:
-                found.append(("error", "has more than its job needs", leave))
-            for severity, may, do in found:
-                what = f"Login {quoted(database.login)} {may}{by}."
-                yield _said(severity, what, do, database.login)
+                yield finding("SP05.needless", database.login, by=by, do=do)
 
 
 def _together(place: Deployed) -> Iterator[Finding]:
     for (one, first), (other, second) in combinations(place.parts.items(), 2):
         passwords = {each.connection.info.password for each in (first, second)}
         if first.server == second.server and first.login == second.login:
-            yield _said(
-                "error",
-                f"The {one} and the {other} are reached with one login, {quoted(first.login)}:"
-                " whoever steals it has both.",
-                f"Make a login for the {other} alone: create role {other}_1 login in role"
-                f" safepoint_{other}",
-                first.login,
-            )
+            yield finding("SP05.one-login", first.login, one=one, other=other)
         elif len(passwords) == 1 and all(passwords):
-            yield _said(
-                "error",
-                f"The logins of the {one} and the {other} have one password.",
-                "Whoever steals one has both. Give each its own: \\password in psql.",
-                second.login,
-            )
+            yield finding("SP05.one-password", second.login, one=one, other=other)
     apart = place.parts.get("anchor")
     if apart is not None and apart.server == place.parts["store"].server:
-        yield _said(
-            "note",
-            "The anchor is on the server of the store: a stolen login of the store cannot move it,"
-            " but whoever administers the server, or restores its backup, takes back both.",
-            "If you fear that, keep it on another server: migrate(dsn, parts=('anchor',)).",
-            apart.name,
-        )
+        yield finding("SP05.one-server", apart.name)
 
 
 def _operators(place: Deployed) -> Iterator[Finding]:
@@ -492,25 +442,14 @@ def _operators(place: Deployed) -> Iterator[Finding]:
         discards, rewinds = store.role("operator"), anchor.role("anchor_operator")
         for login in sorted(store.inside(discards) & anchor.inside(rewinds)):
             last = anchor.logins[login][rewinds][-1]
-            yield _said(
-                "error",
-                f"Login {quoted(login)} may discard records of the store, and set its anchor back:"
-                " whoever steals it undoes work, and nobody can tell.",
-                f"Run: revoke {last.sql_role} from {last.sql_member}. Set the anchor back with a"
-                " login that does nothing else.",
-                login,
-            )
+            yield finding("SP05.undoes", login, last=last)
     for database in place.databases:
         for job, does in _OPERATES.items():
             role = database.role(job)
             names = sorted(database.inside(role) - place.told[database.server])
             if names:
-                yield _said(
-                    "note",
-                    f"Who can {does}, as {role}: {', '.join(map(quoted, names))}.",
-                    f"If you do not know one of them, run: revoke {role} from it.",
-                    role,
-                )
+                listed = ", ".join(map(quoted, names))
+                yield finding("SP05.operators", role, does=does, names=listed)
 
 
 def _roles(place: Deployed) -> Iterator[Finding]:
@@ -521,25 +460,17 @@ def _roles(place: Deployed) -> Iterator[Finding]:
             sql, held = database.powers.get(name, ("", []))
             if held:
                 can = " and ".join(_POWERS[each][1] for each in held)
-                yield _said(
-                    "error",
-                    f"Role {quoted(name)} {can}, and is there for nothing but to have members.",
-                    f"Run, as a superuser: alter role {sql} {' '.join(f'no{e}' for e in held)}",
-                    name,
-                )
+                no = " ".join(f"no{each}" for each in held)
+                yield finding("SP05.role-power", name, can=can, sql=sql, attributes=no)
         for each in database.members:
-            name, role = quoted(each.member), each.role
-            do = f"Run, as a superuser: revoke {each.sql_role} from {each.sql_member}{each.how}"
-            if role == owner and each.acts and each.member not in told:
-                what = f"{name} is a member of {owner}: it {_OWNS.format('that')}."
-                yield _said("error", what, do, each.member)
-            elif role == owner and not each.acts:
-                what = f"{name} may make itself a member of {owner}, as whoever made the role."
-                do = f"Keep it as you would keep a superuser's, or end that. {do}"
-                yield _said("note", what, do, each.member)
+            is_owner = each.role == owner
+            if is_owner and each.acts and each.member not in told:
+                yield finding("SP05.owner-member", each.member, owner=owner, member=each)
+            elif is_owner and not each.acts:
+                yield finding("SP05.owner-maker", each.member, owner=owner, member=each)
             if each.member in database.roles and each.member not in told:
-                what = f"Role {name} is a member of {quoted(role)}, and so is whoever is in it."
-                yield _said("error", what, do, each.member)
+                role = quoted(each.role)
+                yield finding("SP05.role-member", each.member, role=role, member=each)
 
 
 def _grants(place: Deployed) -> Iterator[Finding]:
@@ -561,21 +492,13 @@ def _grants(place: Deployed) -> Iterator[Finding]:
                 key = (database.roles.get(each.holder), *each[:3], each.privilege)
                 is_more = each.passes_on or key not in _made()
             if is_more and each.privilege == "OWNER":
-                yield _owned(each, owner)
+                name, holder = shown(each.name), quoted(each.holder)
+                values = {"kind": each.kind, "name": name, "holder": holder, "owner": owner}
+                yield finding("SP05.owner", each.name, Kind=each.kind.capitalize(), **values)
             elif is_more:
                 groups.setdefault((each.kind, each.name, each.holder), []).append(each)
         for group in groups.values():
             yield _more(database, group)
-
-
-def _owned(held: Held, owner: str) -> Finding:
-    return _said(
-        "error",
-        f"{held.kind.capitalize()} {shown(held.name)} belongs to {quoted(held.holder)}, not to"
-        f" {owner}: an owner {_OWNS.format('it')}.",
-        f"Run, as a superuser: alter {held.kind} {shown(held.name)} owner to {owner}",
-        held.name,
-    )
 
 
 def _more(database: Database, group: list[Held]) -> Finding:
@@ -597,14 +520,11 @@ def _more(database: Database, group: list[Held]) -> Finding:
     do += f"; grant {_lower(again)} on {on} to {to}" if again else ""
     public = first.holder == "PUBLIC"
     reads = all(e.privilege in ("SELECT", "USAGE") for e in group) and not (passes_on or public)
+    severity = "warning" if reads or first.is_outside else "error"
     who = "Every login of the server" if public else quoted(first.holder)
     what = " and ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
-    return _said(
-        "warning" if reads or first.is_outside else "error",
-        f"{who} has {what} on {kind} {name}, which migrate does not give.",
-        do,
-        first.name,
-    )
+    values = {"severity": severity, "who": who, "what": what, "kind": kind, "name": name}
+    return finding("SP05.granted", first.name, do=do, **values)
 
 
 def _spelled(privileges: Iterable[tuple[str, str | None]]) -> list[str]:
@@ -631,14 +551,9 @@ def _defaults(place: Deployed) -> Iterator[Finding]:
         owner = database.role("owner")
         for kind, where, grantee, privileges in database.rows(_DEFAULTS, (owner,)):
             whom = "every login of the server" if grantee == "public" else shown(grantee)
-            yield _said(
-                "error",
-                f"{privileges} on all {kind} that {owner} makes{shown(where)} is granted to {whom},"
-                " by default privileges.",
-                f"Run, as a superuser: alter default privileges for role {owner}{shown(where)}"
-                f" revoke all on {kind} from {shown(grantee)}",
-                owner,
-            )
+            values = {"privileges": privileges, "kind": kind, "whom": whom}
+            values |= {"schema": shown(where), "grantee": shown(grantee)}
+            yield finding("SP05.defaults", owner, **values)
 
 
 def _sessions(place: Deployed) -> Iterator[Finding]:
@@ -647,14 +562,7 @@ def _sessions(place: Deployed) -> Iterator[Finding]:
         named = place.told[database.server].union(*map(database.inside, database.roles))
         if database.connection.info.server_version >= 150000:
             for (grantee,) in database.rows(_MAY_SET):
-                yield _said(
-                    "error",
-                    f"{shown(grantee)} may set {_REPLICA}, and triggers do not fire for whoever"
-                    " sets it to replica.",
-                    f"Run, as a superuser: revoke set on parameter {_REPLICA} from"
-                    f" {shown(grantee)}",
-                    grantee,
-                )
+                yield finding("SP05.may-set", grantee, grantee=shown(grantee))
         for login, sql_login, name, setting in database.rows(_SETTINGS):
             key, _, value = setting.partition("=")
             if login and login not in named:
@@ -663,13 +571,14 @@ def _sessions(place: Deployed) -> Iterator[Finding]:
             at = f"role {shown(sql_login)}{where}"
             if not login:
                 at = f"database {shown(name)}" if name else "role all"
-            yield _said(
-                "error" if key == _REPLICA else "note",
-                f"The sessions of {f'login {quoted(login)}' if login else 'every login'}{where}"
-                f" begin with {key} = {quoted(value)}"
-                f"{', so triggers do not fire' if key == _REPLICA else ''}.",
-                f"If it was not you who set that, find out who did; then: alter {at} reset {key}",
+            yield finding(
+                "SP05.replica" if key == _REPLICA else "SP05.session",
                 login or database.name,
+                whose=f"login {quoted(login)}" if login else "every login",
+                scope=where,
+                key=key,
+                value=quoted(value),
+                alter=at,
             )
 
 
@@ -718,17 +627,13 @@ def _schemas(place: Deployed) -> Iterator[Finding]:
         changed = sorted(key for key in found.keys() | made if found.get(key) != made.get(key))
         whole = {key[6:] for key in found.keys() ^ made.keys() if key.startswith("table ")}
         for key in changed:
-            what, do = "is not as migrate made it", _BACK
-            if key not in found:
-                what = "is missing"
-            elif key not in made:
-                what, do = "was not made by migrate", "Find out who made it, and drop it."
+            which = f"{rule}.changed" if key in made else f"{rule}.not-made"
+            which = which if key in found else f"{rule}.dropped"
             relation, named = _named(key, found.get(key) or made[key])
             if relation not in whole:
-                yield Finding(rule, "error", f"{named} {what}.", do, key)
+                yield finding(which, key, named=named)
         for name, what in database.rows(_MORE, {"schema": schema}):
-            said = f"{shown(name)} {shown(what)}, and is not as migrate made it."
-            yield Finding(rule, "error", said, _BACK, name)
+            yield finding(f"{rule}.more", name, name=shown(name), what=shown(what))
 
 
 def _compared(fingerprint: dict[str, str], schema: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, Final
 
-from safepoint.audit.finding import Finding, Severity, refused, worst_first
+from safepoint.audit.finding import Finding, finding, refused, worst_first
 from safepoint.codec import Codec, check_shape
 from safepoint.errors import (
     AnchorError,
@@ -51,7 +51,6 @@ _RULES: Final[tuple[tuple[type[CheckpointError], str], ...]] = (
 _SEQUENCE: Final = re.compile(r"#([1-9][0-9]{0,9})\b")
 _ATTEMPTS: Final = 3
 _CODEC: Final = Codec()
-SEE_RECORDS: Final = "See what check_records says of it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +99,9 @@ class Link:
         """The thread."""
         return self.entry.checkpoint.thread
 
-    def said(self, rule: str, what: str, do: str, severity: Severity = "error") -> Finding:
-        """Return a finding about its thread."""
-        return Finding(rule, severity, what, do, self.thread)
+    def found(self, which: str, /, **values: object) -> Finding:
+        """Return a finding about its entry."""
+        return finding(which, self.thread, entry=self.entry, **values)
 
     @property
     def resumed(self) -> Resumed | None:
@@ -251,8 +250,7 @@ def read(
         for check, findings, new in zip(checks, found, more, strict=True):
             findings.extend(new)
             if unread and not (why is not None and records):
-                what = f"{thread} does not verify, so its {check.about} were not looked at."
-                findings.append(Finding(check.rule, "note", what, SEE_RECORDS, thread))
+                findings.append(finding(f"{check.rule}.not-read", thread, about=check.about))
         if why is not None and records:
             refusals.append(refused(_rule(view, thread, why), why, thread))
     for check, findings in zip(checks, found, strict=True):
@@ -319,20 +317,13 @@ def view_of(ledger: Ledger, keys: Keyring | None = None) -> View:
 
 def unbegun(link: Link, rule: str) -> Finding:
     """Say that a run comes from nowhere."""
-    do = (
-        "Find out what wrote it: a migration of states without a seal, which its report names, or"
-        " whoever has the writer's key."
-    )
-    what = f"{link.entry} does not begin a run, and goes on from no record of one."
-    return link.said(rule, what, do)
+    return link.found(f"{rule}.unbegun")
 
 
 def strays(link: Link, rule: str) -> Iterator[Finding]:
     """Yield that a record is no workflow's, in the thread of one; or that nothing began a run."""
     if not link.entry.is_run and link.before is not None:
-        what = f"{link.entry} does not hold a workflow's state, and {link.before.head} does."
-        do = "Find out what saved it: in the thread of a workflow, nothing else saves."
-        yield link.said(rule, what, do, "warning")
+        yield link.found(f"{rule}.no-run", head=link.before.head)
     elif not link.begins:
         yield unbegun(link, rule)
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from safepoint.approval import SKEW, Approval, Approvers, Question, Reason
-from safepoint.audit.finding import Finding, worst_first
+from safepoint.audit.finding import Finding, finding, worst_first
 from safepoint.audit.ledger import approvers_apart
 from safepoint.audit.reading import Check, Entry, Link, looked, strays, unbegun
 from safepoint.errors import (
@@ -32,15 +32,6 @@ from safepoint.workflow import Migration, Payload, Resumed, Resumption, Workflow
 _WIDER: Final = frozenset({Reason.TOOLS_ADDED, Reason.TOOL_CHANGED, Reason.PERMISSIONS_WIDENED})
 _MANY: Final = 10
 _UNCOUNTED: Final = Policy(dict.fromkeys(Reason))
-_UNEXPLAINED: Final = "{} says that it was resumed, and not why."
-_WRITER: Final = "Whoever wrote it had the writer's key, and not this package. Replace that key."
-_FORGED: Final = "Whoever wrote it had the writer's key. Do not resume it; replace that key."
-_STOLEN: Final = "If it was stolen after that, nothing is wrong. If not, look at what the run did."
-_OTHER: Final = "{} carries another approval than the one that it was resumed with."
-_NO: Final = "{} carries another denial than the one that was signed."
-_COPY: Final = (
-    "Look for it in a copy from before. Keep the checkpoints that people were asked about."
-)
 
 
 class Statement(NamedTuple):
@@ -63,17 +54,9 @@ class Judges:
     Attributes:
         gate: the policy, and everybody, those included whose key was revoked since.
         revoked: the ids of those keys.
-
-    Raises:
-        ConfigurationError: it was given something else than a gate.
     """
 
     def __init__(self, gate: Gate) -> None:
-        if not isinstance(gate, Gate):
-            raise ConfigurationError(
-                f"The check was given {type(gate).__name__} as gate.",
-                "Give it the gate of your workflow: workflow.gate.",
-            )
         self.keys: list[tuple[str, VerifyingKey]] = []
         self.revoked: frozenset[str] = frozenset()
         self.gate = gate
@@ -148,17 +131,16 @@ class Judges:
     ) -> Iterator[Finding]:
         """Say whether too few people approved a resumption."""
         decision = wanted.decision
-        details, more = decision.details[:_MANY], len(decision.details) - _MANY
-        shown = f"{link.entry} was resumed from {wanted.at}. {' '.join(details)}"
-        shown += f" And {more} more like these." if more > 0 else ""
+        details, more = " ".join(decision.details[:_MANY]), len(decision.details) - _MANY
+        details += f" And {more} more like these." if more > 0 else ""
         people = len({each.approver for each in approvals if each.verdict == "approved"})
-        what = f"{shown} The policy lets nobody approve that."
-        if decision.approvers is not None:
-            what = f"{shown} It needed {decision.approvers} to approve it, and {people} did."
-            if people >= decision.approvers:
-                return
-        do = f"{_FORGED} If your policy was looser at the time, give this check that one."
-        yield link.said(rule, what, do, "warning" if people else "error")
+        severity = "warning" if people else "error"
+        values = {"severity": severity, "source": wanted.at, "details": details}
+        needed = decision.approvers
+        if needed is None:
+            yield link.found(f"{rule}.forbidden", **values)
+        elif people < needed:
+            yield link.found(f"{rule}.too-few", **values, needed=needed, people=people)
 
 
 def _judged(link: Link, gate: Gate, app: str) -> tuple[Resumption, Question | None]:
@@ -285,21 +267,15 @@ def _changed(link: Link) -> Iterator[Finding]:
     )
     if was != app and not explained:
         now, before = (each or "something without a name" for each in (app, was))
-        what = (
-            f"{link.entry} was written by {now} upon a state of {before}, and no record says that"
-            " it was resumed across versions."
-        )
-        do = "Find out what wrote it: its state may mean something else than it says."
-        yield link.said("SP17", what, do)
+        yield link.found("SP17.unexplained", now=now, before=before)
 
 
 def _left_behind(last: Entry, today: dict[str, str]) -> Iterator[Finding]:
-    was, thread = last.checkpoint.app, last.checkpoint.thread
+    end = last.checkpoint
+    was = end.app
     app = today.get(was.partition("@")[0], was)
     if app != was and last.payload.denied is None:
-        ends = f"{thread} ends at #{last.checkpoint.sequence}, which {was} wrote"
-        do = "If it is not over, keep a migration from that version, or let that version end it."
-        yield Finding("SP17", "note", f"{ends}, and you run {app}.", do, thread)
+        yield finding("SP17.left-behind", end.thread, last=end, app=app)
 
 
 def _named(app: object) -> tuple[str, str]:
@@ -347,7 +323,6 @@ def check_resumptions(ledger: Ledger, gate: Gate | None = None) -> list[Finding]
         which says who approved it.
 
     Raises:
-        ConfigurationError: `gate` is no gate.
         StorageError: the storage cannot be listed.
     """
     return looked(ledger, resumptions(gate))
@@ -362,7 +337,7 @@ def resumptions(gate: Gate | None = None) -> Check:
         if not link.entry.is_run:
             return []
         found = list(_goes_on(link, payload, judges))
-        if all(finding.severity != "error" for finding in found):
+        if all(each.severity != "error" for each in found):
             found += _told(link, payload)
         return found
 
@@ -374,11 +349,9 @@ def _goes_on(link: Link, payload: Payload, judges: Judges | None) -> Iterator[Fi
     if not link.begins:
         yield unbegun(link, "SP16")
     elif resumed is not None and not _is_there(link, resumed):
-        says = f"{entry} says that it was resumed from #{resumed.sequence}"
-        yield link.said("SP16", f"{says}, and that is not the record there.", _WRITER)
+        yield link.found("SP16.not-there", source=resumed.sequence)
     elif resumed is not None and not _is_carried(link, payload):
-        says = f"{entry} says that it was resumed from #{resumed.sequence}"
-        yield link.said("SP16", f"{says}, and other steps are done there.", _WRITER)
+        yield link.found("SP16.other-steps", source=resumed.sequence)
     elif resumed is not None and resumed.sequence < entry.checkpoint.sequence - 1:
         yield _back(link, resumed, judges)
     elif before is not None:
@@ -387,18 +360,16 @@ def _goes_on(link: Link, payload: Payload, judges: Judges | None) -> Iterator[Fi
 
 def _on(link: Link, payload: Payload, before: Entry, last: Payload) -> Iterator[Finding]:
     """Look at a record that goes on from the end, as its thread had it."""
-    entry, at = link.entry, link.entry.checkpoint.sequence - 1
+    at = link.entry.checkpoint.sequence - 1
     kept = before.checkpoint.sequence
     if last.denied is not None and payload.denied is None:
-        what = f"{entry} goes on, and somebody denied that at #{kept}."
-        yield link.said("SP16", what, _WRITER)
+        yield link.found("SP16.denied", kept=kept)
     elif link.resumed is None and (kept != at or not _is_next(payload, last)):
         more = len(payload.done) - len(last.done)
-        what = f"{entry} does not go on from #{at}, and no record says who resumed it."
         if more > 1 and payload.done[:-more] == last.done:
-            what = f"{entry} is {more} steps after #{kept}, and each leaves a record."
-        do = "Find out what wrote it: a workflow of this package would have said so."
-        yield link.said("SP16", what, do)
+            yield link.found("SP16.skipped", more=more, kept=kept)
+        else:
+            yield link.found("SP16.no-resume", end=at)
 
 
 def _is_same(payload: Payload, before: Payload) -> bool:
@@ -442,11 +413,10 @@ def _is_carried(link: Link, payload: Payload) -> bool:
 def _told(link: Link, payload: Payload) -> Iterator[Finding]:
     """Look at what a record says of itself, where it goes on from the right one."""
     if link.resumed is not None and not link.resumed.reasons:
-        yield link.said("SP16", _UNEXPLAINED.format(link.entry), _WRITER)
+        yield link.found("SP16.no-reason")
     elif not _is_origin(link, payload):
-        where = "here" if payload.origin is None else f"at #{payload.origin}"
-        what = f"{link.entry} says that the last step ended {where}, and it did not."
-        yield link.said("SP16", what, _WRITER)
+        origin = "here" if payload.origin is None else f"at #{payload.origin}"
+        yield link.found("SP16.origin", origin=origin)
 
 
 def _is_origin(link: Link, payload: Payload) -> bool:
@@ -477,8 +447,7 @@ def _ended(origin: int | None, source: Payload | None, sequence: int) -> bool:
 
 
 def _back(link: Link, resumed: Resumed, judges: Judges | None) -> Finding:
-    at = link.entry.checkpoint.sequence - 1
-    way = f"{link.entry} went back from #{at} to #{resumed.sequence}"
+    way = {"end": link.entry.checkpoint.sequence - 1, "source": resumed.sequence}
     needed = 1 if judges is None else judges.gate.policy.needs(Reason.OLD_CHECKPOINT)
     needed = 1 if needed is None else needed  # a stricter policy of today does not undo it
     count, revoked = len(resumed.statements), list[Approval]()
@@ -486,27 +455,24 @@ def _back(link: Link, resumed: Resumed, judges: Judges | None) -> Finding:
     if judges is not None and judges.gate.approvers is not None:
         approvals = list[Approval]()
         for _, approval, why in judges.statements(link, None):
-            if approval is None or not _fits(link, resumed, approval):
-                other = (
-                    "" if approval is None else f"{approval.approver} signed it for something else."
-                )
-                do = "Look at which steps ran again, and ask whoever is said to have signed it."
-                what = f"{way} with an approval that does not count: {why or other}"
-                return link.said("SP16", what, do)
+            if approval is None:
+                return link.found("SP16.not-counted", **way, why=why)
+            if not _fits(link, resumed, approval):
+                other = f"{approval.approver} signed it for something else."
+                return link.found("SP16.not-counted", **way, why=other)
             approvals.append(approval)
         names = sorted({approval.approver for approval in approvals})
         count, by = len(names), f"approved by {' and '.join(names)}"
         revoked = [approval for approval in approvals if approval.key in judges.revoked]
     if count < needed:
         people = "nobody" if count == 0 else f"{count} of {needed} people"
-        do = "Look at which steps ran again. The journal says who resumed it."
-        return link.said("SP16", f"{way}, and {people} approved it.", do)
+        return link.found("SP16.unapproved", **way, people=people)
     if revoked:
         keys = " and ".join(f"key {each.key} of {each.approver}" for each in revoked)
         was = "was" if len(revoked) == 1 else "were"
-        return link.said("SP16", f"{way}, {by}, and {keys} {was} revoked.", _STOLEN, "warning")
+        return link.found("SP16.revoked", **way, by=by, keys=keys, was=was)
     how = by if count else "which your policy lets anybody do"
-    return link.said("SP16", f"{way}, {how}.", "If that was meant, there is nothing to do.", "note")
+    return link.found("SP16.back", **way, how=how)
 
 
 def _fits(link: Link, resumed: Resumed, approval: Approval) -> bool:
@@ -569,7 +535,6 @@ def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:
         which tools it has.
 
     Raises:
-        ConfigurationError: `gate` is no gate.
         StorageError: the storage cannot be listed.
     """
     return looked(ledger, tools(gate, ledger.store))
@@ -588,11 +553,7 @@ def tools(gate: Gate, store: str) -> Check:
 
     def close() -> Iterator[Finding]:
         if said == {False}:
-            what = (
-                f"No run of store {store} says which tools it has, so a wider set would not show."
-            )
-            do = 'Describe them: Workflow(..., tools=[Tool("mail", permissions=["read"])]).'
-            yield Finding("SP18", "note", what, do, store)
+            yield finding("SP18.no-tools", store)
 
     return Check("SP18", "tools", look, close=close)
 
@@ -610,8 +571,7 @@ def _kept(link: Link, judges: Judges) -> Iterator[Finding]:
     if wider:
         how = "nobody approved it" if link.is_pruned else "did not go through the gate"
         names = ", ".join(sorted(wider))
-        what = f"{entry} has more than {before.head} had, and {how}: {names}."
-        yield link.said("SP18", what, _FORGED)
+        yield link.found("SP18.wider", head=before.head, how=how, names=names)
 
 
 def _is_let(link: Link, judges: Judges) -> bool:
@@ -687,7 +647,6 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
         was revoked since; a note for what was pruned.
 
     Raises:
-        ConfigurationError: `gate` is no gate.
         StorageError: the storage cannot be listed.
     """
     judges = Judges(gate)
@@ -712,38 +671,30 @@ def approvals(judges: Judges) -> Check:
     return Check("SP19", "approvals", look)
 
 
-def _forged(link: Link, what: str) -> Finding:
-    return link.said("SP19", f"{link.entry} {what}", _FORGED)
-
-
 def _impossible(link: Link, refusal: CheckpointError, rule: str) -> Finding:
     """Say that no workflow could have written a resumption."""
-    return link.said(rule, f"{link.entry} could not have been resumed. {refusal.what}", _FORGED)
+    return link.found(f"{rule}.impossible", why=refusal.what)
 
 
 def _stepped(link: Link) -> Iterator[Finding]:
     """Look at a record that a step left. It may ask; the answer is in a resumption alone."""
-    entry, before, payload = link.entry, link.before, link.entry.payload
+    before, payload = link.before, link.entry.payload
     if before is not None and _is_same(payload, before.payload):
         before = None  # Run.capture saved what the run waits for, or how it ended, once more
     elif before is None and payload.denied is not None and link.first == 1:
-        yield _forged(link, "carries a denial that answers nothing.")
+        yield link.found("SP19.answers-nothing")
     if before is not None and before.payload.asked is not None:
-        yield _forged(link, f"goes on without an answer to what {before.head} asked.")
+        yield link.found("SP19.unanswered", head=before.head)
     elif before is not None and before.payload.denied is not None:
-        yield _forged(link, f"goes on, and the run was denied at {before.head}.")
+        yield link.found("SP19.denied", head=before.head)
     elif payload.approved:
-        yield _forged(link, "carries an approval, and was not resumed with it.")
+        yield link.found("SP19.not-resumed")
     elif before is not None and payload.denied is not None:
-        yield _forged(link, "carries a denial that answers nothing.")
+        yield link.found("SP19.answers-nothing")
     elif link.before is not None and link.last is not link.before.checkpoint:
-        yield _forged(link, "goes on from what no workflow wrote.")
+        yield link.found("SP19.foreign")
     elif link.before is None and link.first > 1 and _passed(payload):
-        what = (
-            f"{entry} is the first that is kept, so nobody can tell whether people answered what"
-            " the run asked before it."
-        )
-        yield link.said("SP19", what, _COPY, "note")
+        yield link.found("SP19.first-kept")
 
 
 def _passed(payload: Payload) -> tuple[str, ...]:
@@ -762,27 +713,23 @@ def _pruned(link: Link, judges: Judges) -> Iterator[Finding]:
         if approval is None or not _is_here(entry, approval):
             genuine = False
             why = statement.why or "It was given for something else."
-            yield _forged(link, f"goes on from an approval that does not count. {why}")
+            yield link.found("SP19.not-counted", why=why)
         elif approval.verdict == "denied":
             denial = approval.text
         elif Reason.ASKED in approval.question.reasons:
             asked = True
     if genuine and entry.payload.denied != denial:
-        yield link.said("SP19", _NO.format(entry), _FORGED)
+        yield link.found("SP19.other-denial")
     elif genuine and entry.payload.approved != (resumed.statements if asked else ()):
-        yield link.said("SP19", _OTHER.format(entry), _FORGED)
-    what = (
-        f"{entry} was resumed from #{resumed.sequence}, which was pruned, so nobody can tell who"
-        " had to approve it."
-    )
-    yield link.said("SP19", what, _COPY, "note")
+        yield link.found("SP19.other-approval")
+    yield link.found("SP19.pruned", source=resumed.sequence)
 
 
 def _resumed(link: Link, judges: Judges, spent: dict[str, str]) -> Iterator[Finding]:
     """Look at a record that spent approvals, or that went through the gate without."""
     entry, resumed, source = link.entry, link.resumed, link.source
     if resumed is None or source is None:
-        yield _forged(link, "says that it was resumed from a record that is not there.")
+        yield link.found("SP19.no-source")
         return
     try:
         wanted, question = judges.judged(link)
@@ -797,20 +744,20 @@ def _resumed(link: Link, judges: Judges, spent: dict[str, str]) -> Iterator[Find
     ends = source.payload.asked is not None and link.last is source.checkpoint
     carried = resumed.statements if wanted.asked is not None and denial is None else ()
     if source is link.before and source.payload.denied is not None:
-        yield _forged(link, f"goes on, and the run was denied at {source.head}.")
+        yield link.found("SP19.denied", head=source.head)
     elif entry.payload.denied != denial:
-        yield link.said("SP19", _NO.format(entry), _FORGED)
+        yield link.found("SP19.other-denial")
     elif denial is not None and not (ends and resumed.statements == (denial,)):
-        yield _forged(link, "ends the run with a denial that answers no step at its end.")
+        yield link.found("SP19.denial-inside")
     elif denial is not None and not _is_as_before(entry, source):
-        yield _forged(link, f"ends with a denial, and is not as {source.head} was.")
+        yield link.found("SP19.denial-changed", head=source.head)
     elif entry.payload.approved != carried:
-        yield link.said("SP19", _OTHER.format(entry), _FORGED)
+        yield link.found("SP19.other-approval")
     elif resumed.reasons != wanted.decision.reasons:
         said, was = (", ".join(e) or "nothing" for e in (resumed.reasons, wanted.decision.reasons))
-        yield _forged(link, f"says that it was resumed for {said}, and that was for {was}.")
+        yield link.found("SP19.reasons", said=said, was=was)
     elif not resumed.reasons:
-        yield link.said("SP19", _UNEXPLAINED.format(entry), _FORGED)
+        yield link.found("SP19.no-reason")
     elif denial is None and Reason.ASKED in resumed.reasons:
         yield from judges.missing(link, wanted, approvals, "SP19")
 
@@ -830,16 +777,15 @@ def _statement(
     entry, approval = link.entry, statement.approval
     if approval is None:
         used = spent.get(statement.text)
-        why = f"does not count. {statement.why}" if used is None else f"was used for {used}."
-        yield _forged(link, f"goes on from an approval that {why}")
+        if used is None:
+            yield link.found("SP19.not-counted", why=statement.why)
+        else:
+            yield link.found("SP19.spent", used=used)
         return
     spent[statement.text] = str(entry)
-    denied = approval.verdict == "denied"
-    shown = f"{entry} {'ends with a denial' if denied else 'goes on from an approval'}"
+    does = "ends with a denial" if approval.verdict == "denied" else "goes on from an approval"
     if approval.key in judges.revoked:
-        what = f"{shown} by key {approval.key} of {approval.approver}, which was revoked."
-        yield link.said("SP19", what, _STOLEN, "warning")
+        yield link.found("SP19.revoked", does=does, approval=approval)
     late = _outside(approval, entry.checkpoint.created, judges.gate.policy.lifetime)
     if late is not None:
-        do = "Set the clocks of workers and approvers right, or find out who wrote it."
-        yield link.said("SP19", f"{shown} outside of its time. {late}", do, "warning")
+        yield link.found("SP19.late", does=does, late=late)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from safepoint._files import absolute, location_refusals, require_posix
 from safepoint.audit.contents import SEALED, is_pickle
-from safepoint.audit.finding import Finding, guarded, refused, worst_first
+from safepoint.audit.finding import Finding, finding, guarded, refused, worst_first
 from safepoint.audit.folder import record_file, surroundings
 from safepoint.errors import (
     CheckpointError,
@@ -44,7 +44,6 @@ _LEFT: Final = (
     " WHERE c.sequence < t.first GROUP BY c.thread"
 )
 _KEPT: Final = "SELECT sequence FROM checkpoints WHERE thread = ? ORDER BY sequence"
-_BACKUP: Final = "Somebody changed the database. Put it back from a backup that verifies."
 
 
 def check_database(
@@ -98,8 +97,8 @@ def check_database(
     except StorageError as refusal:
         found.append(refused("SP13", refusal, place))
     unique: dict[str, Finding] = {}
-    for finding in found:
-        unique.setdefault(finding.what, finding)  # what the place is like, it says once
+    for each in found:
+        unique.setdefault(each.what, each)  # what the place is like, it says once
     return list(unique.values())
 
 
@@ -115,21 +114,17 @@ def _contents(storage: SQLiteCheckpointStorage, limits: Limits) -> Iterator[Find
     where = str(storage.path)
     [(state,)] = storage.rows("PRAGMA integrity_check(1)")
     if state != "ok":
-        yield Finding("SP13", "error", f"{shell(where)} is damaged.", _BACKUP, where)
+        yield finding("SP13.damaged", where)
         return
     odd = [name for (name,) in storage.rows(_NAMES) if not is_thread(name)]
     if odd:
-        what = f"{len(odd)} names of threads in {shell(where)} are none that this storage gives."
-        do = "Nothing reads them. Find out who put them there."
-        yield Finding("SP13", "warning", what, do, where)
+        yield finding("SP13.odd-names", where, count=len(odd))
     for thread, missing, head in _shown(storage.rows(_GAPS)):
         yield refused("SP13", gap(thread, missing, head), thread)
     for thread, first, count in _shown(storage.rows(_LEFT)):
-        what = f"Thread '{thread}' begins at {first}, and has {count} from before that."
-        yield Finding("SP13", "error", what, _BACKUP, thread)
+        yield finding("SP13.left", thread, first=first, count=count)
     for thread, first in _shown(storage.rows(_UNWRITTEN)):
-        what = f"Thread '{thread}' begins at {first}, and nothing says that it was pruned."
-        yield Finding("SP13", "error", what, _BACKUP, thread)
+        yield finding("SP13.not-pruned", thread, first=first)
     for thread in storage.threads():
         yield from _thread(storage, thread, limits)
 
@@ -148,23 +143,20 @@ def _thread(storage: SQLiteCheckpointStorage, thread: str, limits: Limits) -> It
         yield refused("SP13", refusal, thread)
         return
     for (sequence,) in storage.rows(_KEPT, (thread,)):
-        named = f"{thread} #{sequence if type(sequence) is int else quoted(sequence)}"
+        shown = sequence if type(sequence) is int else quoted(sequence)
         try:
             record = storage.read(thread, sequence)
         except NotFound:
             continue  # it was pruned by now
         except CheckpointError as refusal:
             rule = "SP11" if isinstance(refusal, LimitExceeded) else "SP10"
-            yield Finding(rule, "error", f"{named}: {refusal.what}", refusal.do, thread)
+            yield finding(
+                f"{rule}.record-refused", thread, sequence=shown, why=refusal.what, do=refusal.do
+            )
             continue
         if SEALED.match(record):
             continue
         if is_pickle(record[: limits.record_bytes]):
-            do = "Keep other writers out, and move the state to a format that cannot execute."
-            yield Finding("SP03", "warning", f"{named} is a pickle.", do, thread)
+            yield finding("SP03.record", thread, sequence=shown)
         else:
-            do = (
-                "No ledger loads it. Find out who wrote it; if it was you, seal it, with"
-                " safepoint.migrate."
-            )
-            yield Finding("SP10", "warning", f"{named} is not a sealed record.", do, thread)
+            yield finding("SP10.record", thread, sequence=shown)

@@ -1,0 +1,90 @@
+"""The catalogue of findings: what it holds is found, what is found it holds, and it can be read."""
+
+from __future__ import annotations
+
+import ast
+import re
+import string
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from safepoint import audit
+from safepoint.audit.finding import CATALOGUE, finding
+from safepoint.rules import RULES
+
+WHOLE = re.compile(r"SP[0-9]{2}\.[a-z0-9-]*[a-z0-9]")
+BEGIN = re.compile(r"SP[0-9]{2}\.[a-z-]+-")
+GIVEN = {"where", "at", "quoted"}
+TREES = [
+    ast.parse(file.read_text(encoding="utf-8"))
+    for file in sorted(Path(audit.__file__).parent.glob("*.py"))
+]
+NODES = [node for tree in TREES for node in ast.walk(tree)]
+
+
+def ids(node: ast.AST) -> Iterator[str]:
+    """The ids that it may stand for: "SP04.mode", f"{rule}.unseen", f"SP05.in-{role}"."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Constant) and WHOLE.fullmatch(str(each.value)):
+            yield str(each.value)
+        elif isinstance(each, ast.JoinedStr) and len(each.values) == 2:
+            begin, end = (str(getattr(value, "value", "")) for value in each.values)
+            if BEGIN.fullmatch(begin):
+                yield from (which for which in CATALOGUE if which.startswith(begin))
+            elif re.fullmatch(r"\.[a-z-]+", end):
+                yield f"any{end}"
+
+
+def blanks(which: str) -> set[str]:
+    texts = "".join(CATALOGUE[which].values())
+    names = [name for _, name, _, _ in string.Formatter().parse(texts) if name is not None]
+    return {name.partition(".")[0] for name in names}
+
+
+def test_what_is_found_is_in_the_catalogue_and_the_other_way_round() -> None:
+    assert {each for tree in TREES for each in ids(tree)} == set(CATALOGUE)
+
+
+def test_no_finding_of_a_rule_stands_before_one_of_any() -> None:
+    shared = {which.removeprefix("any.") for which in CATALOGUE if which.startswith("any.")}
+    own = {which.partition(".")[2] for which in CATALOGUE if not which.startswith("any.")}
+    assert shared.isdisjoint(own)
+
+
+def test_each_call_fills_the_blanks_and_no_others() -> None:
+    seen = set[str]()
+    for call in (node for node in NODES if isinstance(node, ast.Call)):
+        name = getattr(call.func, "id", None) or getattr(call.func, "attr", None)
+        given = {each.arg for each in call.keywords}
+        if name not in ("finding", "found") or None in given:
+            continue  # what is unpacked, the texts of the other tests show
+        more = {"entry"} if name == "found" else set()
+        for which in ids(call.args[0]) if call.args else ():
+            seen.add(which)
+            assert given | more == (blanks(which) | more) - GIVEN, which
+    assert len(seen) > 100
+
+
+@pytest.mark.parametrize("which", CATALOGUE)
+def test_each_entry_says_what_was_found_and_what_to_do(which: str) -> None:
+    entry, rule = CATALOGUE[which], which.partition(".")[0]
+    assert list(entry) == ["severity", "what", "do"]
+    assert rule == "any" or rule in RULES
+    assert entry["severity"] in ("error", "warning", "note", "{severity}")
+    assert re.fullmatch(r"[A-Z0-9{].*[.}]", entry["what"])
+    assert re.fullmatch(r"[A-Z{].*\.|.*: [a-z{].*|\{[\w.]+\}", entry["do"])
+    assert not re.search(r"\s\s|^\s|\s$", "".join(entry.values()))
+
+
+def test_a_finding_of_any_rule_has_the_rule_that_it_is_found_under() -> None:
+    found = finding("SP13.unseen", "/x y", reason="closed")
+    assert (found.id, found.rule, found.severity) == ("SP13.unseen", "SP13", "warning")
+    assert found.what == "'/x y' could not be looked at as a whole (closed)."
+
+
+def test_words_from_outside_are_no_blanks() -> None:
+    found = finding("SP13.unseen", "/{do}", reason="{where}")
+    assert "/{do}" in found.what
+    assert "({where})" in found.what
