@@ -1,8 +1,7 @@
 """SQLite done right, once: a file that is ours alone, whose every answer has a bound.
 
-Under the storage and the anchor. A process has one connection to a file, which its threads use in
-turn; between processes SQLite's own locks keep the order, and a transaction that writes begins with
-BEGIN IMMEDIATE.
+Under the storage and the anchor. A thread has a connection of its own, so SQLite's own locks keep
+the order; a transaction that writes begins with BEGIN IMMEDIATE.
 
 Whoever can write the file can put anything into it. So no value is read that is longer than ours
 can be, no statement works for longer than ours have to, and each transaction looks whether the
@@ -26,7 +25,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
 from pathlib import Path
-from threading import RLock
+from threading import RLock, local
 from typing import Any, Final
 from urllib.parse import quote
 from weakref import WeakValueDictionary
@@ -106,6 +105,26 @@ class Schema:
         return connection
 
 
+class _Slot:
+    """The connection of one thread. A fork in another thread takes it away between two uses."""
+
+    def __init__(self) -> None:
+        self.lock, self.busy = RLock(), False
+        self.connection: sqlite3.Connection | None = None
+        self.process = 0
+        self.cookie: int | None = None  # any number may stand in the file
+        self.files: _Files = ()
+
+    def drop(self) -> None:
+        """Close the connection; the next call opens another one."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    __del__ = drop
+
+
 class Database:
     """One file of SQLite, for all threads and processes of a machine.
 
@@ -133,18 +152,13 @@ class Database:
         create: bool = True,
         read_only: bool = False,
     ) -> None:
-        self._lock, self._busy, self._closed = RLock(), False, False
-        self._connection: sqlite3.Connection | None = None
-        self._process = 0
-        self._cookie: int | None = None  # any number may stand in the file
-        self._files: _Files = ()
+        self._closed, self._here = False, local()
+        self._slots: WeakValueDictionary[int, _Slot] = WeakValueDictionary()
         self._main: tuple[int, ...] | None = None
         self.path = place_of(path)
         self._folder = str(Path(self.path).parent)
         self._schema, self._longest, self._seconds = schema, longest, wait_seconds
         self._read_only = read_only
-        with _LOCK:
-            _DATABASES[id(self)] = self
         try:
             if create and not read_only:
                 self._prepare()
@@ -169,31 +183,32 @@ class Database:
             LimitExceeded: a value is longer than any of ours.
             StorageError: the database cannot be used. All is as it was.
         """
+        slot = self._slot()
         try:
-            with self._lock:
-                if self._busy:
+            with slot.lock:
+                if slot.busy:
                     raise StorageUnavailable(
                         f"This thread is in the middle of another call on {shell(self.path)}.",
                         "Do not use a storage or an anchor in the handler of a signal.",
                     )
-                connection, written = self._opened(), False
+                connection, written = self._opened(slot), False
                 try:
-                    self._busy = True
+                    slot.busy = True
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")  # a signal's handler raised in the last one
                     _bound(connection, work)
                     connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                    self._look()
-                    if self._check_schema(connection):
+                    self._look(slot)
+                    if self._check_schema(slot, connection):
                         _bound(connection, work)
                     yield connection
                     written = write
                     connection.execute("COMMIT")
                 except BaseException as error:
-                    self._undo(connection, error, written=written)
+                    self._undo(slot, connection, error, written=written)
                     raise
                 finally:
-                    self._busy = False
+                    slot.busy = False
         except (OSError, UnicodeDecodeError, sqlite3.Error) as error:
             raise self._told(error, doing) from error
 
@@ -202,8 +217,9 @@ class Database:
 
         Nobody writes while it waits for readers, so it does not wait for long.
         """
-        with self._lock, suppress(sqlite3.Error, CheckpointError, OSError):
-            connection = self._opened()
+        slot = self._slot()
+        with slot.lock, suppress(sqlite3.Error, CheckpointError, OSError):
+            connection = self._opened(slot)
             _bound(connection, UNBOUNDED)
             try:
                 connection.execute(f"PRAGMA busy_timeout = {min(100, int(self._seconds * 1000))}")
@@ -213,32 +229,33 @@ class Database:
 
     def close(self) -> None:
         """Let go of the file. To close twice does nothing."""
-        with self._lock:
-            self._closed = True
-            self.drop()
-
-    def drop(self) -> None:
-        """Close the connection; the next call opens another one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(sqlite3.Error):
-                connection.close()
-
-    __del__ = drop
+        self._closed = True
+        for slot in _all(self._slots):
+            with slot.lock:
+                slot.drop()
 
     # --- the connection
 
-    def _opened(self) -> sqlite3.Connection:
+    def _slot(self) -> _Slot:
+        slot: _Slot | None = getattr(self._here, "slot", None)
+        if slot is None:
+            with _LOCK:
+                slot = self._here.slot = _Slot()
+                _SLOTS[id(slot)] = self._slots[id(slot)] = slot
+        return slot
+
+    def _opened(self, slot: _Slot) -> sqlite3.Connection:
         process = os.getpid()
         if self._closed:
             raise StorageUnavailable(
                 f"This storage on {shell(self.path)} was closed.", "Construct it again to go on."
             )
-        if self._connection is not None and self._process == process:
-            if not self._read_only or self._files == self._state():
-                return self._connection
-            self.drop()
-        if any(each.is_of_another(process) for each in _databases()):
+        if slot.connection is not None and slot.process == process:
+            if not self._read_only or slot.files == self._state():
+                return slot.connection
+            slot.drop()
+        others = (each for each in _all(_SLOTS) if each.process != process)
+        if any(each.connection is not None for each in others):
             raise StorageUnavailable(
                 f"This process was forked while {shell(self.path)} was in use, in a way that Python"
                 " could not prepare for.",
@@ -257,20 +274,16 @@ class Database:
             uri=True,
         )
         try:
-            self._set_up(connection)
-            self._files = files if self._read_only else self._state()
-            self._main = self._main or self._files[0]
+            self._set_up(slot, connection)
+            slot.files = files if self._read_only else self._state()
+            self._main = self._main or slot.files[0]
         except BaseException:
             connection.close()
             raise
-        self._connection, self._process = connection, process
+        slot.connection, slot.process = connection, process
         return connection
 
-    def is_of_another(self, process: int) -> bool:
-        """Tell whether the connection was opened by another process than this one."""
-        return self._connection is not None and self._process != process
-
-    def _set_up(self, connection: sqlite3.Connection) -> None:
+    def _set_up(self, slot: _Slot, connection: sqlite3.Connection) -> None:
         """Nothing is written to a database before it is known to be ours."""
         connection.text_factory = _text
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, self._longest + _SLACK)
@@ -279,8 +292,8 @@ class Database:
         _bound(connection, _LOOK)
         for setting in (*_SETTINGS, f"query_only = {int(self._read_only)}"):
             connection.execute(f"PRAGMA {setting}")
-        self._cookie = None
-        self._check_schema(connection)
+        slot.cookie = None
+        self._check_schema(slot, connection)
         if not self._read_only:
             mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
             if mode != "wal":
@@ -290,10 +303,10 @@ class Database:
                 )
             connection.execute(_PARTS).fetchone()  # opens the files beside it
 
-    def _check_schema(self, connection: sqlite3.Connection) -> bool:
+    def _check_schema(self, slot: _Slot, connection: sqlite3.Connection) -> bool:
         """Refuse a database that is not exactly ours. Return whether that took a look."""
         cookie = connection.execute("PRAGMA schema_version").fetchone()[0]
-        if cookie == self._cookie:
+        if cookie == slot.cookie:
             return False
         _bound(connection, _LOOK)
         shown, ours = shell(self.path), self._schema
@@ -327,7 +340,7 @@ class Database:
             wrong = next((f"the {kind} {quoted(name)} is gone" for kind, name in left), "")
         if wrong:
             raise self._not_ours(wrong, ", and may have changed records")
-        self._cookie = cookie
+        slot.cookie = cookie
         return True
 
     def _not_ours(self, what: str, more: str = "") -> StorageUnavailable:
@@ -338,7 +351,9 @@ class Database:
             f" write it: ls -l {shown}",
         )
 
-    def _undo(self, connection: sqlite3.Connection, error: BaseException, *, written: bool) -> None:
+    def _undo(
+        self, slot: _Slot, connection: sqlite3.Connection, error: BaseException, *, written: bool
+    ) -> None:
         code = _code(error)
         try:
             if connection.in_transaction:
@@ -346,10 +361,10 @@ class Database:
             if written and isinstance(error, sqlite3.Error) and not _unwritten(error):
                 self._withdraw(connection)
         except sqlite3.Error:
-            self.drop()
+            slot.drop()
         # After these a connection is as good as before.
         if code not in (None, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL) and not _unwritten(error):
-            self.drop()
+            slot.drop()
 
     def _withdraw(self, connection: sqlite3.Connection) -> None:
         """Write over what a commit that failed has left in the log.
@@ -413,7 +428,7 @@ class Database:
                 _files.enforce(_files.record_refusals(str(path), path.lstat()))
                 _files.enforce(_files.hard_link_refusals(str(path), path.lstat))
 
-    def _look(self) -> None:
+    def _look(self, slot: _Slot) -> None:
         """Refuse to go on with files that somebody has put others in the place of.
 
         SQLite would not notice: it goes on with what it has open, which nobody else can find.
@@ -426,7 +441,7 @@ class Database:
         if not _files.private(info, stat.S_IFREG):
             _files.enforce(_files.record_refusals(self.path, info))
         found = self._state(info)
-        if found == self._files and found[0] == self._main:
+        if found == slot.files and found[0] == self._main:
             return
         shown = shell(self.path)
         if found[0] != self._main:
@@ -435,7 +450,7 @@ class Database:
                 "Find out who replaced it, and construct the storage again if that is right:"
                 f" ls -l {shown}",
             )
-        lost = self.path + BESIDE[1 if found[1] != self._files[1] else 2]
+        lost = self.path + BESIDE[1 if found[1] != slot.files[1] else 2]
         raise StorageUnavailable(
             f"{shell(lost)} was removed or replaced while it was in use, so nothing more is saved.",
             "What was saved last may be gone with it. Stop every process that uses the database,"
@@ -559,27 +574,27 @@ def _unwritten(error: BaseException) -> bool:
 
 
 _LOCK = RLock()
-"""Held while a database is added, and during a fork."""
-_DATABASES: WeakValueDictionary[int, Database] = WeakValueDictionary()
-_HELD: list[Database] = []
+"""Held while a slot is added, and during a fork."""
+_SLOTS: WeakValueDictionary[int, _Slot] = WeakValueDictionary()
+_HELD: list[_Slot] = []
 
 
-def _databases() -> list[Database]:
+def _all(slots: WeakValueDictionary[int, _Slot]) -> list[_Slot]:
     # Not by iterating: another thread may add one meanwhile.
-    return [database for ref in _DATABASES.valuerefs() if (database := ref()) is not None]
+    return [slot for ref in slots.valuerefs() if (slot := ref()) is not None]
 
 
 def _before_fork() -> None:
     _LOCK.acquire()
-    for database in _databases():
-        database._lock.acquire()  # noqa: SLF001
-        _HELD.append(database)
-        database.drop()
+    for slot in _all(_SLOTS):
+        slot.lock.acquire()
+        _HELD.append(slot)
+        slot.drop()
 
 
 def _after_fork() -> None:
     while _HELD:
-        _HELD.pop()._lock.release()  # noqa: SLF001
+        _HELD.pop().lock.release()
     with suppress(RuntimeError):  # whoever forked did not say so before
         _LOCK.release()
 

@@ -372,11 +372,13 @@ def write(
 
 def _publish(path: str | os.PathLike[str], line: Hidden, mode: int) -> None:
     with _files.opened(str(Path(path).parent), _files.FOLDER) as folder:
-        # One at a time. Where a folder cannot be held (NFS), a second writer may be refused, and
-        # the link still has one winner.
+        held = False
         with suppress(OSError):
-            _files.wait_for_lock(folder, _files.PATIENCE)
-        _files.put(os.fspath(path), folder, line.reveal(), mode=mode, temp=_TEMP)
+            held = _files.wait_for_lock(folder, _files.PATIENCE)
+        # Where the folder cannot be held (NFS, or somebody does not let go), two writers may meet:
+        # then each takes a name that nobody else has, or one would publish the other's key.
+        temp = _TEMP if held else f"{_TEMP}-{secrets.token_hex(16)}"
+        _files.put(os.fspath(path), folder, line.reveal(), mode=mode, temp=temp)
 
 
 def create_key(path: str | os.PathLike[str], algorithm: Algorithm, secret: Hidden) -> None:

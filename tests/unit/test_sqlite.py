@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -620,6 +621,19 @@ SYNC_FAILS = """
     print(said, flush=True)
     os._exit(0)
 """
+
+
+def test_a_thread_that_waits_to_write_keeps_no_other_from_reading(
+    path: Path, storage: SQLiteCheckpointStorage
+) -> None:
+    fill(storage, 1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as held, ThreadPoolExecutor(2) as two:
+        held.execute("BEGIN IMMEDIATE")
+        writing = two.submit(storage.append, "a", 2, b"2")
+        assert two.submit(storage.head, "a").result() == 1
+        assert not writing.done()
+        held.execute("ROLLBACK")
+    assert (writing.result(), storage.head("a")) == (None, 2)
 
 
 @pytest.mark.skipif(
