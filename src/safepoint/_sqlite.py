@@ -42,9 +42,9 @@ from safepoint.errors import (
 
 BESIDE: Final = ("", "-wal", "-shm", "-journal")
 """What the names of a database's files end with."""
-UNBOUNDED: Final = 10**9
 _STEPS: Final = 1000  # of SQLite's machine: a unit of work
 _WORK: Final = 100_000
+_PER_UNIT: Final = 200  # bytes of the files: whoever reads or prunes all of them needs less
 _LOOK: Final = 100
 _SLACK: Final = 4096  # a row is longer than the longest value in it
 _SETTINGS: Final = (
@@ -169,14 +169,15 @@ class Database:
 
     @contextmanager
     def transaction(
-        self, doing: str = "read from", *, write: bool = False, work: int = _WORK
+        self, doing: str = "read from", *, write: bool = False, many: bool = False
     ) -> Iterator[sqlite3.Connection]:
         """Read in one transaction, or write in one: on disk at the end of the block, or undone.
 
         Args:
             doing: what is done, before a path.
             write: whether to write.
-            work: in units of which a statement of ours takes a few, or a few for each row.
+            many: whether it goes through many rows. It may then take as much work as there are
+                bytes for; no statement works for ever, whatever somebody put into the file.
 
         Raises:
             StorageFull: there is no room. All is as it was.
@@ -196,6 +197,7 @@ class Database:
                     slot.busy = True
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")  # a signal's handler raised in the last one
+                    work = self._work() if many else _WORK
                     _bound(connection, work)
                     connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                     self._look(slot)
@@ -220,7 +222,7 @@ class Database:
         slot = self._slot()
         with slot.lock, suppress(sqlite3.Error, CheckpointError, OSError):
             connection = self._opened(slot)
-            _bound(connection, UNBOUNDED)
+            _bound(connection, self._work())
             try:
                 connection.execute(f"PRAGMA busy_timeout = {min(100, int(self._seconds * 1000))}")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -466,6 +468,11 @@ class Database:
         if any(os.path.lexists(self.path + each) for each in ("-wal", "-journal")):
             return (file,)
         return file, (info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+
+    def _work(self) -> int:
+        """Return how much it takes to go through all that is there."""
+        found = (Path(self.path + suffix) for suffix in BESIDE)
+        return _WORK + sum(file.stat().st_size for file in found if file.exists()) // _PER_UNIT
 
     # --- what went wrong, in our words
 

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Final, Protocol, Self
 
 from safepoint import _files
-from safepoint._sqlite import UNBOUNDED, Database, Schema, place_of
+from safepoint._sqlite import Database, Schema, place_of
 from safepoint.errors import (
     AnchorMismatch,
     AnchorUnavailable,
@@ -634,7 +634,7 @@ class SQLiteAnchor:
         query = "SELECT thread FROM heads ORDER BY thread"
         with (
             _told(),
-            self._database.transaction("read the anchor in", work=UNBOUNDED) as connection,
+            self._database.transaction("read the anchor in", many=True) as connection,
         ):
             self._owner(connection, store)
             return [check_name("thread", name) for (name,) in connection.execute(query)]

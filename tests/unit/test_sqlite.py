@@ -442,23 +442,25 @@ def test_a_record_over_the_limit_is_not_kept(path: Path) -> None:
 
 ENDLESS_WORK = """
     import os, signal, sys, threading
-    from safepoint import SQLiteCheckpointStorage
+    from safepoint import SQLiteCheckpointStorage, _sqlite
     from safepoint.errors import StorageUnavailable
 
+    _sqlite._WORK = 10_000
     storage = SQLiteCheckpointStorage(sys.argv[1])
     interrupted = []
     signal.signal(signal.SIGINT, lambda *_: interrupted.append(1))
     threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
     try:
-        with storage._database.transaction(work=10_000) as connection:
+        with storage._database.transaction(many=sys.argv[3] == "many") as connection:
             connection.execute("SELECT count(*) FROM (" + sys.argv[2] + ")").fetchone()
     except StorageUnavailable as error:
         print(error.what.split("(")[-1], len(interrupted))
 """
 
 
-def test_no_statement_works_for_ever_and_no_signal_is_lost(path: Path) -> None:
-    assert python(ENDLESS_WORK, str(path), ENDLESS) == "SQLITE_INTERRUPT). 1"
+@pytest.mark.parametrize("rows", ["few", "many"])
+def test_no_statement_works_for_ever_and_no_signal_is_lost(path: Path, rows: str) -> None:
+    assert python(ENDLESS_WORK, str(path), ENDLESS, rows) == "SQLITE_INTERRUPT). 1"
 
 
 UNSAID = "does not say where thread 'a' ends or who owns it"

@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
-from safepoint._sqlite import UNBOUNDED, Database, Schema
+from safepoint._sqlite import Database, Schema
 from safepoint.errors import (
     CheckpointError,
     RecordsMissing,
@@ -323,7 +323,7 @@ class SQLiteCheckpointStorage(Leasing):
         Raises:
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
-        with self._database.transaction(work=UNBOUNDED) as connection:
+        with self._database.transaction(many=True) as connection:
             found = connection.execute("SELECT thread FROM threads WHERE head > 0")
             return [name for (name,) in found if is_thread(name)]
 
@@ -368,7 +368,7 @@ class SQLiteCheckpointStorage(Leasing):
         check_name("thread", thread)
         check_sequence(first)
         data = sized(base, self._limit)
-        with self._database.transaction("prune", write=True, work=UNBOUNDED) as connection:
+        with self._database.transaction("prune", write=True, many=True) as connection:
             if first < self._thread(connection, thread)[1]:
                 return 0
             if not connection.execute(_THERE, (thread, first)).fetchone():
@@ -399,7 +399,7 @@ class SQLiteCheckpointStorage(Leasing):
 
     def rows(self, statement: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query on the tables, for an audit."""
-        with self._database.transaction(work=UNBOUNDED) as connection:
+        with self._database.transaction(many=True) as connection:
             return connection.execute(statement, values).fetchall()
 
     def token(self, thread: str) -> int:
