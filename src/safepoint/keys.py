@@ -390,9 +390,9 @@ def create_key(path: str | os.PathLike[str], algorithm: Algorithm, secret: Hidde
     Raises:
         KeyRefused: the file or the folder cannot be made.
     """
-    if os.path.lexists(path) and not os.path.lexists(Path(path).with_name(_TEMP)):
-        return
     folder = Path(path).parent
+    if os.path.lexists(path) and not os.path.lexists(folder / _TEMP):
+        return
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except (OSError, ValueError) as error:

@@ -428,7 +428,7 @@ def test_the_heads_of_a_ladder_stay_in_sight_and_do_not_touch(
               return heads.slice(1).map((head, n) => head.left - heads[n].right);
             })"""
         )
-        assert min(gaps) >= 4, f"{width} px"
+        assert min(gaps) >= 2, f"{width} px"
     for ladder in page.locator(".ladder").all():
         ladder.locator("tbody tr").last.evaluate("row => row.scrollIntoView({ block: 'end' })")
         expect(ladder.locator("thead th").last).to_be_in_viewport(ratio=1)
