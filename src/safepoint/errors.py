@@ -263,7 +263,7 @@ class JournalError(CheckpointError):
 
 
 class JournalBroken(JournalError):
-    """A line of the journal was edited, moved or removed."""
+    """An entry of the journal was edited, moved or removed."""
 
 
 class JournalUnavailable(JournalError):

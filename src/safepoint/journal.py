@@ -493,7 +493,7 @@ class Notes:
         *,
         actor: Actor | None = None,
     ) -> None:
-        """Write one line.
+        """Write one entry.
 
         Raises:
             JournalError: that is not possible, so what was intended must not happen.

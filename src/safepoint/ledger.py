@@ -190,7 +190,7 @@ class Ledger:
             if known is not None and after in (None, known.head.sequence):
                 with suppress(Conflict, RecordsMissing):  # somebody saved, pruned, deleted or cut
                     opened = self._append(thread, payload, known, app=app, tools=tools, now=now)
-                    return _checkpoint(opened, state)
+                    return opened.checkpoint(state)
             end = self._view.tip(thread)
             number = end.head.sequence if end else 0
             if after is not None and after != number:
@@ -199,7 +199,7 @@ class Ledger:
                     "Nothing was overwritten. Load the latest, and decide again.",
                 )
             opened = self._append(thread, payload, end, app=app, tools=tools, now=now)
-        return _checkpoint(opened, state)
+        return opened.checkpoint(state)
 
     def _append(
         self,
@@ -323,7 +323,7 @@ class Ledger:
 
     def _decoded(self, opened: Opened) -> Checkpoint:
         refuse_deleted(opened)
-        return _checkpoint(opened, self.codec.decode(opened.payload))
+        return opened.checkpoint(self.codec.decode(opened.payload))
 
     # --- verify and anchor
 
@@ -767,21 +767,6 @@ class Owned:
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-
-def _checkpoint(opened: Opened, state: Any) -> Checkpoint:
-    header = opened.header
-    return Checkpoint(
-        store=header.store,
-        thread=header.thread,
-        sequence=header.sequence,
-        app=header.app,
-        created=datetime.fromisoformat(header.created),
-        previous=header.previous,
-        digest=opened.digest,
-        tools=header.tools,
-        state=state,
-    )
 
 
 def _signing(keys: Keyring) -> str:

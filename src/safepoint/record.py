@@ -188,6 +188,21 @@ class Opened:
         """This record, as the end of its thread."""
         return Head(self.header.sequence, self.digest)
 
+    def checkpoint(self, state: Any) -> Checkpoint:
+        """Return what a ledger hands out for this record, with its state decoded."""
+        header = self.header
+        return Checkpoint(
+            store=header.store,
+            thread=header.thread,
+            sequence=header.sequence,
+            app=header.app,
+            created=datetime.fromisoformat(header.created),
+            previous=header.previous,
+            digest=self.digest,
+            tools=header.tools,
+            state=state,
+        )
+
 
 def seal(
     payload: bytes,

@@ -182,6 +182,10 @@ def test_the_command_lists_what_applies_and_runs_nothing(
     assert len(run(capsys, "--list")) == len(ATTACKS) - 1  # aliasing needs memory
     assert [line[0] for line in run(capsys, "--list", "--residue")] == [*RESIDUE]
     assert "aliasing" in [line[0] for line in run(capsys, "--list", "--in-memory")]
+    assert main(["attack", "--help"]) == 0
+    assert "only then aliasing runs, and is in the list" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 @pytest.mark.parametrize("outcome", [Outcome.ACCEPTED, Outcome.CRASHED, Outcome.EXECUTED])

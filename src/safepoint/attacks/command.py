@@ -56,7 +56,13 @@ def commands(sub: Any) -> None:
     on.add_argument(
         "--network", action="store_true", help="pretend to be the server, see who believes it"
     )
-    parser.add_argument("--in-memory", action="store_true", help="keep the records in memory")
+    alone = ", ".join(name for name in ATTACKS if ATTACKS[name].needs is Memory)
+    parser.add_argument(
+        "--in-memory",
+        action="store_true",
+        help=f"keep the records in memory: only then {alone} runs, and is in the list, and what"
+        " needs a disk is not",
+    )
     parser.add_argument(
         "--residue", action="store_true", help="run what nothing in a store can detect"
     )

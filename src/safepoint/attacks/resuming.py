@@ -241,7 +241,7 @@ def journal_edit(target: Target) -> Iterator[Look]:
 
 @journal("journal-cut", "SP20", 30)
 def journal_cut(target: Target) -> Iterator[Look]:
-    """The last lines of the journal are gone, and with them who let the run go on."""
+    """The last entries of the journal are gone, and with them who let the run go on."""
 
     def shorter() -> bool:
         return len(target.journalled("victim")) < len(whole)
@@ -252,7 +252,7 @@ def journal_cut(target: Target) -> Iterator[Look]:
     for left in (len(lines) - 1, len(lines) // 2, 0):
         target.journal.write(names[-1], b"".join(lines[:left]))
         yield shorter
-    for file in reversed(names):  # one file for all lines, or one for each
+    for file in reversed(names):  # one file for all entries, or one for each
         target.journal.delete(file)
         yield shorter
 
@@ -272,10 +272,10 @@ def journal_inject(target: Target) -> Iterator[Look]:
 
 @journal("journal-plant", "SP20", 30)
 def journal_plant(target: Target) -> Iterator[Look]:
-    """A line that nobody wrote is added to the journal, and somebody is to blame for it."""
+    """An entry that nobody wrote is added to the journal, and somebody is to blame for it."""
     names = _paid(target)
     about = [target.journal.read(name) for name in names]
-    if len(names) == 1:  # one file for all lines
+    if len(names) == 1:  # one file for all entries
         about = about[0].splitlines(keepends=True)
     planted = [each.replace(b"dana", b"erin") for each in about if b"dana" in each]
     if not planted:

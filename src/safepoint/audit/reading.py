@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import chain
 from typing import Any, Final
 
@@ -329,18 +328,7 @@ def strays(link: Link, rule: str) -> Iterator[Finding]:
 
 
 def _entry(opened: Opened, limits: Limits) -> Entry:
-    header = opened.header
-    checkpoint = Checkpoint(
-        store=header.store,
-        thread=header.thread,
-        sequence=header.sequence,
-        app=header.app,
-        created=datetime.fromisoformat(header.created),
-        previous=header.previous,
-        digest=opened.digest,
-        tools=header.tools,
-        state=_without_state(opened.payload, limits),
-    )
+    checkpoint = opened.checkpoint(_without_state(opened.payload, limits))
     try:
         return Entry(checkpoint, Payload.unpack(checkpoint))
     except WorkflowMismatch:

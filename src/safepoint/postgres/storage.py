@@ -260,19 +260,8 @@ class PostgresCheckpointStorage(Records):
     ) -> None:
         """Keep `record` at `(thread, sequence)`: committed when this returns, never over another.
 
-        Args:
-            thread: the thread.
-            sequence: the place of the record in it.
-            record: the bytes.
-            fence: the token of the lease under which you save; None if the thread is not leased.
-
-        Raises:
-            Conflict: there is a record already, or there was one before the thread was pruned.
-            NotOwner: the thread has an owner with another token, the fence is of no owner, or
-                another login wrote the thread last.
-            RecordsMissing: there is none before it.
-            StorageUnavailable: the server is away. The message says if the record may be there.
-            StorageError: the server refuses. Nothing was saved.
+        If the server is away, the message says whether the record may be there. A thread that
+        another login wrote last is not yours either: NotOwner.
         """
         check_place(thread, sequence, fence)
         data = sized(record, self._limit)

@@ -302,10 +302,20 @@ class LeasingStorage(CheckpointStorage, Protocol):
     ) -> None:
         """Keep `record` at `(thread, sequence)`, durably, and never over another one.
 
+        Args:
+            thread: the thread.
+            sequence: the place of the record in it.
+            record: the bytes.
+            fence: the token of the lease under which you save; None if the thread is not leased.
+
         Raises:
-            Conflict: there is a record already.
+            Conflict: there is a record already, or there was one before the thread was pruned.
             NotOwner: the thread has an owner whose token is not `fence`, be the lease expired or
                 not; or it has none, and `fence` is not None.
+            RecordsMissing: the record before it is gone, and the storage looks for that.
+            LimitExceeded: the record is too large.
+            StorageFull: there is no room. Nothing was saved.
+            StorageError: the storage cannot be used. If the record may be there, it says so.
         """
 
     def acquire(self, thread: str, owner: str, seconds: float) -> Lease:

@@ -124,22 +124,7 @@ class FileCheckpointStorage(Leasing):
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
     ) -> None:
-        """Keep `record` at `(thread, sequence)`: on disk when this returns, never over another.
-
-        Args:
-            thread: the thread.
-            sequence: the place of the record in it: the next one, or any in an empty thread.
-            record: the bytes.
-            fence: the token of the lease under which you save; None if the thread is not leased.
-
-        Raises:
-            Conflict: there is a record already, or there was one before the thread was pruned.
-            NotOwner: the thread has an owner with another token, or the fence is of no owner.
-            RecordsMissing: a record next to it is gone.
-            StorageFull: there is no room. Nothing was saved.
-            LimitExceeded: the record is too large.
-            StorageError: the folder cannot be used, or the disk fails. Nothing was saved.
-        """
+        """Keep `record` at `(thread, sequence)`: on disk when this returns, never over another."""
         check_place(thread, sequence, fence)
         data = sized(record, self._limit)
         with self._writing("save to", thread) as folder:

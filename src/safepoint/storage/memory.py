@@ -46,21 +46,7 @@ class InMemoryCheckpointStorage(Leasing):
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
     ) -> None:
-        """Keep a copy of `record` at `(thread, sequence)`, never over another one.
-
-        Args:
-            thread: the thread.
-            sequence: the place of the record in it.
-            record: the bytes.
-            fence: the token of the lease under which you save; None if the thread is not leased.
-
-        Raises:
-            InvalidId: the thread or the sequence is outside the grammar.
-            EncodeError: the record is not bytes.
-            ConfigurationError: the fence is not a token.
-            Conflict: there is a record already, or there was one before the thread was pruned.
-            NotOwner: the thread has an owner with another token, or the fence is of no owner.
-        """
+        """Keep a copy of `record` at `(thread, sequence)`, never over another one."""
         check_place(thread, sequence, fence)
         copy = sized(record)
         with self._lock:

@@ -244,22 +244,7 @@ class SQLiteCheckpointStorage(Leasing):
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
     ) -> None:
-        """Keep `record` at `(thread, sequence)`: on disk when this returns, never over another.
-
-        Args:
-            thread: the thread.
-            sequence: the place of the record in it: the next one, or any in an empty thread.
-            record: the bytes.
-            fence: the token of the lease under which you save; None if the thread is not leased.
-
-        Raises:
-            Conflict: there is a record already, or there was one before the thread was pruned.
-            NotOwner: the thread has an owner with another token, or the fence is of no owner.
-            RecordsMissing: a record before it is not there.
-            StorageFull: there is no room. Nothing was saved.
-            StorageUnavailable: another program holds the database, it is gone, closed or was
-                changed, or the disk fails. Nothing was saved.
-        """
+        """Keep `record` at `(thread, sequence)`: on disk when this returns, never over another."""
         check_place(thread, sequence, fence)
         data = sized(record, self._limit)
         with self._database.transaction("save to", write=True) as connection:
