@@ -594,14 +594,24 @@ def _all(slots: WeakValueDictionary[int, _Slot]) -> list[_Slot]:
 def _before_fork() -> None:
     _LOCK.acquire()
     for slot in _all(_SLOTS):
-        slot.lock.acquire()
         _HELD.append(slot)
+        slot.lock.acquire()
         slot.drop()
 
 
 def _after_fork() -> None:
+    try:
+        _let_go()
+    except BaseException:  # a signal's handler raised, here where nobody hears of it
+        _let_go()
+        raise
+
+
+def _let_go() -> None:
     while _HELD:
-        _HELD.pop().lock.release()
+        slot = _HELD.pop()
+        with suppress(RuntimeError):  # a handler raised before it was held
+            slot.lock.release()
     with suppress(RuntimeError):  # whoever forked did not say so before
         _LOCK.release()
 
