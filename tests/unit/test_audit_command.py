@@ -135,17 +135,9 @@ def test_a_place_without_records_is_not_said_to_have_no_findings(
     (tmp_path / "empty").mkdir(mode=0o700)
     SQLiteCheckpointStorage(tmp_path / "new/checkpoints").close()
     for path in (tmp_path / "empty", tmp_path / "new/checkpoints"):
+        said = f"No records: {path} holds none, so none was verified. If there should be some,"
         for options in ([], deployed.sealed[1:]):
-            assert out([str(path), *options]) == (
-                0,
-                [
-                    (
-                        f"No records: {path} holds none, so none was verified. If there should be some,"
-                        " check the path."
-                    )
-                ],
-                [],
-            )
+            assert out([str(path), *options]) == (0, [f"{said} check the path."], [])
     (tmp_path / "code").mkdir()
     (tmp_path / "code/test_it.py").write_text(
         "def test_it():\n    with raises(RuntimeError):\n        load_checkpoint(1)\n"
