@@ -8,7 +8,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from safepoint.errors import CheckpointError
@@ -21,18 +21,20 @@ from tests.unit.archive_helpers import NONE, archive, legacy, proto, storage, te
 OLD = storage("0", 4, ("torch", "FloatStorage"), "cpu", NONE)
 
 
-def _zip() -> bytes:
+def _zip(method: int) -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
+    with zipfile.ZipFile(file, "w", method) as made:
         made.writestr("a/state.pkl", pickle.dumps({"a": 1}))
         made.writestr("b.npy", b"\x93NUMPY\1\0\2\0{}")
+        made.writestr("c.npy", b"\x93NUMPY\1\0")
     return file.getvalue()
 
 
 SEEDS = (
     archive(proto(tensor()), {"0": b"\0" * 16}),
     legacy(tensor(OLD)),
-    _zip(),
+    _zip(zipfile.ZIP_DEFLATED),
+    _zip(zipfile.ZIP_STORED),
     pickle.dumps({"a": [1, (2.5, b"x")], "b": {3}}, 4),
     pickle.dumps({"a": [1, (2.5, b"x")]}, 0),
     b"cos\nsystem\n(S'id'\ntR.",
@@ -56,9 +58,14 @@ FILES = mutated() | st.binary(max_size=200)
 
 
 @given(FILES)
+@example(_zip(zipfile.ZIP_STORED))
 def test_a_look_at_a_file_is_an_answer_or_our_error(data: bytes) -> None:
     told = classify(data)
     assert told.what
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        assert classify(file.name) == told
     try:
         found = inspect(data)
         identify(data)

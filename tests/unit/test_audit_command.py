@@ -128,6 +128,25 @@ def test_what_was_not_checked_is_said(
     assert out(deployed.anchored) == (0, [clean], [])
 
 
+def test_a_place_without_records_is_not_said_to_have_no_findings(
+    deployed: Deployed, tmp_path: Path, out: Any
+) -> None:
+    """A typing error in a path must not read like a clean store. A new store is no error."""
+    (tmp_path / "empty").mkdir(mode=0o700)
+    SQLiteCheckpointStorage(tmp_path / "new/checkpoints").close()
+    for path in (tmp_path / "empty", tmp_path / "new/checkpoints"):
+        said = f"No records: {path} holds none, so none was verified. If there should be some,"
+        for options in ([], deployed.sealed[1:]):
+            assert out([str(path), *options]) == (0, [f"{said} check the path."], [])
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/test_it.py").write_text(
+        "def test_it():\n    with raises(RuntimeError):\n        load_checkpoint(1)\n"
+        "# PYTEST_DISABLE_PLUGIN_AUTOLOAD=1\n"
+    )
+    both = out([str(tmp_path / "empty"), "--code", str(tmp_path / "code")])[1]
+    assert both[1:] == [f"No findings: {tmp_path / 'code'}"]
+
+
 def test_every_check_runs_and_the_worst_comes_first(deployed: Deployed, out: Any) -> None:
     """One thing of each kind, each once, although two rules may speak of it."""
     state = deployed.state
@@ -452,7 +471,7 @@ def test_odd_paths_give_one_line_and_no_traceback(
     assert (code, lines, len(err), err[0].isascii()) == (2, [], 1, True)
     odd = tmp_path / "a\nb\udcff"
     odd.mkdir(mode=0o700)
-    assert out([str(odd)])[1][0].startswith(f"No findings: $'{tmp_path}/a\\x0ab\\xff' (")
+    assert out([str(odd)])[1][0].startswith(f"No records: $'{tmp_path}/a\\x0ab\\xff' holds none")
 
 
 # --- what goes wrong on the way

@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import shlex
+import shutil
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -19,7 +22,7 @@ from safepoint.attacks.payload import marker_pickle
 from safepoint.audit import check_models, check_safety_test, check_torch
 from safepoint.audit import models as looked_at
 from safepoint.errors import MissingPackage, StorageUnavailable
-from safepoint.models import save_checkpoint, seal_model
+from safepoint.models import Classified, classify, save_checkpoint, seal_model
 from tests.harness.optional import need
 
 need("torch", "PyTorch is not installed: pip install 'safepoint[torch]'")
@@ -28,7 +31,7 @@ import torch
 
 SYSTEM = b"cos\nsystem\n(S'id'\ntR."
 CONVERT = "Convert it once: safepoint convert FILE NEW --key KEY"
-DISTRUST = "Do not load it, unless you made it: then convert it with --trusted."
+DISTRUST = "Do not load it. If you made it, save plain data instead."
 FIND_OUT = "Find out what it is before you load it."
 
 
@@ -77,11 +80,13 @@ def test_a_pickle_that_runs_code_is_an_error_by_any_name(tmp_path: Path, name: s
         ("net.pt", tensors, (f"SP25 warning: net.pt is a PyTorch archive, and holds nothing but"
          f" tensors and plain values. {CONVERT}")),
         ("net", lambda: archive_of(SYSTEM), ("SP24 error: net is a PyTorch archive, and asks for"
-         f" os.system. {DISTRUST}")),
+         " os.system. Nothing of it was run. Do not load it. If you made it, save the state_dict"
+         " and plain values instead.")),
         ("a.npz", lambda: zipped("a.pkl", SYSTEM), ("SP24 error: a.npz is a zip archive, and asks"
          f" for os.system. {DISTRUST}")),
         ("net.safetensors", tensors, ("SP25 error: net.safetensors is a PyTorch archive, whatever"
-         f" its name says. {DISTRUST}")),
+         " its name says. Do not load it. Ask who named it; if that was you, give it the right"
+         " ending.")),
         ("net.bin", lambda: b'{"a": 1}', ("SP25 warning: net.bin is JSON, and has the name of a"
          f" model. {FIND_OUT}")),
         ("net.h5", lambda: b"\x89HDF\r\n\x1a\n" + bytes(90), ("SP25 warning: net.h5 is of no format"
@@ -104,6 +109,20 @@ def test_content_decides(tmp_path: Path, name: str, data: object, first: str) ->
             " --key KEY"
         )
     ]
+
+
+def test_to_convert_a_file_is_advised_where_that_works(tmp_path: Path) -> None:
+    """It was said of a bare pickle of os.system, too, and without the command."""
+    torch.save({"w": torch.ones(2), "day": date(2026, 1, 1)}, tmp_path / "net.pt")
+    shutil.copy(tmp_path / "net.pt", tmp_path / "net.safetensors")
+    (tmp_path / "bare.pt").write_bytes(SYSTEM)
+    bare, net, named = (line for line in lines(tmp_path) if line.startswith("SP24 error"))
+    assert "--trusted" not in bare + named
+    command = net.partition("changed it: safepoint ")[2]
+    assert command.startswith("convert --trusted net.pt net.safetensors --key ")
+    options = shlex.split(command.replace("net.safetensors", "new.safetensors"))
+    run = [sys.executable, "-m", "safepoint", *options]
+    assert subprocess.run(run, cwd=tmp_path, check=False, capture_output=True).returncode == 0
 
 
 def test_what_is_sealed_gives_no_finding_but_for_its_format(tmp_path: Path) -> None:
@@ -171,9 +190,38 @@ def test_a_link_is_looked_at_as_what_a_loader_would_find(tmp_path: Path) -> None
     (tmp_path / "snapshot").mkdir()
     (tmp_path / "snapshot/model.bin").symlink_to("../blob")
     (tmp_path / "snapshot/loop").symlink_to("loop")
+    (tmp_path / "snapshot/folder").symlink_to(tmp_path)
     found = lines(tmp_path / "snapshot")
     assert found[0].startswith("SP24 error: model.bin is a pickle")
-    assert found[1].startswith("SP25 warning: loop could not be looked at as a whole")
+    lead = "Find out where it leads, and look at that path."
+    assert found[1:3] == [
+        f"SP25 warning: folder is a link, and could not be looked at: it is a folder. {lead}",
+        (
+            "SP25 warning: loop is a link, and could not be looked at: it cannot be read (Too many"
+            f" levels of symbolic links). {lead}"
+        ),
+    ]
+
+
+def test_no_file_hides_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six pickles that run code went unnamed beside an array without a header, in a zip."""
+    for number in range(6):
+        (tmp_path / f"{number}.pt").write_bytes(SYSTEM)
+    (tmp_path / "a.npz").write_bytes(zipped("a.npy", b"\x93NUMPY\1\0"))
+    assert sum(line.startswith("SP24 error") for line in lines(tmp_path)) == 6
+
+    def broken(file: str) -> Classified:
+        if file.endswith("a.npz"):
+            raise ValueError
+        return classify(file)
+
+    monkeypatch.setattr(looked_at, "classify", broken)
+    found = lines(tmp_path)
+    assert sum(line.startswith("SP24 error") for line in found) == 6
+    assert (
+        "SP25 warning: a.npz could not be looked at: ValueError, which is a defect of safepoint. Do"
+        " not load it, and report it with the file."
+    ) in found
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:

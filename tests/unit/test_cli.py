@@ -81,7 +81,7 @@ def test_junk_for_an_argument_is_one_line(
         (tmp_path / junk.strip()).write_text("in the way")
     code, out, err = said(*([name] if name else []), junk)
     assert code == 2
-    assert not out or (name, out[:11]) == ("lint", "No findings")
+    assert not out or (name, out[:11]) == ("lint", "Nothing was")
     assert (err.count("\n"), err.isascii(), err[:-1].isprintable()) == (1, True, True)
     if junk.startswith("-"):
         who = f"safepoint {name}".strip()

@@ -124,6 +124,8 @@ SCRIPT = f"#!/usr/bin/env python3\n{LOAD}"
             2,
             "No findings in 0 Python files and 1 other file.",
         ),
+        ({"p/node_modules/a.py": SAFE}, "p", 2, "Nothing was looked at. Left out: p/node_modules."),
+        ({"p/a.py": SAFE}, "nowhere", 2, "Nothing was looked at."),
         ({"p/a.py": SAFE, "p/b.py": "def f(:"}, "p", 2, "1 finding in 2 Python files."),
         ({"p/a.py": SAFE, "p/b.ipynb": "{"}, "p", 2, "1 finding in 2 Python files."),
         ({"p/__pycache__/a.py": LOAD, "p/.x/b.py": LOAD}, "p", 1, "2 findings in 2 Python files."),

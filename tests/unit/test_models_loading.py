@@ -46,8 +46,9 @@ from safepoint.models import (
 )
 from safepoint.models.isolated import load_apart
 from safepoint.models.loading import open_model
-from safepoint.models.look import identified
+from safepoint.models.look import Verdict, classify, identified
 from safepoint.models.runtime import check_runtime
+from tests.attacks.test_bounds import grown
 from tests.unit.models_helpers import KEY, KEYS, Calls, mark, same, saved, state_dict
 
 
@@ -136,33 +137,23 @@ def test_a_model_under_the_name_of_another_format_is_refused(tmp_path: Path) -> 
             load_checkpoint(tmp_path / "x", **{flag: 1})  # type: ignore[arg-type]
 
 
-SPARSE = """
-import resource, sys
-from safepoint.models import classify, load_checkpoint
-from safepoint.errors import CheckpointError
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-try:
-    load_checkpoint(sys.argv[1])
-except CheckpointError as error:
-    print(error.what.rpartition("/")[2])
-print(classify(sys.argv[1]).verdict)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000)
-"""
-
-
-def test_a_file_that_others_can_write_is_not_copied_before_it_is_known(tmp_path: Path) -> None:
+def test_a_file_that_others_can_write_is_not_copied_before_it_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A sparse file of 1 GiB took 1.2 GB of memory before anybody asked what it was."""
     path = tmp_path / "sparse.bin"
     with path.open("wb") as file:
         file.truncate(1 << 30)
     path.chmod(0o666)
-    command = [sys.executable, "-c", SPARSE, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [
-        "sparse.bin is of no format that is known here.",
-        "not a model",
-        "True",
-    ]
+    prepare = "from safepoint.models import classify, load_checkpoint"
+    for act, came in (("load_checkpoint", "ModelMalformed"), ("classify", "accepted")):
+        outcome, growth = grown(tmp_path, f"{act}('sparse.bin')", prepare)
+        assert (outcome, growth < 200) == (came, True)
+    # A file without a name is memory that no process is said to hold.
+    monkeypatch.setattr("safepoint.models.loading.copied", None)
+    with pytest.raises(ModelMalformed, match=r"sparse\.bin is of no format that is known here"):
+        load_checkpoint(path)
+    assert classify(path).verdict is Verdict.NOT_A_MODEL
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_loaded(

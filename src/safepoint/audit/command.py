@@ -159,6 +159,14 @@ class Place:
         """Why its records are not verified, although there are keys."""
         return self._ledger[1]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is a store, as far as it may be read, and no record in it."""
+        if self.ledger is not None:
+            return not list(self.ledger.storage.threads())
+        in_files = self.folder is not None or self.database is not None
+        return in_files and not list(self._opened()[0].threads())
+
     @cached_property
     def _ledger(self) -> tuple[Ledger | None, list[Finding]]:
         given, where = self.given, self.name or ""
@@ -327,9 +335,9 @@ def _audit(given: argparse.Namespace) -> int:
                 failures[str(refusal)] = None
             except Exception as error:  # noqa: BLE001  whoever wrote the store may have meant it to
                 failures[f"The check {check.id} failed: {type(error).__name__}. Report it."] = None
-    lines = _lines(found.values())
-    if not failures:
-        lines = [*(lines or [_nothing(place)]), *_not_seen(given)]
+        lines = _lines(found.values())
+        if not failures:
+            lines = [*(lines or _nothing(place)), *_not_seen(given)]
     for line in lines:
         print(line)
     for failure in failures:
@@ -353,15 +361,23 @@ def _lines(findings: Iterable[Finding]) -> list[str]:
     return lines
 
 
-def _nothing(place: Place) -> str:
+def _nothing(place: Place) -> Iterator[str]:
     """Say that nothing was found, and where nobody looked."""
     given, rest = place.given, ""
-    if place.name is not None and place.keys is None:
-        rest = " (records not verified: give --key and --store)"
-    elif place.name is not None and given.anchor is None and given.postgres_anchor is None:
-        rest = " (a rollback would not show: give --anchor)"
     looked = [shell(each) for each in (given.models, given.code) if each is not None]
-    return f"No findings: {', '.join([*filter(None, [place.name]), *looked])}{rest}"
+    if place.is_empty:
+        yield (
+            f"No records: {place.name} holds none, so none was verified. If there should be some,"
+            " check the path."
+        )
+    elif place.name is not None:
+        looked.insert(0, place.name)
+        if place.keys is None:
+            rest = " (records not verified: give --key and --store)"
+        elif given.anchor is None and given.postgres_anchor is None:
+            rest = " (a rollback would not show: give --anchor)"
+    if looked:
+        yield f"No findings: {', '.join(looked)}{rest}"
 
 
 def _not_seen(given: argparse.Namespace) -> list[str]:

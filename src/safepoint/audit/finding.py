@@ -95,6 +95,8 @@ def unseen(rule: str, path: str, reason: object) -> Finding:
 
     It is no note: whoever closes a folder must not silence the audit by it.
     """
+    if os.path.islink(path):  # noqa: PTH114  that of Path may raise
+        return finding(f"{rule}.unseen-link", path, reason=reason)
     return finding(f"{rule}.unseen", path, reason=reason)
 
 

@@ -21,15 +21,19 @@ from safepoint.audit.finding import (
     worst_first,
 )
 from safepoint.errors import (
+    CheckpointError,
     MissingPackage,
     NotFound,
     StorageUnavailable,
+    UnsafeModel,
     UnsafeRuntime,
     quoted,
     shell,
 )
 from safepoint.models import Classified, Kind, Verdict, classify
 from safepoint.models.lint import Walk, check_paths
+from safepoint.models.look import identified, opened
+from safepoint.models.plan import read_plan
 from safepoint.models.runtime import check_runtime
 from safepoint.models.seals import seal_beside
 from safepoint.models.tensors import package
@@ -107,12 +111,19 @@ def check_models(folder: str | os.PathLike[str]) -> list[Finding]:
     for file in files(root, closed):
         try:
             found = classify(file)
-        except (NotFound, StorageUnavailable) as error:
-            closed[file] = error.what
+            if found.kind is Kind.SEALED:
+                continue  # it says of another file what it is
+            judged = list(_judged(file, found))
+        except NotFound:
+            closed[file] = "there is no such file"
             continue
-        if found.kind is Kind.SEALED:
-            continue  # it says of another file what it is
-        judged = list(_judged(file, found))
+        except StorageUnavailable as error:
+            closed[file] = f"it {error.what.removeprefix(f'{shell(file)} ').removesuffix('.')}"
+            continue
+        except Exception as error:  # noqa: BLE001  one file must never hide the others
+            looked = True
+            findings.append(finding("SP25.failed", file, error=type(error).__name__))
+            continue
         if judged or found.verdict is not Verdict.NOT_A_MODEL:
             looked = True
             findings += judged
@@ -131,9 +142,9 @@ def _judged(file: str, found: Classified) -> Iterator[Finding]:
     what = f"{shown}{found.what[said.end() :]}" if said else f"{shown}: {found.what}"
     verdict, kind = found.verdict, found.kind
     if verdict is Verdict.RUNS_CODE:
-        yield finding("SP24.runs-code", file, what=what)
+        yield finding("SP24.runs-code", file, what=what, instead=_instead(file))
     elif verdict is Verdict.REFUSED:
-        yield finding("SP25.damaged", file, what=what)
+        yield finding("SP25.damaged", file, what=what, instead=_instead(file))
     elif kind is not None and _lies(suffix, kind):
         yield finding("SP25.lies", file, kind=kind.sentence)
     elif verdict is Verdict.NOT_LOOKED_INTO:
@@ -150,6 +161,21 @@ def _judged(file: str, found: Classified) -> Iterator[Finding]:
         yield finding("SP24.unsealed", file)
 
 
+def _instead(file: str) -> str:
+    """Return what to do with a file that is not loaded: to convert it only where that works."""
+    try:
+        with opened(file) as data:
+            kind, members = identified(data)
+            if kind in (Kind.TORCH_ZIP, Kind.TORCH_LEGACY):
+                named = "" if file.lower().endswith(".safetensors") else file
+                read_plan(data, members, path=named)
+    except UnsafeModel as error:
+        return error.do
+    except CheckpointError:
+        pass
+    return "Do not load it. If you made it, save plain data instead."
+
+
 def _lies(suffix: str, kind: Kind) -> bool:
     is_safe = kind is Kind.SAFETENSORS
     return not is_safe if suffix == ".safetensors" else is_safe and suffix in _TORCH
@@ -163,7 +189,7 @@ def _skipped(root: str, skipped: list[str]) -> Finding:
 def _nothing(root: str, skipped: list[str], closed: Closed) -> StorageUnavailable:
     if closed:
         path, reason = next(iter(closed.items()))
-        why = f"{shell(path)} could not be looked at ({reason})"
+        why = f"{shell(path)} could not be looked at: {reason}"
     else:
         why = f"skipped: {listed(skipped, _NAMED)}" if skipped else "it holds no file"
     return StorageUnavailable(

@@ -678,7 +678,7 @@ class _Look:
     def _array(self, where: str, data: Data) -> int:
         """Look at the pickle behind the header of an array of Python objects."""
         head = data[0 : min(len(data), _HEAD)]
-        end = _header_end(head)
+        end = min(_header_end(head), len(data))
         if end and _numbers_end(head) == len(data):
             return 0
         pickled = data[end : min(len(data), end + self._limits.data_bytes + 1)]

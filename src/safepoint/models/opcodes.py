@@ -63,7 +63,8 @@ class Window:
         return self._size
 
     def __getitem__(self, part: slice) -> bytes:
-        begin, end = part.start or 0, min(self._size, part.stop)
+        begin = min(self._size, part.start or 0)
+        end = max(begin, min(self._size, part.stop))
         if not self._begin <= begin <= end <= self._begin + len(self._chunk):
             # Most files break at once: the first part is small.
             most = max(end - begin, _CHUNK if self._chunk else 4096)

@@ -421,12 +421,14 @@ class Report:
     def summary(self) -> str:
         """How much was looked at, as one line."""
         found = _counted(len(self.findings), "finding") if self.findings else "No findings"
+        looked = self.findings or self.code or self.text
         text = f" and {_counted(self.text, 'other file')}" if self.text else ""
         shown = ", ".join(shell(path) for path in self.left_out[:_SHOWN])
         more = len(self.left_out) - _SHOWN
         rest = f" and {more} more" if more > 0 else ""
         left = f" Left out: {shown}{rest}." if self.left_out else ""
-        return f"{found} in {_counted(self.code, 'Python file')}{text}.{left}"
+        where = _counted(self.code, "Python file")
+        return f"{found} in {where}{text}.{left}" if looked else f"Nothing was looked at.{left}"
 
 
 def _counted(count: int, what: str) -> str:
