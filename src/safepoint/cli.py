@@ -157,7 +157,8 @@ class _Screen(io.TextIOBase):
 
     def flush(self) -> None:
         """Hand on what was written."""
-        if self._stream is not None and self.failed is None:
+        # Python flushes it once more when it is forgotten, which may be after the stream is closed.
+        if self._stream is not None and self.failed is None and not self._stream.closed:
             try:
                 self._stream.flush()
             except OSError as error:

@@ -160,6 +160,7 @@ def test_every_gadget_was_public_before(gadget: Gadget, tmp_path: Path) -> None:
 )
 def test_a_list_is_that_of_the_installed_version(source: str) -> None:
     name, release = source.split(",", maxsplit=1)[0].split(" ")
+    need(name, "needs safepoint[test], and for modelscan a Python before 3.13")
     assert version(name) == release
 
 
