@@ -16,6 +16,7 @@ import pytest
 from safepoint import errors
 from safepoint.errors import LimitExceeded, ModelMalformed, PickleRefused
 from safepoint.models import Kind, ModelLimits, Verdict, classify, identify, inspect
+from safepoint.models.limits import PickleLimits
 from safepoint.models.plan import TensorPlan, read_plan
 from safepoint.models.tensors import Entry, read_table
 from safepoint.models.zips import read_directory
@@ -203,6 +204,16 @@ def test_what_is_packed_in_a_zip_is_never_green(how: str, method: int) -> None:
 @pytest.mark.parametrize(("what", "verdict", "_"), cases("verdicts"))
 def test_content_decides_what_a_file_is(what: str, verdict: str, _: str) -> None:
     assert classify(made(what)).verdict is Verdict[verdict]
+
+
+@pytest.mark.parametrize("each", [b"Tk5O", b"Ti5O"])  # NNN, N.N
+def test_the_texts_of_json_are_looked_at_for_no_longer_than_one_pickle(each: bytes) -> None:
+    """A zip archive packs many megabytes of them in a few kilobytes."""
+    data = b'["' + b'","'.join([each * 20] * 20) + b'"]'
+    limits = PickleLimits(opcodes=1000)
+    assert classify(data).verdict is Verdict.NOT_A_MODEL
+    for file in (data, zip_of("a.json", data)):
+        assert classify(file, limits=limits).verdict is Verdict.NOT_LOOKED_INTO
 
 
 def test_the_worst_comes_first_whatever_its_name(tmp_path: Any) -> None:

@@ -268,13 +268,17 @@ def _pickled(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> l
             break
         count, opcodes, end = count + 1, opcodes + found.opcodes, found.end
         if opcodes > limits.opcodes:
-            what = f"The file has pickles of more than {limits.opcodes} instructions together."
-            raise over(what, "Split it", "opcodes")
+            raise _too_many(limits)
     if not count or (end < size and count == 1 and opcodes == 2 and head[:1] != b"\x80"):
         return []  # or two letters of a text, such as "N."
     if end < size:
         raise _followed(end)
     return [Kind.PICKLE if count == 1 else Kind.PICKLES]
+
+
+def _too_many(limits: PickleLimits) -> LimitExceeded:
+    what = f"The file has pickles of more than {limits.opcodes} instructions together."
+    return over(what, "Split it", "opcodes")
 
 
 def _tar(file: IO[bytes], head: bytes, size: int) -> Kind | None:
@@ -548,6 +552,7 @@ class _Look:
         self._pickles: list[Inspected] = []
         self.taken: list[tuple[str, bytes]] = []
         self._unseen: list[str] = []
+        self._steps = limits.opcodes  # left for the texts of JSON, all together
         self._model: str | None = None  # why a PyTorch file is more than tensors
 
     def inspection(self) -> Inspection:
@@ -735,6 +740,9 @@ class _Look:
                     raise PickleRefused(f"{where} is marked as a pickle, and is no base64.", _LOOK)
                 continue
             found = asks(data, self._limits)
+            self._steps -= found.opcodes
+            if self._steps < 0 and not found.asks:
+                raise _too_many(self._limits)
             # A pickle of protocol 2 or later begins with PROTO. Few texts do by chance.
             whole = found.stopped and found.end == len(data) and data[:1] == b"\x80"
             if key == PICKLED or whole or found.asks:

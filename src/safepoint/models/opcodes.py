@@ -468,13 +468,16 @@ def scan(
 
 
 def asks(data: Data, limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Scan:
-    """Look at the pickles that stand one behind another, up to the first that asks for a name."""
+    """Look at the pickles that stand one behind another, up to the first that asks for a name.
+
+    The instructions are those of all of them.
+    """
     start, left = 0, limits.opcodes
     while True:
         found = scan(data, start, limits=limits, until="name")
         left -= found.opcodes
         if found.asks or not found.stopped or found.end >= len(data) or left < 0:
-            return found
+            return found._replace(opcodes=limits.opcodes - left)
         start = found.end
 
 
