@@ -172,6 +172,7 @@ HONEST = (PICKLE, STORAGE, VERSION)
 DESCRIBED = struct.pack("<4s3L", b"PK\7\10", zlib.crc32(FOUR), 16, 16)
 OLD = tensor(storage("0", 4, FLOATS, "cpu", NONE))
 RUNS = b"cos\nsystem\n(S'id'\ntR."
+ODD = b"N0\x80\x04(Vid\nisite-packages.pip.__main__\nos.system\n"  # a folder is a module
 LENIENT = b"I 1\n0cos\nsystem\n(S'id'\ntR."  # C's unpickler reads I 1
 
 
@@ -240,6 +241,18 @@ def texts_and_stop() -> bytes:
     header = b'{"__metadata__":{"k":"'
     header += b"x" * (5 + 0x60 - 8 - len(header)) + b"(t0."
     return struct.pack("<Q", length) + header + b"x" * (length - len(header) - 3) + b'"}}'
+
+
+def huge_tar(size: int) -> bytes:
+    header = bytearray(tar_of(b"")[:512])
+    header[124:136] = b"\x80" + size.to_bytes(11, "big")
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + bytes(512)
+
+
+def framed(inside: bytes) -> bytes:
+    return b"N\x95" + struct.pack("<Q", len(inside)) + inside
 
 
 def tar_like() -> bytes:

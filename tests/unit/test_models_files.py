@@ -16,6 +16,7 @@ import pytest
 from safepoint import errors
 from safepoint.errors import LimitExceeded, ModelMalformed, PickleRefused
 from safepoint.models import Kind, ModelLimits, Verdict, classify, identify, inspect
+from safepoint.models.limits import PickleLimits
 from safepoint.models.plan import TensorPlan, read_plan
 from safepoint.models.tensors import Entry, read_table
 from safepoint.models.zips import read_directory
@@ -175,7 +176,16 @@ PACKED = {
     "xz": lzma.compress(RUNS),
     "lzma": lzma.compress(RUNS, lzma.FORMAT_ALONE),
     "tar": tar_of(RUNS),
+    "empty zlib": zlib.compress(b"") + zlib.compress(RUNS),
+    "7z": b"7z\xbc\xaf\x27\x1c\0\4" + bytes(30),
+    "rar": b"Rar!\x1a\7\0" + bytes(30),
+    "compress": b"\x1f\x9d\x90" + bytes(30),
+    "lzip": b"LZIP\1" + bytes(30),
+    "old lz4": b"\x02\x21\x4c\x18" + bytes(30),
+    "skippable zstd": b"\x50\x2a\x4d\x18\4\0\0\0abcd\x28\xb5\x2f\xfd" + bytes(30),
+    "snappy": b"\xff\6\0\0sNaPpY" + bytes(30),
     "zip": zip_of("state.pkl", RUNS),
+    "zip behind a script": b"#!/bin/sh\n" + zip_of("state.pkl", RUNS),
 }
 
 
@@ -187,15 +197,23 @@ def test_what_is_packed_in_a_zip_is_never_green(how: str, method: int) -> None:
     assert not found.plain
     assert found.unseen[0].endswith("which is not looked into.")
     assert found.verdict is Verdict.NOT_LOOKED_INTO
-    if how != "zip":
-        assert classify(PACKED[how]).verdict is Verdict.NOT_LOOKED_INTO
-    else:
-        assert classify(PACKED[how]).verdict is Verdict.RUNS_CODE
+    alone = {"zip": Verdict.RUNS_CODE, "zip behind a script": Verdict.REFUSED}
+    assert classify(PACKED[how]).verdict is alone.get(how, Verdict.NOT_LOOKED_INTO)
 
 
 @pytest.mark.parametrize(("what", "verdict", "_"), cases("verdicts"))
 def test_content_decides_what_a_file_is(what: str, verdict: str, _: str) -> None:
     assert classify(made(what)).verdict is Verdict[verdict]
+
+
+@pytest.mark.parametrize("each", [b"Tk5O", b"Ti5O"])  # NNN, N.N
+def test_the_texts_of_json_are_looked_at_for_no_longer_than_one_pickle(each: bytes) -> None:
+    """A zip archive packs many megabytes of them in a few kilobytes."""
+    data = b'["' + b'","'.join([each * 20] * 20) + b'"]'
+    limits = PickleLimits(opcodes=1000)
+    assert classify(data).verdict is Verdict.NOT_A_MODEL
+    for file in (data, zip_of("a.json", data)):
+        assert classify(file, limits=limits).verdict is Verdict.NOT_LOOKED_INTO
 
 
 def test_the_worst_comes_first_whatever_its_name(tmp_path: Any) -> None:

@@ -61,6 +61,8 @@ _DEPTH: Final = 200
 _CHANCE: Final = 4
 _SEALED: Final = re.compile(rb"([0-9]{10}\n)?safepoint/[0-9]{1,9} ")
 _JSON: Final = re.compile(rb'[ \t\r\n]*(?:([{\[])|["\-0-9tfn])')
+# Nobody escapes a letter, but to hide it.
+_MAY_PICKLE: Final = re.compile(rb"__pickled__|\\u00[4-7][0-9a-f]", re.IGNORECASE)
 _STORAGE: Final = re.compile(r"[^/]+/data/\d+\Z")
 # The first pickle of a PyTorch file of the format before 1.6: a number.
 _LEGACY: Final = re.compile(
@@ -113,8 +115,9 @@ class Kind(StrEnum):
 
 
 _COMPRESSED: Final = re.compile(
-    rb"\x1f\x8b\x08|BZh[1-9](?:1AY&SY|\x17rE8P\x90)|\xfd7zXZ\0|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18"
-    rb"|\x5d\0\0.{10}|\x89LZO\0",
+    rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)|\xfd7zXZ\0|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18"
+    rb"|\x5d\0\0.{10}|\x89LZO\0|LZIP|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\x1f\x8b|\x02\x21\x4c\x18"
+    rb"|\x1f\x9d[\x09-\x10\x89-\x90]|[\x50-\x5f]\x2a\x4d\x18|\xff\x06\0\0sNaPpY",
     re.DOTALL,
 )
 _TORCH: Final = (Kind.TORCH_ZIP, Kind.TORCH_LEGACY)
@@ -218,7 +221,8 @@ def _is_compressed(head: bytes) -> bool:
     if head[:1] not in (b"\x78", b"\x68", b"\x58", b"\x48", b"\x38", b"\x28", b"\x18"):
         return False
     try:  # zlib has no magic word: two bytes that are divisible, and blocks that make sense
-        return bool(zlib.decompressobj().decompress(head, 1)) and not head[1] & 0x20
+        packed = zlib.decompressobj()
+        return bool(packed.decompress(head, 1) or packed.eof) and not head[1] & 0x20
     except zlib.error:
         return False
 
@@ -264,13 +268,17 @@ def _pickled(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> l
             break
         count, opcodes, end = count + 1, opcodes + found.opcodes, found.end
         if opcodes > limits.opcodes:
-            what = f"The file has pickles of more than {limits.opcodes} instructions together."
-            raise over(what, "Split it", "opcodes")
+            raise _too_many(limits)
     if not count or (end < size and count == 1 and opcodes == 2 and head[:1] != b"\x80"):
         return []  # or two letters of a text, such as "N."
     if end < size:
         raise _followed(end)
     return [Kind.PICKLE if count == 1 else Kind.PICKLES]
+
+
+def _too_many(limits: PickleLimits) -> LimitExceeded:
+    what = f"The file has pickles of more than {limits.opcodes} instructions together."
+    return over(what, "Split it", "opcodes")
 
 
 def _tar(file: IO[bytes], head: bytes, size: int) -> Kind | None:
@@ -287,7 +295,7 @@ def _tar(file: IO[bytes], head: bytes, size: int) -> Kind | None:
             raise LimitExceeded("The tar archive has too many members.", "Split it.")
         names.add(member.name)
         position += _BLOCK + -(-max(member.size, 0) // _BLOCK) * _BLOCK
-        block = read_at(file, position, _BLOCK)
+        block = read_at(file, min(position, size), _BLOCK)
     if not names:
         return None
     if position > size:
@@ -544,6 +552,7 @@ class _Look:
         self._pickles: list[Inspected] = []
         self.taken: list[tuple[str, bytes]] = []
         self._unseen: list[str] = []
+        self._steps = limits.opcodes  # left for the texts of JSON, all together
         self._model: str | None = None  # why a PyTorch file is more than tensors
 
     def inspection(self) -> Inspection:
@@ -564,11 +573,13 @@ class _Look:
         elif kind is Kind.JSON:
             value = strict_json(self._read(), "It", self._limits.data_bytes, self._limits.nodes)
             for where, data in self._embedded(value):
-                self._add(where, data)
+                self._add(where, data, framework=True)
         elif kind is Kind.SAFETENSORS:
             self._tensors()
         elif kind in (Kind.COMPRESSED, Kind.TAR, Kind.TORCH_TAR):
             self._unseen.append(f"It is {kind.sentence}, which is not looked into.")
+            if asks(Window(self._file), self._limits).asks:
+                self._add("", self._read(cut=True))
         elif kind is Kind.UNKNOWN:
             if self._begins(Window(self._file)):
                 self._add("", self._read(cut=True))
@@ -591,12 +602,14 @@ class _Look:
         head = data[0:2]
         return (head[:1] == b"\x80" and b"" < head[1:] <= b"\x05") or asks(data, self._limits).asks
 
-    def _add(self, where: str, data: bytes, *, model: bool = False) -> Scan:
+    def _add(
+        self, where: str, data: bytes, *, model: bool = False, framework: bool = False
+    ) -> Scan:
         """Look at one pickle."""
         found = scan(data, limits=self._limits)
         if isinstance(found.broken, LimitExceeded):
             raise found.broken
-        types = FRAMEWORK if self._kind is Kind.JSON else {}
+        types = FRAMEWORK if framework else {}
         reason = ""
         if found.broken is not None:
             reason = found.broken.what
@@ -655,10 +668,13 @@ class _Look:
         is_storage = self._kind is Kind.TORCH_ZIP and _STORAGE.match(member.name)
         if head.startswith(_ARRAY):
             return self._array(name, data)
-        if not is_storage and (packed := _packed(head)):
-            self._unseen.append(f"{name} is {packed.sentence}, which is not looked into.")
-            return 0
         found = asks(data, self._limits)
+        if not is_storage and (packed := _packed(head, data)):
+            self._unseen.append(f"{name} is {packed.sentence}, which is not looked into.")
+            if not found.asks:
+                return 0
+        if not is_storage and not found.asks and _JSON.match(head):
+            self._json(name, data[0 : min(len(data), left + 1)], left)
         # The bytes of a tensor are any bytes: their first two say nothing.
         marked = head[:1] == b"\x80" and b"" < head[1:2] <= b"\x05" and not is_storage
         is_named = member.name.endswith((".pkl", ".pickle"))
@@ -674,6 +690,18 @@ class _Look:
         model = self._kind is Kind.TORCH_ZIP and member.name.endswith("/data.pkl")
         self._add(name, data[0 : len(data)], model=model)
         return len(data)
+
+    def _json(self, name: str, data: bytes, most: int) -> None:
+        """Look at a member that may be JSON as at a file of JSON."""
+        try:
+            value = strict_json(data, "It", most, self._limits.nodes)
+            for where, pickled in self._embedded(value):
+                self._add(f"{name}, {where}".removesuffix(", "), pickled, framework=True)
+        except DecodeError:
+            if _MAY_PICKLE.search(data):
+                self._unseen.append(f"{name} is no strict JSON, and may hold pickles.")
+        except LimitExceeded:
+            self._unseen.append(f"{name} is larger than was looked at.")
 
     def _array(self, where: str, data: Data) -> int:
         """Look at the pickle behind the header of an array of Python objects."""
@@ -712,15 +740,20 @@ class _Look:
                     raise PickleRefused(f"{where} is marked as a pickle, and is no base64.", _LOOK)
                 continue
             found = asks(data, self._limits)
+            self._steps -= found.opcodes
+            if self._steps < 0 and not found.asks:
+                raise _too_many(self._limits)
             # A pickle of protocol 2 or later begins with PROTO. Few texts do by chance.
             whole = found.stopped and found.end == len(data) and data[:1] == b"\x80"
             if key == PICKLED or whole or found.asks:
                 yield where, data
 
 
-def _packed(head: bytes) -> Kind | None:
+def _packed(head: bytes, data: Data) -> Kind | None:
     """Return what a member is that holds others, or None."""
-    if head[:4] in (b"PK\3\4", b"PK\5\6"):
+    # Readers look for the directory of a zip archive from the end.
+    tail = data[max(0, len(data) - 2 * _HEAD) : len(data)]
+    if head[:4] == b"PK\3\4" or b"PK\5\6" in tail:
         return Kind.ZIP
     if _is_compressed(head):
         return Kind.COMPRESSED

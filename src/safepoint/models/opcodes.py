@@ -26,6 +26,7 @@ _ANY: Final = "x"  # stands for a text that was not decoded, and may be any name
 _FLOAT: Final = re.compile(rb"-?(?:[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?|inf|nan)\Z")
 _LOOSE: Final = re.compile(rb"\s*[+-]?[0-9a-fA-FxXoO_]*[lL]?\s*\Z")
 _ESCAPE: Final = re.compile(rb"\\(x[0-9a-f]{2}|[\\'\"nrt]|)")
+_MODULE: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*")  # any folder imports, such as site-packages
 _ESCAPED: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _INTEGERS: Final = ("INT", "LONG", "GET", "PUT")
 _LENGTHS: Final = {
@@ -240,6 +241,8 @@ def _lined(
     most = _ID if lenient and name == "PERSID" else limits.data_bytes
     for _ in range(info.lines):
         end = data.find(b"\n", begin, begin + most + 1)
+        if end < 0 and lenient and info.lines == 2 and begin < len(data) <= begin + most:
+            end = len(data) - 1  # Python's own unpickler takes the last letter for the newline
         if end < 0:
             raise too_large(limits) if len(data) - begin > limits.data_bytes == most else _cut()
         lines.append(data[begin:end])
@@ -403,10 +406,10 @@ _NUMBERED: Final = frozenset(["EXT1", "EXT2", "EXT4"])
 _PUTS: Final = frozenset(["PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"])
 _GETS: Final = frozenset(["GET", "BINGET", "LONG_BINGET"])
 _KEEPS: Final = frozenset(["APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "BUILD"])
-_TUPLE: Final = object()
+# C's unpickler drops what is left of a frame, and reads the instruction from what follows.
+_CROSSED: Final = "what stands behind a frame that an instruction crosses"
 _WANTED: Final = object()
 _LEFT: Final = {
-    **dict.fromkeys(("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_TUPLE"), _TUPLE),
     **dict.fromkeys(("GLOBAL", "STACK_GLOBAL", "EXT1", "EXT2", "EXT4"), _WANTED),
     **dict.fromkeys(("PERSID", "BINPERSID", "INST"), _WANTED),
 }
@@ -430,14 +433,14 @@ def scan(
     stack = _Stack()
     asked: dict[tuple[str, str], Asked] = {}
     unclear: dict[str, None] = {}
-    count, asks, stopped, end, name = 0, False, False, start, ""
+    count, asks, stopped, end, name, frame = 0, False, False, start, "", start
     broken: CheckpointError | None = None
     try:
         for op in read_opcodes(data, limits, start, lenient=True):
             name = op.name
             if name in _ASKS:
                 pair = op.argument if name != "STACK_GLOBAL" else stack.top(2)
-                asks = asks or (stack.sound and _may_be_a_name(*pair))
+                asks = asks or (stack.sound and _may_be_a_name(name, *pair))
                 if len(asked) + len(unclear) > _TOLD:
                     unclear[f"more than {_TOLD} names"] = None
                 elif isinstance(pair[0], str) and isinstance(pair[1], str):
@@ -446,36 +449,48 @@ def scan(
                     unclear[f"a name that is made while it runs (byte {op.position})"] = None
             elif name in _NUMBERED and len(unclear) <= _TOLD:
                 unclear[f"number {op.argument} of copyreg's extensions"] = None
-            if stack.follow(op) and stack.sound:
-                asks = True
+            called = stack.follow(op)
+            reach = op.end + op.argument if name == "FRAME" else op.end
+            if op.position < frame and (reach > frame or (name == "STOP" and reach < frame)):
+                unclear[_CROSSED], called = None, True
+            if name == "FRAME" and reach <= len(data):  # no unpickler goes on in a longer one
+                frame = max(frame, reach)
+            asks = asks or (called and stack.sound)
             count, end = count + 1, op.end
             if until != "end" and (not stack.sound or (asks and until == "name")):
                 break
         stopped = name == "STOP" and stack.sound
     except (PickleRefused, LimitExceeded) as error:
         broken = error
+        if end < frame and data[end : end + 1][0] in _INSTRUCTIONS:
+            unclear[_CROSSED], asks = None, asks or stack.sound
     told = tuple(asked.values()), tuple(unclear)
     return Scan(*told, count, asks, stopped, stack.sound, end, broken)
 
 
 def asks(data: Data, limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Scan:
-    """Look at the pickles that stand one behind another, up to the first that asks for a name."""
+    """Look at the pickles that stand one behind another, up to the first that asks for a name.
+
+    The instructions are those of all of them.
+    """
     start, left = 0, limits.opcodes
     while True:
         found = scan(data, start, limits=limits, until="name")
         left -= found.opcodes
         if found.asks or not found.stopped or found.end >= len(data) or left < 0:
-            return found
+            return found._replace(opcodes=limits.opcodes - left)
         start = found.end
 
 
-def _may_be_a_name(module: object, name: object) -> bool:
-    is_text = isinstance(module, str) and isinstance(name, str)
-    return is_text and all(word.isidentifier() for word in str(module).split("."))
+def _may_be_a_name(op: str, module: object, name: object) -> bool:
+    if not isinstance(module, str) or not isinstance(name, str):
+        return False
+    # A text may begin with a c, too. What is no name of a module counts once it is called.
+    return op == "STACK_GLOBAL" or _MODULE.fullmatch(module) is not None
 
 
 class _Stack:
-    """The stack of an unpickler: texts, tuples, and what was asked for. The rest is None.
+    """The stack of an unpickler: texts, and what was asked for. The rest is None.
 
     Attributes:
         sound: whether every instruction so far found what it takes. Afterwards values are made up.
@@ -536,7 +551,6 @@ class _Stack:
 
 def _calls(name: str, taken: list[object]) -> bool:
     """Tell whether it calls what was asked for by an odd name, by a number or by an id."""
-    if not taken or taken[0] is not _WANTED:
-        return False
     # BUILD only gives it data, and the bytes of tensors read so now and then.
-    return name in ("OBJ", "NEWOBJ_EX") or (name in ("REDUCE", "NEWOBJ") and taken[1] is _TUPLE)
+    called = taken[:1] == [_WANTED] and name in ("OBJ", "NEWOBJ_EX", "REDUCE", "NEWOBJ")
+    return called or name == "INST"

@@ -524,7 +524,13 @@ class _Planner:
                 problem = ModelMalformed(error.what, f"{error.do} {_NOTHING}")
         # What it wants says more than how it is damaged: most readers run it up to there.
         found = scan(data, start, limits=inner)
-        wanted = [(name.module, name.name) for name in found.asked]
+        # But not a name that the end of these bytes cuts: there may be more in the file.
+        wanted = [
+            (name.module, name.name)
+            for name in found.asked
+            if data[name.position] != ord("c")
+            or data.find(b"\n", data.index(b"\n", name.position) + 1) >= 0
+        ]
         if unlisted := [name for name in wanted if name not in self.names]:
             problem = _unsafe(unlisted, self._path)
         elif found.unclear:
