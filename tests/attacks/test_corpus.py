@@ -191,6 +191,7 @@ def test_the_isolated_process_executes_none(gadgets: dict[str, Path]) -> None:
     assert not any(path.with_suffix(".safetensors").exists() for path in chosen.values())
 
 
+@pytest.mark.deep
 def test_fickling_executes_none(gadgets: dict[str, Path]) -> None:
     """It gives a verdict, or there is our error. Each starts a process, so some stand for all."""
     some = dict(list(gadgets.items())[::5])
@@ -249,6 +250,7 @@ def test_files_that_exhaust_end_as_our_error(tmp_path: Path) -> None:
         assert {look: said for look, said in told.items() if not refuses(said)} == {}, name
 
 
+@pytest.mark.deep
 def test_fickling_survives_files_that_exhaust(tmp_path: Path) -> None:
     """It gives a verdict, which is about code and not about memory, or there is our error."""
     files = write_all(tmp_path, [one for one in EXHAUSTING if one.suffix == ".pkl"])

@@ -127,6 +127,7 @@ def test_the_naive_reviewer_sees_the_one_spelling_that_everybody_knows(tmp_path:
         NaiveModels(tmp_path).review("import torch\n\nstate = torch.load(path)\n")
 
 
+@pytest.mark.deep
 def test_the_naive_runner_sees_a_failing_test(tmp_path: Path) -> None:
     file = tmp_path / "test_gate.py"
     file.write_text("def test_gate():\n    assert False\n")
@@ -224,13 +225,6 @@ def test_the_command_lists_stories() -> None:
     done = command("--list")
     assert len(done.stdout.splitlines()) == len(MODEL_ATTACKS)
     assert done.stdout.startswith("model-payload (SP23): ")
-
-
-def test_an_unknown_attack_is_one_line() -> None:
-    done = command("no-such")
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "there is no attack" in done.stderr
 
 
 def test_the_targets_are_two() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -43,24 +44,23 @@ _STATE: Final = re.compile(
     re.DOTALL,
 )
 _CHUNK: Final = 1024 * 1024
-_PIECE: Final = 64 * 1024
 _THREADS: Final = 8
 
 
 def digest(file: BinaryIO | IO[bytes], size: int) -> str:
     """Return `sha256-tree:` and 64 hex digits for the first bytes of an open file."""
-    descriptor = file.fileno()
-
-    def leaf(start: int) -> bytes:
-        found, end = hashlib.sha256(), min(start + _CHUNK, size)
-        for at in range(start, end, _PIECE):  # small ones do not take new memory each time
-            found.update(os.pread(descriptor, min(_PIECE, end - at), at))
-        return found.digest()
-
-    starts = range(0, size, _CHUNK)
     root = hashlib.sha256(b"safepoint-tree/1\n" + size.to_bytes(8, "big"))
-    with ThreadPoolExecutor(_THREADS) as pool:  # which starts as many as there is work for
-        root.update(b"".join(pool.map(leaf, starts)))
+    with (
+        mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as view,
+        ThreadPoolExecutor(_THREADS) as pool,  # which starts as many as there is work for
+    ):
+
+        def leaf(start: int) -> bytes:
+            with view[start : min(start + _CHUNK, size)] as chunk:
+                return hashlib.sha256(chunk).digest()
+
+        root.update(b"".join(pool.map(leaf, range(0, size, _CHUNK))))
     return f"sha256-tree:{root.hexdigest()}"
 
 
