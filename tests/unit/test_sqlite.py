@@ -755,6 +755,27 @@ def test_processes_make_the_database_at_once(path: Path) -> None:
     assert tree(path.parent) == [path.name]
 
 
+def test_a_signal_after_a_fork_leaves_nothing_locked() -> None:
+    """Python hears of no exception there, so whatever was left locked would stay so."""
+    slots = [engine._Slot(), engine._Slot()]
+
+    class Interrupted:
+        def release(self) -> None:
+            raise KeyboardInterrupt
+
+    slots[1].lock = Interrupted()  # type: ignore[assignment]
+    slots[0].lock.acquire()
+    engine._LOCK.acquire()
+    engine._HELD.extend(slots)
+    with pytest.raises(KeyboardInterrupt):
+        engine._after_fork()
+    with ThreadPoolExecutor(1) as other:
+        for lock in (slots[0].lock, engine._LOCK):
+            assert other.submit(lock.acquire, False).result()
+            other.submit(lock.release).result()
+    assert engine._HELD == []
+
+
 # A child that opens the file anew while the parent has it open gets no lock of its own: when the
 # parent closes it, the log is removed, and what the child saves after that goes nowhere.
 CHILD_SAVES = """
