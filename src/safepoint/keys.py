@@ -15,7 +15,6 @@ import re
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final, Literal, NoReturn, TypeAlias, get_args
@@ -371,14 +370,9 @@ def write(
 
 
 def _publish(path: str | os.PathLike[str], line: Hidden, mode: int) -> None:
-    with _files.opened(str(Path(path).parent), _files.FOLDER) as folder:
-        held = False
-        with suppress(OSError):
-            held = _files.wait_for_lock(folder, _files.PATIENCE)
-        # Where the folder cannot be held (NFS, or somebody does not let go), two writers may meet:
-        # then each takes a name that nobody else has, or one would publish the other's key.
-        temp = _TEMP if held else f"{_TEMP}-{secrets.token_hex(16)}"
-        _files.put(os.fspath(path), folder, line.reveal(), mode=mode, temp=temp)
+    parent = str(Path(path).parent)
+    with _files.opened(parent, _files.FOLDER) as folder, _files.locked(folder, parent):
+        _files.put(os.fspath(path), folder, line.reveal(), mode=mode, temp=_TEMP)
 
 
 def create_key(path: str | os.PathLike[str], algorithm: Algorithm, secret: Hidden) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from safepoint import SigningKey, _files
+from safepoint import SigningKey
 from safepoint.errors import KeyRefused
 from safepoint.keys import Key, VerifyingKey
 from tests.harness.crash import failed, killed
@@ -296,27 +295,3 @@ def test_a_key_of_somebody_else_is_refused(
         monkeypatch.setattr(os, "geteuid", lambda: 54321)
     with pytest.raises(KeyRefused, match=r"belongs to (user 12345, who can|another user, who can)"):
         load(tmp_path / "link/keys/key")
-
-
-def test_writers_who_cannot_hold_the_folder_do_not_publish_each_others_keys(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever can read a folder can hold its lock, and some file systems have none."""
-    link, other, names = _files._link, SigningKey.generate("ed25519"), list[str]()
-
-    def meet(path: str, temp: str, dir_fd: int) -> None:
-        names.append(temp)
-        if len(names) == 1:
-            other.to_file(tmp_path / "other.key")
-        link(path, temp, dir_fd)
-
-    monkeypatch.setattr(_files, "PATIENCE", 0)
-    monkeypatch.setattr(_files, "_link", meet)
-    holder = os.open(tmp_path, os.O_RDONLY)
-    fcntl.flock(holder, fcntl.LOCK_EX)
-    PAIR.public.to_file(tmp_path / "reader.key")
-    os.close(holder)
-    assert VerifyingKey.from_file(tmp_path / "reader.key") == PAIR.public
-    assert SigningKey.from_file(tmp_path / "other.key") == other
-    assert len({*names}) == 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.key", "reader.key"]
