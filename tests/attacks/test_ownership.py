@@ -76,8 +76,8 @@ def test_neither_a_script_nor_the_name_of_the_owner_is_enough(storage: Any) -> N
     first, second = opened(storage), opened(storage)
     first.own(THREAD, "worker-1")
     assert refused(NotOwner, lambda: opened(storage).save(THREAD, {})) == (
-        "Thread 'order-7' is owned by worker 'worker-1', and this save carries no token. Nothing"
-        " was saved. Acquire the thread before you write to it."
+        "Thread 'order-7' is owned by worker 'worker-1' with token 1, and this save carries no"
+        " token. Nothing was saved. Acquire the thread before you write to it."
     )
     second.own(THREAD, "worker-1")
     second.save(THREAD, {"by": "second"})

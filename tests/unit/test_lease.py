@@ -20,7 +20,9 @@ SECOND = FIRST.acquired("worker-b", 60, LEASE.expires)
 MOMENT = timedelta(microseconds=1)
 LONGEST = NOW + timedelta(seconds=MAX_SECONDS, hours=1)
 STOP = "Stop this run: another one took it over."
-AGAIN = "acquire the thread, load its latest checkpoint, and decide again from there."
+AGAIN = (
+    "It was released: acquire the thread. Load the latest checkpoint and decide again from there."
+)
 TAKEN = "Thread 't' is owned by worker 'worker-b' with token 2, and this"
 
 
@@ -47,13 +49,13 @@ REFUSED: list[tuple[Callable[[], object], type[CheckpointError], str]] = [
     (
         lambda: FIRST.check_fence(None),
         NotOwner,
-        "Thread 't' is owned by worker 'worker-a', and this save carries no token. Nothing was",
+        "Thread 't' is owned by worker 'worker-a' with token 1, and this save carries no token. No",
     ),
     (lambda: SECOND.check_fence(1), NotOwner, f"{TAKEN} save carries token 1. Nothing was saved."),
     (
         lambda: FREE.check_fence(1),
         NotOwner,
-        "Thread 't' has no owner, and this save carries token 1. Nothing was saved. The lease was",
+        "Thread 't' has no owner, and this save carries token 1. Nothing was saved. It was rel",
     ),
     (
         lambda: SECOND.renewed(LEASE, 60, NOW),
@@ -68,7 +70,7 @@ REFUSED: list[tuple[Callable[[], object], type[CheckpointError], str]] = [
     (
         lambda: FREE.renewed(LEASE, 60, NOW),
         NotOwner,
-        f"Thread 't' has no owner, and this lease has token 1. It was released: {AGAIN}",
+        f"Thread 't' has no owner, and this lease of worker 'worker-a' has token 1. {AGAIN}",
     ),
     (lambda: Ownership("t").released(LEASE), NotOwner, "Thread 't' has no owner, and this lease"),
     # A lease becomes a path and a line of a file.
