@@ -89,19 +89,6 @@ def test_who_may_not_write_a_thread_is_told_why(
     assert str(caught.value).startswith(message)
 
 
-def test_who_may() -> None:
-    """A restarted worker gets a new token, a renewed lease keeps its own, a free thread goes on."""
-    assert Ownership("t", 1, LEASE) == FIRST
-    assert FIRST.acquired("worker-a", 60, NOW).token == 2
-    assert SECOND.holder == Lease("t", "worker-b", 2, NOW + timedelta(seconds=120))
-    late = FIRST.renewed(LEASE, 60, NOW + timedelta(days=300))
-    assert late.holder == Lease("t", "worker-a", 1, NOW + timedelta(days=300, seconds=60))
-    assert FIRST.released(LEASE) == FREE == FREE.released(LEASE)
-    assert FREE.acquired("worker-b", 60, NOW).token == 2
-    FIRST.check_fence(1)
-    FREE.check_fence(None)
-
-
 def test_a_lease_that_ends_later_than_any_can_is_taken_over() -> None:
     """A clock in the year 2099, or an edited file, must not block a thread for so long."""
     assert held_until(LONGEST + MOMENT).acquired("worker-b", 60, NOW).token == 2
@@ -113,10 +100,3 @@ def test_the_clock_is_asked_in_any_time_zone(seconds: float) -> None:
     lease = at(moment).acquire("t", "worker-a", seconds)
     assert lease.expires == NOW + timedelta(seconds=seconds)
     assert str(lease.expires.tzinfo) == "UTC"
-
-
-def test_neither_a_lease_nor_a_storage_shows_state() -> None:
-    assert str(LEASE) == "worker-a owns t with token 1 until 2026-01-31T09:31:00.000000Z"
-    storage = at(NOW)
-    storage.append("a", 1, b"canary")
-    assert repr(storage) == "InMemoryCheckpointStorage(<1 threads>)"
