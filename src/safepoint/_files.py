@@ -14,6 +14,7 @@ from pathlib import Path
 
 from safepoint.errors import (
     CheckpointError,
+    LimitExceeded,
     StorageError,
     StorageFull,
     StorageUnavailable,
@@ -380,7 +381,7 @@ def _checked(
     return found
 
 
-def read(path: str, name: str, dir_fd: int, most: int) -> bytes:
+def read(path: str, name: str, dir_fd: int, most: int, *, whole: bool = False) -> bytes:
     """Return the first so many bytes of a file that only this user can write, under one name.
 
     Args:
@@ -388,8 +389,10 @@ def read(path: str, name: str, dir_fd: int, most: int) -> bytes:
         name: the file, seen from `dir_fd`.
         dir_fd: the folder.
         most: how many bytes to read, if it has as many.
+        whole: refuse one that has more.
 
     Raises:
+        LimitExceeded: it has more.
         UnsafeLocation: it is something else, or others can write it.
         OSError: it cannot be read; FileNotFoundError if there is none.
     """
@@ -398,6 +401,11 @@ def read(path: str, name: str, dir_fd: int, most: int) -> bytes:
         if found.info.st_nlink > 1:
             enforce(hard_link_refusals(path, lambda: os.fstat(fd), lambda: lstat(TEMP, dir_fd)))
         size = min(found.info.st_size, most)
+        if whole and size < found.info.st_size:
+            raise LimitExceeded(
+                f"{shell(path)} has {found.info.st_size} bytes or more, and the limit is {most}.",
+                "Find out who wrote it; if it was you, pass the same Limits here as there.",
+            )
         data = os.read(fd, size)
         while len(data) < size and (more := os.read(fd, size - len(data))):
             data += more

@@ -117,10 +117,10 @@ def test_a_record_or_base_over_the_limit_is_neither_written_nor_read(root: Path)
     next(records)
     reads: list[Callable[[], object]] = [lambda: storage.read("a", 2), lambda: next(records)]
     for call in reads:
-        with pytest.raises(LimitExceeded, match="has more than 4096 bytes"):
+        with pytest.raises(LimitExceeded, match="has 4097 bytes or more"):
             call()
     FileCheckpointStorage(root).prune("a", 2, b"x" * 4097)
-    with pytest.raises(LimitExceeded, match=r"a/base has more than 4107 bytes"):
+    with pytest.raises(LimitExceeded, match=r"a/base has 4108 bytes or more"):
         storage.base("a")
 
 

@@ -23,7 +23,6 @@ from pathlib import Path
 from safepoint import _files
 from safepoint.errors import (
     ConfigurationError,
-    LimitExceeded,
     StorageUnavailable,
     UnsafeLocation,
     shell,
@@ -363,7 +362,7 @@ class ThreadFolder:
         """Return a record unless it is below `first`, where what is left does not count."""
         if sequence >= first:
             try:
-                return self._within(_file(sequence), self._limit)
+                return self._read(_file(sequence), self._limit, whole=True)
             except FileNotFoundError:
                 first = self.first()  # it may have been pruned meanwhile
         raise missing(self.name, sequence, first)
@@ -378,7 +377,7 @@ class ThreadFolder:
     def base(self) -> tuple[int, bytes] | None:
         """Return where the thread begins, and the record that `prune` left, or None."""
         try:
-            content = self._within(BASE, self._limit + _FIRST_BYTES)
+            content = self._read(BASE, self._limit + _FIRST_BYTES, whole=True)
         except FileNotFoundError:
             return None
         return self._begins(content), content[_FIRST_BYTES:]
@@ -495,17 +494,8 @@ class ThreadFolder:
             raise malformed_base(f"{self.path}/{BASE}")
         return int(found[1])
 
-    def _read(self, name: str, most: int) -> bytes:
-        return _files.read(f"{self.path}/{name}", name, self.fd, most)
-
-    def _within(self, name: str, limit: int) -> bytes:
-        data = self._read(name, limit + 1)
-        if len(data) > limit:
-            raise LimitExceeded(
-                f"{shell(f'{self.path}/{name}')} has more than {limit} bytes, the limit.",
-                "Find out who wrote it; if it was you, pass the same Limits here as there.",
-            )
-        return data
+    def _read(self, name: str, most: int, *, whole: bool = False) -> bytes:
+        return _files.read(f"{self.path}/{name}", name, self.fd, most, whole=whole)
 
 
 def write_lease(ownership: Ownership) -> bytes:
