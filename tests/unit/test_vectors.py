@@ -57,9 +57,6 @@ REFUSED_KEYS: Final[list[Vector]] = load("keys.json")["refused"]
 @pytest.mark.parametrize("name", sorted(files()))
 def test_the_published_vectors_are_the_ones_that_are_made_today(name: str) -> None:
     assert (FOLDER / name).read_text(encoding="ascii") == files()[name]
-
-
-def test_no_other_file_lies_among_them() -> None:
     assert {file.name for file in FOLDER.iterdir()} == set(files())
 
 
@@ -77,14 +74,6 @@ def test_one_command_makes_the_files_and_the_page_again(tmp_path: Path) -> None:
     assert {name: (tmp_path / name).read_text() for name in files()} == files()
     vector = (tmp_path / "page.md").read_text().split("\n", 1)[1].removesuffix("```\nrest\n")
     assert json.loads(vector) == RECORDS[0]
-
-
-@pytest.mark.parametrize(
-    "vectors", [RECORDS, THREADS, STATES], ids=["records", "threads", "states"]
-)
-def test_a_name_stands_for_one_vector(vectors: list[Vector]) -> None:
-    names = [vector["name"] for vector in vectors]
-    assert len(names) == len(set(names))
 
 
 def test_there_is_a_vector_for_each_refusal() -> None:
@@ -233,14 +222,10 @@ def test_a_key_file_is_read_and_written_as_published(name: str, tmp_path: Path) 
     assert (key.id, key.algorithm) == (published["id"], published["algorithm"])
     key.to_file(tmp_path / "again.key")
     assert (tmp_path / "again.key").read_text() == published["file"]
-
-
-def test_a_public_key_file_is_read_and_written_as_published(tmp_path: Path) -> None:
-    published = KEYS["ed25519"]
-    key = VerifyingKey.from_file(key_file(tmp_path, published["public_file"]))
-    assert key.id == published["id"]
-    key.to_file(tmp_path / "again.key")
-    assert (tmp_path / "again.key").read_text() == published["public_file"]
+    if name == "ed25519":
+        half = VerifyingKey.from_file(key_file(tmp_path, published["public_file"]))
+        half.to_file(tmp_path / "half.key")
+        assert (half.id, (tmp_path / "half.key").read_text()) == (key.id, published["public_file"])
 
 
 @each(REFUSED_KEYS)
@@ -370,6 +355,7 @@ def test_the_verifier_ends_with_two_of_the_vectors() -> None:
 CHECKS: Final = [
     number for number, line in enumerate(CODE.splitlines()) if line.strip().startswith("check(")
 ]
+assert len(CHECKS) == 16
 
 
 @pytest.mark.parametrize("number", CHECKS, ids=lambda number: CODE.splitlines()[number].strip())
@@ -387,10 +373,6 @@ def test_a_verifier_that_leaves_out_a_check_fails_a_vector(number: int) -> None:
     assert any(fails(judge_record, vector, "opens") for vector in RECORDS) or any(
         fails(judge_thread, vector, "verifies") for vector in THREADS
     )
-
-
-def test_there_are_checks_to_leave_out() -> None:
-    assert len(CHECKS) == 16
 
 
 BUILT_IN_TAGS: Final = [

@@ -6,6 +6,7 @@ import base64
 import hmac
 import json
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from safepoint.names import digest_of
@@ -107,16 +108,11 @@ def _accepted() -> list[Vector]:
     by_ed25519, opened_ed25519 = sealed(FIRST, ED25519, tools=digest_of(b"search, pay"))
     unread, opened_unread = sealed(FIRST, payload=b"\xff not JSON")
     at_two = {"hmac": head(OPENED_TWO)}
+    pair = "By an Ed25519 key, with a tool set. The public half is enough to verify it."
     return [
         _opens("first", "The first checkpoint of a thread, by an HMAC key.", ONE, OPENED_ONE),
         _opens("second", "The next one, which names the digest of the first.", TWO, OPENED_TWO),
-        _opens(
-            "ed25519",
-            "By an Ed25519 key, with a tool set. The public half is enough to verify it.",
-            by_ed25519,
-            opened_ed25519,
-            "ed25519",
-        ),
+        _opens("ed25519", pair, by_ed25519, opened_ed25519, "ed25519"),
         _opens("base", "What prune left: the thread begins at #2.", BASE, OPENED_BASE, base=True),
         _opens("deleted", "The tombstone of a thread.", DELETED, OPENED_DELETED),
         _opens("two-keys", "A reader who trusts two keys.", ONE, OPENED_ONE, "ed25519 hmac"),
@@ -198,18 +194,13 @@ def _no_headers() -> list[Vector]:
         ("header-first", "#1 has no previous.", line_2.replace(
             b'"previous":null', f'"previous":"{ELSEWHERE}"'.encode())),
     ]  # fmt: skip
+    no_previous = signed(_dumped({**json.loads(second), "previous": None}), rest_of_second)
     return [
         *(
             _refused("RecordMalformed", name, about, signed(line, rest))
             for name, about, line in found
         ),
-        _refused(
-            "RecordMalformed",
-            "header-second",
-            "#2 has a previous.",
-            signed(_dumped({**json.loads(second), "previous": None}), rest_of_second),
-            SECOND,
-        ),
+        _refused("RecordMalformed", "header-second", "#2 has a previous.", no_previous, SECOND),
     ]
 
 
@@ -235,45 +226,28 @@ def _broken() -> list[Vector]:
     malleable = signed_by_it[:32] + second_half.to_bytes(32, "little")
     covered = b"safepoint/1 record\n" + by_ed25519.split(b"\n")[1]
     by_public_key = hmac.digest(PUBLIC, covered, "sha256")
-    found = [
+    by_half = "HMAC under the public key. The algorithm is the key's own, so this is no signature."
+    spelled = "A second spelling of a signature of Ed25519: its second half plus the group's order."
+    alone = signed(line_2, rest, message=line_2)
+    found: list[tuple[Any, ...]] = [
         ("header-edited", "An edit of line 2.", ONE.replace(b'"store":"i', b'"store":"j')),
         ("signature-edited", "One bit of it.", with_signature(ONE, flipped)),
         ("id-borrowed", "Another key's signature, under a trusted id.", borrowed),
-        (
-            "signed-line-2-alone",
-            "Without the line before it.",
-            signed(line_2, rest, message=line_2),
-        ),
+        ("signed-line-2-alone", "Without the line before it.", alone),
         ("signed-line-end", "With the end of line 2.", signed(line_2, rest, message=with_line_end)),
-        *(
-            (f"signed-as-{use}", "For another use of the envelope.", signed_as(line_2, rest, use))
-            for use in ("journal", "approval", "order")
-        ),
+        *((f"signed-as-{use}", "For another use of the envelope.", signed_as(line_2, rest, use))
+          for use in ("journal", "approval", "order")),
         ("signature-of-64", "For an HMAC key.", with_signature(ONE, signature * 2)),
         ("state-edited", "An edit of the state.", ONE.replace(b":42}", b":43}")),
         ("state-longer", "A line after the state.", ONE + b"{}\n"),
         ("state-shorter", "Without the last byte.", ONE[:-1]),
         ("state-unended", "Truly sealed, without a line end.", signed(unended, STATE)),
-    ]
-    return [
-        *(_refused("SealBroken", *vector) for vector in found),
-        _refused(
-            "SealBroken",
-            "public-key-as-secret",
-            "HMAC under the public key. The algorithm is the key's own, so this is no signature.",
-            with_signature(by_ed25519, by_public_key),
-            FIRST,
-            "ed25519",
-        ),
-        _refused(
-            "SealBroken",
-            "signature-not-reduced",
-            "A second spelling of a signature of Ed25519: its second half plus the group's order.",
-            with_signature(by_ed25519, malleable),
-            FIRST,
-            "ed25519",
-        ),
-    ]
+        ("public-key-as-secret", by_half, with_signature(by_ed25519, by_public_key),
+         FIRST, "ed25519"),
+        ("signature-not-reduced", spelled, with_signature(by_ed25519, malleable),
+         FIRST, "ed25519"),
+    ]  # fmt: skip
+    return [_refused("SealBroken", *vector) for vector in found]
 
 
 def _misplaced() -> list[Vector]:
@@ -293,35 +267,19 @@ def _misplaced() -> list[Vector]:
 def _other() -> list[Vector]:
     unknown, _ = sealed(FIRST, HMAC_2)
     large, _ = sealed(FIRST, payload=b'"' + b"x" * 4096 + b'"')
+    at_1, at_2 = {"hmac": head(OPENED_ONE)}, {"hmac": head(OPENED_TWO)}
+    never, other = (
+        "A base of a revoked key never counts, whatever its point.",
+        "Revoked when another #2 was the head.",
+    )
+    gone = partial(_refused, "KeyRevoked")
     return [
         _refused("UnknownKey", "unknown-key", "By a key that the reader does not hold.", unknown),
         _refused("LimitExceeded", "too-large", "Over 4100 bytes.", large, record_bytes=4100),
-        _refused("KeyRevoked", "revoked", "Nothing by it counts.", ONE, revoked={"hmac": None}),
-        _refused(
-            "KeyRevoked",
-            "revoked-before",
-            "Revoked when #1 was the head.",
-            TWO,
-            SECOND,
-            revoked={"hmac": head(OPENED_ONE)},
-        ),
-        _refused(
-            "KeyRevoked",
-            "revoked-base",
-            "A base of a revoked key never counts, whatever its point.",
-            BASE,
-            SECOND,
-            base=True,
-            revoked={"hmac": head(OPENED_TWO)},
-        ),
-        _refused(
-            "KeyRevoked",
-            "revoked-other",
-            "Revoked when another #2 was the head.",
-            OTHER_TWO,
-            SECOND,
-            revoked={"hmac": head(OPENED_TWO)},
-        ),
+        gone("revoked", "Nothing by it counts.", ONE, revoked={"hmac": None}),
+        gone("revoked-before", "Revoked when #1 was the head.", TWO, SECOND, revoked=at_1),
+        gone("revoked-base", never, BASE, SECOND, base=True, revoked=at_2),
+        gone("revoked-other", other, OTHER_TWO, SECOND, revoked=at_2),
     ]
 
 
@@ -331,7 +289,7 @@ def _which_comes_first() -> list[Vector]:
     edited = unknown.replace(b'"store":"i', b'"store":"j')
     other_state = ONE.replace(b":42}", b":43}")
     no_header = with_signature(signed(b"{}", b"{}\n"), bytes(32))
-    elsewhere = Place("invoices", "order-8", 1)
+    elsewhere, no_key = Place("invoices", "order-8", 1), {"hmac": None}
     return [
         _refused("LimitExceeded", "size-first", "Also no record.", b"x" * 4101, record_bytes=4100),
         _refused("RecordMalformed", "line-2-before-key", "Also unknown.", unknown[:200]),
@@ -339,10 +297,6 @@ def _which_comes_first() -> list[Vector]:
         _refused("SealBroken", "signature-before-header", "Also no header.", no_header),
         _refused("WrongPlace", "place-before-state", "Also edited.", other_state, elsewhere),
         _refused(
-            "SealBroken",
-            "state-before-revoked",
-            "Also revoked.",
-            other_state,
-            revoked={"hmac": None},
+            "SealBroken", "state-before-revoked", "Also revoked.", other_state, revoked=no_key
         ),
     ]
