@@ -7,7 +7,6 @@ import os
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -112,16 +111,9 @@ def test_a_second_name_is_refused_unless_it_is_of_what_is_on_its_way_in(tmp_path
     counts: Iterator[int] = iter([2, 1])  # a publish that ends meanwhile
     refusals += _files.hard_link_refusals("/r", lambda: info(FILE, 0o600, nlink=next(counts)))
     assert refusals == []
-    [refusal] = _files.hard_link_refusals("/r", record.stat)
-    temp.unlink()
-    (tmp_path / "planted").hardlink_to(record)
-    assert [str(r) for r in _files.hard_link_refusals("/r", record.stat, temp.lstat)] == [
-        str(refusal)
-    ]
-    assert str(refusal) == (
-        "/r has a second name (hard link)."
-        " Whoever holds it may change the record. Find it, and remove it: find / -samefile /r"
-    )
+    assert len([*_files.hard_link_refusals("/r", record.stat)]) == 1
+    temp.rename(tmp_path / "planted")
+    assert len([*_files.hard_link_refusals("/r", record.stat, temp.lstat)]) == 1
 
 
 @pytest.mark.parametrize(
@@ -164,15 +156,6 @@ def test_links_are_resolved_above_the_folder_and_not_at_it(
         "./direct//": "/direct",
     }.items():
         assert _files.absolute(spelling) == f"{tmp_path}{found}"
-
-
-def test_the_current_folder_may_be_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    with pytest.raises(StorageUnavailable, match="which cannot be the path"):
-        _files.absolute("store")
-    assert _files.absolute(tmp_path / "store") == f"{tmp_path}/store"
 
 
 def test_bash_reads_the_word_back_as_the_path() -> None:
@@ -229,24 +212,6 @@ def names(path: Path) -> dict[str, bytes]:
     return {each.name: each.read_bytes() for each in path.iterdir()}
 
 
-@pytest.mark.parametrize("umask", [0, 0o777])
-def test_a_file_appears_whole_with_its_mode_and_never_over_another(
-    tmp_path: Path, folder: int, umask: int
-) -> None:
-    before = os.umask(umask)
-    try:
-        _files.put(f"{tmp_path}/a", folder, b"one", mode=0o640)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
-    with pytest.raises(FileExistsError):
-        _files.put(f"{tmp_path}/a", folder, b"two")
-    assert names(tmp_path) == {"a": b"one"}
-    _files.put(f"{tmp_path}/a", folder, b"two", over=True)
-    _files.put(f"{tmp_path}/b", folder, b"new", over=True)
-    assert names(tmp_path) == {"a": b"two", "b": b"new"}
-
-
 def test_what_a_crash_left_goes_and_what_somebody_planted_is_refused(
     tmp_path: Path, folder: int
 ) -> None:
@@ -263,25 +228,6 @@ def test_what_a_crash_left_goes_and_what_somebody_planted_is_refused(
     assert names(tmp_path) == {"a": b"published", "b": b"next", ".next": b"published"}
 
 
-@pytest.mark.parametrize("over", [False, True])
-@pytest.mark.parametrize("name", ["open", "fchmod", "write", "fsync", "link", "rename"])
-def test_a_file_that_fails_to_appear_leaves_all_as_it_was(
-    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch, name: str, over: bool
-) -> None:
-    """Whichever call fails, once: above all a sync, after which the bytes may be gone."""
-    for on in (1, 2):
-        if over:
-            (tmp_path / "a").write_bytes(b"old")
-        before = names(tmp_path)
-        with monkeypatch.context() as patch:
-            seen = fail(patch, name, errno.EIO, on, once=True)
-            with suppress(OSError):
-                _files.put(f"{tmp_path}/a", folder, b"new", over=over)
-        lost = over and name == "fsync" and on == 2  # renamed, and not confirmed
-        assert names(tmp_path) == ({"a": b"new"} if len(seen) < on or lost else before)
-        (tmp_path / "a").unlink(missing_ok=True)
-
-
 def test_a_file_that_the_disk_neither_confirms_nor_lets_go_is_said_to_be_so(
     tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,52 +240,32 @@ def test_a_file_that_the_disk_neither_confirms_nor_lets_go_is_said_to_be_so(
     )
 
 
-def test_a_write_goes_on_until_all_is_written_or_nothing_is(
+def test_a_file_system_without_links_or_locks_is_refused(
     tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = os.write
-    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, bytes(data[:3])))
-    _files.put(f"{tmp_path}/a", folder, b"0123456789")
-    assert names(tmp_path) == {"a": b"0123456789"}
-    monkeypatch.setattr(os, "write", lambda fd, data: 0)
-    with pytest.raises(OSError, match="nothing was written"):
-        _files.put(f"{tmp_path}/b", folder, b"0")
-    assert names(tmp_path) == {"a": b"0123456789"}
+    def refuse(*_: object) -> bool:
+        raise OSError(errno.EOPNOTSUPP, "no")
 
-
-@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
-def test_a_file_system_without_links_or_locks_is_refused(
-    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    fail(monkeypatch, "link", code)
-    with pytest.raises(StorageUnavailable) as caught:
+    fail(monkeypatch, "link", errno.EPERM)
+    with pytest.raises(StorageUnavailable, match="has no hard links, so nothing was saved"):
         _files.put(f"{tmp_path}/a", folder, b"")
-    local = "Name a folder on a local file system such as ext4, XFS or APFS."
-    assert str(caught.value) == (
-        f"The file system of {tmp_path}/a has no hard links, so nothing was saved. {local}"
-    )
-    if code != errno.EPERM:
-
-        def refuse(*_: object) -> bool:
-            raise OSError(code, "no")
-
-        monkeypatch.setattr(_files, "try_lock", refuse)
-        with pytest.raises(StorageUnavailable) as caught, _files.locked(folder, "/s"):
-            pass
-        assert str(caught.value) == f"The file system of /s cannot lock a folder. {local}"
+    monkeypatch.setattr(_files, "try_lock", refuse)
+    with pytest.raises(StorageUnavailable, match="cannot lock a"), _files.locked(folder, "/s"):
+        pass
 
 
 def test_nobody_waits_for_ever_for_a_lock(
     tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_files, "PATIENCE", 0.02)
-    with _files.opened(str(tmp_path), os.O_RDONLY) as other, _files.locked(other, "/s"):
-        with pytest.raises(StorageUnavailable) as caught, _files.locked(folder, "/s"):
-            pass
-        assert str(caught.value) == (
-            "Another process has held the lock on /s for 0.02 s."
-            " Find it, let it end, and try again: fuser -v /s"
-        )
+    held = "Another process has held the lock on /s for 0.02 s"
+    with (
+        _files.opened(str(tmp_path), os.O_RDONLY) as other,
+        _files.locked(other, "/s"),
+        pytest.raises(StorageUnavailable, match=held),
+        _files.locked(folder, "/s"),
+    ):
+        pass
     with _files.locked(folder, "/s"):
         pass
 
