@@ -232,17 +232,18 @@ def location_refusals(path: str) -> Iterator[StorageError]:
     with suppress(FileNotFoundError):
         yield from folder_refusals(path, Path(path).lstat())
     for ancestor in Path(path).parents:
-        yield from _open_to("Every user can rename and replace", ancestor, stat.S_IWOTH, "o-w")
+        yield from _open_to_others(ancestor, groups=False)
 
 
-def _open_to(who: str, folder: Path, bit: int, mode: str) -> Iterator[StorageError]:
-    info = folder.lstat()
-    if info.st_mode & bit and not info.st_mode & stat.S_ISVTX:
-        shown = shell(str(folder))
-        yield UnsafeLocation(
-            f"{who} what is inside {shown} (mode {stat.S_IMODE(info.st_mode):04o}).",
-            f"Run: chmod {mode} {shown}",
-        )
+def _open_to_others(folder: Path, *, groups: bool) -> Iterator[StorageError]:
+    info, shown = folder.lstat(), shell(str(folder))
+    inside = f"replace what is inside {shown} (mode {stat.S_IMODE(info.st_mode):04o})."
+    if info.st_mode & stat.S_ISVTX or stat.S_ISLNK(info.st_mode):
+        return
+    if info.st_mode & stat.S_IWOTH:
+        yield UnsafeLocation(f"Every user can rename and {inside}", f"Run: chmod o-w {shown}")
+    if groups and info.st_mode & stat.S_IWGRP and info.st_gid not in (0, os.getegid()):
+        yield UnsafeLocation(f"The group {info.st_gid} can {inside}", f"Run: chmod g-w {shown}")
 
 
 def stranger_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
@@ -262,17 +263,10 @@ def replaceable_refusals(path: str) -> Iterator[StorageError]:
     has a group of their own, new folders can be written by it.
     """
     for folder in (Path(path), *Path(path).parents):
-        info = folder.lstat()
-        yield from stranger_refusals(str(folder), info)
-        if stat.S_ISLNK(info.st_mode):
-            continue
-        yield from _open_to("Every user can rename and replace", folder, stat.S_IWOTH, "o-w")
-        if info.st_gid not in (0, os.getegid()):
-            who = f"The group {info.st_gid} can replace"
-            yield from _open_to(who, folder, stat.S_IWGRP, "g-w")
-    resolved = os.path.realpath(path)
-    if resolved != path:
-        yield from replaceable_refusals(resolved)
+        yield from stranger_refusals(str(folder), folder.lstat())
+        yield from _open_to_others(folder, groups=True)
+    if os.path.realpath(path) != path:
+        yield from replaceable_refusals(os.path.realpath(path))
 
 
 def rollback_refusals(named: Path, resolved: str) -> Iterator[StorageError]:

@@ -434,8 +434,6 @@ def _entry(tag: str, cls: Any) -> _Entry:
     if issubclass(cls, Enum):
         return _enum(tag, cls)
     if hasattr(cls, "model_fields") and hasattr(cls, "model_validate"):  # pydantic, not imported
-        if "by_name" not in inspect.signature(cls.model_validate).parameters:
-            raise _cannot(cls, "its model_validate has no by_name", "Use pydantic 2.11 or newer.")
         # By name alone: an alias may be the name of another field.
         build = partial(cls.model_validate, strict=True, by_name=True, by_alias=False)
         return _record(tag, cls, set(cls.model_fields), build)
@@ -472,13 +470,7 @@ def _flag(tag: str, cls: type[Flag]) -> _Entry:
         writer.rebuilt = True
         return f'{{"${tag}":{writer.write(value._value_)}}}'
 
-    def revive(saved: int) -> Flag:
-        value = cls(saved)
-        if value._value_ != saved:  # Python 3.11.2 drops the bits that it does not know
-            raise ValueError
-        return value
-
-    return _Entry(tag, write, revive)
+    return _Entry(tag, write, cls)
 
 
 def _record(

@@ -182,18 +182,10 @@ class Opened:
 
     def checkpoint(self, state: Any) -> Checkpoint:
         """Return what a ledger hands out for this record, with its state decoded."""
-        header = self.header
-        return Checkpoint(
-            store=header.store,
-            thread=header.thread,
-            sequence=header.sequence,
-            app=header.app,
-            created=datetime.fromisoformat(header.created),
-            previous=header.previous,
-            digest=self.digest,
-            tools=header.tools,
-            state=state,
-        )
+        place = self.header.store, self.header.thread, self.header.sequence
+        created = datetime.fromisoformat(self.header.created)
+        links = self.header.previous, self.digest, self.header.tools
+        return Checkpoint(*place, self.header.app, created, *links, state)
 
 
 def seal(

@@ -146,17 +146,6 @@ class Root(pydantic.RootModel[int]):
     pass
 
 
-class OldModel:
-    """What a model of pydantic before 2.11 looks like from outside."""
-
-    model_fields: dict[str, Any] = {}  # noqa: RUF012
-    model_config: dict[str, Any] = {}  # noqa: RUF012
-
-    @classmethod
-    def model_validate(cls, obj: Any, *, strict: bool | None = None) -> OldModel:
-        raise NotImplementedError(obj, strict)
-
-
 class Plain:
     pass
 
@@ -166,7 +155,6 @@ CANNOT: list[tuple[Any, str]] = [
     ([OfException], "it extends Exception, whose content is not a field"),
     ([OfSlotted], "it extends Slotted, whose content is not a field"),
     ([OfSecretlySlotted], "it extends SecretlySlotted, whose content is not a field"),
-    ([OldModel], "its model_validate has no by_name"),
     ([Plain], "it is not a dataclass, an Enum or a pydantic model"),
     ({"Int": int}, "it is not a dataclass, an Enum or a pydantic model"),
     *(({tag: Invoice}, "is taken, cannot be one") for tag in ("", "a b", "é", "a\n", "$a", ".a")),

@@ -65,7 +65,13 @@ class InMemoryCheckpointStorage(Leasing):
             InvalidId: the thread or the sequence is outside the grammar.
             NotFound: there is none, or it was pruned.
         """
-        return self._read(check_name("thread", thread), check_sequence(sequence))
+        check_name("thread", thread)
+        check_sequence(sequence)
+        with self._lock:
+            record = self._records.get(thread, {}).get(sequence)
+            if record is None:
+                raise missing(thread, sequence, self._first(thread))
+            return record
 
     def head(self, thread: str) -> int:
         """Return the highest sequence of the thread, or 0 if it has no record.
@@ -142,10 +148,3 @@ class InMemoryCheckpointStorage(Leasing):
 
     def _first(self, thread: str) -> int:
         return self._bases[thread][0] if thread in self._bases else 0
-
-    def _read(self, thread: str, sequence: int) -> bytes:
-        with self._lock:
-            record = self._records.get(thread, {}).get(sequence)
-            if record is None:
-                raise missing(thread, sequence, self._first(thread))
-            return record
