@@ -170,38 +170,19 @@ _TEMP: Final = ".safepoint-key"
 
 
 class Kind(NamedTuple):
-    """One of the two: how its text begins, who may reach it, and what to do if it is another."""
+    """One of the two: how its text begins, and who may reach it."""
 
     magic: bytes
     mode: int
     forbidden: int
     reached: str
-    if_missing: str
-    if_other: tuple[str, str]
 
 
-SECRET: Final = Kind(
-    magic=b"safepoint-key/1",
-    mode=0o600,
-    forbidden=0o077,
-    reached="reached",
-    if_missing="Check the path, or make a key with SigningKey.generate().to_file(path).",
-    if_other=(
-        "holds a public key, which cannot sign.",
-        "Name the file of the signing key, or verify with VerifyingKey.from_file(path).",
-    ),
-)
-PUBLIC: Final = Kind(
-    magic=b"safepoint-public-key/1",
-    mode=0o644,
-    forbidden=0o022,
-    reached="changed",
-    if_missing="Check the path, or make the file where the signing key is:"
-    " key.public.to_file(path).",
-    if_other=(
-        "holds a secret key, and readers need the public half alone.",
-        "Keep it with the writer, and give readers the file of key.public.to_file(path).",
-    ),
+SECRET: Final = Kind(b"safepoint-key/1", 0o600, 0o077, "reached")
+PUBLIC: Final = Kind(b"safepoint-public-key/1", 0o644, 0o022, "changed")
+_MAKE: Final = (
+    "Check the path, or make the file: SigningKey.generate().to_file(path), and for readers"
+    " key.public.to_file(path)."
 )
 
 
@@ -219,7 +200,12 @@ def _read(path: str | os.PathLike[str], kind: Kind) -> tuple[Algorithm, Hidden, 
                 raise KeyRefused(f"The key {shown} is not a regular file.", "Name a key file.")
             magic, algorithm, content = _parse(os.read(fd, _LONGEST))
             if magic != kind.magic and magic in (SECRET.magic, PUBLIC.magic):
-                raise KeyRefused(f"The file {shown} {kind.if_other[0]}", kind.if_other[1])
+                holds, needed = ("public", "secret") if kind is SECRET else ("secret", "public")
+                raise KeyRefused(
+                    f"The file {shown} holds a {holds} key, and the {needed} half is needed here.",
+                    "Keep the secret half, which signs, with the writer, and give readers the file"
+                    " of key.public.to_file(path).",
+                )
             _check_file(opened.info, shown, kind)
             _check_folder(path)
             temp = Path(path).with_name(_TEMP)
@@ -230,14 +216,14 @@ def _read(path: str | os.PathLike[str], kind: Kind) -> tuple[Algorithm, Hidden, 
                 )
     except (OSError, ValueError) as error:
         raise KeyRefused(
-            f"The key file {shown} cannot be opened ({_reason(error)}).", kind.if_missing
+            f"The key file {shown} cannot be opened ({_reason(error)}).", _MAKE
         ) from None
     for known in get_args(Algorithm) if kind is SECRET else (ED25519,):
         if (magic, algorithm) == (kind.magic, known.encode()):
             return known, content, Path(os.path.realpath(Path(path).parent), Path(path).name)
     raise KeyRefused(
         f"The file {shown} does not hold a key that this release reads.",
-        f"Restore it from a backup, or name another one. {kind.if_missing}",
+        f"Restore it from a backup, or name another one. {_MAKE}",
     )
 
 

@@ -113,7 +113,7 @@ def test_key_file_of_another_algorithm_is_refused(shop: Shop, tmp_path: Path) ->
         file.chmod(0o600)
         refused(KeyRefused, lambda: VerifyingKey.from_file(file))
     said = refused(KeyRefused, lambda: Key.from_file(tmp_path / "reader.key"))
-    assert "holds a public key, which cannot sign" in said
+    assert "holds a public key, and the secret half" in said
 
 
 def test_a_refusal_leads_to_no_second_decoder(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

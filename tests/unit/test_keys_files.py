@@ -66,8 +66,8 @@ def test_a_loaded_key_knows_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_missing_key_is_made_once_if_asked(tmp_path: Path) -> None:
     file = tmp_path / "keys" / "signing.key"
-    refused("make a key with SigningKey.generate().to_file(path)", SigningKey.from_file, file)
-    refused("make the file where the signing key is", VerifyingKey.from_file, file)
+    for half in (SigningKey, VerifyingKey):
+        refused("make the file: SigningKey.generate().to_file(path)", half.from_file, file)
     refused("'rsa' is not an algorithm", SigningKey.from_file, file, create=True, algorithm="rsa")
     assert list(tmp_path.iterdir()) == []
     made = SigningKey.from_file(file, create=True, algorithm="ed25519")
@@ -189,10 +189,10 @@ def test_each_half_is_told_from_the_other_before_anything_else(tmp_path: Path) -
     PAIR.to_file(tmp_path / "secret")
     PAIR.public.to_file(tmp_path / "public")
     (tmp_path / "secret").chmod(0o666)
-    refused("holds a secret key, and readers", VerifyingKey.from_file, tmp_path / "secret")
+    refused("holds a secret key, and the public", VerifyingKey.from_file, tmp_path / "secret")
     for create in (False, True):
         file = tmp_path / "public"
-        refused("public key, which cannot sign", SigningKey.from_file, file, create=create)
+        refused("holds a public key, and the secret", SigningKey.from_file, file, create=create)
 
 
 @both_kinds

@@ -79,11 +79,6 @@ class Lease:
         check_name("worker", self.owner)
         check_token(self.token)
 
-    def __str__(self) -> str:
-        return (
-            f"{self.owner} owns {self.thread} with token {self.token} until {spelled(self.expires)}"
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
