@@ -125,13 +125,12 @@ def network_file_system(path: str) -> str | None:
 
     It is None on a local one. The type can be read on Linux alone: elsewhere it is None too.
     """
-    place = path if os.path.lexists(path) else str(Path(path).parent)
-    device = os.lstat(place).st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
     try:
         mounts = Path("/proc/self/mountinfo").read_text("utf-8", errors="surrogateescape")
     except OSError:
         return None
+    device = (Path(path) if os.path.lexists(path) else Path(path).parent).lstat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
     for line in mounts.splitlines():
         mount, _, source = line.partition(" - ")
         kind = source.split(" ")[0]

@@ -53,6 +53,7 @@ from safepoint.names import DEFAULT_LIMITS, Limits
 _INT64: Final = 2**63
 _LONGEST_PATH: Final = 32_767  # on Windows; elsewhere it is less
 _SHARED_HASHES: Final = 1000
+_PLAIN: Final = (dict, list, tuple, set, frozenset, bytes, str, int, float)
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_]{1,24}\Z")
 _TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, not in C
@@ -190,7 +191,7 @@ class _Entry(NamedTuple):
 def _refuse(_: _Writer, value: object) -> NoReturn:
     """Refuse a value whose exact type is not in the table."""
     cls = type(value)
-    plain = next((base.__name__ for base in _BUILT_IN if issubclass(cls, base)), None)
+    plain = next((base.__name__ for base in _PLAIN if issubclass(cls, base)), None)
     if any(
         hasattr(cls, name) for name in ("__dataclass_fields__", "__members__", "model_validate")
     ):

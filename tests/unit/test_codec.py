@@ -249,6 +249,7 @@ REFUSED_ON_SAVE: list[tuple[Any, str]] = [
     (Pair(1, 2), "Pair, which this codec does not know. Convert it first: tuple(value)"),
     ({Text("TOPSECRET"): 1}, "state.keys()[…] is of the type tests.unit.test_codec.Text"),
     (bytearray(b"TOPSECRET"), "Convert it first to a type that the codec knows"),
+    (type("Stamp", (datetime,), {})(2026, 1, 31), "Convert it first to a type that the codec"),
     (int, "is of the type builtins.type, which"),
     (float("nan"), "state is a float that is not finite."),
     ([float("-inf")], "state[0] is a float that is not finite."),

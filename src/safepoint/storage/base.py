@@ -198,7 +198,8 @@ def check_span(seconds: float, now: datetime) -> datetime:
     Raises:
         ConfigurationError: a lease cannot.
     """
-    if type(seconds) not in (int, float) or not _LEAST <= seconds <= MAX_SECONDS:
+    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not number or not _LEAST <= seconds <= MAX_SECONDS:
         raise ConfigurationError(
             f"{quoted(seconds)} is not how many seconds a lease can last.",
             f"Write a number from {_LEAST} to {MAX_SECONDS}, and renew the lease in good time.",
