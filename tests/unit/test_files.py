@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,36 +30,24 @@ def info(kind: int, mode: int, uid: int = 1000, nlink: int = 1) -> os.stat_resul
     return os.stat_result((kind | mode, 1, 1, nlink, uid, 1000, 0, 0, 0, 0))
 
 
-OPEN, FOREIGN = "can be written by others (mode {:04o}). Run: chmod", "belongs to user {}, and this"
-SAID: list[tuple[Callable[..., Any], os.stat_result, list[str]]] = [
-    *((_files.folder_refusals, info(FOLDER, mode), []) for mode in (0o700, 0o755, 0o1700)),
-    (_files.folder_refusals, info(FOLDER, 0o770), [OPEN.format(0o770)]),
-    (_files.folder_refusals, info(FOLDER, 0o702), [OPEN.format(0o702)]),
-    (_files.folder_refusals, info(FOLDER, 0o1777, uid=7), [FOREIGN.format(7)]),
-    (_files.folder_refusals, info(FOLDER, 0o1777), ["(mode 1777). Name a folder of your own"]),
-    (_files.folder_refusals, info(LINK, 0o777), ["/s is a symbolic link."]),
-    (_files.folder_refusals, info(FILE, 0o600), ["/s is not a folder."]),
-    (_files.record_refusals, info(FILE, 0o644), []),
-    (_files.record_refusals, info(FILE, 0o620), [f"{OPEN.format(0o620)} 600 /s"]),
-    (_files.record_refusals, info(FILE, 0o602, uid=0), [FOREIGN.format(0)]),
-    (_files.record_refusals, info(FIFO, 0o600), ["/s is not a regular file."]),
-    (_files.record_refusals, info(LINK, 0o777), ["/s is a symbolic link."]),
-    (_files.stranger_refusals, info(FOLDER, 0o777, uid=0), []),
-    (_files.stranger_refusals, info(FOLDER, 0o700, uid=7), ["/s belongs to user 7, who can"]),
-]
-
-
-@pytest.mark.parametrize(("refusals", "found", "messages"), SAID)
+@pytest.mark.parametrize(
+    ("refusals", "found", "said"),
+    [
+        *((_files.folder_refusals, info(FOLDER, mode), "") for mode in (0o700, 0o755, 0o1700)),
+        (_files.folder_refusals, info(FOLDER, 0o1777), "(mode 1777). Name a folder of your own"),
+        (_files.folder_refusals, info(FOLDER, 0o1777, uid=0), "Name a folder of your own, such as"),
+        (_files.record_refusals, info(FILE, 0o644), ""),
+        (_files.record_refusals, info(FILE, 0o602, uid=0), "Run: sudo chown 1000 /s"),
+        (_files.record_refusals, info(FILE, 0o620), "Run: chmod 600 /s"),
+    ],
+)
 def test_what_is_said_of_a_place(
-    monkeypatch: pytest.MonkeyPatch,
-    refusals: Callable[..., Any],
-    found: os.stat_result,
-    messages: list[str],
+    monkeypatch: pytest.MonkeyPatch, refusals: Any, found: os.stat_result, said: str
 ) -> None:
+    """The rest is in tests/attacks/test_storage_location.py. Nobody is told to close /tmp."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    said = [str(refusal) for refusal in refusals("/s", found)]
-    assert len(said) == len(messages)
-    assert all(part in whole for part, whole in zip(messages, said, strict=True))
+    assert said in "".join(map(str, refusals("/s", found)))
+    assert bool(said) == bool([*refusals("/s", found)])
 
 
 @pytest.mark.parametrize("way", ["deep/deeper", "link/deeper"])

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from safepoint import CheckpointError, Keyring, LimitExceeded, Limits, SigningKey
+from safepoint import CheckpointError, Keyring, SigningKey
 from safepoint.errors import (
     InvalidId,
-    WrongPlace,
 )
 from safepoint.names import digest_of
 from safepoint.record import Opened, Place, open_sealed, seal
@@ -80,30 +79,6 @@ def test_every_flipped_bit_outside_the_signature_is_refused_by_a_link() -> None:
         )
     }
     assert through <= set(signed)
-
-
-@pytest.mark.parametrize(
-    ("place", "named"),
-    [
-        (Place("invoices", "order-8", 2), "order-8 #2 of store invoices"),
-        (Place("invoices", "order-7", 3), "order-7 #3 of store invoices"),
-        (Place("refunds", "order-7", 2), "order-7 #2 of store refunds"),
-    ],
-)
-def test_a_genuine_record_of_another_place_is_refused(place: Place, named: str) -> None:
-    with pytest.raises(WrongPlace) as refusal:
-        open_sealed(make(place), PLACE, KEYS)
-    assert f"The record at order-7 #2 of store invoices is the one of {named}." in str(
-        refusal.value
-    )
-    moved = "Somebody moved it" if place.store == PLACE.store else "Only if you mistyped the name"
-    assert moved in refusal.value.do
-
-
-def test_a_record_over_the_limit_is_refused_before_anything_else() -> None:
-    limits = Limits(state_bytes=100)
-    with pytest.raises(LimitExceeded, match="5000 bytes, over the limit of 4196"):
-        open_sealed(b"x" * 5000, PLACE, KEYS, limits=limits)
 
 
 def test_times_are_kept_in_utc() -> None:
