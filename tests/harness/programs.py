@@ -20,7 +20,7 @@ from tests.harness.page import Failure, Page
 from tests.harness.python import Raised, check_python, stated_output
 from tests.harness.versions import PACKAGES
 
-TIMEOUT: Final = 60.0
+TIMEOUT = 60.0
 
 
 def run(
@@ -28,7 +28,6 @@ def run(
     command: list[str],
     *,
     merge: bool,
-    timeout: float = TIMEOUT,
     text: str = "",
     environ: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[int, str, str]:
@@ -38,7 +37,6 @@ def run(
         page: where it runs.
         command: the program and its arguments.
         merge: whether errors stand where they happen in the output.
-        timeout: how many seconds it has.
         text: its input.
         environ: what it sees instead of what blocks of the page do.
 
@@ -57,11 +55,11 @@ def run(
         start_new_session=True,
     ) as process:
         try:
-            output, errors = process.communicate(text or None, timeout=timeout)
+            output, errors = process.communicate(text or None, timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            raise Failure(f"still running after {timeout:g} s; make it end") from None
+            raise Failure(f"still running after {TIMEOUT:g} s; make it end") from None
     return process.returncode, page.shown(output), page.shown(errors or "")
 
 
