@@ -253,8 +253,8 @@ def test_a_block_that_does_something_else_than_the_page_says_fails(run: Run, nam
 def test_what_a_login_does_otherwise_than_the_page_says_fails(run: Run) -> None:
     for line, (_, message) in QUERIES.items():
         assert run.says("sql", message, line) == bool(message)
-    for name, line in BEHIND.items():
-        assert run.says(f"behind_{name}", f" in {line}; write one simple command per line")
+    for name, command in BEHIND.items():
+        assert run.says(f"behind_{name}", f" in {command}; write one simple command per line")
 
 
 def test_the_rest_passes_and_nothing_else_is_collected(run: Run) -> None:

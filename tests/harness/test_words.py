@@ -111,8 +111,8 @@ def functions(file: Path) -> dict[str, ast.FunctionDef]:
 def test_every_attack_and_check_that_a_rule_names_is_run_by_a_test() -> None:
     """An attack by the parameter of a test, or by its name in the code of one."""
     for test in (*ATTACKING, COPYING):
-        file, _, name = test.partition("::")
-        arguments = {each.arg for each in functions(ROOT / file)[name].args.args}
+        where, _, name = test.partition("::")
+        arguments = {each.arg for each in functions(ROOT / where)[name].args.args}
         assert {"attack", "file"} & arguments
     said: set[object] = {*ATTACKS, *SQL_ATTACKS}
     called: set[str] = set()
