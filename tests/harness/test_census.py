@@ -9,9 +9,8 @@ from typing import Final
 import pytest
 
 from tests.harness.blocks import digest
-from tests.harness.census import main, take_census
+from tests.harness.census import main, rendered_blocks, take_census
 from tests.harness.evidence import read
-from tests.harness.rendered import rendered_blocks
 from tests.harness.shared import build
 from tests.harness.testing import make_project, run_tests
 

@@ -34,13 +34,13 @@ FENCES: Final = {
     "signature": ('<div class="doc-signature" markdown>', 1, "a style or class that could hide"),
     "ticks of other lines": ("`a\n` <xmp>x</xmp> `\nb`", 1, "inline code that ends on another"),
     "unfenced doctest": (">>> 1", 1, ">>> outside of a fence"),
-    "bare option": ("'''python test\nx\n'''", 1, "with 'test' the site does not render this"),
+    "bare option": ("'''python test\nx\n'''", 1, "cannot read 'python test'; write ```python"),
     "unknown attribute": ("'''{ .python data-x=\"1\" }\nx\n'''", 1, "unknown attribute data-x"),
     "unknown class": ("'''{ .python .safe }\nx\n'''", 1, "unknown class .safe; known: "),
     "misplaced": ("'''{ .json data-exit=\"1\" }\n[]\n'''", 1, "data-exit means nothing on json"),
     "no login": ("'''sql\nselect 1;\n'''", 1, "SQL runs on PostgreSQL, as a login; add data-l"),
     "no name": ("'''{ .sql data-login=\"-c x\" }\nx\n'''", 1, "data-login is the name of a login"),
-    "no reason": ("'''{ .python data-skip=\" \" }\nx\n'''", 1, "data-skip is a reason; correct it"),
+    "skipped": ("'''{ .python data-skip=\"x\" }\nx\n'''", 1, "unknown attribute data-skip; known"),
     "tree of what": ("'''{ .text data-check=\"subclasses\" }\nx\n'''", 1, 'data-check="subclass'),
     "copyable": ("'''{ .python .unsafe }\n# UNSAFE: x\n'''", 1, "an .unsafe block also needs"),
     "refused what": ("'''{ .python .refused }\n1\n'''", 1, ".refused says that it raises; add"),
@@ -50,7 +50,7 @@ FENCES: Final = {
     "tab": ("'''bash\n\techo\n'''", 2, "a tab; the site shows spaces"),
     "no such include": ("'''python\n--8<-- \"no.py\"\n'''", 2, "the include 'no.py' does not"),
     "include from above": ("'''python\n--8<-- \"../a.md\"\n'''", 2, "the include '../a.md' does"),
-    "open section": ("'''python\n--8<-- \"open.py:x\"\n'''", 2, "the section 'x' of open.py has"),
+    "open section": ("'''python\n--8<-- \"open.py:x\"\n'''", 2, "open.py has no whole section 'x'"),
     "block include": ("'''python\n--8<--\na.py\n--8<--\n'''", 2, "write an include as"),
     "include in prose": ('--8<-- "unsafe.py"', 1, "an include outside of a fence"),
     "callout": ("!!! n\n    '''python\n    x = 1\n\n    1 / 0\n    '''", 2, "raises ZeroDivisionE"),
@@ -58,7 +58,7 @@ FENCES: Final = {
 """A page each: its text, the line of what is wrong, and how the message begins."""
 BEHIND: Final = {"a": "make test && rm x", "b": "cd $(pwd)", "c": "git log ' # ' && rm x"}
 QUERIES: Final = {
-    1: ("delete from nowhere; select 1;", "exit code 3 instead of 0 from psql"),
+    1: ("delete from nowhere; select 1;", "exit code 3 instead of 0"),
     5: ("select 1 as one;", "prints what nothing checks; add a text block below"),
     9: ("select 2 as two;\n'''\n\n'''text\n two\n-----\n   3", ""),
     13: ("", "is not what the block above printed"),

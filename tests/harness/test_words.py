@@ -17,7 +17,7 @@ from safepoint.rules import LEGS, Rule
 from tests.attacks.sql import SQL_ATTACKS
 from tests.harness.blocks import ROOT
 from tests.harness.callouts import CalloutError, filled, main
-from tests.harness.legs import ATTACKING, COPYING, NAMED, STRIKING
+from tests.harness.evidence import ATTACKING, COPYING, NAMED, STRIKING
 from tests.harness.lock import File, canonical, locked
 from tests.harness.prose import main as prose
 from tests.harness.prose import problems

@@ -19,9 +19,8 @@ from publish.machine.twins import slug, twin
 from publish.project import ROOT, Project
 from safepoint.explain import EXPLANATIONS
 from safepoint.rules import RULES
-from tests.harness.blocks import find_blocks
-from tests.harness.fences import without_fences
-from tests.harness.pretend import pretend
+from tests.harness.blocks import find_blocks, without_fences
+from tests.harness.evidence import pretend
 from tests.publish.conftest import write
 
 RAW = re.compile(

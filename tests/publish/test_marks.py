@@ -12,8 +12,8 @@ from tests.harness.blocks import digest
 from tests.harness.evidence import Entry, Read, Run
 
 RUN = Run(
-    "r1",
     datetime(2026, 11, 15, 14, 48, tzinfo=UTC),
+    "r1",
     "e834a6c76f" + "0" * 30,
     "3.11.7",
     "Linux",
