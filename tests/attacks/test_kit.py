@@ -28,7 +28,7 @@ from safepoint.attacks import (
     command,
     ladder,
 )
-from safepoint.attacks.kit import Act, Look
+from safepoint.attacks.kit import Act, Look, runs
 from safepoint.attacks.ladder import isolated_outcome_of
 from safepoint.attacks.outcome import HONEST, WANTED
 from safepoint.cli import main
@@ -38,7 +38,7 @@ REFUSAL = RecordMalformed("It is refused.", "Always.")
 
 
 def attack_of(act: Act) -> Attack:
-    return Attack("a-test", "SP01", 1, "A test.", act)
+    return Attack("a-test", "SP01", "A test.", act)
 
 
 def ended(target: Target, *steps: object) -> Outcome:
@@ -118,7 +118,7 @@ def test_a_store_that_does_not_work_unharmed_has_not_detected_an_attack(
 ) -> None:
     monkeypatch.setattr(kind, method, broken)
     for name, attack in (ATTACKS | RESIDUE).items():
-        if attack.on_runs or method == "latest":
+        if attack.control is runs or method == "latest":
             folder = tmp_path / name
             folder.mkdir(mode=0o700)
             medium = Memory() if attack.needs is Memory else None

@@ -175,5 +175,5 @@ def test_worker_that_was_forgotten_is_stopped_by_a_file_in_place_of_the_folder(
     assert night.ledger().save("order-9", {"n": 1}).sequence == 1  # why the page leaves a file
     shutil.rmtree(state)
     state.write_text("Stopped on purpose.")
-    for use in (lambda: USES[0](night.ledger()), lambda: USES[0](forgotten)):
-        assert "state is not a folder" in refused(UnsafeLocation, use)
+    refused(UnsafeLocation, USES[0], forgotten)
+    assert "state is not a folder" in refused(UnsafeLocation, night.ledger)

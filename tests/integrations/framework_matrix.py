@@ -14,7 +14,7 @@ from typing import Final
 
 from safepoint.attacks import ATTACKS, Attack, Outcome, SealedTarget, Target
 from safepoint.attacks.ladder import in_a_process
-from safepoint.attacks.models import MODEL_ATTACKS, CarefulModels, ModelAttack, ModelTarget
+from safepoint.attacks.models import MODEL_ATTACKS, CarefulModels, ModelTarget
 from safepoint.rules import RULES
 from tests.harness.blocks import ROOT
 from tests.harness.ladder import MARKS
@@ -109,7 +109,7 @@ def _isolated(strike: Callable[[str], Outcome]) -> Outcome:
 
 def _table(
     outcomes: Mapping[str, Row],
-    kinds: Mapping[str, Attack] | Mapping[str, ModelAttack],
+    kinds: Mapping[str, Attack],
     heads: Sequence[str],
 ) -> str:
     lines = [f"| attack | {' | '.join(heads)} |", f"|:---|{':---:|' * len(heads)}"]
