@@ -132,17 +132,11 @@ CONTENTS: Final[Mapping[str, Callable[[], str]]] = {
 
 
 def filled(text: str) -> str:
-    """Return the page with the tables as they are computed now.
-
-    Raises:
-        ValueError: the page has not exactly one place for one of them.
-    """
+    """Return the page with the tables as they are computed now."""
     for name, content in CONTENTS.items():
         start, end = f"<!-- matrix {name} -->\n", f"<!-- /matrix {name} -->\n"
-        if text.count(start) != 1 or text.count(end) != 1:
-            raise ValueError(f"{PAGE.name} has no single place for the matrix of {name}; leave one")
-        before, _, rest = text.partition(start)
-        text = f"{before}{start}{content()}\n{end}{rest.partition(end)[2]}"
+        before, rest = text.split(start)
+        text = f"{before}{start}{content()}\n{end}{rest.split(end)[1]}"
     return text
 
 
