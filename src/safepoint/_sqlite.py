@@ -144,7 +144,7 @@ class Database:
 
     def __init__(
         self,
-        path: object,
+        path: str | os.PathLike[str],
         schema: Schema,
         *,
         longest: int,
@@ -523,12 +523,11 @@ class Database:
         return StorageUnavailable(what, do)
 
 
-def place_of(path: object) -> str:
+def place_of(path: str | os.PathLike[str]) -> str:
     """Return the absolute path of the file that a database is in, or would be.
 
     Raises:
         StorageUnavailable: it is not a path, is that of a folder, or cannot be reached.
-        UnsafeLocation: what is above it is not a folder.
     """
     named = _files.as_named(path, "path", "file")
     if str(path).lower().startswith((":memory:", "file:", "sqlite:")):

@@ -6,7 +6,6 @@ import os
 import re
 import sqlite3
 import stat
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -321,7 +320,7 @@ class FileAnchor:
             before = self._read(root, name)
             if is_further(thread, self._head(store, thread, before), head):
                 text = _head_text(store, thread, head)
-                _files.put(self._at(name), root, text, over=False if before is None else before)
+                _files.put(self._at(name), root, text, over=before is not None)
             else:
                 # Whoever wrote what is known may have died before its own sync.
                 os.fsync(root)
@@ -404,10 +403,10 @@ class FileAnchor:
 
     def _bind(self, root: int, store: str) -> None:
         """Make this the anchor of the store, if it is of none yet."""
-        text = self._check_store(root, store)
+        self._check_store(root, store)
         if self._store is None:
             # On disk before any head is, so that a crash leaves no head in an anchor of no store.
-            _files.put(self._at(_MARK), root, f"{_FORMAT} {store}\n".encode(), over=text)
+            _files.put(self._at(_MARK), root, f"{_FORMAT} {store}\n".encode(), over=True)
             self._store = store
 
     def _check_store(self, root: int, store: str) -> bytes:
@@ -451,7 +450,7 @@ class FileAnchor:
         path = self._at(name)
         try:
             with _files.translated("read", path, AnchorUnavailable), suppress(FileNotFoundError):
-                return _files.read(path, name, root, sys.maxsize, _LIMIT + 1)
+                return _files.read(path, name, root, _LIMIT + 1)
         except UnsafeLocation as refusal:
             # No seal stands behind this file as one does behind a record: a `chmod` is no cure.
             raise UnsafeLocation(

@@ -38,7 +38,6 @@ from safepoint.audit import (
 from safepoint.audit.finding import Closed, files, guarded
 from safepoint.errors import StorageUnavailable, UnsafeLocation
 from safepoint.places import Locations, default_locations, open_ledger
-from safepoint.storage.file import StoredFolder
 
 if not _files.SUPPORTED:
     pytest.skip("modes and owners are POSIX", allow_module_level=True)
@@ -466,7 +465,7 @@ def test_threads_that_nobody_owns_or_that_nobody_released(tmp_path: Path) -> Non
     holds(check_ownership(state), [note])
     lease = store.own("order-7", "worker-1", seconds=60)
     assert check_ownership(state) == []
-    found = StoredFolder(state).lease("order-7")
+    found = FileCheckpointStorage(state, read_only=True).lease("order-7")
     assert found is not None
     for hours, lines in ((24, 0), (25, 0), (26, 1)):
         assert len(check_ownership(state, found.expires - timedelta(hours=hours))) == lines

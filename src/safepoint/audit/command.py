@@ -43,7 +43,7 @@ from safepoint.keys import VerifyingKey
 from safepoint.ledger import Ledger
 from safepoint.names import check_name
 from safepoint.storage.base import CheckpointStorage
-from safepoint.storage.file import StoredFolder
+from safepoint.storage.file import FileCheckpointStorage
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
 _SHOWN: Final = 20
@@ -189,7 +189,7 @@ class Place:
 
     def _opened(self) -> tuple[CheckpointStorage, Anchor | None]:
         if self.folder is not None:
-            return StoredFolder(self.folder), self._anchor
+            return FileCheckpointStorage(self.folder, read_only=True), self._anchor
         if self.database is not None:
             opened = SQLiteCheckpointStorage(self.database, read_only=True)
             return self._stack.enter_context(opened), self._anchor

@@ -53,7 +53,7 @@ from safepoint.errors import (
 )
 from safepoint.names import spelled
 from safepoint.storage.base import MAX_SECONDS, MAX_TOKEN, beheaded, gap, is_thread, malformed_base
-from safepoint.storage.file import BASE, LEASE, RECORD_NAME, StoredFolder
+from safepoint.storage.file import BASE, LEASE, RECORD_NAME, FileCheckpointStorage
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
 _RECORD: Final = re.compile(r"([0-9]{10})\.checkpoint\Z")
@@ -452,7 +452,7 @@ def check_ownership(path: str | os.PathLike[str], now: datetime | None = None) -
         with (
             closing(SQLiteCheckpointStorage(root, read_only=True))
             if in_file
-            else nullcontext(StoredFolder(root)) as storage
+            else nullcontext(FileCheckpointStorage(root, read_only=True)) as storage
         ):
             return worst_first(
                 f for name in storage.threads() for f in _lease(storage, name, moment)
@@ -464,9 +464,9 @@ def check_ownership(path: str | os.PathLike[str], now: datetime | None = None) -
 
 
 def _lease(
-    storage: StoredFolder | SQLiteCheckpointStorage, name: str, now: datetime
+    storage: FileCheckpointStorage | SQLiteCheckpointStorage, name: str, now: datetime
 ) -> Iterator[Finding]:
-    where = str(storage.path / name) if isinstance(storage, StoredFolder) else name
+    where = str(storage.path / name) if isinstance(storage, FileCheckpointStorage) else name
     try:
         lease, token = storage.lease(name), storage.token(name)
     except CheckpointError as refusal:

@@ -30,7 +30,6 @@ from safepoint.models.migration import REFUSED, migrate_pickles
 from safepoint.models.saving import convert, seal_model
 from safepoint.models.seals import seal_beside
 from safepoint.storage import FileCheckpointStorage, InMemoryCheckpointStorage
-from safepoint.storage.file import StoredFolder
 
 _SHOWN: Final = 20
 _FOLDER: Final = "Nothing in the files is run or imported."
@@ -250,7 +249,7 @@ def _ledger(options: argparse.Namespace, types: list[type]) -> Ledger:
     if not options.dry_run:
         storage = FileCheckpointStorage(options.to)
     elif os.path.lexists(options.to):
-        storage = StoredFolder(options.to)
+        storage = FileCheckpointStorage(options.to, read_only=True)
     else:
         storage = InMemoryCheckpointStorage()  # where nothing is yet
     return Ledger(
