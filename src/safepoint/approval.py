@@ -281,8 +281,8 @@ def _encoded(codec: Codec, values: dict[str, Any]) -> bytes:
     except LimitExceeded:
         limits = _ARGUMENTS.limits
         raise LimitExceeded(
-            "The arguments of a question are more than a person could read.",
-            f"Keep them within {limits.state_bytes} bytes, {limits.depth} levels and"
+            "The question is more than a person could read.",
+            f"Keep its arguments within {limits.state_bytes} bytes, {limits.depth} levels and"
             f" {limits.items} values: ask about a digest of what is larger.",
         ) from None
 
@@ -641,6 +641,14 @@ class Approvers:
                 "Nobody signs for somebody else: let each person sign with their own key.",
             )
         return approval
+
+
+def is_denial(text: str) -> bool:
+    """Tell whether a statement is a no, before anybody has verified it.
+
+    Line 2 has one spelling, in which the verdict comes last.
+    """
+    return text.rstrip().endswith('"verdict":"denied"}')
 
 
 def _read(line_2: bytes, key_id: str, text: str) -> Approval:

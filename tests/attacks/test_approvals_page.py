@@ -120,14 +120,18 @@ def test_yes_written_into_the_record_by_the_writer_is_refused(desk: Desk) -> Non
     question = desk.asked("order-7", FORTUNE)
     last = desk.ledger().latest("order-7")
     kept = {k: v for k, v in last.state.items() if k != "asked"}
-    for text in (yes(question, WRITER), yes(question, MALLY)):
-        forged = {**kept, "approved": [text]}
+    went = {"app": last.app, "digest": last.digest, "reasons": ["asked"], "sequence": 2}
+
+    def write(text: str) -> None:
+        forged = {**kept, "resumed": {**went, "statements": [text]}}
         desk.ledger().save("order-7", forged, app=last.app, tools=last.tools)
+
+    for text in (yes(question, WRITER), yes(question, MALLY)):
+        write(text)
         assert "which is no approver's." in refused(
             ApprovalUntrusted, partial(desk.resume, "order-7")
         )
-    other = yes(desk.asked("order-8", FORTUNE))
-    desk.ledger().save("order-7", {**kept, "approved": [other]}, app=last.app, tools=last.tools)
+    write(yes(desk.asked("order-8", FORTUNE)))
     assert refused(ApprovalMismatch, partial(desk.resume, "order-7")).endswith(REPLACE)
     assert desk.paid == []
 

@@ -99,9 +99,10 @@ def test_cents_become_euros_by_a_migration_and_the_record_says_so(bank: Bank) ->
         "statements": [],
     }
     assert bank.ledger().load(THREAD, 2).state == before.state
-    intended, migrated = bank.journal.show(what="migrate")
+    intended, done = bank.journal.show(what="resume")
     assert (intended.outcome, intended.sequence) == ("intended", 2)
-    assert (migrated.outcome, migrated.sequence) == ("done", 3)
+    assert (done.outcome, done.sequence) == ("done", 3)
+    assert done.detail == "invoice@1 to invoice@2: version-changed."
     assert check_versions(bank.ledger(), "invoice@2") == []
 
 

@@ -7,6 +7,7 @@ resumption and each payment against what people said.
 from __future__ import annotations
 
 import copy
+import json
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -116,6 +117,21 @@ class Kept:
     def tools(self) -> ToolSet:
         return ToolSet.from_described(self.payload.get("tools", []))
 
+    @property
+    def statements(self) -> list[str]:
+        resumed = self.payload.get("resumed", {"statements": []})
+        return list(resumed["statements"])
+
+    @property
+    def is_denied(self) -> bool:
+        said = [json.loads(text.splitlines()[1]) for text in self.statements]
+        return any(each["verdict"] == "denied" for each in said)
+
+    @property
+    def approved(self) -> list[str]:
+        asked = self.statements and "asked" in self.payload["resumed"]["reasons"]
+        return self.statements if asked and not self.is_denied else []
+
 
 class World:
     """What outlives a process: the store, its anchor, its journal and the bank; and the account."""
@@ -187,7 +203,7 @@ class World:
             assert ("resume", source) in [(event.what, event.digest) for event in intended[-6:]]
         elif before is not None:
             assert "asked" not in before.payload, "went on without an answer"
-            assert "denied" not in before.payload, "went on after a denial"
+            assert not before.is_denied, "went on after a denial"
             assert kept.payload["done"] == STEPS[: len(before.payload["done"]) + 1]
             assert not is_wider(kept.tools, before.tools), "took a tool that nobody approved"
             assert kept.version == before.version
@@ -223,8 +239,8 @@ class World:
         assert version == source.version or (source.version, version) == ("1", "2")
         wider = is_wider(tools, source.tools)
         asked = source.payload.get("asked")
-        if asked is None and source.payload.get("approved"):
-            (first, *_) = self.known(source.payload["approved"])
+        if asked is None and source.approved:
+            (first, *_) = self.known(source.approved)
             asked = {"action": first.question.action, "arguments": first.question.arguments}
         needed = max(1 if is_old or wider else 0, self.quorum if asked else 0)
         for signed in dict.fromkeys(wish.signed):
@@ -249,7 +265,7 @@ class World:
         carried = version != source.version and not is_denied
         assert state.get("migrations", 0) == count + carried
         assert {**state, "migrations": 0} == {**source.payload["state"], "migrations": 0}
-        assert ("denied" in kept.payload) == (is_denied or "denied" in source.payload)
+        assert kept.is_denied == is_denied
 
     def known(self, texts: list[str]) -> list[Signed]:
         found = {signed.text: signed for signed in self.signed}
@@ -258,8 +274,7 @@ class World:
     def pay(self, call: Call, arguments: dict[str, Any]) -> None:
         """Judge a payment, and make it, unless the bank has seen the key."""
         record = self.storage.read(call.thread, call.sequence)
-        payload = self.opened(call.thread, call.sequence, record).payload
-        answers = self.known(payload["approved"])
+        answers = self.known(self.opened(call.thread, call.sequence, record).approved)
         assert len({signed.by for signed in answers}) >= self.quorum
         for signed in answers:
             assert signed.genuine

@@ -176,7 +176,7 @@ class Resuming(RuleBasedStateMachine):
             assert run.head in (head, head + 1) or thread in self.tampered
             assert run.state == kept.payload["state"]
             assert list(run.done) == kept.payload["done"]
-            assert run.denied == ("denied" in kept.payload)
+            assert run.denied == kept.is_denied
             assert not run.paused, "went on from a question without an answer"
             assert "asked" not in kept.payload
             anchored = world.anchor.read(STORE, thread)
@@ -196,8 +196,8 @@ class Resuming(RuleBasedStateMachine):
         """As many people as it needs look at it now, and approve. If it is over, begin another."""
         self.heal()
         thread = self.threads[plan.slot]
-        payload = self.world.written[thread][self.world.end(thread)].payload
-        if "denied" in payload or payload["done"] == STEPS:
+        last = self.world.written[thread][self.world.end(thread)]
+        if last.is_denied or last.payload["done"] == STEPS:
             thread = self.start(plan.slot, len(self.world.written), 1 + plan.slot)
         variant = self.world.written[thread][self.world.end(thread)].version
         self.answered(replace(plan, variant=variant, steps=None))
@@ -240,7 +240,7 @@ class Resuming(RuleBasedStateMachine):
     def leads_nowhere(self, thread: str, kept: Kept, variant: str) -> bool:
         """No migration leads back to the first version, and nothing goes on from an old denial."""
         is_old = kept.head.sequence < self.world.end(thread)
-        return kept.version == "2" != variant or (is_old and "denied" in kept.payload)
+        return kept.version == "2" != variant or (is_old and kept.is_denied)
 
     def question(self, thread: str, variant: str, sequence: int | None) -> Question | None:
         """What somebody is shown who looks at the store from a process of their own."""
@@ -370,9 +370,7 @@ class Resuming(RuleBasedStateMachine):
         }
         if kind == "asked":
             payload["asked"] = {"action": "pay", "arguments": {"amount": 5_000_000}}
-        elif approved:
-            payload["approved"] = approved
-        if kind == "resumed":
+        elif approved or kind == "resumed":
             payload["resumed"] = {
                 "app": f"invoice@{last.version}",
                 "digest": last.head.digest,
