@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
@@ -15,7 +15,6 @@ from safepoint.errors import (
     ConfigurationError,
     Conflict,
     Forked,
-    KeyRefused,
     KeyRevoked,
     NotFound,
     NotOwner,
@@ -23,7 +22,7 @@ from safepoint.errors import (
     StorageError,
     quoted,
 )
-from safepoint.journal import NO_NEWS, READING, Actor, Journal, Notes, What
+from safepoint.journal import READING, Actor, Journal, Notes, What
 from safepoint.keys import Keyring
 from safepoint.names import Head, Heads, check_name, check_sequence, check_store
 from safepoint.record import Checkpoint, Kind, Opened, Place, reseal, seal
@@ -125,14 +124,6 @@ class Ledger:
         """Who acts, for the journal."""
         return self.notes.actor
 
-    def _watching(
-        self, what: What, thread: str, quiet: tuple[type[CheckpointError], ...] = NO_NEWS
-    ) -> AbstractContextManager[None]:
-        """Write down what is refused in this block, if there is a journal."""
-        if self.journal is None:
-            return nullcontext()
-        return self.notes.watching(what, thread, quiet=quiet)
-
     def __repr__(self) -> str:
         anchor = "" if self.anchor is None else f", anchor={type(self.anchor).__name__}"
         storage = type(self.storage).__name__
@@ -183,7 +174,7 @@ class Ledger:
         now = anchor == "now"
         if now:
             self._anchor()
-        with self._watching("save", thread):
+        with self.notes.watching("save", thread):
             payload = self.codec.encode(state)
             # With a journal the end is looked at: what is written down must be what is done.
             known = None if self.journal else self._view.remembered(thread)
@@ -279,7 +270,7 @@ class Ledger:
         """
         check_name("thread", thread)
         check_sequence(sequence)
-        with self._watching("verify", thread, quiet=READING):
+        with self.notes.watching("verify", thread, quiet=READING):
             found = self._view.linked(thread, sequence) if linked else None
             return self._decoded(found or self._view.at(thread, sequence))
 
@@ -292,7 +283,7 @@ class Ledger:
             AnchorError: it does not extend what the anchor has seen, or that cannot be asked.
         """
         check_name("thread", thread)
-        with self._watching("verify", thread, quiet=READING):
+        with self.notes.watching("verify", thread, quiet=READING):
             return self._decoded(self._view.latest(thread))
 
     def history(self, thread: str) -> Iterator[Checkpoint]:
@@ -304,7 +295,7 @@ class Ledger:
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
         """
         check_name("thread", thread)
-        with self._watching("verify", thread, quiet=READING):
+        with self.notes.watching("verify", thread, quiet=READING):
             self._view.refuse_ended(thread)  # a tombstone comes last, and must be heard first
             for opened in self._view.walk(thread):
                 yield self._decoded(opened)
@@ -315,10 +306,10 @@ class Ledger:
         Names are not verified; a thread that somebody removed is listed if it was anchored.
         """
         with storage_errors("list", "the threads"):
-            names = _names(self.storage.threads())
+            names = set(self.storage.threads())
         if self.anchor is not None:
             with anchor_errors("list", "the threads"):
-                names |= _names(self.anchor.threads(self.store))
+                names.update(self.anchor.threads(self.store))
         return sorted(names)
 
     def _decoded(self, opened: Opened) -> Checkpoint:
@@ -375,7 +366,7 @@ class Ledger:
         check_name("thread", thread)
         if self.anchor is None:
             return
-        with self._watching("verify", thread, quiet=READING):
+        with self.notes.watching("verify", thread, quiet=READING):
             anchored = self._view.anchored(thread)
             if anchored is None:  # nothing vouches for the past yet, so all of it is looked at
                 self._view.verify(thread)
@@ -508,7 +499,6 @@ class Ledger:
         Returns:
             How many records were removed: none if another process has pruned further already.
         """
-        self._require(_RETENTION, "cannot remove records")
         try:
             previous = self._view.open(thread, first).header.previous
         except NotFound:
@@ -540,8 +530,7 @@ class Ledger:
             actor=self.actor,
         )
         following._held = self._held  # what this ledger owns, it goes on owning
-        gone = ", ".join(key.id for key in keys if keys.revoked(key.id) is not None)
-        detail = f"from {_signing(self.keys)} to {_signing(keys)}, revoked: {gone or 'none'}"
+        detail = f"from {self.keys!r} to {keys!r}"
         with self.notes.doing("rotate", detail=detail):
             return following
 
@@ -659,8 +648,8 @@ class Ledger:
         except BaseException:
             storage.release(lease)
             raise
-        self._held[thread] = Owned(self._held, storage, self.notes, lease, seconds)
-        return self._held[thread]
+        self._held[thread] = owned = Owned(self, self._held, lease, seconds)
+        return owned
 
     def owner(self, thread: str) -> str | None:
         """Return the name of the worker that owns a thread now, or None if it is free."""
@@ -723,15 +712,11 @@ class Owned:
     """
 
     def __init__(
-        self,
-        held: dict[str, Owned],
-        storage: LeasingStorage,
-        notes: Notes,
-        lease: Lease,
-        seconds: float,
+        self, ledger: Ledger, held: dict[str, Owned], lease: Lease, seconds: float
     ) -> None:
         self.thread: Final = lease.thread
-        self._held, self._storage, self._notes = held, storage, notes
+        self._held, self._notes = held, ledger.notes
+        self._storage = cast("LeasingStorage", ledger.storage)
         self._lease, self._seconds = lease, seconds
 
     @property
@@ -769,25 +754,8 @@ class Owned:
         self.release()
 
 
-def _signing(keys: Keyring) -> str:
-    try:
-        return keys.signing.id
-    except KeyRefused:
-        return "none"
-
-
 def _has(value: object, methods: tuple[str, ...]) -> bool:
-    try:
-        return all(callable(getattr(value, method, None)) for method in methods)
-    except Exception:  # noqa: BLE001  a proxy whose other end is away
-        return False
-
-
-def _names(listed: Iterable[str]) -> set[str]:
-    names = set(listed)
-    if not all(type(name) is str for name in names):
-        raise TypeError
-    return names
+    return all(callable(getattr(value, method, None)) for method in methods)
 
 
 def _count(name: str, value: int) -> int:

@@ -32,7 +32,6 @@ from safepoint import (
     Workflow,
 )
 from safepoint.errors import (
-    AnchorUnavailable,
     ConfigurationError,
     DecodeError,
     EncodeError,
@@ -308,7 +307,6 @@ def answering(answer: Any) -> Any:
         ("scan", [Sly(b"x")] * 3, "history", "read order-7: it raised TypeError"),
         ("scan", RuntimeError(), "copy", "read order-7: it raised RuntimeError"),
         ("prune", ZeroDivisionError(), "prune", "prune order-7: it raised ZeroDivisionError"),
-        ("threads", [None], "threads", "list the threads"),
         ("threads", RuntimeError(), "threads", "list the threads"),
         *(
             ("base", odd, "verify", "read the base of order-7")
@@ -327,15 +325,6 @@ def test_a_storage_that_fails_is_one_error_of_the_tree(
         {**USES, "threads": Ledger.threads}[use](ledger)
 
 
-def test_an_anchor_whose_names_are_none_is_one_error_of_the_tree(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    anchor = InMemoryAnchor()
-    monkeypatch.setattr(anchor, "threads", answering(["a", 7]))
-    with pytest.raises(AnchorUnavailable, match="could not list the threads"):
-        opened(Memory(), anchor).threads()
-
-
 @pytest.mark.parametrize("first", [0, -1, 10**10])
 def test_a_base_at_an_impossible_place_is_refused(
     first: int, monkeypatch: pytest.MonkeyPatch
@@ -351,7 +340,7 @@ def test_a_base_at_an_impossible_place_is_refused(
 
 
 class Four:
-    """A storage of somebody's own, with the four methods and no more; the rest may be away."""
+    """A storage of somebody's own, with the four methods and no more."""
 
     def __init__(self) -> None:
         inner = Memory()
@@ -359,14 +348,8 @@ class Four:
         self.head, self.threads = inner.head, inner.threads
 
 
-class Proxy(Four):
-    def __getattr__(self, name: str) -> Any:
-        raise ConnectionError if name in ("prune", "acquire", "path") else AttributeError
-
-
-@pytest.mark.parametrize("kind", [Four, Proxy])
-def test_four_methods_are_enough_to_save_verify_and_copy(kind: Any) -> None:
-    source, target = opened(kind()), opened(kind())
+def test_four_methods_are_enough_to_save_verify_and_copy() -> None:
+    source, target = opened(Four()), opened(Four())
     fill(source, 3)
     assert source.copy_to(target) == source.verify(THREAD) == target.verify(THREAD) == 3
     assert source.owner(THREAD) is None
@@ -377,7 +360,7 @@ def test_four_methods_are_enough_to_save_verify_and_copy(kind: Any) -> None:
     fill(opened(pruned), 3)
     opened(pruned).prune(THREAD, keep=1)
     with pytest.raises(ConfigurationError, match="cannot remove records"):
-        opened(pruned).copy_to(opened(kind()))
+        opened(pruned).copy_to(opened(Four()))
 
 
 # ---------------------------------------------------------------- one worker owns a thread
@@ -477,13 +460,10 @@ def test_where_a_lease_has_ended_no_step_runs_until_somebody_owns_the_thread(far
 
 
 class Refuses:
-    """A journal whose disk is full, or one of somebody else's that raises what it likes."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error = error or JournalUnavailable("There is no room.", "Make some.")
+    """A journal whose disk is full."""
 
     def record(self, event: Event) -> Entry:
-        raise self.error
+        raise JournalUnavailable("There is no room.", "Make some.")
 
 
 def test_a_save_is_written_down_with_its_digest_before_it_happens(farm: Farm) -> None:
@@ -507,9 +487,8 @@ def test_a_save_is_written_down_with_its_digest_before_it_happens(farm: Farm) ->
 
 
 def test_without_a_journal_nothing_is_saved(farm: Farm) -> None:
-    for error in (None, OSError(28, "full")):
-        with pytest.raises(JournalUnavailable):
-            farm.ledger(journal=Refuses(error)).save(THREAD, {})
+    with pytest.raises(JournalUnavailable):
+        farm.ledger(journal=Refuses()).save(THREAD, {})
     assert farm.storage.head(THREAD) == 0
 
 
@@ -562,7 +541,7 @@ def test_what_an_operator_does_is_written_down_or_does_not_happen(farm: Farm) ->
         told = [line for line in farm.told() if line.startswith(what)]
         assert told == ([] if what == "own" else [f"{what} intended"]) + [f"{what} done"]
     (rotation,) = (each for each in farm.journal.show(what="rotate") if each.outcome == "done")
-    assert rotation.detail == f"from {KEY.id} to {GENERATED.id}, revoked: {KEY.id}"
+    assert f"to Keyring(signing='{GENERATED.id}', trusted=['{GENERATED.id}']" in rotation.detail
 
 
 def test_a_migration_of_unsigned_state_is_written_down(farm: Farm, tmp_path: Path) -> None:
