@@ -204,7 +204,10 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "action": ({"action": "refund"}, "the action 'pay', and the question has 'refund'"),
     "an argument": ({"arguments": {"amount": 43, "to": "ACME"}}, "the argument 'amount': 42, and"),
     "its type": ({"arguments": {"amount": Decimal(42), "to": "ACME"}}, "has Decimal('42')"),
-    "one more": ({"arguments": {"amount": 42, "fee": 1, "to": "ACME"}}, "no argument 'fee', and"),
+    "one more": (
+        {"arguments": {"amount": 42, "fee": 1, "to": "ACME"}},
+        "the argument 'fee': (nothing), and the question has 1",
+    ),
     "one less": ({"arguments": {"amount": 42}}, "the argument 'to': 'ACME', and the question has"),
 }
 
