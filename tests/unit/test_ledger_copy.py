@@ -239,21 +239,6 @@ def test_a_copy_up_to_a_head_ends_there(storage: Writable, target: Writable) -> 
     assert new(target, anchor).save(THREAD, {"n": 5}).sequence == 5
 
 
-def test_what_a_thief_wrote_after_the_head_is_not_looked_at(
-    storage: Writable, target: Writable
-) -> None:
-    anchor = InMemoryAnchor()
-    fill(opened(storage, anchor), 3)
-    before = remembered(anchor)
-    fill(opened(storage), 1)
-    storage.put(THREAD, 5, b"not even a record")
-    revoking = opened(storage, anchor, keys=Keyring(NEW).revoking(KEY, until=before))
-    with pytest.raises(KeyRevoked):
-        revoking.copy_to(new(target))
-    assert revoking.copy_to(new(target), up_to=before) == 3
-    assert states(new(target)) == [1, 2, 3]
-
-
 class Heads:
     """Heads that answer with something of their own."""
 

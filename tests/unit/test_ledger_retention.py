@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from safepoint import CheckpointError, Conflict, InMemoryAnchor, Keyring, NotFound, SigningKey
+from safepoint import CheckpointError, InMemoryAnchor, Keyring, NotFound, SigningKey
 from safepoint.errors import KeyRefused, ThreadDeleted
 from safepoint.names import Head
 from safepoint.verify import View
@@ -171,20 +171,6 @@ def test_a_prune_that_loses_the_race_has_nothing_to_do(
     assert states(opened(storage, anchor)) == [10, 11]
 
 
-def test_a_record_that_goes_before_a_prune_is_not_taken_for_a_prune_of_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    storage = Memory()
-    ledger = opened(storage)
-    fill(ledger, 5)
-    monkeypatch.setattr(ledger._view, "verify", lambda *_, **__: 5)
-    gone = lambda: storage.remove(THREAD, 4)  # noqa: E731
-    once(monkeypatch, ledger._view, "span", gone, after=True)
-    with pytest.raises(NotFound):
-        ledger.prune(THREAD, keep=2)
-    assert storage.base(THREAD) is None
-
-
 def test_a_prune_does_not_outrun_the_anchor(
     storage: Writable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,61 +258,12 @@ def test_a_thread_that_is_pruned_while_it_is_read(
         assert next(history).state == {"n": 6}
 
 
-def test_nobody_looks_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The anchor moves, or the beginning turns, each time that somebody asks."""
-    storage, anchor = Memory(), InMemoryAnchor()
-    fill(opened(storage, anchor), 6)
-    rival, genuine, bases, turn = opened(storage, anchor), anchor.read, [], 0
-
-    def busy(store: str, thread: str) -> Head | None:
-        head = genuine(store, thread)
-        with monkeypatch.context() as patch:
-            patch.setattr(anchor, "read", genuine)
-            rival.save(thread, {})
-        return head
-
-    with monkeypatch.context() as patch:
-        patch.setattr(anchor, "read", busy)
-        with pytest.raises(NotFound):
-            opened(storage, anchor).load(THREAD, 10_000)
-    for keep in (4, 2):
-        rival.prune(THREAD, keep=keep)
-        bases.append(base_of(storage))
-
-    def turning(_: str) -> tuple[int, bytes]:
-        nonlocal turn
-        turn += 1
-        return bases[turn % 2]
-
-    monkeypatch.setattr(storage, "base", turning)
-    with suppress(CheckpointError):
-        opened(storage).verify(THREAD)
-    assert turn < 200
-
-
 # Several threads of one process; processes race in test_resume_race
 
 
 def at_once(act: Callable[[int], object]) -> list[Any]:
     with ThreadPoolExecutor(3) as pool:
         return [each.result() for each in [pool.submit(act, n) for n in range(3)]]
-
-
-def test_threads_that_share_a_ledger_race(storage: Writable) -> None:
-    """Each sequence is won once, by the writer whose state stands there, and all verifies."""
-    ledger = opened(storage, InMemoryAnchor(), every=5)
-
-    def race(writer: int) -> list[int]:
-        won = []
-        while (head := ledger.storage.head(THREAD)) < 40:
-            with suppress(Conflict):
-                won.append(ledger.save(THREAD, {"n": writer}, after=head).sequence)
-        return won
-
-    won = at_once(race)
-    wins = sorted(sequence for each in won for sequence in each)
-    assert wins == list(range(1, ledger.verify(THREAD) + 1))
-    assert all(sequence in won[by] for sequence, by in enumerate(states(ledger), start=1))
 
 
 def test_threads_that_prune_at_once(storage: Writable) -> None:

@@ -220,19 +220,6 @@ def test_what_changed_since_this_process_looked_is_noticed(storage: Writable) ->
     assert (storage.head(THREAD), storage.base(THREAD)) == (5, None)
 
 
-def test_an_older_base_with_its_records_says_nothing_false(
-    storage: Writable, anchor: Anchored
-) -> None:
-    """Restored from a backup of last week, what was pruned since is genuine, and in its place."""
-    ledger = pruned(storage, anchor, 8, 6)
-    older, kept = base_of(storage), records(storage, 3, 4, 5, 6)
-    ledger.prune(THREAD, keep=2)
-    storage.put_base(THREAD, *older)
-    put_back(storage, kept)
-    assert states(opened(storage, anchor)) == [3, 4, 5, 6, 7, 8]
-    assert opened(storage, anchor).verify(THREAD) == 6
-
-
 def test_a_record_between_the_anchor_and_the_end_is_missed(storage: Writable) -> None:
     """That one is gone, and not unknown: `latest` needs it."""
     anchor = InMemoryAnchor()
@@ -409,36 +396,6 @@ def test_a_thread_is_settled_before_a_step_acts(storage: Writable) -> None:
     assert seen(anchor) == 4
 
 
-@pytest.mark.parametrize("left", range(5))
-def test_a_cut_of_any_length_is_refused(storage: Writable, left: int) -> None:
-    anchor = InMemoryAnchor()
-    fill(opened(storage, anchor), 5)
-    cut(storage, left)
-    for use in USES.values():
-        with pytest.raises(RolledBack) as refusal:
-            use(opened(storage, anchor))
-        gone = f"ends at #{left}" if left else "is gone"
-        assert refusal.value.what == f"order-7 {gone}, and the anchor has seen #5."
-        assert "accept_loss" in refusal.value.do
-    assert storage.head(THREAD) == left
-    assert opened(storage, anchor).threads() == [THREAD]
-    assert opened(Memory(), anchor).threads() == [THREAD]  # and if not even its name is left
-
-
-@pytest.mark.parametrize("length", [1, 3])
-def test_a_fork_is_refused(storage: Writable, length: int) -> None:
-    """A copy of the store went on by itself, with the same key."""
-    anchor, original = InMemoryAnchor(), Memory()
-    fill(opened(original), 3)
-    opened(original).copy_to(opened(storage))
-    fill(opened(original, anchor), 1)
-    fill(opened(storage), length)
-    load = lambda ledger: ledger.load(THREAD, 3 + length)  # noqa: E731
-    for use in (load, *USES.values()):
-        with pytest.raises(Forked, match="order-7 #4 is not the record that the anchor has seen"):
-            use(opened(storage, anchor))
-
-
 def test_what_the_anchor_says_counts_in_a_process_that_has_looked_before(storage: Writable) -> None:
     anchor = InMemoryAnchor()
     ledger = opened(storage, anchor, every=100)
@@ -527,25 +484,6 @@ def test_an_anchor_that_cannot_be_moved_says_that_the_checkpoint_is_saved(
     assert states(ledger) == [1, 2]
     fill(ledger, 1, first=3)
     assert seen(anchor) == 3
-
-
-def test_latest_reads_what_is_newer_than_the_anchor_and_that_once() -> None:
-    class Counting(Memory):
-        reads = 0
-
-        def read(self, thread: str, sequence: int) -> bytes:
-            self.reads += 1
-            return super().read(thread, sequence)
-
-    for every, first in [(1, 1), (100, 10)]:
-        storage, anchor = Counting(), InMemoryAnchor()
-        fill(opened(storage, anchor, every=every), 10)
-        assert storage.reads == 0
-        ledger = opened(storage, anchor, every=every)
-        ledger.latest(THREAD)
-        assert storage.reads == first
-        ledger.latest(THREAD)
-        assert storage.reads == first + 1
 
 
 @pytest.mark.parametrize("left", [3, 0])
