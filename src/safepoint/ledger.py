@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
@@ -648,23 +649,32 @@ class Ledger:
         except BaseException:
             storage.release(lease)
             raise
-        self._held[thread] = owned = Owned(self, self._held, lease, seconds)
+        self._held[thread] = owned = Owned(self, lease, seconds)
         return owned
 
+    def disown(self, owned: Owned) -> None:
+        """Let a thread go, once."""
+        thread = owned.lease.thread
+        if self._held.get(thread) is owned:
+            del self._held[thread]
+            with suppress(NotOwner), storage_errors("release", thread):
+                cast("LeasingStorage", self.storage).release(owned.lease)
+
     def owner(self, thread: str) -> str | None:
-        """Return the name of the worker that owns a thread now, or None if it is free."""
-        lease = self._lease(check_name("thread", thread))
-        if lease is None or (self._is_other(lease) and lease.expires <= datetime.now(UTC)):
-            return None
-        return lease.owner
+        """Return the name of the worker whose lease on a thread counts, None if it is free.
+
+        A lease that has ended counts until somebody owns the thread after it: until then the
+        storage refuses what anybody else saves.
+        """
+        lease = self._lease(thread)
+        return None if lease is None else lease.owner
 
     def holder(self, thread: str) -> str | None:
-        """Return the name of another worker whose lease on a thread counts, also if it has ended.
-
-        Until somebody owns the thread after it, the storage refuses what anybody else saves.
-        """
-        lease = self._lease(check_name("thread", thread))
-        return lease.owner if lease is not None and self._is_other(lease) else None
+        """Return the same, if that is another worker than this ledger's."""
+        lease, owned = self._lease(thread), self._held.get(thread)
+        if lease is None or (owned is not None and owned.lease.token == lease.token):
+            return None
+        return lease.owner
 
     def keep(self, thread: str) -> None:
         """Renew the lease on a thread, if this ledger has one, before a step acts.
@@ -672,8 +682,10 @@ class Ledger:
         Raises:
             NotOwner: another worker holds it.
         """
-        if thread in self._held:
-            self._held[thread].renew()
+        if owned := self._held.get(thread):
+            storage = cast("LeasingStorage", self.storage)
+            with self.notes.watching("own", thread), storage_errors("lease", thread):
+                owned.lease = storage.renew(owned.lease, owned.seconds)
             return
         other = self.holder(thread)
         held = other and f"is held by worker '{other}', and this ledger does not own it"
@@ -687,14 +699,11 @@ class Ledger:
             )
 
     def _lease(self, thread: str) -> Lease | None:
+        check_name("thread", thread)
         if not _has(self.storage, _LEASING):
             return None
         with storage_errors("find the owner of", thread):
             return cast("LeasingStorage", self.storage).lease(thread)
-
-    def _is_other(self, lease: Lease) -> bool:
-        owned = self._held.get(lease.thread)
-        return owned is None or owned.lease.token != lease.token
 
     def _require(self, methods: tuple[str, ...], said: str) -> None:
         if not _has(self.storage, methods):
@@ -704,48 +713,23 @@ class Ledger:
             )
 
 
+@dataclass(eq=False)
 class Owned:
     """A thread that a ledger owns, until the end of a `with`.
 
     Attributes:
-        thread: the thread.
+        ledger: the ledger.
+        lease: the lease as it was last renewed.
+        seconds: for how long it is renewed before each step.
     """
 
-    def __init__(
-        self, ledger: Ledger, held: dict[str, Owned], lease: Lease, seconds: float
-    ) -> None:
-        self.thread: Final = lease.thread
-        self._held, self._notes = held, ledger.notes
-        self._storage = cast("LeasingStorage", ledger.storage)
-        self._lease, self._seconds = lease, seconds
-
-    @property
-    def lease(self) -> Lease:
-        """The lease as it is now.
-
-        Raises:
-            NotOwner: it was released.
-        """
-        if self._held.get(self.thread) is not self:
-            raise NotOwner(f"{self.thread} was released.", "Own it again.")
-        return self._lease
-
-    def renew(self) -> Lease:
-        """Keep the thread for as long again, from now on.
-
-        Raises:
-            NotOwner: another worker has it by now. Stop: what you save is refused.
-        """
-        with self._notes.watching("own", self.thread), storage_errors("lease", self.thread):
-            self._lease = self._storage.renew(self.lease, self._seconds)
-        return self._lease
+    ledger: Ledger
+    lease: Lease
+    seconds: float
 
     def release(self) -> None:
         """Let the thread go. If another worker has it by now, it stays theirs."""
-        if self._held.get(self.thread) is self:
-            del self._held[self.thread]
-            with suppress(NotOwner), storage_errors("release", self.thread):
-                self._storage.release(self._lease)
+        self.ledger.disown(self)
 
     def __enter__(self) -> Self:
         return self

