@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from safepoint import cli
-from safepoint.cli import COMMANDS, Bar, imported, keyring_of, main
+from safepoint._command import Bar, Screen, imported, keyring_of
+from safepoint.cli import COMMANDS, main
 from safepoint.errors import (
     AnchorUnavailable,
     CheckpointError,
@@ -263,10 +263,11 @@ def test_the_script_takes_no_module_from_the_folder_it_stands_in(tmp_path: Path)
     """A file called ast.py in the folder would run under -m. What is named is found there."""
     (tmp_path / "ast.py").write_text("raise SystemExit('ran')\n")
     (tmp_path / "mine.py").write_text("class N:\n    value = 7\n")
-    code = "from safepoint.cli import *; print(main(['lint', '.']), imported('mine:N.value', ''))"
+    code = "from safepoint.cli import main; print(main(['lint', '.']))"
+    code += "; from safepoint._command import imported; print(imported('mine:N.value', ''))"
     command = [sys.executable, "-P", "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout == "No findings in 2 Python files.\n0 7\n", done.stderr
+    assert done.stdout == "No findings in 2 Python files.\n0\n7\n", done.stderr
     with pytest.raises(ConfigurationError, match=r"'mine' is not MODULE:NAME\. Write app:x"):
         imported("mine", "app:x")
 
@@ -307,7 +308,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def bar_on(stream: io.StringIO, clock: list[float], steps: list[float]) -> str:
-    with contextlib.redirect_stderr(cli._Screen(stream)), Bar("Verifying order-7") as bar:
+    with contextlib.redirect_stderr(Screen(stream)), Bar("Verifying order-7") as bar:
         for done, pause in enumerate(steps, 1):
             clock[0] += pause
             bar(done * 1_000, 9_000)
@@ -325,7 +326,7 @@ def test_a_bar_shows_long_work_on_a_terminal_alone(clock: list[float]) -> None:
 def test_a_terminal_that_hangs_up_ends_the_bar_and_not_the_work(clock: list[float]) -> None:
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w", encoding="utf-8") as terminal:
-        screen = cli._Screen(terminal)
+        screen = Screen(terminal)
         with contextlib.redirect_stderr(screen), Bar("x") as bar:
             os.close(ours)
             clock[0] += 1
