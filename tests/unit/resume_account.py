@@ -16,12 +16,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from safepoint import (
-    Approver,
     Ask,
     Codec,
     Gate,
     InMemoryAnchor,
-    InMemoryCheckpointStorage,
     InMemoryJournal,
     Keyring,
     Policy,
@@ -40,9 +38,7 @@ from safepoint.workflow import Call, Migration
 from tests.unit.resume_helpers import (
     APPROVERS,
     DANA,
-    DANA_KEY,
     ERIN,
-    ERIN_KEY,
     STORE,
     WRITER,
     migrated,
@@ -60,15 +56,6 @@ FEW, SOME = Tool("bank", permissions=["pay"]), Tool("bank", permissions=["pay", 
 TOOLS = {"1": [SOME], "2": [SOME], "narrow": [FEW], "wide": [SOME, Tool("mail")]}
 STEPS = ["fetch", "ask", "pay", "tell"]
 
-FORGERIES = (
-    "more",
-    "yes for no",
-    "longer",
-    "by a stranger",
-    "as somebody else",
-    "by another key",
-)
-
 
 class Died(BaseException):
     """The process was killed."""
@@ -82,10 +69,9 @@ class Signed:
     question: Question
     by: str
     verdict: str
-    genuine: bool = True
 
     def is_yes(self, thread: str) -> bool:
-        return self.genuine and self.verdict == "approved" and self.question.thread == thread
+        return self.verdict == "approved" and self.question.thread == thread
 
 
 @dataclass(frozen=True)
@@ -144,7 +130,6 @@ class World:
         self.now = datetime.now(UTC) + timedelta(minutes=1)
         self.storage, self.anchor, self.journal = Storage(self), Anchor(self), Journal(self)
         self.written: dict[str, dict[int, Kept]] = defaultdict(dict)
-        self.lines: list[bytes] = []
         self.events: list[Event] = []
         self.spent: dict[str, tuple[str, int]] = {}
         self.denials: dict[str, list[int]] = defaultdict(list)
@@ -245,7 +230,6 @@ class World:
         needed = max(1 if is_old or wider else 0, self.quorum if asked else 0)
         for signed in dict.fromkeys(wish.signed):
             question = signed.question
-            assert signed.genuine, "a forged answer was taken"
             assert signed.text not in self.spent, "an answer was taken twice"
             assert (question.store, question.thread) == (STORE, thread)
             assert (question.checkpoint, question.head) == (source.head, head.head)
@@ -277,7 +261,6 @@ class World:
         answers = self.known(self.opened(call.thread, call.sequence, record).approved)
         assert len({signed.by for signed in answers}) >= self.quorum
         for signed in answers:
-            assert signed.genuine
             assert signed.verdict == "approved"
             assert signed.question.arguments == arguments
             assert signed.text in self.spent, "paid for an answer that nobody took"
@@ -354,15 +337,7 @@ class Journal(InMemoryJournal):
         with self.world.change("journal"):
             entry = super().record(event)
             self.world.events.append(event)
-            self.world.lines.append(self.kept[entry.number])
         return entry
-
-    @property
-    def kept(self) -> dict[int, bytes]:
-        """The records, for whoever tampers with them."""
-        storage = self._view.storage
-        assert isinstance(storage, InMemoryCheckpointStorage)
-        return storage._records["journal"]
 
 
 def version_of(variant: str) -> str:
@@ -397,23 +372,3 @@ def workflow_of(world: World, variant: str) -> Workflow:
         gate=Gate(Policy({Reason.ASKED: world.quorum}), approvers=APPROVERS),
         migrations=[Migration("1", "2", migrated)] if variant == "2" else [],
     )
-
-
-def forged(signed: Signed, how: str, now: datetime) -> Signed:
-    """What somebody makes of an answer who has no approver's key."""
-    text, question = signed.text, signed.question
-    if how == "more":
-        text = text.replace('"amount":', '"amount":5000000')
-    elif how == "yes for no":
-        text = text.replace('"denied"', '"approved"')
-    elif how == "longer":
-        text = text.replace('"expires":"2', '"expires":"3')
-    elif how == "by a stranger":
-        text = Approver(signed.by, STRANGER).approve(question, now=now)
-        text = text.replace(STRANGER.id, PEOPLE[signed.by].key.id, 1)
-    elif how == "as somebody else":
-        other = {"dana": ERIN_KEY, "erin": DANA_KEY}[signed.by]
-        text = Approver(signed.by, other).approve(question, now=now)
-    else:
-        text = text.replace(text[12:28], STRANGER.id, 1)
-    return replace(signed, text=text, verdict="approved", genuine=text == signed.text)
