@@ -500,6 +500,7 @@ def _granted(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> tuple[Appr
     Raises:
         ApprovalError: the statements do not bear it out.
     """
+    yes = payload.denied is None
     texts = payload.approved if payload.denied is None else (payload.denied,)
     approvals = tuple(gate.people.open(text, revoked=True) for text in texts)
     follows = checkpoint.store, checkpoint.thread, checkpoint.sequence - 1, checkpoint.previous
@@ -507,17 +508,18 @@ def _granted(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> tuple[Appr
     for each in approvals:
         asked = each.question
         if (
-            (asked.store, asked.thread, asked.head.sequence, asked.head.digest) != follows
+            (each.verdict == "approved") is not yes
+            or (asked.store, asked.thread, asked.head.sequence, asked.head.digest) != follows
             or asked != approvals[0].question
-            or (payload.denied is None and (asked.app, asked.tools) != goes_on)
-            or (payload.denied is None and Reason.ASKED not in asked.reasons)
+            or (yes and (asked.app, asked.tools) != goes_on)
+            or (yes and Reason.ASKED not in asked.reasons)
         ):
             raise ApprovalMismatch(
                 f"{checkpoint.thread} #{checkpoint.sequence} goes on from an answer to something"
                 " else.",
                 _THIEF,
             )
-    return approvals if payload.denied is None else ()
+    return approvals if yes else ()
 
 
 def _lapsed(gate: Gate, granted: tuple[Approval, ...]) -> str:

@@ -23,7 +23,7 @@ from safepoint import (
     VerifyingKey,
     errors,
 )
-from safepoint.approval import SKEW, Question
+from safepoint.approval import SKEW, Question, is_denial
 from safepoint.errors import (
     ApprovalExpired,
     ApprovalMalformed,
@@ -107,6 +107,7 @@ def test_a_genuine_answer_says_who_answered_what_and_when() -> None:
     assert approval.text == TEXT
     assert APPROVERS.open(TEXT.replace("\n", "\r\n").strip()).text == TEXT
     assert APPROVERS.open(ERIN.deny(QUESTION)).verdict == "denied"
+    assert [is_denial(text) for text in (ERIN.deny(QUESTION), TEXT, "")] == [True, False, False]
     assert APPROVERS.open(DANA.approve(QUESTION)).issued - datetime.now(UTC) < SKEW
     nonces = {APPROVERS.open(DANA.approve(QUESTION)).nonce for _ in range(9)}
     assert len(nonces) == 9
