@@ -47,13 +47,13 @@ from safepoint.journal import Entry, Event
 from safepoint.migrate import Unsigned, migrate
 from safepoint.names import Head
 from safepoint.record import Place, seal
-from tests.unit.tampered import KEY, KEYS, STORE, THREAD, USES, Memory, Writable, fill, opened
+from tests.unit.tampered import KEY, KEYS, STORE, THREAD, USES, Memory, fill, opened
 
 GENERATED = SigningKey.generate()
 State = dict[str, Any]
 
 
-def test_what_was_saved_is_loaded(storage: Writable, anchor: InMemoryAnchor | None) -> None:
+def test_what_was_saved_is_loaded(storage: Memory, anchor: InMemoryAnchor | None) -> None:
     ledger, before = opened(storage, anchor), datetime.now(UTC)
     tools = f"sha256:{'a' * 64}"
     saved = [ledger.save(THREAD, {"n": n}, app="invoice", tools=tools) for n in range(1, 5)]
@@ -72,7 +72,7 @@ def test_what_was_saved_is_loaded(storage: Writable, anchor: InMemoryAnchor | No
     assert again.latest(THREAD).state == {"n": 4}
 
 
-def test_a_save_that_builds_on_an_old_checkpoint_is_refused(storage: Writable) -> None:
+def test_a_save_that_builds_on_an_old_checkpoint_is_refused(storage: Memory) -> None:
     """And two ledgers on one storage follow each other, whatever they remember."""
     ledger = opened(storage)
     ledger.save(THREAD, 1, after=0)
@@ -93,7 +93,7 @@ def test_many_threads_do_not_grow_the_memory_of_heads() -> None:
     assert [each.state for each in ledger.history("t-0")] == [0, "again"]
 
 
-def test_history_refuses_a_replaced_middle_even_by_a_holder_of_the_key(storage: Writable) -> None:
+def test_history_refuses_a_replaced_middle_even_by_a_holder_of_the_key(storage: Memory) -> None:
     ledger = opened(storage)
     fill(ledger, 3)
     previous = ledger.load(THREAD, 1).digest
@@ -105,7 +105,7 @@ def test_history_refuses_a_replaced_middle_even_by_a_holder_of_the_key(storage: 
     assert opened(storage).load(THREAD, 2).state == {"n": 9}  # by its own seal
 
 
-def test_what_changes_while_the_process_runs_is_refused(storage: Writable) -> None:
+def test_what_changes_while_the_process_runs_is_refused(storage: Memory) -> None:
     """The ledger remembers what it wrote: neither an older end nor another one takes its place."""
     ledger, other = opened(storage), Memory()
     fill(ledger, 3)

@@ -10,6 +10,7 @@ import pytest
 from safepoint import (
     CheckpointError,
     Conflict,
+    FileCheckpointStorage,
     InMemoryAnchor,
     Keyring,
     Ledger,
@@ -33,10 +34,7 @@ from tests.unit.tampered import (
     STORE,
     THREAD,
     USES,
-    Files,
     Memory,
-    Rows,
-    Writable,
     fill,
     opened,
     states,
@@ -48,11 +46,9 @@ OTHER = "order-8"
 
 
 @pytest.fixture
-def target(storage: Writable, tmp_path: Path) -> Writable:
-    """Where to copy, of the same kind."""
-    if isinstance(storage, Memory):
-        return Memory()
-    return Files(tmp_path / "copy") if isinstance(storage, Files) else Rows(tmp_path / "copy.db")
+def target() -> Memory:
+    """Where to copy."""
+    return Memory()
 
 
 def new(target: Any, anchor: InMemoryAnchor | None = None) -> Ledger:
@@ -61,7 +57,7 @@ def new(target: Any, anchor: InMemoryAnchor | None = None) -> Ledger:
 
 
 def test_a_copy_has_all_that_the_original_has(
-    storage: Writable, target: Writable, anchor: InMemoryAnchor | None
+    storage: Memory, target: Memory, anchor: InMemoryAnchor | None
 ) -> None:
     """Under the new key alone; the anchor stays right, since no digest depends on the key."""
     source = opened(storage, anchor)
@@ -93,7 +89,7 @@ def test_a_copy_has_all_that_the_original_has(
 
 
 def test_a_pruned_thread_begins_in_the_copy_where_it_began(
-    storage: Writable, target: Writable, anchor: InMemoryAnchor | None
+    storage: Memory, target: Memory, anchor: InMemoryAnchor | None
 ) -> None:
     source = opened(storage, anchor)
     fill(source, 6)
@@ -107,7 +103,7 @@ def test_a_pruned_thread_begins_in_the_copy_where_it_began(
 
 
 def test_a_deleted_thread_stays_deleted_in_the_copy(
-    storage: Writable, target: Writable, anchor: InMemoryAnchor | None
+    storage: Memory, target: Memory, anchor: InMemoryAnchor | None
 ) -> None:
     source = opened(storage, anchor)
     fill(source, 3)
@@ -119,7 +115,7 @@ def test_a_deleted_thread_stays_deleted_in_the_copy(
             USES[use](new(target, anchor))
 
 
-def test_what_a_thief_wrote_is_not_sealed_anew(storage: Writable, target: Writable) -> None:
+def test_what_a_thief_wrote_is_not_sealed_anew(storage: Memory, target: Memory) -> None:
     """Not even if a worker saved on top of it with the new key, and it was anchored."""
     anchor, frozen = InMemoryAnchor(), InMemoryAnchor()
     fill(opened(storage, frozen), 3)
@@ -138,7 +134,7 @@ def test_what_a_thief_wrote_is_not_sealed_anew(storage: Writable, target: Writab
 
 
 def test_either_side_that_went_on_is_followed_and_left_alone(
-    storage: Writable, target: Writable
+    storage: Memory, target: Memory
 ) -> None:
     """Copy while workers run, stop them, copy the rest."""
     source, anchor = opened(storage), InMemoryAnchor()
@@ -155,15 +151,15 @@ def test_either_side_that_went_on_is_followed_and_left_alone(
     assert states(new(target)) == [1, 2, 3, 4, 5]
 
 
-def own_way(target: Writable) -> None:
+def own_way(target: Memory) -> None:
     fill(new(target), 1, first=3)
 
 
-def pruned_there(target: Writable) -> None:
+def pruned_there(target: Memory) -> None:
     new(target).prune(THREAD, keep=1)
 
 
-def of_a_stranger(target: Writable) -> None:
+def of_a_stranger(target: Memory) -> None:
     stranger = Memory()
     fill(opened(stranger, keys=Keyring(SigningKey.generate())), 1)
     target.put(THREAD, 1, stranger.read(THREAD, 1))
@@ -178,7 +174,7 @@ def of_a_stranger(target: Writable) -> None:
     ],
 )
 def test_a_target_with_other_records_is_not_overwritten(
-    storage: Writable, target: Writable, change: Any, error: type[CheckpointError], told: str
+    storage: Memory, target: Memory, change: Any, error: type[CheckpointError], told: str
 ) -> None:
     source = opened(storage)
     fill(source, 2)
@@ -195,20 +191,21 @@ def test_a_target_with_other_records_is_not_overwritten(
 
 
 def test_a_target_of_another_store_or_without_a_key_or_the_source_itself_is_refused(
-    storage: Writable, target: Writable
+    storage: Memory, target: Memory, tmp_path: Path
 ) -> None:
     """A copy into itself would leave every record under the old key, and look like a rotation."""
     fill(opened(storage), 2)
-    same = storage if isinstance(storage, Memory) else type(storage)(storage.path)
     for into, error in (
         (opened(storage, keys=BOTH), ConfigurationError),
-        (opened(same, keys=BOTH), ConfigurationError),
         (Ledger(target, store="staging", keys=KEYS), ConfigurationError),
         (opened(target, keys=Keyring(verify=NEW.public)), KeyRefused),
     ):
         with pytest.raises(error):
             opened(storage).copy_to(into)
     assert list(target.threads()) == []
+    files, same = (FileCheckpointStorage(tmp_path / "store") for _ in range(2))
+    with pytest.raises(ConfigurationError):
+        opened(files).copy_to(opened(same, keys=BOTH))
 
 
 # Up to a head
@@ -222,7 +219,7 @@ def remembered(anchor: InMemoryAnchor) -> InMemoryAnchor:
     return frozen
 
 
-def test_a_copy_up_to_a_head_ends_there(storage: Writable, target: Writable) -> None:
+def test_a_copy_up_to_a_head_ends_there(storage: Memory, target: Memory) -> None:
     anchor = InMemoryAnchor()
     source = opened(storage, anchor)
     fill(source, 4)
@@ -266,7 +263,7 @@ NOBODYS = "sha256:" + "0" * 64
     ],
 )
 def test_a_copy_up_to_a_head_that_does_not_fit_is_refused(
-    storage: Writable, target: Writable, answer: Any, error: type[CheckpointError], told: str
+    storage: Memory, target: Memory, answer: Any, error: type[CheckpointError], told: str
 ) -> None:
     fill(opened(storage), 5)
     opened(storage).prune(THREAD, keep=3)
