@@ -33,7 +33,6 @@ from tests.unit.tampered import (
     KEYS,
     STORE,
     THREAD,
-    USES,
     Memory,
     fill,
     opened,
@@ -88,31 +87,23 @@ def test_a_copy_has_all_that_the_original_has(
             opened(storage, anchor, keys=BOTH).latest(THREAD)
 
 
-def test_a_pruned_thread_begins_in_the_copy_where_it_began(
+def test_a_thread_is_pruned_or_deleted_in_the_copy_as_it_was(
     storage: Memory, target: Memory, anchor: InMemoryAnchor | None
 ) -> None:
     source = opened(storage, anchor)
     fill(source, 6)
     source.prune(THREAD, keep=3)
-    assert source.copy_to(new(target, anchor)) == 3
+    fill(source, 3, OTHER)
+    source.delete(OTHER)
+    assert source.copy_to(new(target, anchor)) == 4
     copy = new(target, anchor)
     assert list(copy.history(THREAD)) == list(source.history(THREAD))
-    assert copy.verify(THREAD) == 3
+    assert (copy.verify(THREAD), copy.verify(OTHER)) == (3, 1)
     assert copy.save(THREAD, {"n": 7}).sequence == 7
     assert copy.prune(THREAD, keep=2) == 2
-
-
-def test_a_deleted_thread_stays_deleted_in_the_copy(
-    storage: Memory, target: Memory, anchor: InMemoryAnchor | None
-) -> None:
-    source = opened(storage, anchor)
-    fill(source, 3)
-    source.delete(THREAD)
-    assert source.copy_to(new(target, anchor)) == 1
-    assert new(target, anchor).verify(THREAD) == 1
-    for use in ("latest", "save"):
+    for use in (copy.latest, lambda thread: copy.save(thread, {})):
         with pytest.raises(ThreadDeleted):
-            USES[use](new(target, anchor))
+            use(OTHER)
 
 
 def test_what_a_thief_wrote_is_not_sealed_anew(storage: Memory, target: Memory) -> None:
