@@ -1033,30 +1033,25 @@ class Workflow:
         self.name = check_name("workflow", name)
         named = [(_step_name(step), step) for step in steps]
         self.steps = dict(named)
-        if not named or len(self.steps) != len(named):
+        self.anchor_before = frozenset(map(_step_name, anchor_before))
+        once = named and len(self.steps) == len(named)
+        if not once or not self.anchor_before <= self.steps.keys():
             raise WorkflowError(
                 f"The workflow {name} needs one or more steps with different names.",
-                "Give each step a function of its own.",
+                "Give each step a function of its own, and name steps of these in anchor_before.",
             )
         self._told = frozenset(name for name, step in named if _is_told(step))
-        self.anchor_before = frozenset(_step_name(step) for step in anchor_before)
-        if not self.anchor_before <= set(self.steps):
-            raise WorkflowError(
-                f"The workflow {name} has no step to anchor before.",
-                "Name steps of this workflow in anchor_before.",
-            )
         self.tools = tools if isinstance(tools, ToolSet) else ToolSet(tools)
         self.gate: Final = gate or Gate()
         self.version = version
         check_app(self.app)
-        self.migrations: dict[str, Migration] = {}
-        for migration in migrations:
-            if migration.before in self.migrations:
-                raise ConfigurationError(
-                    f"Two migrations begin at version {quoted(migration.before)}.",
-                    "Keep one: which of them to take would be a guess.",
-                )
-            self.migrations[migration.before] = migration
+        given = list(migrations)
+        self.migrations = {each.before: each for each in given}
+        if len(self.migrations) < len(given):
+            raise ConfigurationError(
+                f"Two migrations of the workflow {name} begin at one version.",
+                "Keep one: which of them to take would be a guess.",
+            )
         for before in self.migrations:
             self._path(before)
 

@@ -43,10 +43,11 @@ from safepoint.errors import (
     StorageUnavailable,
     WrongPlace,
 )
-from safepoint.journal import Entry, Event
+from safepoint.journal import Entry
 from safepoint.migrate import Unsigned, migrate
 from safepoint.names import Head
 from safepoint.record import Place, seal
+from tests.unit.desk import FullDisk
 from tests.unit.tampered import KEY, KEYS, STORE, THREAD, USES, Memory, fill, opened
 
 GENERATED = SigningKey.generate()
@@ -459,13 +460,6 @@ def test_where_a_lease_has_ended_no_step_runs_until_somebody_owns_the_thread(far
 # ---------------------------------------------------------------- what is written down
 
 
-class Refuses:
-    """A journal whose disk is full."""
-
-    def record(self, event: Event) -> Entry:
-        raise JournalUnavailable("There is no room.", "Make some.")
-
-
 def test_a_save_is_written_down_with_its_digest_before_it_happens(farm: Farm) -> None:
     saved = farm.ledger().save(THREAD, {"secret": "canary"})
     entry = farm.last()
@@ -488,7 +482,7 @@ def test_a_save_is_written_down_with_its_digest_before_it_happens(farm: Farm) ->
 
 def test_without_a_journal_nothing_is_saved(farm: Farm) -> None:
     with pytest.raises(JournalUnavailable):
-        farm.ledger(journal=Refuses()).save(THREAD, {})
+        farm.ledger(journal=FullDisk(0)).save(THREAD, {})
     assert farm.storage.head(THREAD) == 0
 
 
@@ -512,7 +506,7 @@ def test_each_failure_to_verify_is_written_down(farm: Farm, *, cut: bool) -> Non
         with pytest.raises((SealBroken, RolledBack)) as refusal:
             look(farm.ledger())  # type: ignore[no-untyped-call]
         with pytest.raises((SealBroken, RolledBack)):  # it stands, also where none can be written
-            look(farm.ledger(journal=Refuses()))  # type: ignore[no-untyped-call]
+            look(farm.ledger(journal=FullDisk(0)))  # type: ignore[no-untyped-call]
         assert farm.told()[before:] == ["verify refused"]
         assert farm.last().detail == f"{type(refusal.value).__name__}: {refusal.value.what}"
 
@@ -533,7 +527,7 @@ def test_what_an_operator_does_is_written_down_or_does_not_happen(farm: Farm) ->
     before = dict(farm.storage._records[THREAD])
     for act in ACTS.values():
         with pytest.raises(JournalUnavailable):
-            act(farm.ledger(journal=Refuses()))
+            act(farm.ledger(journal=FullDisk(0)))
     assert (farm.storage._records[THREAD], farm.storage.base(THREAD)) == (before, None)
     assert (farm.ledger().owner("order-8"), len(farm.told())) == (None, 3)
     for what, act in ACTS.items():
