@@ -33,8 +33,8 @@ from safepoint import (
     SQLiteCheckpointStorage,
     Workflow,
 )
+from safepoint._command import keyring_of
 from safepoint.audit.command import CHECKS
-from safepoint.cli import keyring_of
 from safepoint.errors import ConfigurationError
 from safepoint.journal import Event
 from safepoint.record import Place, seal
@@ -529,7 +529,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(deployed: Deployed) -> None:
 def test_a_long_chain_shows_a_bar_on_a_terminal_alone(
     deployed: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("safepoint.cli.time.monotonic", itertools.count().__next__)
+    monkeypatch.setattr("safepoint._command.time.monotonic", itertools.count().__next__)
     assert main(deployed.sealed) == 0
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)

@@ -349,6 +349,7 @@ PARTS = ["storage", "keys", "anchor", "journal", "journal_anchor"]
 def places(tmp_path: Path) -> Iterator[Locations]:
     """A store as the defaults set it up, with its key and one checkpoint."""
     found = default_locations("invoices", service=False, environ={"HOME": str(tmp_path)})
+    found.create()
     open_ledger("invoices", places=found).save("order-7", {"amount": 42})
     yield found
     tmp_path.chmod(0o700)

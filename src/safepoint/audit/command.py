@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from safepoint._command import Bar, keyring_of
 from safepoint._files import absolute
 from safepoint.anchor import Anchor, FileAnchor, SQLiteAnchor
 from safepoint.approval import Approvers, Reason
@@ -29,7 +30,6 @@ from safepoint.audit.postgres import check_privileges
 from safepoint.audit.reading import read
 from safepoint.audit.runs import Judges, approvals, resumptions, tools, versions
 from safepoint.audit.sqlite import BESIDE, check_database
-from safepoint.cli import Bar, keyring_of
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from safepoint._command import imported, keyring_of
 from safepoint.anchor import FileAnchor
-from safepoint.cli import imported, keyring_of
 from safepoint.codec import Codec
 from safepoint.errors import (
     CheckpointError,
