@@ -77,10 +77,6 @@ class Rows(SQLiteCheckpointStorage):
             for name, _ in triggers:
                 file.execute(f"DROP TRIGGER {name}")
             file.execute(statement, values)
-            file.execute(
-                "UPDATE threads SET head = (SELECT coalesce(max(sequence), 0) FROM checkpoints"
-                " WHERE checkpoints.thread = threads.thread)"
-            )
             for _, sql in triggers:
                 file.execute(sql)
             file.execute("COMMIT")
@@ -93,8 +89,8 @@ class Rows(SQLiteCheckpointStorage):
         self._change(statement, thread, sequence)
 
     def put_base(self, thread: str, first: int, record: bytes) -> None:
-        statement = "UPDATE threads SET first = ?, base = ? WHERE thread = ?"
-        self._change(statement, first, record, thread)
+        statement = "REPLACE INTO threads (thread, first, base) VALUES (?, ?, ?)"
+        self._change(statement, thread, first, record)
 
     def remove_base(self, thread: str) -> None:
         self._change("UPDATE threads SET first = 0, base = NULL WHERE thread = ?", thread)
