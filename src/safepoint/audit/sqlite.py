@@ -30,14 +30,10 @@ from safepoint.storage.sqlite import SQLiteCheckpointStorage
 BESIDE: Final = ("", "-wal", "-shm", "-journal")
 _NAMES: Final = "SELECT DISTINCT thread FROM checkpoints UNION SELECT thread FROM threads"
 _GAPS: Final = (
-    "SELECT c.thread, min(c.sequence) + 1, t.head FROM checkpoints c JOIN threads t"
-    " ON t.thread = c.thread WHERE c.sequence + 1 < t.head AND NOT EXISTS (SELECT 1"
-    " FROM checkpoints n WHERE n.thread = c.thread AND n.sequence = c.sequence + 1)"
-    " GROUP BY c.thread"
-)
-_UNWRITTEN: Final = (
-    "SELECT thread, first FROM threads t WHERE first > 0 AND NOT EXISTS"
-    " (SELECT 1 FROM prunings p WHERE p.thread = t.thread AND p.first = t.first)"
+    "SELECT c.thread, min(c.sequence) + 1, max(h.head) FROM checkpoints c JOIN (SELECT thread,"
+    " max(sequence) AS head FROM checkpoints GROUP BY thread) h ON h.thread = c.thread"
+    " WHERE c.sequence < h.head AND NOT EXISTS (SELECT 1 FROM checkpoints n"
+    " WHERE n.thread = c.thread AND n.sequence = c.sequence + 1) GROUP BY c.thread"
 )
 _LEFT: Final = (
     "SELECT c.thread, t.first, count(*) FROM checkpoints c JOIN threads t ON t.thread = c.thread"
@@ -123,8 +119,6 @@ def _contents(storage: SQLiteCheckpointStorage, limits: Limits) -> Iterator[Find
         yield refused("SP13", gap(thread, missing, head), thread)
     for thread, first, count in _shown(storage.rows(_LEFT)):
         yield finding("SP13.left", thread, first=first, count=count)
-    for thread, first in _shown(storage.rows(_UNWRITTEN)):
-        yield finding("SP13.not-pruned", thread, first=first)
     for thread in storage.threads():
         yield from _thread(storage, thread, limits)
 
