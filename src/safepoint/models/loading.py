@@ -145,7 +145,7 @@ class ModelFile:
     file: IO[bytes]
     size: int
     kind: Kind
-    members: tuple[Member, ...] | None = None
+    members: tuple[Member, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -352,8 +352,6 @@ def _check_kind(name: str, kind: Kind) -> None:
     do = {
         Kind.TORCH_SCRIPT: "It is a program. Ask for the weights alone: a state_dict, as"
         " safetensors.",
-        Kind.TORCH_TAR: "PyTorch before 0.1.10 wrote it. Load it where it was made, and save it"
-        " anew.",
         Kind.PICKLE: scan,
         Kind.PICKLES: scan,
         Kind.SEALED: "Name the model; its seal stands beside it.",
@@ -373,6 +371,11 @@ def planned(model: ModelFile, limits: ModelLimits) -> dict[str, Any]:
     if model.kind is Kind.SAFETENSORS:
         most = PREFIX + limits.header_bytes
         return dict(read_table(read_at(model.file, 0, most), model.size, limits))
+    if model.kind is Kind.TORCH_LEGACY:
+        raise ModelMalformed(
+            f"{model.shown} is {model.kind.sentence}, which is not loaded.",
+            "Nothing was loaded. If you made it, save it again with a current PyTorch.",
+        )
     return dict(read_plan(model.file, model.members, limits, model.path))
 
 

@@ -113,7 +113,7 @@ def _time(state: Any, zone: Any = None) -> time:
     )
 
 
-def _of(make: Callable[..., Any], *kinds: type) -> Callable[..., Any]:
+def made_of(make: Callable[..., Any], *kinds: type) -> Callable[..., Any]:
     """Return what makes a value of arguments of these types, the last of which may be missing."""
 
     def made(*given: Any) -> Any:
@@ -196,10 +196,10 @@ PLAIN: Final[Functions] = MappingProxyType(
         ("datetime", "datetime"): _datetime,
         ("datetime", "date"): _date,
         ("datetime", "time"): _time,
-        ("datetime", "timedelta"): _of(timedelta, int, int, int),
-        ("datetime", "timezone"): _of(timezone, timedelta, str),
-        ("decimal", "Decimal"): _of(_decimal, str),
-        ("_codecs", "encode"): _of(_encode, str, str),
+        ("datetime", "timedelta"): made_of(timedelta, int, int, int),
+        ("datetime", "timezone"): made_of(timezone, timedelta, str),
+        ("decimal", "Decimal"): made_of(_decimal, str),
+        ("_codecs", "encode"): made_of(_encode, str, str),
         ("collections", "OrderedDict"): dict,
         ("collections", "defaultdict"): _default,
         **_UUIDS,
