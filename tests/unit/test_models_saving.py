@@ -197,7 +197,7 @@ def test_sigkill_after_each_step_of_a_save(tmp_path: Path) -> None:
     (prepared / PAIR[1]).write_bytes(b"a seal without a model")
     for left in killed(save, tmp_path, prepared=prepared):
         path = left.folder / PAIR[0]
-        if left.steps.count("link") == 2:
+        if "link" in left.steps:
             assert same(load_checkpoint(path, keys=KEYS), STATE)
             with pytest.raises(Conflict):
                 save(left.folder)
@@ -205,9 +205,7 @@ def test_sigkill_after_each_step_of_a_save(tmp_path: Path) -> None:
             with pytest.raises(NotFound):
                 load_checkpoint(path, keys=KEYS)
             save(left.folder)
-            # A seal without a model is set aside: nobody knows what it was of.
-            found = sorted(each.name for each in left.folder.iterdir() if ".seal." not in each.name)
-            assert found == PAIR
+            assert sorted(each.name for each in left.folder.iterdir()) == PAIR
             assert same(load_checkpoint(path, keys=KEYS), STATE)
         save_checkpoint(left.folder / "next.safetensors", STATE, key=KEY)
         assert list(left.folder.glob(".safepoint-model-*")) == []
