@@ -91,7 +91,7 @@ def worker(path: Path) -> object:
         fds = [each.fileno() for each in (model.file, *made)]
         child = os.fork()
         if not child:
-            main(task_of(model, *fds, limits=LIMITS, safe=True))
+            main(task_of(model.path, fds, LIMITS, safe=True))
         os.waitpid(child, 0)
         made[2].seek(0)
         answer = made[2].read()

@@ -85,15 +85,15 @@ def test_a_payload_runs_only_where_it_is_trusted_and_is_said(tmp_path: Path) -> 
 
 
 NAMES: list[tuple[str, bytes, type[CheckpointError], str]] = [
-    ("a.safetensors", b"", ModelMalformed, "is empty"),
+    ("a.safetensors", b"", ModelMalformed, "is an empty file"),
     ("a.safetensors", b"PK\3\4", ModelMalformed, "does not end as one"),
     ("a.safetensors", b"\xff\0\0\0\0\0\0\0{}", ModelMalformed, "ends before its header does"),
     ("a.safetensors", b"hello", ModelMalformed, "of no format that is known here"),
     ("a.pt", b"version https://git-lfs.github.com/spec/v1\n", ModelMalformed, "git lfs pull"),
     ("a.pt", b"cos\nsystem\n.", ModelMalformed, "safepoint scan"),
     ("a.pt", b"\2\0\0\0\0\0\0\0{}", ModelMalformed, "whatever its name says"),
-    ("a", b"\x1f\x8b\x08\0", ModelMalformed, "is compressed data, which is not loaded"),
-    ("a", b'{"a": 1}', ModelMalformed, "is JSON, which is not loaded"),
+    ("a", b"\x1f\x8b\x08\0", ModelMalformed, "is compressed data, and is not loaded"),
+    ("a", b'{"a": 1}', ModelMalformed, "is JSON, and is not loaded"),
 ]
 
 
@@ -112,7 +112,7 @@ def test_a_file_that_is_no_model(
 
 def test_the_format_before_1_6_is_loaded_only_where_it_is_trusted(tmp_path: Path) -> None:
     path = saved(tmp_path / "old.pt", legacy=True)
-    with pytest.raises(ModelMalformed, match=r"before 1\.6, which is not loaded.*save it again"):
+    with pytest.raises(ModelMalformed, match=r"before 1\.6, and is not loaded.*save it again"):
         load_checkpoint(path)
     with pytest.warns(UnrestrictedLoad):
         assert same(load_checkpoint(path, safe=False), state_dict())
