@@ -166,7 +166,7 @@ def _instead(file: str) -> str:
     try:
         with opened(file) as data:
             kind, members = identified(data)
-            if kind in (Kind.TORCH_ZIP, Kind.TORCH_LEGACY):
+            if kind is Kind.TORCH_ZIP:
                 named = "" if file.lower().endswith(".safetensors") else file
                 read_plan(data, members, path=named)
     except UnsafeModel as error:
