@@ -8,7 +8,7 @@ import re
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Final
 
 from safepoint._files import SUPPORTED, as_named, folder_refusals, record_refusals
 from safepoint.anchor import Anchor
+from safepoint.approval import Approvers
 from safepoint.audit.contents import keys_inside
 from safepoint.audit.finding import Finding, content, finding, refused, worst_first
 from safepoint.audit.reading import view_of
@@ -289,15 +290,9 @@ def _counts(keys: Keyring, ledger: Ledger) -> tuple[Counter[str], bool]:
     return counts, complete
 
 
-def approvers_apart(
-    ledger: Ledger, people: Sequence[tuple[str, VerifyingKey]]
-) -> Iterator[Finding]:
-    """Look whether the approvers' keys are where they belong: the secret with them alone.
-
-    Args:
-        ledger: the store, with the keys that write it.
-        people: each approver's name, with one of their keys.
-    """
+def approvers_apart(ledger: Ledger, approvers: Approvers) -> Iterator[Finding]:
+    """Look whether the approvers' keys are where they belong: the secret with them alone."""
+    people = list(approvers.keys.values())
     names = {key.id: name for name, key in people}
     for key in ledger.keys.all:
         if key.id in names:
