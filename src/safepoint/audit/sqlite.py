@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from safepoint._files import absolute, location_refusals, require_posix
-from safepoint.audit.contents import SEALED, is_pickle
+from safepoint.audit.contents import SEALED, has_pickle
 from safepoint.audit.finding import Finding, finding, guarded, refused, worst_first
 from safepoint.audit.folder import record_file, surroundings
 from safepoint.errors import (
@@ -23,6 +23,7 @@ from safepoint.errors import (
     quoted,
     shell,
 )
+from safepoint.models import classify
 from safepoint.names import DEFAULT_LIMITS, Limits
 from safepoint.storage.base import gap, is_thread
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
@@ -93,7 +94,7 @@ def check_database(
     found = [*guarded("SP04", place, _place(place))]
     try:
         with SQLiteCheckpointStorage(path, limits=limits, read_only=True) as storage:
-            found += worst_first(_contents(storage, limits))
+            found += worst_first(_contents(storage))
     except StorageError as refusal:
         found.append(refused("SP13", refusal, place))
     unique: dict[str, Finding] = {}
@@ -110,7 +111,7 @@ def _place(place: str) -> Iterator[Finding]:
         yield from guarded("SP04", place + suffix, record_file(Path(place + suffix), None))
 
 
-def _contents(storage: SQLiteCheckpointStorage, limits: Limits) -> Iterator[Finding]:
+def _contents(storage: SQLiteCheckpointStorage) -> Iterator[Finding]:
     where = str(storage.path)
     [(state,)] = storage.rows("PRAGMA integrity_check(1)")
     if state != "ok":
@@ -126,7 +127,7 @@ def _contents(storage: SQLiteCheckpointStorage, limits: Limits) -> Iterator[Find
     for thread, first in _shown(storage.rows(_UNWRITTEN)):
         yield finding("SP13.not-pruned", thread, first=first)
     for thread in storage.threads():
-        yield from _thread(storage, thread, limits)
+        yield from _thread(storage, thread)
 
 
 def _shown(rows: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
@@ -135,7 +136,7 @@ def _shown(rows: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         yield tuple(each if type(each) is int or is_thread(each) else quoted(each) for each in row)
 
 
-def _thread(storage: SQLiteCheckpointStorage, thread: str, limits: Limits) -> Iterator[Finding]:
+def _thread(storage: SQLiteCheckpointStorage, thread: str) -> Iterator[Finding]:
     try:
         storage.head(thread)
         storage.base(thread)
@@ -156,7 +157,7 @@ def _thread(storage: SQLiteCheckpointStorage, thread: str, limits: Limits) -> It
             continue
         if SEALED.match(record):
             continue
-        if is_pickle(record[: limits.record_bytes]):
+        if has_pickle(classify(record)):
             yield finding("SP03.record", thread, sequence=shown)
         else:
             yield finding("SP10.record", thread, sequence=shown)
