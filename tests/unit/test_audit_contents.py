@@ -21,8 +21,10 @@ from safepoint.attacks import NaiveTarget
 from safepoint.attacks.payload import marker_pickle, marker_pickle_of_type
 from safepoint.audit import check_bounds, check_formats, check_pickles, contents
 from safepoint.audit.contents import check_contents
+from safepoint.audit.finding import content
 from safepoint.codec import Codec
 from safepoint.errors import StorageUnavailable
+from safepoint.models import classify
 
 WIDE = Limits(state_bytes=100_000, depth=1000, items=100_000)
 SMALL = Limits(state_bytes=10_000, depth=8, items=100)
@@ -69,7 +71,7 @@ def test_what_cannot_be_looked_at_is_a_warning_and_hides_no_other_file(
 ) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).write_bytes(pickle.dumps([1]))
-    content, classify, scandir = contents.content, contents.classify, os.scandir
+    scandir = os.scandir
 
     def unreadable(path: Any, *rest: Any) -> Any:
         if str(path).endswith(("/a", "/closed")):
