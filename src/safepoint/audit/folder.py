@@ -298,7 +298,7 @@ def _names(folder: Path) -> list[str]:
         return []  # which is said where it is looked at
 
 
-def _added(storage: StoredFolder, thread: str) -> Iterator[Finding]:
+def _added(storage: FileCheckpointStorage, thread: str) -> Iterator[Finding]:
     """Look at the files of a thread. A busy store changes meanwhile.
 
     The base is read after the folder was listed, because `prune` moves it before any record goes;
