@@ -369,8 +369,9 @@ def _checked(
         raise
     # What counts is what was opened, not what the name meant a moment before or after.
     if not private(found.info, stat.S_IFDIR if flags == FOLDER else stat.S_IFREG):
-        with found:
-            enforce(refusals(path, found.info))
+        for refusal in refusals(path, found.info):
+            os.close(found.fd)
+            raise refusal
     return found
 
 

@@ -438,7 +438,7 @@ class SigningKey(Key):
                 f"Write '{HMAC}', or '{ED25519}' for readers who must not write.",
             )
         self._secret, self._public = hidden, b""
-        if algorithm == HMAC:
+        if algorithm != ED25519:
             identity, self._sign, verify = _hmac(hidden)
         else:
             from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
