@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -82,7 +81,6 @@ _FIELDS: Final = {
 }
 """What line 2 holds, and how each of it is spelled."""
 _LINE_2 = re.compile("{" + ",".join(f'"{name}":{text}' for name, text in _FIELDS.items()) + "}")
-_spell: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Place(NamedTuple):
@@ -110,7 +108,12 @@ class Header(NamedTuple):
     tools: str | None
 
     def __bytes__(self) -> bytes:
-        return _spell(self._asdict()).encode("ascii")
+        previous, tools = (f'"{each}"' if each else "null" for each in (self.previous, self.tools))
+        return (
+            f'{{"app":"{self.app}","created":"{self.created}","digest":"{self.digest}",'
+            f'"kind":"{self.kind}","previous":{previous},"sequence":{self.sequence},'
+            f'"store":"{self.store}","thread":"{self.thread}","tools":{tools}}}'
+        ).encode("ascii")
 
     @classmethod
     def parse(cls, line: bytes) -> Header | None:
