@@ -38,6 +38,8 @@ from safepoint import (
 )
 from safepoint.approval import Reason
 from safepoint.audit import check_approvals, check_resumptions, check_tools, check_versions
+from safepoint.audit.reading import read
+from safepoint.audit.runs import Runs
 from safepoint.errors import AnchorUnavailable, ConfigurationError, StorageUnavailable
 from safepoint.record import Place, seal
 from safepoint.workflow import Call, Migration
@@ -156,6 +158,10 @@ class Desk:
             *check_versions(ledger),
         ]
         return [each.id for each in findings]
+
+    def unverified(self) -> set[str]:
+        """Return what is found by one who knows nobody that approves."""
+        return {each.id for each in read(self.ledger(), Runs().look)}
 
     def deny_way_back(self) -> None:
         """End a run with a no that leaves it as it is."""
@@ -580,6 +586,12 @@ def test_what_a_thief_of_the_writers_key_forges_is_found(name: str) -> None:
     assert " ".join(desk.found(GATES.get(name, GATE))) == expected
 
 
+def test_what_a_record_shows_by_itself_is_found_without_people(desk: Desk) -> None:
+    desk.paused()
+    desk.write()
+    assert desk.unverified() == {"SP19.unanswered"}
+
+
 # --- what is honest
 
 
@@ -607,6 +619,7 @@ def test_a_store_of_every_honest_kind_of_run_has_no_finding(desk: Desk) -> None:
     for state in ({"text": "no workflow wrote this"}, {"done": ["a"]}, [1], "text"):
         ledger.save("notes", state)
     assert desk.found() == []
+    assert desk.unverified() == set()
 
 
 @pytest.mark.parametrize("options", [{}, NEWER, {"tools": [BANK, MAIL]}])
@@ -660,7 +673,8 @@ def test_an_honest_history_of_any_kind_has_no_error_and_no_warning(desk: Desk, s
                     run.step()
             done += 1
     assert done > 3
-    assert set(desk.found()) <= {"SP16.back", "SP18.no-tools", "SP19.first-kept", "SP19.pruned"}
+    notes = {"SP16.back", "SP18.no-tools", "SP19.first-kept", "SP19.pruned"}
+    assert {*desk.found(), *desk.unverified()} <= notes
 
 
 def test_no_type_of_yours_is_needed_and_a_step_that_was_saved_late_is_honest(

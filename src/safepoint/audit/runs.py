@@ -337,15 +337,10 @@ class Runs:
         denials = [each for each in approvals if each.verdict == "denied"]
         if denials:
             yield from _denied(link, resumed, source, denials[0])
+        elif self._verifies:
+            yield from _spent(link, resumed, decision)
+        if denials or (link.payload.denied is not None and not self._verifies):
             return
-        asked = Reason.ASKED in decision.reasons
-        if link.payload.denied or link.payload.approved != resumed.statements * asked:
-            yield link.found("SP19.carries")
-        elif not resumed.reasons or resumed.reasons != decision.reasons:
-            said, was = (
-                ", ".join(each) or "nothing" for each in (resumed.reasons, decision.reasons)
-            )
-            yield link.found("SP19.reasons", said=said, was=was)
         names = sorted({each.approver for each in approvals})
         people, how = len(names), f"approved by {' and '.join(names)}"
         if not self._verifies:
@@ -562,6 +557,16 @@ def _wider(link: Link) -> Iterator[Finding]:
         wider = sorted({name for reason, name, _ in compared if reason is not None})
         if wider:
             yield link.found("SP18.wider", head=before.head, names=", ".join(wider))
+
+
+def _spent(link: Link, resumed: Resumed, decision: Decision) -> Iterator[Finding]:
+    """Look at what a record says of the approvals that it spent, and why."""
+    asked = Reason.ASKED in decision.reasons
+    if link.payload.denied or link.payload.approved != resumed.statements * asked:
+        yield link.found("SP19.carries")
+    elif not resumed.reasons or resumed.reasons != decision.reasons:
+        said, was = (", ".join(each) or "nothing" for each in (resumed.reasons, decision.reasons))
+        yield link.found("SP19.reasons", said=said, was=was)
 
 
 def _denied(
