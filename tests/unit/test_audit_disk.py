@@ -35,7 +35,6 @@ from safepoint.audit import (
 from safepoint.audit.finding import Closed, files, guarded
 from safepoint.errors import StorageUnavailable, UnsafeLocation
 from safepoint.places import Locations, default_locations, open_ledger
-from safepoint.storage.file import StoredFolder
 
 if not _files.SUPPORTED:
     pytest.skip("modes and owners are POSIX", allow_module_level=True)
@@ -282,6 +281,7 @@ PARTS = ["storage", "keys", "anchor", "journal", "journal_anchor"]
 def places(tmp_path: Path) -> Iterator[Locations]:
     """A store as the defaults set it up, with its key and one checkpoint."""
     found = default_locations("invoices", service=False, environ={"HOME": str(tmp_path)})
+    found.create()
     open_ledger("invoices", places=found).save("order-7", {"amount": 42})
     yield found
     tmp_path.chmod(0o700)
@@ -381,7 +381,7 @@ def test_threads_that_nobody_owns_or_that_nobody_released(tmp_path: Path) -> Non
     store.save("order-7", {})
     assert ids(check_ownership(state)) == "SP07.never-owned"
     lease = store.own("order-7", "worker-1", seconds=60)
-    found = StoredFolder(state).lease("order-7")
+    found = FileCheckpointStorage(state, read_only=True).lease("order-7")
     assert found is not None
     for hours, expected in ((25, ""), (26, "SP07.too-long"), (0, "SP07.abandoned")):
         assert ids(check_ownership(state, found.expires - timedelta(hours=hours))) == expected

@@ -167,13 +167,13 @@ class Desk:
         """End a run with a no that leaves it as it is."""
         text = no(self.question(1))
         record = self.said(text, of=1, reasons=["old-checkpoint"])
-        self.write(done=[], denied=text, resumed=record)
+        self.write(done=[], resumed=record)
 
     def deny_with_tools(self) -> None:
         """End a run with a no to more tools, and with these tools."""
         text = no(self.question(tools=[BANK, MAIL]))
         record = self.said(text, reasons=["tools-added", "asked"])
-        self.write([BANK, MAIL], denied=text, resumed=record, origin=3)
+        self.write([BANK, MAIL], resumed=record, origin=3)
 
     def resume_junk(self) -> None:
         """Say that the run was resumed from what no workflow wrote."""
@@ -212,7 +212,7 @@ def forge(change: Callable[[Any], Any] = lambda q: q, key: SigningKey = DANA) ->
     def plant(desk: Desk) -> None:
         desk.paused()
         text = yes(change(desk.question()), key)
-        desk.write(approved=[text], resumed=desk.said(text), origin=3)
+        desk.write(resumed=desk.said(text), origin=3)
 
     return plant
 
@@ -236,7 +236,7 @@ def deny(change: Callable[[Any], Any] = lambda q: q) -> Any:
         desk.paused()
         text = no(change(desk.question(**NEWER, tools=[BANK, MAIL])))
         reasons = ["version-changed", "tools-added", "asked"]
-        desk.write(denied=text, resumed=desk.said(text, reasons=reasons), origin=3)
+        desk.write(resumed=desk.said(text, reasons=reasons), origin=3)
 
     return plant
 
@@ -244,7 +244,7 @@ def deny(change: Callable[[Any], Any] = lambda q: q) -> Any:
 def lie(**fields: Any) -> Any:
     def plant(desk: Desk) -> None:
         text = desk.paused()
-        desk.write(approved=[text], resumed=desk.said(text, **fields), origin=3)
+        desk.write(resumed=desk.said(text, **fields), origin=3)
 
     return plant
 
@@ -285,7 +285,7 @@ def in_year(year: int) -> Any:
         text = desk.paused()
         ledger, last = desk.ledger(), desk.ledger().latest("order-7")
         kept = {k: v for k, v in last.state.items() if k != "asked"}
-        payload = {**kept, "approved": [text], "resumed": desk.said(text), "origin": 3}
+        payload = {**kept, "resumed": desk.said(text), "origin": 3}
         day = datetime(1, 1, 1) if year == 1 else datetime.max  # noqa: DTZ001, DTZ901
         record, _ = seal(
             ledger.codec.encode(payload),
@@ -306,7 +306,7 @@ def late(seconds: int) -> Any:
         desk.paused()
         then = datetime.now(UTC) - timedelta(hours=1, seconds=seconds)
         text = Approver("dana", DANA).approve(desk.question(), now=then)
-        desk.write(approved=[text], resumed=desk.said(text), origin=3)
+        desk.write(resumed=desk.said(text), origin=3)
 
     return plant
 
@@ -315,13 +315,13 @@ def another(desk: Desk) -> None:
     """The yes to another run."""
     text = desk.paused("order-9")
     desk.paused()
-    desk.write(approved=[text], resumed=desk.said(text), origin=3)
+    desk.write(resumed=desk.said(text), origin=3)
 
 
 def used_again(desk: Desk) -> None:
     """The yes to 42, for the 5,000,000 after it."""
     text = answered(desk)
-    desk.write(approved=[text], resumed=desk.said(text), origin=6)
+    desk.write(resumed=desk.said(text), origin=6)
 
 
 def lapsed(desk: Desk) -> None:
@@ -341,20 +341,13 @@ def narrowed_and_back(desk: Desk) -> None:
 FORGED: dict[str, Callable[[Desk], Any]] = {
     # A pause without an answer, or with one that is none.
     "a pause left out": after(Desk.paused, lambda d, _: d.write()),
-    "approved, and not resumed": after(Desk.paused, lambda d, t: d.write(approved=[t])),
     "resumed without an answer": after(
         Desk.paused, lambda d, _: d.write(resumed=d.said(), origin=3)
     ),
     "used again": used_again,
-    "carried on by a step": after(
-        Desk.paused,
-        lambda d, t: d.resume(t),
-        lambda d, t: d.write(done=["fetch", "ask", "pay"], approved=[t]),
-    ),
     "signed by a stranger": forge(key=STRANGER),
     "of other arguments": forge(lambda q: replace(q, arguments={"amount": 5_000_000})),
     "of another thread": another,
-    "dropped": after(Desk.paused, lambda d, t: d.write(resumed=d.said(t), origin=3)),
     "a lapse that nobody answered": lapsed,
     "too few": after(Desk.paused, lambda d, t: d.resume(t)),
     "what nobody may approve": after(Desk.paused, lambda d, t: d.resume(t)),
@@ -389,8 +382,6 @@ FORGED: dict[str, Callable[[Desk], Any]] = {
     "no version": after(Desk.begin, lambda d, _: d.write(app="")),
     # Runs that begin nowhere, and records of something else.
     "in the middle": lambda d: d.junk({"done": ["fetch"], "state": {}}),
-    "with an approval": lambda d: d.junk({"done": [], "state": {}, "approved": ["x"]}),
-    "with a denial": lambda d: d.junk({"done": [], "state": {}, "denied": "x"}),
     "with an origin from nowhere": lambda d: d.junk({"done": [], "origin": 1, "state": {}}),
     "behind junk": after(Desk.junk, lambda d, _: d.junk({"done": [], "state": {"amount": 5}})),
     "after junk": after(
@@ -404,12 +395,7 @@ FORGED: dict[str, Callable[[Desk], Any]] = {
     # A no.
     "on after a no": after(denied, lambda d, _: d.write()),
     "resumed after a no": after(denied, lambda d, _: d.write(resumed=d.said(), origin=3)),
-    "a no once more": after(denied, lambda d, t: d.write(denied=t)),
     "a no by a key that was revoked": denied,
-    "a no as a yes": after(
-        Desk.paused,
-        lambda d, _: d.write(approved=["x"], resumed=d.said(no(d.question())), origin=3),
-    ),
     "a no to a way back": after(
         lambda d: d.begin().step(),
         lambda d, _: d.deny_way_back(),
@@ -486,16 +472,6 @@ FORGED: dict[str, Callable[[Desk], Any]] = {
     "pruned, the pause": after(Desk.paused, lambda d, _: d.prune()),
     "pruned, of another thread": after(another, lambda d, _: d.prune()),
     "pruned, by a stranger": after(forge(key=STRANGER), lambda d, _: d.prune()),
-    "pruned, dropped": after(
-        Desk.paused,
-        lambda d, t: d.write(resumed=d.said(t), origin=3),
-        lambda d, _: d.prune(),
-    ),
-    "pruned, a no dropped": after(
-        Desk.paused,
-        lambda d, _: d.write(resumed=d.said(no(d.question())), origin=3),
-        lambda d, _: d.prune(),
-    ),
 }
 # Whom the audit is told of, where it is not dana or erin, one of them, within an hour.
 GATES: dict[str, Gate] = {

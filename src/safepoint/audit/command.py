@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from safepoint._command import Bar, keyring_of
 from safepoint._files import absolute
 from safepoint.anchor import Anchor, FileAnchor, SQLiteAnchor
 from safepoint.approval import Approvers, Reason
@@ -29,7 +30,6 @@ from safepoint.audit.postgres import check_privileges
 from safepoint.audit.reading import Thread, read
 from safepoint.audit.runs import Runs
 from safepoint.audit.sqlite import BESIDE, check_database
-from safepoint.cli import Bar, keyring_of
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
@@ -43,7 +43,7 @@ from safepoint.keys import VerifyingKey
 from safepoint.ledger import Ledger
 from safepoint.names import check_name
 from safepoint.storage.base import CheckpointStorage
-from safepoint.storage.file import StoredFolder
+from safepoint.storage.file import FileCheckpointStorage
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
 _SHOWN: Final = 20
@@ -178,7 +178,7 @@ class Place:
     @cached_property
     def _storage(self) -> CheckpointStorage:
         if self.folder is not None:
-            return StoredFolder(self.folder)
+            return FileCheckpointStorage(self.folder, read_only=True)
         if self.database is not None:
             opened = SQLiteCheckpointStorage(self.database, read_only=True)
             return self._stack.enter_context(opened)

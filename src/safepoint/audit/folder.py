@@ -43,7 +43,7 @@ from safepoint.audit.finding import (
 from safepoint.errors import CheckpointError, StorageError, StorageUnavailable, shell
 from safepoint.names import spelled
 from safepoint.storage.base import MAX_SECONDS, beheaded, gap, is_thread
-from safepoint.storage.file import BASE, LEASE, RECORD_NAME, StoredFolder
+from safepoint.storage.file import BASE, LEASE, RECORD_NAME, FileCheckpointStorage
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
 _RECORD: Final = re.compile(r"([0-9]{10})\.checkpoint\Z")
@@ -275,7 +275,7 @@ def check_append_only(path: str | os.PathLike[str]) -> list[Finding]:
     found, strange, threads = list[Finding](), list[str](), list[str]()
     try:
         names = sorted(os.listdir(root))  # noqa: PTH208  names, as strings
-        storage = StoredFolder(root)
+        storage = FileCheckpointStorage(root, read_only=True)
     except OSError as error:
         return [unseen("SP13", root, error.strerror)]
     except CheckpointError as refusal:
@@ -298,7 +298,7 @@ def _names(folder: Path) -> list[str]:
         return []  # which is said where it is looked at
 
 
-def _added(storage: StoredFolder, thread: str) -> Iterator[Finding]:
+def _added(storage: FileCheckpointStorage, thread: str) -> Iterator[Finding]:
     """Look at the files of a thread. A busy store changes meanwhile.
 
     The base is read after the folder was listed, because `prune` moves it before any record goes;
@@ -370,7 +370,7 @@ def check_ownership(path: str | os.PathLike[str], now: datetime | None = None) -
         with (
             closing(SQLiteCheckpointStorage(root, read_only=True))
             if in_file
-            else nullcontext(StoredFolder(root)) as storage
+            else nullcontext(FileCheckpointStorage(root, read_only=True)) as storage
         ):
             return worst_first(
                 f for name in storage.threads() for f in _lease(storage, name, moment)
@@ -382,9 +382,9 @@ def check_ownership(path: str | os.PathLike[str], now: datetime | None = None) -
 
 
 def _lease(
-    storage: StoredFolder | SQLiteCheckpointStorage, name: str, now: datetime
+    storage: FileCheckpointStorage | SQLiteCheckpointStorage, name: str, now: datetime
 ) -> Iterator[Finding]:
-    where = str(storage.path / name) if isinstance(storage, StoredFolder) else name
+    where = str(storage.path / name) if isinstance(storage, FileCheckpointStorage) else name
     try:
         lease, token = storage.lease(name), storage.token(name)
     except CheckpointError as refusal:
