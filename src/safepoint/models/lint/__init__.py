@@ -189,6 +189,7 @@ def _settings(lines: list[str], path: str, cell: int = 0) -> Iterator[Finding]:
 # --- notebooks: their code cells as one module, since a name of one cell reaches the next -------
 
 # A line that goes on with an operator, such as `% 3` or `!= 3`, is none.
+_PYTHON: Final = ("%%time", "%%capture", "%%prun")
 _MAGIC: Final = re.compile(r"\s*(?:%{1,2}[A-Za-z_]|!(?!=)|\?).*|.*\?\s*")
 
 
@@ -234,20 +235,17 @@ def _code_cells(data: bytes) -> list[tuple[int, str]]:
 
 def _python_of(text: str) -> tuple[str, list[str]]:
     """Return what of a cell is Python, and the lines for the shell and for IPython."""
-    lines = text.split("\n")
-    magic = [_MAGIC.fullmatch(line) is not None for line in lines]
-    if text.lstrip().startswith("%%"):
-        python = text.lstrip().startswith(("%%time", "%%capture", "%%prun"))
-        magic = [not python or number == 0 for number, _ in enumerate(lines)]
+    lines, begins = text.split("\n"), text.lstrip()
+    odd = [_MAGIC.fullmatch(line) is not None for line in lines]
+    if begins.startswith("%%"):
+        odd = [not begins.startswith(_PYTHON) or number == 0 for number, _ in enumerate(lines)]
     else:
         with contextlib.suppress(*_NOT_PARSED):
             _parse(text)
             return text, []
-    code = [
-        f"{line[: len(line) - len(line.lstrip())]}pass" if odd else line
-        for line, odd in zip(lines, magic, strict=True)
-    ]
-    return "\n".join(code), [line * odd for line, odd in zip(lines, magic, strict=True)]
+    pairs = [*zip(lines, odd, strict=True)]
+    code = [f"{line[: -len(line.lstrip())]}pass" if o else line for line, o in pairs]
+    return "\n".join(code), [line * o for line, o in pairs]
 
 
 # --- allowed on purpose, with `safepoint: allow SL02 made by our own nightly job` ---------------
@@ -455,7 +453,7 @@ def check_paths(paths: Iterable[str]) -> Report:
     """
     report = Report()
     for path in paths:
-        if not _is_there(path):
+        if not os.path.exists(path):  # noqa: PTH110  that of Path may raise
             what = f"{shell(path)} is not there."
             report.failures.append((what, "Name a file or a folder to look at."))
             continue
@@ -468,13 +466,6 @@ def check_paths(paths: Iterable[str]) -> Report:
             what = f"There is no Python file in {shell(path)}, so nothing is known about it."
             report.failures.append((what, "Name the folder that has the code."))
     return report
-
-
-def _is_there(path: str) -> bool:
-    try:
-        return Path(path).exists()
-    except (OSError, ValueError):
-        return False
 
 
 def _check_file(file: str, report: Report) -> None:
