@@ -70,9 +70,8 @@ def test_a_finding_says_where_what_and_what_to_write() -> None:
     code = "import torch\n\nif x:\n    é = torch.load(\n        p,\n    )\n"
     (finding,) = check_source(code, "a b.py")
     assert str(finding) == (
-        "'a b.py':4:9: SL01 torch.load without weights_only depends on the version and on an"
-        " environment variable. Write weights_only=True as a literal, or use"
-        " safepoint.models.load_checkpoint."
+        "'a b.py':4:9: SL01 torch.load without a literal weights_only=True may run what the file"
+        " says. Write weights_only=True as a literal, or use safepoint.models.load_checkpoint."
     )
     assert (finding.rule, finding.last) == ("SP23", 6)
     assert [each.id for each in check_source("\ufeffimport torch\ntorch.load(p)\n")] == ["SL01"]

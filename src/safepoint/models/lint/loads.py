@@ -97,7 +97,11 @@ class _Arguments:
 def _judge(loader: str, shown: str, given: _Arguments, *, bound: bool) -> Judged | None:
     """Say what is wrong with a call. That of a `partial` was judged where it was made."""
     if loader == "numpy":
-        return _judge_numpy(shown, given)
+        allow = given.get("allow_pickle", 1 if shown.endswith("read_array") else 2)
+        hidden = allow is None and (given.opaque or given.starred)
+        if not hidden and (allow is None or _is(allow, False) or _is(allow, None)):
+            return None
+        return "SL10", f"{shown} without a literal allow_pickle=False may run what the file says."
     if loader in _SAYS and loader not in ("torch", "open"):
         kind, says = _SAYS[loader]
         return None if bound else (kind, f"{shown} {says}.")
@@ -114,26 +118,7 @@ def _judge(loader: str, shown: str, given: _Arguments, *, bound: bool) -> Judged
     module = given.get("pickle_module", 2 if loader == "torch" else None)
     if module and not _is(module, None) and loader != "checkpoint":
         return "SL03", f"{shown} with pickle_module is a load without restriction."
-    unseen = "nobody sees which load that is"
-    if flag and (loader == "checkpoint" or not _is(flag, None)):
-        return "SL01", f"{shown} with a {name} that is not a literal True: {unseen}."
-    if flag is None and given.opaque:
-        return "SL01", f"{shown} with ** arguments: {unseen}."
-    if loader == "open":
-        return "SL01", f"{shown} without weights_only runs what the file says."
-    how = "with weights_only=None" if flag else "without weights_only"
-    return "SL01", f"{shown} {how} depends on the version and on an environment variable."
-
-
-def _judge_numpy(shown: str, given: _Arguments) -> Judged | None:
-    allow = given.get("allow_pickle", 1 if shown.endswith("read_array") else 2)
-    if allow is None and (given.opaque or given.starred):
-        return "SL10", f"{shown} with arguments that nobody sees here may unpickle."
-    if allow is None or _is(allow, False) or _is(allow, None):
-        return None
-    if _is(allow, True):
-        return "SL10", f"{shown} with allow_pickle=True runs what the file says."
-    return "SL10", f"{shown} with an allow_pickle that is not a literal may unpickle."
+    return "SL01", f"{shown} without a literal {name}=True may run what the file says."
 
 
 def _handed_on(loader: str, shown: str) -> Judged | None:
