@@ -137,12 +137,8 @@ def _check_python(data: bytes, path: str) -> Iterator[Finding]:
     except SyntaxError as error:
         why = ascii(error.msg)[1:-1][:80]  # it may quote the file
         yield _unseen(path, f"it is not Python ({why})", error.lineno or 1, error.offset or 1)
-    except ValueError as error:
-        yield _unseen(path, f"it is not Python ({error})")
-    except (RecursionError, MemoryError):
-        yield _unseen(path, "it is nested too deeply")
-    except Tangled:
-        yield _unseen(path, "it has too many names for the same thing")
+    except (ValueError, RecursionError, MemoryError, Tangled) as error:
+        yield _unseen(path, f"it is no Python that can be followed ({type(error).__name__})")
     else:
         yield from _allowed(findings, _comments(data), path)
 
