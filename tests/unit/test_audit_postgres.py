@@ -120,8 +120,8 @@ FLAWS = {
     "alter domain safepoint.record owner to mally": "owner",
     "alter function safepoint_anchor.rewind owner to mally": "owner",
     "alter database {db} owner to worker": "owner",
-    "grant update, delete on safepoint.checkpoints to worker": "granted",
-    "grant insert (login, written) on safepoint.checkpoints to mally": "granted",
+    "grant update, delete on safepoint.checkpoints to worker": "granted granted",
+    "grant insert (login, written) on safepoint.checkpoints to mally": "granted granted",
     "grant usage on schema safepoint to mally; grant update (owner) on safepoint.threads to mally"
     " with grant option; set role mally; grant update (owner) on safepoint.threads to friend": (
         "granted granted granted"
@@ -133,7 +133,7 @@ FLAWS = {
     "grant create on database {db} to worker": "granted",
     "grant usage on schema safepoint to public": "granted",
     "grant select on safepoint.checkpoints to public": "granted",
-    "grant temporary, connect on database {db} to public": "granted",
+    "grant temporary, connect on database {db} to public": "granted granted",
     "grant safepoint_owner to mally": "owner-member",
     "grant safepoint_operator, safepoint_anchor_operator to mally": "undoes operators operators",
 }

@@ -36,16 +36,16 @@ def test_each_case_is_found_or_left_alone(case: list[str]) -> None:
     ("code", "what", "place"),
     [
         ("def f(:\n", "it is not Python (invalid syntax)", (1, 7)),
-        ("x = 1\n\0y = 2\n", "it is not Python (source code", (1, 1)),
-        ("-" * 20_000 + "1\n", "it is nested too deeply", (1, 1)),
+        ("x = 1\n\0y = 2\n", "it is no", (1, 1)),
+        ("-" * 20_000 + "1\n", "it is no Python that can be followed (", (1, 1)),
         (
             "".join(f"a{n} = a{n + 1}\n" for n in range(200)) + "a0(p)\n",
-            "it has too many names for the same thing.",
+            "it is no Python that can be followed (Tangled)",
             (1, 1),
         ),
         (
             "".join(f"import m{n} as a\n" for n in range(100)) + "a.load(p)\n",
-            "it has too many names for the same thing.",
+            "it is no Python that can be followed (Tangled)",
             (1, 1),
         ),
     ],
@@ -70,9 +70,8 @@ def test_a_finding_says_where_what_and_what_to_write() -> None:
     code = "import torch\n\nif x:\n    é = torch.load(\n        p,\n    )\n"
     (finding,) = check_source(code, "a b.py")
     assert str(finding) == (
-        "'a b.py':4:9: SL01 torch.load without weights_only depends on the version and on an"
-        " environment variable. Write weights_only=True as a literal, or use"
-        " safepoint.models.load_checkpoint."
+        "'a b.py':4:9: SL01 torch.load without a literal weights_only=True may run what the file"
+        " says. Write weights_only=True as a literal, or use safepoint.models.load_checkpoint."
     )
     assert (finding.rule, finding.last) == ("SP23", 6)
     assert [each.id for each in check_source("\ufeffimport torch\ntorch.load(p)\n")] == ["SL01"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from safepoint._command import Bar, keyring_of
 from safepoint._files import absolute
@@ -107,11 +107,16 @@ class Place:
         gate: who may approve, None if nobody was named.
         models: the folder of models, or None.
         code: the folder of a project, or None.
+        database: the file of an SQLite storage, by how it begins, or None.
+        location: any other path that was given, or None.
+        folder: that path, if it is a folder, or None.
+        disk: the storage on disk, or None.
+        name: what to call the store, for a person; None if there is none to look at.
+        unverified: why its records are not verified, although there are keys.
     """
 
     def __init__(self, given: argparse.Namespace, stack: ExitStack) -> None:
         self.given = given
-        self.models, self.code = given.models, given.code
         self._stack = stack
         sealed = given.key or given.revoked
         self.keys = keyring_of(given.key, given.revoked) if sealed else None
@@ -120,105 +125,79 @@ class Place:
         for part, name in (("store", given.store), ("journal", given.journal_name)):
             if name is not None:
                 check_name(part, name)
-
-    @cached_property
-    def database(self) -> str | None:
-        """The file of an SQLite database, by how it begins."""
-        found = None
+        self.models, self.code, path = given.models, given.code, given.path
+        begins = None
         with suppress(OSError, ValueError):
-            found = None if self.given.path is None else content(self.given.path, len(_SQLITE))
-        return self.given.path if found is not None and found[0] == _SQLITE else None
-
-    @cached_property
-    def folder(self) -> str | None:
-        """The folder of a file storage."""
-        path = self.given.path
-        return path if path is not None and os.path.isdir(path) else None  # noqa: PTH112
-
-    @property
-    def is_there(self) -> bool:
-        """Whether there is a store to look at."""
-        return any((self.folder, self.database, self.given.postgres))
-
-    @cached_property
-    def name(self) -> str | None:
-        """What to call the store, for a person; None if there is none to look at."""
-        if self.given.postgres is not None:
+            begins = None if path is None else content(path, len(_SQLITE))
+        self.database = path if begins is not None and begins[0] == _SQLITE else None
+        self.location = path if self.database is None else None
+        is_folder = path is not None and os.path.isdir(path)  # noqa: PTH112
+        self.folder = path if is_folder else None
+        self.disk = self.folder or self.database
+        self.name = None if path is None else shell(path)
+        if given.postgres is not None:
             from safepoint.postgres.connection import parsed, place
 
-            return place(parsed(self.given.postgres))
-        return None if self.given.path is None else shell(self.given.path)
-
-    @cached_property
-    def ledger(self) -> Ledger | None:
-        """The store, opened with its keys; None if there are none, or it could not be opened."""
-        return self._ledger[0]
+            self.name = place(parsed(given.postgres))
+        self.unverified: list[Finding] = []
 
     @property
-    def unverified(self) -> list[Finding]:
-        """Why its records are not verified, although there are keys."""
-        return self._ledger[1]
+    def home(self) -> str | None:
+        """The folder that the storage is in, if it is on disk."""
+        return str(Path(absolute(self.database)).parent) if self.database else self.folder
 
     @property
     def is_empty(self) -> bool:
         """Whether there is a store, as far as it may be read, and no record in it."""
-        if self.ledger is not None:
-            return not list(self.ledger.storage.threads())
-        in_files = self.folder is not None or self.database is not None
-        return in_files and not list(self._opened()[0].threads())
+        return (self.disk or self.ledger) is not None and not list(self._storage.threads())
 
     @cached_property
-    def _ledger(self) -> tuple[Ledger | None, list[Finding]]:
-        given, where = self.given, self.name or ""
-        if self.keys is None or not self.is_there:
-            return None, []
-        found = [finding("SP02.not-verified", where)]
+    def ledger(self) -> Ledger | None:
+        """The store, opened with its keys; None if there are none, or it could not be opened."""
+        given, anchor = self.given, self._anchor
+        if self.keys is None or (self.disk is None and given.postgres is None):
+            return None
+        self.unverified = [finding("SP02.not-verified", self.name or "")]
         try:
-            storage, anchor = self._opened()
-            every = given.anchor_every
-            ledger = Ledger(
-                storage, store=given.store, keys=self.keys, anchor=anchor, anchor_every=every
-            )
+            if given.postgres_anchor is not None:
+                from safepoint.postgres import PostgresAnchor
+
+                anchor = self._stack.enter_context(PostgresAnchor(given.postgres_anchor))
+            options = {"anchor": anchor, "anchor_every": given.anchor_every}
+            ledger = Ledger(self._storage, store=given.store, keys=self.keys, **options)
         except ConfigurationError as refusal:
-            return None, [refused("SP15", refusal, where), *found]
+            self.unverified.insert(0, refused("SP15", refusal, self.name or ""))
+            return None
         except (StorageError, KeyRefused):
             if given.postgres is not None:
                 raise
-            return None, found  # another check has said why
-        return ledger, []
+            return None  # another check has said why
+        self.unverified = []
+        return ledger
 
-    def _opened(self) -> tuple[CheckpointStorage, Anchor | None]:
+    @cached_property
+    def _storage(self) -> CheckpointStorage:
         if self.folder is not None:
-            return FileCheckpointStorage(self.folder, read_only=True), self._anchor
+            return FileCheckpointStorage(self.folder, read_only=True)
         if self.database is not None:
             opened = SQLiteCheckpointStorage(self.database, read_only=True)
-            return self._stack.enter_context(opened), self._anchor
-        from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage
+            return self._stack.enter_context(opened)
+        from safepoint.postgres import PostgresCheckpointStorage
 
-        storage = self._stack.enter_context(PostgresCheckpointStorage(self.given.postgres))
-        if self.given.postgres_anchor is None:
-            return storage, self._anchor
-        return storage, self._stack.enter_context(PostgresAnchor(self.given.postgres_anchor))
-
-
-def _location(place: Place) -> Iterable[Finding]:
-    is_file = place.given.path is None or place.database is not None
-    return [] if is_file else check_location(place.given.path)
+        return self._stack.enter_context(PostgresCheckpointStorage(self.given.postgres))
 
 
 def _contents(place: Place) -> Iterable[Finding]:
     if place.database is None:
         return [] if place.folder is None else check_contents(place.folder, place.keys)
     # SQLite loses its locks if somebody else in the process opens its files.
-    file = absolute(place.database)
-    ours = {os.path.realpath(file + suffix) for suffix in BESIDE}
-    return keys_inside(str(Path(file).parent), place.keys, without=ours)
+    ours = {os.path.realpath(absolute(place.database) + suffix) for suffix in BESIDE}
+    return keys_inside(place.home or "", place.keys, without=ours)
 
 
-def _owners(place: Place) -> Iterator[Finding]:
-    path = place.folder or place.database
+def _owners(path: str) -> Iterable[Finding]:
     # That no worker ever owned a thread is how it is for whoever runs one worker.
-    yield from (each for each in check_ownership(path) if each.severity != "note") if path else ()
+    return [each for each in check_ownership(path) if each.severity != "note"]
 
 
 def _privileges(place: Place) -> Iterable[Finding]:
@@ -254,22 +233,14 @@ def _refusal(thread: Thread) -> list[Finding]:
     return [] if thread.refusal is None else [thread.refusal]
 
 
-def _keys(place: Place) -> Iterable[Finding]:
-    return [] if place.ledger is None else check_keys(place.ledger.keys, ledger=place.ledger)
-
-
-def _anchored(place: Place) -> Iterable[Finding]:
-    ledger = place.ledger
-    return [] if ledger is None or ledger.anchor is None else check_anchor(ledger)
+def _anchored(ledger: Ledger) -> Iterable[Finding]:
+    return [] if ledger.anchor is None else check_anchor(ledger)
 
 
 def _journal(place: Place) -> Iterator[Finding]:
-    given = place.given
-    if given.journal is None or not place.is_there:
+    given, storage = place.given, place.home
+    if given.journal is None:
         return
-    storage = place.folder
-    if place.database is not None:
-        storage = str(Path(absolute(place.database)).parent)
     ends = given.journal_anchor
     with Bar("Verifying the journal") as bar:
         yield from check_journal(
@@ -286,36 +257,32 @@ def _journal(place: Place) -> Iterator[Finding]:
         yield from check_places(storage, **parts, journal_anchor=ends)
 
 
-class Check(NamedTuple):
-    """A check: a name that is its own, the rules of what it finds, and how it looks at a place."""
-
-    id: str
-    rules: str
-    look: Callable[[Place], Iterable[Finding]]
+Look = Callable[[Place], Iterable[Finding]]
 
 
-def _on(part: str, check: Callable[[str], Iterable[Finding]]) -> Callable[[Place], Any]:
+def _on(part: str, check: Callable[[Any], Iterable[Finding]]) -> Look:
     """Return how to make a check on a part of a place, if it has that part."""
     return lambda place: [] if getattr(place, part) is None else check(getattr(place, part))
 
 
-CHECKS: Final = (
-    Check("location", "SP01 SP04", _location),
-    Check("contents", "SP02 SP03 SP08 SP10 SP11", _contents),
-    Check("append-only", "SP13", _on("folder", check_append_only)),
-    Check("database", "SP01 SP03 SP04 SP10 SP11 SP13", _on("database", check_database)),
-    Check("privileges", "SP05 SP13 SP15 SP20", _privileges),
-    Check("network", "SP06", _network),
-    Check("keys", "SP08", _keys),
-    Check("records", "SP02 SP08 SP11 SP12 SP13 SP14 SP15 SP16 SP17 SP18 SP19", _records),
-    Check("anchor", "SP15", _anchored),
-    Check("owners", "SP07", _owners),
-    Check("journal", "SP20 SP22", _journal),
-    Check("torch", "SP23", _on("models", lambda _: check_torch())),
-    Check("models", "SP24 SP25", _on("models", check_models)),
-    Check("loads", "SP03 SP23 SP24 SP26", _on("code", check_loads)),
-    Check("safety-test", "SP27", _on("code", check_safety_test)),
-)
+CHECKS: Final[dict[str, Look]] = {
+    "location": _on("location", check_location),
+    "contents": _contents,
+    "append-only": _on("folder", check_append_only),
+    "database": _on("database", check_database),
+    "privileges": _privileges,
+    "network": _network,
+    "keys": _on("ledger", lambda ledger: check_keys(ledger.keys, ledger=ledger)),
+    "records": _records,
+    "anchor": _on("ledger", _anchored),
+    "owners": _on("disk", _owners),
+    "journal": _journal,
+    "torch": _on("models", lambda _: check_torch()),
+    "models": _on("models", check_models),
+    "loads": _on("code", check_loads),
+    "safety-test": _on("code", check_safety_test),
+}
+"""Each check by a name of its own."""
 
 
 def _audit(given: argparse.Namespace) -> int:
@@ -330,14 +297,14 @@ def _audit(given: argparse.Namespace) -> int:
         except CheckpointError as refusal:
             print(refusal, file=sys.stderr)
             return 2
-        for check in CHECKS:
+        for name, look in CHECKS.items():
             try:
-                for each in check.look(place):
+                for each in look(place):
                     found.setdefault(each.what, each)
             except CheckpointError as refusal:
                 failures[str(refusal)] = None
             except Exception as error:  # noqa: BLE001  whoever wrote the store may have meant it to
-                failures[f"The check {check.id} failed: {type(error).__name__}. Report it."] = None
+                failures[f"The check {name} failed: {type(error).__name__}. Report it."] = None
         lines = _lines(found.values())
         if not failures:
             lines = [*(lines or _nothing(place)), *_not_seen(given)]

@@ -398,51 +398,43 @@ def _grants(place: Deployed) -> Iterator[Finding]:
     """Compare what was granted, and what belongs to whom, with what migrate makes."""
     for database in place.databases:
         told, owner = place.told[database.server], database.role("owner")
-        groups: dict[tuple[str, ...], list[Held]] = {}
-        key: tuple[str | None, ...]
         for each in database.held:
+            public, owns = each.holder == "PUBLIC", each.privilege == "OWNER"
             if each.is_outside:
-                public = each.holder == "PUBLIC"
                 loose = ["CREATE", "OWNER"]
                 loose += ["CONNECT", "TEMPORARY"] if public and each.kind == "database" else []
                 is_more = each.privilege in loose and (public or each.holder in told)
-            elif each.privilege == "OWNER":
-                key = ("owner", each.kind, each.name, None, "OWNER")
-                is_more = key in _made() and each.holder != owner
             else:
-                key = (database.roles.get(each.holder), *each[:3], each.privilege)
-                is_more = each.passes_on or key not in _made()
-            if is_more and each.privilege == "OWNER":
+                job = "owner" if owns else database.roles.get(each.holder)
+                is_made = (job, *each[:3], each.privilege) in _made()
+                is_more = (
+                    each.holder != owner and is_made if owns else not is_made or each.passes_on
+                )
+            if is_more and owns:
                 name, holder = shown(each.name), quoted(each.holder)
                 values = {"kind": each.kind, "name": name, "holder": holder, "owner": owner}
                 yield finding("SP05.owner", each.name, Kind=each.kind.capitalize(), **values)
             elif is_more:
-                groups.setdefault((each.kind, each.name, each.holder), []).append(each)
-        for group in groups.values():
-            yield _more(database, group)
+                yield _more(database, each)
 
 
-def _more(database: Database, group: list[Held]) -> Finding:
+def _more(database: Database, held: Held) -> Finding:
     """Say what was granted beyond what migrate gives, and how to take it back."""
-    first, public = group[0], group[0].holder == "PUBLIC"
-    kind, name, to = first.kind, shown(first.name), shown(first.sql_holder)
-    listed = [e.privilege + (f" ({shown(e.column)})" if e.column else "") for e in group]
-    on, passes_on = name if kind == "table" else f"{kind} {name}", any(e.passes_on for e in group)
-    what = " and ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
-    privileges = ", ".join(listed)
-    for word in {each.privilege for each in group}:
-        privileges = privileges.replace(word, word.lower())
-    do = f"Run, as its owner: revoke {privileges} on {on} from {to}{' cascade' * passes_on}"
-    if "CONNECT" in listed:
+    kind, name, public = held.kind, shown(held.name), held.holder == "PUBLIC"
+    column = f" ({shown(held.column)})" if held.column else ""
+    on = name if kind == "table" else f"{kind} {name}"
+    do = f"revoke {held.privilege.lower()}{column} on {on} from {shown(held.sql_holder)}"
+    do += " cascade" * held.passes_on
+    if held.privilege == "CONNECT":
         ours = {each.sql_holder for each in database.held if each.holder in database.roles}
         do += f"; grant connect on {on} to {', '.join(sorted(ours - {''}))}"
-    elif first.holder in database.roles:
+    elif held.holder in database.roles:
         do += "; and grant again what migrate does, which this prints: safepoint postgres sql"
-    reads = all(e.privilege in ("SELECT", "USAGE") for e in group) and not (passes_on or public)
-    severity = "warning" if reads or first.is_outside else "error"
-    who = "Every login of the server" if public else quoted(first.holder)
-    values = {"severity": severity, "who": who, "what": what, "kind": kind, "name": name}
-    return finding("SP05.granted", first.name, do=do, **values)
+    reads = held.privilege in ("SELECT", "USAGE") and not (held.passes_on or public)
+    severity = "warning" if reads or held.is_outside else "error"
+    who = "Every login of the server" if public else quoted(held.holder)
+    values = {"severity": severity, "who": who, "kind": kind, "name": name, "do": do}
+    return finding("SP05.granted", held.name, what=held.privilege + column, **values)
 
 
 def _sessions(place: Deployed) -> Iterator[Finding]:

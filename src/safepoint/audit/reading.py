@@ -53,11 +53,13 @@ class Entry:
 
     Attributes:
         checkpoint: the record; the state is left out.
-        payload: how far the run came, and what people said; None if no workflow wrote it.
+        payload: how far the run came, and what people said.
+        is_run: whether a workflow wrote it. If not, the payload says nothing.
     """
 
     checkpoint: Checkpoint
-    payload: Payload | None
+    payload: Payload
+    is_run: bool = True
 
     @property
     def head(self) -> Head:
@@ -161,7 +163,7 @@ def _entry(checkpoint: Checkpoint) -> Entry:
     try:
         return Entry(checkpoint, Payload.unpack(checkpoint))
     except WorkflowMismatch:
-        return Entry(checkpoint, None)
+        return Entry(checkpoint, Payload({}), is_run=False)
 
 
 def _without_state(payload: bytes, limits: Limits) -> Any:

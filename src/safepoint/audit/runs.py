@@ -237,14 +237,12 @@ class Link:
 
     Attributes:
         entry: the entry.
-        payload: its payload.
         before: the last one before it that a workflow wrote; None if it is the first that is kept.
         last: the end of the thread before it, whoever wrote that; None if it is not kept.
         first: the first sequence that is kept.
     """
 
     entry: Entry
-    payload: Payload
     before: Entry | None
     last: Entry | None
     first: int
@@ -252,6 +250,11 @@ class Link:
     def found(self, which: str, /, **values: object) -> Finding:
         """Return a finding about its entry."""
         return finding(which, self.entry.checkpoint.thread, entry=self.entry, **values)
+
+    @property
+    def payload(self) -> Payload:
+        """What the run kept in it."""
+        return self.entry.payload
 
     @property
     def end(self) -> int:
@@ -289,10 +292,10 @@ class Runs:
         before = last = None
         for entry in thread.entries:
             yield from _version(entry, last, entries)
-            if entry.payload is not None:
+            if entry.is_run:
                 self._has_tools.add(bool(entry.payload.tools))
-                link = Link(entry, entry.payload, before, last, min(entries))
-                resumed = link.payload.resumed
+                link = Link(entry, before, last, min(entries))
+                resumed = entry.payload.resumed
                 if resumed is None:
                     yield from _stepped(link)
                 elif 0 < resumed.sequence < link.first:
@@ -307,9 +310,9 @@ class Runs:
                 yield finding("SP16.no-run", thread.name, entry=entry, head=before.head)
             last = entry
         if last is not None and thread.refusal is None:
-            was, denied = last.checkpoint.app, last.payload and last.payload.denied
+            was = last.checkpoint.app
             app = self._today.get(was.partition("@")[0], was)
-            if app != was and not denied:
+            if app != was and last.payload.denied is None:
                 yield finding("SP17.left-behind", thread.name, last=last.checkpoint, app=app)
 
     def _resumed(self, link: Link, resumed: Resumed, source: Entry | None) -> Iterator[Finding]:
@@ -337,15 +340,10 @@ class Runs:
         denials = [each for each in approvals if each.verdict == "denied"]
         if denials:
             yield from _denied(link, resumed, source, denials[0])
+        elif self._verifies and (not resumed.reasons or resumed.reasons != decision.reasons):
+            yield _reasons(link, resumed, decision.reasons)
+        if denials or (link.payload.denied is not None and not self._verifies):
             return
-        asked = Reason.ASKED in decision.reasons
-        if link.payload.denied or link.payload.approved != resumed.statements * asked:
-            yield link.found("SP19.carries")
-        elif not resumed.reasons or resumed.reasons != decision.reasons:
-            said, was = (
-                ", ".join(each) or "nothing" for each in (resumed.reasons, decision.reasons)
-            )
-            yield link.found("SP19.reasons", said=said, was=was)
         names = sorted({each.approver for each in approvals})
         people, how = len(names), f"approved by {' and '.join(names)}"
         if not self._verifies:
@@ -361,7 +359,7 @@ class Runs:
 
     def _decided(self, link: Link, resumed: Resumed, source: Entry | None) -> Decision:
         """Return what the gate would have said."""
-        if source is None or source.payload is None:  # as far as one can tell
+        if source is None:  # as far as one can tell
             back = resumed.sequence < link.end
             kept = [each for each in Reason if (back if each == _OLD else each in resumed.reasons)]
             return Decision(tuple(kept), self._gate.policy.needs(*kept), (), ())
@@ -401,9 +399,9 @@ class Runs:
             right = replace(right, app=place.app, tools=tools, reasons=reasons)
         elif signed.app.partition("@")[0] != place.app.partition("@")[0]:
             right = replace(right, app=place.app)
-        was = None if source is None else source.payload
-        if was is None:
+        if source is None:
             return right
+        was = source.payload
         if was.asked is not None:
             return replace(right, action=was.asked.action, arguments=dict(was.asked.arguments))
         if Reason.ASKED in decision.reasons:
@@ -463,7 +461,7 @@ def _version(entry: Entry, last: Entry | None, entries: dict[int, Entry]) -> Ite
     if last is None:
         return
     app, was = entry.checkpoint.app, last.checkpoint.app
-    resumed = None if entry.payload is None else entry.payload.resumed
+    resumed = entry.payload.resumed
     explained = False
     if resumed is not None:
         named = entries.get(resumed.sequence)
@@ -479,20 +477,17 @@ def _version(entry: Entry, last: Entry | None, entries: dict[int, Entry]) -> Ite
 def _stepped(link: Link) -> Iterator[Finding]:
     """Look at a record that a step left, or `Run.capture`, or that begins a run."""
     payload, before = link.payload, link.before
-    if before is None or before.payload is None:
+    if before is None:
         yield from _begun(link)
         return
     was, kept = before.payload, before.checkpoint.sequence
-    over = payload.denied is not None or was.denied is not None
-    is_same = not over and (payload.done, payload.asked) == (was.done, was.asked)
+    is_same = was.denied is None and (payload.done, payload.asked) == (was.done, was.asked)
     # `Run.capture` saves the end of a step that could not be saved when the anchor was not there.
     origins = (was.origin or kept,) if payload.done == was.done else (None, kept)
     if was.asked is not None and not is_same:
         yield link.found("SP19.unanswered", head=before.head)
     elif was.denied is not None:
         yield link.found("SP19.denied", head=before.head)
-    elif payload.approved or payload.denied is not None:
-        yield link.found("SP19.carries")
     elif kept != link.end or not (is_same or (payload.done and payload.done[:-1] == was.done)):
         yield link.found("SP16.no-resume", end=link.end)
     elif payload.origin not in origins:
@@ -505,8 +500,6 @@ def _begun(link: Link) -> Iterator[Finding]:
     payload, pruned = link.payload, link.first > 1
     if link.last is not None or (not pruned and (payload.done or payload.asked is not None)):
         yield link.found("SP16.unbegun")
-    elif not pruned and (payload.approved or payload.denied is not None):
-        yield link.found("SP19.carries")
     elif payload.origin is not None and not (pruned and 0 < payload.origin <= link.end):
         yield _origin(link)
     passed = payload.done if payload.asked is None else payload.done[:-1]
@@ -518,7 +511,7 @@ def _is_named(link: Link, resumed: Resumed, source: Entry | None) -> bool:
     """Tell whether a record is the one of a workflow that another says it was resumed from."""
     return (
         source is not None
-        and source.payload is not None
+        and source.is_run
         and source.checkpoint.sequence <= link.end
         and (source.checkpoint.digest, source.checkpoint.app) == (resumed.digest, resumed.app)
     )
@@ -530,21 +523,20 @@ def _carried(link: Link, resumed: Resumed, source: Entry | None) -> Iterator[Fin
     Another version may name steps anew and leave some out, and not say that more are done; and if
     the answer was no, it did nothing. Going back is meant to repeat what was done.
     """
-    payload, was = link.payload, None if source is None else source.payload
-    back = resumed.sequence < link.end
-    if source is None or was is None:
+    payload, back = link.payload, resumed.sequence < link.end
+    if source is None:
         right = payload.origin is None if back else 0 < (payload.origin or 0) <= resumed.sequence
-        same = True
-    else:
-        right = payload.origin == (None if back else was.origin or resumed.sequence)
-        migrated = link.entry.checkpoint.app != source.checkpoint.app and payload.denied is None
-        more = len(payload.done) > len(was.done)
-        same = payload.asked is None and (not more if migrated else payload.done == was.done)
-    if source is not None and was is not None and was.denied is not None:
+        if not right:
+            yield _origin(link)
+        return
+    was = source.payload
+    migrated = link.entry.checkpoint.app != source.checkpoint.app and payload.denied is None
+    fewer = migrated and len(payload.done) <= len(was.done)
+    if was.denied is not None:
         yield link.found("SP19.denied", head=source.head)
-    elif not same:
+    elif payload.asked is not None or not (fewer or payload.done == was.done):
         yield link.found("SP16.other-steps", source=resumed.sequence)
-    elif not right:
+    elif payload.origin != (None if back else was.origin or resumed.sequence):
         yield _origin(link)
 
 
@@ -557,7 +549,7 @@ def _origin(link: Link) -> Finding:
 def _wider(link: Link) -> Iterator[Finding]:
     """Look at a record that did not go through the gate: it has what the one before it has."""
     before = link.before
-    if before is not None and before.payload is not None:
+    if before is not None:
         compared = compare(link.payload.tools, before.payload.tools)
         wider = sorted({name for reason, name, _ in compared if reason is not None})
         if wider:
@@ -568,14 +560,19 @@ def _denied(
     link: Link, resumed: Resumed, source: Entry | None, denial: Approval
 ) -> Iterator[Finding]:
     """Look at a no. It ends a run that waits for it, and changes nothing else."""
-    payload, was = link.payload, None if source is None else source.payload
-    ends = payload.denied == denial.text and resumed.statements == (denial.text,)
-    if source is not None and was is not None:
-        as_it_was = (source.checkpoint.app, was.tools) == (link.entry.checkpoint.app, payload.tools)
-        ends = ends and as_it_was and was.asked is not None and source is link.last
-    if payload.approved or not ends:
-        yield link.found("SP19.carries")
+    ends = resumed.statements == (denial.text,)
+    if source is not None:
+        was = (source.checkpoint.app, source.payload.tools)
+        as_it_was = was == (link.entry.checkpoint.app, link.payload.tools)
+        ends = ends and as_it_was and source.payload.asked is not None and source is link.last
+    if not ends:
+        yield link.found("SP19.not-the-end")
     elif resumed.reasons != denial.question.reasons:
-        said, was_for = ", ".join(resumed.reasons), ", ".join(denial.question.reasons)
-        yield link.found("SP19.reasons", said=said or "nothing", was=was_for)
+        yield _reasons(link, resumed, denial.question.reasons)
     yield from _wider(link)
+
+
+def _reasons(link: Link, resumed: Resumed, right: Iterable[str]) -> Finding:
+    """Say that a record was not resumed for what it says."""
+    said, was = (", ".join(each) or "nothing" for each in (resumed.reasons, right))
+    return link.found("SP19.reasons", said=said, was=was)

@@ -137,12 +137,8 @@ def _check_python(data: bytes, path: str) -> Iterator[Finding]:
     except SyntaxError as error:
         why = ascii(error.msg)[1:-1][:80]  # it may quote the file
         yield _unseen(path, f"it is not Python ({why})", error.lineno or 1, error.offset or 1)
-    except ValueError as error:
-        yield _unseen(path, f"it is not Python ({error})")
-    except (RecursionError, MemoryError):
-        yield _unseen(path, "it is nested too deeply")
-    except Tangled:
-        yield _unseen(path, "it has too many names for the same thing")
+    except (ValueError, RecursionError, MemoryError, Tangled) as error:
+        yield _unseen(path, f"it is no Python that can be followed ({type(error).__name__})")
     else:
         yield from _allowed(findings, _comments(data), path)
 
@@ -189,6 +185,7 @@ def _settings(lines: list[str], path: str, cell: int = 0) -> Iterator[Finding]:
 # --- notebooks: their code cells as one module, since a name of one cell reaches the next -------
 
 # A line that goes on with an operator, such as `% 3` or `!= 3`, is none.
+_PYTHON: Final = ("%%time", "%%capture", "%%prun")
 _MAGIC: Final = re.compile(r"\s*(?:%{1,2}[A-Za-z_]|!(?!=)|\?).*|.*\?\s*")
 
 
@@ -234,20 +231,17 @@ def _code_cells(data: bytes) -> list[tuple[int, str]]:
 
 def _python_of(text: str) -> tuple[str, list[str]]:
     """Return what of a cell is Python, and the lines for the shell and for IPython."""
-    lines = text.split("\n")
-    magic = [_MAGIC.fullmatch(line) is not None for line in lines]
-    if text.lstrip().startswith("%%"):
-        python = text.lstrip().startswith(("%%time", "%%capture", "%%prun"))
-        magic = [not python or number == 0 for number, _ in enumerate(lines)]
+    lines, begins = text.split("\n"), text.lstrip()
+    odd = [_MAGIC.fullmatch(line) is not None for line in lines]
+    if begins.startswith("%%"):
+        odd = [not begins.startswith(_PYTHON) or number == 0 for number, _ in enumerate(lines)]
     else:
         with contextlib.suppress(*_NOT_PARSED):
             _parse(text)
             return text, []
-    code = [
-        f"{line[: len(line) - len(line.lstrip())]}pass" if odd else line
-        for line, odd in zip(lines, magic, strict=True)
-    ]
-    return "\n".join(code), [line * odd for line, odd in zip(lines, magic, strict=True)]
+    pairs = [*zip(lines, odd, strict=True)]
+    code = [f"{line[: -len(line.lstrip())]}pass" if o else line for line, o in pairs]
+    return "\n".join(code), [line * o for line, o in pairs]
 
 
 # --- allowed on purpose, with `safepoint: allow SL02 made by our own nightly job` ---------------
@@ -455,7 +449,7 @@ def check_paths(paths: Iterable[str]) -> Report:
     """
     report = Report()
     for path in paths:
-        if not _is_there(path):
+        if not os.path.exists(path):  # noqa: PTH110  that of Path may raise
             what = f"{shell(path)} is not there."
             report.failures.append((what, "Name a file or a folder to look at."))
             continue
@@ -468,13 +462,6 @@ def check_paths(paths: Iterable[str]) -> Report:
             what = f"There is no Python file in {shell(path)}, so nothing is known about it."
             report.failures.append((what, "Name the folder that has the code."))
     return report
-
-
-def _is_there(path: str) -> bool:
-    try:
-        return Path(path).exists()
-    except (OSError, ValueError):
-        return False
 
 
 def _check_file(file: str, report: Report) -> None:

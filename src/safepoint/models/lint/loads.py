@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final
@@ -69,20 +70,22 @@ class _Arguments:
         self.opaque = False
         self._named: dict[str, ast.expr] = {}
         for each in keywords:
-            self._add(self._named, each.arg and ast.Constant(each.arg), each.value)
+            self._named |= {each.arg: each.value} if each.arg else self._unpacked(each.value)
 
-    def _add(self, to: dict[str, ast.expr], key: ast.expr | str | None, value: ast.expr) -> None:
-        if isinstance(key, ast.Constant) and isinstance(key.value, str):
-            to[key.value] = value
-        elif key is None and isinstance(value, ast.Dict):
-            inner: dict[str, ast.expr] = {}
-            for pair in zip(value.keys, value.values, strict=True):
-                self._add(inner, *pair)
-            to.update(inner)
-        else:
+    def _unpacked(self, value: ast.expr) -> dict[str, ast.expr]:
+        if not isinstance(value, ast.Dict):
             self.opaque = True
-            if to is not self._named:
-                to.clear()  # the last one wins, and this may be any of those before it
+            return {}
+        found: dict[str, ast.expr] = {}
+        for key, each in zip(value.keys, value.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                found[key.value] = each
+            elif key is None and isinstance(each, ast.Dict):
+                found |= self._unpacked(each)
+            else:  # the last one wins, and this may be any of those before it
+                self.opaque = True
+                found.clear()
+        return found
 
     def get(self, name: str, place: int | None = None) -> ast.expr | None:
         """Return an argument, by keyword or by its place."""
@@ -94,7 +97,11 @@ class _Arguments:
 def _judge(loader: str, shown: str, given: _Arguments, *, bound: bool) -> Judged | None:
     """Say what is wrong with a call. That of a `partial` was judged where it was made."""
     if loader == "numpy":
-        return _judge_numpy(shown, given)
+        allow = given.get("allow_pickle", 1 if shown.endswith("read_array") else 2)
+        hidden = allow is None and (given.opaque or given.starred)
+        if not hidden and (allow is None or _is(allow, False) or _is(allow, None)):
+            return None
+        return "SL10", f"{shown} without a literal allow_pickle=False may run what the file says."
     if loader in _SAYS and loader not in ("torch", "open"):
         kind, says = _SAYS[loader]
         return None if bound else (kind, f"{shown} {says}.")
@@ -111,26 +118,7 @@ def _judge(loader: str, shown: str, given: _Arguments, *, bound: bool) -> Judged
     module = given.get("pickle_module", 2 if loader == "torch" else None)
     if module and not _is(module, None) and loader != "checkpoint":
         return "SL03", f"{shown} with pickle_module is a load without restriction."
-    unseen = "nobody sees which load that is"
-    if flag and (loader == "checkpoint" or not _is(flag, None)):
-        return "SL01", f"{shown} with a {name} that is not a literal True: {unseen}."
-    if flag is None and given.opaque:
-        return "SL01", f"{shown} with ** arguments: {unseen}."
-    if loader == "open":
-        return "SL01", f"{shown} without weights_only runs what the file says."
-    how = "with weights_only=None" if flag else "without weights_only"
-    return "SL01", f"{shown} {how} depends on the version and on an environment variable."
-
-
-def _judge_numpy(shown: str, given: _Arguments) -> Judged | None:
-    allow = given.get("allow_pickle", 1 if shown.endswith("read_array") else 2)
-    if allow is None and (given.opaque or given.starred):
-        return "SL10", f"{shown} with arguments that nobody sees here may unpickle."
-    if allow is None or _is(allow, False) or _is(allow, None):
-        return None
-    if _is(allow, True):
-        return "SL10", f"{shown} with allow_pickle=True runs what the file says."
-    return "SL10", f"{shown} with an allow_pickle that is not a literal may unpickle."
+    return "SL01", f"{shown} without a literal {name}=True may run what the file says."
 
 
 def _handed_on(loader: str, shown: str) -> Judged | None:
@@ -158,6 +146,7 @@ _CALLED: Final = frozenset({"new", "side_effect", "new_callable", "wraps"})
 _RUN: Final = frozenset({"eval", "exec", "compile", "getattr", "__import__"})
 _BUILT_IN: Final = frozenset(f"builtins.{name}" for name in {*dir(builtins)} - _RUN)
 _DEEPEST: Final = 16
+_PATCHES: Final = re.compile(r".*\.(setattr|patch|patch\.(object|multiple))")
 
 
 def loads_in(tree: ast.Module) -> Iterator[tuple[ast.AST, str, str]]:
@@ -297,10 +286,6 @@ class _Walk:
         if all(name.startswith(PARTIAL) for name in self._known(node.func)):
             self._rest(node.func)
         self._value(node)
-        if "builtins.setattr" in names and len(node.args) > 1:
-            attr = self._names.text(node.args[1], self._scope)
-            for name in sorted(self._names.of(node.args[0], self._scope)):
-                self._replaced(node, f"{name}.{attr}")
         rest = [*node.args, *(keyword.value for keyword in node.keywords)]
         if names & PARTIALS and node.args and self._known(node.args[0]):
             self._called(node, rest.pop(0), node.args[1:])
@@ -389,35 +374,26 @@ class _Walk:
     # file does not show what it puts there. What a stand-in loads is told where it does.
 
     def _patch(self, call: ast.Call, functions: frozenset[str]) -> list[ast.expr]:
-        """Judge `mock.patch` and `monkeypatch.setattr`, and return what they put in a place."""
-        how = _how_patched(call.func, functions)
-        if how is None:
+        """Judge `setattr`, `mock.patch` and their like, and return what they put in a place."""
+        if not any(map(_PATCHES.fullmatch, {_dotted(call.func), *functions})):
             return []
         named = {each.arg: each.value for each in call.keywords if each.arg is not None}
-        places = call.args
-        target = places[0] if places else named.get("target")
+        texts = [*call.args[1:2], *(named[key] for key in ("attribute", "name") if key in named)]
+        ends = {self._names.text(each, self._scope) for each in texts} | named.keys()
+        target = call.args[0] if call.args else named.get("target")
         text = self._names.text(target, self._scope)
         bases = self._names.of(target, self._scope) if text is None else {text}
-        called = _CALLED | {"value"} if how == "setattr" else _CALLED
-        by = [value for key, value in named.items() if key in called]
-        if how == "multiple":
-            patches = {f".{key}": [value] for key, value in named.items()}
-        elif how == "patch" or (how == "setattr" and text is not None):
-            other = [named["name"]] if how == "setattr" and "name" in named else []
-            patches = {"": by + places[1:2] + other}
-        else:
-            asked = places[1] if len(places) > 1 else named.get("attribute", named.get("name"))
-            patches = {f".{self._names.text(asked, self._scope)}": by + places[2:3]}
-        opaque = len(named) < len(call.keywords) or any(isinstance(x, ast.Starred) for x in places)
-        for name in sorted(base + end for base in bases for end in patches):
-            new = patches["" if name in bases else f".{name.rpartition('.')[2]}"]
+        names = {*bases, *(f"{base}.{end}" for base in bases for end in ends)}
+        called = [value for key, value in named.items() if key in {*_CALLED, "value", "load"}]
+        for name in sorted(name for name in names if loader_of(name) == "torch"):
             # One that wraps the very function is a spy.
+            new = [*call.args[1:], *called]
             others = [each for each in new if self._names.of(each, self._scope) != {name}]
-            shown = all(self._is_shown(each, self._scope) for each in others)
-            if loader_of(name) == "torch" and not (shown and (how == "multiple" or not opaque)):
+            shown = len(named) == len(call.keywords) and "builtins.setattr" not in functions
+            if not (shown and all(self._is_shown(each, self._scope) for each in others)):
                 what = f"{name} is patched with what cannot be seen in this file."
                 self._add(call, ("SL11", what))
-        return [*places[1:], *(named[key] for key in named if key in _CALLED - {"wraps"})]
+        return [*call.args[1:], *(named[key] for key in named if key in _CALLED - {"wraps"})]
 
     def _is_shown(self, node: ast.expr, scope: Scope, depth: int = 0) -> bool:
         """Tell whether the file shows what an expression does when it is called."""
@@ -446,13 +422,10 @@ class _Walk:
         return bool(found) and found <= _BUILT_IN
 
 
-def _how_patched(function: ast.expr, names: frozenset[str]) -> str | None:
-    match function:
-        case ast.Attribute(attr="setattr" | "patch" as how):
-            return how
-        case ast.Attribute(value=ast.Attribute(attr="patch"), attr="object" | "multiple" as how):
-            return how
-    for ends in ("patch", "patch.object", "patch.multiple"):
-        if any(name.endswith(f".{ends}") for name in names):
-            return ends.removeprefix("patch.")
-    return None
+def _dotted(function: ast.expr) -> str:
+    """Return how a function is called here: mocker.patch.object."""
+    names = []
+    while isinstance(function, ast.Attribute):
+        names.append(function.attr)
+        function = function.value
+    return ".".join(["", *reversed(names)])

@@ -53,6 +53,7 @@ class Scope:
             in, or None for anything else.
         stars: the modules of which every name was imported.
         elsewhere: names that `global` or `nonlocal` hand to a scope around it.
+        assigned: the targets whose values are known; any other may be anything.
     """
 
     kind: str
@@ -60,6 +61,7 @@ class Scope:
     bindings: dict[str, list[str | tuple[ast.expr, Scope] | None]] = field(default_factory=dict)
     stars: list[str] = field(default_factory=list)
     elsewhere: dict[str, Scope] = field(default_factory=dict)
+    assigned: set[ast.Name] = field(default_factory=set)
 
     def owner(self, name: str) -> Scope | None:
         """Return the scope that binds a name, as it is seen from here."""
@@ -95,19 +97,16 @@ class Scope:
             if scope is not self:
                 self.elsewhere[name] = scope
 
-    def assign(self, target: ast.expr, value: ast.expr | None) -> None:
-        """Bind the names of a target to a value, or to anything."""
-        match target:
-            case ast.Name(id=name):
-                self.bind(name, None if value is None else (value, self))
-            case ast.Starred(value=inner):
-                self.assign(inner, None)
-            case ast.Tuple(elts=targets) | ast.List(elts=targets):
-                values: list[ast.expr | None] = [None] * len(targets)
-                if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(targets):
-                    starred = any(isinstance(each, ast.Starred) for each in targets + value.elts)
-                    values = values if starred else [*value.elts]
-                for each, its_value in zip(targets, values, strict=True):
+    def assign(self, target: ast.expr, value: ast.expr) -> None:
+        """Bind the names of a target to a value, as far as the two fit together."""
+        if isinstance(target, ast.Name):
+            self.bind(target.id, (value, self))
+            self.assigned.add(target)
+        elif isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
+            both = [*target.elts, *value.elts]
+            starred = any(isinstance(each, ast.Starred) for each in both)
+            if len(target.elts) == len(value.elts) and not starred:
+                for each, its_value in zip(target.elts, value.elts, strict=True):
                     self.assign(each, its_value)
 
     def collect(self, node: ast.AST) -> None:
@@ -132,10 +131,8 @@ class Scope:
                 self.assign(target, value)
             case ast.AnnAssign(target=target, value=assigned) if assigned is not None:
                 self.assign(target, assigned)
-            case ast.AugAssign(target=target) | ast.For(target=target):
-                self.assign(target, None)
-            case ast.AsyncFor(target=target) | ast.withitem(optional_vars=ast.expr() as target):
-                self.assign(target, None)
+            case ast.Name(id=name, ctx=ast.Store()) if node not in self.assigned:
+                self.bind(name, None)
             case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
                 self.bind(name, None)
             case ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
@@ -150,8 +147,8 @@ def scope_of(
     """Return the scope that a node opens: a parameter stands for its default, if it has one."""
     if isinstance(node, Comprehension):
         scope = Scope("function", parent)
-        for generator in node.generators:
-            scope.assign(generator.target, None)
+        for each in (each for found in node.generators for each in ast.walk(found.target)):
+            scope.collect(each)
         return scope
     if isinstance(node, Function):
         scope = Scope("function", parent)
