@@ -18,7 +18,6 @@ from safepoint import (
     SigningKey,
 )
 from safepoint.errors import KeyRefused, ThreadDeleted
-from safepoint.names import Head
 from safepoint.verify import View
 from tests.unit.tampered import (
     KEY,
@@ -54,18 +53,6 @@ def test_pruning_keeps_the_newest(storage: Memory, anchor: Anchored) -> None:
     assert states(opened(storage, anchor)) == [8, 9, 10, 11]
     assert ledger.verify("order-8") == 5
     assert storage.base("order-8") is None
-
-
-def test_the_anchored_record_is_kept(storage: Memory) -> None:
-    """With an interval the anchor lags; pruning moves it first, so that it finds its record."""
-    anchor = InMemoryAnchor()
-    fill(opened(storage, anchor, every=100), 10)
-    assert opened(storage, anchor, every=100).prune(THREAD, keep=2) == 8
-    assert anchor.read(STORE, THREAD) == Head(10, opened(storage).latest(THREAD).digest)
-    again = opened(storage, anchor, every=100)
-    assert again.verify(THREAD) == 2
-    assert again.save(THREAD, {"n": 11}).sequence == 11
-    assert again.prune(THREAD, keep=2) == 1
 
 
 @pytest.mark.parametrize("use", ["prune", "delete"])
