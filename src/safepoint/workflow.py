@@ -65,7 +65,6 @@ class Ask:
         action: what will be done, as one word.
         arguments: with what: a few plain values. The step that acts gets them from the signed
             approval, not from here.
-        changes: what changes in the state.
 
     Raises:
         WorkflowError: the action is no word, or the arguments cannot be kept exactly.
@@ -73,7 +72,6 @@ class Ask:
 
     action: str
     arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    changes: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         try:
@@ -840,7 +838,7 @@ class Run:
         given = copy.deepcopy(self.state)
         returned = self.workflow.call(name, given, self._call(name))
         asked = returned if isinstance(returned, Ask) else None
-        changes = _changes(name, asked.changes if asked else returned, given, self.state)
+        changes = _changes(name, None if asked else returned, given, self.state)
         if asked is not None:
             self._check_answerable(name)
             at = None if self.at is None else _head(self.at)
