@@ -172,7 +172,7 @@ class Locations:
             top = top.parent
         names = path.relative_to(top).parts
         here = Path(_files.absolute(top / names[0])).parent
-        _files.enforce(_files.replaceable_refusals(str(top), groups=True))
+        _files.enforce(_files.replaceable_refusals(str(top)))
         for number, name in enumerate(names, 1):
             here /= name
             _files.create_root(str(here))
