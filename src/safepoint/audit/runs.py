@@ -338,10 +338,7 @@ class Runs:
         if denials:
             yield from _denied(link, resumed, source, denials[0])
             return
-        asked = Reason.ASKED in decision.reasons
-        if link.payload.denied or link.payload.approved != resumed.statements * asked:
-            yield link.found("SP19.carries")
-        elif not resumed.reasons or resumed.reasons != decision.reasons:
+        if not resumed.reasons or resumed.reasons != decision.reasons:
             said, was = (
                 ", ".join(each) or "nothing" for each in (resumed.reasons, decision.reasons)
             )
@@ -483,16 +480,13 @@ def _stepped(link: Link) -> Iterator[Finding]:
         yield from _begun(link)
         return
     was, kept = before.payload, before.checkpoint.sequence
-    over = payload.denied is not None or was.denied is not None
-    is_same = not over and (payload.done, payload.asked) == (was.done, was.asked)
+    is_same = was.denied is None and (payload.done, payload.asked) == (was.done, was.asked)
     # `Run.capture` saves the end of a step that could not be saved when the anchor was not there.
     origins = (was.origin or kept,) if payload.done == was.done else (None, kept)
     if was.asked is not None and not is_same:
         yield link.found("SP19.unanswered", head=before.head)
     elif was.denied is not None:
         yield link.found("SP19.denied", head=before.head)
-    elif payload.approved or payload.denied is not None:
-        yield link.found("SP19.carries")
     elif kept != link.end or not (is_same or (payload.done and payload.done[:-1] == was.done)):
         yield link.found("SP16.no-resume", end=link.end)
     elif payload.origin not in origins:
@@ -505,8 +499,6 @@ def _begun(link: Link) -> Iterator[Finding]:
     payload, pruned = link.payload, link.first > 1
     if link.last is not None or (not pruned and (payload.done or payload.asked is not None)):
         yield link.found("SP16.unbegun")
-    elif not pruned and (payload.approved or payload.denied is not None):
-        yield link.found("SP19.carries")
     elif payload.origin is not None and not (pruned and 0 < payload.origin <= link.end):
         yield _origin(link)
     passed = payload.done if payload.asked is None else payload.done[:-1]
@@ -569,11 +561,11 @@ def _denied(
 ) -> Iterator[Finding]:
     """Look at a no. It ends a run that waits for it, and changes nothing else."""
     payload, was = link.payload, None if source is None else source.payload
-    ends = payload.denied == denial.text and resumed.statements == (denial.text,)
+    ends = resumed.statements == (denial.text,)
     if source is not None and was is not None:
         as_it_was = (source.checkpoint.app, was.tools) == (link.entry.checkpoint.app, payload.tools)
         ends = ends and as_it_was and was.asked is not None and source is link.last
-    if payload.approved or not ends:
+    if not ends:
         yield link.found("SP19.carries")
     elif resumed.reasons != denial.question.reasons:
         said, was_for = ", ".join(resumed.reasons), ", ".join(denial.question.reasons)
