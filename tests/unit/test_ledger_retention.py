@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from safepoint import (
     CheckpointError,
+    Conflict,
     FileCheckpointStorage,
     InMemoryAnchor,
     Keyring,
@@ -252,6 +254,23 @@ def test_a_thread_that_is_pruned_while_it_is_read(
 def at_once(act: Callable[[int], object]) -> list[Any]:
     with ThreadPoolExecutor(3) as pool:
         return [each.result() for each in [pool.submit(act, n) for n in range(3)]]
+
+
+def test_threads_that_share_a_ledger_race(storage: Memory) -> None:
+    """Each sequence is won once, by the writer whose state stands there, and all verifies."""
+    ledger = opened(storage, InMemoryAnchor(), every=5)
+
+    def race(writer: int) -> list[int]:
+        won = []
+        while (head := ledger.storage.head(THREAD)) < 40:
+            with suppress(Conflict):
+                won.append(ledger.save(THREAD, {"n": writer}, after=head).sequence)
+        return won
+
+    won = at_once(race)
+    wins = sorted(sequence for each in won for sequence in each)
+    assert wins == list(range(1, ledger.verify(THREAD) + 1))
+    assert all(sequence in won[by] for sequence, by in enumerate(states(ledger), start=1))
 
 
 def test_threads_that_prune_at_once(storage: Memory) -> None:

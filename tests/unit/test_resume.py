@@ -454,6 +454,14 @@ def test_the_writers_key_is_no_approvers_key(desk: Desk) -> None:
     assert desk.told()[-1] == "resume refused #-"
 
 
+def test_steps_that_changed_under_one_version_are_refused(desk: Desk) -> None:
+    Workflow("w", [fetch, fail]).begin(desk.ledger(), thread="t", items=[]).step()
+    other = Workflow("w", [fail, fetch])
+    assert "other steps than those of w today" in refused(
+        WorkflowMismatch, lambda: other.resume(desk.ledger(), "t")
+    )
+
+
 def test_an_old_checkpoint_is_verified_through_every_link(desk: Desk) -> None:
     """A thief of the key can seal an old record anew; the links from the anchored end tell."""
     desk.paused()
