@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
@@ -23,7 +23,7 @@ from safepoint.errors import (
     StorageError,
     quoted,
 )
-from safepoint.journal import READING, Actor, Journal, Notes, What
+from safepoint.journal import NO_NEWS, READING, Actor, Journal, Notes, What
 from safepoint.keys import Keyring
 from safepoint.names import Head, Heads, check_name, check_sequence, check_store
 from safepoint.record import Checkpoint, Kind, Opened, Place, reseal, seal
@@ -125,6 +125,12 @@ class Ledger:
         """Who acts, for the journal."""
         return self.notes.actor
 
+    def _watching(
+        self, what: What, thread: str, quiet: tuple[type[CheckpointError], ...] = NO_NEWS
+    ) -> AbstractContextManager[None]:
+        """Write down what is refused in this block, if there is a journal."""
+        return self.notes.watching(what, thread, quiet=quiet) if self.journal else nullcontext()
+
     def __repr__(self) -> str:
         anchor = "" if self.anchor is None else f", anchor={type(self.anchor).__name__}"
         storage = type(self.storage).__name__
@@ -175,7 +181,7 @@ class Ledger:
         now = anchor == "now"
         if now:
             self._anchor()
-        with self.notes.watching("save", thread):
+        with self._watching("save", thread):
             payload = self.codec.encode(state)
             # With a journal the end is looked at: what is written down must be what is done.
             known = None if self.journal else self._view.remembered(thread)
@@ -271,7 +277,7 @@ class Ledger:
         """
         check_name("thread", thread)
         check_sequence(sequence)
-        with self.notes.watching("verify", thread, quiet=READING):
+        with self._watching("verify", thread, READING):
             found = self._view.linked(thread, sequence) if linked else None
             return self._decoded(found or self._view.at(thread, sequence))
 
@@ -284,7 +290,7 @@ class Ledger:
             AnchorError: it does not extend what the anchor has seen, or that cannot be asked.
         """
         check_name("thread", thread)
-        with self.notes.watching("verify", thread, quiet=READING):
+        with self._watching("verify", thread, READING):
             return self._decoded(self._view.latest(thread))
 
     def history(self, thread: str) -> Iterator[Checkpoint]:
@@ -296,7 +302,7 @@ class Ledger:
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
         """
         check_name("thread", thread)
-        with self.notes.watching("verify", thread, quiet=READING):
+        with self._watching("verify", thread, READING):
             self._view.refuse_ended(thread)  # a tombstone comes last, and must be heard first
             for opened in self._view.walk(thread):
                 yield self._decoded(opened)
@@ -367,7 +373,7 @@ class Ledger:
         check_name("thread", thread)
         if self.anchor is None:
             return
-        with self.notes.watching("verify", thread, quiet=READING):
+        with self._watching("verify", thread, READING):
             anchored = self._view.anchored(thread)
             if anchored is None:  # nothing vouches for the past yet, so all of it is looked at
                 self._view.verify(thread)

@@ -17,7 +17,6 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -39,22 +38,13 @@ from safepoint.ledger import Ledger
 from safepoint.names import check_name, check_store
 from safepoint.storage import SQLiteCheckpointStorage
 
-if sys.platform != "win32":
-    import pwd
-
 _LOG = logging.getLogger("safepoint")
 _PARTS = ("storage", "keys", "anchor", "journal")
-_REMEDIES = {
-    "storage": (
-        "Mount its volume, or put a backup of it back: the anchor then tells what is newer, and"
-        " Ledger.accept_loss gives that up by name."
-    ),
-    "anchor": (
-        "Mount its volume. If the anchor is lost for good, verify the storage, and begin another"
-        " one by name: SQLiteAnchor(path, create=True)."
-    ),
-    "key": "Put the key back from its own backup: nothing else opens what it has sealed.",
-}
+_LOST = (
+    "Nothing was made in its place, so that the loss shows. Mount its volume, or put its own backup"
+    " back. An anchor that is lost for good is begun anew by name, once the storage verifies:"
+    " SQLiteAnchor(path, create=True)."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,9 +313,6 @@ def _absolute(value: str) -> Path | None:
 def _home(environ: Mapping[str, str]) -> Path:
     found = _absolute(environ.get("HOME", ""))
     if found is None:
-        with suppress(KeyError):
-            found = _absolute(pwd.getpwuid(os.geteuid()).pw_dir)
-    if found is None:
         raise StorageUnavailable(
             f"User {os.geteuid()} has no home folder.",
             "Set HOME to an absolute path, or pass service=True.",
@@ -424,8 +411,7 @@ def _lost(places: Locations) -> StorageUnavailable | None:
     there = " and ".join(f"the {name}" for name in files if name not in missing)
     return StorageUnavailable(
         f"Store {places.store} was begun, and is without {gone}. It has {there}.",
-        "Nothing was made in its place, so that the loss shows. "
-        + " ".join(_REMEDIES[name] for name in missing),
+        _LOST,
     )
 
 

@@ -645,16 +645,11 @@ def check_frozen(keys: Keyring, anchor: Any) -> None:
 
 def _folder(value: object) -> Path | None:
     """Return the folder that a storage or an anchor of ours is in; others keep theirs to them."""
-    try:
-        path = getattr(value, "path", None)
-        return Path(path).resolve() if isinstance(path, (str, os.PathLike)) else None
-    except Exception:  # noqa: BLE001  a proxy, an odd path: then there is nothing to compare
-        return None
+    path = getattr(value, "path", None)
+    return Path(path).resolve() if isinstance(path, (str, os.PathLike)) else None
 
 
 def _home(storage: object) -> Path | None:
     """Return the folder in which whoever can write the storage can write: of a file, its own."""
     path = _folder(storage)
-    with suppress(OSError):
-        return path.parent if path is not None and path.is_file() else path
-    return path
+    return path.parent if path is not None and path.is_file() else path

@@ -1,9 +1,9 @@
 """Workflow: steps, the state between them, and a checkpoint after each.
 
-Small on purpose: enough to show what resuming means, and what it trusts. A resume goes through
-`look` (what is verified, and what the gate says), `_answers` (what people said to that) and
-`_go_on` (the one append that spends it); only then a `Run` goes on. Where the gate finds nothing,
-there is nothing to append, and only the anchor is settled.
+Small on purpose: enough to show what resuming means, and what it trusts. A resume is a
+`Resumption`: what is verified and what the gate says of it, what people answered to that, and the
+one append that spends their answers; only then a `Run` goes on. Where the gate finds nothing, there
+is nothing to append, and only the anchor is settled.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from safepoint.errors import (
     WorkflowMismatch,
     quoted,
 )
-from safepoint.gate import Decision, Gate
-from safepoint.journal import RESUMING, Actor, Notes, Outcome, What
+from safepoint.gate import Gate
+from safepoint.journal import RESUMING, Actor, Outcome, What
 from safepoint.ledger import Ledger
 from safepoint.names import Head, check_name, check_sequence
 from safepoint.record import Checkpoint, check_app
@@ -65,7 +65,6 @@ class Ask:
         action: what will be done, as one word.
         arguments: with what: a few plain values. The step that acts gets them from the signed
             approval, not from here.
-        changes: what changes in the state.
 
     Raises:
         WorkflowError: the action is no word, or the arguments cannot be kept exactly.
@@ -73,7 +72,6 @@ class Ask:
 
     action: str
     arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    changes: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         try:
@@ -325,27 +323,101 @@ def _head(checkpoint: Checkpoint) -> Head:
     return Head(checkpoint.sequence, checkpoint.digest)
 
 
-@dataclass(frozen=True, slots=True)
+_INSTEAD: Final = {
+    Reason.NO_MIGRATION: "Register a migration from the version that wrote it, or resume it with"
+    " that version.",
+    Reason.OWNED_BY_ANOTHER: "Let that worker go on with it, or own it once the lease has ended.",
+}
+
+
 class Resumption:
     """A resume that somebody wants: from where, into what, and what the gate says.
 
-    Attributes:
+    In order: what is verified and judged is here once it was made; `question` is what people are
+    asked; `answered` is what they said to that; `go_on` is the one append that spends it.
+
+    Args:
         workflow: what wants to resume.
-        checkpoint: from where.
-        latest: the end of the thread.
-        payload: what the workflow kept in the checkpoint.
-        granted: what people had approved before that, as they signed it.
-        asked: what people are asked to approve now, or None.
-        decision: what the gate says.
+        ledger: where the thread is.
+        checkpoint: from where, verified.
+        latest: the end of the thread, verified.
+        to_ask: whether somebody only wants to know what to ask, whoever owns the thread now.
+
+    Raises:
+        WorkflowMismatch: it belongs to another workflow.
+        ResumeRefused: it is a denial that others followed.
+        ApprovalError: what people are said to have approved is not what they signed.
     """
 
-    workflow: Workflow
-    checkpoint: Checkpoint
-    latest: Checkpoint
-    payload: Payload
-    granted: tuple[Approval, ...]
-    asked: Ask | None
-    decision: Decision
+    def __init__(
+        self,
+        workflow: Workflow,
+        ledger: Ledger,
+        checkpoint: Checkpoint,
+        latest: Checkpoint,
+        *,
+        to_ask: bool = False,
+    ) -> None:
+        self.workflow, self.ledger, self.gate = workflow, ledger, workflow.gate
+        self.checkpoint, self.latest, self.thread = checkpoint, latest, latest.thread
+        if checkpoint.app.partition("@")[0] != workflow.name:
+            raise WorkflowMismatch(
+                f"{self} was not written by the workflow {workflow.name} but by"
+                f" {quoted(checkpoint.app)}.",
+                "Resume it with the workflow that wrote it.",
+            )
+        self.payload = payload = Payload.unpack(checkpoint)
+        self.granted = granted = _granted(self.gate, checkpoint, payload)
+        is_old = checkpoint is not latest
+        if payload.denied is not None and is_old:
+            raise ResumeRefused(
+                f"{self} is a denial, so nothing goes on from there.",
+                "Name a checkpoint before it.",
+            )
+        decision = self.gate.decide(
+            checkpoint,
+            self.head,
+            had=payload.tools,
+            has=workflow.tools,
+            app=workflow.app,
+            migrates_from=workflow.migrations,
+            asked=payload.asked is not None,
+            lapsed=_lapsed(self.gate, granted) if granted else None,
+            owner=None if to_ask else ledger.holder(self.thread),
+        )
+        self.asked = payload.asked
+        if granted and Reason.ASKED in decision.reasons:
+            # Who goes back to before it was acted upon, or on with something else, asks again.
+            self.asked = Ask(granted[0].question.action, granted[0].question.arguments)
+        if is_old and (denial := _denial(self.gate, latest)):
+            decision = replace(decision, details=(*decision.details, denial))
+        self.decision = decision
+
+    @classmethod
+    def look(
+        cls,
+        workflow: Workflow,
+        ledger: Ledger,
+        thread: str,
+        sequence: int | None = None,
+        *,
+        to_ask: bool = False,
+    ) -> Resumption:
+        """Verify what is to be resumed: the latest, or an older checkpoint that somebody names.
+
+        Raises:
+            CheckpointError: it does not verify, or belongs to another workflow.
+        """
+        latest = checkpoint = ledger.latest(thread)
+        if sequence is not None and check_sequence(sequence) != latest.sequence:
+            checkpoint = ledger.load(thread, sequence, linked=True)
+        wanted = cls(workflow, ledger, checkpoint, latest, to_ask=to_ask)
+        if wanted.granted:
+            wanted.check_source()
+        return wanted
+
+    def __str__(self) -> str:
+        return f"{self.thread} #{self.checkpoint.sequence}"
 
     @property
     def at(self) -> Head:
@@ -366,11 +438,34 @@ class Resumption:
             payload.denied is not None or (finished and self.checkpoint.app == workflow.app)
         )
 
+    def check_source(self) -> None:
+        """Refuse a record that goes on from elsewhere than where people let it go on.
+
+        Raises:
+            ApprovalMismatch: it skips a step, or does what they were not asked.
+        """
+        asked, same = self.granted[0].question, False
+        with suppress(WorkflowMismatch):
+            try:
+                source = self.ledger.load(self.thread, asked.checkpoint.sequence)
+            except NotFound:
+                return  # it was pruned
+            before = Payload.unpack(source)
+            same = (
+                source.digest == asked.checkpoint.digest
+                and (source.app != self.checkpoint.app or before.done == self.payload.done)
+                and before.asked in (None, Ask(asked.action, asked.arguments))
+            )
+        if not same:
+            raise ApprovalMismatch(
+                f"{self} goes on from another place than people let it go on from.", _THIEF
+            )
+
     def question(self) -> Question:
         """Return what people are asked to approve."""
         return Question(
             store=self.checkpoint.store,
-            thread=self.checkpoint.thread,
+            thread=self.thread,
             checkpoint=self.at,
             head=self.head,
             app=self.workflow.app,
@@ -387,7 +482,7 @@ class Resumption:
         Raises:
             ResumeRefused: nobody can approve it.
         """
-        decision, policy = self.decision, self.workflow.gate.policy
+        decision, policy = self.decision, self.gate.policy
         if self.is_over or decision.approvers == 0:
             return None
         if decision.approvers is None:
@@ -400,93 +495,151 @@ class Resumption:
             )
         return self.question()
 
-    def __str__(self) -> str:
-        return f"{self.checkpoint.thread} #{self.checkpoint.sequence}"
+    def answered(self, given: Iterable[str], now: datetime) -> tuple[Approval, ...]:
+        """Return the approvals that let it through, one of each person, or the one denial.
 
-
-_INSTEAD: Final = {
-    Reason.NO_MIGRATION: "Register a migration from the version that wrote it, or resume it with"
-    " that version.",
-    Reason.OWNED_BY_ANOTHER: "Let that worker go on with it, or own it once the lease has ended.",
-}
-
-
-def look(
-    workflow: Workflow,
-    ledger: Ledger,
-    thread: str,
-    sequence: int | None = None,
-    *,
-    to_ask: bool = False,
-) -> Resumption:
-    """Verify what is to be resumed, and let the gate decide.
-
-    Args:
-        workflow: what wants to resume.
-        ledger: where the thread is.
-        thread: the thread.
-        sequence: an older checkpoint, or None for the latest.
-        to_ask: whether somebody only wants to know what to ask, whoever owns the thread now.
-
-    Raises:
-        CheckpointError: it does not verify, or belongs to another workflow.
-    """
-    latest = checkpoint = ledger.latest(thread)
-    if sequence is not None and check_sequence(sequence) != latest.sequence:
-        checkpoint = ledger.load(thread, sequence, linked=True)
-    wanted = judge(workflow, None if to_ask else ledger, checkpoint, latest)
-    if wanted.granted:
-        _check_source(wanted, ledger)
-    return wanted
-
-
-def judge(
-    workflow: Workflow, ledger: Ledger | None, checkpoint: Checkpoint, latest: Checkpoint
-) -> Resumption:
-    """Let the gate decide on a resume of what was verified already.
-
-    Args:
-        workflow: what wants to resume.
-        ledger: who owns the thread; None if that does not matter.
-        checkpoint: from where.
-        latest: the end of the thread.
-
-    Raises:
-        WorkflowMismatch: it belongs to another workflow.
-        ResumeRefused: it is a denial that others followed.
-        ApprovalError: what people are said to have approved is not what they signed.
-    """
-    thread, gate, is_old = checkpoint.thread, workflow.gate, checkpoint.sequence < latest.sequence
-    if checkpoint.app.partition("@")[0] != workflow.name:
-        raise WorkflowMismatch(
-            f"{thread} #{checkpoint.sequence} was not written by the workflow {workflow.name} but"
-            f" by {quoted(checkpoint.app)}.",
-            "Resume it with the workflow that wrote it.",
+        Raises:
+            ApprovalError: one of them does not count.
+            ApprovalNeeded: there are too few.
+            ResumeRefused: nobody can approve it.
+        """
+        question, accepted = self.open_question(), dict[str, Approval]()
+        for text in dict.fromkeys(given):
+            self._check_clock(now)
+            approval = self.gate.people.open(text)
+            self._check_unspent(approval)
+            if question is None:
+                raise ApprovalMismatch(
+                    f"{self} needs no approval, and was given one of {approval.approver}.",
+                    "Somebody may have answered another question. Resume it without.",
+                )
+            approval.check_answers(question)
+            approval.check_time(now, self.gate.policy.lifetime)
+            if approval.verdict == "denied":
+                return (approval,)
+            accepted.setdefault(approval.approver, approval)
+        needed = self.decision.approvers or 0
+        if question is None or len(accepted) >= needed:
+            return tuple(accepted.values())
+        people = "one person" if needed == 1 else f"{needed} people"
+        have = f" {len(accepted)} of them approved so far." if accepted else ""
+        raise ApprovalNeeded(
+            f"{self} needs the approval of {people}. {' '.join(self.decision.details)}{have}",
+            _NOBODY
+            if self.gate.approvers is None
+            else "Show them this error's question, and pass what they sign: resume(...,"
+            " approvals=[text]).",
+            question,
         )
-    payload = Payload.unpack(checkpoint)
-    granted, asked = _granted(gate, checkpoint, payload), payload.asked
-    if payload.denied is not None and is_old:
-        raise ResumeRefused(
-            f"{thread} #{checkpoint.sequence} is a denial, so nothing goes on from there.",
-            "Name a checkpoint before it.",
+
+    def _check_clock(self, now: datetime) -> None:
+        """Refuse to tell what has expired by a clock that is behind the last record.
+
+        Raises:
+            ApprovalExpired: it is.
+        """
+        created = self.latest.created
+        if now < created - SKEW:
+            raise ApprovalExpired(
+                f"It is {now:%Y-%m-%d %H:%M} by this worker's clock, and {self.head} was written"
+                f" {created:%Y-%m-%d %H:%M}.",
+                "So what has expired cannot be told. Set the clock that is wrong. If it is the one"
+                f" that wrote {self.head}, save that state anew with Ledger.save, and ask again.",
+            )
+
+    def _check_unspent(self, approval: Approval) -> None:
+        """Refuse an approval that was given for an earlier end of this thread.
+
+        Raises:
+            ApprovalSpent: it was.
+        """
+        question, latest = approval.question, self.latest
+        place = (question.store, question.thread) == (latest.store, latest.thread)
+        if not place or question.head.sequence >= latest.sequence:
+            return  # of another history, if any, which the comparison with the question tells
+        after, resumed = question.head.sequence + 1, None
+        with suppress(CheckpointError):  # pruned, or not of a workflow
+            resumed = Payload.unpack(self.ledger.load(self.thread, after)).resumed
+        if resumed is not None and approval.text in resumed.statements:
+            raise ApprovalSpent(
+                f"This approval of {approval.approver} was used for {self.thread} #{after}.",
+                "An approval counts once. If that run was interrupted, resume it without"
+                " approvals.",
+            )
+        raise ApprovalSpent(
+            f"{approval.approver} answered about {self.thread} {question.head}, and it is at"
+            f" {self.head} by now.",
+            "Look at what happened since, and ask again.",
         )
-    decision = gate.decide(
-        checkpoint,
-        _head(latest),
-        had=payload.tools,
-        has=workflow.tools,
-        app=workflow.app,
-        migrates_from=workflow.migrations,
-        asked=asked is not None,
-        lapsed=_lapsed(gate, granted) if granted else None,
-        owner=None if ledger is None else ledger.holder(thread),
-    )
-    if granted and Reason.ASKED in decision.reasons:
-        # Who goes back to before it was acted upon, or on with something else, asks again.
-        asked = Ask(granted[0].question.action, granted[0].question.arguments)
-    if is_old and (denial := _denial(gate, latest)):
-        decision = replace(decision, details=(*decision.details, denial))
-    return Resumption(workflow, checkpoint, latest, payload, granted, asked, decision)
+
+    def go_on(self, accepted: tuple[Approval, ...]) -> Run:
+        """Append the record that spends the answers, and return the run that goes on from it.
+
+        It is written down before, and again after. Where a no ended the run, nothing is carried
+        over: not to another version, not to other tools.
+        """
+        workflow, checkpoint, decision = self.workflow, self.checkpoint, self.decision
+        payload, ledger, note = self.payload, self.ledger, self.ledger.notes.write
+        _check_journal(ledger, f"{self} can be resumed")
+        denied = any(each.verdict == "denied" for each in accepted)
+        state, done, tools, app = payload.state, payload.done, payload.tools, checkpoint.app
+        if not denied:
+            tools, app = workflow.tools, workflow.app
+            state, done = workflow.carried(checkpoint.app, state, done)
+            self.check_steps(done)
+        resumed = Resumed(
+            app=checkpoint.app,
+            digest=checkpoint.digest,
+            reasons=tuple(map(str, decision.reasons)),
+            sequence=checkpoint.sequence,
+            statements=tuple(each.text for each in accepted),
+        )
+        # Going back is meant to repeat what was done. Anything else must not.
+        again = Reason.OLD_CHECKPOINT in decision.reasons
+        origin = None if again else payload.origin or checkpoint.sequence
+        following = Payload(state, done, tools, resumed=resumed, origin=origin)
+
+        said = [f"{each.verdict} by {each.approver}, nonce {each.nonce}." for each in accepted]
+        change = f"{checkpoint.app} to {workflow.app}: {', '.join(decision.reasons)}."
+        detail = " ".join((change, *said, *decision.notes))
+        note("resume", "intended", self.thread, self.at, detail)
+        self.note_answers(accepted, "intended")
+        run = Run(workflow, ledger, self.thread, following, at=self.latest, notes=decision.notes)
+        try:
+            written = run.record(following, app=app)
+        except Conflict as conflict:
+            if not accepted:
+                raise
+            raise ApprovalSpent(
+                f"Another worker resumed {self.thread} first, so this approval is spent.",
+                "Let that worker go on. If it died, resume without approvals.",
+            ) from conflict
+        self.note_answers(accepted, "done")
+        note("resume", "refused" if denied else "done", self.thread, _head(written), detail)
+        # Held to what was signed once more, as by whoever comes after a crash.
+        run.approved = _approved(_granted(self.gate, written, following))
+        return run
+
+    def note_answers(self, accepted: tuple[Approval, ...], outcome: Outcome) -> None:
+        """Write down who said yes or no."""
+        for each in accepted:
+            what: What = "deny" if each.verdict == "denied" else "approve"
+            who = Actor(each.approver, f"signature of key {each.key}")
+            action = each.question.action
+            self.ledger.notes.write(what, outcome, self.thread, self.at, action, actor=who)
+
+    def check_steps(self, done: tuple[str, ...]) -> None:
+        """Refuse a run that has done something else than the workflow of today begins with.
+
+        Raises:
+            WorkflowMismatch: it has.
+        """
+        if list(done) != list(self.workflow.steps)[: len(done)]:
+            raise WorkflowMismatch(
+                f"{self} was written by other steps than those of {self.workflow.name} today.",
+                "Resume it with the code that wrote it, or give the workflow a new version and a"
+                " migration that says which steps are done.",
+            )
 
 
 def _granted(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> tuple[Approval, ...]:
@@ -539,30 +692,6 @@ def _approved(granted: tuple[Approval, ...]) -> Approved | None:
     return Approved(question.action, question.arguments, tuple(people))
 
 
-def _check_source(wanted: Resumption, ledger: Ledger) -> None:
-    """Refuse a record that goes on from elsewhere than where people let it go on.
-
-    Raises:
-        ApprovalMismatch: it skips a step, or does what they were not asked.
-    """
-    asked, checkpoint, same = wanted.granted[0].question, wanted.checkpoint, False
-    with suppress(WorkflowMismatch):
-        try:
-            source = ledger.load(checkpoint.thread, asked.checkpoint.sequence)
-        except NotFound:
-            return  # it was pruned
-        before = Payload.unpack(source)
-        same = (
-            source.digest == asked.checkpoint.digest
-            and (source.app != checkpoint.app or before.done == wanted.payload.done)
-            and before.asked in (None, Ask(asked.action, asked.arguments))
-        )
-    if not same:
-        raise ApprovalMismatch(
-            f"{wanted} goes on from another place than people let it go on from.", _THIEF
-        )
-
-
 def _denial(gate: Gate, latest: Checkpoint) -> str:
     """Say that the end of the thread, from which somebody wants to go back, is a denial."""
     with suppress(CheckpointError):
@@ -570,150 +699,6 @@ def _denial(gate: Gate, latest: Checkpoint) -> str:
             name = gate.people.open(denial, revoked=True).approver
             return f"{name} denied it at #{latest.sequence}."
     return ""
-
-
-def _answers(
-    wanted: Resumption,
-    ledger: Ledger,
-    question: Question | None,
-    given: Iterable[str],
-    now: datetime,
-) -> tuple[Approval, ...]:
-    """Return the approvals that let it through, one of each person, or the one denial.
-
-    Raises:
-        ApprovalError: one of them does not count.
-        ApprovalNeeded: there are too few.
-    """
-    gate, accepted = wanted.workflow.gate, dict[str, Approval]()
-    for text in dict.fromkeys(given):
-        _check_clock(wanted, now)
-        approval = gate.people.open(text)
-        _check_unspent(wanted, ledger, approval)
-        if question is None:
-            raise ApprovalMismatch(
-                f"{wanted} needs no approval, and was given one of {approval.approver}.",
-                "Somebody may have answered another question. Resume it without.",
-            )
-        approval.check_answers(question)
-        approval.check_time(now, gate.policy.lifetime)
-        if approval.verdict == "denied":
-            return (approval,)
-        accepted.setdefault(approval.approver, approval)
-    needed = wanted.decision.approvers or 0
-    if question is None or len(accepted) >= needed:
-        return tuple(accepted.values())
-    people = "one person" if needed == 1 else f"{needed} people"
-    have = f" {len(accepted)} of them approved so far." if accepted else ""
-    raise ApprovalNeeded(
-        f"{wanted} needs the approval of {people}. {' '.join(wanted.decision.details)}{have}",
-        _NOBODY
-        if gate.approvers is None
-        else "Show them this error's question, and pass what they sign: resume(...,"
-        " approvals=[text]).",
-        question,
-    )
-
-
-def _check_clock(wanted: Resumption, now: datetime) -> None:
-    """Refuse to tell what has expired by a clock that is behind the last record.
-
-    Raises:
-        ApprovalExpired: it is.
-    """
-    created = wanted.latest.created
-    if now < created - SKEW:
-        raise ApprovalExpired(
-            f"It is {now:%Y-%m-%d %H:%M} by this worker's clock, and {wanted.head} was written"
-            f" {created:%Y-%m-%d %H:%M}.",
-            "So what has expired cannot be told. Set the clock that is wrong. If it is the one that"
-            f" wrote {wanted.head}, save that state anew with Ledger.save, and ask again.",
-        )
-
-
-def _check_unspent(wanted: Resumption, ledger: Ledger, approval: Approval) -> None:
-    """Refuse an approval that was given for an earlier end of this thread.
-
-    Raises:
-        ApprovalSpent: it was.
-    """
-    question, latest = approval.question, wanted.latest
-    place = (question.store, question.thread) == (latest.store, latest.thread)
-    if not place or question.head.sequence >= latest.sequence:
-        return  # of another history, if any, which the comparison with the question tells
-    after, resumed = question.head.sequence + 1, None
-    with suppress(CheckpointError):  # pruned, or not of a workflow
-        resumed = Payload.unpack(ledger.load(latest.thread, after)).resumed
-    if resumed is not None and approval.text in resumed.statements:
-        raise ApprovalSpent(
-            f"This approval of {approval.approver} was used for {latest.thread} #{after}.",
-            "An approval counts once. If that run was interrupted, resume it without approvals.",
-        )
-    raise ApprovalSpent(
-        f"{approval.approver} answered about {latest.thread} {question.head}, and it is at"
-        f" {wanted.head} by now.",
-        "Look at what happened since, and ask again.",
-    )
-
-
-def _go_on(wanted: Resumption, ledger: Ledger, accepted: tuple[Approval, ...]) -> Run:
-    """Append the record that spends the answers, and return the run that goes on from it.
-
-    It is written down before, and again after. Where a no ended the run, nothing is carried over:
-    not to another version, not to other tools.
-    """
-    workflow, checkpoint, decision = wanted.workflow, wanted.checkpoint, wanted.decision
-    thread, payload, notes = checkpoint.thread, wanted.payload, ledger.notes
-    _check_journal(ledger, f"{wanted} can be resumed")
-    denied = any(each.verdict == "denied" for each in accepted)
-    state, done, tools, app = payload.state, payload.done, payload.tools, checkpoint.app
-    if not denied:
-        tools, app = workflow.tools, workflow.app
-        state, done = workflow.carried(checkpoint.app, state, done)
-        _check_steps(wanted, done)
-    resumed = Resumed(
-        app=checkpoint.app,
-        digest=checkpoint.digest,
-        reasons=tuple(map(str, decision.reasons)),
-        sequence=checkpoint.sequence,
-        statements=tuple(each.text for each in accepted),
-    )
-    # Going back is meant to repeat what was done. Anything else must not.
-    again = Reason.OLD_CHECKPOINT in decision.reasons
-    origin = None if again else payload.origin or checkpoint.sequence
-    following = Payload(state, done, tools, resumed=resumed, origin=origin)
-
-    said = [f"{each.verdict} by {each.approver}, nonce {each.nonce}." for each in accepted]
-    change = f"{checkpoint.app} to {workflow.app}: {', '.join(decision.reasons)}."
-    detail = " ".join((change, *said, *decision.notes))
-    notes.write("resume", "intended", thread, wanted.at, detail)
-    _note_answers(wanted, accepted, notes, "intended")
-    run = Run(workflow, ledger, thread, following, at=wanted.latest, notes=decision.notes)
-    try:
-        written = run.record(following, app=app)
-    except Conflict as conflict:
-        if not accepted:
-            raise
-        raise ApprovalSpent(
-            f"Another worker resumed {thread} first, so this approval is spent.",
-            "Let that worker go on. If it died, resume without approvals.",
-        ) from conflict
-    _note_answers(wanted, accepted, notes, "done")
-    notes.write("resume", "refused" if denied else "done", thread, _head(written), detail)
-    # Held to what was signed once more, as by whoever comes after a crash.
-    run.approved = _approved(_granted(workflow.gate, written, following))
-    return run
-
-
-def _note_answers(
-    wanted: Resumption, accepted: tuple[Approval, ...], notes: Notes, outcome: Outcome
-) -> None:
-    """Write down who said yes or no."""
-    for each in accepted:
-        what: What = "deny" if each.verdict == "denied" else "approve"
-        who = Actor(each.approver, f"signature of key {each.key}")
-        thread, action = wanted.checkpoint.thread, each.question.action
-        notes.write(what, outcome, thread, wanted.at, action, actor=who)
 
 
 def _check_journal(ledger: Ledger, why: str) -> None:
@@ -726,20 +711,6 @@ def _check_journal(ledger: Ledger, why: str) -> None:
         raise ConfigurationError(
             f"{why} only where that is written down, and the ledger has no journal.",
             "Write Ledger(..., journal=FileJournal(path, keys=...)).",
-        )
-
-
-def _check_steps(wanted: Resumption, done: tuple[str, ...]) -> None:
-    """Refuse a run that has done something else than the workflow of today begins with.
-
-    Raises:
-        WorkflowMismatch: it has.
-    """
-    if list(done) != list(wanted.workflow.steps)[: len(done)]:
-        raise WorkflowMismatch(
-            f"{wanted} was written by other steps than those of {wanted.workflow.name} today.",
-            "Resume it with the code that wrote it, or give the workflow a new version and a"
-            " migration that says which steps are done.",
         )
 
 
@@ -805,7 +776,7 @@ class Run:
         """What people are asked to approve or deny, exactly, or None if the run does not wait."""
         if not self.paused or self.at is None:
             return None
-        return judge(self.workflow, None, self.at, self.at).question()
+        return Resumption(self.workflow, self.ledger, self.at, self.at, to_ask=True).question()
 
     def step(self) -> Checkpoint:
         """Run the next step and capture its result.
@@ -840,7 +811,7 @@ class Run:
         given = copy.deepcopy(self.state)
         returned = self.workflow.call(name, given, self._call(name))
         asked = returned if isinstance(returned, Ask) else None
-        changes = _changes(name, asked.changes if asked else returned, given, self.state)
+        changes = _changes(name, None if asked else returned, given, self.state)
         if asked is not None:
             self._check_answerable(name)
             at = None if self.at is None else _head(self.at)
@@ -1130,23 +1101,22 @@ class Workflow:
         notes = ledger.notes
         with notes.watching("resume", thread, quiet=RESUMING):
             self.gate.people.check_apart(ledger.keys)
-            wanted = look(self, ledger, thread, sequence)
+            wanted = Resumption.look(self, ledger, thread, sequence)
         with notes.watching("resume", thread, wanted.at, quiet=RESUMING):
-            question = wanted.open_question()
-            accepted = _answers(wanted, ledger, question, approvals, now or datetime.now(UTC))
+            accepted = wanted.answered(approvals, now or datetime.now(UTC))
             waits_here = wanted.payload.asked is not None and wanted.checkpoint is wanted.latest
             if accepted and accepted[0].verdict == "denied" and not waits_here:
                 # A no ends the run if it answers what a step asked. A no to anything else, such as
                 # a wider tool set or a way back, leaves the run as it is.
-                _note_answers(wanted, accepted, notes, "done")
+                wanted.note_answers(accepted, "done")
                 raise ResumeRefused(
                     f"{accepted[0].approver} denied it: {wanted} is not resumed.",
                     "The run stays as it was. Ask again only if something has changed.",
                 )
             if not wanted.is_over:
                 if wanted.decision.reasons:
-                    return _go_on(wanted, ledger, accepted)
-                _check_steps(wanted, wanted.payload.done)
+                    return wanted.go_on(accepted)
+                wanted.check_steps(wanted.payload.done)
             ledger.settle(thread)  # a crash may have come between the last save and its anchor
             less = wanted.decision.notes
             if not wanted.is_over:
@@ -1166,7 +1136,7 @@ class Workflow:
             ResumeRefused: nobody can approve it.
             CheckpointError: the checkpoint was refused, or belongs to another workflow.
         """
-        return look(self, ledger, thread, sequence, to_ask=True).open_question()
+        return Resumption.look(self, ledger, thread, sequence, to_ask=True).open_question()
 
     def waiting(self, ledger: Ledger) -> Iterator[Question]:
         """Return the question of each thread of this workflow that waits for people.
@@ -1176,7 +1146,7 @@ class Workflow:
         """
         for thread in ledger.threads():
             with suppress(CheckpointError):
-                found = look(self, ledger, thread, to_ask=True)
+                found = Resumption.look(self, ledger, thread, to_ask=True)
                 question = found.open_question()
                 if found.asked is not None and question is not None:
                     yield question

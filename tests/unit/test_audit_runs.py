@@ -656,13 +656,17 @@ def test_an_honest_history_of_any_kind_has_no_error_and_no_warning(desk: Desk, s
 def test_no_type_of_yours_is_needed_and_a_step_that_was_saved_late_is_honest(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fill(state: State) -> Ask:
-        return Ask("pay", {"amount": Decimal("42.00")}, {"cart": Cart(7)})
+    def fill(state: State) -> State:
+        return {"cart": Cart(7)}
+
+    def ask(state: State) -> Ask:
+        return Ask("pay", {"amount": Decimal("42.00")})
 
     def away(*_: object) -> None:
         raise ConnectionError
 
-    own, workflow = desk.ledger(codec=Codec([Cart])), Workflow("shop", [fill, _step], gate=GATE)
+    own = desk.ledger(codec=Codec([Cart]))
+    workflow = Workflow("shop", [fill, ask, _step], gate=GATE)
     run = workflow.start(own, thread="order-7")
     workflow.resume(own, "order-7", approvals=[yes(run.question)])
     run = desk.begin("order-8")

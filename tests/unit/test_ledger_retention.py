@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from safepoint import (
     CheckpointError,
+    Conflict,
     FileCheckpointStorage,
     InMemoryAnchor,
     Keyring,
@@ -18,7 +20,6 @@ from safepoint import (
     SigningKey,
 )
 from safepoint.errors import KeyRefused, ThreadDeleted
-from safepoint.names import Head
 from safepoint.verify import View
 from tests.unit.tampered import (
     KEY,
@@ -54,18 +55,6 @@ def test_pruning_keeps_the_newest(storage: Memory, anchor: Anchored) -> None:
     assert states(opened(storage, anchor)) == [8, 9, 10, 11]
     assert ledger.verify("order-8") == 5
     assert storage.base("order-8") is None
-
-
-def test_the_anchored_record_is_kept(storage: Memory) -> None:
-    """With an interval the anchor lags; pruning moves it first, so that it finds its record."""
-    anchor = InMemoryAnchor()
-    fill(opened(storage, anchor, every=100), 10)
-    assert opened(storage, anchor, every=100).prune(THREAD, keep=2) == 8
-    assert anchor.read(STORE, THREAD) == Head(10, opened(storage).latest(THREAD).digest)
-    again = opened(storage, anchor, every=100)
-    assert again.verify(THREAD) == 2
-    assert again.save(THREAD, {"n": 11}).sequence == 11
-    assert again.prune(THREAD, keep=2) == 1
 
 
 @pytest.mark.parametrize("use", ["prune", "delete"])
@@ -265,6 +254,23 @@ def test_a_thread_that_is_pruned_while_it_is_read(
 def at_once(act: Callable[[int], object]) -> list[Any]:
     with ThreadPoolExecutor(3) as pool:
         return [each.result() for each in [pool.submit(act, n) for n in range(3)]]
+
+
+def test_threads_that_share_a_ledger_race(storage: Memory) -> None:
+    """Each sequence is won once, by the writer whose state stands there, and all verifies."""
+    ledger = opened(storage, InMemoryAnchor(), every=5)
+
+    def race(writer: int) -> list[int]:
+        won = []
+        while (head := ledger.storage.head(THREAD)) < 40:
+            with suppress(Conflict):
+                won.append(ledger.save(THREAD, {"n": writer}, after=head).sequence)
+        return won
+
+    won = at_once(race)
+    wins = sorted(sequence for each in won for sequence in each)
+    assert wins == list(range(1, ledger.verify(THREAD) + 1))
+    assert all(sequence in won[by] for sequence, by in enumerate(states(ledger), start=1))
 
 
 def test_threads_that_prune_at_once(storage: Memory) -> None:

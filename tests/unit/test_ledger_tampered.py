@@ -395,6 +395,36 @@ def test_a_thread_is_settled_before_a_step_acts(storage: Memory) -> None:
     assert seen(anchor) == 4
 
 
+@pytest.mark.parametrize("left", range(5))
+def test_a_cut_of_any_length_is_refused(storage: Memory, left: int) -> None:
+    anchor = InMemoryAnchor()
+    fill(opened(storage, anchor), 5)
+    cut(storage, left)
+    for use in USES.values():
+        with pytest.raises(RolledBack) as refusal:
+            use(opened(storage, anchor))
+        gone = f"ends at #{left}" if left else "is gone"
+        assert refusal.value.what == f"order-7 {gone}, and the anchor has seen #5."
+        assert "accept_loss" in refusal.value.do
+    assert storage.head(THREAD) == left
+    assert opened(storage, anchor).threads() == [THREAD]
+    assert opened(Memory(), anchor).threads() == [THREAD]  # and if not even its name is left
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_a_fork_is_refused(storage: Memory, length: int) -> None:
+    """A copy of the store went on by itself, with the same key."""
+    anchor, original = InMemoryAnchor(), Memory()
+    fill(opened(original), 3)
+    opened(original).copy_to(opened(storage))
+    fill(opened(original, anchor), 1)
+    fill(opened(storage), length)
+    load = lambda ledger: ledger.load(THREAD, 3 + length)  # noqa: E731
+    for use in (load, *USES.values()):
+        with pytest.raises(Forked, match="order-7 #4 is not the record that the anchor has seen"):
+            use(opened(storage, anchor))
+
+
 def test_what_the_anchor_says_counts_in_a_process_that_has_looked_before(storage: Memory) -> None:
     anchor = InMemoryAnchor()
     ledger = opened(storage, anchor, every=100)

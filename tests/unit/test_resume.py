@@ -280,7 +280,7 @@ def test_an_approval_is_for_the_next_step_alone_and_no_step_changes_it(desk: Des
     seen: list[Any] = []
 
     def ask(state: State) -> Ask:
-        return Ask("pay", {"payee": "alice"}, changes={"approved": True})
+        return Ask("pay", {"payee": "alice"})
 
     def pay(state: State, call: Call) -> None:
         call.approved.arguments["payee"] = "mally"
@@ -292,7 +292,6 @@ def test_an_approval_is_for_the_next_step_alone_and_no_step_changes_it(desk: Des
 
     workflow = Workflow("invoice", [ask, pay, fee], gate=desk.workflow().gate)
     run = workflow.start(desk.ledger(), thread="order-7")
-    assert run.state == {"approved": True}
     refused(ApprovalNeeded, lambda: workflow.resume(desk.ledger(), "order-7"))
     with pytest.raises(WorkflowError, match="Nobody was asked to approve the step fee"):
         workflow.resume(desk.ledger(), "order-7", approvals=[yes(run.question)])
@@ -453,6 +452,14 @@ def test_the_writers_key_is_no_approvers_key(desk: Desk) -> None:
         refused(KeyRefused, partial(act, desk.ledger(DANA), thread="order-7"))
     assert desk.ledger(DANA).latest("order-7").sequence == 2  # it did not pause
     assert desk.told()[-1] == "resume refused #-"
+
+
+def test_steps_that_changed_under_one_version_are_refused(desk: Desk) -> None:
+    Workflow("w", [fetch, fail]).begin(desk.ledger(), thread="t", items=[]).step()
+    other = Workflow("w", [fail, fetch])
+    assert "other steps than those of w today" in refused(
+        WorkflowMismatch, lambda: other.resume(desk.ledger(), "t")
+    )
 
 
 def test_an_old_checkpoint_is_verified_through_every_link(desk: Desk) -> None:
