@@ -155,7 +155,7 @@ MISSES = {
     "memory": "aliasing",
     "load": "undelete-by-number old-checkpoint",
     "history": "unprune-thread",
-    "decoders": "row-chooses-decoder",
+    "decoders": "row-chooses-decoder equal-hashes",
 }
 DETECTS = "torn-record pickle-payload pickle-right-type unknown-type secret-in-error"
 
