@@ -21,7 +21,6 @@ from safepoint.attacks import (
     GatedTarget,
     Memory,
     Miss,
-    NaiveTarget,
     Outcome,
     SealedTarget,
     Target,
@@ -132,24 +131,6 @@ def test_a_refusal_after_the_deed_is_not_a_detection(tmp_path: Path) -> None:
     assert target.resume("victim", meanwhile=target.journal.lose) == HONEST
     with pytest.raises(JournalUnavailable):
         target.resume("victim")
-
-
-class Encoded(NaiveTarget):
-    """A store without protection whose bytes the attacks do not recognise."""
-
-    def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
-        return super().pack(thread, number, state)[::-1]
-
-    def unpack(self, thread: str, number: int, record: bytes) -> Any:
-        return super().unpack(thread, number, record[::-1])
-
-    def pickled(self, pickle: bytes, type_name: str) -> Any:
-        return None
-
-
-@pytest.mark.parametrize("attack", ["edit-state", "pickle-payload"])
-def test_an_attack_without_effect_was_not_detected(attack: str, tmp_path: Path) -> None:
-    assert ATTACKS[attack].run(Encoded(tmp_path)) is Outcome.NOT_APPLICABLE
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[list[str]]:
