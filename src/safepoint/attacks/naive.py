@@ -3,7 +3,6 @@
 It keeps checkpoints the way that many frameworks do in principle: JSON, with a pickle embedded for
 every value that JSON cannot hold, and a type check after decoding.
 
-Its approvals are what they often are as well: two fields of the state, `pending` and `approved`.
 And it loads models as many programs do: the safe way first, and the other way if that fails.
 """
 
@@ -13,7 +12,6 @@ import base64
 import json
 import os
 import pickle
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,27 +51,6 @@ class NaiveLedger:
     def latest(self, thread: str) -> Kept:
         """UNSAFE: return the newest file's state, whoever wrote it."""
         return self.load(thread, self._head(thread))
-
-    def ask(self, thread: str, arguments: Mapping[str, Any]) -> None:
-        """UNSAFE: let a run wait for a person's yes to `arguments`, as a field of its state."""
-        state = self.latest(thread).state if self._head(thread) else {}
-        self.save(thread, asked(state, arguments))
-
-    def approve(self, thread: str, who: str) -> None:
-        """UNSAFE: set the field `approved`, as anybody could."""
-        self.save(thread, answered(self.latest(thread).state, who, yes=True))
-
-    def deny(self, thread: str, who: str) -> None:
-        """UNSAFE: clear the field `approved`."""
-        self.save(thread, answered(self.latest(thread).state, who, yes=False))
-
-    def resume(self, thread: str) -> Any:
-        """UNSAFE: return what the state says is approved, which is then paid, or None."""
-        state = self.latest(thread).state
-        arguments = due(state)
-        if arguments is not None:
-            self.save(thread, acted(state))
-        return arguments
 
     def _head(self, thread: str) -> int:
         found = [int(file.name.split(".")[-2]) for file in self.path.glob(f"{thread}.*.json")]
@@ -115,26 +92,6 @@ def decode(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: decode(item) for key, item in value.items()}
     return value
-
-
-def asked(state: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """UNSAFE: ask for something. An earlier yes stays where it is."""
-    return {"approved": False, **state, "pending": dict(arguments)}
-
-
-def answered(state: Mapping[str, Any], who: str, *, yes: bool) -> dict[str, Any]:
-    """UNSAFE: say yes or no to whatever is pending when this is read."""
-    return {**state, "approved": yes, "by": who}
-
-
-def due(state: Mapping[str, Any]) -> Any:
-    """UNSAFE: return what is pending, unless a yes is wanted and the state has none."""
-    return state.get("pending") if state.get("approved", True) else None
-
-
-def acted(state: Mapping[str, Any]) -> dict[str, Any]:
-    """UNSAFE: note that what was pending is done."""
-    return {**state, "pending": None, "paid": state["pending"]}
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
