@@ -393,8 +393,10 @@ class GatedTarget(SealedTarget):
         question = replace(self._question(thread), arguments=arguments)
         said = Approver("dana", self.keys.signing).approve(question)
         yield said.encode()
-        done = {"done": ["ask"], "state": {}, "tools": ToolSet(TOOLS).described}
-        for state in ({**done, "approved": [said]}, done):
+        done: dict[str, Any] = {"done": ["ask"], "state": {}, "tools": ToolSet(TOOLS).described}
+        head = {"digest": question.head.digest, "sequence": question.head.sequence}
+        went = {"app": question.app, **head, "reasons": ["asked"], "statements": [said]}
+        for state in ({**done, "resumed": went}, done):
             self._write(thread, state)
             yield b""
 
