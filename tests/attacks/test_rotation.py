@@ -11,7 +11,6 @@ import pytest
 
 from safepoint import FileAnchor, Keyring, Ledger, RolledBack, SigningKey
 from safepoint.errors import (
-    AnchorMismatch,
     AnchorUnavailable,
     KeyRevoked,
     SealBroken,
@@ -134,7 +133,7 @@ def to_staging(head: Path) -> None:
         (lambda head: shutil.rmtree(head.parent), AnchorUnavailable),
         (lambda head: head.write_text("x\n"), AnchorUnavailable),
         (lambda head: head.unlink(), KeyRevoked),
-        (to_staging, AnchorMismatch),
+        (to_staging, AnchorUnavailable),
     ],
     ids=["gone", "damaged", "thread unknown", "of another store"],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from safepoint import Keyring, RolledBack, SigningKey
-from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Disk, Medium, Memory, Miss, Outcome, Target
+from safepoint.attacks import TARGETS, Disk, Medium, Memory, Miss, Target
 from safepoint.attacks.kit import runs, works
 from safepoint.attacks.outcome import FORTUNE, HONEST, WANTED, step
 from safepoint.attacks.rungs import GatedTarget, SignedChainTarget
@@ -127,47 +126,6 @@ def test_a_medium_is_written_for_its_owner_alone_tapped_and_put_back(medium: Med
         medium.lose()
         with pytest.raises(OSError):
             medium.write("a", b"2")
-
-
-class PlainJson(Target):
-    """A store of somebody else's, as the documentation shows it."""
-
-    name = "plain-json"
-    refusals = (ValueError,)
-
-    def save(self, thread: str, state: dict[str, Any]) -> None:
-        number = len(self.records(thread)) + 1
-        (self.path / f"{thread}.{number:04}.json").write_text(json.dumps(state))
-
-    def latest(self, thread: str) -> Any:
-        return json.loads((self.path / self.records(thread)[-1]).read_text())
-
-    def records(self, thread: str) -> list[str]:
-        return sorted(file.name for file in self.path.glob(f"{thread}.*.json"))
-
-
-MISSES = {
-    "place": "plant-temp fast-forward",
-    "rotate": "retired-key thief-prunes",
-    "a signature": "strip-signature algorithm-downgrade key-substitution",
-    "a date": "backdate-clock",
-    "reads through the medium": "time-of-check",
-    "memory": "aliasing",
-    "load": "undelete-by-number old-checkpoint",
-    "history": "unprune-thread",
-    "decoders": "row-chooses-decoder",
-}
-DETECTS = "torn-record pickle-payload pickle-right-type unknown-type secret-in-error"
-
-
-def test_three_methods_aim_every_attack_at_a_store_of_your_own(tmp_path: Path) -> None:
-    """Whatever it misses, it misses for a reason that the target can mend."""
-    ended: dict[Outcome, set[str]] = {}
-    for name, attack in (ATTACKS | RESIDUE).items():
-        (tmp_path / name).mkdir()
-        ended.setdefault(attack.run(PlainJson(tmp_path / name)), set()).add(name)
-    assert ended[Outcome.NOT_APPLICABLE] == set(" ".join(MISSES.values()).split())
-    assert ended[Outcome.DETECTED] == set(DETECTS.split())
 
 
 def went_on(target: Target, thread: str, yes: bytes = b"") -> Any:

@@ -79,9 +79,6 @@ def name_of(path: Path) -> str:
 
 def imports(path: Path) -> Iterator[str]:
     """Yield the full name of each module that the file imports when it runs, wherever it does."""
-    package = name_of(path).split(".") if path.is_relative_to(SRC) else []
-    if package and path.name != "__init__.py":
-        package.pop()
     for_types = {
         inner
         for node in tree(path).body
@@ -94,8 +91,8 @@ def imports(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) + 1 - node.level] if node.level else []
-            module = ".".join([*base, *filter(None, [node.module])])
+            assert node.level == 0, f"{path}: name the whole module"
+            module = node.module or ""
             for alias in node.names:
                 inner = SRC.joinpath(*module.split("."), alias.name)
                 is_module = inner.with_suffix(".py").is_file() or inner.is_dir()
@@ -183,18 +180,12 @@ def is_unsafe(path: Path) -> bool:
     return any(re.match(r"safepoint\.(attacks\.)?naive\b", module) for module in imports(path))
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "import safepoint.attacks.naive",
-        "from safepoint.attacks.naive import NaiveLedger",
-        "def f():\n    from safepoint.attacks.naive import NaiveLedger",
-    ],
-)
-def test_an_import_of_the_unsafe_twin_is_seen(line: str, tmp_path: Path) -> None:
-    file = tmp_path / "x.py"
-    file.write_text(line)
-    assert is_unsafe(file)
+def test_an_import_of_the_unsafe_twin_is_seen(tmp_path: Path) -> None:
+    inner = "def f():\n    from safepoint.attacks.naive import NaiveLedger"
+    for number, line in enumerate(("import safepoint.attacks.naive", inner)):
+        file = tmp_path / f"{number}.py"
+        file.write_text(line)
+        assert is_unsafe(file)
 
 
 def test_only_the_unsafe_twin_imports_what_executes_on_load() -> None:
@@ -236,16 +227,13 @@ def test_signatures_are_compared_in_constant_time() -> None:
     assert sum(path.read_text().count("hmac.compare_digest(") for path in secret) >= 2
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "return self.sign(message) == signature",
-        "return signature in [expected]",
-        "if self._verifier.identity != other: raise",
-        "return self._secret[:8] == other",
-    ],
-)
-def test_a_signature_that_is_compared_by_value_is_seen(line: str, tmp_path: Path) -> None:
+def test_a_signature_that_is_compared_by_value_is_seen(tmp_path: Path) -> None:
     file = tmp_path / "x.py"
-    file.write_text(line)
-    assert compared_by_value([file]) == ["x.py:1"]
+    lines = [
+        "x = self.sign(message) == signature",
+        "x = signature in [expected]",
+        "x = self._verifier.identity != other",
+        "x = self._secret[:8] == other",
+    ]
+    file.write_text("\n".join(lines))
+    assert compared_by_value([file]) == [f"x.py:{number}" for number in (1, 2, 3, 4)]

@@ -34,6 +34,10 @@ class Numbered(Target):
     refusals: ClassVar[tuple[type[Exception], ...]] = (Refused,)
     ending: ClassVar[str] = "record"
 
+    def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
+        super().__init__(folder, medium)
+        self.keys = [secrets.token_bytes(32)]  # for the rungs that have a use for one
+
     @abstractmethod
     def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
         """Return the record of a state."""
@@ -218,24 +222,20 @@ class EncryptedTarget(Numbered):
     name = "encrypted"
     title = "encryption only"
 
-    def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
-        super().__init__(folder, medium)
-        self.key = secrets.token_bytes(32)
-
     def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
         """Encrypt the state."""
-        return _encrypted(self.key, encode(state))
+        return _encrypted(self.keys[-1], encode(state))
 
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
         """Decrypt the state, and decode what comes out."""
         if len(record) < _NONCE:
             raise Refused("too short")
-        return decode(_crypt(self.key, record[:_NONCE], record[_NONCE:]))
+        return decode(_crypt(self.keys[-1], record[:_NONCE], record[_NONCE:]))
 
     def smuggle(self, thread: str, payload: bytes) -> None:
         """Encrypt it like any other."""
         name = self.place(thread, self.following(thread))
-        self.medium.write(name, _encrypted(self.key, payload))
+        self.medium.write(name, _encrypted(self.keys[-1], payload))
 
     def edit(self, record: bytes, old: bytes, new: bytes) -> bytes:
         """Flip the bits in which `old` and `new` differ, where the format has them."""
@@ -332,14 +332,9 @@ class MacTarget(Numbered):
     name = "mac"
     title = "MAC without context"
 
-    def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
-        super().__init__(folder, medium)
-        self.keys = {"development": _DEVELOPMENT, "2025": secrets.token_bytes(32)}
-        self.signing = "2025"
-
     def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
         """Write key, algorithm and MAC next to the state."""
-        return _with_mac(state, self.signing, self.keys[self.signing])
+        return _with_mac(state, len(self.keys), self.keys[-1])
 
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
         """Check the MAC if there is one, as the record says."""
@@ -352,27 +347,27 @@ class MacTarget(Numbered):
         try:
             if fields["algorithm"] == "none":
                 return True
-            mac = _mac(fields["state"], self.keys[fields["key"]], fields["algorithm"])
+            key = [_DEVELOPMENT, *self.keys][fields["key"]]
+            mac = _mac(fields["state"], key, fields["algorithm"])
             return hmac.compare_digest(mac, fields["mac"])
-        except (KeyError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError):
             return False
 
     def rotate(self) -> None:
         """Sign with a new key. What the old one signed stays good: so much of it is stored."""
-        self.keys = {**self.keys, "2026": secrets.token_bytes(32)}
-        self.signing = "2026"
+        self.keys = [*self.keys, secrets.token_bytes(32)]
 
     def forge(self, record: bytes, payload: bytes, trick: Trick = "best") -> bytes:
         """Leave the MAC out, sign with the key that everybody knows, or name no algorithm."""
         if trick == "own-key":
-            return _with_mac(json.loads(payload), "development", _DEVELOPMENT)
+            return _with_mac(json.loads(payload), 0, _DEVELOPMENT)
         none = b'"algorithm": "none", "mac": "", ' if trick == "no-algorithm" else b""
         return b"{" + none + b'"state": ' + payload + b"}"
 
 
-def _with_mac(state: Any, key_id: str, key: bytes) -> bytes:
+def _with_mac(state: Any, number: int, key: bytes) -> bytes:
     mac = _mac(state, key, "sha256")
-    return encode({"algorithm": "sha256", "key": key_id, "mac": mac, "state": state})
+    return encode({"algorithm": "sha256", "key": number, "mac": mac, "state": state})
 
 
 def _mac(state: Any, key: bytes, algorithm: str) -> str:
@@ -388,10 +383,6 @@ class MacPlaceTarget(Numbered):
 
     name = "mac-place"
     title = "MAC with place"
-
-    def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
-        super().__init__(folder, medium)
-        self.keys = [secrets.token_bytes(32)]
 
     def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
         """Write the MAC above the state."""

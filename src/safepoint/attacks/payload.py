@@ -169,11 +169,11 @@ def deep_nesting(target: Target) -> Iterator[Look]:
 def equal_hashes(target: Target) -> Iterator[Look]:
     """A set of numbers that share one hash is compared each with each, and the worker stalls."""
     saved(target)
-    numbers = [n * sys.hash_info.modulus for n in range(1, 3_000)]
+    numbers = [n * sys.hash_info.modulus for n in range(9, 3_009)]  # each over 64 bits
     pickle = "cbuiltins\nset\n((l" + "".join(f"I{n}\na" for n in numbers) + "tR."
     items = ",".join(sorted(f'{{"$int":"{n:#x}"}}' for n in numbers))
     _plant_pickle(target, pickle.encode(), "builtins:set", f'{{"$set":[{items}]}}'.encode())
-    yield unnoticed(lambda: target.latest("victim"))
+    yield lambda: isinstance(target.latest("victim"), set)
 
 
 @decoding("oversized-record", "SP11")

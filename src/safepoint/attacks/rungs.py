@@ -283,61 +283,6 @@ class SealedTarget(SignedChainTarget):
         return other
 
 
-class Payments:
-    """A process that runs payments.
-
-    Args:
-        gate: who may resume into what.
-        bank: the keys of what was paid, in whatever process. It pays for each key once.
-        asks: whether it asks people before it pays, twice.
-        request: what it asks them.
-        tools: what this process has.
-        version: the version of its code.
-
-    Attributes:
-        workflow: its steps.
-        paid: the arguments of each payment, in this process.
-    """
-
-    def __init__(
-        self,
-        gate: Gate,
-        bank: set[str],
-        *,
-        asks: bool,
-        request: dict[str, Any] | None = None,
-        tools: Iterable[Tool] = TOOLS,
-        version: str = VERSION,
-    ) -> None:
-        self.paid: list[Any] = []
-
-        def ask(state: dict[str, Any]) -> Ask | None:
-            return None if request is None else Ask("pay", request)
-
-        def pay(state: dict[str, Any], call: Call) -> None:
-            if asks and not call.was_approved:
-                return
-            if call.key not in bank:  # what to pay is what a person signed, if one was asked
-                bank.add(call.key)
-                self.paid.append(call.approved.arguments if asks else state["arguments"])
-
-        def ask_again(state: dict[str, Any]) -> Ask | None:
-            return ask(state)
-
-        def pay_again(state: dict[str, Any], call: Call) -> None:
-            pay(state, call)
-
-        steps: list[Step] = [ask, pay, ask_again, pay_again] if asks else [pay]
-        name = "payment" if asks else "errand"
-        self.workflow = Workflow(name, steps, version=version, tools=tools, gate=gate)
-
-    def go_on(self, run: Run) -> None:
-        """Run up to the next payment, a pause or the end."""
-        for _ in run:
-            if self.paid:
-                return
-
-
 class GatedTarget(SealedTarget):
     """The anchored ledger, and a workflow on it that goes on if its gate lets it.
 
@@ -361,14 +306,14 @@ class GatedTarget(SealedTarget):
 
     def begin(self, thread: str, arguments: dict[str, Any]) -> None:
         """Capture a run before its first step."""
-        workflow = self._payments(thread).workflow
+        workflow, _ = self._payments(thread)
         self.use(lambda ledger: workflow.begin(ledger, thread, arguments=arguments))
 
     def ask(self, thread: str, arguments: dict[str, Any]) -> None:
         """Run up to the step that asks: the first one, or the one after a payment."""
         again = thread in self._asking
         self._asking.add(thread)
-        workflow = self._payments(thread, request=arguments).workflow
+        workflow, _ = self._payments(thread, arguments)
         if again:
             self.use(lambda ledger: workflow.rehydrate(ledger, thread).step())
         else:
@@ -392,7 +337,7 @@ class GatedTarget(SealedTarget):
     def deny(self, thread: str, who: str = "erin") -> None:
         """Sign a no, and let a worker write it down."""
         said = Approver(who, self.people[who]).deny(self._question(thread))
-        self._rehydrated(self._payments(thread), thread, said.encode())
+        self._rehydrated(self._payments(thread)[0], thread, said.encode())
 
     def resume(
         self,
@@ -405,16 +350,17 @@ class GatedTarget(SealedTarget):
         meanwhile: Callable[[], object] | None = None,
     ) -> Any:
         """Pass the gate, and run up to the payment."""
-        payments = self._payments(thread, tools=tools, version=version)
+        workflow, paid = self._payments(thread, tools=tools, version=version)
         try:
-            run = self._rehydrated(payments, thread, approval, sequence)
+            run = self._rehydrated(workflow, thread, approval, sequence)
             if meanwhile is not None:
                 meanwhile()
-            self.use(lambda _: payments.go_on(run))
+            # Up to the payment, a pause or the end.
+            self.use(lambda _: next((step for step in run if paid), None))
         except CheckpointError:
-            if not payments.paid:  # what is paid is paid, whatever was refused afterwards
+            if not paid:  # what is paid is paid, whatever was refused afterwards
                 raise
-        return payments.paid[0] if payments.paid else None
+        return paid[0] if paid else None
 
     def own(self, thread: str, worker: str) -> Self:
         """Take a lease, and keep the ledger open that has it."""
@@ -460,8 +406,39 @@ class GatedTarget(SealedTarget):
         other.written = None
         return other
 
-    def _payments(self, thread: str, **options: Any) -> Payments:
-        return Payments(self.gate, self._bank, asks=thread in self._asking, **options)
+    def _payments(
+        self,
+        thread: str,
+        request: dict[str, Any] | None = None,
+        tools: Iterable[Tool] = TOOLS,
+        version: str = VERSION,
+    ) -> tuple[Workflow, list[Any]]:
+        """Return what a process runs, and the arguments of each payment that it makes.
+
+        Where people are asked, it asks for `request` before it pays, and once more after that.
+        """
+        asks, paid = thread in self._asking, list[Any]()
+
+        def ask(state: dict[str, Any]) -> Ask | None:
+            return None if request is None else Ask("pay", request)
+
+        def pay(state: dict[str, Any], call: Call) -> None:
+            if asks and not call.was_approved:
+                return
+            if call.key not in self._bank:  # in whatever process, it pays for each key once
+                self._bank.add(call.key)
+                # What to pay is what a person signed, if one was asked.
+                paid.append(call.approved.arguments if asks else state["arguments"])
+
+        def ask_again(state: dict[str, Any]) -> Ask | None:
+            return ask(state)
+
+        def pay_again(state: dict[str, Any], call: Call) -> None:
+            pay(state, call)
+
+        steps: list[Step] = [ask, pay, ask_again, pay_again] if asks else [pay]
+        name = "payment" if asks else "errand"
+        return Workflow(name, steps, version=version, tools=tools, gate=self.gate), paid
 
     def _question(self, thread: str) -> Question:
         """Return what a person sees who looks at the verified store.
@@ -469,22 +446,21 @@ class GatedTarget(SealedTarget):
         Raises:
             Miss: nothing is asked.
         """
-        workflow = self._payments(thread).workflow
+        workflow, _ = self._payments(thread)
         question = self.use(lambda ledger: workflow.question(ledger, thread))
         if question is None:
             raise Miss
         return question
 
     def _rehydrated(
-        self, payments: Payments, thread: str, approval: bytes, sequence: int | None = None
+        self, workflow: Workflow, thread: str, approval: bytes, sequence: int | None = None
     ) -> Run:
         said = [approval.decode()] if approval else []
-        resume = payments.workflow.rehydrate
-        return self.use(lambda ledger: resume(ledger, thread, sequence, approvals=said))
+        return self.use(lambda ledger: workflow.rehydrate(ledger, thread, sequence, approvals=said))
 
     def _write(self, thread: str, state: dict[str, Any]) -> None:
         """Append what a worker would, with its key."""
-        flow = self._payments(thread).workflow
+        flow, _ = self._payments(thread)
         self.twin(self.medium).use(
             lambda ledger: ledger.save(thread, state, app=flow.app, tools=flow.tools.digest)
         )

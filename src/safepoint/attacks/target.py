@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
 
-from safepoint.attacks import naive
 from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.outcome import HONEST, Miss
 from safepoint.errors import CheckpointError
@@ -194,7 +193,8 @@ class Target(Victim):
     def ask(self, thread: str, arguments: dict[str, Any]) -> None:
         """A run, new or going on, comes to a step that asks a person first, and waits."""
         state = self.latest(thread) if self.records(thread) else {}
-        self.save(thread, naive.asked(state, arguments))
+        # An earlier yes stays where it is.
+        self.save(thread, {"approved": False, **state, "pending": arguments})
         self.note(thread, "worker", "ask")
 
     def approve(
@@ -216,14 +216,17 @@ class Target(Victim):
         Returns:
             What travels to the worker; nothing where the yes is a field of the state.
         """
-        self.save(thread, naive.answered(self.latest(thread), who, yes=True))
-        self.note(thread, who, "approve")
+        self._answer(thread, who, yes=True)
         return b""
 
     def deny(self, thread: str, who: str = "erin") -> None:
         """A person says no, and a worker hears of it."""
-        self.save(thread, naive.answered(self.latest(thread), who, yes=False))
-        self.note(thread, who, "deny")
+        self._answer(thread, who, yes=False)
+
+    def _answer(self, thread: str, who: str, *, yes: bool) -> None:
+        """Say yes or no to whatever is pending when this is read."""
+        self.save(thread, {**self.latest(thread), "approved": yes, "by": who})
+        self.note(thread, who, "approve" if yes else "deny")
 
     def resume(
         self,
@@ -249,11 +252,11 @@ class Target(Victim):
             The arguments with which it acted, or None if it did not.
         """
         state = self.latest(thread) if sequence is None else self.load(thread, sequence)
-        arguments = naive.due(state)
+        arguments = state.get("pending") if state.get("approved", True) else None
         if meanwhile is not None:
             meanwhile()
         if arguments is not None:
-            self.save(thread, naive.acted(state))
+            self.save(thread, {**state, "pending": None, "paid": arguments})
             self.note(thread, "worker", "resume")
         return arguments
 
@@ -271,7 +274,7 @@ class Target(Victim):
         Yields:
             What it hands on, once for each way that there is.
         """
-        self.save(thread, naive.answered(self.latest(thread), "dana", yes=True))
+        self._answer(thread, "dana", yes=True)
         yield b""
 
     def note(self, thread: str, who: str, what: str) -> None:
