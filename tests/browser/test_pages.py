@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urldefrag
@@ -15,22 +15,20 @@ import pytest
 from tests.browser.axe import COLOURS, axe, bring
 from tests.browser.html import checker, html_problems, is_of_the_theme
 from tests.browser.keyboard import walk
-from tests.browser.site import KINDS, NOT_FOUND, PAGES, SCHEMES, WIDTHS, Site, visitor
+from tests.browser.site import KINDS, NOT_FOUND, PAGES, SCHEMES, WIDTHS, Scheme, Site, visitor
 from tests.browser.visit import Visit, copied
-from tests.harness.blocks import ROOT
 from tests.harness.optional import need
 
 need("playwright", "the browser tests need playwright; make test installs it")
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+DEEP: Final = pytest.mark.deep
 EACH: Final = [
-    pytest.param(name, marks=() if name in KINDS else pytest.mark.deep, id=name or "home")
-    for name in PAGES
+    pytest.param(name, marks=() if name in KINDS else DEEP, id=name or "home") for name in PAGES
 ]
 """One page of each kind, and the others where there is time for it."""
 KILOBYTES: Final = 90
-WEIGHTS: Final = ROOT / "build" / "weights.txt"
 MENU: Final = ".md-sidebar--primary"
 OVERFLOW: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 LOOK: Final = """() => ({
@@ -107,37 +105,23 @@ def odd(block: dict[str, Any]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def tab(browser: Browser) -> Iterator[BrowserContext]:
-    """One visitor for all pages, who has loaded the styles before."""
+def visit(browser: Browser, site: Site) -> Iterator[Visit]:
+    """One visitor for all pages, in one tab, who has loaded the styles before."""
     with visitor(browser) as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def weights() -> Iterator[dict[str, int]]:
-    """What each page weighs, for the table in build/weights.txt: of all pages, or as it was."""
-    found: dict[str, int] = {}
-    yield found
-    if len(found) == len(PAGES):
-        rows = sorted(((weight, page) for page, weight in found.items()), reverse=True)
-        table = "".join(f"{weight:6} {page or 'home'}\n" for weight, page in rows)
-        WEIGHTS.parent.mkdir(exist_ok=True)
-        WEIGHTS.write_text(f"bytes  page, with all that it loads, gzip\n{table}", encoding="utf-8")
+        yield Visit(one, site.address)
 
 
 @pytest.mark.parametrize("name", PAGES, ids=lambda name: name or "home")
-def test_a_page_is_whole_quiet_small_and_fits(
-    site: Site, tab: BrowserContext, weights: dict[str, int], name: str
-) -> None:
-    visit = Visit(tab, site.address + name)
+def test_a_page_is_whole_quiet_small_and_fits(site: Site, visit: Visit, name: str) -> None:
     page = visit.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    visit.go(site.address + name)
     seen: dict[str, Any] = page.evaluate(LOOK)
-    weights[name] = visit.weight(site)
     written = [block for block in seen["blocks"] if block["isWritten"]]
 
     assert (visit.status, visit.complaints, visit.violations) == (200, [], [])
     assert visit.elsewhere(site) == []
-    assert weights[name] < KILOBYTES * 1000
+    assert visit.weight(site) < KILOBYTES * 1000
     assert "Safepoint" in page.title()
     assert seen["description"]
     assert seen["headings"].count(1) == 1
@@ -154,23 +138,27 @@ def test_a_page_is_whole_quiet_small_and_fits(
     assert page.evaluate(OVERFLOW) == 0
     assert page.locator("article pre code").evaluate_all(CODE) == []
     assert page.locator("article .whole:visible").evaluate_all(PARTED) == []
-    page.close()
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize(
+    ("name", "looks"),
+    [
+        *((name, [(1440, "light"), (390, "dark")]) for name in KINDS),
+        *(pytest.param(name, [*product(WIDTHS, SCHEMES)], marks=DEEP) for name in PAGES),
+    ],
+)
 def test_axe_finds_nothing_wide_or_narrow_light_or_dark(
-    site: Site, context: BrowserContext, name: str
+    site: Site, context: BrowserContext, name: str, looks: list[tuple[int, Scheme]]
 ) -> None:
     page = Visit(context, site.address + name).page
     bring(page)
     found = []
-    for width in WIDTHS:
-        for scheme, theme in SCHEMES.items():
-            page.set_viewport_size({"width": width, "height": 900})
-            page.emulate_media(color_scheme=scheme)
-            expect(page.locator("body")).to_have_attribute("data-md-color-scheme", theme)
-            rules = () if scheme == "light" else COLOURS
-            found += [f"{width} px, {scheme}: {problem}" for problem in axe(page, rules)]
+    for width, scheme in looks:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        expect(page.locator("body")).to_have_attribute("data-md-color-scheme", SCHEMES[scheme])
+        rules = () if scheme == "light" else COLOURS
+        found += [f"{width} px, {scheme}: {problem}" for problem in axe(page, rules)]
     assert found == []
 
 
@@ -197,7 +185,9 @@ def test_axe_would_find_a_pale_word_among_many_and_an_image_without_words(
     assert problem.startswith("image-alt (1)")
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=DEEP if n != "guide/" else ()) for n in PAGES]
+)
 def test_copy_puts_exactly_the_block_on_the_clipboard(
     site: Site, context: BrowserContext, name: str
 ) -> None:
@@ -214,14 +204,17 @@ def test_copy_puts_exactly_the_block_on_the_clipboard(
     assert wrong == []
 
 
-@pytest.mark.parametrize("name", EACH)
-def test_a_page_fits_a_phone_without_scripts(site: Site, browser: Browser, name: str) -> None:
+@pytest.mark.parametrize("names", [KINDS, pytest.param(PAGES, marks=DEEP)])
+def test_a_page_fits_a_phone_without_scripts(
+    site: Site, browser: Browser, names: Sequence[str]
+) -> None:
     narrow = {"width": 390, "height": 900}
     with visitor(browser, java_script_enabled=False, viewport=narrow) as context:
         page = context.new_page()
-        page.goto(site.address + name)
-        assert page.locator("html.no-js").count() == 1
-        assert page.evaluate(OVERFLOW) == 0
+        for name in names:
+            page.goto(site.address + name)
+            assert page.locator("html.no-js").count() == 1
+            assert page.evaluate(OVERFLOW) == 0, name
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -309,7 +302,7 @@ def test_the_policy_refuses_what_was_not_there_when_it_was_built(
     assert len(page.evaluate("window.violations")) == 3
 
 
-@pytest.mark.parametrize("names", [KINDS, pytest.param(PAGES, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("names", [KINDS, pytest.param(PAGES, marks=DEEP)])
 def test_the_html_is_valid_but_for_what_the_theme_emits(
     site: Site, tmp_path: Path, names: Sequence[str]
 ) -> None:
