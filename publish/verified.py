@@ -49,7 +49,7 @@ def _alarm(found: Evidence) -> str:
     """Return a red callout that names what failed, if the run failed or was not whole."""
     if found.state not in ("failed", "partial"):
         return ""
-    failures = found.found.failures
+    failures = found.failures
     named = [f"    - `{name}`" for name in failures[:_NAMED]]
     if len(failures) > _NAMED:
         named.append(f"    - and {len(failures) - _NAMED} more")
@@ -101,12 +101,12 @@ def versions(project: Project) -> str:
         rows.append(f"| began | {found.started:%Y-%m-%d %H:%M} UTC |")
     rows.append(f"| commit of the run | `{found.commit or 'none, or several'}` |")
     rows.append(f"| commit of this site | `{project.commit or 'none'}` |")
-    ends, deep = found.found, found.found.total("deep")
-    numbers = {name: ends.total(name) for name in RESULTS}
+    deep = found.total("deep")
+    numbers = {name: found.total(name) for name in RESULTS}
     told = [f"{numbers[name]:,} {name}" for name in ("passed", "failed", "skipped")]
     told += [f"{deep:,} long ones left for `make deep`"] if deep else []
     rows.append(f"| tests, blocks among them | {sum(numbers.values()):,}: {', '.join(told)} |")
-    status = "none: not a whole run" if ends.done is None else f"`{ends.status}`"
+    status = "none: not a whole run" if found.done is None else f"`{found.status}`"
     rows.append(f"| exit status | {status} |")
     systems = ", ".join(sorted({run.system for run in found.runs.values()}))
     rows.append(f"| system | {systems} |")
