@@ -10,6 +10,7 @@ from publish.evidence import Evidence
 from publish.marks import counted
 from publish.project import Page, Project
 from safepoint.rules import LEGS, Rule
+from tests.harness.callouts import shown
 from tests.harness.evidence import OUTCOMES, RESULTS
 
 ZENSICAL: Final = "0.0.73"
@@ -196,23 +197,11 @@ def _leg(leg: str, names: tuple[str, ...], found: Evidence) -> str:
         end = _end(leg, name, found)
         whose = "" if leg == "test" or end == "not run" else "its tests "
         said = f" ({whose}{end})" if found.proofs and end not in ("", "passed") else ""
-        links.append(_link(leg, name) + said)
+        test = name.partition("::test_")[2].replace("_", " ")  # its name is a sentence already
+        links.append((test if leg == "test" else shown(leg, name)) + said)
     if leg == "test":
         return f"- test: {'; '.join(_by_file(names, links))}"
     return f"- {_NAMES.get(leg, leg)}: {', '.join(links)}"
-
-
-def _link(leg: str, name: str) -> str:
-    """Return where to read of it. The name of a test is a sentence already."""
-    if leg == "test":
-        return name.partition("::test_")[2].replace("_", " ")
-    last = name.rpartition(":" if leg == "check" else "/")[2]
-    there = {
-        "attack": f"attacks.md#{last}",
-        "defence": f"examples/{last}",
-        "check": f"reference/audit.md#safepoint.audit.{last}",
-    }
-    return f"[`{last}`]({there[leg]})"
 
 
 def _by_file(names: tuple[str, ...], sentences: list[str]) -> list[str]:
