@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -12,53 +12,25 @@ from typing import Final, Literal
 
 from tests.harness import evidence as harness
 from tests.harness.blocks import written_blocks
-from tests.harness.evidence import (
-    OUTCOMES,
-    TESTS,
-    Entry,
-    Outcome,
-    Proof,
-    Read,
-    Result,
-    Run,
-    sources,
-    worst,
-)
+from tests.harness.evidence import OUTCOMES, TESTS, Entry, Outcome, Read, Result, sources, worst
 
 State = Literal["current", "failed", "partial", "stale", "missing", "unreadable"]
 AGAIN: Final = "Run make test, then build again."
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """The evidence that the site was built with.
+class Evidence(Read):
+    """The evidence that the site was built with: of blocks that are written as they ran.
 
     Attributes:
         state: `current`, or why it does not count as that.
         said: the same as one sentence, with what to do.
-        found: what the file says, with those blocks that are written as they ran.
         changed: the pages and folders that are not as they were when the blocks ran.
     """
 
-    state: State
-    said: str
-    found: Read = field(default_factory=Read)
+    state: State = "missing"
+    said: str = f"No evidence: this site claims nothing of its blocks. {AGAIN}"
     changed: Sequence[str] = ()
-
-    @property
-    def entries(self) -> Sequence[Entry]:
-        """One for each block, from the last run that touched its page."""
-        return self.found.entries
-
-    @property
-    def runs(self) -> Mapping[str, Run]:
-        """The processes that wrote it."""
-        return self.found.runs
-
-    @property
-    def proofs(self) -> Sequence[Proof]:
-        """How the tests ended that the rules stand on."""
-        return self.found.proofs
 
     @cached_property
     def counts(self) -> Counter[Outcome]:
@@ -95,12 +67,9 @@ class Evidence:
 
     def of(self, page: str) -> list[Entry]:
         """Return what is known about the blocks of a page, or of all docstrings for `src/`."""
-        return [
-            entry
-            for entry in self.entries
-            if entry.block
-            and (entry.page == page or (page == "src/" and entry.page.startswith(page)))
-        ]
+        folder = page if page.endswith("/") else "\0"
+        blocks = [entry for entry in self.entries if entry.block]
+        return [each for each in blocks if each.page == page or each.page.startswith(folder)]
 
     def failed_on(self, page: str, named: Iterable[str] = ()) -> list[str]:
         """Return what failed of a page: its blocks, and the tests and files that it names."""
@@ -108,7 +77,7 @@ class Evidence:
         names = {page, *named}
         return sorted(
             failed
-            for failed in {*self.found.failures, *blocks}
+            for failed in {*self.failures, *blocks}
             if {failed.partition("::")[0], failed.partition("[")[0]} & names
         )
 
@@ -121,30 +90,28 @@ def read(file: Path, root: Path) -> Evidence:
     try:
         found = harness.read(file)
     except FileNotFoundError:
-        return Evidence("missing", f"No evidence: this site claims nothing of its blocks. {AGAIN}")
+        return Evidence()
     except (ValueError, OSError) as error:
         said = f"The evidence cannot be read, so it is left out ({error}). {AGAIN}"
-        return Evidence("unreadable", said)
+        return Evidence(state="unreadable", said=said)
     entries, lacking = _matched(found.entries, root)
-    names = {entry.run for entry in entries} | {proof.run for proof in found.proofs}
-    names |= set(found.ends)
+    names = {each.run for each in entries} | {each.run for each in found.proofs} | {*found.ends}
     if names - set(found.runs) or not found.runs:
-        return Evidence("unreadable", f"The evidence names no run, so it is left out. {AGAIN}")
-    found = replace(found, entries=entries)
+        said = f"The evidence names no run, so it is left out. {AGAIN}"
+        return Evidence(state="unreadable", said=said)
     now = sources(root)
-    changed = sorted(
-        {
-            name
-            for run in found.runs.values()
-            for name in {*now, *run.sources}
-            if now.get(name) != run.sources.get(name)
-        }
-    )
-    state, said = _judged(found, changed, lacking)
+    changed = {
+        name
+        for run in found.runs.values()
+        for name in {*now, *run.sources}
+        if now.get(name) != run.sources.get(name)
+    }
+    kept = found.runs, entries, found.proofs, found.ends, found.plan, found.done
+    state, said = _judged(Read(*kept), sorted(changed), lacking)
     if lacking:
         said += f" {_blocks(lacking.total())} {'was' if lacking.total() == 1 else 'were'} not run."
     said = said if state == "current" else f"{said} {AGAIN}"
-    return Evidence(state, said, found, changed)
+    return Evidence(*kept, state, said, sorted(changed))
 
 
 def _matched(entries: Iterable[Entry], root: Path) -> tuple[list[Entry], Counter[str]]:

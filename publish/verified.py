@@ -10,6 +10,7 @@ from publish.evidence import Evidence
 from publish.marks import counted
 from publish.project import Page, Project
 from safepoint.rules import LEGS, Rule
+from tests.harness.callouts import shown
 from tests.harness.evidence import OUTCOMES, RESULTS
 
 ZENSICAL: Final = "0.0.73"
@@ -49,7 +50,7 @@ def _alarm(found: Evidence) -> str:
     """Return a red callout that names what failed, if the run failed or was not whole."""
     if found.state not in ("failed", "partial"):
         return ""
-    failures = found.found.failures
+    failures = found.failures
     named = [f"    - `{name}`" for name in failures[:_NAMED]]
     if len(failures) > _NAMED:
         named.append(f"    - and {len(failures) - _NAMED} more")
@@ -101,12 +102,12 @@ def versions(project: Project) -> str:
         rows.append(f"| began | {found.started:%Y-%m-%d %H:%M} UTC |")
     rows.append(f"| commit of the run | `{found.commit or 'none, or several'}` |")
     rows.append(f"| commit of this site | `{project.commit or 'none'}` |")
-    ends, deep = found.found, found.found.total("deep")
-    numbers = {name: ends.total(name) for name in RESULTS}
+    deep = found.total("deep")
+    numbers = {name: found.total(name) for name in RESULTS}
     told = [f"{numbers[name]:,} {name}" for name in ("passed", "failed", "skipped")]
     told += [f"{deep:,} long ones left for `make deep`"] if deep else []
     rows.append(f"| tests, blocks among them | {sum(numbers.values()):,}: {', '.join(told)} |")
-    status = "none: not a whole run" if ends.done is None else f"`{ends.status}`"
+    status = "none: not a whole run" if found.done is None else f"`{found.status}`"
     rows.append(f"| exit status | {status} |")
     systems = ", ".join(sorted({run.system for run in found.runs.values()}))
     rows.append(f"| system | {systems} |")
@@ -196,23 +197,11 @@ def _leg(leg: str, names: tuple[str, ...], found: Evidence) -> str:
         end = _end(leg, name, found)
         whose = "" if leg == "test" or end == "not run" else "its tests "
         said = f" ({whose}{end})" if found.proofs and end not in ("", "passed") else ""
-        links.append(_link(leg, name) + said)
+        test = name.partition("::test_")[2].replace("_", " ")  # its name is a sentence already
+        links.append((test if leg == "test" else shown(leg, name)) + said)
     if leg == "test":
         return f"- test: {'; '.join(_by_file(names, links))}"
     return f"- {_NAMES.get(leg, leg)}: {', '.join(links)}"
-
-
-def _link(leg: str, name: str) -> str:
-    """Return where to read of it. The name of a test is a sentence already."""
-    if leg == "test":
-        return name.partition("::test_")[2].replace("_", " ")
-    last = name.rpartition(":" if leg == "check" else "/")[2]
-    there = {
-        "attack": f"attacks.md#{last}",
-        "defence": f"examples/{last}",
-        "check": f"reference/audit.md#safepoint.audit.{last}",
-    }
-    return f"[`{last}`]({there[leg]})"
 
 
 def _by_file(names: tuple[str, ...], sentences: list[str]) -> list[str]:

@@ -11,6 +11,7 @@ from publish import advisories, attacks
 from publish.machine import examples
 from publish.project import Project
 from safepoint.explain import EXPLANATIONS
+from tests.harness.evidence import Entry, Proof
 
 FORMAT: Final = 1
 """Grows when a field is taken away or changes its meaning, and not when one is added."""
@@ -108,6 +109,10 @@ def _advisories(project: Project) -> list[dict[str, Any]]:
     return [{**asdict(each), **_place(each.page, project)} for each in advisories.read(project)]
 
 
+def _without_run(line: Entry | Proof) -> dict[str, Any]:
+    return {name: value for name, value in line._asdict().items() if name != "run"}
+
+
 def _evidence(project: Project) -> dict[str, Any]:
     evidence = project.evidence
     if evidence.state in ("missing", "unreadable"):
@@ -120,40 +125,18 @@ def _evidence(project: Project) -> dict[str, Any]:
         "versions": dict(evidence.versions),
         "changed": list(evidence.changed),
         "run": {
-            "whole": not evidence.found.partial,
-            "status": evidence.found.status,
-            "passed": evidence.found.total("passed"),
-            "failed": evidence.found.total("failed"),
-            "skipped": evidence.found.total("skipped"),
-            "deep": evidence.found.total("deep"),
-            "failures": evidence.found.failures,
-            "exits": {name: end.exit for name, end in evidence.found.ends.items()}
-            | dict(evidence.found.done or {}),
+            "whole": not evidence.partial,
+            "status": evidence.status,
+            "passed": evidence.total("passed"),
+            "failed": evidence.total("failed"),
+            "skipped": evidence.total("skipped"),
+            "deep": evidence.total("deep"),
+            "failures": evidence.failures,
+            "exits": {name: end.exit for name, end in evidence.ends.items()}
+            | dict(evidence.done or {}),
         },
         "blocks": [
-            {
-                "page": entry.page,
-                "block": entry.block,
-                "line": entry.line,
-                "language": entry.language,
-                "sha256": entry.sha256,
-                "outcome": entry.outcome,
-                "ms": entry.ms,
-                "python": entry.python,
-                "versions": dict(entry.versions),
-                "test": entry.test,
-            }
-            for entry in evidence.entries
-            if entry.block
+            _without_run(entry) | {"test": entry.test} for entry in evidence.entries if entry.block
         ],
-        "proofs": [
-            {
-                "leg": proof.leg,
-                "name": proof.name,
-                "test": proof.test,
-                "outcome": proof.outcome,
-                "ms": proof.ms,
-            }
-            for proof in evidence.proofs
-        ],
+        "proofs": [_without_run(proof) for proof in evidence.proofs],
     }

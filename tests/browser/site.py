@@ -35,7 +35,8 @@ LEFT_OUT: Final = (
 )
 NOT_FOUND: Final = "404.html"
 WIDTHS: Final = (1440, 390)
-SCHEMES: Final[dict[Literal["light", "dark"], str]] = {"light": "default", "dark": "slate"}
+Scheme = Literal["light", "dark"]
+SCHEMES: Final[dict[Scheme, str]] = {"light": "default", "dark": "slate"}
 """What the system can ask for, and what the theme calls it."""
 PAGES: Final = [*(page.url for page in Project().pages.values()), NOT_FOUND]
 """All pages that a person can meet, the one that says that there is none among them."""

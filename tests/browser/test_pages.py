@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urldefrag
@@ -15,22 +15,16 @@ import pytest
 from tests.browser.axe import COLOURS, axe, bring
 from tests.browser.html import checker, html_problems, is_of_the_theme
 from tests.browser.keyboard import walk
-from tests.browser.site import KINDS, NOT_FOUND, PAGES, SCHEMES, WIDTHS, Site, visitor
+from tests.browser.site import KINDS, NOT_FOUND, PAGES, SCHEMES, WIDTHS, Scheme, Site, visitor
 from tests.browser.visit import Visit, copied
-from tests.harness.blocks import ROOT
 from tests.harness.optional import need
 
 need("playwright", "the browser tests need playwright; make test installs it")
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-EACH: Final = [
-    pytest.param(name, marks=() if name in KINDS else pytest.mark.deep, id=name or "home")
-    for name in PAGES
-]
-"""One page of each kind, and the others where there is time for it."""
+DEEP: Final = pytest.mark.deep
 KILOBYTES: Final = 90
-WEIGHTS: Final = ROOT / "build" / "weights.txt"
 MENU: Final = ".md-sidebar--primary"
 OVERFLOW: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 LOOK: Final = """() => ({
@@ -107,37 +101,24 @@ def odd(block: dict[str, Any]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def tab(browser: Browser) -> Iterator[BrowserContext]:
-    """One visitor for all pages, who has loaded the styles before."""
+def visit(browser: Browser, site: Site) -> Iterator[Visit]:
+    """One visitor for all pages, in one tab, who has loaded the styles before."""
     with visitor(browser) as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def weights() -> Iterator[dict[str, int]]:
-    """What each page weighs, for the table in build/weights.txt: of all pages, or as it was."""
-    found: dict[str, int] = {}
-    yield found
-    if len(found) == len(PAGES):
-        rows = sorted(((weight, page) for page, weight in found.items()), reverse=True)
-        table = "".join(f"{weight:6} {page or 'home'}\n" for weight, page in rows)
-        WEIGHTS.parent.mkdir(exist_ok=True)
-        WEIGHTS.write_text(f"bytes  page, with all that it loads, gzip\n{table}", encoding="utf-8")
+        yield Visit(one, site.address)
 
 
 @pytest.mark.parametrize("name", PAGES, ids=lambda name: name or "home")
-def test_a_page_is_whole_quiet_small_and_fits(
-    site: Site, tab: BrowserContext, weights: dict[str, int], name: str
-) -> None:
-    visit = Visit(tab, site.address + name)
+def test_a_page_is_whole_quiet_small_and_fits(site: Site, visit: Visit, name: str) -> None:
     page = visit.page
+    page.goto("about:blank")  # has nothing to lay out anew when the window grows
+    page.set_viewport_size({"width": 1440, "height": 900})
+    visit.go(site.address + name)
     seen: dict[str, Any] = page.evaluate(LOOK)
-    weights[name] = visit.weight(site)
     written = [block for block in seen["blocks"] if block["isWritten"]]
 
     assert (visit.status, visit.complaints, visit.violations) == (200, [], [])
     assert visit.elsewhere(site) == []
-    assert weights[name] < KILOBYTES * 1000
+    assert visit.weight(site) < KILOBYTES * 1000
     assert "Safepoint" in page.title()
     assert seen["description"]
     assert seen["headings"].count(1) == 1
@@ -154,23 +135,27 @@ def test_a_page_is_whole_quiet_small_and_fits(
     assert page.evaluate(OVERFLOW) == 0
     assert page.locator("article pre code").evaluate_all(CODE) == []
     assert page.locator("article .whole:visible").evaluate_all(PARTED) == []
-    page.close()
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize(
+    ("name", "looks"),
+    [
+        *((name, [(1440, "light"), (390, "dark")]) for name in KINDS),
+        *(pytest.param(name, [*product(WIDTHS, SCHEMES)], marks=DEEP) for name in PAGES),
+    ],
+)
 def test_axe_finds_nothing_wide_or_narrow_light_or_dark(
-    site: Site, context: BrowserContext, name: str
+    site: Site, context: BrowserContext, name: str, looks: list[tuple[int, Scheme]]
 ) -> None:
     page = Visit(context, site.address + name).page
     bring(page)
     found = []
-    for width in WIDTHS:
-        for scheme, theme in SCHEMES.items():
-            page.set_viewport_size({"width": width, "height": 900})
-            page.emulate_media(color_scheme=scheme)
-            expect(page.locator("body")).to_have_attribute("data-md-color-scheme", theme)
-            rules = () if scheme == "light" else COLOURS
-            found += [f"{width} px, {scheme}: {problem}" for problem in axe(page, rules)]
+    for width, scheme in looks:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        expect(page.locator("body")).to_have_attribute("data-md-color-scheme", SCHEMES[scheme])
+        rules = () if scheme == "light" else COLOURS
+        found += [f"{width} px, {scheme}: {problem}" for problem in axe(page, rules)]
     assert found == []
 
 
@@ -180,7 +165,7 @@ def test_axe_would_find_a_pale_word_among_many_and_an_image_without_words(
     """The test above says nothing if the program does not run."""
     page = Visit(context, f"{site.address}guide/").page
     bring(page)
-    for place in ("article p", "article td", "article pre code", "nav a"):
+    for place in ("article pre code", "nav a"):
         page.locator(f"{place}:visible").last.evaluate(
             """words => {
               const pale = Object.assign(document.createElement("i"), { id: "pale" });
@@ -197,7 +182,9 @@ def test_axe_would_find_a_pale_word_among_many_and_an_image_without_words(
     assert problem.startswith("image-alt (1)")
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=DEEP if n != "guide/" else ()) for n in PAGES]
+)
 def test_copy_puts_exactly_the_block_on_the_clipboard(
     site: Site, context: BrowserContext, name: str
 ) -> None:
@@ -214,22 +201,28 @@ def test_copy_puts_exactly_the_block_on_the_clipboard(
     assert wrong == []
 
 
-@pytest.mark.parametrize("name", EACH)
-def test_a_page_fits_a_phone_without_scripts(site: Site, browser: Browser, name: str) -> None:
+@pytest.mark.parametrize("names", [KINDS, pytest.param(PAGES, marks=DEEP)])
+def test_a_page_fits_a_phone_without_scripts(
+    site: Site, browser: Browser, names: Sequence[str]
+) -> None:
     narrow = {"width": 390, "height": 900}
     with visitor(browser, java_script_enabled=False, viewport=narrow) as context:
         page = context.new_page()
-        page.goto(site.address + name)
-        assert page.locator("html.no-js").count() == 1
-        assert page.evaluate(OVERFLOW) == 0
+        for name in names:
+            page.goto(site.address + name)
+            assert page.locator("html.no-js").count() == 1
+            assert page.evaluate(OVERFLOW) == 0, name
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize(
+    ("name", "widths"),
+    [*((name, [1440]) for name in KINDS), *(pytest.param(n, WIDTHS, marks=DEEP) for n in PAGES)],
+)
 def test_everything_is_reached_by_tab_and_shows_its_focus(
-    site: Site, context: BrowserContext, name: str
+    site: Site, context: BrowserContext, name: str, widths: Sequence[int]
 ) -> None:
     page = Visit(context, site.address + name).page
-    for width in WIDTHS:
+    for width in widths:
         page.set_viewport_size({"width": width, "height": 900})
         walked = walk(page)
         assert walked.total > 5
@@ -309,7 +302,7 @@ def test_the_policy_refuses_what_was_not_there_when_it_was_built(
     assert len(page.evaluate("window.violations")) == 3
 
 
-@pytest.mark.parametrize("names", [KINDS, pytest.param(PAGES, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("names", [KINDS, pytest.param(PAGES, marks=DEEP)])
 def test_the_html_is_valid_but_for_what_the_theme_emits(
     site: Site, tmp_path: Path, names: Sequence[str]
 ) -> None:
@@ -347,37 +340,6 @@ def test_a_missing_page_says_so_and_leads_back(site: Site, context: BrowserConte
         expect(field).not_to_be_focused()
     page.locator("article a").last.click()
     page.wait_for_url(leads[-1])
-
-
-def test_colours_follow_the_system_until_they_are_chosen_and_then_stay(
-    site: Site, context: BrowserContext
-) -> None:
-    page = context.new_page()
-    body = page.locator("body")
-    choose = page.locator("form[data-md-component=palette] label:visible")
-
-    def has(scheme: str) -> None:
-        expect(body).to_have_attribute("data-md-color-scheme", scheme)
-
-    page.goto(site.address, wait_until="networkidle")
-    has("default")
-    light = body.evaluate("body => getComputedStyle(body).backgroundColor")
-    page.emulate_media(color_scheme="dark")
-    has("slate")
-    assert body.evaluate("body => getComputedStyle(body).backgroundColor") != light
-    choose.click()
-    has("default")
-    page.reload(wait_until="networkidle")
-    has("default")
-    choose.click()
-    has("slate")
-    page.emulate_media(color_scheme="light")
-    page.goto(f"{site.address}guide/", wait_until="networkidle")
-    has("slate")
-    choose.click()
-    has("default")
-    page.emulate_media(color_scheme="dark")
-    has("slate")
 
 
 def test_a_mark_opens_and_says_when_on_what_and_as_which_test(

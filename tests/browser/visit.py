@@ -38,7 +38,6 @@ class Visit:
     """A page, with all that it asked for and complained about."""
 
     def __init__(self, context: BrowserContext, url: str) -> None:
-        self.url = url
         self.asked: list[str] = []
         self.complaints: list[str] = []
         self.page: Page = context.new_page()
@@ -47,6 +46,12 @@ class Visit:
         self.page.on("console", lambda message: self._heard(message.type, message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("requestfailed", lambda request: self.complaints.append(request.url))
+        self.go(url)
+
+    def go(self, url: str) -> None:
+        """Go to another page in the same tab, and forget what the last one did."""
+        self.asked.clear()
+        self.complaints.clear()
         response = self.page.goto(url)
         # The network can be idle before a slow machine has read the page.
         self.page.wait_for_load_state("networkidle")

@@ -77,7 +77,7 @@ def _planned(rule: Rule) -> str:
 
 def _entry(rule: Rule) -> str:
     there = [
-        f"- {leg.capitalize()}: {', '.join(_shown(leg, name) for name in rule.legs[leg])}"
+        f"- {leg.capitalize()}: {', '.join(shown(leg, name) for name in rule.legs[leg])}"
         for leg in LEGS
         if rule.legs[leg]
     ]
@@ -92,7 +92,7 @@ def _entry(rule: Rule) -> str:
     )
 
 
-def _shown(leg: str, reference: str) -> str:
+def shown(leg: str, reference: str) -> str:
     """Return a reference by its last and telling part, as a link to where the site shows it."""
     name = re.split(r"::|:|/", reference)[-1]
     targets = {

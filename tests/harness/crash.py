@@ -28,33 +28,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-CHANGING = [
-    "chmod",
-    "copy_file_range",
-    "fchmod",
-    "ftruncate",
-    "link",
-    "mkdir",
-    "open",
-    "posix_fallocate",
-    "pwrite",
-    "pwritev",
-    "remove",
-    "rename",
-    "replace",
-    "rmdir",
-    "symlink",
-    "truncate",
-    "unlink",
-    "utime",
-    "write",
-    "writev",
-]
+CHANGING: Final = (
+    *("chmod", "copy_file_range", "fchmod", "ftruncate", "link", "mkdir", "open", "remove"),
+    *("posix_fallocate", "pwrite", "pwritev", "rename", "replace", "rmdir", "symlink"),
+    *("truncate", "unlink", "utime", "write", "writev"),
+)
 PIECE = 200  # bytes that one write takes: what is written in pieces can tear
 
 
@@ -76,12 +60,25 @@ class Left:
     error: str
 
 
+class _Order(NamedTuple):
+    """What the driver does: a function of a module, its arguments, and where."""
+
+    module: str
+    name: str
+    arguments: Sequence[str | int]
+    ground: str
+    prepared: str
+    also: Sequence[str]
+    code: int
+
+
 def killed(
     act: Callable[..., object],
     ground: Path,
     *arguments: str | int,
     prepared: Path | None = None,
     also: Sequence[str] = (),
+    code: int = 0,
 ) -> list[Left]:
     """Kill `act` after its first step, after its second, and so on.
 
@@ -91,35 +88,13 @@ def killed(
         arguments: for `act`.
         prepared: what each folder is a copy of. They are empty without it.
         also: functions whose calls are steps as well, as `module:Class.name`.
+        code: the number of an error, to fail with it in place of each step and not to kill.
 
     Returns:
         What each run left. The last one was not killed.
     """
-    return _runs(act, ground, arguments, prepared, also, 0)
-
-
-def failed(
-    act: Callable[..., object],
-    ground: Path,
-    *arguments: str | int,
-    prepared: Path | None = None,
-    also: Sequence[str] = (),
-    code: int = errno.ENOSPC,
-) -> list[Left]:
-    """Let the first step of `act` raise an OSError, then the second, and so on; syncs count."""
-    return _runs(act, ground, arguments, prepared, also, code)
-
-
-def _runs(
-    act: Callable[..., object],
-    ground: Path,
-    arguments: Sequence[str | int],
-    prepared: Path | None,
-    also: Sequence[str],
-    code: int,
-) -> list[Left]:
-    names = [act.__module__, act.__qualname__]
-    order = [*names, arguments, str(ground), str(prepared or ""), list(also), code]
+    named, copied = (act.__module__, act.__qualname__), str(prepared or "")
+    order = _Order(*named, arguments, str(ground), copied, list(also), code)
     # One driver forks a child per step: that costs a fork and not a start of Python, and a process
     # of its own has no threads that a fork would cut off.
     done = subprocess.run(
@@ -138,26 +113,26 @@ def _runs(
     return runs
 
 
-def _drive(
-    act: Callable[..., object],
-    arguments: Sequence[str | int],
-    ground: Path,
-    prepared: str,
-    also: Sequence[str],
-    code: int,
-) -> Iterator[tuple[str, list[str], bool, str]]:
+failed: Final = partial(killed, code=errno.ENOSPC)
+"""Let the first step of `act` raise an OSError, then the second, and so on; syncs count."""
+
+
+def _drive(order: _Order) -> Iterator[tuple[str, list[str], bool, str]]:
+    # Before anything is watched: modules ask what the system can do when they are imported.
+    act = attrgetter(order.name)(importlib.import_module(order.module))
+    ground = Path(order.ground)
     first = len(list(ground.glob("run-*"))) + 1
     for number in range(first, first + 100_000):
         folder = ground / f"run-{number}"
-        if prepared:
-            shutil.copytree(prepared, folder, symlinks=True)
+        if order.prepared:
+            shutil.copytree(order.prepared, folder, symlinks=True)
         else:
             folder.mkdir(mode=0o700)
         reader, writer = os.pipe()
         pid = os.fork()
         if not pid:
             os.close(reader)
-            _child(act, arguments, folder, also, code, number - first + 1, writer)
+            _child(order, partial(act, folder), number - first + 1, writer)
         os.close(writer)
         with os.fdopen(reader, "rb") as pipe:
             steps = pipe.readline().decode().split()
@@ -171,17 +146,9 @@ def _drive(
             return
 
 
-def _child(
-    act: Callable[..., object],
-    arguments: Sequence[str | int],
-    folder: Path,
-    also: Sequence[str],
-    code: int,
-    last: int,
-    writer: int,
-) -> None:
+def _child(order: _Order, act: Callable[..., object], last: int, writer: int) -> None:
     """Do the work in a forked process, and tell the steps and what was raised through a pipe."""
-    say, kill, count = os.write, os.kill, 0
+    say, kill, count, code = os.write, os.kill, 0, order.code
 
     def before(name: str) -> None:
         """Fail in place of the chosen step."""
@@ -224,13 +191,13 @@ def _child(
     if not code:
         os.fsync = os.fdatasync = lambda fd: None
         real_connect, sqlite3.connect = sqlite3.connect, connect  # type: ignore[assignment]
-    for target in also:
+    for target in order.also:
         module, _, path = target.partition(":")
         *outer, name = path.split(".")
         found: Any = importlib.import_module(module)
         watch(attrgetter(".".join(outer))(found) if outer else found, name)
     try:
-        act(folder, *arguments)
+        act(*order.arguments)
         say(writer, b"\n")
     except BaseException as error:  # noqa: BLE001  told to the caller, which knows what it may be
         say(writer, f"\n{type(error).__name__}: {error}".encode())
@@ -238,7 +205,5 @@ def _child(
 
 
 if __name__ == "__main__":
-    module, qualname, arguments, ground, *rest = json.loads(sys.argv[1])
-    found = attrgetter(qualname)(importlib.import_module(module))
-    for run in _drive(found, arguments, Path(ground), *rest):
+    for run in _drive(_Order(*json.loads(sys.argv[1]))):
         print(json.dumps(run))

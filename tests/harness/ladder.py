@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Memory, Outcome
 from safepoint.attacks.ladder import scratch
@@ -48,6 +48,12 @@ RUNS: Final = ["naive", "mac-place", "anchored", "gated"]
 
 
 @cache
+def _found() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((shared("ladder", _run) / "found.json").read_text())
+    return found
+
+
+@cache
 def on(medium: str) -> tuple[Matrix, list[str]]:
     """Return how every attack ended on every rung, on `disk` or in `memory`.
 
@@ -56,20 +62,14 @@ def on(medium: str) -> tuple[Matrix, list[str]]:
     Returns:
         The matrix, and every file that an attack left outside its own folder.
     """
-    found = json.loads((shared("ladder", _run) / f"{medium}.json").read_text())
-    rows = found["outcomes"].items()
+    rows = _found()[medium]["outcomes"].items()
     outcomes = {name: {rung: Outcome(end) for rung, end in row.items()} for name, row in rows}
-    return outcomes, found["strays"]
+    return outcomes, _found()[medium]["strays"]
 
 
-@cache
 def reasons() -> dict[str, list[str]]:
     """Return what the top said each time that it refused, by attack."""
-    found: dict[str, dict[str, list[str]]] = {}
-    for medium in ("disk", "memory"):
-        file = shared("ladder", _run) / f"{medium}.json"
-        found[medium] = json.loads(file.read_text())["refused"]
-    return {name: found[_medium(name)][name] for name in ATTACKS}
+    return {name: _found()[_medium(name)]["refused"][name] for name in ATTACKS}
 
 
 def _medium(attack: str) -> str:
@@ -83,6 +83,7 @@ def computed() -> Matrix:
 
 
 def _run(folder: Path) -> None:
+    found = {}
     for medium in ("disk", "memory"):
         outcomes: Matrix = {}
         strays: list[str] = []
@@ -95,8 +96,8 @@ def _run(folder: Path) -> None:
                 outcomes.setdefault(attack, {})[rung] = (ATTACKS | RESIDUE)[attack].run(target)
                 refused[attack] = target.refused  # of the top, which is the last one
                 strays += [f"{attack}/{rung}/{p.name}" for p in Path(outer).iterdir() if p != cell]
-        found = {"outcomes": outcomes, "strays": strays, "refused": refused}
-        (folder / f"{medium}.json").write_text(json.dumps(found))
+        found[medium] = {"outcomes": outcomes, "strays": strays, "refused": refused}
+    (folder / "found.json").write_text(json.dumps(found))
 
 
 def table_markdown() -> str:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from tests.harness.blocks import ROOT
-from tests.harness.evidence import Read, read
+from tests.harness.evidence import NAMED, Read, read
 from tests.harness.optional import need
 from tests.harness.testing import make_project, run_tests
 
@@ -129,29 +129,15 @@ AFTER: Final = """
     #> None /home/you True
     '''
 """
-RULES: Final = """\
-import pytest
-from safepoint.audit import check_pickles
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_oversized_record_is_refused_without_reading_it(number):
-    if number == 2:
-        pytest.skip("not here")
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_deep_nesting_is_refused_before_it_is_parsed(number):
-    assert number == 1
-
-
-def test_many_values_do_not_fill_the_memory(nothing):
-    pass
-
-
-def test_a_check():
-    assert check_pickles
-"""
+CASES: Final = '@pytest.mark.parametrize("number", [1, 2])\ndef {}(number):\n    '
+ENDS: Final = {
+    "passed": CASES + "if number == 2:\n        pytest.skip('not here')\n",
+    "failed": CASES + "assert number == 1\n",
+    "error": "def {}(nothing):\n    pass\n",
+}
+"""Tests of two cases, or without what they need, by how they end."""
+RULES: Final = dict(zip(ENDS, sorted(NAMED["test"]), strict=False))
+"""Tests that rules name, each planted with such an end."""
 LADDER: Final = """\
 import pytest
 
@@ -187,7 +173,8 @@ FILES: Final = {
     "docs/vectors/records.json": '{"vectors": [{"record": "good\\nrecord\\n", "opens": {}}]}',
     "src/safepoint/m.py": MODULE,
     "src/other/m.py": MODULE,
-    "tests/attacks/test_bounds.py": RULES,
+    "tests/attacks/test_check.py": "from safepoint.audit import check_pickles\n\n\n"
+    "def test_a_check():\n    assert check_pickles\n",
     "tests/attacks/test_ladder.py": LADDER,
     "tests/attacks/test_models.py": "def test_it():\n    [].append('stray-plugin')\n",
     "tests/docs/test_snippets.py": (ROOT / "tests/docs/test_snippets.py").read_text("utf-8"),
@@ -234,7 +221,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     texts = {name: text for name, (text, _, _) in FENCES.items()}
     texts |= {name: text for name, (text, _) in BLOCKS.items()}
     pages = {f"docs/{slug(name)}.md": text for name, text in texts.items()}
-    root = make_project(tmp_path_factory.mktemp("project"), {**FILES, **pages})
+    tests: dict[str, str] = {}
+    for end, test in RULES.items():
+        file, _, function = test.partition("::")
+        tests[file] = tests.get(file, "import pytest\n\n\n") + ENDS[end].format(function) + "\n\n"
+    root = make_project(tmp_path_factory.mktemp("project"), {**FILES, **pages, **tests})
     code, output = run_tests(root, "-p", "pytest_examples", "-rA")
     return Run(root, code, output, read(root / "build/evidence.jsonl"))
 
@@ -279,12 +270,12 @@ def test_the_rest_passes_and_nothing_else_is_collected(run: Run) -> None:
 
 def test_the_run_left_evidence_of_what_the_rules_stand_on(run: Run) -> None:
     """The worst of the cases of a test counts; what was skipped does not."""
-    named = {(p.leg, p.name.rpartition("::")[2], p.outcome) for p in run.evidence.proofs}
-    assert named == {
-        ("test", "test_oversized_record_is_refused_without_reading_it", "passed"),
-        ("test", "test_deep_nesting_is_refused_before_it_is_parsed", "failed"),
-        ("test", "test_many_values_do_not_fill_the_memory", "failed"),
-        ("test", "test_the_top_detects_every_attack_that_applies", "passed"),
+    named = {(proof.leg, proof.name, proof.outcome) for proof in run.evidence.proofs}
+    top = "tests/attacks/test_ladder.py::test_the_top_detects_every_attack_that_applies"
+    assert named - {("test", top, "passed")} == {
+        ("test", RULES["passed"], "passed"),
+        ("test", RULES["failed"], "failed"),
+        ("test", RULES["error"], "failed"),
         ("check", "safepoint.audit:check_pickles", "passed"),
         ("attack", "edit-state", "passed"),
         ("attack", "stray-plugin", "passed"),

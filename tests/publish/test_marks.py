@@ -8,7 +8,7 @@ from publish.evidence import Evidence
 from publish.marks import counted, marked
 from publish.project import Page
 from tests.harness.blocks import digest
-from tests.harness.evidence import Entry, Read, Run
+from tests.harness.evidence import Entry, Run
 
 SOURCES = {"docs/guide.md": "a", "src/safepoint": "b"}
 MOMENT = datetime(2026, 11, 15, 14, 48, tzinfo=UTC)
@@ -22,8 +22,7 @@ HTML = (
 
 
 def shown(*entries: Entry, changed: str = "", text: str = "", html: str = HTML) -> tuple[str, str]:
-    read = Read({"r1": RUN}, entries)
-    found = Evidence("stale" if changed else "current", "", read, [changed] if changed else [])
+    found = Evidence({"r1": RUN}, entries, changed=[changed] if changed else [])
     html, counts = marked(html, Page("guide.md", "guide/", "Guide", "", text), found)
     return html, counted(counts)
 
