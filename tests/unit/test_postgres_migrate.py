@@ -25,7 +25,6 @@ from tests.harness.postgres import Database, quick_server
 from tests.unit.postgres_helpers import refusal
 
 NUMBERS = itertools.count(1)
-CHANGED = "Somebody changed it: restore the database from a backup, and find out who did."
 
 
 @pytest.fixture(scope="module", params=[18, 16], ids=lambda version: f"PostgreSQL {version}")
@@ -125,25 +124,18 @@ BEFORE: dict[str, tuple[str, str]] = {
     ),
     "an owner with a member": (
         "create role {0}_owner; create role {0}_me in role {0}_owner",
-        "'{0}_me' can act as it",
+        "somebody can act as it",
     ),
     "tables that would be given away": (
         (
             "create role {0}_owner;"
             " alter default privileges for role {0}_owner grant select on tables to public"
         ),
-        "is granted to somebody at once",
+        "can more than its part",
     ),
     "a schema of another application": (
         "create schema safepoint_journal",
         "belongs to the role 'postgres', not to {0}_owner",
-    ),
-    "a schema that only says that it is ours": (
-        (
-            "create role {0}_owner; create schema safepoint authorization {0}_owner;"
-            " create table safepoint.version (number int); insert into safepoint.version values (1)"
-        ),
-        "is not as migrate makes it: a table is missing",
     ),
 }
 
@@ -160,26 +152,6 @@ def test_what_was_there_before_and_is_not_ours_is_refused_and_nothing_is_made(
     assert "Nothing was made." in said
     schemas = "select count(*) from pg_namespace where nspname = 'safepoint_anchor'"
     assert server.psql(schemas, database=name) == "0"
-
-
-@pytest.mark.parametrize(
-    ("change", "told", "do"),
-    [
-        ("update {} set number = 2", "has version 2,", "Upgrade safepoint: pip install -U"),
-        ("update {} set number = 0", "has version 0,", CHANGED),
-        ("delete from {}", "has no version,", CHANGED),
-        ("alter table {} alter number type text", "has version '1',", CHANGED),
-        ("drop table {}", "a table is missing", CHANGED),
-    ],
-)
-def test_another_version_is_left_alone(
-    server: Server, name: str, change: str, told: str, do: str
-) -> None:
-    migrate(server.dsn(database=name))
-    server.psql(change.format("safepoint_anchor.version"), database=name)
-    said = refusal(StorageUnavailable, lambda: migrate(server.dsn(database=name)))
-    assert told in said
-    assert f"Nothing was made. {do}" in said
 
 
 @pytest.mark.parametrize("right", ["nocreaterole", "createrole"])
