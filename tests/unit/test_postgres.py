@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -200,26 +199,20 @@ def test_a_lease_of_nobody_and_the_last_token(
     assert "token_check" in refusal(StorageUnavailable, lambda: storage.acquire("t", "w", 60))
 
 
-def test_records_are_bounded_and_scans_come_in_portions(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+def test_what_is_over_the_limit_is_not_read_and_a_scan_says_what_is_missing(
+    database: Database, storage: PostgresCheckpointStorage
 ) -> None:
-    with PostgresCheckpointStorage(database.worker(1)) as large:
-        for number in range(1, 6):
-            large.append("t", number, b"x" * 600_000)
-        small = PostgresCheckpointStorage(database.worker(1), limits=Limits(state_bytes=1000))
-        with small, pytest.raises(LimitExceeded):
-            small.read("t", 1)
-        asked: list[int] = []
-        run = large._run
-        monkeypatch.setattr(large, "_run", counted(run, asked))
-        for first, last in ((1, 5), (5, 1)):
-            asked.clear()
-            assert [len(each) for each in large.scan("t", first, last)] == [600_000] * 5
-            assert len(asked) == 3, "about a megabyte at a time"
-        found = large.scan("t", 4, 7)
-        assert len([next(found), next(found)]) == 2
-        with pytest.raises(NotFound):
-            next(found)
+    for number in range(1, 6):
+        storage.append("t", number, b"x" * 600_000)
+    small = PostgresCheckpointStorage(database.worker(1), limits=Limits(state_bytes=1000))
+    with small, pytest.raises(LimitExceeded):
+        small.read("t", 1)
+    for first, last in ((1, 5), (5, 1)):
+        assert [len(each) for each in storage.scan("t", first, last)] == [600_000] * 5
+    found = storage.scan("t", 4, 7)
+    assert len([next(found), next(found)]) == 2
+    with pytest.raises(NotFound):
+        next(found)
 
 
 # The anchor
@@ -405,29 +398,6 @@ def test_a_save_is_one_round_trip_and_misses_what_is_gone(
     with pytest.raises(RolledBack):
         worker.save("t", 3)
     assert storage.head("t") == 0
-
-
-def test_threads_share_a_few_connections_and_nothing_is_mixed_up(database: Database) -> None:
-    name = f"app-{database.name}"
-    dsn = make_conninfo(database.worker(1), application_name=name)
-    with PostgresCheckpointStorage(dsn, connections=3) as storage:
-
-        def work(number: int) -> None:
-            thread = f"t-{number}"
-            for at in range(1, 16):
-                storage.append(thread, at, b"%d-%d" % (number, at))
-                assert storage.read(thread, at) == b"%d-%d" % (number, at)
-
-        with ThreadPoolExecutor(12) as pool:
-            list(pool.map(work, range(12)))
-        query = f"select count(*) from pg_stat_activity where application_name = '{name}'"  # noqa: S608
-        assert 1 <= int(database.server.psql(query)) <= 3
-        storage.close()
-        end = time.monotonic() + 20
-        while database.server.psql(query) != "0" and time.monotonic() < end:
-            time.sleep(0.02)
-        assert database.server.psql(query) == "0", "closed, and not only forgotten"
-        assert storage.head("t-1") == 15, "the next call opens one again"
 
 
 def test_when_no_connection_is_free_the_next_one_is_told(database: Database) -> None:

@@ -132,12 +132,6 @@ CUTS: dict[str, tuple[bytes, Callable[[Setup], object], Callable[[Setup], object
         lambda on: list(on[0].scan("t", 1, on[0].head("t"))),
         [b"1", b"2", b"3", b"4"],
     ),
-    "the first of a thread": (
-        INSERT,
-        lambda on: on[0].append("new", 1, b"1"),
-        lambda on: (on[0].head("new"), on[0].read("new", 1)),
-        (1, b"1"),
-    ),
     "acquire": (
         b"safepoint.acquire",
         lambda on: on[0].acquire("t", "op", 60),
@@ -156,7 +150,6 @@ CUTS: dict[str, tuple[bytes, Callable[[Setup], object], Callable[[Setup], object
         lambda on: on[0].head("t"),
         2,
     ),
-    "a read": (b"octet_length", lambda on: on[0].read("t", 3), lambda on: on[0].head("t"), 3),
     "advance": (
         b"insert into safepoint_anchor.heads",
         lambda on: on[1].advance("s", "t", head(2)),

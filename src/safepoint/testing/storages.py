@@ -50,19 +50,24 @@ LATE: Final = b"canary"
 """A record that is to be refused. No message shows it."""
 # Names that a query, a file system or a loose column type may take for one another.
 NAMES: Final = ("a", "a-", "a_b", "a-b", "axb", "0", "00", "1", "01", "1e0", "null", "a" * 64)
-ODD: Final = object()
-"""Stands in a call for a value that is none."""
-ODD_NAMES: Final[tuple[Any, ...]] = (
-    *("", ".", "..", "../x", "a/b", "a\\b", "a\0", "a\n", "A", "-x", "_x", " ", "con", "com1"),
-    *("\u0430", "\xe4", "a" * 65, "a'b", 'a"b', "a%", "a;b", None, 7, b"a", True),
-)
-ODD_SEQUENCES: Final[tuple[Any, ...]] = (0, -1, True, 1.0, "1", None, MAX_SEQUENCE + 1, 2**64)
-NOT_BYTES: Final[tuple[Any, ...]] = ("text", None, 7, [1], {"a": 1})
 ODD_TOKENS: Final[tuple[Any, ...]] = (0, -1, True, "1", 1.0, b"1", MAX_TOKEN + 1)
-NO_LEASES: Final[tuple[Any, ...]] = (None, 1, "worker-a", ("a", "worker-a", 1))
-ODD_SECONDS: Final[tuple[Any, ...]] = (
-    *(0, -1, True, "60", None, float("nan"), float("inf"), MAX_SECONDS + 1, 10**400),
-)
+# By the type of an argument as it should be: how others are refused, and which.
+ODD: Final[dict[type, tuple[type[CheckpointError], tuple[Any, ...]]]] = {
+    str: (
+        InvalidId,
+        (
+            *("", ".", "..", "../x", "a/b", "a\\b", "a\0", "a\n", "A", "-x", "_x", " ", "con"),
+            *("com1", "\u0430", "\xe4", "a" * 65, "a'b", 'a"b', "a%", "a;b", None, 7, b"a", True),
+        ),
+    ),
+    int: (InvalidId, (0, -1, True, 1.0, "1", None, MAX_SEQUENCE + 1, 2**64)),
+    bytes: (EncodeError, ("text", None, 7, [1], {"a": 1})),
+    float: (
+        ConfigurationError,
+        (0, -1, True, "60", None, float("nan"), float("inf"), MAX_SECONDS + 1, 10**400),
+    ),
+    Lease: (ConfigurationError, (None, 1, "worker-a", ("a", "worker-a", 1))),
+}
 
 
 class NotOffered(SkipTest):
@@ -397,31 +402,22 @@ class StorageSuite:
         if not self.guarded:
             raise NotOffered("It leaves such arguments to the ledger: guarded = False.")
         lease = storage.acquire("l", "w", 60) if storage.has("acquire") else None
-        for kind, values, method, *given in (
-            (InvalidId, ODD_NAMES, "append", ODD, 1, b""),
-            (InvalidId, ODD_NAMES, "read", ODD, 1),
-            (InvalidId, ODD_NAMES, "head", ODD),
-            (InvalidId, ODD_NAMES, "base", ODD),
-            (InvalidId, ODD_NAMES, "prune", ODD, 1, b""),
-            (InvalidId, ODD_NAMES, "scan", ODD, 1, 1),
-            (InvalidId, ODD_NAMES, "lease", ODD),
-            (InvalidId, ODD_NAMES, "acquire", ODD, "w", 60),
-            (InvalidId, ODD_NAMES, "acquire", "a", ODD, 60),
-            (InvalidId, ODD_SEQUENCES, "append", "a", ODD, b""),
-            (InvalidId, ODD_SEQUENCES, "read", "a", ODD),
-            (InvalidId, ODD_SEQUENCES, "prune", "a", ODD, b""),
-            (InvalidId, ODD_SEQUENCES, "scan", "a", ODD, 1),
-            (InvalidId, ODD_SEQUENCES, "scan", "a", 1, ODD),
-            (EncodeError, NOT_BYTES, "append", "a", 1, ODD),
-            (EncodeError, NOT_BYTES, "prune", "a", 1, ODD),
-            (ConfigurationError, ODD_SECONDS, "acquire", "a", "w", ODD),
-            (ConfigurationError, ODD_SECONDS, "renew", lease, ODD),
-            (ConfigurationError, NO_LEASES, "renew", ODD, 60),
-            (ConfigurationError, NO_LEASES, "release", ODD),
+        for method, *given in (
+            ("append", "a", 1, b""),
+            ("read", "a", 1),
+            ("head", "a"),
+            ("base", "a"),
+            ("prune", "a", 1, b""),
+            ("scan", "a", 1, 1),
+            ("lease", "a"),
+            ("acquire", "a", "w", 60.0),
+            ("renew", lease, 60.0),
+            ("release", lease),
         ):
-            for value in values if storage.has(method) else ():
-                filled = [value if each is ODD else each for each in given]
-                storage.refuses(kind, method, *filled)
+            for at, right in enumerate(given if storage.has(method) else ()):
+                kind, values = ODD[type(right)]
+                for value in values:
+                    storage.refuses(kind, method, *given[:at], value, *given[at + 1 :])
         for fence in ODD_TOKENS if lease else ():
             storage.refuses(ConfigurationError, "append", "b", 1, b"", fence=fence)
         storage.gives([], "threads")
