@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -333,7 +332,7 @@ class FileAnchor(_Heads):
                 raise _of_another_store(self._path, str(owner), store)
             if write and owner is None:
                 # On disk before any head is: a crash leaves no head in an anchor of no store.
-                _files.put(self._at(_MARK), root, _mark_of(store), over=_mark_of(None))
+                _files.put(self._at(_MARK), root, _mark_of(store), over=True)
             yield root
 
     @contextmanager
@@ -386,9 +385,7 @@ class FileAnchor(_Heads):
     def _put(self, held: int, store: str, thread: str, head: Head | None) -> None:
         name = f"{thread}{_HEAD}"
         if head is not None:
-            before = self._read(held, name)
-            over = False if before is None else before
-            _files.put(self._at(name), held, _line_of(store, thread, head), over=over)
+            _files.put(self._at(name), held, _line_of(store, thread, head), over=True)
             return
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=held)
@@ -401,7 +398,7 @@ class FileAnchor(_Heads):
     def _read(self, root: int, name: str) -> bytes | None:
         try:
             with suppress(FileNotFoundError):
-                return _files.read(self._at(name), name, root, sys.maxsize, _LIMIT + 1)
+                return _files.read(self._at(name), name, root, _LIMIT + 1)
         except UnsafeLocation as refusal:
             # No seal stands behind this file as one does behind a record: a `chmod` is no cure.
             raise UnsafeLocation(

@@ -11,14 +11,13 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from io import FileIO
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Self
 
+from safepoint._files import write_all
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
@@ -29,11 +28,15 @@ from safepoint.errors import (
     NotFound,
     StorageUnavailable,
     ThreadDeleted,
-    quoted,
     shell,
 )
 from safepoint.ledger import Ledger
 from safepoint.names import DEFAULT_LIMITS, Limits, check_name
+
+SEALED: Final = "sealed"
+THERE_ALREADY: Final = "there already"
+_PLAIN: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_OPENINGS: Final = (b'{"outcome": "begun", "', b'{"outcome": "refused", "')
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +56,6 @@ class Unsigned:
     source: str = ""
     digest: str = ""
     app: str = ""
-
-
-def check_thread(thread: object, source: str) -> str:
-    """Return the name if it can be a thread's, and otherwise say of what file it came.
-
-    Raises:
-        InvalidId: it is outside the grammar.
-    """
-    try:
-        return check_name("thread", thread)
-    except InvalidId as error:
-        if not source:
-            raise
-        raise InvalidId(
-            f"{shell(source)} becomes a thread, and {error.what}",
-            f"{error.do} Map old names to new ones: json_files(path, thread=function), or"
-            " Unsigned(new_name, state).",
-        ) from None
-
-
-PLAIN: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""How a file is opened: no link is followed, and a pipe is refused instead of waited for."""
 
 
 def json_files(
@@ -105,36 +86,53 @@ def json_files(
         StorageUnavailable: the folder or a file cannot be read, or is not a regular file.
     """
     threads: dict[str, Path] = {}
-    for file in _files(folder):
-        name = check_thread(thread(file.stem) if thread else file.stem, str(file))
+    for file in listed(folder):
+        shown = shell(str(file))
+        if file.is_dir():
+            raise ConfigurationError(
+                f"{shown} is a folder, and json_files reads files alone.",
+                "Nothing was read. Read each folder by itself, and give its states the thread that"
+                " they belong to; or move it elsewhere.",
+            )
+        if file.suffix.lower() != ".json":
+            continue
+        name = _thread(thread(file.stem) if thread else file.stem, str(file))
         if name in threads:
             raise Conflict(
-                f"{shell(str(threads[name]))} and {shell(str(file))} would both become {name}.",
+                f"{shell(str(threads[name]))} and {shown} would both become {name}.",
                 "Nothing was read. Give each a name of its own.",
             )
         threads[name] = file
     for name, file in threads.items():
         text = read_file(file, limits.state_bytes + 1)
         state = strict_json(text, shell(str(file)), limits.state_bytes, limits.items)
-        digest = hashlib.sha256(text).hexdigest()
-        yield Unsigned(name, state, file.name, f"sha256:{digest}", app)
+        yield Unsigned(name, state, file.name, sha256(text), app)
 
 
-def _files(folder: str | os.PathLike[str]) -> list[Path]:
+def _thread(thread: object, source: str) -> str:
     try:
-        with os.scandir(os.fspath(folder)) as entries:  # None would be the current folder
-            found = sorted((e.name, e.is_dir()) for e in entries)
-    except OSError as error:
-        raise unreadable(folder, error.strerror) from error
-    for name, is_folder in found:
-        if is_folder:
-            raise ConfigurationError(
-                f"{shell(str(Path(folder, name)))} is a folder, and json_files reads files alone.",
-                "Nothing was read. Read each folder by itself, and give its states the thread that"
-                " they belong to; or move it elsewhere.",
-            )
-    files = [Path(folder, name) for name, _ in found]
-    return [file for file in files if file.suffix.lower() == ".json"]
+        return check_name("thread", thread)
+    except InvalidId as error:
+        if not source:
+            raise
+        raise InvalidId(
+            f"{shell(source)} becomes a thread, and {error.what}",
+            f"{error.do} Map old names to new ones: json_files(path, thread=function), or"
+            " Unsigned(new_name, state).",
+        ) from None
+
+
+def listed(folder: str | os.PathLike[str]) -> list[Path]:
+    """Return what is in a folder, in the order of the names.
+
+    Raises:
+        StorageUnavailable: it cannot be read.
+    """
+    try:
+        return sorted(Path(folder).iterdir())
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a path"
+        raise _unreadable(folder, reason) from None
 
 
 def read_file(file: Path, most: int) -> bytes:
@@ -144,21 +142,25 @@ def read_file(file: Path, most: int) -> bytes:
         StorageUnavailable: it cannot be read, or is something else.
     """
     try:
-        descriptor = os.open(file, os.O_RDONLY | PLAIN)
+        descriptor = os.open(file, os.O_RDONLY | _PLAIN)
         with os.fdopen(descriptor, "rb") as opened:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise unreadable(file, "not a regular file")
+                raise _unreadable(file, "not a regular file")
             return opened.read(most)
     except OSError as error:
-        raise unreadable(file, error.strerror) from error
+        raise _unreadable(file, error.strerror) from error
 
 
-def unreadable(path: str | os.PathLike[str], reason: str | None) -> StorageUnavailable:
-    """Return the error for a folder or a file that cannot be read."""
+def _unreadable(path: str | os.PathLike[str], reason: str | None) -> StorageUnavailable:
     return StorageUnavailable(
         f"{shell(os.fspath(path))} cannot be read ({reason}).",
         "Name a folder of files that this user can read. Links are not followed.",
     )
+
+
+def sha256(data: bytes) -> str:
+    """Return the digest of bytes, as a report writes it."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def strict_json(text: bytes, shown: str, size: int, items: int) -> Any:
@@ -207,128 +209,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(constant: str) -> float:
     raise ValueError(constant)
-
-
-_LINE: Final = 1024 * 1024
-_OPENINGS: Final = (b'{"outcome": "begun", "', b'{"outcome": "refused", "')
-"""How the first line of a report begins."""
-
-
-class Report:
-    """Lines of JSON, added to a file that only its owner can read.
-
-    Raises:
-        ConfigurationError: there is a file of another kind.
-        StorageUnavailable: the file cannot be written.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = os.fspath(path)
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | PLAIN
-        with self._told():
-            self._file = os.fdopen(os.open(self._path, flags, 0o600), "r+b", buffering=0)
-        try:
-            with self._told():
-                self._begun, whole = _earlier(self._file, self._path)
-                if not whole:  # a crash cut its last line short
-                    os.write(self._file.fileno(), b"\n")
-        except BaseException:
-            self._file.close()
-            raise
-
-    def has_begun(self, store: str, thread: str) -> bool:
-        """Tell whether an earlier run that wrote this report began the thread."""
-        return (store, thread) in self._begun
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def add(self, entry: dict[str, Any]) -> None:
-        """Write one line.
-
-        Raises:
-            StorageUnavailable: it cannot be written.
-        """
-        line = {"outcome": entry["outcome"], **entry}
-        text = memoryview(json.dumps(line).encode() + b"\n")
-        with self._told():
-            while text:
-                text = text[os.write(self._file.fileno(), text) :]
-
-    def sync(self) -> None:
-        """Put on disk what was written.
-
-        Raises:
-            StorageUnavailable: the disk refused.
-        """
-        with self._told():
-            os.fsync(self._file.fileno())
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise _refusal(self._path, error, "written") from error
-
-
-def begun_by(path: str | os.PathLike[str]) -> set[tuple[str, str]]:
-    """Return the store and the name of each thread that earlier runs with this report began.
-
-    Nothing is written: there may be no such file yet.
-
-    Raises:
-        ConfigurationError: there is a file of another kind.
-        StorageUnavailable: there is one, and it cannot be read.
-    """
-    name = os.fspath(path)
-    try:
-        with os.fdopen(os.open(name, os.O_RDONLY | PLAIN), "rb", buffering=0) as file:
-            return _earlier(file, name)[0]
-    except FileNotFoundError:
-        return set()
-    except OSError as error:
-        raise _refusal(name, error, "read") from error
-
-
-def _refusal(path: str, error: OSError, doing: str) -> StorageUnavailable:
-    return StorageUnavailable(
-        f"The report {shell(path)} cannot be {doing} ({error.strerror}).",
-        "Nothing more was sealed. Name a file in a folder that this user can write.",
-    )
-
-
-def _earlier(file: FileIO, path: str) -> tuple[set[tuple[str, str]], bool]:
-    """Return which threads earlier runs began, and whether their last line is whole."""
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        raise OSError(errno.EINVAL, "not a regular file")
-    begun, line = set(), b"\n"
-    with os.fdopen(os.dup(file.fileno()), "rb") as lines:
-        # A file that no migration wrote may be one of the originals. A crash may cut a line short.
-        first = lines.readline(_LINE)
-        begins = first.rstrip(b"\n") or b"?"
-        if first and not any(
-            each.startswith(begins) or begins.startswith(each) for each in _OPENINGS
-        ):
-            raise ConfigurationError(
-                f"{shell(path)} exists, and is no report of a migration.",
-                "Nothing was written to it. Name a new file as the report, or that of an earlier"
-                " run.",
-            )
-        lines.seek(0)
-        for line in lines:
-            with suppress(ValueError):  # cut short by a crash
-                entry = json.loads(line)
-                if entry["outcome"] == "begun":
-                    begun.add((str(entry["store"]), str(entry["thread"])))
-    return begun, line.endswith(b"\n")
-
-
-SEALED: Final = "sealed"
-THERE_ALREADY: Final = "there already"
 
 
 def migrate(
@@ -389,11 +269,8 @@ def migrate(
         CheckpointError: a state cannot be sealed. Those before it are.
     """
     check_vouched(allow_unsigned_migration)
-    with Report(report) as lines:
-        sealer = Sealer(ledger, lines)
-        sealed = sum(sealer.seal(unsigned) == SEALED for unsigned in states)
-        lines.sync()
-    return sealed
+    with Sealer(ledger, report) as sealer:
+        return sum(sealer.seal(unsigned) == SEALED for unsigned in states)
 
 
 def check_vouched(allow_unsigned_migration: object) -> None:
@@ -414,13 +291,87 @@ class Sealer:
 
     Args:
         ledger: where to.
-        lines: the report, open.
+        report: a file of JSON lines that only its owner can read. This adds to it.
+        dry_run: say what would happen, and write nothing.
+
+    Raises:
+        ConfigurationError: the report is a file of another kind.
+        StorageUnavailable: it cannot be written.
     """
 
-    def __init__(self, ledger: Ledger, lines: Report) -> None:
-        self._ledger = ledger
-        self._lines = lines
+    def __init__(
+        self, ledger: Ledger, report: str | os.PathLike[str], *, dry_run: bool = False
+    ) -> None:
+        self._ledger, self._path, self._dry = ledger, os.fspath(report), dry_run
         self._positions: dict[str, int] = {}
+        self._begun: set[tuple[str, str]] = set()
+        self._fd = -1
+        if dry_run and not os.path.lexists(self._path):
+            return
+        flags = os.O_RDONLY if dry_run else os.O_RDWR | os.O_CREAT | os.O_APPEND
+        with self._told():
+            self._fd = os.open(self._path, flags | _PLAIN, 0o600)
+            try:
+                self._read_earlier()
+            except BaseException:
+                os.close(self._fd)
+                raise
+
+    def _read_earlier(self) -> None:
+        """Find out which threads earlier runs with this report began."""
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        with os.fdopen(os.dup(self._fd), "rb") as lines:
+            # What no migration wrote may be one of the originals. A crash may cut a line short.
+            head = lines.read(max(map(len, _OPENINGS)))
+            begins = head.partition(b"\n")[0] or b"?"
+            if head and not any(e.startswith(begins) or begins.startswith(e) for e in _OPENINGS):
+                raise ConfigurationError(
+                    f"{shell(self._path)} exists, and is no report of a migration.",
+                    "Nothing was written to it. Name a new file as the report, or that of an"
+                    " earlier run.",
+                )
+            lines.seek(0)
+            line = b"\n"
+            for line in lines:
+                with suppress(ValueError):
+                    entry = json.loads(line)
+                    if entry["outcome"] == "begun":
+                        self._begun.add((str(entry["store"]), str(entry["thread"])))
+        if not self._dry and not line.endswith(b"\n"):
+            write_all(self._fd, b"\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._fd < 0:
+            return
+        try:
+            with self._told():
+                if kind is None and not self._dry:
+                    os.fsync(self._fd)
+        finally:
+            os.close(self._fd)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageUnavailable(
+                f"The report {shell(self._path)} cannot be written ({error.strerror}).",
+                "Nothing more was sealed. Name a file in a folder that this user can write.",
+            ) from error
+
+    def add(self, entry: dict[str, Any], *, sync: bool = False) -> None:
+        """Write one line of the report, which begins with its outcome."""
+        if self._dry:
+            return
+        with self._told():
+            write_all(self._fd, json.dumps({"outcome": "", **entry}).encode() + b"\n")
+            if sync:
+                os.fsync(self._fd)
 
     def seal(self, unsigned: Unsigned) -> str:
         """Seal one as the next of its thread.
@@ -433,8 +384,8 @@ class Sealer:
             StorageUnavailable: the report cannot be written. What it does not name is not sealed.
             CheckpointError: the state cannot be sealed.
         """
-        ledger, lines = self._ledger, self._lines
-        thread = check_thread(unsigned.thread, unsigned.source)
+        ledger = self._ledger
+        thread = _thread(unsigned.thread, unsigned.source)
         sequence = self._positions[thread] = self._positions.get(thread, 0) + 1
         entry = {
             "outcome": "begun",
@@ -444,167 +395,48 @@ class Sealer:
             "thread": thread,
             "sequence": sequence,
         }
-        if sequence == 1 and not lines.has_begun(ledger.store, thread):
-            check_new(ledger, thread)
-        lines.add(entry)
-        lines.sync()
-        digest = found(unsigned, ledger, sequence)
-        outcome = SEALED if digest is None else THERE_ALREADY
-        if digest is None:
-            digest = _seal(unsigned, ledger, sequence)
-        lines.add({**entry, "outcome": outcome, "digest": digest})
-        return outcome
+        if sequence == 1 and (ledger.store, thread) not in self._begun:
+            self._check_new(thread)
+        self.add(entry, sync=True)
+        digest = self._found(unsigned, sequence)
+        if digest is not None:
+            self.add({**entry, "outcome": THERE_ALREADY, "digest": digest})
+            return THERE_ALREADY
+        if not self._dry:
+            detail = f"unsigned state {unsigned.digest} as #{sequence}"
+            ledger.notes.write("migrate", "intended", thread, detail=detail)
+            saved = ledger.save(thread, unsigned.state, app=unsigned.app, after=sequence - 1)
+            self.add({**entry, "outcome": SEALED, "digest": saved.digest})
+        return SEALED
 
-
-def check_new(ledger: Ledger, thread: str) -> None:
-    """Refuse a thread that exists: a migration only makes new ones.
-
-    Raises:
-        Conflict: it exists.
-        ThreadDeleted: it did, and its name stays taken.
-    """
-    try:
-        ledger.latest(thread)
-    except ThreadDeleted:
-        raise
-    except NotFound:
-        return
-    raise Conflict(
-        f"{thread} exists in store {ledger.store}, and this report did not begin it.",
-        "Nothing was overwritten. A migration only makes new threads: choose another name. To"
-        " finish one that was interrupted, name its report.",
-    )
-
-
-def found(unsigned: Unsigned, ledger: Ledger, sequence: int) -> str | None:
-    """Return the digest of the checkpoint that holds this very state there, None if none is there.
-
-    Raises:
-        Conflict: another state is there.
-    """
-    try:
-        there = ledger.load(unsigned.thread, sequence)
-    except ThreadDeleted:
-        raise
-    except NotFound:
-        return None
-    # As bytes: in Python 1, 1.0 and True are equal.
-    encode = ledger.codec.encode
-    if encode(there.state) != encode(unsigned.state) or there.app != unsigned.app:
+    def _check_new(self, thread: str) -> None:
+        try:
+            self._ledger.latest(thread)
+        except ThreadDeleted:
+            raise
+        except NotFound:
+            return
         raise Conflict(
-            f"{unsigned.thread} exists in store {ledger.store}, with another state at #{sequence}.",
-            "Nothing was overwritten. A migration only makes new threads: choose another name.",
+            f"{thread} exists in store {self._ledger.store}, and this report did not begin it.",
+            "Nothing was overwritten. A migration only makes new threads: choose another name. To"
+            " finish one that was interrupted, name its report.",
         )
-    return there.digest
 
-
-def _seal(unsigned: Unsigned, ledger: Ledger, sequence: int) -> str:
-    detail = f"unsigned state {unsigned.digest} as #{sequence}"
-    ledger.notes.write("migrate", "intended", unsigned.thread, detail=detail)
-    saved = ledger.save(unsigned.thread, unsigned.state, app=unsigned.app, after=sequence - 1)
-    return saved.digest
-
-
-_SHOWN: Final = 3
-_BRANCH: Final = (
-    "Nothing of this thread was sealed. Decide which one counts, copy it with all that it follows"
-    " to a folder of its own, and migrate that."
-)
-_LOOK: Final = "Nothing of this thread was sealed. Look who wrote these files."
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """What a file says about its place.
-
-    Attributes:
-        source: the file's name.
-        identity: which checkpoint it is.
-        previous: which one it follows, None if it is the first.
-        iteration: how many steps its run had taken. It begins again at 0 in a new run.
-        workflow: the name of the workflow that wrote it.
-    """
-
-    source: str
-    identity: str
-    previous: str | None
-    iteration: int
-    workflow: str
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """Files that belong together.
-
-    Attributes:
-        links: each one, in order if there is one.
-        refusal: why there is no order that these files agree on.
-    """
-
-    links: tuple[Link, ...]
-    refusal: Conflict | None = None
-
-
-def chains(links: Iterable[Link], *, allow_missing_past: bool = False) -> list[Chain]:
-    """Put files in order: a chain for each first checkpoint, by the names of the files.
-
-    Args:
-        links: what each file says. Each has an identity of its own, which is its name.
-        allow_missing_past: take a checkpoint for the first if the one that it follows is gone.
-    """
-    left = {link.identity: link for link in sorted(links, key=lambda link: link.source)}
-    names = set(left)
-    followers: dict[str | None, list[Link]] = {}
-    for link in left.values():
-        followers.setdefault(link.previous, []).append(link)
-    beginnings = [link for link in left.values() if link.previous not in names]
-    found: list[Chain] = []
-    for first in (*beginnings, *left.values()):  # whoever is left then is in a circle
-        if first.identity in left:
-            beside = followers[first.previous] if first.previous is not None else [first]
-            belong = [first, *(each for each in beside if each is not first)]
-            for link in belong:  # it grows
-                if left.pop(link.identity, None):
-                    belong += [
-                        each
-                        for each in followers.get(link.identity, ())
-                        if each.identity in left and each not in belong
-                    ]
-            problems = _refusals(tuple(belong), names, allow_missing_past)
-            found.append(Chain(tuple(belong), next(problems, None)))
-    return sorted(found, key=lambda chain: chain.links[0].source)
-
-
-def _refusals(links: tuple[Link, ...], names: set[str], without_past: bool) -> Iterator[Conflict]:
-    first = links[0]
-    if first.previous in names:
-        shown = _shown(sorted(links, key=lambda link: link.source))
-        circle = "follow one another in a circle" if len(links) > 1 else "follows itself"
-        yield Conflict(f"{shown} {circle}.", _LOOK)
-    elif first.previous is not None and not without_past:
-        yield Conflict(
-            f"{shell(first.source)} follows {quoted(first.previous)}, which is not in the folder.",
-            "Nothing of this thread was sealed. Put it back; if you removed it on purpose, pass"
-            " allow_missing_past=True.",
-        )
-    for before, link in pairwise(links):
-        if link.previous != before.identity:
-            twins = [each for each in links if each.previous == link.previous]
-            yield Conflict(
-                f"{_shown(twins)} follow the same checkpoint, so their order cannot be told.",
-                _BRANCH,
+    def _found(self, unsigned: Unsigned, sequence: int) -> str | None:
+        """Return the digest of the checkpoint that holds this very state there, if one does."""
+        ledger = self._ledger
+        try:
+            there = ledger.load(unsigned.thread, sequence)
+        except ThreadDeleted:
+            raise
+        except NotFound:
+            return None
+        # As bytes: in Python 1, 1.0 and True are equal.
+        encode = ledger.codec.encode
+        if encode(there.state) != encode(unsigned.state) or there.app != unsigned.app:
+            raise Conflict(
+                f"{unsigned.thread} exists in store {ledger.store}, with another state at"
+                f" #{sequence}.",
+                "Nothing was overwritten. A migration only makes new threads: choose another name.",
             )
-        pair = f"{shell(link.source)} follows {shell(before.source)}"
-        if link.workflow != before.workflow:
-            yield Conflict(f"{pair}, which is of another workflow.", _LOOK)
-        if 0 != link.iteration < before.iteration:
-            yield Conflict(
-                f"{pair}, and counts {link.iteration} steps after {before.iteration}.", _LOOK
-            )
-
-
-def _shown(links: Sequence[Link]) -> str:
-    names = [shell(link.source) for link in links]
-    if len(names) > _SHOWN:
-        names[_SHOWN:] = [f"{len(names) - _SHOWN} more"]
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+        return there.digest

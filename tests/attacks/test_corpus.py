@@ -225,7 +225,7 @@ def test_honest_files_are_kept_or_refused_with_a_reason(tmp_path: Path) -> None:
         assert what
         assert do
     print(f"{len(kept)} of {len(BENIGN)} kept, {len(refused)} refused with a reason")
-    assert (len(kept), len(refused)) == (92, 79)
+    assert (len(kept), len(refused)) == (90, 81)
 
 
 @pytest.mark.parametrize("benign", [b for b in BENIGN if b.moves and b.suffix == ".pkl"], ids=title)

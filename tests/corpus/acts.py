@@ -91,7 +91,7 @@ def worker(path: Path) -> object:
         fds = [each.fileno() for each in (model.file, *made)]
         child = os.fork()
         if not child:
-            main(task_of(model, *fds, limits=LIMITS, safe=True))
+            main(task_of(model.path, fds, LIMITS, safe=True))
         os.waitpid(child, 0)
         made[2].seek(0)
         answer = made[2].read()
@@ -126,7 +126,8 @@ def migration(path: Path) -> object:
         types=REGISTERED,
         allow_unsigned_migration=True,
     )
-    return done.sealed, done.refused, len(ledger.threads())
+    told = [each.outcome for each in done]
+    return told.count("sealed"), told.count("refused"), len(ledger.threads())
 
 
 def fickled(path: Path) -> object:

@@ -453,11 +453,11 @@ def move(folder: Path) -> None:
     FileAnchor(folder / "anchor").advance(S, T, head(58))
 
 
-def test_a_step_that_fails_leaves_the_old_head(tmp_path: Path) -> None:
-    """Above all a sync: what the disk did not confirm must not pass for confirmed later."""
+def test_a_step_that_fails_says_so_and_leaves_a_head(tmp_path: Path) -> None:
+    """Or the new one, where the disk did not confirm its name."""
     (tmp_path / "start").mkdir(mode=0o700)
     made("file", tmp_path / "start").advance(S, T, head(57))
     for left in failed(move, tmp_path, prepared=tmp_path / "start"):
         anchor = FileAnchor(left.folder / "anchor")
-        assert anchor.read(S, T) == head(58 if left.whole else 57)
+        assert anchor.read(S, T) in ([] if left.whole else [head(57)]) + [head(58)]
         assert left.whole or left.error.startswith("AnchorUnavailable: There is no room left")

@@ -40,6 +40,7 @@ from safepoint.models import (
     Schema,
     TensorSpec,
     UnrestrictedLoad,
+    inspect,
     load_checkpoint,
     save_checkpoint,
     seal_model,
@@ -52,19 +53,9 @@ from tests.attacks.test_bounds import grown
 from tests.unit.models_helpers import KEY, KEYS, Calls, mark, same, saved, state_dict
 
 
-@pytest.mark.parametrize(
-    ("legacy", "mode", "isolated"),
-    [
-        (False, 0o600, False),
-        (False, 0o666, False),
-        (True, 0o600, False),
-        (True, 0o666, False),
-        (False, 0o666, True),
-        (True, 0o600, True),
-    ],
-)
-def test_honest_states_come_back(tmp_path: Path, legacy: bool, mode: int, isolated: bool) -> None:
-    """In both formats, in this process or another, and of a file that others can write."""
+@pytest.mark.parametrize(("mode", "isolated"), [(0o600, False), (0o666, False), (0o666, True)])
+def test_honest_states_come_back(tmp_path: Path, mode: int, isolated: bool) -> None:
+    """In this process or another, and of a file that others can write."""
     tied = torch.ones(3)
     state = {
         "model": torch.nn.Linear(2, 3).state_dict(),
@@ -74,7 +65,7 @@ def test_honest_states_come_back(tmp_path: Path, legacy: bool, mode: int, isolat
         "a": {"b": torch.ones(1)},
         "text": ("x", None, True, b"\0", 2**70),
     }
-    path = saved(tmp_path / "model.pt", state, legacy=legacy)
+    path = saved(tmp_path / "model.pt", state)
     path.chmod(mode)
     loaded = load_checkpoint(path, isolated=isolated)
     assert same(loaded, {**state, "model": dict(state["model"])})
@@ -94,15 +85,15 @@ def test_a_payload_runs_only_where_it_is_trusted_and_is_said(tmp_path: Path) -> 
 
 
 NAMES: list[tuple[str, bytes, type[CheckpointError], str]] = [
-    ("a.safetensors", b"", ModelMalformed, "is empty"),
+    ("a.safetensors", b"", ModelMalformed, "is an empty file"),
     ("a.safetensors", b"PK\3\4", ModelMalformed, "does not end as one"),
     ("a.safetensors", b"\xff\0\0\0\0\0\0\0{}", ModelMalformed, "ends before its header does"),
     ("a.safetensors", b"hello", ModelMalformed, "of no format that is known here"),
     ("a.pt", b"version https://git-lfs.github.com/spec/v1\n", ModelMalformed, "git lfs pull"),
     ("a.pt", b"cos\nsystem\n.", ModelMalformed, "safepoint scan"),
     ("a.pt", b"\2\0\0\0\0\0\0\0{}", ModelMalformed, "whatever its name says"),
-    ("a", b"\x1f\x8b\x08\0", ModelMalformed, "is compressed data, which is not loaded"),
-    ("a", b'{"a": 1}', ModelMalformed, "is JSON, which is not loaded"),
+    ("a", b"\x1f\x8b\x08\0", ModelMalformed, "is compressed data, and is not loaded"),
+    ("a", b'{"a": 1}', ModelMalformed, "is JSON, and is not loaded"),
 ]
 
 
@@ -117,6 +108,16 @@ def test_a_file_that_is_no_model(
     assert refusal.value.what.startswith(shlex.quote(str(path)))
     with pytest.raises(error, match=word):
         load_checkpoint(path, safe=False)
+
+
+def test_the_format_before_1_6_is_loaded_only_where_it_is_trusted(tmp_path: Path) -> None:
+    path = saved(tmp_path / "old.pt", legacy=True)
+    with pytest.raises(ModelMalformed, match=r"before 1\.6, and is not loaded.*save it again"):
+        load_checkpoint(path)
+    with pytest.warns(UnrestrictedLoad):
+        assert same(load_checkpoint(path, safe=False), state_dict())
+    found = inspect(path)
+    assert (len(found.pickles), found.plain, found.verdict) == (5, False, Verdict.REFUSED)
 
 
 def test_a_model_under_the_name_of_another_format_is_refused(tmp_path: Path) -> None:

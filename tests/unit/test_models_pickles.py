@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+from collections import Counter
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from safepoint import (
     errors,
 )
 from safepoint.errors import CodecError, ConfigurationError, PickleRefused
-from safepoint.models import PickleLimits, migrate_pickles, read_pickle
+from safepoint.models import Moved, PickleLimits, migrate_pickles, read_pickle
 from tests.harness.crash import killed
 from tests.unit.archive_helpers import cases, made
 from tests.unit.codec_types import VALUES, Colour, Invoice, Note, Point, Rights, same
@@ -77,6 +78,10 @@ def ledger(*types: type) -> Ledger:
     return Ledger(InMemoryCheckpointStorage(), store="old", keys=keys, codec=Codec(types))
 
 
+def outcomes(done: list[Moved]) -> Counter[str]:
+    return Counter(each.outcome for each in done)
+
+
 def test_a_folder_moves_in_and_what_is_refused_does_not_stop_the_rest(tmp_path: Path) -> None:
     old = tmp_path / "old"
     (old / "inner").mkdir(parents=True)
@@ -101,23 +106,27 @@ def test_a_folder_moves_in_and_what_is_refused_does_not_stop_the_rest(tmp_path: 
         moved()
     with pytest.raises(ConfigurationError, match="would be in the folder"):
         migrate_pickles(old, to, report=old / "r.jsonl", dry_run=True)
-    assert (moved(dry_run=True).sealed, to.threads(), report.exists()) == (1, [], False)
+    assert (outcomes(moved(dry_run=True)), to.threads(), report.exists()) == (
+        {"sealed": 1, "refused": 7},
+        [],
+        False,
+    )
     done = moved(allow_unsigned_migration=True)
-    assert (len(done.outcomes), done.sealed, done.refused) == (8, 1, 7)
+    assert outcomes(done) == {"sealed": 1, "refused": 7}
     assert to.latest("order-7").state == {"due": date(2026, 1, 31), "at": Colour.RED}
-    reasons = {each.source: each.reason for each in done.outcomes}
+    reasons = {each.source: each.reason for each in done}
     for name, word in {
         "order-8.pkl": "It wants os.system (byte 0), which may not be built.",
         "Order 9.pkl": "is not a thread name",
         "twin.pkl": "would both become twin",
         "notes.txt": "no pickled checkpoint",
         "other.json": "no checkpoint of Agent Framework",
-        "inner": "It is a folder",
+        "inner": "inner cannot be read",
     }.items():
         assert word in reasons[name]
     lines = [json.loads(line) for line in report.read_text().splitlines()]
     assert [each["outcome"] for each in lines].count("refused") == 7
-    assert moved(allow_unsigned_migration=True).there_already == 1
+    assert outcomes(moved(allow_unsigned_migration=True))["there already"] == 1
     assert {name: (old / name).read_bytes() for name in content} == content
 
 
@@ -142,23 +151,32 @@ def test_runs_of_agent_framework_become_threads(tmp_path: Path) -> None:
     framework(old, "a", None, 0, amount=42)
     framework(old, "b", "a", 1, amount=42, due=when)
     framework(old, "c", "missing", 1)
-    framework(old, "d", None, 0, x={1})
-    lies = json.loads((old / "d.json").read_text())
-    lies["state"]["x"]["__type__"] = "datetime:date"
-    (old / "d.json").write_text(json.dumps(lies))
+    framework(old, "d", None, 0)
+    framework(old, "d1", "d", 2)
+    framework(old, "d2", "d", 1)
+    framework(old, "e", None, 5)
+    framework(old, "e1", "e", 4)
+    framework(old, "f", "f", 0)
+    framework(old, "g", None, 0, path=Restored())
+    (old / "h.json").write_text((old / "a.json").read_text())
     to = ledger()
-    done = migrate_pickles(
-        old, to, report=tmp_path / "r", allow_unsigned_migration=True, thread=lambda n: f"run-{n}"
-    )
-    assert [(e.source, e.outcome) for e in done.outcomes] == [
-        ("a.json", "sealed"),
-        ("b.json", "sealed"),
-        ("c.json", "refused"),
-        ("d.json", "refused"),
-    ]
-    assert to.latest("run-a").state["state"] == {"amount": 42, "due": when}
-    assert "which is not in the folder" in done.outcomes[2].reason
-    assert "is marked as 'datetime:date', and is a set" in done.outcomes[3].reason
+    move: dict[str, Any] = {"report": tmp_path / "r", "allow_unsigned_migration": True}
+    done = {each.source[:-5]: each for each in migrate_pickles(old, to, **move)}
+    assert [name for name, each in done.items() if each.outcome == "sealed"] == ["a", "b"]
+    assert (to.threads(), done["b"].sequence) == (["a"], 2)
+    assert to.latest("a").state["state"] == {"amount": 42, "due": when}
+    for name, word in {
+        "c": "which is not in the folder",
+        "d": "follow the same checkpoint, so their order cannot be told",
+        "d2": "follow the same checkpoint",
+        "e1": "follows e.json, which is of another workflow, or has more steps",
+        "f": "It follows itself",
+        "g": "g.json: state.path wants tests.unit.test_models_pickles.Restored (byte",
+        "h": "and its name says otherwise",
+    }.items():
+        assert word in done[name].reason
+    late = migrate_pickles(old, to, allow_missing_past=True, **move)
+    assert outcomes(late) == {"there already": 2, "sealed": 1, "refused": 8}
 
 
 def move(folder: Path) -> None:

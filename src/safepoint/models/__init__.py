@@ -23,7 +23,7 @@ from safepoint.models.look import (
     identify,
     inspect,
 )
-from safepoint.models.migration import Summary, migrate_pickles
+from safepoint.models.migration import Moved, migrate_pickles
 from safepoint.models.plain import read_pickle
 from safepoint.models.saving import Converted, convert, save_checkpoint, seal_model
 from safepoint.models.schema import Schema, TensorSpec
@@ -37,9 +37,9 @@ __all__ = [
     "Inspection",
     "Kind",
     "ModelLimits",
+    "Moved",
     "PickleLimits",
     "Schema",
-    "Summary",
     "TensorSpec",
     "UnrestrictedLoad",
     "Verdict",

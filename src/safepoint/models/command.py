@@ -6,12 +6,13 @@ import argparse
 import os
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from safepoint._command import imported, keyring_of
 from safepoint.anchor import FileAnchor
-from safepoint.cli import imported, keyring_of
 from safepoint.codec import Codec
 from safepoint.errors import (
     CheckpointError,
@@ -22,63 +23,73 @@ from safepoint.errors import (
 )
 from safepoint.keys import Keyring, SigningKey
 from safepoint.ledger import Ledger
+from safepoint.migrate import SEALED, THERE_ALREADY
 from safepoint.models import fickled
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS
 from safepoint.models.loading import UnrestrictedLoad, open_model, planned, verified
-from safepoint.models.look import Inspected, Verdict, inspect, pickles_in
+from safepoint.models.look import Verdict, inspect, pickles_in
 from safepoint.models.migration import REFUSED, migrate_pickles
 from safepoint.models.saving import convert, seal_model
 from safepoint.models.seals import seal_beside
 from safepoint.storage import FileCheckpointStorage, InMemoryCheckpointStorage
-from safepoint.storage.file import StoredFolder
 
 _SHOWN: Final = 20
-_FOLDER: Final = "Nothing in the files is run or imported."
+_TRUSTED: Final = (
+    "you made FILE: load it without restriction, so that it can run code, with your rights and in a"
+    " process of its own"
+)
+_TYPE: Final = (
+    "a dataclass, an Enum or a pydantic model of yours that is in the files; its module is"
+    " imported, and so runs; again for each"
+)
+_VOUCH: Final = (
+    "that you vouch for these files: nobody signed them, so whoever could write them decides what"
+    " they say"
+)
 
 
 def commands(sub: Any) -> None:
     """Add the commands to argparse's subparsers."""
     scan = _added(
-        sub,
-        "scan",
-        "say what files are, which tensors they hold, and what the pickles in them would import and"
-        " call",
-        _scan,
+        sub, "scan", _scan, "say what files are, and what the pickles in them import and call"
     )
     scan.add_argument("paths", metavar="PATH", nargs="+", help="a file")
-    scan.add_argument(
-        "--decompile",
-        action="store_true",
-        help="print the pickles as Python code as well, as fickling reads them",
-    )
-    turn = _added(sub, "convert", "turn a PyTorch file into sealed safetensors", _convert)
-    seal = _added(sub, "seal-model", "put a seal beside a model file", _seal)
-    verify = _added(sub, "verify-model", "verify the seal beside a model file", _verify)
+    _flag(scan, "--decompile", "print the pickles as Python code as well, as fickling reads them")
+    turn = _added(sub, "convert", _convert, "turn a PyTorch file into sealed safetensors")
+    seal = _added(sub, "seal-model", _seal, "put a seal beside a model file")
+    verify = _added(sub, "verify-model", _verify, "verify the seal beside a model file")
     for command in (turn, seal, verify):
         command.add_argument("file", metavar="FILE", help="the model file")
-        command.add_argument("--name", metavar="NAME", help="the name that the seal is bound to")
+        command.add_argument("--name", help="the name that the seal is bound to")
     turn.add_argument("target", metavar="NEW", help="the new file: its name ends in .safetensors")
-    turn.add_argument(
-        "--trusted",
-        action="store_true",
-        help="you made FILE: load it without restriction, so that it can run code, with your rights"
-        " and in a process of its own",
-    )
+    _flag(turn, "--trusted", _TRUSTED)
     for command in (turn, seal):
-        command.add_argument("--key", metavar="KEY", required=True, help="the key to seal it with")
-        command.add_argument("--create", action="store_true", help="make the key if there is none")
-    verify.add_argument(
-        "--key", metavar="KEY", action="append", required=True, help="a key; again for older ones"
-    )
-    _add_migrate(sub)
+        command.add_argument("--key", required=True, help="the key to seal it with")
+        _flag(command, "--create", "make the key if there is none")
+    verify.add_argument("--key", action="append", required=True, help="a key; or several")
+    move = _added(sub, "migrate-pickles", _migrate, "seal a folder of pickles as new threads")
+    move.add_argument("folder", metavar="FOLDER", help="the folder of the old files")
+    move.add_argument("--to", required=True, help="the folder of the new store")
+    move.add_argument("--store", required=True, help="the name of the store")
+    move.add_argument("--key", required=True, help="the key that seals them")
+    move.add_argument("--anchor", help="the folder of the store's anchor")
+    move.add_argument("--report", required=True, help="where to write down what was done")
+    move.add_argument("--app", default="", help="what wrote the old files")
+    move.add_argument("--type", metavar="MODULE:CLASS", action="append", default=[], help=_TYPE)
+    _flag(move, "--dry-run", "write nothing, and say what would happen")
+    _flag(move, "--allow-missing-past", "take a checkpoint whose past is gone for the first")
+    _flag(move, "--allow-unsigned-migration", _VOUCH)
 
 
-def _added(sub: Any, name: str, what: str, run: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = sub.add_parser(
-        name, help=what, description=f"{what[:1].upper()}{what[1:]}."
-    )
+def _added(sub: Any, name: str, run: Any, what: str) -> argparse.ArgumentParser:
+    about = f"{what[:1].upper()}{what[1:]}. Only convert --trusted runs anything of a file."
+    parser: argparse.ArgumentParser = sub.add_parser(name, help=what, description=about)
     parser.set_defaults(run=run)
     return parser
+
+
+def _flag(parser: argparse.ArgumentParser, name: str, meaning: str) -> None:
+    parser.add_argument(name, action="store_true", help=meaning)
 
 
 def _scan(options: argparse.Namespace) -> int:
@@ -98,10 +109,13 @@ def _scan(options: argparse.Namespace) -> int:
 def _scanned(path: str, decompile: bool) -> int:
     found = inspect(path)
     print(f"{shell(path)} is {found.kind.sentence} ({found.size:,} bytes).")
-    for line in (*map(_told, found.pickles), *found.unseen):
+    for each in found.pickles:
+        where = f"{each.where}: " if each.where else ""
+        wants = f"It asks for {', '.join(each.imports)}. " if each.imports else ""
+        reason = f"Not plain data: {each.reason}" if each.reason else "Plain data."
+        print(f"  {where}{wants}{reason}")
+    for line in found.unseen:
         print(f"  {line}")
-    if not found.size:
-        print("  There is nothing in it.")
     if found.verdict in (Verdict.TORCH, Verdict.SAFETENSORS):
         for line in _tensors(path):
             print(f"  {line}")
@@ -111,12 +125,6 @@ def _scanned(path: str, decompile: bool) -> int:
     return int(not found.plain or not found.size)
 
 
-def _told(pickle: Inspected) -> str:
-    where = f"{pickle.where}: " if pickle.where else ""
-    wants = f"It asks for {', '.join(pickle.imports)}. " if pickle.imports else ""
-    return f"{where}{wants}{f'Not plain data: {pickle.reason}' if pickle.reason else 'Plain data.'}"
-
-
 def _tensors(path: str) -> Iterator[str]:
     try:
         with open_model(path, DEFAULT_MODEL_LIMITS) as model:
@@ -124,19 +132,19 @@ def _tensors(path: str) -> Iterator[str]:
     except CheckpointError as error:
         yield error.what  # as of a name that says otherwise
         return
-    yield _counted(len(tensors))
+    yield _counted(len(tensors), "tensor")
     for name, tensor in list(tensors.items())[:_SHOWN]:
         yield f"  {shell(name)} {tensor.dtype} {tuple(tensor.shape)}"
     if len(tensors) > _SHOWN:
         yield f"  and {len(tensors) - _SHOWN:,} more"
 
 
-def _counted(tensors: int) -> str:
-    return f"{tensors:,} tensor{'s' if tensors != 1 else ''}"
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _convert(options: argparse.Namespace) -> int:
-    key = _key(options)
+    key = SigningKey.from_file(options.key, create=options.create)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnrestrictedLoad)  # --trusted said it
         done = convert(
@@ -147,17 +155,14 @@ def _convert(options: argparse.Namespace) -> int:
             safe=not options.trusted,
             keys=Keyring(key) if seal_beside(options.file) else None,
         )
-    size = f"{_counted(done.tensors)}, {done.size:,} bytes"
+    size = f"{_counted(done.tensors, 'tensor')}, {done.size:,} bytes"
     print(f"{shell(done.path)}: {size}, equal to the last bit\n{done.digest}")
     return 0
 
 
-def _key(options: argparse.Namespace) -> SigningKey:
-    return SigningKey.from_file(options.key, create=options.create)
-
-
 def _seal(options: argparse.Namespace) -> int:
-    print(seal_model(options.file, key=_key(options), name=options.name))
+    key = SigningKey.from_file(options.key, create=options.create)
+    print(seal_model(options.file, key=key, name=options.name))
     return 0
 
 
@@ -170,78 +175,39 @@ def _verify(options: argparse.Namespace) -> int:
     return 0
 
 
-def _add_migrate(sub: Any) -> None:
-    what = "seal the pickled checkpoints of a folder as new threads"
-    migrate = _added(sub, "migrate-pickles", what, _migrate)
-    migrate.description = (
-        f"{what[:1].upper()}{what[1:]}. The files stay as they are. Interrupted, run it again with"
-        f" the same report. {_FOLDER}"
-    )
-    migrate.add_argument("folder", metavar="FOLDER", help="the folder of the old files")
-    for name, metavar, needed, meaning in (
-        ("--to", "PATH", True, "the folder of the new store"),
-        ("--store", "NAME", True, "the name of the store"),
-        ("--key", "FILE", True, "the key that seals them"),
-        ("--anchor", "PATH", False, "the folder of the store's anchor"),
-        ("--report", "FILE", True, "where to write down what was done"),
-        ("--app", "NAME", False, "what wrote the old files"),
-    ):
-        migrate.add_argument(name, metavar=metavar, required=needed, help=meaning)
-    migrate.add_argument(
-        "--type",
-        metavar="MODULE:CLASS",
-        action="append",
-        default=[],
-        help="a dataclass, an Enum or a pydantic model of yours that is in the files; its module is"
-        " imported, and so runs; again for each",
-    )
-    for name, meaning in (
-        ("--dry-run", "write nothing, and say what would happen"),
-        ("--allow-missing-past", "take a checkpoint for the first if the one before it is gone"),
-        (
-            "--allow-unsigned-migration",
-            (
-                "that you vouch for these files: nobody signed them, so whoever could write them"
-                " decides what they say"
-            ),
-        ),
-    ):
-        migrate.add_argument(name, action="store_true", help=meaning)
-
-
 def _migrate(options: argparse.Namespace) -> int:
-    if not (options.dry_run or options.allow_unsigned_migration):
+    dry = options.dry_run
+    if not (dry or options.allow_unsigned_migration):
         raise ConfigurationError(
             "These files carry no seal, so whoever could write them decides what they say.",
             "Look at them first, with --dry-run. If you vouch for them, add"
             " --allow-unsigned-migration",
         )
     types = [imported(each, "--type app.models:Invoice") for each in options.type]
-    summary = migrate_pickles(
+    done = migrate_pickles(
         options.folder,
         _ledger(options, types),
         report=options.report,
         types=types,
-        app=options.app or "",
-        dry_run=options.dry_run,
+        app=options.app,
+        dry_run=dry,
         allow_unsigned_migration=options.allow_unsigned_migration,
         allow_missing_past=options.allow_missing_past,
     )
-    for each in summary.outcomes:
+    for each in done:
         if each.outcome == REFUSED:
-            print(
-                f"{shell(str(Path(options.folder, each.source)))}: {each.reason}", file=sys.stderr
-            )
-        elif summary.dry_run:
-            done = "is there already as" if each.outcome != "sealed" else "would be sealed as"
-            print(f"{shell(each.source)} {done} {each.thread} #{each.sequence}.")
-    would, found = "would be " if summary.dry_run else "", len(summary.outcomes)
+            path = shell(str(Path(options.folder, each.source)))
+            print(f"{path}: {each.reason}", file=sys.stderr)
+        elif dry:
+            will = "would be sealed as" if each.outcome == SEALED else "is there already as"
+            print(f"{shell(each.source)} {will} {each.thread} #{each.sequence}.")
+    count = Counter(each.outcome for each in done)
+    would, nothing = ("would be ", " Nothing was written.") if dry else ("", "")
     print(
-        f"{found:,} file{'s' * (found != 1)}: {summary.sealed:,} {would}sealed,"
-        f" {summary.there_already:,} sealed before, {summary.refused:,} refused."
-        + (" Nothing was written." if summary.dry_run else "")
+        f"{_counted(len(done), 'file')}: {count[SEALED]:,} {would}sealed,"
+        f" {count[THERE_ALREADY]:,} sealed before, {count[REFUSED]:,} refused.{nothing}"
     )
-    return int(summary.refused > 0)
+    return int(count[REFUSED] > 0)
 
 
 def _ledger(options: argparse.Namespace, types: list[type]) -> Ledger:
@@ -250,7 +216,7 @@ def _ledger(options: argparse.Namespace, types: list[type]) -> Ledger:
     if not options.dry_run:
         storage = FileCheckpointStorage(options.to)
     elif os.path.lexists(options.to):
-        storage = StoredFolder(options.to)
+        storage = FileCheckpointStorage(options.to, read_only=True)
     else:
         storage = InMemoryCheckpointStorage()  # where nothing is yet
     return Ledger(

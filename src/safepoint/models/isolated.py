@@ -7,7 +7,6 @@ What the child hands back is read like any file of a stranger's.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
@@ -20,12 +19,11 @@ from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
 
 import safepoint.errors
-from safepoint._files import FULL, write_all
+from safepoint._files import translate, write_all
 from safepoint.errors import (
     CheckpointError,
     LimitExceeded,
     ModelError,
-    StorageFull,
     StorageUnavailable,
     UnsafeModel,
     shell,
@@ -44,7 +42,6 @@ _START: Final = (
 DONE: Final = b"done"
 """What the child says at the end. A status of 0 alone says nothing: code can exit, too."""
 
-_REFUSED: Final = 3
 _PATIENCE: Final = 60
 _ANSWER: Final = 64 * 1024
 _LONGEST: Final = 2_000
@@ -79,28 +76,18 @@ def load_apart(
             "Load on Linux or macOS, or in a container.",
         )
     with tempfile.TemporaryFile() as answer:
-        files = (model.file.fileno(), tensors.fileno(), rest.fileno(), answer.fileno())
-        code = _run(task_of(model, *files, limits=limits, safe=safe), files, limits)
+        files = [each.fileno() for each in (model.file, tensors, rest, answer)]
+        code = _run(task_of(model.path, files, limits, safe), files, limits)
         answer.seek(0)
         said = answer.read(_ANSWER)
     if code or said != DONE:
-        raise _failure(model.shown, code, said, limits)
+        raise _told(said) or _failure(model.shown, code, limits)
 
 
-def task_of(
-    model: ModelFile,
-    source: int,
-    tensors: int,
-    rest: int,
-    answer: int,
-    *,
-    limits: ModelLimits,
-    safe: bool,
-) -> str:
+def task_of(path: str, files: Sequence[int], limits: ModelLimits, safe: bool) -> str:
     """Return what the child is to do: load what is behind a descriptor, and write what it held."""
-    task = {"source": source, "path": model.path, "safe": safe}
-    files = {"tensors": tensors, "rest": rest, "answer": answer}
-    return json.dumps({**task, **files, "limits": asdict(limits)})
+    task = dict(zip(("source", "tensors", "rest", "answer"), files, strict=True))
+    return json.dumps({**task, "path": path, "safe": safe, "limits": asdict(limits)})
 
 
 def _run(task: str, descriptors: Sequence[int], limits: ModelLimits) -> int:
@@ -134,10 +121,7 @@ def _run(task: str, descriptors: Sequence[int], limits: ModelLimits) -> int:
                 child.kill()
 
 
-def _failure(shown: str, code: int, answer: bytes, limits: ModelLimits) -> CheckpointError:
-    told = _told(answer)
-    if told is not None:
-        return told
+def _failure(shown: str, code: int, limits: ModelLimits) -> CheckpointError:
     if code == -signal.SIGKILL:
         return LimitExceeded(
             f"The isolated process that read {shown} was killed from outside.",
@@ -164,11 +148,9 @@ def _told(answer: bytes) -> CheckpointError | None:
         what, do = str(told["what"]), str(told["do"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-    if not (isinstance(kind, type) and issubclass(kind, CheckpointError)):
-        return None
-    if not all(len(text) < _LONGEST and text.isprintable() for text in (what, do)):
-        return None
-    return kind(what, do) if kind is not CheckpointError else ModelError(what, do)
+    ours = isinstance(kind, type) and issubclass(kind, CheckpointError)
+    plain = all(len(text) < _LONGEST and text.isprintable() for text in (what, do))
+    return kind(what, do) if ours and plain else None
 
 
 # What runs in the child.
@@ -196,12 +178,8 @@ def main(text: str) -> NoReturn:
     except Exception as error:
         if wants_memory(error):
             problem = too_much
-        elif isinstance(error, OSError) and error.errno in FULL:
-            problem = StorageFull(
-                f"There is no room to write down what {shown} holds"
-                f" ({errno.errorcode[error.errno]}), so nothing was saved.",
-                "Free some space, there and where temporary files go, and try again.",
-            )
+        elif isinstance(error, OSError):
+            problem = translate(error, "write down what it found in", task["path"])
         else:
             raise
     else:
@@ -210,30 +188,25 @@ def main(text: str) -> NoReturn:
         os._exit(0)
     told = {"error": type(problem).__name__, "what": problem.what, "do": problem.do}
     os.write(task["answer"], json.dumps(told).encode())
-    os._exit(_REFUSED)
+    os._exit(1)
 
 
 def _confine(limits: ModelLimits, size: int) -> None:
     import resource
 
     # What an honest file takes: its tensors, once as loaded and once as read back, and some more.
-    _lower(resource.RLIMIT_AS, _mapped() + 3 * size + limits.memory_bytes)
-    _lower(resource.RLIMIT_CPU, int(time.process_time()) + 1 + limits.cpu_seconds, grace=1)
-    _lower(resource.RLIMIT_FSIZE, 2 * limits.file_bytes)
-    _lower(resource.RLIMIT_CORE, 0)
-
-
-def _lower(what: int, most: int, grace: int = 0) -> None:
-    """Set a limit. With grace, the first signal says which limit it was, and the next one kills."""
-    import resource
-
-    soft, hard = resource.getrlimit(what)
-    last = most + grace
-    if soft != resource.RLIM_INFINITY:
-        most = min(most, soft)
-    if hard != resource.RLIM_INFINITY:
-        most, last = min(most, hard), min(last, hard)
-    resource.setrlimit(what, (most, last))
+    for what, most, grace in (
+        (resource.RLIMIT_AS, _mapped() + 3 * size + limits.memory_bytes, 0),
+        # The first signal says which limit it was, and the next one kills.
+        (resource.RLIMIT_CPU, int(time.process_time()) + 1 + limits.cpu_seconds, 1),
+        (resource.RLIMIT_FSIZE, 2 * limits.file_bytes, 0),
+        (resource.RLIMIT_CORE, 0, 0),
+    ):
+        soft, hard = (
+            sys.maxsize if now == resource.RLIM_INFINITY else now
+            for now in resource.getrlimit(what)
+        )
+        resource.setrlimit(what, (min(most, soft), min(most + grace, hard)))
 
 
 def _mapped() -> int:

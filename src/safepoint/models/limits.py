@@ -54,7 +54,6 @@ class ModelLimits:
     Attributes:
         file_bytes: the file.
         entries: members of an archive.
-        ratio: how many bytes a byte of the archive may become. PyTorch does not compress.
         pickle_bytes: the pickle that describes the tensors.
         tensors: how many there may be, empty ones too.
         elements: the elements of one tensor.
@@ -66,7 +65,6 @@ class ModelLimits:
 
     file_bytes: int = 16 * _GIB
     entries: int = 100_000
-    ratio: int = 1
     pickle_bytes: int = 64 * _MIB
     tensors: int = 100_000
     elements: int = 2**34

@@ -46,8 +46,17 @@ from safepoint.models.tensors import PREFIX, open_tensors, package, read_table
 from safepoint.models.zips import Member
 
 SAFETENSORS: Final = ".safetensors"
-_TORCH: Final = (Kind.TORCH_ZIP, Kind.TORCH_LEGACY)
+_LOADED: Final = (Kind.TORCH_ZIP, Kind.TORCH_LEGACY, Kind.SAFETENSORS)
 _TORCH_NAMES: Final = frozenset([".pt", ".pth", ".ckpt", ".bin"])
+_SCAN: Final = "See what it wants: safepoint scan {name}"
+_INSTEAD: Final = {
+    Kind.EMPTY: "Copy it again: the save or the copy did not finish.",
+    Kind.TORCH_SCRIPT: "It is a program. Ask for the weights alone: a state_dict, as safetensors.",
+    Kind.PICKLE: _SCAN,
+    Kind.PICKLES: _SCAN,
+    Kind.SEALED: "Name the model; its seal stands beside it.",
+    Kind.UNKNOWN: "It may be damaged or cut short: copy it again, and check that it is the model.",
+}
 _LFS: Final = b"version https://git-lfs.github.com/spec/v1"
 _ABOUT: Final = re.compile(r"\AThe (?:safetensors file|file|archive)\b")
 _NO_MEMORY: Final = ("can't allocate memory", "Cannot allocate memory", "bad_alloc")
@@ -145,7 +154,7 @@ class ModelFile:
     file: IO[bytes]
     size: int
     kind: Kind
-    members: tuple[Member, ...] | None = None
+    members: tuple[Member, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -227,15 +236,16 @@ def open_model(
                 "file_bytes",
             )
         kind, members = identified(file, entries=limits.entries)
-        _check_name(name, kind, file, limits)
-        if load:
-            _check_kind(name, kind)
+        _check_kind(name, kind, file, limits, load)
         if not load or _is_private(file.fileno()):
             yield ModelFile(name, file, size, kind, members)
             return
         with copied(file) as copy:
             if identified(copy, entries=limits.entries) != (kind, members):
-                raise _changed(name)
+                raise ModelMalformed(
+                    f"{shell(name)} changed while it was read.",
+                    "Nothing was loaded. Wait until whoever writes it is done.",
+                )
             yield ModelFile(name, copy, size, kind, members)
 
 
@@ -251,13 +261,6 @@ def copied(file: IO[bytes]) -> Iterator[IO[bytes]]:
         shutil.copyfileobj(file, copy, 1 << 20)
         copy.flush()
         yield copy
-
-
-def _changed(name: str) -> ModelMalformed:
-    return ModelMalformed(
-        f"{shell(name)} changed while it was read.",
-        "Nothing was loaded. Wait until whoever writes it is done.",
-    )
 
 
 @contextmanager
@@ -283,9 +286,7 @@ def path_text(path: object) -> str:
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text:
         raise ConfigurationError(
-            f"A model's path is a text or a Path, not {type(path).__name__}."
-            if text is None
-            else "This cannot be the path of a file.",
+            f"A model's path is a text or a Path, and this {type(path).__name__} is none.",
             'Write load_checkpoint("model.safetensors").',
         )
     return text
@@ -304,62 +305,31 @@ def _is_private(descriptor: int) -> bool:
     )
 
 
-def _check_name(name: str, kind: Kind, file: IO[bytes], limits: ModelLimits) -> None:
-    """Refuse a name that says otherwise than the content.
+def _check_kind(name: str, kind: Kind, file: IO[bytes], limits: ModelLimits, load: bool) -> None:
+    """Refuse a name that says otherwise than the content, and what is of no format that is loaded.
 
     Tools choose a loader by the name, and people trust a file by it.
     """
-    if kind is Kind.EMPTY:
-        raise ModelMalformed(
-            f"{shell(name)} is empty.", "Copy it again: the save or the copy did not finish."
-        )
-    ending = Path(name).suffix.lower()
-    if kind is Kind.UNKNOWN:
-        if read_at(file, 0, len(_LFS)) == _LFS:
-            raise ModelMalformed(
-                f"{shell(name)} is a pointer of Git LFS, and not the model itself.",
-                "Nothing was loaded. Fetch the model: git lfs pull",
-            )
-        if ending == SAFETENSORS and read_at(file, PREFIX, 1) == b"{":
-            size = os.fstat(file.fileno()).st_size
-            read_table(read_at(file, 0, limits.header_bytes), size, limits)  # says what is wrong
-        if ending == SAFETENSORS:
-            raise _unknown(name)
-    if (ending == SAFETENSORS) != (kind is Kind.SAFETENSORS) and (
-        ending == SAFETENSORS or ending in _TORCH_NAMES
-    ):
+    named_safe = Path(name).suffix.lower() == SAFETENSORS
+    if kind is Kind.UNKNOWN and named_safe and read_at(file, PREFIX, 1) == b"{":
+        size = os.fstat(file.fileno()).st_size
+        read_table(read_at(file, 0, limits.header_bytes), size, limits)  # says what is wrong
+    named_torch = Path(name).suffix.lower() in _TORCH_NAMES
+    is_safe = kind is Kind.SAFETENSORS
+    if kind is not Kind.EMPTY and ((named_safe and not is_safe) or (named_torch and is_safe)):
         raise ModelMalformed(
             f"{shell(name)} is {kind.sentence}, whatever its name says.",
             "Nothing was loaded. Ask who named it; if that was you, give it the right ending.",
         )
-
-
-def _unknown(name: str) -> ModelMalformed:
-    return ModelMalformed(
-        f"{shell(name)} is of no format that is known here.",
-        "Nothing was loaded. It may be damaged or cut short: copy it again, and check that it is"
-        " the model.",
-    )
-
-
-def _check_kind(name: str, kind: Kind) -> None:
-    """Go on if it is of a format that is loaded."""
-    if kind is Kind.UNKNOWN:
-        raise _unknown(name)
-    if kind in (*_TORCH, Kind.SAFETENSORS):
+    if kind in _LOADED or not (load or kind is Kind.EMPTY):
         return
-    scan = f"See what it wants: safepoint scan {shell(name)}"
-    do = {
-        Kind.TORCH_SCRIPT: "It is a program. Ask for the weights alone: a state_dict, as"
-        " safetensors.",
-        Kind.TORCH_TAR: "PyTorch before 0.1.10 wrote it. Load it where it was made, and save it"
-        " anew.",
-        Kind.PICKLE: scan,
-        Kind.PICKLES: scan,
-        Kind.SEALED: "Name the model; its seal stands beside it.",
-    }.get(kind, "Check that this is the file.")
+    do = _INSTEAD.get(kind, "Check that this is the file.")
+    if read_at(file, 0, len(_LFS)) == _LFS:
+        do = "It is a pointer of Git LFS, and not the model itself. Fetch that: git lfs pull"
     refuse = UnsafeModel if kind is Kind.TORCH_SCRIPT else ModelMalformed
-    raise refuse(f"{shell(name)} is {kind.sentence}, which is not loaded.", do)
+    raise refuse(
+        f"{shell(name)} is {kind.sentence}, and is not loaded.", do.format(name=shell(name))
+    )
 
 
 def planned(model: ModelFile, limits: ModelLimits) -> dict[str, Any]:
@@ -373,6 +343,11 @@ def planned(model: ModelFile, limits: ModelLimits) -> dict[str, Any]:
     if model.kind is Kind.SAFETENSORS:
         most = PREFIX + limits.header_bytes
         return dict(read_table(read_at(model.file, 0, most), model.size, limits))
+    if model.kind is Kind.TORCH_LEGACY:
+        raise ModelMalformed(
+            f"{model.shown} is {model.kind.sentence}, and is not loaded.",
+            "Nothing was loaded. If you made it, save it again with a current PyTorch.",
+        )
     return dict(read_plan(model.file, model.members, limits, model.path))
 
 

@@ -33,8 +33,9 @@ from safepoint.errors import (
 )
 from safepoint.migrate import strict_json
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, DEFAULT_PICKLE_LIMITS, PickleLimits
-from safepoint.models.opcodes import Data, Scan, Window, asks, over, read_at, scan, too_large
-from safepoint.models.plain import FRAMEWORK, PLAIN, read_pickle
+from safepoint.models.machine import run
+from safepoint.models.opcodes import Data, Scan, Window, asks, over, read_at, scan
+from safepoint.models.plain import FRAMEWORK, functions_for
 from safepoint.models.plan import is_data, read_plan
 from safepoint.models.tensors import PREFIX, read_table
 from safepoint.models.zips import (
@@ -55,28 +56,21 @@ _LOOK: Final = "Nothing was run. Ask who wrote it, and do not load it."
 _HEAD: Final = 64 * 1024
 _BLOCK: Final = tarfile.BLOCKSIZE
 _PADDING: Final = 1024 * 1024
-_ITEMS: Final = 2_000_000
 _DEPTH: Final = 200
 # Instructions that the bytes of an honest file may happen to spell before a full stop.
 _CHANCE: Final = 4
-_SEALED: Final = re.compile(rb"([0-9]{10}\n)?safepoint/[0-9]{1,9} ")
+_FUNCTIONS: Final = functions_for(FRAMEWORK)
 _JSON: Final = re.compile(rb'[ \t\r\n]*(?:([{\[])|["\-0-9tfn])')
+_PROTO: Final = re.compile(rb"\x80[\x01-\x05]")
 # Nobody escapes a letter, but to hide it.
 _MAY_PICKLE: Final = re.compile(rb"__pickled__|\\u00[4-7][0-9a-f]", re.IGNORECASE)
 _STORAGE: Final = re.compile(r"[^/]+/data/\d+\Z")
-# The first pickle of a PyTorch file of the format before 1.6: a number.
-_LEGACY: Final = re.compile(
-    rb"\x80[\x02-\x05](?:\x95.{8})?\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19(?:\x94)?\.", re.DOTALL
-)
 _ARRAY: Final = b"\x93NUMPY"
 # As NumPy writes it. It evaluates the header: '|\x4f' and 'object' are arrays of objects, too.
-_ITEM: Final = rb"'[<>|=]([?biufcSUVmM])([0-9]{1,9})(?:\[[^'\]]{0,20}\])?'"
-_FIELD: Final = rb"\('[^'\\\r\n]{0,500}', " + _ITEM + rb"(?:, \([0-9, ]{0,600}\))?\)"
 _NUMBERS: Final = re.compile(
-    rb"\{'descr': (" + _ITEM + rb"|\[" + _FIELD + rb"(?:, " + _FIELD + rb")*\]), 'fortran_order':"
+    rb"\{'descr': '[<>|=]([?biufcSUVmM])([0-9]{1,9})(?:\[[^'\]]{0,20}\])?', 'fortran_order':"
     rb" (?:True|False), 'shape': \(([0-9, ]{0,600})\), \} *\n"
 )
-_ITEMS_OF: Final = re.compile(_ITEM + rb"(?:, \(([0-9, ]{0,600})\))?")
 _WORD: Final = re.compile(r"[A-Za-z_]\w{0,40}\Z", re.ASCII)
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -102,7 +96,6 @@ class Kind(StrEnum):
     TORCH_ZIP = "torch-zip", "a PyTorch archive"
     TORCH_SCRIPT = "torch-script", "a TorchScript archive"
     TORCH_LEGACY = "torch-legacy", "a PyTorch file of the format before 1.6"
-    TORCH_TAR = "torch-tar", "a PyTorch tar file of the format before 0.1.10"
     PICKLE = "pickle", "a pickle"
     PICKLES = "pickles", "several pickles, one after another"
     ZIP = "zip", "a zip archive"
@@ -114,14 +107,22 @@ class Kind(StrEnum):
     UNKNOWN = "unknown", "of no format that is known here"
 
 
-_COMPRESSED: Final = re.compile(
-    rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)|\xfd7zXZ\0|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18"
-    rb"|\x5d\0\0.{10}|\x89LZO\0|LZIP|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\x1f\x8b|\x02\x21\x4c\x18"
-    rb"|\x1f\x9d[\x09-\x10\x89-\x90]|[\x50-\x5f]\x2a\x4d\x18|\xff\x06\0\0sNaPpY",
-    re.DOTALL,
-)
-_TORCH: Final = (Kind.TORCH_ZIP, Kind.TORCH_LEGACY)
-_ZIPPED: Final = (Kind.TORCH_ZIP, Kind.TORCH_SCRIPT, Kind.ZIP, Kind.NPZ)
+_MARKS: Final = {
+    Kind.COMPRESSED: re.compile(
+        rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)|\xfd7zXZ\0|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18"
+        rb"|\x5d\0\0.{10}|\x89LZO\0|LZIP|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\x1f\x8b|\x02\x21\x4c\x18"
+        rb"|\x1f\x9d[\x09-\x10\x89-\x90]|[\x50-\x5f]\x2a\x4d\x18|\xff\x06\0\0sNaPpY",
+        re.DOTALL,
+    ),
+    Kind.SEALED: re.compile(rb"([0-9]{10}\n)?safepoint/[0-9]{1,9} "),
+    Kind.NPY: re.compile(re.escape(_ARRAY)),
+    # The first pickle is a number.
+    Kind.TORCH_LEGACY: re.compile(
+        rb"\x80[\x02-\x05](?:\x95.{8})?\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19(?:\x94)?\.", re.DOTALL
+    ),
+}
+"""How files of some kinds begin. No two of them do alike."""
+_PACKED: Final = (Kind.COMPRESSED, Kind.TAR)
 
 
 def identify(file: IO[bytes] | bytes, *, limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Kind:
@@ -163,87 +164,69 @@ def identified(
     file: IO[bytes],
     limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
     entries: int = DEFAULT_MODEL_LIMITS.entries,
-) -> tuple[Kind, tuple[Member, ...] | None]:
+) -> tuple[Kind, tuple[Member, ...]]:
     """Say what a file is, with its members if it is a zip archive. See `identify`."""
     size = file.seek(0, os.SEEK_END)
     if not size:
-        return Kind.EMPTY, None
-    members = None
+        return Kind.EMPTY, ()
+    members: tuple[Member, ...] = ()
     try:
         head = read_at(file, 0, _HEAD)
         if head[:4] in (b"PK\3\4", b"PK\5\6"):
             members = read_directory(file, size, entries)
-            found = [_zipped([member.name for member in members])]
+            kind = _zipped([member.name for member in members])
         elif ends_as_zip(file, size):
             raise unclear("The file does not begin as a zip archive, and ends as one")
         else:
-            found = _marked(file, head, size, limits) or _pickled(file, head, size, limits)
-        if tar := _tar(file, head, size):
-            found.append(tar)
-        if not found and _is_json(file, head, size, limits):
-            found = [Kind.JSON]
-    except MemoryError:
-        raise _no_memory() from None
+            kind = _marked(file, head, size, limits) or _pickled(file, head, size, limits)
+        if _is_tar(file, head, size):
+            if kind is not Kind.UNKNOWN:
+                raise unclear(f"The file is two things at once: {kind.sentence}, and a tar archive")
+            kind = Kind.TAR
+        if kind is Kind.UNKNOWN and _is_json(file, head, size, limits):
+            kind = Kind.JSON
     finally:
         file.seek(0)
-    if len(found) > 1:
-        both = ", and ".join(kind.sentence for kind in found)
-        raise unclear(f"The file is two things at once: {both}")
-    return found[0] if found else Kind.UNKNOWN, members
+    return kind, members
 
 
-def _marked(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> list[Kind]:
-    """Tell by the first bytes, which no two of these formats share."""
-    if _is_compressed(head):
-        return [Kind.COMPRESSED]
-    if _SEALED.match(head):
-        return [Kind.SEALED]
-    if head.startswith(_ARRAY):
-        if _header_end(head) > size or _numbers_end(head) not in (None, size):
+def _marked(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Kind | None:
+    """Tell by the first bytes."""
+    kind = next((kind for kind, mark in _MARKS.items() if mark.match(head)), None)
+    if kind is None and _is_zlib(head):
+        kind = Kind.COMPRESSED
+    if kind is Kind.NPY:
+        start, end = _array_ends(head)
+        if start > size or end not in (None, size):
             raise unclear(
                 "The NumPy array does not end where its last item does: it is cut short, or bytes"
                 " follow"
             )
-        return [Kind.NPY]
     length = int.from_bytes(head[:PREFIX], "little")
     if head[PREFIX : PREFIX + 1] == b"{" and 1 < length <= size - PREFIX:
         # Whoever reads the tensors parses it, strictly. Here it is only told apart.
         text = read_at(file, PREFIX, min(length, DEFAULT_MODEL_LIMITS.header_bytes))
         if b'"data_offsets"' in text or b'"__metadata__"' in text or text.strip() == b"{}":
-            _check_no_pickle(file, limits)
-            return [Kind.SAFETENSORS]
-    return []
+            kind = Kind.SAFETENSORS
+            # The length of the header is any number, and reads as one or two instructions.
+            found = scan(Window(file), limits=limits, until="name")
+            if found.asks or (found.stopped and found.opcodes > _CHANCE):
+                raise unclear(
+                    "The file is two things at once: a safetensors file, and a pickle up to byte"
+                    f" {found.end}"
+                )
+    return kind
 
 
-def _is_compressed(head: bytes) -> bool:
-    if _COMPRESSED.match(head):
-        return True
-    if head[:1] not in (b"\x78", b"\x68", b"\x58", b"\x48", b"\x38", b"\x28", b"\x18"):
+def _is_zlib(head: bytes) -> bool:
+    # It has no magic word: two bytes that are divisible, and blocks that make sense.
+    if head[:1] not in b"\x78\x68\x58\x48\x38\x28\x18" or not head[1:] or head[1] & 0x20:
         return False
-    try:  # zlib has no magic word: two bytes that are divisible, and blocks that make sense
+    try:
         packed = zlib.decompressobj()
-        return bool(packed.decompress(head, 1) or packed.eof) and not head[1] & 0x20
+        return bool(packed.decompress(head, 1) or packed.eof)
     except zlib.error:
         return False
-
-
-def _check_no_pickle(file: IO[bytes], limits: PickleLimits) -> None:
-    """Refuse a safetensors file that an unpickler would follow to somewhere.
-
-    The length of the header is any number, and reads as one or two instructions.
-    """
-    found = scan(Window(file), limits=limits, until="name")
-    if found.asks:
-        raise unclear(
-            "The file is two things at once: a safetensors file, and a pickle that asks for"
-            f" something by byte {found.end}"
-        )
-    if found.stopped and found.opcodes > _CHANCE:
-        raise _followed(found.end)
-
-
-def _followed(end: int) -> ModelMalformed:
-    return unclear(f"The file is a pickle, and something else follows at byte {end}")
 
 
 def _zipped(names: list[str]) -> Kind:
@@ -255,9 +238,7 @@ def _zipped(names: list[str]) -> Kind:
     return Kind.NPZ if names and all(name.endswith(".npy") for name in names) else Kind.ZIP
 
 
-def _pickled(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> list[Kind]:
-    if _LEGACY.match(head):
-        return [Kind.TORCH_LEGACY]
+def _pickled(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Kind:
     data = Window(file)
     end = count = opcodes = 0
     while end < size:
@@ -268,41 +249,40 @@ def _pickled(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> l
             break
         count, opcodes, end = count + 1, opcodes + found.opcodes, found.end
         if opcodes > limits.opcodes:
-            raise _too_many(limits)
+            raise _too_much(limits)
     if not count or (end < size and count == 1 and opcodes == 2 and head[:1] != b"\x80"):
-        return []  # or two letters of a text, such as "N."
+        return Kind.UNKNOWN  # or two letters of a text, such as "N."
     if end < size:
-        raise _followed(end)
-    return [Kind.PICKLE if count == 1 else Kind.PICKLES]
+        raise unclear(f"The file is a pickle, and something else follows at byte {end}")
+    return Kind.PICKLE if count == 1 else Kind.PICKLES
 
 
-def _too_many(limits: PickleLimits) -> LimitExceeded:
+def _too_much(limits: PickleLimits) -> LimitExceeded:
     what = f"The file has pickles of more than {limits.opcodes} instructions together."
     return over(what, "Split it", "opcodes")
 
 
-def _tar(file: IO[bytes], head: bytes, size: int) -> Kind | None:
+def _is_tar(file: IO[bytes], head: bytes, size: int) -> bool:
     """Tell whether a reader of tar archives would take the file for one."""
-    names: set[str] = set()
-    position = 0
+    count = position = 0
     block = head[:_BLOCK]
-    while position < size:
-        try:
-            member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
-        except tarfile.TarError:
-            break
-        if len(names) >= DEFAULT_MODEL_LIMITS.entries:
-            raise LimitExceeded("The tar archive has too many members.", "Split it.")
-        names.add(member.name)
+    while position < size and (member := _tar_member(block)):
+        count += 1
         position += _BLOCK + -(-max(member.size, 0) // _BLOCK) * _BLOCK
         block = read_at(file, min(position, size), _BLOCK)
-    if not names:
+        if count > DEFAULT_MODEL_LIMITS.entries:
+            raise LimitExceeded("The tar archive has too many members.", "Split it.")
+    rest = read_at(file, min(position, size), _PADDING + 1)
+    if count and (position > size or len(rest) > _PADDING or rest.strip(b"\0")):
+        raise unclear("The tar archive is cut short, or has bytes that belong to no member")
+    return count > 0
+
+
+def _tar_member(block: bytes) -> tarfile.TarInfo | None:
+    try:
+        return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except tarfile.TarError:
         return None
-    if position > size:
-        raise unclear("The tar archive is cut short")
-    if size - position > _PADDING or read_at(file, position, _PADDING).strip(b"\0"):
-        raise unclear("The tar archive has bytes that belong to no member")
-    return Kind.TORCH_TAR if {"storages", "pickle"} <= names else Kind.TAR
 
 
 def _is_json(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> bool:
@@ -310,17 +290,21 @@ def _is_json(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> b
     if begins is None or (begins[1] is None and size > limits.data_bytes):
         return False
     try:
-        strict_json(read_at(file, 0, limits.data_bytes + 1), "It", limits.data_bytes, _ITEMS)
+        strict_json(read_at(file, 0, limits.data_bytes + 1), "It", limits.data_bytes, limits.nodes)
     except DecodeError:
         return False
     return True
 
 
-def _no_memory() -> LimitExceeded:
-    return LimitExceeded(
-        "There is not enough memory to look at the file.",
-        "Nothing was run. Look at it on a larger machine, or keep it out.",
-    )
+def _array_ends(head: bytes) -> tuple[int, int | None]:
+    """Return where the header of an array ends, and its numbers; None if it may hold objects."""
+    width = {b"\1\0": 2, b"\2\0": 4, b"\3\0": 4}.get(head[6:8], 0)
+    end = 8 + width + int.from_bytes(head[8 : 8 + width], "little") if width else 0
+    found = _NUMBERS.fullmatch(head[8 + width : end])
+    if found is None or end > len(head):
+        return end, None
+    each = int(found[2]) * (4 if found[1] == b"U" else 1)
+    return end, end + each * math.prod(map(int, re.findall(rb"[0-9]+", found[3])))
 
 
 class Verdict(StrEnum):
@@ -388,7 +372,7 @@ class Inspection(NamedTuple):
             return Verdict.NOT_A_MODEL
         if self.unseen:
             return Verdict.NOT_LOOKED_INTO
-        if self.kind in _TORCH:
+        if self.kind is Kind.TORCH_ZIP:
             return Verdict.TORCH
         if self.kind is Kind.SAFETENSORS:
             return Verdict.SAFETENSORS
@@ -480,7 +464,10 @@ def inspect(
     except ModelMalformed as error:
         raise PickleRefused(error.what, error.do) from None
     except MemoryError:
-        raise _no_memory() from None
+        raise LimitExceeded(
+            "There is not enough memory to look at the file.",
+            "Nothing was run. Look at it on a larger machine, or keep it out.",
+        ) from None
 
 
 def pickles_in(source: str | os.PathLike[str] | bytes) -> list[tuple[str, bytes]]:
@@ -548,243 +535,199 @@ class _Look:
         self._file = file
         self._limits = limits
         self._kind, self._members = identified(file, limits)
-        self._size = file.seek(0, os.SEEK_END)
         self._pickles: list[Inspected] = []
         self.taken: list[tuple[str, bytes]] = []
         self._unseen: list[str] = []
-        self._steps = limits.opcodes  # left for the texts of JSON, all together
+        self._left = limits.data_bytes  # for all that is in it, together
         self._model: str | None = None  # why a PyTorch file is more than tensors
 
     def inspection(self) -> Inspection:
         """Look at all of it."""
-        kind = self._kind
-        if kind in _TORCH:
+        kind, size = self._kind, self._file.seek(0, os.SEEK_END)
+        if kind is Kind.TORCH_ZIP:
             try:
                 read_plan(self._file, self._members)
                 self._model = ""
             except CheckpointError as error:
                 self._model = error.what
-        if kind in (Kind.PICKLE, Kind.PICKLES, Kind.TORCH_LEGACY):
-            self._stacked()
-        elif kind in _ZIPPED:
+        if self._members:
             self._zipped()
-        elif kind is Kind.NPY:
-            self._array("", Window(self._file))
-        elif kind is Kind.JSON:
-            value = strict_json(self._read(), "It", self._limits.data_bytes, self._limits.nodes)
-            for where, data in self._embedded(value):
-                self._add(where, data, framework=True)
         elif kind is Kind.SAFETENSORS:
-            self._tensors()
-        elif kind in (Kind.COMPRESSED, Kind.TAR, Kind.TORCH_TAR):
-            self._unseen.append(f"It is {kind.sentence}, which is not looked into.")
-            if asks(Window(self._file), self._limits).asks:
-                self._add("", self._read(cut=True))
-        elif kind is Kind.UNKNOWN:
-            if self._begins(Window(self._file)):
-                self._add("", self._read(cut=True))
-            else:
+            self._tensors(size)
+        elif kind not in (Kind.EMPTY, Kind.SEALED):
+            pickled = kind in (Kind.PICKLE, Kind.PICKLES, Kind.TORCH_LEGACY)
+            packed = kind if kind in _PACKED else None
+            self._piece("", Window(self._file), pickled=pickled, packed=packed)
+            if kind is Kind.UNKNOWN and not self._pickles:
                 self._unseen.append(f"It is {kind.sentence}.")
         if kind is Kind.TORCH_SCRIPT:
             self._unseen.append("It holds code of TorchScript, which is not looked into.")
         if self._model and all(pickle.plain for pickle in self._pickles):
             self._unseen.append(self._model)
-        return Inspection(kind, self._size, tuple(self._pickles), tuple(self._unseen))
+        return Inspection(kind, size, tuple(self._pickles), tuple(self._unseen))
 
-    def _read(self, *, cut: bool = False) -> bytes:
-        data = read_at(self._file, 0, self._limits.data_bytes + 1)
-        if len(data) > self._limits.data_bytes and not cut:
-            raise too_large(self._limits)
-        return data
+    def _zipped(self) -> None:
+        for member in self._members:
+            name = shell(member.name)
+            if self._left <= 0:
+                self._unseen.append(
+                    f"What follows from {name} on in the archive was not looked at."
+                )
+                return
+            if member.flags & ENCRYPTED or member.method not in (STORED, DEFLATED):
+                self._unseen.append(f"{name} is encrypted, or packed in a rare way.")
+                continue
+            data: Data = Window(self._file, member.start, member.size)
+            if member.method == DEFLATED:
+                data = content(self._file, member, self._left)
+                self._left -= len(data)
+                if len(data) < member.size:
+                    self._unseen.append(f"{name} is larger than was looked at.")
+            model = self._kind is Kind.TORCH_ZIP
+            try:
+                # The bytes of a tensor are any bytes.
+                if model and _STORAGE.match(member.name):
+                    self._pickled(name, data, asks(data, self._limits), sure=False)
+                else:
+                    named = member.name.endswith((".pkl", ".pickle"))
+                    self._piece(name, data, pickled=named, packed=_packed(data))
+            except LimitExceeded as error:
+                self._unseen.append(f"{name}: {error.what}")
 
-    def _begins(self, data: Data) -> bool:
-        """Tell whether this begins like a pickle: by two bytes, or by what it would import."""
-        head = data[0:2]
-        return (head[:1] == b"\x80" and b"" < head[1:] <= b"\x05") or asks(data, self._limits).asks
+    def _piece(self, where: str, data: Data, *, pickled: bool, packed: Kind | None) -> None:
+        """Look at a file, or at a member of an archive.
 
-    def _add(
-        self, where: str, data: bytes, *, model: bool = False, framework: bool = False
-    ) -> Scan:
+        Args:
+            where: its place, empty for a file.
+            data: its bytes.
+            pickled: whether it is said to be a pickle.
+            packed: what holds others, if it is that.
+        """
+        head = data[0 : min(len(data), _HEAD)]
+        if head.startswith(_ARRAY):
+            self._array(where, data, head)
+            return
+        found = asks(data, self._limits)
+        if packed is not None:
+            what = f"{where or 'It'} is {packed.sentence}, which is not looked into."
+            self._unseen.append(what)
+        elif not found.asks and _JSON.match(head):
+            self._json(where, data[0 : min(len(data), self._limits.data_bytes + 1)])
+        sure = packed is None and (pickled or _PROTO.match(head) is not None)
+        self._pickled(where, data, found, sure=sure)
+
+    def _pickled(self, where: str, data: Data, found: Scan, *, sure: bool) -> None:
+        """Look at the pickles that stand one behind another, if these are some."""
+        whole = found.stopped and found.end == len(data) and found.opcodes > 1
+        if found.asks or sure or whole:
+            self._stack(where, data)
+        elif found.sound and isinstance(found.broken, LimitExceeded):
+            self._unseen.append(f"{where or 'It'} reads as a pickle for longer than was looked at.")
+        # So that many pieces together are not looked at for longer than one.
+        steps = found.opcodes * self._limits.data_bytes // self._limits.opcodes
+        self._left -= max(found.end if isinstance(data, Window) else 0, steps)
+
+    def _stack(self, where: str, data: Data) -> None:
+        # Of an old PyTorch file, the bytes of the tensors follow.
+        most = 5 if self._kind is Kind.TORCH_LEGACY else self._limits.opcodes
+        start = count = 0
+        while start < len(data) and count < most:
+            found = scan(data, start, limits=self._limits)
+            count += 1
+            several = count > 1 or found.end < len(data)
+            numbered = f"pickle {count} (byte {start})" if several else ""
+            self._add(", ".join(filter(None, (where, numbered))), data[start : found.end], found)
+            if found.broken is not None:
+                return
+            start = found.end
+
+    def _add(self, where: str, data: bytes, found: Scan) -> None:
         """Look at one pickle."""
-        found = scan(data, limits=self._limits)
         if isinstance(found.broken, LimitExceeded):
             raise found.broken
-        types = FRAMEWORK if framework else {}
+        model = self._kind is Kind.TORCH_ZIP and where.endswith("/data.pkl")
         reason = ""
         if found.broken is not None:
             reason = found.broken.what
         elif model and self._model is not None:
             reason = self._model
+        elif self._kind is Kind.TORCH_LEGACY:
+            reason = f"It is {self._kind.sentence}, which is not loaded."
         else:
             try:
-                read_pickle(data, types=types, limits=self._limits)
+                run(data, functions=_FUNCTIONS, limits=self._limits)
             except CheckpointError as error:
                 reason = error.what
-        known = is_data if model else lambda *name: name in PLAIN
-        wants = {str(a) for a in found.asked if not known(a.module, a.name)} - types.keys()
+        model |= self._kind is Kind.TORCH_LEGACY
+        wants = {
+            str(each)
+            for each in found.asked
+            if not (is_data(*each[:2]) if model else each[:2] in _FUNCTIONS)
+        }
         wanted = tuple(sorted(wants | {*found.unclear}))
         self._pickles.append(Inspected(where, found.imports, wanted, reason))
-        self.taken.append((where, data[: found.end]))
-        return found
+        self.taken.append((where, data))
 
-    def _stacked(self) -> None:
-        legacy = self._kind is Kind.TORCH_LEGACY
-        data = self._read(cut=legacy)
-        start = 0
-        while start < len(data) and len(self._pickles) < (5 if legacy else self._limits.opcodes):
-            end = scan(data, start, limits=self._limits).end
-            several = legacy or start or end < len(data)
-            where = f"pickle {len(self._pickles) + 1} (byte {start})" if several else ""
-            # Of an old PyTorch file, the fourth pickle describes the tensors.
-            model = legacy and len(self._pickles) == 3
-            if self._add(where, data[start:end], model=model).broken is not None:
-                return
-            start = end
-
-    def _zipped(self) -> None:
-        left = self._limits.data_bytes
-        for member in self._members or ():
-            if left <= 0:
-                self._unseen.append(
-                    f"What follows from {shell(member.name)} on in the archive was not looked at."
-                )
-                return
-            left -= self._member(member, left)
-
-    def _member(self, member: Member, left: int) -> int:
-        """Look at one member, and return how much of the budget that took."""
-        name = shell(member.name)
-        if member.flags & ENCRYPTED or member.method not in (STORED, DEFLATED):
-            self._unseen.append(f"{name} is encrypted, or packed in a rare way.")
-            return 0
-        if not member.size:
-            return 0
-        data: Data = Window(self._file, member.start, member.size)
-        if member.method == DEFLATED:
-            data = content(self._file, member, left)
-            if len(data) < member.size:
-                self._unseen.append(f"{name} is larger than was looked at.")
-        head = data[0 : min(len(data), _HEAD)]
-        is_storage = self._kind is Kind.TORCH_ZIP and _STORAGE.match(member.name)
-        if head.startswith(_ARRAY):
-            return self._array(name, data)
-        found = asks(data, self._limits)
-        if not is_storage and (packed := _packed(head, data)):
-            self._unseen.append(f"{name} is {packed.sentence}, which is not looked into.")
-            if not found.asks:
-                return 0
-        if not is_storage and not found.asks and _JSON.match(head):
-            self._json(name, data[0 : min(len(data), left + 1)], left)
-        # The bytes of a tensor are any bytes: their first two say nothing.
-        marked = head[:1] == b"\x80" and b"" < head[1:2] <= b"\x05" and not is_storage
-        is_named = member.name.endswith((".pkl", ".pickle"))
-        whole = found.stopped and found.end == len(data) and found.opcodes > 1
-        if not (found.asks or is_named or marked or whole):
-            if found.sound and isinstance(found.broken, LimitExceeded):
-                self._unseen.append(f"{name} reads as a pickle for longer than was looked at.")
-            # So that many members together are not looked at for longer than one.
-            steps = found.opcodes * self._limits.data_bytes // self._limits.opcodes
-            return max(found.end, steps, len(data) if isinstance(data, bytes) else 0)
-        if len(data) > self._limits.data_bytes:
-            raise too_large(self._limits)
-        model = self._kind is Kind.TORCH_ZIP and member.name.endswith("/data.pkl")
-        self._add(name, data[0 : len(data)], model=model)
-        return len(data)
-
-    def _json(self, name: str, data: bytes, most: int) -> None:
-        """Look at a member that may be JSON as at a file of JSON."""
+    def _json(self, where: str, data: bytes) -> None:
+        """Look at JSON with pickles in base64, as Agent Framework writes it."""
         try:
-            value = strict_json(data, "It", most, self._limits.nodes)
-            for where, pickled in self._embedded(value):
-                self._add(f"{name}, {where}".removesuffix(", "), pickled, framework=True)
+            value = strict_json(data, "It", self._limits.data_bytes, self._limits.nodes)
         except DecodeError:
-            if _MAY_PICKLE.search(data):
-                self._unseen.append(f"{name} is no strict JSON, and may hold pickles.")
-        except LimitExceeded:
-            self._unseen.append(f"{name} is larger than was looked at.")
+            if _MAY_PICKLE.search(data) and self._members:
+                self._unseen.append(f"{where} is no strict JSON, and may hold pickles.")
+            return
+        for inside, key, text in _texts(value, "", 0):
+            pickled = unbased(text, strict=key == PICKLED)
+            if pickled is None:
+                if key == PICKLED:
+                    raise PickleRefused(f"{inside} is marked as a pickle, and is no base64.", _LOOK)
+                continue
+            found = asks(pickled, self._limits)
+            # A pickle of protocol 2 or later begins with PROTO. Few texts do by chance.
+            whole = found.stopped and found.end == len(pickled) and pickled[:1] == b"\x80"
+            if key == PICKLED or whole or found.asks:
+                self._stack(", ".join(filter(None, (where, inside))), pickled)
+            self._left -= found.opcodes * self._limits.data_bytes // self._limits.opcodes
+            if self._left < 0:
+                raise _too_much(self._limits)
 
-    def _array(self, where: str, data: Data) -> int:
+    def _array(self, where: str, data: Data, head: bytes) -> None:
         """Look at the pickle behind the header of an array of Python objects."""
-        head = data[0 : min(len(data), _HEAD)]
-        end = min(_header_end(head), len(data))
-        if end and _numbers_end(head) == len(data):
-            return 0
-        pickled = data[end : min(len(data), end + self._limits.data_bytes + 1)]
+        start, end = _array_ends(head)
+        if end == len(data):
+            return
+        objects = data[min(start, len(data)) : min(len(data), start + self._limits.data_bytes + 1)]
         # Every header of NumPy's own for an array of objects has this letter.
-        if b"O" not in head[:end] and not self._begins(pickled):
+        if b"O" in head[:start] or _PROTO.match(objects) or asks(objects, self._limits).asks:
+            self._stack(", ".join(filter(None, (where, "the objects of the array"))), objects)
+        else:
             self._unseen.append(
                 f"{where or 'It'} is a NumPy array of a form that is not known here, and may hold"
                 " objects."
             )
-            return 0
-        self._add(f"{where}, the objects of the array".lstrip(", "), pickled)
-        return len(pickled)
+        self._left -= len(objects)
 
-    def _tensors(self) -> None:
+    def _tensors(self, size: int) -> None:
         found = scan(Window(self._file), limits=self._limits, until="name")
         if isinstance(found.broken, LimitExceeded):
             self._unseen.append("It reads as a pickle, too, for longer than was looked at.")
-        length = int.from_bytes(read_at(self._file, 0, PREFIX), "little")
-        most = DEFAULT_MODEL_LIMITS.header_bytes
+        most = PREFIX + DEFAULT_MODEL_LIMITS.header_bytes
         try:
-            read_table(read_at(self._file, 0, PREFIX + min(length, most)), self._size)
+            read_table(read_at(self._file, 0, most), size)
         except (ModelMalformed, LimitExceeded) as error:
             self._unseen.append(error.what)
 
-    def _embedded(self, value: Any) -> Iterator[tuple[str, bytes]]:
-        """Return each pickle that JSON carries in base64, as Agent Framework writes it."""
-        for where, key, text in _texts(value, "", 0):
-            data = unbased(text, strict=key == PICKLED)
-            if data is None:
-                if key == PICKLED:
-                    raise PickleRefused(f"{where} is marked as a pickle, and is no base64.", _LOOK)
-                continue
-            found = asks(data, self._limits)
-            self._steps -= found.opcodes
-            if self._steps < 0 and not found.asks:
-                raise _too_many(self._limits)
-            # A pickle of protocol 2 or later begins with PROTO. Few texts do by chance.
-            whole = found.stopped and found.end == len(data) and data[:1] == b"\x80"
-            if key == PICKLED or whole or found.asks:
-                yield where, data
 
-
-def _packed(head: bytes, data: Data) -> Kind | None:
+def _packed(data: Data) -> Kind | None:
     """Return what a member is that holds others, or None."""
+    head = data[0 : min(len(data), _HEAD)]
     # Readers look for the directory of a zip archive from the end.
     tail = data[max(0, len(data) - 2 * _HEAD) : len(data)]
     if head[:4] == b"PK\3\4" or b"PK\5\6" in tail:
         return Kind.ZIP
-    if _is_compressed(head):
+    if _MARKS[Kind.COMPRESSED].match(head) or _is_zlib(head):
         return Kind.COMPRESSED
-    try:
-        tarfile.TarInfo.frombuf(head[:_BLOCK], "utf-8", "surrogateescape")
-    except tarfile.TarError:
-        return None
-    return Kind.TAR
-
-
-def _header_end(head: bytes) -> int:
-    """Return where the header of an array says that it ends, 0 if NumPy knows no such version."""
-    width = {b"\1\0": 2, b"\2\0": 4, b"\3\0": 4}.get(head[6:8], 0)
-    return 8 + width + int.from_bytes(head[8 : 8 + width], "little") if width else 0
-
-
-def _numbers_end(head: bytes) -> int | None:
-    """Return where an array of numbers or texts ends, None if it may be one of objects."""
-    end = _header_end(head)
-    found = _NUMBERS.fullmatch(head[10 if head[6:7] == b"\1" else 12 : end])
-    if not end or end > len(head) or found is None:
-        return None
-    each = sum(
-        int(size) * (4 if letter == b"U" else 1) * _product(shape)
-        for letter, size, shape in _ITEMS_OF.findall(found[1])
-    )
-    return end + each * _product(found.groups()[-1])
-
-
-def _product(shape: bytes) -> int:
-    return math.prod(map(int, re.findall(rb"[0-9]+", shape)))
+    return Kind.TAR if _tar_member(head[:_BLOCK]) else None
 
 
 def unbased(text: str, *, strict: bool) -> bytes | None:

@@ -101,7 +101,10 @@ def run(
     data: bytes,
     *,
     functions: Functions,
+    persistent: Callable[[Any], Any] | None = None,
+    instructions: Collection[str] | None = None,
     limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
+    nodes_per_id: int = 0,
 ) -> Any:
     r"""Return what a pickle describes, built from plain data and from `functions` alone.
 
@@ -111,7 +114,10 @@ def run(
             the arguments of the pickle; a `Constant`; or a `Refused` with a hint. A function gets
             plain data, results of other functions, and a `Name` where the pickle passes one of
             the names on. It must check them.
+        persistent: what turns a persistent id into a value. Without it, such ids are refused.
+        instructions: which may occur; left out, all that data needs.
         limits: what is too large, too deep or too many.
+        nodes_per_id: how many more values there may be for each persistent id.
 
     Raises:
         PickleRefused: the pickle is malformed, or asks for more than data and `functions`.
@@ -120,41 +126,10 @@ def run(
     """
     if len(data) > limits.data_bytes:
         raise too_large(limits)
-    return run_at(data, 0, functions=functions, limits=limits, whole=True)[0]
-
-
-def run_at(
-    data: bytes,
-    start: int,
-    *,
-    functions: Functions,
-    persistent: Callable[[Any], Any] | None = None,
-    instructions: Collection[str] | None = None,
-    limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
-    nodes_per_id: int = 0,
-    whole: bool = False,
-) -> tuple[Any, int]:
-    """Return what the pickle that begins at `start` describes, and where it ends. See `run`.
-
-    Args:
-        data: the pickle, and what else is in the file.
-        start: where it begins.
-        functions: what may stand behind a name.
-        persistent: what turns a persistent id into a value. Without it, such ids are refused.
-        instructions: which may occur; left out, all that data needs.
-        limits: what is too large, too deep or too many.
-        nodes_per_id: how many more values there may be for each persistent id.
-        whole: refuse bytes behind the end of the pickle.
-    """
     drawing = _Drawing(functions, limits, None if persistent is None else nodes_per_id)
     try:
-        root, end = drawing.read(data, start, instructions)
-        if whole and end != len(data):
-            raise PickleRefused(
-                f"The pickle ends, and something else follows at byte {end}.",
-                "Find out what it is: it is no part of the state.",
-            )
-        return _Building(functions, persistent, limits).build(root), end
+        root = drawing.read(data, instructions)
+        return _Building(functions, persistent, limits).build(root)
     except (RecursionError, MemoryError):
         problem = LimitExceeded(
             "The pickle needs more memory than this process has.",
@@ -229,10 +204,10 @@ class _Drawing:
         self._names: dict[tuple[str, str], Name | Node] = {}
         self._made = 0
 
-    def read(self, data: bytes, start: int, allowed: Collection[str] | None) -> tuple[Any, int]:
-        """Return the drawing of the pickle that begins at `start`, and where the pickle ends."""
-        protocol, frame, end = 1, start, start
-        for op in read_opcodes(data, self._limits, start):
+    def read(self, data: bytes, allowed: Collection[str] | None) -> Any:
+        """Return the drawing of a pickle."""
+        protocol, frame, end = 1, 0, 0
+        for op in read_opcodes(data, self._limits):
             name, _, position, end, info = op
             if allowed is not None and name not in allowed:
                 raise PickleRefused(
@@ -240,7 +215,7 @@ class _Drawing:
                     "Save it again with torch.save, without pickle_protocol.",
                 )
             if name == "PROTO":
-                if position != start or not 2 <= op.argument <= 5:
+                if position or not 2 <= op.argument <= 5:
                     raise _odd(op, "is no beginning of protocol 2, 3, 4 or 5")
                 protocol = op.argument
                 continue
@@ -256,8 +231,13 @@ class _Drawing:
             raise PickleRefused("The pickle ends before its last frame does.", INTACT)
         if len(self._stack) != 1 or self._marks:
             raise PickleRefused("The pickle does not end with one value.", INTACT)
+        if end != len(data):
+            raise PickleRefused(
+                f"The pickle ends, and something else follows at byte {end}.",
+                "Find out what it is: it is no part of the state.",
+            )
         _check_value(self._stack[0])
-        return self._stack[0], end
+        return self._stack[0]
 
     def _follow(self, op: Op) -> None:
         name, argument, stack = op.name, op.argument, self._stack

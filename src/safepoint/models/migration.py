@@ -7,11 +7,12 @@ run, in the order in which they name one another. Nothing in them is unpickled.
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
-from pathlib import Path, PurePath
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from safepoint.errors import (
@@ -23,28 +24,20 @@ from safepoint.errors import (
     LimitExceeded,
     NotFound,
     PickleRefused,
-    StorageUnavailable,
     quoted,
     shell,
 )
 from safepoint.ledger import Ledger
 from safepoint.migrate import (
-    SEALED,
-    THERE_ALREADY,
-    Link,
-    Report,
     Sealer,
     Unsigned,
-    begun_by,
-    chains,
-    check_new,
     check_vouched,
-    found,
+    listed,
     read_file,
+    sha256,
     strict_json,
-    unreadable,
 )
-from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
+from safepoint.models.limits import DEFAULT_PICKLE_LIMITS as LIMITS
 from safepoint.models.look import PICKLED, Kind, identify, step, unbased
 from safepoint.models.machine import Functions, Refused, run
 from safepoint.models.opcodes import scan
@@ -52,35 +45,26 @@ from safepoint.models.plain import FRAMEWORK, Message, Types, functions_for
 from safepoint.names import check_name
 
 REFUSED: Final = "refused"
-_TYPE: Final = "__type__"
 _VERSION: Final = "1.0"  # of the framework's checkpoints
-_EVENTS: Final = "agent_framework._workflows._events"  # where a request that waits has its class
-_DICTS: Final = ("collections:OrderedDict", "collections:defaultdict")
 _NOT_SEALED: Final = "Nothing of it was sealed. Look who wrote it."
-_MOVE: Final = "Nothing of it was sealed. Move it to another folder if it does not belong here."
+_THREAD: Final = "Nothing of this thread was sealed. Look who wrote these files."
 _YOURS: Final = (
     "If that is a dataclass, an Enum or a pydantic model of yours, pass it as a type. Anything else"
     " is not migrated: look what it does with safepoint scan --decompile."
-)
-_WAITING: Final = (
-    "It is a request that waits for an answer, and holds classes, which are no data. Let the run"
-    " finish first; then copy its last checkpoint to a folder of its own, and migrate that with"
-    " allow_missing_past."
 )
 # What is wrong with a file or with its thread. Anything else is wrong with the ledger.
 _OF_THE_FILE: Final = (CodecError, LimitExceeded, InvalidId, Conflict, NotFound)
 
 
-class Outcome(NamedTuple):
+class Moved(NamedTuple):
     """What became of a file, or would.
 
     Attributes:
         source: its name.
         outcome: `"sealed"`, `"there already"` or `"refused"`.
-        thread: the thread that it is part of, empty if it could not be told.
-        sequence: its place there, 0 if it has none.
+        thread: the thread that it is part of, empty if it is refused.
+        sequence: its place there.
         reason: why it was refused, and what to do.
-        source_digest: the sha256 of its bytes, empty if they could not be read.
     """
 
     source: str
@@ -88,38 +72,6 @@ class Outcome(NamedTuple):
     thread: str = ""
     sequence: int = 0
     reason: str = ""
-    source_digest: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What a migration did, or would do.
-
-    Attributes:
-        outcomes: one for each file.
-        dry_run: whether nothing was written.
-    """
-
-    outcomes: tuple[Outcome, ...]
-    dry_run: bool = False
-
-    @property
-    def sealed(self) -> int:
-        """How many were sealed, or would be."""
-        return self._count(SEALED)
-
-    @property
-    def there_already(self) -> int:
-        """How many an earlier run had sealed."""
-        return self._count(THERE_ALREADY)
-
-    @property
-    def refused(self) -> int:
-        """How many were refused."""
-        return self._count(REFUSED)
-
-    def _count(self, outcome: str) -> int:
-        return sum(each.outcome == outcome for each in self.outcomes)
 
 
 def migrate_pickles(
@@ -128,13 +80,11 @@ def migrate_pickles(
     *,
     report: str | os.PathLike[str],
     types: Types = (),
-    thread: Callable[[str], str] | None = None,
     app: str = "",
-    limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
     dry_run: bool = False,
     allow_unsigned_migration: bool = False,
     allow_missing_past: bool = False,
-) -> Summary:
+) -> list[Moved]:
     r"""Seal the pickled checkpoints of a folder as new threads. The files stay as they are.
 
     Nothing in them is unpickled. A file that is refused does not stop the others; of a thread, all
@@ -154,12 +104,12 @@ def migrate_pickles(
 
     keys = Keyring(SigningKey.generate())
     ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys)
-    summary = migrate_pickles("old", ledger, report="moved.jsonl", dry_run=True)
-    for each in summary.outcomes:
+    done = migrate_pickles("old", ledger, report="moved.jsonl", dry_run=True)
+    for each in done:
         print(each.source, each.outcome)
         #> order-7.pkl sealed
         #> order-8.pkl refused
-    print(summary.outcomes[1].reason.partition(",")[0])
+    print(done[1].reason.partition(",")[0])
     #> It wants os.system (byte 0)
     print(ledger.threads(), Path("moved.jsonl").exists())
     #> [] False
@@ -172,17 +122,14 @@ def migrate_pickles(
             one after it, and one for each file that is refused.
         types: the dataclasses, Enums, Flags and pydantic models of yours that may occur in them.
             Give a mapping for those that had another name: `{"old.module.Invoice": Invoice}`.
-        thread: makes a thread's name of a pickle's name without its end, or of the id of the first
-            checkpoint of a run. Left out, they are the same.
         app: what wrote them, as it should stand in the checkpoints.
-        limits: for each file, and for each pickle.
         dry_run: write nothing, and say what would happen.
         allow_unsigned_migration: that you vouch for these states. There is no default yes, and a
             dry run needs none.
         allow_missing_past: take a checkpoint for the first if the one that it follows is gone.
 
     Returns:
-        What became of each file.
+        What became of each file, by their names.
 
     Raises:
         ConfigurationError: you did not say that you vouch for them, or an argument is of the wrong
@@ -193,242 +140,145 @@ def migrate_pickles(
     """
     if dry_run is not True:
         check_vouched(allow_unsigned_migration)
-    reader = _Folder(Path(folder), types, thread, limits, allow_missing_past)
-    _check_elsewhere(report, folder)
-    done = []
-    if dry_run is True:
-        done = list(_outcomes(reader, ledger, app, _outlook(ledger, begun_by(report))))
-    else:
-        with Report(report) as lines:
-            for each in _outcomes(reader, ledger, app, Sealer(ledger, lines).seal):
-                done.append(each)
-                if each.outcome == REFUSED:
-                    lines.add({"store": ledger.store, **each._asdict()})
-            lines.sync()
-    return Summary(tuple(sorted(done, key=lambda each: each.source)), dry_run is True)
-
-
-def _check_elsewhere(report: object, folder: str | os.PathLike[str]) -> None:
-    """Refuse a report among the files that it is about."""
-    if not isinstance(report, (str, os.PathLike)):
-        return  # whoever opens it says so
-    try:
-        named, linked = Path(report).parent.resolve(), Path(report).resolve()
-        places = [named, *named.parents, *linked.parents]
-        is_inside = any(place.exists() and place.samefile(folder) for place in places)
-    except (OSError, ValueError, RuntimeError):
-        return  # whoever opens them says so
-    if is_inside:
+    files = _Files(Path(folder), functions_for(types, FRAMEWORK))
+    if Path(folder).resolve() in Path(report).resolve().parents:
         raise ConfigurationError(
             f"The report {shell(os.fspath(report))} would be in the folder that is migrated.",
             "Nothing was sealed. Name a file elsewhere: the originals stay as they are.",
         )
+    done: list[Moved] = []
+    with Sealer(ledger, report, dry_run=dry_run is True) as sealer:
 
+        def refuse(sources: list[str], error: CheckpointError) -> None:
+            for source in sources:
+                moved = Moved(source, REFUSED, reason=str(error))
+                done.append(moved)
+                sealer.add({"store": ledger.store, **moved._asdict()})
 
-def _outlook(ledger: Ledger, begun: set[tuple[str, str]]) -> Callable[[Unsigned], str]:
-    """Return what tells what a `Sealer` would do, and does nothing."""
-    positions: dict[str, int] = {}
-
-    def seal(unsigned: Unsigned) -> str:
-        thread = unsigned.thread
-        sequence = positions[thread] = positions.get(thread, 0) + 1
-        if (ledger.store, thread) in begun:
-            return SEALED if found(unsigned, ledger, sequence) is None else THERE_ALREADY
-        if sequence == 1:
-            check_new(ledger, thread)
-        return SEALED
-
-    return seal
-
-
-def _outcomes(
-    reader: _Folder, ledger: Ledger, app: str, seal: Callable[[Unsigned], str]
-) -> Iterator[Outcome]:
-    """Seal what a folder holds, thread after thread, and return what became of each file."""
-    reader.survey()
-    for source, error in reader.refused.items():
-        yield Outcome(source, REFUSED, "", 0, str(error), reader.digests.get(source, ""))
-    for name, sources in sorted(reader.threads.items()):
-        refusals: dict[str, str] = {}
-        for source in sources:  # before the first one of it is sealed
+        for name, sources, problem in files.threads(allow_missing_past):
+            if problem is not None:
+                refuse(sources, problem)
+                continue
             try:
-                ledger.codec.encode(reader.read(source))
-            except CheckpointError as error:
-                refusals[source] = str(error)
-        for sequence, source in enumerate(sources, 1):
-            outcome, reason, digest = REFUSED, "", reader.digests[source]
-            if not refusals:
-                try:
-                    outcome = seal(Unsigned(name, reader.read(source), source, digest, app))
-                except _OF_THE_FILE as error:
-                    refusals = {source: str(error)}
-            if refusals:
-                reason = refusals.get(source) or (
-                    f"It is of one thread with {shell(next(iter(refusals)))}, which is refused."
-                    " Nothing of it was sealed. Mend that one first."
-                )
-            yield Outcome(source, outcome, name, 0 if refusals else sequence, reason, digest)
+                states = [files.unsigned(name, source, app) for source in sources]
+                for each in states:  # all of them, before the first one is sealed
+                    ledger.codec.encode(each.state)
+                for sequence, each in enumerate(states, 1):
+                    done.append(Moved(each.source, sealer.seal(each), name, sequence))
+            except _OF_THE_FILE as error:
+                refuse([each for each in sources if each not in {m.source for m in done}], error)
+    return sorted(done)
 
 
-class _Folder:
+class _Link(NamedTuple):
+    """What a checkpoint of the framework says about its place, beside the file's name."""
+
+    source: str
+    identity: str
+    previous: str | None
+    iteration: int
+    workflow: str
+
+
+class _Files:
     """The files of a folder, read as data. They are opened for reading alone, links not followed.
 
-    Attributes:
-        threads: which of them become a thread, in order.
-        refused: why the others become nothing.
-        digests: the sha256 of each that could be read.
+    Args:
+        folder: where they are.
+        functions: what may be built.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        types: Types,
-        thread: Callable[[str], str] | None,
-        limits: PickleLimits,
-        without_past: bool,
-    ) -> None:
+    def __init__(self, folder: Path, functions: Functions) -> None:
         self._folder = folder
-        self._thread = thread
-        self._limits = limits
-        self._without_past = without_past
-        types = types if isinstance(types, Mapping) else list(types)
-        functions_for(types)  # which says what is wrong with them
-        if not isinstance(types, Mapping):
-            types = {f"{cls.__module__}.{cls.__qualname__}": cls for cls in types}
-        self._types: Mapping[str, type] = {**FRAMEWORK, **types}
-        self._functions: Functions = functions_for(self._types)
-        self._links: dict[str, Link] = {}  # of those that say what they follow; a pickle does not
-        self.threads: dict[str, list[str]] = {}
-        self.refused: dict[str, CheckpointError] = {}
-        self.digests: dict[str, str] = {}
+        self._functions = functions
+        self._links: dict[str, _Link] = {}  # by identity
+        self._digests: dict[str, str] = {}
 
-    def survey(self) -> None:
-        """Read each file once, and tell which of them make a thread.
+    def threads(
+        self, without_past: bool
+    ) -> Iterator[tuple[str, list[str], CheckpointError | None]]:
+        """Look at each file once. Yield the name and the files of each thread, or what is wrong.
 
         Raises:
             StorageUnavailable: the folder cannot be read.
         """
-        try:
-            with os.scandir(self._folder) as entries:
-                names = sorted((each.name, each.is_dir(follow_symlinks=False)) for each in entries)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "not a path"
-            raise unreadable(self._folder, reason) from None
-        groups: list[tuple[str, list[str]]] = []
-        for source, is_folder in names:
+        pickles: dict[str, list[str]] = defaultdict(list)
+        for path in listed(self._folder):
             try:
-                self._look_at(source, is_folder)
+                if self._is_pickle(path):
+                    pickles[check_name("thread", path.stem)].append(path.name)
             except CheckpointError as error:
-                self.refused[source] = error
-            else:
-                if source not in self._links:
-                    groups.append((Path(source).stem, [source]))
-        for chain in chains(list(self._links.values()), allow_missing_past=self._without_past):
-            sources = [link.source for link in chain.links]
-            if chain.refusal is None:
-                groups.append((chain.links[0].identity, sources))
-            else:
-                self.refused.update(dict.fromkeys(sources, chain.refusal))
-        threads: dict[str, list[list[str]]] = {}
-        for name, sources in groups:
-            try:
-                threads.setdefault(self._named(name), []).append(sources)
-            except InvalidId as error:
-                self.refused.update(dict.fromkeys(sources, error))
-        for name, several in threads.items():
-            if len(several) == 1:
-                self.threads[name] = several[0]
-                continue
-            both = " and ".join(shell(sources[0]) for sources in several[:2])
-            clash = Conflict(f"{both} would both become {name}.", "Give each its own name.")
-            self.refused.update((each, clash) for sources in several for each in sources)
+                yield "", [path.name], error
+        for name, sources in pickles.items():
+            clash = None
+            if len(sources) > 1 or name in self._links:
+                clash = Conflict(
+                    f"{shell(sources[0])} and another file would both become {name}.",
+                    "Give each its own name.",
+                )
+            yield name, sources, clash
+        for chain, problem in _chains(self._links, without_past):
+            yield chain[0].identity, [link.source for link in chain], problem
 
-    def read(self, source: str) -> Any:
+    def _is_pickle(self, path: Path) -> bool:
+        """Look what a file is, and keep what a checkpoint of the framework says of its place."""
+        data = read_file(path, LIMITS.data_bytes + 1)
+        self._digests[path.name] = sha256(data)
+        kind = identify(data)
+        if kind is Kind.JSON:
+            link = _link(path.name, strict_json(data, "It", LIMITS.data_bytes, LIMITS.nodes))
+            self._links[check_name("thread", link.identity)] = link
+        elif kind is not Kind.PICKLE:
+            raise PickleRefused(
+                f"It is {kind.sentence}, and no pickled checkpoint.",
+                "Nothing of it was sealed. Move it to another folder if it does not belong here.",
+            )
+        return kind is Kind.PICKLE
+
+    def unsigned(self, thread: str, source: str, app: str) -> Unsigned:
         """Return the state in a file.
 
         Raises:
             PickleRefused: it is more than data. The message says what, and where.
             LimitExceeded: it is too large.
-            Conflict: it is not what it was when the folder was surveyed.
+            Conflict: it is not what it was at the first look.
         """
-        try:
-            data = self._content(source)
-        except StorageUnavailable as error:
-            raise Conflict(error.what, error.do) from None  # of the file, and not of the ledger
-        if _digest(data) != self.digests[source]:
+        data = read_file(self._folder / source, LIMITS.data_bytes + 1)
+        digest = sha256(data)
+        if digest != self._digests[source]:
             raise Conflict(
-                "It changed while it was migrated.",
+                f"{shell(source)} changed while it was migrated.",
                 "Stop whatever writes it, and run the migration again.",
             )
-        if source not in self._links:
-            return self._unpickled(data, "")
-        return _as_data(self._revived(self._parsed(data), "", 0))
-
-    def _content(self, name: str) -> bytes:
-        data = read_file(self._folder / name, self._limits.data_bytes + 1)
-        if len(data) > self._limits.data_bytes:
-            raise LimitExceeded(
-                f"It is over the limit of {self._limits.data_bytes} bytes.",
-                "Look what it is before you raise PickleLimits.data_bytes.",
-            )
-        return data
-
-    def _parsed(self, data: bytes) -> Any:
-        return strict_json(data, "It", self._limits.data_bytes, self._limits.nodes)
-
-    def _look_at(self, source: str, is_folder: bool) -> None:
-        if is_folder:
-            raise ConfigurationError(
-                "It is a folder, and this reads the files of one folder.",
-                "Migrate each folder by itself, or move it elsewhere.",
-            )
-        data = self._content(source)
-        self.digests[source] = _digest(data)
-        kind = identify(data, limits=self._limits)
-        if kind is Kind.JSON:
-            self._links[source] = _link(source, self._parsed(data))
-        elif kind is not Kind.PICKLE:
-            raise PickleRefused(f"It is {kind.sentence}, and no pickled checkpoint.", _MOVE)
-
-    def _named(self, name: str) -> str:
-        try:
-            return check_name("thread", self._thread(name) if self._thread else name)
-        except InvalidId as error:
-            raise InvalidId(
-                f"It would become a thread, and {error.what}",
-                f"{error.do} Map old names to new ones: thread=function.",
-            ) from None
+        if any(link.source == source for link in self._links.values()):
+            value = strict_json(data, "It", LIMITS.data_bytes, LIMITS.nodes)
+            try:
+                state = _as_data(self._revived(value, "", 0))
+            except PickleRefused as error:  # the others of its run are refused for it, too
+                raise PickleRefused(f"{shell(source)}: {error.what}", error.do) from None
+        else:
+            state = self._unpickled(data, "It")
+        return Unsigned(thread, state, source, digest, app)
 
     def _unpickled(self, data: bytes, where: str) -> Any:
-        """Return the state that a pickle holds; a refusal says where it comes from."""
         try:
-            return run(data, functions=self._functions, limits=self._limits)
+            return run(data, functions=self._functions)
         except CodecError as error:
-            problem = self._explained(error, data, where)
+            problem = PickleRefused(f"{where}: {error.what}", error.do)
+        for asked in scan(data).asked:
+            entry = self._functions.get((asked.module, asked.name))
+            if entry is None or isinstance(entry, Refused):
+                problem = PickleRefused(
+                    f"{where} wants {asked} (byte {asked.position}), which may not be built.",
+                    _YOURS if entry is None else entry.do,
+                )
+                break
         raise problem
-
-    def _explained(self, error: CodecError, data: bytes, where: str) -> PickleRefused:
-        missing = [
-            (asked, self._functions.get((asked.module, asked.name)))
-            for asked in scan(data, limits=self._limits).asked
-            if isinstance(self._functions.get((asked.module, asked.name)), Refused | None)
-        ]
-        if not missing:
-            return PickleRefused(f"{where}: {error.what}".lstrip(": "), error.do)
-        wanted = " and ".join(f"{asked} (byte {asked.position})" for asked, _ in missing[:3])
-        hint = missing[0][1]
-        do = hint.do if isinstance(hint, Refused) else _YOURS
-        if any(asked.module == _EVENTS for asked, _ in missing):
-            do = _WAITING
-        return PickleRefused(f"{where or 'It'} wants {wanted}, which may not be built.", do)
 
     def _revived(self, value: Any, where: str, depth: int) -> Any:
         """Return what JSON of Agent Framework stands for, with each pickle in it read."""
-        if depth > self._limits.depth:
-            raise LimitExceeded(
-                f"It is nested deeper than {self._limits.depth} levels.",
-                "Look what it is before you raise PickleLimits.depth.",
-            )
+        if depth > LIMITS.depth:
+            raise LimitExceeded(f"It is nested deeper than {LIMITS.depth} levels.", _NOT_SEALED)
         if isinstance(value, list):
             return [
                 self._revived(each, f"{where}[{number}]", depth + 1)
@@ -436,35 +286,17 @@ class _Folder:
             ]
         if not isinstance(value, dict):
             return value
-        if PICKLED not in value and _TYPE not in value:
+        if PICKLED not in value:
             return {
                 key: self._revived(each, step(where, key), depth + 1) for key, each in value.items()
             }
-        pickled, named = value.get(PICKLED), value.get(_TYPE)
-        if len(value) != 2 or not isinstance(pickled, str) or not isinstance(named, str):
+        text = value[PICKLED]
+        data = unbased(text, strict=True) if isinstance(text, str) else None
+        if data is None or not value.keys() <= {PICKLED, "__type__"}:
             raise PickleRefused(
                 f"{where} is marked as a pickle, and is not written like one.", _NOT_SEALED
             )
-        data = unbased(pickled, strict=True)
-        if data is None:
-            raise PickleRefused(f"{where} is marked as a pickle, and is no base64.", _NOT_SEALED)
-        state = self._unpickled(data, where)
-        if not self._is_of(state, named):
-            raise PickleRefused(
-                f"{where} is marked as {quoted(named)}, and is a {type(state).__name__}.",
-                _NOT_SEALED,
-            )
-        return state
-
-    def _is_of(self, state: Any, named: str) -> bool:
-        """Tell whether a state is of the type that its file names."""
-        cls = type(state)
-        module, _, name = named.rpartition(":")
-        if f"{cls.__module__}:{cls.__qualname__}" == named or (cls is dict and named in _DICTS):
-            return True
-        if isinstance(state, PurePath):  # Python 3.13 has them in another module
-            return module in ("pathlib", "pathlib._local") and name == cls.__name__
-        return self._types.get(f"{module}.{name}") is cls
+        return self._unpickled(data, where)
 
 
 def _as_data(value: Any) -> Any:
@@ -479,7 +311,7 @@ def _as_data(value: Any) -> Any:
     return value
 
 
-def _link(name: str, value: Any) -> Link:
+def _link(name: str, value: Any) -> _Link:
     """Return what a checkpoint of the framework says about its place.
 
     Raises:
@@ -492,12 +324,11 @@ def _link(name: str, value: Any) -> Link:
         isinstance(identity, str)
         and isinstance(workflow, str)
         and type(iteration) is int
-        and iteration >= 0
         and (previous is None or (isinstance(previous, str) and previous))
-        and isinstance(said.get("state"), dict)
+        and said.get("version") == _VERSION
     ):
         raise PickleRefused(
-            "It is JSON, and no checkpoint of Agent Framework.",
+            f"It is JSON, and no checkpoint of Agent Framework in version {_VERSION}.",
             "Nothing of it was sealed. Read it with safepoint.migrate.json_files, or move it"
             " to another folder.",
         )
@@ -506,14 +337,46 @@ def _link(name: str, value: Any) -> Link:
             f"It says that it is the checkpoint {quoted(identity)}, and its name says otherwise.",
             _NOT_SEALED,
         )
-    if said.get("version") != _VERSION:
-        raise PickleRefused(
-            f"It is a checkpoint of version {quoted(said.get('version'))}, and"
-            f" {_VERSION} is known here.",
-            _NOT_SEALED,
+    return _Link(name, identity, previous, iteration, workflow)
+
+
+def _chains(
+    links: dict[str, _Link], without_past: bool
+) -> Iterator[tuple[list[_Link], Conflict | None]]:
+    """Put checkpoints in order: a chain for each first one, and why it is none."""
+    followers: dict[str | None, list[_Link]] = defaultdict(list)
+    for link in links.values():
+        followers[link.previous].append(link)
+    left = set(links)
+    for first in links.values():
+        if first.previous not in links:
+            chain = [first]
+            for link in chain:  # it grows
+                chain += followers[link.identity]
+            left -= {link.identity for link in chain}
+            yield chain, next(_problems(chain, without_past), None)
+    if left:
+        circle = Conflict("It follows itself, or others in a circle that leads back.", _THREAD)
+        yield [links[identity] for identity in sorted(left)], circle
+
+
+def _problems(chain: list[_Link], without_past: bool) -> Iterator[Conflict]:
+    first = chain[0]
+    if first.previous is not None and not without_past:
+        yield Conflict(
+            f"{shell(first.source)} follows {quoted(first.previous)}, which is not in the folder.",
+            "Nothing of this thread was sealed. Put it back; if you removed it on purpose, pass"
+            " allow_missing_past=True.",
         )
-    return Link(name, identity, previous, iteration, workflow)
-
-
-def _digest(data: bytes) -> str:
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+    for before, link in pairwise(chain):
+        pair = f"{shell(link.source)} follows {shell(before.source)}"
+        if link.previous != before.identity:
+            yield Conflict(
+                f"{shell(link.source)} and another follow the same checkpoint, so their order"
+                " cannot be told.",
+                "Nothing of this thread was sealed. Decide which one counts, copy it with all that"
+                " it follows to a folder of its own, and migrate that.",
+            )
+        # A new run begins at 0 again.
+        if link.workflow != before.workflow or 0 != link.iteration < before.iteration:
+            yield Conflict(f"{pair}, which is of another workflow, or has more steps.", _THREAD)

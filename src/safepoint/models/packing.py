@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 _ROOT: Final = "tensor"
 _DEPTH: Final = 64
 _NOT_OURS: Final = "Nothing was loaded. Load what save_checkpoint wrote, with its own files."
-_WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,19 +145,16 @@ def _restored(outline: Any, tensors: Mapping[str, torch.Tensor], used: set[str])
         return kind([_restored(item, tensors, used) for item in outline])
     if kind is TensorRef:
         return tensor(outline.name)
-    if kind is NotFinite:
-        number = _WORDS.get(outline.word) if type(outline.word) is str else None
-        if number is None:
-            raise ModelMalformed("The rest of the state holds an unknown number.", _NOT_OURS)
-        return number
-    if kind is not TensorDict:
-        return outline
-    keys, names = outline.keys, outline.names
-    if not (type(keys) is list and type(names) is list and len(keys) == len(names)) or (
-        {type(key) for key in keys} - {str} or len(set(keys)) != len(keys)
-    ):
-        raise ModelMalformed("The rest of the state lists tensors in another way.", _NOT_OURS)
-    return dict(zip(keys, map(tensor, names), strict=True))
+    if kind is NotFinite and outline.word in ("nan", "inf", "-inf"):
+        return float(outline.word)
+    if kind is TensorDict and type(outline.keys) is list and type(outline.names) is list:
+        keys, names = outline.keys, outline.names
+        texts = all(type(key) is str for key in keys)
+        if texts and len(set(keys)) == len(keys) == len(names):
+            return dict(zip(keys, map(tensor, names), strict=True))
+    if kind in _STAND_INS:
+        raise ModelMalformed("The rest of the state has a stand-in that is not ours.", _NOT_OURS)
+    return outline
 
 
 class _Packer:
@@ -280,24 +276,19 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 def _refusal(torch: Any, tensor: torch.Tensor, name: str) -> tuple[str, str] | None:
     """Return why safetensors cannot hold a tensor, and what to save instead."""
-    if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
-        kind = type(tensor)
+    kind, dtype = type(tensor), dtype_name(tensor.dtype)
+    if kind is not torch.Tensor and kind is not torch.nn.Parameter:
         return (
             f"is of the type {kind.__module__}.{kind.__qualname__}, a subclass of Tensor",
             "Save a plain tensor: tensor.as_subclass(torch.Tensor), or what it stands for.",
         )
-    if tensor.is_nested:
-        return "is nested", "Save the tensors inside it: tensor.unbind()."
-    if tensor.layout is not torch.strided:
+    if tensor.is_nested or tensor.layout is not torch.strided or tensor.is_quantized:
         return (
-            f"is {tensor.layout}, and safetensors holds dense ones alone",
-            "Save tensor.to_dense(), or its indices and values.",
+            "is sparse, nested or quantized, and safetensors holds dense ones alone",
+            "Save tensor.to_dense(), tensor.unbind(), or tensor.int_repr() with its scale.",
         )
-    if tensor.is_quantized:
-        return "is quantized", "Save tensor.int_repr(), and its scale and zero point."
     if tensor.device.type == "meta":
         return "is on the meta device and has no values", "Load or initialise the model first."
-    dtype = dtype_name(tensor.dtype)
     if dtype not in STORED:
         return (
             f"is of the type {dtype}, which safetensors cannot hold",
@@ -305,24 +296,13 @@ def _refusal(torch: Any, tensor: torch.Tensor, name: str) -> tuple[str, str] | N
         )
     if problem := name_problem(name):
         return f"has a name that {problem}", "Rename the keys on the way to it."
-    try:
-        tensor.data_ptr()
-    except RuntimeError:  # inside torch.func, a tensor stands for several
-        return "has no memory of its own", "Save it outside of torch.func.vmap and grad."
     return None
 
 
 def _foreign(value: Any, path: str | None) -> ModelUnsupported:
     kind = type(value)
-    if kind in _STAND_INS:
-        do = "Save the value itself: this type is used inside the file alone."
-    elif hasattr(value, "state_dict"):
-        do = "Save its state_dict() instead; the class itself stays in your code."
-    elif kind.__module__ == "numpy" and hasattr(value, "item"):
-        do = "Save torch.from_numpy(value) for an array, and value.item() for a single number."
-    else:
-        do = "Save str(value) instead, and turn it back in your code."
     where = f"{quoted(path)} in the state" if path else "A value of the state"
     return ModelUnsupported(
-        f"{where} is of the type {kind.__module__}.{kind.__qualname__}, which is not saved.", do
+        f"{where} is of the type {kind.__module__}.{kind.__qualname__}, which is not saved.",
+        "Save its state_dict() or str(value); of NumPy torch.from_numpy(value), or value.item().",
     )

@@ -21,7 +21,7 @@ from typing import Any, Final
 from uuid import UUID, SafeUUID
 
 from safepoint.codec import Codec
-from safepoint.errors import ConfigurationError, PickleRefused, quoted
+from safepoint.errors import ConfigurationError, quoted
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
 from safepoint.models.machine import Collect, Functions, Name, Refused, run
 
@@ -71,37 +71,34 @@ def read_pickle(
     return run(data, functions=functions_for(types), limits=limits)
 
 
-BUILTINS: Final = ("builtins", "__builtin__")  # the second in Python 2, and so in protocols 0 to 2
+_BUILTINS: Final = ("builtins", "__builtin__")  # the second in Python 2, and so in protocols 0 to 2
 _COPYREG: Final = ("copyreg", "copy_reg")
 _PATHLIB: Final = ("pathlib", "pathlib._local")  # the second one in Python 3.13
 _NUMPY: Final = ("numpy.core", "numpy._core")  # the second one since NumPy 2
 _DECIMAL: Final = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?(?:[Ee][+-][0-9]+)?|Infinity|s?NaN[0-9]*)")
 _DIGITS: Final = 4096
-# The last two are int and str in Python 2.
-_FACTORIES: Final = (
-    *("bool", "bytes", "dict", "float", "int", "list", "str", "tuple"),
+# These may be arguments, and are not called. The last two are int and str in Python 2.
+_PASSED: Final = (
+    *("bool", "bytes", "dict", "float", "int", "list", "str", "tuple", "object"),
     *("long", "unicode"),
 )
 
 
 def _must(*facts: bool) -> None:
     if not all(facts):
-        raise ValueError
+        raise ValueError  # the machine says of which name
 
 
-def _bytes(state: Any, size: int) -> bytes:
-    _must(type(state) is bytes and len(state) == size)
+def _bytes(state: Any, size: int, zone: Any = None) -> bytes:
+    _must(type(state) is bytes and len(state) == size, zone is None or type(zone) is timezone)
     return bytes(state)
 
 
 def _datetime(state: Any, zone: Any = None) -> datetime:
-    high, low, month, day, hour, minute, second, *rest = _bytes(state, 10)
-    _must(zone is None or type(zone) is timezone)
-    year, micro = high * 256 + low, int.from_bytes(rest, "big")
-    # The highest bit of the month is the fold.
-    return datetime(
-        year, month & 0x7F, day, hour, minute, second, micro, tzinfo=zone, fold=month >> 7
-    )
+    high, low, month, *rest = _bytes(state, 10, zone)  # the highest bit of the month is the fold
+    day, hour, minute, second, *micro = rest
+    clock = hour, minute, second, int.from_bytes(micro, "big")
+    return datetime(high * 256 + low, month & 0x7F, day, *clock, tzinfo=zone, fold=month >> 7)
 
 
 def _date(state: Any) -> date:
@@ -110,30 +107,31 @@ def _date(state: Any) -> date:
 
 
 def _time(state: Any, zone: Any = None) -> time:
-    hour, minute, second, *rest = _bytes(state, 6)
-    _must(zone is None or type(zone) is timezone)
-    micro = int.from_bytes(rest, "big")
-    return time(hour & 0x7F, minute, second, micro, tzinfo=zone, fold=hour >> 7)
+    hour, minute, second, *micro = _bytes(state, 6, zone)
+    return time(
+        hour & 0x7F, minute, second, int.from_bytes(micro, "big"), tzinfo=zone, fold=hour >> 7
+    )
 
 
-def _timedelta(days: Any, seconds: Any, microseconds: Any) -> timedelta:
-    _must(type(days) is int, type(seconds) is int, type(microseconds) is int)
-    return timedelta(days, seconds, microseconds)
+def made_of(make: Callable[..., Any], *kinds: type) -> Callable[..., Any]:
+    """Return what makes a value of arguments of these types, the last of which may be missing."""
+
+    def made(*given: Any) -> Any:
+        _must(len(kinds) - 1 <= len(given) <= len(kinds))
+        _must(*(type(each) is kind for each, kind in zip(given, kinds, strict=False)))
+        return make(*given)
+
+    return made
 
 
-def _timezone(offset: Any, *name: Any) -> timezone:
-    _must(type(offset) is timedelta, all(type(part) is str for part in name))
-    return timezone(offset, *name)
-
-
-def _decimal(text: Any) -> Decimal:
-    _must(type(text) is str and len(text) <= _DIGITS and bool(_DECIMAL.fullmatch(text)))
+def _decimal(text: str) -> Decimal:
+    _must(len(text) <= _DIGITS and bool(_DECIMAL.fullmatch(text)))
     return Decimal(text)
 
 
-def _encode(text: Any, encoding: Any) -> bytes:
+def _encode(text: str, encoding: str) -> bytes:
     """Bytes, as protocols 0 to 2 write them: as text whose characters are the bytes."""
-    _must(type(text) is str, type(encoding) is str and encoding == "latin1")
+    _must(encoding == "latin1")
     return bytes(text, "latin1")
 
 
@@ -144,12 +142,11 @@ def _path(cls: type[PurePath], *parts: Any) -> PurePath:
 
 def _default(factory: Any = None) -> dict[Any, Any]:
     """A dict: what is made up for a missing key is part of the program and not of the state."""
-    _must(factory is None or (type(factory) is Name and factory.key[0] in BUILTINS))
+    _must(factory is None or (type(factory) is Name and factory.key[0] in _BUILTINS))
     return {}
 
 
 def _only_passed(*_: Any) -> None:
-    """Stand for a name that may be an argument and is not called."""
     raise ValueError
 
 
@@ -165,73 +162,67 @@ class _NewUuid:
 
 def _reconstructor(makers: Mapping[Key, Callable[[], Any]], cls: Any, base: Any, state: Any) -> Any:
     """Make an object as protocols 0 and 1 do: of these classes, and of no other."""
-    _must(type(cls) is Name, type(base) is Name, state is None)
-    _must(base.key in ((module, "object") for module in BUILTINS))
+    _must(type(cls) is Name, type(base) is Name and base.key[1] == "object", state is None)
     return makers[cls.key]()
 
 
 _UUIDS: Final[Mapping[Key, Callable[[], Any]]] = {("uuid", "UUID"): _NewUuid}
 _ON_WINDOWS: Final = isinstance(Path(), PureWindowsPath)
-_ELSEWHERE: Final = Refused(
-    "It is a path of the other operating system. Read the pickle there, or save str(path)."
-)
-_ARRAYS: Final = Refused("Save value.item() or value.tolist() in place of a value of NumPy.")
+_ARRAYS: Final = "Save value.item() or value.tolist() in place of a value of NumPy."
 _RANGE: Final = "Save list(value), or its start, stop and step, in place of a range."
-_INSTEAD: Final[Mapping[str, str]] = {
-    "complex": "Save [value.real, value.imag] in place of a complex number.",
-    "bytearray": "Save bytes(value) in place of a bytearray.",
-    "range": _RANGE,
-    "xrange": _RANGE,
-    "slice": "Save its start, stop and step in place of a slice.",
-    "getattr": "Save plain data in its place. A zoneinfo.ZoneInfo asks for it: convert times with"
-    " .astimezone(timezone.utc). So does an Enum of some Pythons: pass its type.",
+_UTC: Final = "Save the moment and not the rules: convert with .astimezone(timezone.utc)."
+_INSTEAD: Final[Mapping[tuple[tuple[str, ...], str], str]] = {
+    (_BUILTINS, "complex"): "Save [value.real, value.imag] in place of a complex number.",
+    (_BUILTINS, "bytearray"): "Save bytes(value) in place of a bytearray.",
+    (_BUILTINS, "range"): _RANGE,
+    (_BUILTINS, "xrange"): _RANGE,
+    (_BUILTINS, "slice"): "Save its start, stop and step in place of a slice.",
+    (_BUILTINS, "getattr"): "Save plain data in its place. A zoneinfo.ZoneInfo asks for it: convert"
+    " times with .astimezone(timezone.utc). So does an Enum of some Pythons: pass its type.",
+    (("collections",), "Counter"): "Save dict(value) in place of a Counter.",
+    (("collections",), "deque"): "Save list(value) in place of a deque.",
+    (("zoneinfo",), "ZoneInfo"): _UTC,
+    (("pydantic_core._pydantic_core",), "TzInfo"): _UTC,
+    (("numpy",), "dtype"): _ARRAYS,
+    (("numpy",), "ndarray"): _ARRAYS,
+    (tuple(f"{core}.multiarray" for core in _NUMPY), "scalar"): _ARRAYS,
+    (tuple(f"{core}.multiarray" for core in _NUMPY), "_reconstruct"): _ARRAYS,
+    (tuple(f"{core}.numeric" for core in _NUMPY), "_frombuffer"): _ARRAYS,
+    (_PATHLIB, "PosixPath" if _ON_WINDOWS else "WindowsPath"): "It is a path of the other operating"
+    " system. Read the pickle there, or save str(path).",
 }
 PLAIN: Final[Functions] = MappingProxyType(
     {
         ("datetime", "datetime"): _datetime,
         ("datetime", "date"): _date,
         ("datetime", "time"): _time,
-        ("datetime", "timedelta"): _timedelta,
-        ("datetime", "timezone"): _timezone,
-        ("decimal", "Decimal"): _decimal,
-        ("_codecs", "encode"): _encode,
+        ("datetime", "timedelta"): made_of(timedelta, int, int, int),
+        ("datetime", "timezone"): made_of(timezone, timedelta, str),
+        ("decimal", "Decimal"): made_of(_decimal, str),
+        ("_codecs", "encode"): made_of(_encode, str, str),
         ("collections", "OrderedDict"): dict,
         ("collections", "defaultdict"): _default,
         **_UUIDS,
         **{(module, "_reconstructor"): partial(_reconstructor, _UUIDS) for module in _COPYREG},
-        **{(module, name): _only_passed for module in BUILTINS for name in (*_FACTORIES, "object")},
-        **{(module, "bytes"): lambda: b"" for module in BUILTINS},
-        **{(module, "set"): Collect("set") for module in BUILTINS},
-        **{(module, "frozenset"): Collect("frozenset") for module in BUILTINS},
-        **{(module, "PurePosixPath"): partial(_path, PurePosixPath) for module in _PATHLIB},
-        **{(module, "PureWindowsPath"): partial(_path, PureWindowsPath) for module in _PATHLIB},
+        **{(module, name): _only_passed for module in _BUILTINS for name in _PASSED},
+        **{(module, "bytes"): lambda: b"" for module in _BUILTINS},
+        **{(module, "set"): Collect("set") for module in _BUILTINS},
+        **{(module, "frozenset"): Collect("frozenset") for module in _BUILTINS},
         **{
-            (module, name): partial(_path, Path) if here else _ELSEWHERE
+            (module, cls.__name__): partial(_path, cls)
             for module in _PATHLIB
-            for name, here in (("PosixPath", not _ON_WINDOWS), ("WindowsPath", _ON_WINDOWS))
+            for cls in (PurePosixPath, PureWindowsPath, type(Path()))
         },
-        **{(module, name): Refused(do) for module in BUILTINS for name, do in _INSTEAD.items()},
-        ("collections", "Counter"): Refused("Save dict(value) in place of a Counter."),
-        ("collections", "deque"): Refused("Save list(value) in place of a deque."),
-        ("zoneinfo", "ZoneInfo"): Refused(
-            "Save the moment and not the rules: convert with .astimezone(timezone.utc)."
-        ),
-        ("pydantic_core._pydantic_core", "TzInfo"): Refused(
-            "Convert times with .astimezone(timezone.utc) before you save them."
-        ),
-        **{("numpy", name): _ARRAYS for name in ("dtype", "ndarray")},
-        **{(f"{core}.multiarray", "scalar"): _ARRAYS for core in _NUMPY},
-        **{(f"{core}.multiarray", "_reconstruct"): _ARRAYS for core in _NUMPY},
-        **{(f"{core}.numeric", "_frombuffer"): _ARRAYS for core in _NUMPY},
+        **{(m, name): Refused(do) for (modules, name), do in _INSTEAD.items() for m in modules},
     }
 )
 """The names of plain data: all that a `Codec` without registered types can hold."""
 
 
-def functions_for(types: Types) -> Functions:
+def functions_for(*types: Types) -> Functions:
     """Return what may stand behind a name: plain data, and these types of the caller's.
 
-    An instance of a dataclass or a pydantic model is rebuilt by its own constructor, from exactly
+    An instance of a dataclass or a pydantic model is rebuilt as a `Codec` does it, from exactly
     its fields, so that its validation runs. pickle would set its attributes past both. A member of
     an Enum is found in the list of its members.
 
@@ -239,11 +230,16 @@ def functions_for(types: Types) -> Functions:
         ConfigurationError: these are no types, or a name has no module.
         CodecError: a type could not be restored faithfully. As for `Codec`.
     """
+    listed = [each for some in types for each in _listed(some)]
+    tags: dict[type, str] = {}
+    for _, cls in listed:
+        same = sum(cls is not other and cls.__name__ == other.__name__ for other in tags)
+        tags.setdefault(cls, f"{cls.__name__}{'_' * same}")
+    codec = Codec({tag: cls for cls, tag in tags.items()})  # which says what is wrong with them
     makers: dict[Key, Callable[[], Any]] = dict(_UUIDS)
     enums: dict[Key, type[Enum]] = {}
     found: dict[Key, Any] = dict(PLAIN)
-    for keys, cls in _listed(types):
-        Codec([cls])  # which says what is wrong with it
+    for keys, cls in listed:
         for key in keys:
             if issubclass(cls, Enum):
                 enums[key] = cls
@@ -251,12 +247,11 @@ def functions_for(types: Types) -> Functions:
                 if issubclass(cls, Flag):
                     found[key] = partial(_flag, cls)
             else:
-                found[key] = makers[key] = partial(_New, cls)
+                found[key] = makers[key] = partial(_New, codec, tags[cls], cls)
     for module in _COPYREG:
         found[module, "_reconstructor"] = partial(_reconstructor, makers)
-    if enums:
-        for module in BUILTINS:
-            found[module, "getattr"] = partial(_named_member, enums)
+    for module in _BUILTINS if enums else ():
+        found[module, "getattr"] = partial(_named_member, enums)
     return found
 
 
@@ -303,43 +298,15 @@ def _named_member(enums: Mapping[Key, type[Enum]], cls: Any, name: Any) -> Enum:
 class _New:
     """An instance of a type of the caller's that has no fields yet."""
 
-    __slots__ = ("_cls",)
+    __slots__ = ("_cls", "_codec", "_tag")
 
-    def __init__(self, cls: type) -> None:
-        self._cls = cls
+    def __init__(self, codec: Codec, tag: str, cls: type) -> None:
+        self._codec, self._tag, self._cls = codec, tag, cls
 
     def __build__(self, state: Any) -> Any:
-        cls: Any = self._cls
-        saved = self._fields(state)
-        model = hasattr(cls, "model_fields")
-        names = set(cls.model_fields) if model else {field.name for field in fields(cls)}
-        if saved.keys() != names:
-            raise PickleRefused(
-                f"The saved fields of {cls.__name__} are not the fields that the class has now.",
-                "Restore with the version of the class that wrote it.",
-            )
-        before = {name: _seen(item) for name, item in saved.items()}
-        try:
-            # By name alone: an alias may be the name of another field.
-            value = (
-                cls.model_validate(saved, strict=True, by_name=True, by_alias=False)
-                if model
-                else cls(**saved)
-            )
-        except Exception:  # noqa: BLE001  whatever the caller's class raises: it may carry values
-            problem = PickleRefused(
-                f"{cls.__name__} refuses its saved fields.",
-                "Restore with the version of the class that wrote it, or let it accept this value.",
-            )
-        else:
-            for name, item in before.items():
-                if _seen(getattr(value, name)) != item:
-                    raise PickleRefused(
-                        f"{cls.__name__} changes its field {name} when it is rebuilt.",
-                        "Let the class accept, unchanged, the fields of its own instances.",
-                    )
-            return value
-        raise problem
+        saved = self._codec.encode(self._fields(state))
+        # It refuses fields that the class does not have, and a class that changes them.
+        return self._codec.decode(b'{"$%b":%b}' % (self._tag.encode(), saved))
 
     def _fields(self, state: Any) -> dict[str, Any]:
         """Return the fields by name, from the ways in which they are pickled."""
@@ -361,17 +328,6 @@ class _New:
             for name, item in state.items()
             if not isinstance(inspect.getattr_static(self._cls, name, None), cached_property)
         }
-
-
-def _seen(value: Any) -> Any:
-    """Return a copy to compare with: a constructor may change what it is given."""
-    if type(value) in (list, tuple):
-        return type(value), [_seen(item) for item in value]
-    if type(value) is dict:
-        return dict, [(key, _seen(item)) for key, item in value.items()]
-    if type(value) is set:
-        return set, frozenset(value)
-    return type(value), value
 
 
 # What Microsoft Agent Framework puts into its checkpoints: the messages that are under way.

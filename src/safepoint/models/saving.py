@@ -3,7 +3,7 @@
 A model and its seal appear together, or not at all, and never over another. The tensors are written
 and synced under a name that begins with `.safepoint-model-`. Then comes the seal, under its own
 name, and last the model's name: from that instant on there is a checkpoint. A crash before it
-leaves a seal without a model, which is nothing; the next save sets it aside. What a crash leaves
+leaves a seal without a model, which is nothing; the next save replaces it. What a crash leaves
 under a temporary name, the next save in that folder removes.
 """
 
@@ -12,15 +12,14 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from safepoint import _files
-from safepoint.errors import ConfigurationError, Conflict, StorageUnavailable, shell
+from safepoint.errors import ConfigurationError, Conflict, shell
 from safepoint.keys import Keyring, SigningKey
 from safepoint.models.isolated import load_apart
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits
@@ -87,14 +86,14 @@ def save_checkpoint(
         ConfigurationError: the path or the key is of the wrong kind.
     """
     target = _target(path)
-    model = name_of(target, name)
     packed = pack(state)
-    # Before any byte is written: a key or an app that cannot be used is told now.
-    make_seal(Sealed(model, _NO_DIGEST, 1, packed.rest), key, app=app)
-    with _slot(target) as slot:
-        with _files.translated("save to", target):
-            write_into(slot.file.fileno(), packed.tensors)
-        return slot.finish(model, packed.rest, key, app, limits).digest
+    sealing = _Sealing(target, name_of(target, name), key, app, limits)
+
+    def write(file: BinaryIO) -> bytes:
+        write_into(file.fileno(), packed.tensors)
+        return packed.rest
+
+    return sealing.publish(write).digest
 
 
 def seal_model(
@@ -128,11 +127,7 @@ def seal_model(
     with open_model(path, limits, load=False) as model:
         sealed = Sealed(name_of(model.path, name), digest(model.file, model.size), model.size)
         seal = make_seal(sealed, key, app=app)
-        with (
-            _folder_of(model.path) as folder,
-            _files.translated("save to", model.path + ENDING),
-            _files.locked(folder, str(Path(model.path).parent)),
-        ):
+        with _folder_of(model.path + ENDING) as folder:
             try:
                 _files.put(model.path + ENDING, folder, seal, temp=_temp())
             except FileExistsError:
@@ -209,19 +204,20 @@ def convert(
         CheckpointError: whatever `load_checkpoint` and `save_checkpoint` raise.
     """
     path = _target(target)
-    model_name = name_of(path, name)
-    make_seal(Sealed(model_name, _NO_DIGEST, 1), key, app=app)
+    sealing = _Sealing(path, name_of(path, name), key, app, limits)
     with (
         open_vouched(source, safe, keys, name, limits) as (model, _),
-        _slot(path) as slot,
         tempfile.TemporaryFile() as rest,
     ):
-        load_apart(model, slot.file, rest, limits=limits, safe=safe)
-        tensors = open_tensors(slot.file, limits)
-        text = check_rest(rest)
-        unpack(tensors, text)  # what is sealed can be loaded
-        done = slot.finish(model_name, text, key, app, limits)
-    return Converted(path, done.digest, len(tensors), done.size)
+
+        def write(file: BinaryIO) -> bytes:
+            load_apart(model, file, rest, limits=limits, safe=safe)
+            text = check_rest(rest)
+            unpack(open_tensors(file, limits), text)  # what is sealed can be loaded
+            return text
+
+        done = sealing.publish(write)
+    return Converted(path, done.digest, sealing.tensors, done.size)
 
 
 def _target(path: str | os.PathLike[str]) -> str:
@@ -235,75 +231,80 @@ def _target(path: str | os.PathLike[str]) -> str:
     return target
 
 
-class _Slot(NamedTuple):
-    """A file in the making, beside where it will be."""
+class _Sealing:
+    """A model file in the making, with what its seal will say.
 
-    path: str
-    file: BinaryIO
-    folder: int
-    temp: str
+    Attributes:
+        tensors: how many it holds, once it is published.
+    """
 
-    def finish(
-        self, model: str, rest: bytes, key: SigningKey, app: str, limits: ModelLimits
-    ) -> Sealed:
-        """Look at what was written as a reader will, seal it, and give both their names.
+    def __init__(
+        self, path: str, model: str, key: SigningKey, app: str, limits: ModelLimits
+    ) -> None:
+        self._path, self._model, self._key, self._app, self._limits = path, model, key, app, limits
+        self.tensors = 0
+        # Before any byte is written: a key or an app that cannot be used is told now.
+        make_seal(Sealed(model, _NO_DIGEST, 1), key, app=app)
+
+    def publish(self, write: Callable[[BinaryIO], bytes]) -> Sealed:
+        """Let `write` fill a file and return the rest, look at it as a reader will, and seal it.
 
         Raises:
-            Conflict: something of that name appeared meanwhile.
+            Conflict: something of that name is there.
             StorageFull: there is no room.
             StorageUnavailable: another step failed. Nothing appears under the name.
         """
-        folder, name, seal = self.folder, Path(self.path).name, self.path + ENDING
-        with _files.translated("save to", self.path):
-            fd, size = self.file.fileno(), self.file.seek(0, os.SEEK_END)
-            length = int.from_bytes(os.pread(fd, PREFIX, 0), "little")
-            read_table(os.pread(fd, PREFIX + min(length, limits.header_bytes), 0), size, limits)
-            sealed = Sealed(model, digest(self.file, size), size, rest)
-            content = make_seal(sealed, key, app=app)
-            os.fsync(fd)
-            with _files.locked(folder, str(Path(self.path).parent)):
-                _check_free(self.path, folder)
-                _set_aside(name + ENDING, folder)
-                _files.put(seal, folder, content, temp=_temp())
-                try:
-                    os.link(self.temp, name, src_dir_fd=folder, dst_dir_fd=folder)
-                except BaseException as error:
-                    _remove(name + ENDING, folder)
-                    if isinstance(error, FileExistsError):
-                        _check_free(self.path, folder)
-                    raise
-                try:
-                    os.fsync(folder)
-                except BaseException:
-                    _remove(name, folder)
-                    _remove(name + ENDING, folder)
-                    raise
+        path, temp = self._path, _temp()
+        with _folder_of(path) as folder:
+            with _files.locked(folder, str(Path(path).parent)):
+                self._check_free(folder)
+                _clean(folder)
+                fd = os.open(temp, _CREATE, 0o600, dir_fd=folder)
+                _files.try_lock(fd)  # so that nobody takes it for a left-over
+            try:
+                with os.fdopen(fd, "r+b", buffering=0) as file:
+                    os.fchmod(fd, 0o600)  # whatever the umask
+                    sealed = self._sealed(file, write(file))
+                    os.fsync(fd)
+                    with _files.locked(folder, str(Path(path).parent)):
+                        self._check_free(folder)
+                        self._name(temp, folder, make_seal(sealed, self._key, app=self._app))
+            finally:
+                _remove(temp, folder)
         return sealed
+
+    def _sealed(self, file: BinaryIO, rest: bytes) -> Sealed:
+        fd, size = file.fileno(), file.seek(0, os.SEEK_END)
+        length = int.from_bytes(os.pread(fd, PREFIX, 0), "little")
+        head = os.pread(fd, PREFIX + min(length, self._limits.header_bytes), 0)
+        self.tensors = len(read_table(head, size, self._limits))
+        return Sealed(self._model, digest(file, size), size, rest)
+
+    def _name(self, temp: str, folder: int, seal: bytes) -> None:
+        """Give both their names: the seal first, since a model counts once it is there."""
+        name = Path(self._path).name
+        made = [name + ENDING]
+        try:
+            _files.put(self._path + ENDING, folder, seal, over=True, temp=_temp())
+            os.link(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
+            made.append(name)
+            os.fsync(folder)
+        except BaseException:
+            for each in reversed(made):
+                _remove(each, folder)
+            raise
+
+    def _check_free(self, folder: int) -> None:
+        if _files.exists(Path(self._path).name, folder):  # by descriptor
+            raise Conflict(
+                f"{shell(self._path)} exists, and a checkpoint is never overwritten.",
+                "Nothing was saved. Give the new one a name of its own, with the epoch or the date"
+                " in it.",
+            )
 
 
 def _temp() -> str:
     return f"{_TEMP}{secrets.token_hex(16)}"
-
-
-@contextmanager
-def _slot(path: str) -> Iterator[_Slot]:
-    """Make room for a model file: a temporary one in the same folder, gone at the end."""
-    with _folder_of(path) as folder:
-        _check_free(path, folder)
-        temp = _temp()
-        with (
-            _files.translated("save to", path),
-            _files.locked(folder, str(Path(path).parent)),
-        ):
-            _clean(folder)
-            fd = os.open(temp, _CREATE, 0o600, dir_fd=folder)
-            _files.try_lock(fd)  # so that nobody takes it for a left-over
-        try:
-            with os.fdopen(fd, "r+b", buffering=0) as file:
-                os.fchmod(fd, 0o600)  # whatever the umask
-                yield _Slot(path, file, folder, temp)
-        finally:
-            _remove(temp, folder)
 
 
 def _clean(folder: int) -> None:
@@ -315,14 +316,6 @@ def _clean(folder: int) -> None:
                 os.unlink(name, dir_fd=folder)
 
 
-def _set_aside(name: str, folder: int) -> None:
-    """Keep a seal whose model is gone under another name: it may hold the rest of a checkpoint."""
-    with suppress(FileNotFoundError):
-        if stat.S_ISREG(_files.lstat(name, folder).st_mode):
-            aside = f"{name}.{secrets.token_hex(4)}"
-            os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
-
-
 def _remove(name: str, folder: int) -> None:
     with suppress(OSError):
         os.unlink(name, dir_fd=folder)
@@ -332,25 +325,7 @@ def _remove(name: str, folder: int) -> None:
 def _folder_of(path: str) -> Iterator[int]:
     _files.require_posix()
     folder = str(Path(path).parent)
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-    except OSError as error:
-        raise StorageUnavailable(
-            f"The folder {shell(folder)} cannot be opened ({error.strerror}).",
-            f"Make it first: mkdir -p -m 700 {shell(folder)}",
-        ) from None
-    try:
+    gone = (f"There is no folder {shell(folder)}.", f"Make it: mkdir -p -m 700 {shell(folder)}")
+    flags = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+    with _files.translated("save to", path, gone=gone), _files.opened(folder, flags) as descriptor:
         yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _check_free(path: str, folder: int) -> None:
-    # By descriptor: the path may lead elsewhere by now.
-    with _files.translated("save to", path):
-        if not _files.exists(Path(path).name, folder):
-            return
-    raise Conflict(
-        f"{shell(path)} exists, and a checkpoint is never overwritten.",
-        "Nothing was saved. Give the new one a name of its own, with the epoch or the date in it.",
-    )
