@@ -245,9 +245,8 @@ def _check_roles(connection: psycopg.Connection[Any], prefix: str) -> None:
         raise StorageUnavailable(
             f"The role {role} is there already, and can more than its part, or somebody can act as"
             " it.",
-            f"Nothing was made. Choose another prefix, or run: alter role {role} nologin"
-            " nosuperuser nocreaterole nocreatedb noreplication nobypassrls; and revoke what it is"
-            f" a member of, who is a member of {owner}, and the default privileges of that one.",
+            f"Nothing was made. Choose another prefix, or take from {role} what migrate does not"
+            " give it: rights, memberships, members and default privileges.",
         )
 
 

@@ -754,11 +754,11 @@ class StorageSuite:
         """Token and record are looked at in one step: no save slips in between the two."""
         for thread in ("a", "b", "c"):
             old = storage.acquire(thread, "worker-a", SHORT)
-            saved, before = self._race(2, _takeover(thread, old), self._rivals(storage))
+            saved, before = self._race(2, partial(_takeover, old), self._rivals(storage))
             same(saved, before, "What landed of the former owner")
             head = storage.head(thread)
             found = [storage.read(thread, sequence) for sequence in range(1, head + 1)]
-            same(found, [b"old"] * before + [b"new"] * 3, "What was acknowledged")
+            same(found, [b"old"] * saved + [b"new"] * PLACES, "What was acknowledged, in order,")
 
     # Under a ledger.
 
@@ -802,39 +802,20 @@ def _scanned(storage: Asked, first: int, last: int, wanted: list[int]) -> None:
     raise AssertionError("A scan of what is not there must end with NotFound.")
 
 
-def _takeover(thread: str, old: Lease) -> Callable[[int, Asked], int]:
+def _takeover(old: Lease, number: int, storage: Asked) -> int:
     """Let racer 0 save under the old token for as long as it can, and racer 1 take the thread."""
-    taken, ended = threading.Event(), threading.Event()
-
-    def former(storage: Asked) -> int:
-        saved, last = 0, False
-        try:
-            with suppress(NotOwner):
-                while not last:
-                    last = taken.is_set()
-                    with suppress(Conflict):
-                        storage.append(thread, storage.head(thread) + 1, b"old", fence=old.token)
-                        saved += 1
-        finally:
-            ended.set()
-        return saved
-
-    def new(storage: Asked) -> int:
-        try:
-            while storage.head(thread) < 2 and not ended.is_set():
-                sleep(0)
-            lease = storage.taken_over(thread, "worker-b")
-            before: int = storage.head(thread)
-            for sequence in range(before + 1, before + 4):
-                storage.append(thread, sequence, b"new", fence=lease.token)
-        except Conflict:
-            raise AssertionError("A former owner's record landed after the takeover.") from None
-        else:
-            return before
-        finally:
-            taken.set()
-
-    return lambda number, storage: new(storage) if number else former(storage)
+    fence, record, saved, before, end = old.token, b"old", 0, 0, monotonic() + PATIENCE
+    if number:
+        while storage.head(old.thread) < 2 and monotonic() < end:
+            sleep(0)
+        fence, record = storage.taken_over(old.thread, "worker-b").token, b"new"
+        before = storage.head(old.thread)
+    with suppress(NotOwner):
+        while monotonic() < end and (saved < PLACES or not number):
+            with suppress(Conflict):
+                storage.append(old.thread, storage.head(old.thread) + 1, record, fence=fence)
+                saved += 1
+    return before if number else saved
 
 
 def _each_place(thread: str, number: int, storage: Asked) -> list[int]:
