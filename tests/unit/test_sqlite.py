@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -632,32 +631,6 @@ def test_a_closed_storage_says_so(storage: SQLiteCheckpointStorage, path: Path) 
     assert tree(path.parent) == [path.name]
     for call in calls(storage).values():
         assert said(StorageUnavailable, call).startswith(f"This storage on {path} was closed.")
-
-
-MAKES = """
-    import sys, time
-    from safepoint import SQLiteCheckpointStorage
-
-    while time.time() < float(sys.argv[2]):
-        pass
-    with SQLiteCheckpointStorage(sys.argv[1], wait_seconds=60) as storage:
-        storage.append(sys.argv[3], 1, b"one")
-"""
-
-
-def test_processes_make_the_database_at_once(path: Path) -> None:
-    import time
-
-    start = str(time.time() + 1)
-    code = "if True:" + MAKES
-    workers = [
-        subprocess.Popen([sys.executable, "-c", code, str(path), start, f"t{number}"])
-        for number in range(6)
-    ]
-    assert [worker.wait() for worker in workers] == [0] * 6
-    with SQLiteCheckpointStorage(path) as storage:
-        assert sorted(storage.threads()) == [f"t{number}" for number in range(6)]
-    assert tree(path.parent) == [path.name]
 
 
 def test_a_signal_after_a_fork_leaves_nothing_locked() -> None:
