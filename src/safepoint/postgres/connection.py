@@ -203,8 +203,9 @@ class Server:
             pool, connection = self._pool(), None
             left = end - time.monotonic()
             try:
-                with pool.connection(min(left, _TURN)) as connection:
-                    return act(connection)
+                # Not `pool.connection()`, which ends a transaction: no statement leaves one open.
+                connection = pool.getconn(min(left, _TURN))
+                return act(connection)
             except PoolTimeout as error:
                 if left <= _TURN:
                     self._look()  # a pool does not say why it has none
@@ -221,6 +222,9 @@ class Server:
                 if lost:
                     pool.drain()  # the others were to the same server: nobody tries each of them
                     time.sleep(_PAUSE)
+            finally:
+                if connection is not None:
+                    pool.putconn(connection)
 
     def _rows(
         self, statement: str, values: Sequence[object] = (), *, binary: bool = False
