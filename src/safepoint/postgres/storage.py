@@ -269,7 +269,7 @@ class PostgresCheckpointStorage(Records):
         if not rows:
             return None
         first, size, base = rows[0]
-        if not 1 <= first <= MAX_SEQUENCE:
+        if type(first) is not int or not 1 <= first <= MAX_SEQUENCE:
             raise self._malformed(thread)
         return first, record_of(thread, first, size, base, self._limit)
 
@@ -415,8 +415,10 @@ class PostgresCheckpointStorage(Records):
         if row is None:
             return _Thread(0, 1, Ownership(thread), own=True)
         head, first, token, owner, expires, own = row
-        numbers = ((head, MAX_SEQUENCE), (first, max(head, 1)), (token, MAX_TOKEN))
-        if head >= 0 and all(type(each) is int and each <= most for each, most in numbers):
+        numbers = ((head, MAX_SEQUENCE), (first, MAX_SEQUENCE), (token, MAX_TOKEN))
+        if all(
+            type(each) is int and 0 <= each <= most for each, most in numbers
+        ) and 1 <= first <= max(head, 1):
             with suppress(CheckpointError):
                 holder = None if owner is None else Lease(thread, owner, token, expires)
                 return _Thread(head, first, Ownership(thread, token, holder), own=own is True)
