@@ -137,6 +137,7 @@ def test_what_cannot_be_used_or_does_not_start_is_refused(
     for name in ("mine", "open", "closed"):
         (temp / name).mkdir()
     (temp / "mine" / "file").touch()
+    (temp / "mine").chmod(0o755)
     (temp / "open").chmod(0o777)
     (temp / "closed").chmod(0o700)
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
