@@ -217,7 +217,8 @@ class Server:
         """Create a login with a random password as a member of roles, and return its DSN."""
         password = secrets.token_urlsafe(18)
         member = f" in role {', '.join(roles)}" if roles else ""
-        self.psql(f"create role {name} login password '{password}'{member}")
+        quoted_name = '"' + name.replace('"', '""') + '"'
+        self.psql(f"create role {quoted_name} login password '{password}'{member}")
         self.remember(name, password)
         return self.dsn(name, database)
 
