@@ -114,7 +114,7 @@ else:
         #> worker-1 fetches the order
         #> worker-1 asks the bank, with key invoices/order-7/2/pay
         #> worker-1 was killed
-        #> worker-2 waits: Thread 'order-7' is owned by worker 'worker-1' under another login
+        #> worker-2 waits: Thread order-7 is owned by worker-1 (login worker_1)
         #> worker-2 has order-7 with token 2
         #> worker-2 asks the bank, with key invoices/order-7/2/pay
         #> worker-2 ships it

@@ -262,7 +262,7 @@ class Database:
         self._check_place()
         # Without a log nobody has it open, and to read it as a file that does not change leaves no
         # log behind. With a log SQLite itself keeps the order.
-        used = any(os.path.lexists(self._file + each) for each in _BESIDE[1:])
+        used = any(os.path.lexists(self._file + each) for each in ("-wal", "-journal"))
         mode = "rw" if not self._read_only else "ro" if used else "ro&immutable=1"
         connection = sqlite3.connect(
             f"file:{quote(os.fsencode(self._file))}?mode={mode}",

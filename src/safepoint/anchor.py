@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -35,7 +34,7 @@ _GONE = (
     "Mount it again or put it back from a copy: until then no rollback would be noticed, so nothing"
     " is loaded."
 )
-_MARK, _HEAD, _LOCK = "store", ".head", ".lock"
+_MARK, _HEAD = "store", ".head"
 
 
 class Anchor(Protocol):
@@ -267,8 +266,7 @@ class FileAnchor(_Heads):
     ```
 
     The folder holds a file `store` with the name of the store, one file such as `order-7.head` for
-    each thread, with one line, `.lock`, which is held by whoever writes, and `.next` while a file
-    is on its way in.
+    each thread, with one line, and `.next` while a file is on its way in.
 
     A line names all that it is about, so that a file under another's name is seen.
 
@@ -325,7 +323,7 @@ class FileAnchor(_Heads):
         with (
             _files.translated(doing, self._path, AnchorUnavailable, gone),
             _files.same_folder(self._path, self._identity, "anchor") as root,
-            self._lock(root) if write else nullcontext(),
+            _files.locked(root, self._path) if write else nullcontext(),
         ):
             owner = self._owner(root)
             if owner not in (None, store):
@@ -335,20 +333,11 @@ class FileAnchor(_Heads):
                 _files.put(self._at(_MARK), root, _mark_of(store), over=True)
             yield root
 
-    @contextmanager
-    def _lock(self, root: int) -> Iterator[None]:
-        # A file, and open for writing: on NFS, what is open for reading alone cannot be held.
-        with _files.opened(_LOCK, _files.READ | os.O_RDWR | os.O_CREAT, root) as fd:
-            if stat.S_IMODE(os.fstat(fd).st_mode) != 0o600:
-                os.fchmod(fd, 0o600)  # it is new, and the umask took bits that the next one needs
-            with _files.locked(fd, self._at(_LOCK)):
-                yield
-
     def _begin(self, root: int) -> None:
-        with self._lock(root):
+        with _files.locked(root, self._path):
             if self._read(root, _MARK) is not None:
                 return  # another process was faster
-            if set(os.listdir(root)) - {_LOCK, _files.TEMP}:
+            if set(os.listdir(root)) - {_files.TEMP}:
                 raise AnchorUnavailable(
                     f"{shell(self._path)} holds files but no anchor, so none is begun there.",
                     "Name a folder that is empty or does not exist. If it did hold an anchor, put"

@@ -139,7 +139,7 @@ def test_a_lease_that_the_owner_of_the_database_wrote_costs_time_and_no_record(
 ) -> None:
     rows = saved(target)
     rows.write("victim/lease", b"safepoint-lease/1 7 mallory 2026-01-31T09:30:00.000000Z\n")
-    with pytest.raises(CheckpointError, match="is owned by worker 'mallory'"):
+    with pytest.raises(CheckpointError, match=r"is owned by (worker )?'?mallory"):
         target.save("victim", step(4))
     target.own("victim", "worker-1").save("victim", step(4))
     assert target.history("victim") == [step(number) for number in (1, 2, 3, 4)]

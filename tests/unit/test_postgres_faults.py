@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -134,12 +132,6 @@ CUTS: dict[str, tuple[bytes, Callable[[Setup], object], Callable[[Setup], object
         lambda on: list(on[0].scan("t", 1, on[0].head("t"))),
         [b"1", b"2", b"3", b"4"],
     ),
-    "the first of a thread": (
-        INSERT,
-        lambda on: on[0].append("new", 1, b"1"),
-        lambda on: (on[0].head("new"), on[0].read("new", 1)),
-        (1, b"1"),
-    ),
     "acquire": (
         b"safepoint.acquire",
         lambda on: on[0].acquire("t", "op", 60),
@@ -158,7 +150,6 @@ CUTS: dict[str, tuple[bytes, Callable[[Setup], object], Callable[[Setup], object
         lambda on: on[0].head("t"),
         2,
     ),
-    "a read": (b"octet_length", lambda on: on[0].read("t", 3), lambda on: on[0].head("t"), 3),
     "advance": (
         b"insert into safepoint_anchor.heads",
         lambda on: on[1].advance("s", "t", head(2)),
@@ -256,26 +247,7 @@ def test_a_ledger_that_cannot_know_says_so_and_goes_on_from_the_latest(
             assert [each.state["step"] for each in after.history("t")] == [1, 2, 3]
 
 
-# A server that is busy, hangs, or is held by somebody
-
-
-def test_a_server_that_hangs_is_not_waited_for_beyond_the_given_seconds(
-    database: Database,
-) -> None:
-    """Its kernel still acknowledges what we send, and its timeouts hang with it."""
-    with PostgresCheckpointStorage(database.worker(1), wait_seconds=1) as storage:
-        storage.append("t", 1, b"one")
-        pid = storage._run(lambda c: c.execute("select pg_backend_pid()").fetchall())[0][0]
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            began = time.monotonic()
-            said = refusal(StorageUnavailable, lambda: storage.append("t", 2, b"two"))
-            assert time.monotonic() - began < 60
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        assert "no answer from the server" in said
-        assert "Whether checkpoint 2 of thread 't' was saved is not known." in said
-        assert storage.head("t") in (1, 2)
+# A server that is held by somebody
 
 
 HELD = (

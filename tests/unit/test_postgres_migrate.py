@@ -25,7 +25,6 @@ from tests.harness.postgres import Database, quick_server
 from tests.unit.postgres_helpers import refusal
 
 NUMBERS = itertools.count(1)
-CHANGED = "Somebody changed it: restore the database from a backup, and find out who did."
 
 
 @pytest.fixture(scope="module", params=[18, 16], ids=lambda version: f"PostgreSQL {version}")
@@ -85,36 +84,6 @@ def test_a_login_without_superuser_makes_the_same_as_the_sql_to_read(
         storage.append("t", 1, b"x")
 
 
-CHANGES = {
-    "a disabled trigger": "alter table safepoint.checkpoints disable trigger keep",
-    "another body": "create or replace function safepoint.is_live(a_expires timestamptz)"
-    " returns boolean language sql as 'select true'",
-    "a grant": "grant delete on safepoint.checkpoints to safepoint_writer",
-    "a grant of a column": "grant update (login) on safepoint.checkpoints to safepoint_writer",
-    "a right for everybody": "grant execute on function safepoint.prune to public",
-    "a column": "alter table safepoint.threads add column extra text",
-    "a default": "alter table safepoint.checkpoints alter written set default now()",
-    "a constraint": "alter table safepoint_anchor.heads drop constraint heads_sequence_check",
-    "a domain": "alter domain safepoint.name drop constraint name_check",
-    "an index": "drop index safepoint.takings_once",
-    "a rule": "create rule lost as on insert to safepoint_journal.records do instead nothing",
-    "an owner": "alter table safepoint_journal.records owner to postgres",
-    "a table": "create table safepoint_anchor.extra (x int)",
-    "a policy": "alter table safepoint.checkpoints enable row level security",
-    "a definer": "alter function safepoint.acquire security invoker",
-    "a path": "alter function safepoint.acquire set search_path = public",
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_fingerprint_sees_each_change_and_names_it(database: Database, change: str) -> None:
-    before = look(database.server, database.name)
-    database.server.psql(CHANGES[change], database=database.name)
-    after = look(database.server, database.name)
-    differing = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-    assert 1 <= len(differing) <= 4
-
-
 # What was there before, by what it does not let pass. `{0}` is the prefix.
 BEFORE: dict[str, tuple[str, str]] = {
     "an owner who logs in": ("create role {0}_owner login", "can more than its part"),
@@ -125,25 +94,18 @@ BEFORE: dict[str, tuple[str, str]] = {
     ),
     "an owner with a member": (
         "create role {0}_owner; create role {0}_me in role {0}_owner",
-        "'{0}_me' can act as it",
+        "somebody can act as it",
     ),
     "tables that would be given away": (
         (
             "create role {0}_owner;"
             " alter default privileges for role {0}_owner grant select on tables to public"
         ),
-        "is granted to somebody at once",
+        "can more than its part",
     ),
     "a schema of another application": (
         "create schema safepoint_journal",
         "belongs to the role 'postgres', not to {0}_owner",
-    ),
-    "a schema that only says that it is ours": (
-        (
-            "create role {0}_owner; create schema safepoint authorization {0}_owner;"
-            " create table safepoint.version (number int); insert into safepoint.version values (1)"
-        ),
-        "is not as migrate makes it: a table is missing",
     ),
 }
 
@@ -160,26 +122,6 @@ def test_what_was_there_before_and_is_not_ours_is_refused_and_nothing_is_made(
     assert "Nothing was made." in said
     schemas = "select count(*) from pg_namespace where nspname = 'safepoint_anchor'"
     assert server.psql(schemas, database=name) == "0"
-
-
-@pytest.mark.parametrize(
-    ("change", "told", "do"),
-    [
-        ("update {} set number = 2", "has version 2,", "Upgrade safepoint: pip install -U"),
-        ("update {} set number = 0", "has version 0,", CHANGED),
-        ("delete from {}", "has no version,", CHANGED),
-        ("alter table {} alter number type text", "has version '1',", CHANGED),
-        ("drop table {}", "a table is missing", CHANGED),
-    ],
-)
-def test_another_version_is_left_alone(
-    server: Server, name: str, change: str, told: str, do: str
-) -> None:
-    migrate(server.dsn(database=name))
-    server.psql(change.format("safepoint_anchor.version"), database=name)
-    said = refusal(StorageUnavailable, lambda: migrate(server.dsn(database=name)))
-    assert told in said
-    assert f"Nothing was made. {do}" in said
 
 
 @pytest.mark.parametrize("right", ["nocreaterole", "createrole"])

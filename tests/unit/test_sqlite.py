@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +29,7 @@ from safepoint.errors import (
 from safepoint.storage import sqlite as module
 from tests.harness.crash import killed
 from tests.unit.interrupts import Late, interrupt_at
-from tests.unit.storage_helpers import python, tree
+from tests.unit.storage_helpers import planted, python, tree
 
 Refusal = type[CheckpointError]
 
@@ -130,41 +129,18 @@ def test_no_name_means_anything_to_sqlite(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
-@pytest.mark.parametrize("kind", ["link", "dangling link", "folder", "fifo", "mode", "second name"])
-def test_none_of_the_files_is_a_link_or_of_others(path: Path, suffix: str, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["link", "fifo", "second name", "mode"])
+def test_none_of_the_files_is_a_link_or_of_others(
+    path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, kind: str
+) -> None:
     SQLiteCheckpointStorage(path).close()
     file, outside = Path(f"{path}{suffix}"), path.parent.parent / "outside"
-    if suffix:
-        outside.write_bytes(b"")
-    else:
-        path.rename(outside)
-    before = outside.read_bytes()
-    outside.chmod(0o600)
-    found = {
-        "mode": "can be written by others",
-        "second name": "has a second name",
-        "link": "is a symbolic link",
-        "dangling link": "is a symbolic link",
-    }.get(kind, "is not a regular file")
-    if kind == "link":
-        file.symlink_to(outside)
-    elif kind == "dangling link":
-        file.symlink_to(path.parent.parent / "nowhere")
-    elif kind == "folder":
-        file.mkdir(mode=0o700)
-    elif kind == "fifo":
-        os.mkfifo(file, 0o600)
-    elif kind == "mode":
-        file.write_bytes(before)
-        file.chmod(0o620)
-    else:
-        file.hardlink_to(outside)
-    expected: Refusal = UnsafeLocation
-    if kind == "folder" and not suffix:
-        expected, found = StorageUnavailable, "is not the path of a file"
-    assert f"{found}" in said(expected, lambda: SQLiteCheckpointStorage(path))
-    assert outside.read_bytes() == before
-    assert not (path.parent.parent / "nowhere").exists()
+    file.unlink(missing_ok=True)
+    found = planted(kind, file, outside, monkeypatch)
+    before = outside.read_bytes() if outside.exists() else b""
+    with pytest.raises(UnsafeLocation, match=found):
+        SQLiteCheckpointStorage(path)
+    assert not before or outside.read_bytes() == before
 
 
 def test_a_file_system_that_machines_share_is_refused(
@@ -655,32 +631,6 @@ def test_a_closed_storage_says_so(storage: SQLiteCheckpointStorage, path: Path) 
     assert tree(path.parent) == [path.name]
     for call in calls(storage).values():
         assert said(StorageUnavailable, call).startswith(f"This storage on {path} was closed.")
-
-
-MAKES = """
-    import sys, time
-    from safepoint import SQLiteCheckpointStorage
-
-    while time.time() < float(sys.argv[2]):
-        pass
-    with SQLiteCheckpointStorage(sys.argv[1], wait_seconds=60) as storage:
-        storage.append(sys.argv[3], 1, b"one")
-"""
-
-
-def test_processes_make_the_database_at_once(path: Path) -> None:
-    import time
-
-    start = str(time.time() + 1)
-    code = "if True:" + MAKES
-    workers = [
-        subprocess.Popen([sys.executable, "-c", code, str(path), start, f"t{number}"])
-        for number in range(6)
-    ]
-    assert [worker.wait() for worker in workers] == [0] * 6
-    with SQLiteCheckpointStorage(path) as storage:
-        assert sorted(storage.threads()) == [f"t{number}" for number in range(6)]
-    assert tree(path.parent) == [path.name]
 
 
 def test_a_signal_after_a_fork_leaves_nothing_locked() -> None:

@@ -48,9 +48,7 @@ begin
   raise exception '% is append-only: % is refused', tg_table_name, lower(tg_op)
     using errcode = 'SP006';
 end $$;
-create trigger refuse_change before update or delete on safepoint_anchor.rewinds
-  for each row execute function safepoint_anchor.keep();
-create trigger refuse_truncate before truncate on safepoint_anchor.rewinds
+create trigger refuse_change before update or delete or truncate on safepoint_anchor.rewinds
   for each statement execute function safepoint_anchor.keep();
 
 create function safepoint_anchor.rewind(

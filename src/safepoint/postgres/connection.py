@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
+    Conflict,
     MissingPackage,
+    NotFound,
+    NotOwner,
+    RecordsMissing,
     StorageError,
     StorageFull,
     StorageRefused,
@@ -63,96 +66,73 @@ _ENDED: Final = frozenset(["57P01", "57P02", "57P05"])  # by an administrator, a
 
 
 class _Refusal(NamedTuple):
+    kind: type[CheckpointError]
     what: str
     do: str
-    kind: type[StorageError] = StorageUnavailable
 
 
 _NO_SCHEMA: Final = _Refusal(
+    StorageUnavailable,
     "There is no schema of safepoint in {where}.",
     f"Make it, as one who may create roles: {MIGRATE} DSN",
 )
 _OTHER: Final = _Refusal(
+    StorageUnavailable,
     "The server of {where} could not do that: {said} (SQLSTATE {code}).",
     "Nothing was done. Look at the server's log.",
 )
-# Before there is a session libpq tells no SQLSTATE: then its words are handed on.
-_NO_SESSION: Final = _Refusal(
-    "The server of {where} cannot be used: {said}.",
-    "Look at the connection string, at the login and at the server's log. Do not lower sslmode. To"
-    " try one out: safepoint try-postgres FOLDER",
+_NOT_YOURS: Final = _Refusal(
+    NotOwner,
+    "{Said}.",
+    "Nothing was done. Stop this run if another one took it over. Or wait, acquire the thread, load"
+    " its latest checkpoint, and decide again from there.",
 )
-_REFUSALS: Final = {
-    None: _NO_SESSION,
+_NOT_NEXT: Final = (
+    "Nothing was overwritten. Load the latest checkpoint and decide again from there."
+)
+# By SQLSTATE. Those that begin with SP are what the functions of the schema say.
+_REFUSALS: Final[dict[str | None, _Refusal]] = {
+    # Before there is a session libpq tells no SQLSTATE: then its words are handed on.
+    None: _Refusal(
+        StorageUnavailable,
+        "The server of {where} cannot be used: {said}.",
+        "Look at the connection string, at the login and at the server's log. Do not lower sslmode."
+        " To try one out: safepoint try-postgres FOLDER",
+    ),
     "42P01": _NO_SCHEMA,
     "3F000": _NO_SCHEMA,
     "42883": _NO_SCHEMA,
     "42501": _Refusal(
+        StorageRefused,
         "{Where} refuses that: {said}.",
         "Nothing was done. Use a login of the role that may do it, and keep it where only that job"
         " runs.",
-        StorageRefused,
-    ),
-    "42703": _Refusal(
-        "A schema in {where} has the name of safepoint's, and not its columns.",
-        "If it is another application's, create a database of its own for the checkpoints: createdb"
-        " checkpoints. If somebody changed it, restore it from a backup.",
-    ),
-    "25006": _Refusal(
-        "{Where} takes no writes: it is a copy, or set to read-only.",
-        "Name the primary as host, or end the read-only mode: alter database … set"
-        " default_transaction_read_only = off",
     ),
     "53100": _Refusal(
+        StorageFull,
         "The server of {where} has no room.",
         "Nothing was saved. Make room on its volume, then save again.",
-        StorageFull,
-    ),
-    "57014": _Refusal(
-        "The server of {where} took too long: {said}.",
-        "Nothing was done. See what it is busy with: select * from pg_stat_activity",
     ),
     "55P03": _Refusal(
+        StorageUnavailable,
         "Another session of {where} holds what this waited for, in a transaction that it has not"
         " ended.",
         "Nothing was done. Let an administrator see who it is, and end it: select pid, usename,"
         " xact_start from pg_stat_activity where state like 'idle in transaction%'",
+    ),
+    "SP001": _NOT_YOURS,
+    "SP002": _NOT_YOURS,
+    "SP003": _Refusal(Conflict, "{Said}.", _NOT_NEXT),
+    "SP004": _Refusal(RecordsMissing, "{Said}.", _NOT_NEXT),
+    "SP005": _Refusal(
+        NotFound, "{Said}.", "Nothing was done. Check the names: threads() lists them."
     ),
 }
 
 # What fails is raised here. The pool's own warnings are for whoever has set up logging.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
-
-class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that waits no longer than until `deadline`, on the monotonic clock.
-
-    The kernel of a server that hangs acknowledges what we send, so TCP does not notice, and the
-    server's own timeouts hang with it.
-    """
-
-    deadline: float | None = None
-
-    def lost(self, error: psycopg.Error) -> bool:
-        """Tell whether the session ended with this error, so that nobody knows what it did."""
-        return self.closed or error.sqlstate in _ENDED
-
-    def wait(self, gen: Generator[Any, Any, _T], *rest: Any, **named: Any) -> _T:
-        """Wait as the driver does, until the deadline."""
-        return super().wait(self._limited(gen), *rest, **named)
-
-    def _limited(self, gen: Generator[Any, Any, _T]) -> Generator[Any, Any, _T]:
-        ready = None
-        while True:
-            try:
-                wanted = gen.send(ready)
-            except StopIteration as done:
-                result: _T = done.value
-                return result
-            ready = yield wanted
-            if not ready and self.deadline is not None and time.monotonic() > self.deadline:
-                self.close()  # whatever it still says belongs to no question of ours
-                raise psycopg.OperationalError("timeout expired: no answer from the server")
+Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 class Server:
@@ -196,10 +176,10 @@ class Server:
                 "options": f"{given.get('options', '')} {PINNED}{limits}".strip(),
             }
         )
-        self._check = partial(_check, schema, self._where, wait_seconds)
+        self._schema = schema
         # One for each process: a child must not talk on its parent's connections, nor close them.
         self._pools: dict[int, ConnectionPool[Connection]] = {}
-        self._look(self._conninfo)  # so that what is wrong is said here, and at once
+        self._look()  # so that what is wrong is said here, and at once
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(<{self._where}>)"
@@ -224,13 +204,11 @@ class Server:
             left = end - time.monotonic()
             try:
                 # Not `pool.connection()`, which ends a transaction: no statement leaves one open.
-                connection = pool.getconn(timeout=min(left, _TURN))
-                connection.deadline = end
+                connection = pool.getconn(min(left, _TURN))
                 return act(connection)
             except PoolTimeout as error:
                 if left <= _TURN:
-                    # A pool does not say why it has none.
-                    self._look(make_conninfo(self._conninfo, connect_timeout="2"))
+                    self._look()  # a pool does not say why it has none
                     raise StorageUnavailable(
                         f"None of the {self._most} connections to {self._where} was free for"
                         f" {self._seconds:g} seconds.",
@@ -238,7 +216,7 @@ class Server:
                         " share them.",
                     ) from error
             except psycopg.Error as error:
-                lost = connection is None or connection.lost(error)
+                lost = connection is None or is_lost(connection, error)
                 if not (lost or error.sqlstate in _ROLLED_BACK) or time.monotonic() > end:
                     raise refusal(error, self._where) from error
                 if lost:
@@ -268,7 +246,6 @@ class Server:
         if pool is None:
             made = ConnectionPool(
                 self._conninfo,
-                connection_class=Connection,
                 kwargs={"autocommit": True},
                 configure=self._check,
                 min_size=0,
@@ -281,17 +258,32 @@ class Server:
             pool.open()
         return pool
 
-    def _look(self, conninfo: str) -> None:
+    def _look(self) -> None:
         """Connect once, without the pool.
 
         Raises:
             StorageError: that is not possible. The message says why.
         """
         try:
-            with Connection.connect(conninfo, autocommit=True) as connection:
+            with psycopg.connect(self._conninfo, autocommit=True) as connection:
                 self._check(connection)
         except psycopg.Error as error:
             raise refusal(error, self._where) from error
+
+    def _check(self, connection: Connection) -> None:
+        [(found, _)] = connection.execute(_VERSION_OF.format(self._schema).encode()).fetchall()
+        if found != VERSION:
+            raise StorageUnavailable(
+                f"The schema in {self._where} has version {quoted(found)}, and this safepoint works"
+                f" with version {VERSION}.",
+                "Use the safepoint that made it. If that is this one, somebody changed it: restore"
+                " the database from a backup.",
+            )
+
+
+def is_lost(connection: Connection, error: psycopg.Error) -> bool:
+    """Tell whether the session ended with this error, so that nobody knows what it did."""
+    return connection.closed or error.sqlstate in _ENDED
 
 
 @contextmanager
@@ -309,23 +301,18 @@ def parsed(dsn: object) -> dict[str, str]:
     Raises:
         ConfigurationError: it is no connection string.
     """
-    try:
-        given = conninfo_to_dict(dsn) if isinstance(dsn, str) and "\0" not in dsn else None
-    except (psycopg.Error, UnicodeError):
-        given = None
-    if given is None:
+    found: dict[str, str] = {}
+    with suppress(psycopg.Error, UnicodeError):
+        if isinstance(dsn, str) and "\0" not in dsn:
+            given = conninfo_to_dict(dsn)
+            found = {key: str(value) for key, value in given.items() if value is not None}
+    # In postgresql://me:a/b@host the part after a slash of the password is the database.
+    if not found or any("@" in found.get(key, "") for key in ("host", "port", "dbname")):
         raise ConfigurationError(
             "This is not a connection string for PostgreSQL.",
-            'Write "host=db.internal dbname=checkpoints user=worker_1", or postgresql://…, and'
-            " keep the password in a file that PGPASSFILE names.",
-        ) from None
-    found = {key: str(value) for key, value in given.items() if value is not None}
-    # In postgresql://me:a/b@host the part after a slash of the password is the database.
-    if any("@" in found.get(key, "") for key in ("host", "port", "dbname")):
-        raise ConfigurationError(
-            "This connection string has an '@' where none belongs: in a host or a database.",
-            "Keep the password in a file that PGPASSFILE names, or write its '/' as %2F and its"
-            " '@' as %40.",
+            'Write "host=db.internal dbname=checkpoints user=worker_1", or postgresql://…, and keep'
+            " the password, whose '/' and '@' mean something there, in a file that PGPASSFILE"
+            " names.",
         )
     return found
 
@@ -338,29 +325,11 @@ def place(given: Mapping[str, str]) -> str:
     return f"{shown} (login {quoted(user)})" if user else shown
 
 
-def refusal(error: psycopg.Error, where: str) -> StorageError:
+def refusal(error: psycopg.Error, where: str) -> CheckpointError:
     """Return what to raise in place of an error of the driver, by its SQLSTATE."""
     said = ascii(" ".join((error.diag.message_primary or str(error)).split()))[1:-1].rstrip(".")
     said = said if len(said) <= 300 else f"{said[:297]}..."
     found = _REFUSALS.get(error.sqlstate, _OTHER)
-    shown = {"where": where, "Where": where[:1].upper() + where[1:], "said": said}
+    shown = {"where": where, "said": said}
+    shown |= {name.capitalize(): text[:1].upper() + text[1:] for name, text in shown.items()}
     return found.kind(found.what.format(**shown, code=error.sqlstate), found.do)
-
-
-def wrong_version(found: object, what: str, done: str = "") -> StorageUnavailable:
-    """Say that a schema is not of this version, and what to do about it."""
-    if type(found) is int and found > VERSION:
-        do = "Upgrade safepoint: pip install -U safepoint"
-    else:
-        do = "Somebody changed it: restore the database from a backup, and find out who did."
-    shown = "no version" if found is None else f"version {quoted(found)}"
-    return StorageUnavailable(
-        f"{what} has {shown}, and this safepoint works with version {VERSION}.", f"{done}{do}"
-    )
-
-
-def _check(schema: str, where: str, seconds: float, connection: Connection) -> None:
-    connection.deadline = time.monotonic() + seconds
-    [(found, _)] = connection.execute(_VERSION_OF.format(schema).encode()).fetchall()
-    if found != VERSION:
-        raise wrong_version(found, f"The schema in {where}")

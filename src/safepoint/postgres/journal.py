@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import Any, Final, Self
 
 from safepoint.anchor import Anchor
-from safepoint.errors import CheckpointError, JournalUnavailable
+from safepoint.errors import JournalUnavailable
 from safepoint.journal import THREAD, Journal
 from safepoint.keys import Keyring
 from safepoint.names import check_name
-from safepoint.postgres.connection import Connection, told_as
+from safepoint.postgres.connection import told_as
 from safepoint.postgres.storage import Records
-from safepoint.storage.base import ahead, taken
 
 _LARGEST: Final = 65536
 _HEAD: Final = "select max(sequence) from safepoint_journal.records where journal = %s"
@@ -77,13 +76,8 @@ class _Entries(Records):
         super().__init__(dsn, "safepoint_journal.records", "journal", _LARGEST, **options)
         self._name = name
 
-    def append(self, thread: str, sequence: int, record: bytes) -> None:
-        def refused(connection: Connection, code: str) -> CheckpointError:
-            if code == "SP004":
-                return ahead(thread, sequence, self._head(connection))
-            return taken(thread, sequence, 1)
-
-        self._add(_APPEND, (self._name, sequence, record), refused)
+    def append(self, thread: str, sequence: int, record: bytes) -> None:  # noqa: ARG002
+        self._add(_APPEND, (self._name, sequence, record))
 
     def read(self, thread: str, sequence: int) -> bytes:  # noqa: ARG002
         return super().read(self._name, sequence)
@@ -92,11 +86,7 @@ class _Entries(Records):
         return super().scan(self._name, first, last)
 
     def head(self, thread: str) -> int:  # noqa: ARG002
-        return self._run(self._head)
+        return self._rows(_HEAD, (self._name,))[0][0] or 0
 
     def threads(self) -> list[str]:
         return [THREAD] if self.head(THREAD) else []
-
-    def _head(self, connection: Connection) -> int:
-        [(head,)] = connection.execute(_HEAD, (self._name,)).fetchall()
-        return head or 0

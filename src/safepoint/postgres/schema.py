@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 
 from safepoint.errors import ConfigurationError, StorageUnavailable, quoted
-from safepoint.postgres.connection import VERSION, parsed, place, refusal, wrong_version
+from safepoint.postgres.connection import parsed, place, refusal
 
 ROLES: Final = (
     "owner",
@@ -38,23 +38,19 @@ _MAKE_ROLE: Final = (
     "do $$ begin create role {0} nologin;"
     " exception when duplicate_object or unique_violation then null; end $$;"
 )
-# Who can more than we give them: by themselves, by what they are in, or by who can act as them.
-# Whoever creates a role may grant it, which is no membership that counts (PostgreSQL 16 and newer).
+# Who can more than we give them: by themselves, by what they are in, by who can act as the owner,
+# or by what the owner would hand on. Whoever creates a role may grant it, which is no membership
+# that counts (PostgreSQL 16 and newer).
 _ABLE: Final = """
-    select rolname, rolcanlogin or rolsuper or rolcreaterole or rolcreatedb or rolreplication
-           or rolbypassrls or exists (select from pg_auth_members m where m.member = r.oid),
-           (select min(pg_get_userbyid(m.member)) from pg_auth_members m
-             where m.roleid = r.oid and rolname = %(owner)s
-               and (coalesce((to_jsonb(m)->>'set_option')::boolean, true)
-                    or coalesce((to_jsonb(m)->>'inherit_option')::boolean, true))),
-           exists (select from pg_default_acl d where d.defaclrole = r.oid and rolname = %(owner)s)
-      from pg_roles r where rolname = any(%(roles)s) order by 1
-"""
-_MADE: Final = """
-    select pg_get_userbyid(n.nspowner), array(
-             select relname::text from pg_class c
-              where c.relnamespace = n.oid and c.relkind = 'r' and c.relowner = n.nspowner)
-      from pg_namespace n where n.nspname = %s
+    select rolname from pg_roles r where rolname = any(%(roles)s) and (
+      rolcanlogin or rolsuper or rolcreaterole or rolcreatedb or rolreplication or rolbypassrls
+      or exists (select from pg_auth_members m where m.member = r.oid)
+      or rolname = %(owner)s and (
+        exists (select from pg_default_acl d where d.defaclrole = r.oid)
+        or exists (select from pg_auth_members m where m.roleid = r.oid
+                   and (coalesce((to_jsonb(m)->>'set_option')::boolean, true)
+                        or coalesce((to_jsonb(m)->>'inherit_option')::boolean, true)))))
+    order by 1
 """
 _FINGERPRINT: Final = """
     with ours as (select oid, nspname, nspowner, nspacl from pg_namespace
@@ -134,12 +130,10 @@ def migrate(
     Raises:
         ConfigurationError: there is no such part, or no role can have that prefix.
         StorageRefused: this login may not create roles or schemas. Nothing was made.
-        StorageUnavailable: there is no server, the schema there is of another version or of other
-            roles, somebody can act as its owner, or somebody holds what it has to change for
-            more than 10 seconds.
+        StorageUnavailable: there is no server, the schema there is of other roles, somebody can
+            act as its owner, or somebody holds what it has to change for more than 10 seconds.
     """
     given, chosen, roles = parsed(dsn), _checked(parts), _roles(prefix)
-    where = place(given)
     try:
         with psycopg.connect(
             dsn,
@@ -159,14 +153,12 @@ def migrate(
                 connection.execute(text)
             _check_roles(connection, prefix)
             connection.execute(before[-1])
-            made = tuple(
-                part for part in chosen if not _is_there(connection, part, f"{prefix}_owner", where)
-            )
+            made = tuple(part for part in chosen if not _is_there(connection, part, prefix))
             for text in (*(_text(part, roles) for part in made), after):
                 connection.execute(text)
             return made
     except psycopg.Error as error:
-        raise refusal(error, where) from error
+        raise refusal(error, place(given)) from error
 
 
 def statements(*, parts: tuple[str, ...] = PARTS, prefix: str = "safepoint") -> str:
@@ -246,62 +238,27 @@ def _text(part: str, roles: dict[str, sql.Identifier]) -> sql.Composed:
 
 
 def _check_roles(connection: psycopg.Connection[Any], prefix: str) -> None:
-    """Refuse roles that were there before us, and are not as we make them.
-
-    Raises:
-        StorageUnavailable: one can log in, create, or act as another; somebody can act as the
-            owner; or what the owner makes would be granted to somebody at once.
-    """
+    """Refuse roles that were there before us, and are not as we make them."""
     owner = f"{prefix}_owner"
     values = {"roles": [f"{prefix}_{role}" for role in ROLES], "owner": owner}
-    for role, able, member, given in connection.execute(_ABLE, values).fetchall():
-        if able:
-            raise StorageUnavailable(
-                f"The role {role} is there already, and can more than its part.",
-                f"Nothing was made. Run: alter role {role} nologin nosuperuser nocreaterole"
-                " nocreatedb noreplication nobypassrls; and revoke from it what it is a member of.",
-            )
-        if member is not None:
-            raise StorageUnavailable(
-                f"The role {owner} is there already, and {quoted(member)} can act as it.",
-                f"Nothing was made. Run: revoke {owner} from the member, or choose another prefix.",
-            )
-        if given:
-            raise StorageUnavailable(
-                f"What the role {owner} makes is granted to somebody at once.",
-                f"Nothing was made. Take that back: alter default privileges for role {owner} …"
-                " revoke; \\ddp in psql lists them.",
-            )
-
-
-def _is_there(connection: psycopg.Connection[Any], part: str, owner: str, where: str) -> bool:
-    """Tell whether a part is there in this version, with these roles.
-
-    Raises:
-        StorageUnavailable: it is there in another one, or something else has its name.
-    """
-    schema = SCHEMAS[part]
-    found = connection.execute(_MADE, (schema,)).fetchone()
-    if found is None:
-        return False
-    made_by, tables = found
-    if made_by != owner:
+    for (role,) in connection.execute(_ABLE, values).fetchall():
         raise StorageUnavailable(
-            f"Schema {schema} in {where} belongs to the role {quoted(made_by)}, not to {owner}.",
+            f"The role {role} is there already, and can more than its part, or somebody can act as"
+            " it.",
+            f"Nothing was made. Choose another prefix, or take from {role} what migrate does not"
+            " give it: rights, memberships, members and default privileges.",
+        )
+
+
+def _is_there(connection: psycopg.Connection[Any], part: str, prefix: str) -> bool:
+    """Tell whether a part was made there, with these roles."""
+    made_by = "select pg_get_userbyid(nspowner) from pg_namespace where nspname = %s"
+    found = connection.execute(made_by, (SCHEMAS[part],)).fetchone()
+    if found is not None and found[0] != f"{prefix}_owner":
+        raise StorageUnavailable(
+            f"The schema {SCHEMAS[part]} belongs to the role {quoted(found[0])}, not to"
+            f" {prefix}_owner.",
             "Nothing was made. Give the prefix with which it was made, or create a database of its"
             " own for the checkpoints: createdb checkpoints",
         )
-    if not {"version", *re.findall(rf"create table {schema}\.(\w+)", _source(part))} <= {*tables}:
-        raise StorageUnavailable(
-            f"Schema {schema} in {where} is not as migrate makes it: a table is missing, or is"
-            " somebody else's.",
-            "Nothing was made. Somebody changed it: restore the database from a backup, and find"
-            " out who did.",
-        )
-    connection.execute(sql.SQL("set local role {}").format(sql.Identifier(owner)))
-    text = sql.SQL("select max(number) from {}.version").format(sql.Identifier(schema))
-    [(version,)] = connection.execute(text).fetchall()
-    connection.execute("reset role")
-    if version != VERSION:
-        raise wrong_version(version, f"Schema {schema} in {where}", "Nothing was made. ")
-    return True
+    return found is not None

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import psycopg
 
-from safepoint.errors import (
-    CheckpointError,
-    NotFound,
-    NotOwner,
-    StorageError,
-    StorageUnavailable,
-)
+from safepoint.errors import CheckpointError, StorageError, StorageUnavailable
 from safepoint.names import (
     DEFAULT_LIMITS,
     MAX_SEQUENCE,
     Limits,
     check_name,
     check_sequence,
-    spelled,
 )
-from safepoint.postgres.connection import Connection, Server
+from safepoint.postgres.connection import Connection, Server, is_lost
 from safepoint.storage.base import (
     MAX_TOKEN,
     Lease,
     Ownership,
-    ahead,
     check_lease,
     check_place,
     check_span,
@@ -139,18 +132,12 @@ class Records(Server):
                 yield record_of(thread, found, size, record, self._limit)
                 sequences = sequences[1:]
 
-    def _add(
-        self,
-        statement: str,
-        values: tuple[Any, ...],
-        refused: Callable[[Connection, str], CheckpointError],
-    ) -> None:
+    def _add(self, statement: str, values: tuple[Any, ...]) -> None:
         """Insert a record, once: after an answer that was lost, look whether it had arrived.
 
         Args:
             statement: what inserts it.
             values: the thread, the sequence and the record, and what else the statement takes.
-            refused: what to raise for a SQLSTATE that says that the record is not the next one.
         """
         thread, sequence, data = values[:3]
         unknown = False
@@ -161,16 +148,16 @@ class Records(Server):
             try:
                 connection.execute(statement.encode(), values)
             except psycopg.Error as error:
-                if connection.lost(error):
+                if is_lost(connection, error):
                     raise
                 # Before anything else is decided: if this is cut off, too, nothing is known yet.
                 if again and self._found(connection, thread, sequence) == data:
                     return  # the first try had arrived, and its answer was lost
                 # One that waits in the server for a lock goes on without us, and may come through.
                 unknown = again and error.sqlstate not in _SETTLED
-                if error.sqlstate not in _SETTLED:
-                    raise
-                raise refused(connection, error.sqlstate) from error
+                if error.sqlstate == "23505":
+                    raise taken(thread, sequence, 0) from error
+                raise
 
         try:
             self._run(insert)
@@ -217,7 +204,8 @@ class PostgresCheckpointStorage(Records):
     no lease takes records of the login that wrote it last; another one acquires it first.
 
     If the server goes away, each call goes on trying for `wait_seconds`. A save that is tried
-    again looks whether its first try had arrived, so nothing is written twice.
+    again looks whether its first try had arrived, so nothing is written twice. A server that
+    stands still and keeps its connections open, as a machine that is paused does, is waited for.
 
     A save that returned is on the disk of the server: `synchronous_commit` is turned on where it
     is off. What else it is set to stays. With `local`, a standby may lack what was saved last.
@@ -264,12 +252,7 @@ class PostgresCheckpointStorage(Records):
         another login wrote last is not yours either: NotOwner.
         """
         check_place(thread, sequence, fence)
-        data = sized(record, self._limit)
-
-        def refused(connection: Connection, code: str) -> CheckpointError:
-            return _not_taken(code, self._thread(connection, thread), sequence, fence)
-
-        self._add(_APPEND, (thread, sequence, data, fence), refused)
+        self._add(_APPEND, (thread, sequence, sized(record, self._limit), fence))
 
     def head(self, thread: str) -> int:
         """Return the highest sequence of the thread, or 0 if it has no record."""
@@ -287,7 +270,7 @@ class PostgresCheckpointStorage(Records):
         if not rows:
             return None
         first, size, base = rows[0]
-        if not _is_whole(first, 1, MAX_SEQUENCE):
+        if type(first) is not int or not 1 <= first <= MAX_SEQUENCE:
             raise self._malformed(thread)
         return first, record_of(thread, first, size, base, self._limit)
 
@@ -309,12 +292,8 @@ class PostgresCheckpointStorage(Records):
         check_name("thread", thread)
         check_sequence(first)
         data = sized(base, self._limit)
-        row = self._call(
-            "select safepoint.prune(%s, %s, %b)",
-            (thread, first, data),
-            {"SP005": lambda _: missing(thread, first, 0)},
-        )
-        return int(row[0])
+        [(removed,)] = self._rows("select safepoint.prune(%s, %s, %b)", (thread, first, data))
+        return int(removed)
 
     def discard(self, thread: str, last: int) -> int:
         """Take every record after `last` out of the thread, because it does not verify.
@@ -339,21 +318,8 @@ class PostgresCheckpointStorage(Records):
         check_name("thread", thread)
         if last != 0:
             check_sequence(last)
-        row = self._call(
-            "select safepoint.discard(%s, %s)",
-            (thread, last),
-            {
-                "SP001": lambda held: _of_another_login(
-                    held, f"Nothing was discarded. Break the lease first: break_lease('{thread}')."
-                ),
-                "SP005": lambda _: NotFound(
-                    f"Thread '{thread}' has no checkpoint {last}, so it cannot end there.",
-                    "Nothing was discarded. Name the last one that verifies. A thread of which none"
-                    " does, and which was not pruned, can end at 0.",
-                ),
-            },
-        )
-        return int(row[0])
+        [(moved,)] = self._rows("select safepoint.discard(%s, %s)", (thread, last))
+        return int(moved)
 
     def acquire(self, thread: str, owner: str, seconds: float) -> Lease:
         """Let a worker own a thread for so many seconds of the server's clock, with a new token.
@@ -367,17 +333,10 @@ class PostgresCheckpointStorage(Records):
         """
         check_name("thread", thread)
         check_name("worker", owner)
-        now = check_span(seconds, datetime.now(UTC))
-
-        def held_by(held: _Thread) -> CheckpointError:
-            if held.own or held.ownership.token >= MAX_TOKEN:
-                held.ownership.acquired(owner, seconds, now)
-            return _of_another_login(held)
-
-        token, expires = self._call(
+        check_span(seconds, datetime.now(UTC))
+        [(token, expires)] = self._rows(
             "select token, expires from safepoint.acquire(%s, %s, %s)",
             (thread, owner, float(seconds)),
-            {"SP001": held_by, "23514": held_by},  # the second: there is no higher token
         )
         return Lease(thread, owner, token, expires)
 
@@ -391,16 +350,10 @@ class PostgresCheckpointStorage(Records):
             StorageError: the server refuses, or is away.
         """
         check_lease(lease)
-        now = check_span(seconds, datetime.now(UTC))
-
-        def lost(held: _Thread) -> CheckpointError:
-            held.ownership.renewed(lease, seconds, now)
-            return _of_another_login(held)
-
-        [expires] = self._call(
+        check_span(seconds, datetime.now(UTC))
+        [(expires,)] = self._rows(
             "select safepoint.renew(%s, %s, %s, %s)",
             (lease.thread, lease.owner, lease.token, float(seconds)),
-            {"SP001": lost},
         )
         return Lease(lease.thread, lease.owner, lease.token, expires)
 
@@ -414,13 +367,8 @@ class PostgresCheckpointStorage(Records):
             StorageError: the server refuses, or is away.
         """
         check_lease(lease)
-
-        def lost(held: _Thread) -> CheckpointError:
-            held.ownership.released(lease)
-            return _of_another_login(held)
-
         values = (lease.thread, lease.owner, lease.token)
-        self._call("select safepoint.release(%s, %s, %s)", values, {"SP001": lost})
+        self._rows("select safepoint.release(%s, %s, %s)", values)
 
     def lease(self, thread: str) -> Lease | None:
         """Return the lease that counts for a thread, also if it has expired; None if it is free."""
@@ -448,41 +396,8 @@ class PostgresCheckpointStorage(Records):
             StorageUnavailable: the server is away.
         """
         check_name("thread", thread)
-        row = self._call(
-            "select safepoint.break_lease(%s)",
-            (thread,),
-            {
-                "SP005": lambda _: NotFound(
-                    f"There is no thread '{thread}'.", "Check its name: threads() lists them."
-                )
-            },
-        )
-        return bool(row[0])
-
-    def _call(
-        self,
-        statement: str,
-        values: tuple[Any, ...],
-        refusals: dict[str, Callable[[_Thread], CheckpointError]],
-    ) -> tuple[Any, ...]:
-        """Return what a function of the schema says, or raise what is given for its SQLSTATE.
-
-        Args:
-            statement: the call.
-            values: its arguments, the thread first.
-            refusals: by SQLSTATE, what to raise, from what is kept of the thread.
-        """
-
-        def call(connection: Connection) -> tuple[Any, ...]:
-            try:
-                return connection.execute(statement.encode(), values).fetchall()[0]
-            except psycopg.Error as error:
-                if connection.lost(error) or error.sqlstate not in refusals:
-                    raise
-                held = self._thread(connection, values[0])
-                raise refusals[error.sqlstate](held) from error
-
-        return self._run(call)
+        [(broken,)] = self._rows("select safepoint.break_lease(%s)", (thread,))
+        return bool(broken)
 
     def _first(self, connection: Connection, thread: str) -> int:
         return self._thread(connection, thread).first
@@ -501,17 +416,14 @@ class PostgresCheckpointStorage(Records):
         if row is None:
             return _Thread(0, 1, Ownership(thread), own=True)
         head, first, token, owner, expires, own = row
-        try:
-            holder = None if owner is None else Lease(thread, owner, token, expires)
-        except CheckpointError as error:
-            raise self._malformed(thread) from error
-        if not (
-            _is_whole(head, 0, MAX_SEQUENCE)
-            and _is_whole(first, 1, max(head, 1))
-            and _is_whole(token, 0, MAX_TOKEN)
-        ):
-            raise self._malformed(thread)
-        return _Thread(head, first, Ownership(thread, token, holder), own=own is True)
+        numbers = ((head, MAX_SEQUENCE), (first, MAX_SEQUENCE), (token, MAX_TOKEN))
+        if all(
+            type(each) is int and 0 <= each <= most for each, most in numbers
+        ) and 1 <= first <= max(head, 1):
+            with suppress(CheckpointError):
+                holder = None if owner is None else Lease(thread, owner, token, expires)
+                return _Thread(head, first, Ownership(thread, token, holder), own=own is True)
+        raise self._malformed(thread)
 
     def _malformed(self, thread: str) -> StorageUnavailable:
         where = self._where
@@ -520,43 +432,3 @@ class PostgresCheckpointStorage(Records):
             " or who owns it, so nothing of the thread is saved.",
             "Somebody else wrote it, or the disk failed. Put the database back from a backup.",
         )
-
-
-def _is_whole(number: object, least: int, most: int) -> bool:
-    return type(number) is int and least <= number <= most
-
-
-def _not_taken(code: str, held: _Thread, sequence: int, fence: int | None) -> CheckpointError:
-    """Return what to raise because the database did not take a record."""
-    thread = held.ownership.thread
-    if code in ("SP003", "23505"):
-        return taken(thread, sequence, held.first)
-    if code == "SP004":
-        return ahead(thread, sequence, held.head)
-    try:
-        held.ownership.check_fence(fence)
-    except NotOwner as refusal:
-        return refusal
-    if held.own:  # it was released and taken again in this moment
-        return NotOwner(
-            f"Thread '{thread}' changed hands while this was saved.",
-            "Nothing was saved. Acquire the thread, and load its latest checkpoint.",
-        )
-    return _of_another_login(held)
-
-
-def _of_another_login(held: _Thread, do: str | None = None) -> NotOwner:
-    """Say that a thread is another login's."""
-    thread, holder = held.ownership.thread, held.ownership.holder
-    if holder is None:
-        return NotOwner(
-            f"Thread '{thread}' was written by another login, and this one has not acquired it.",
-            do
-            or "Nothing was saved. Acquire the thread, load its latest checkpoint, and decide again"
-            " from there.",
-        )
-    return NotOwner(
-        f"Thread '{thread}' is owned by worker '{holder.owner}' under another login until"
-        f" {spelled(holder.expires)}.",
-        do or "Nothing was saved. Wait until then, or let that worker release it.",
-    )

@@ -130,17 +130,11 @@ create trigger refuse_change before update or delete on safepoint.checkpoints
   for each row execute function safepoint.refuse();
 create trigger refuse_truncate before truncate on safepoint.checkpoints
   for each statement execute function safepoint.refuse();
-create trigger refuse_change before update or delete on safepoint.discarded
-  for each row execute function safepoint.refuse();
-create trigger refuse_truncate before truncate on safepoint.discarded
+create trigger refuse_change before update or delete or truncate on safepoint.discarded
   for each statement execute function safepoint.refuse();
-create trigger refuse_change before update or delete on safepoint.takings
-  for each row execute function safepoint.refuse();
-create trigger refuse_truncate before truncate on safepoint.takings
+create trigger refuse_change before update or delete or truncate on safepoint.takings
   for each statement execute function safepoint.refuse();
-create trigger refuse_change before update or delete on safepoint.prunings
-  for each row execute function safepoint.refuse();
-create trigger refuse_truncate before truncate on safepoint.prunings
+create trigger refuse_change before update or delete or truncate on safepoint.prunings
   for each statement execute function safepoint.refuse();
 
 -- Not even the owner's own functions let a thread go back, unless what it loses was discarded.

