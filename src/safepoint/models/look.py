@@ -249,17 +249,12 @@ def _pickled(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> K
             break
         count, opcodes, end = count + 1, opcodes + found.opcodes, found.end
         if opcodes > limits.opcodes:
-            raise _too_much(limits)
+            raise over(limits, "opcodes")
     if not count or (end < size and count == 1 and opcodes == 2 and head[:1] != b"\x80"):
         return Kind.UNKNOWN  # or two letters of a text, such as "N."
     if end < size:
         raise unclear(f"The file is a pickle, and something else follows at byte {end}")
     return Kind.PICKLE if count == 1 else Kind.PICKLES
-
-
-def _too_much(limits: PickleLimits) -> LimitExceeded:
-    what = f"The file has pickles of more than {limits.opcodes} instructions together."
-    return over(what, "Split it", "opcodes")
 
 
 def _is_tar(file: IO[bytes], head: bytes, size: int) -> bool:
@@ -689,7 +684,7 @@ class _Look:
                 self._stack(", ".join(filter(None, (where, inside))), pickled)
             self._left -= found.opcodes * self._limits.data_bytes // self._limits.opcodes
             if self._left < 0:
-                raise _too_much(self._limits)
+                raise over(self._limits, "opcodes")
 
     def _array(self, where: str, data: Data, head: bytes) -> None:
         """Look at the pickle behind the header of an array of Python objects."""
