@@ -226,8 +226,6 @@ class _Drawing:
     def _follow(self, op: Op) -> None:
         name, argument, stack = op.name, op.argument, self._stack
         if name in _SCALARS:
-            if type(argument) is str and not argument.isascii():
-                _check_text(argument)
             stack.append(argument)
         elif name in _PUTS:
             self._remember(op, len(self._memo) if argument is None else argument)
@@ -415,19 +413,6 @@ def _check_value(value: Any) -> None:
 
 def _odd(op: Op, what: str) -> PickleRefused:
     return PickleRefused(f"{op.name} at byte {op.position} of the pickle {what}.", INTACT)
-
-
-def _check_text(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        problem = PickleRefused(
-            "The pickle holds text that is none: half a character, or bytes of Python 2.",
-            "Save it as bytes, or replace it, as with text.encode(errors='replace').decode().",
-        )
-    else:
-        return
-    raise problem
 
 
 # Python hashes these with a secret of the process.

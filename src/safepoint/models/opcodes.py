@@ -31,7 +31,6 @@ _LENGTHS: Final = {
     pickletools.TAKEN_FROM_ARGUMENT4U: "<I",
     pickletools.TAKEN_FROM_ARGUMENT8U: "<Q",
 }
-_TEXTS: Final = (("utf-8", "surrogatepass"), ("ascii", "surrogateescape"))
 _COUNTED: Final = {
     "data_bytes": "bytes",
     "opcodes": "instructions",
@@ -237,8 +236,8 @@ def _sized(name: str, data: Data, begin: int, end: int, limits: PickleLimits, le
         raise _cut()
     if is_long:
         return int.from_bytes(raw, "little", signed=True)
-    # Bytes of Python 2 that are no ASCII become half characters, which are no text.
-    return _decoded(raw, *_TEXTS["STRING" in name], name, begin) if text else raw
+    encoding = "ascii" if "STRING" in name else "utf-8"  # the first is of Python 2
+    return _decoded(raw, encoding, lenient, name, begin) if text else raw
 
 
 def _lined(
@@ -257,7 +256,7 @@ def _lined(
         lines.append(data[begin:end])
         begin = end + 1
     if info.lines == 2:
-        return tuple(_decoded(line, *_TEXTS[0], "name", position) for line in lines), begin
+        return tuple(_decoded(line, "utf-8", lenient, "name", position) for line in lines), begin
     if not lenient and name in ("INT", "LONG") and len(lines[0]) > limits.integer_bits:
         raise over(limits, "integer_bits")
     try:
@@ -271,9 +270,10 @@ def _lined(
     raise problem  # here, so that it does not carry the bytes
 
 
-def _decoded(raw: bytes, encoding: str, errors: str, what: str, position: int) -> str:
+def _decoded(raw: bytes, encoding: str, lenient: bool, what: str, position: int) -> str:
+    errors = {"utf-8": "surrogatepass", "ascii": "surrogateescape"}[encoding]
     try:
-        return raw.decode(encoding, errors)
+        return raw.decode(encoding, errors if lenient else "strict")
     except ValueError:
         problem = _malformed(what, position)
     raise problem
@@ -282,15 +282,15 @@ def _decoded(raw: bytes, encoding: str, errors: str, what: str, position: int) -
 def _strict(name: str, raw: bytes) -> Any:
     """Return what a line says, if Python writes it so. C's unpickler reads I010 as 8."""
     value: Any
-    if name == "UNICODE":
-        return raw.decode("raw-unicode-escape")
-    if name == "PERSID":
-        return raw.decode()
+    if name in ("UNICODE", "PERSID"):
+        value = raw.decode("raw-unicode-escape" if name == "UNICODE" else "utf-8")
+        value.encode()  # half a character is no text
+        return value
     if name == "STRING":  # of Python 2
         value = codecs.escape_decode(_unquoted(raw))[0]
         if repr(value)[1:].encode() != raw:
             raise ValueError
-        return value.decode("ascii", "surrogateescape")
+        return value.decode("ascii")
     if name == "INT" and raw in (b"00", b"01"):
         return raw == b"01"
     value = float(raw) if name == "FLOAT" else int(raw.removesuffix(b"L"))
