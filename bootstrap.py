@@ -115,9 +115,6 @@ def set_up(lock: int) -> None:
         if sys.platform == "linux" and any(name in wants for name in names):
             install("installing what PyTorch needs for GPUs", lock, for_gpus)
     run("installing safepoint itself", lock, PYTHON, *ALONE, "--no-build-isolation", "-e", ".")
-    # On all processors, where pip takes one. Some packages bring files for a newer Python.
-    compiling: list[str | Path] = [PYTHON, "-I", "-m", "compileall", "-q", "-j", "0", VENV / "lib"]
-    subprocess.run(compiling, capture_output=True, check=False)  # noqa: S603 -- a fixed command
     STAMP.write_text(f"{ask_interpreter()}\n{sources}")
 
 

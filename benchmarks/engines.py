@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from benchmarks import langgraph
-from benchmarks.load import Opener
+from benchmarks.langgraph import asked, bytes_in, rows_in
 from safepoint import Keyring, Ledger, SigningKey, SQLiteAnchor
 from safepoint.anchor import Anchor
 from safepoint.journal import Journal
@@ -21,25 +20,12 @@ if TYPE_CHECKING:
     from safepoint.testing.postgres import Server
 
 STORE = "orders"
-SECRET = bytes(range(32))
+KEY = SigningKey(bytes(range(32)))
+KEYS = Keyring(KEY)
 WAIT = 60.0
 WAYS = {"sealed": "sealed", "anchored": "and anchored", "leased": "sealed, and leased"}
 JOURNALLED = "journalled"
 PEER = "langgraph"
-
-
-class Contender(Opener, Protocol):
-    """A store to be measured."""
-
-    @property
-    def label(self) -> str:
-        """What it is."""
-
-    def count(self) -> int:
-        """Return how many checkpoints there are."""
-
-    def size(self) -> int:
-        """Return how many bytes they take on disk, with their indexes."""
 
 
 class Worked:
@@ -94,11 +80,7 @@ def ledger_of(
     storage: CheckpointStorage, anchor: Anchor | None = None, journal: Journal | None = None
 ) -> Ledger:
     """Return a ledger that remembers nothing yet."""
-    return Ledger(storage, store=STORE, keys=_keys(), anchor=anchor, journal=journal)
-
-
-def _keys() -> Keyring:
-    return Keyring(SigningKey(SECRET))
+    return Ledger(storage, store=STORE, keys=KEYS, anchor=anchor, journal=journal)
 
 
 @dataclass(frozen=True)
@@ -121,7 +103,7 @@ class OnSqlite:
 
     def count(self) -> int:
         """Return how many checkpoints there are."""
-        return _count_in(self.path)
+        return rows_in(self.path)
 
     def size(self) -> int:
         """Return how large the file is."""
@@ -143,14 +125,10 @@ class OnPostgres:
         """Open it."""
         from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage, PostgresJournal
 
-        anchor = None if self.anchor is None else PostgresAnchor(self.anchor, wait_seconds=WAIT)
         storage = PostgresCheckpointStorage(self.dsns[worker], wait_seconds=WAIT)
-        journal = (
-            None
-            if self.journal is None
-            else PostgresJournal(self.journal, keys=_keys(), wait_seconds=WAIT)
-        )
-        return Worked(worker, storage, anchor, journal, leased=self.leased)
+        anchor = self.anchor and PostgresAnchor(self.anchor, wait_seconds=WAIT)
+        journal = self.journal and PostgresJournal(self.journal, keys=KEYS, wait_seconds=WAIT)
+        return Worked(worker, storage, anchor or None, journal or None, leased=self.leased)
 
     def count(self) -> int:
         """Return how many checkpoints there are, each of which is in the journal, if there is one.
@@ -160,9 +138,9 @@ class OnPostgres:
         """
         from safepoint.postgres import PostgresJournal
 
-        count = _asked(self.owner, "select count(*) from safepoint.checkpoints")
+        count = asked(self.owner, "select count(*) from safepoint.checkpoints")
         if self.journal is not None:
-            with PostgresJournal(self.journal, keys=_keys(), wait_seconds=WAIT) as journal:
+            with PostgresJournal(self.journal, keys=KEYS, wait_seconds=WAIT) as journal:
                 told = journal.verify()
             if told != count:
                 raise RuntimeError(f"The journal has {told} lines for {count} checkpoints.")
@@ -170,33 +148,11 @@ class OnPostgres:
 
     def size(self) -> int:
         """Return how large the tables are."""
-        return _tables(self.owner)
+        return bytes_in(self.owner)
 
 
-@dataclass(frozen=True)
-class PeerOnSqlite(langgraph.Sqlite):
-    """LangGraph's saver in a SQLite file."""
-
-    def count(self) -> int:
-        """Return how many checkpoints there are."""
-        return _count_in(self.path)
-
-    def size(self) -> int:
-        """Return how large the file is."""
-        return self.path.stat().st_size
-
-
-@dataclass(frozen=True)
-class PeerOnPostgres(langgraph.Postgres):
-    """LangGraph's saver on the same server, in a database that its login owns."""
-
-    def count(self) -> int:
-        """Return how many checkpoints there are."""
-        return _asked(self.dsn, "select count(*) from checkpoints")
-
-    def size(self) -> int:
-        """Return how large the tables are."""
-        return _tables(self.dsn)
+Contender = OnSqlite | OnPostgres | langgraph.Sqlite | langgraph.Postgres
+"""A store to be measured: how to open it, what it is, and how much it holds."""
 
 
 def on_sqlite(folder: Path) -> dict[str, Contender]:
@@ -209,7 +165,7 @@ def on_sqlite(folder: Path) -> dict[str, Contender]:
         for way, label in WAYS.items()
     }
     (folder / PEER).mkdir(mode=0o700)
-    return {**contenders, PEER: PeerOnSqlite(folder / PEER / "checkpoints.db")}
+    return {**contenders, PEER: langgraph.Sqlite(folder / PEER / "checkpoints.db")}
 
 
 def on_postgres(server: Server, workers: int) -> dict[str, Contender]:
@@ -237,7 +193,7 @@ def on_postgres(server: Server, workers: int) -> dict[str, Contender]:
         )
     server.database(PEER)
     server.psql(f"alter database {PEER} owner to langgraph")
-    return {**contenders, PEER: PeerOnPostgres(server.dsn("langgraph", PEER))}
+    return {**contenders, PEER: langgraph.Postgres(server.dsn("langgraph", PEER))}
 
 
 @contextmanager
@@ -250,25 +206,3 @@ def serving() -> Iterator[Server]:
             if server.psql(f"show {setting}") != "on":
                 raise RuntimeError(f"The server runs without {setting}.")
         yield server
-
-
-def _count_in(path: Path) -> int:
-    with closing(sqlite3.connect(path)) as connection:
-        return int(connection.execute("select count(*) from checkpoints").fetchone()[0])
-
-
-def _asked(dsn: str, statement: Any) -> int:
-    import psycopg
-
-    with psycopg.connect(dsn) as connection:
-        row = connection.execute(statement).fetchone()
-    return int(row[0]) if row else 0
-
-
-def _tables(dsn: str) -> int:
-    return _asked(
-        dsn,
-        "select sum(pg_total_relation_size(oid)) from pg_class where relkind = 'r'"
-        " and relnamespace::regnamespace::text in ('public', 'safepoint', 'safepoint_anchor',"
-        " 'safepoint_journal')",
-    )

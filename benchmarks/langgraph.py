@@ -8,6 +8,7 @@ beside it for each task, with `put_writes`, is left out.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -113,6 +114,14 @@ class Sqlite:
             raise RuntimeError(f"SqliteSaver runs with {found}, not as durable as ours.")
         return Saver(saver, connection)
 
+    def count(self) -> int:
+        """Return how many checkpoints there are."""
+        return rows_in(self.path)
+
+    def size(self) -> int:
+        """Return how large the file is."""
+        return self.path.stat().st_size
+
 
 @dataclass(frozen=True)
 class Postgres:
@@ -137,3 +146,36 @@ class Postgres:
         saver = PostgresSaver(connection)
         saver.setup()
         return Saver(saver, connection)
+
+    def count(self) -> int:
+        """Return how many checkpoints there are."""
+        return asked(self.dsn, "select count(*) from checkpoints")
+
+    def size(self) -> int:
+        """Return how large the tables are."""
+        return bytes_in(self.dsn)
+
+
+def rows_in(path: Path) -> int:
+    """Return how many checkpoints a file of SQLite has."""
+    with closing(sqlite3.connect(path)) as connection:
+        return int(connection.execute("select count(*) from checkpoints").fetchone()[0])
+
+
+def asked(dsn: str, statement: Any) -> int:
+    """Return the one number that PostgreSQL answers."""
+    import psycopg
+
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(statement).fetchone()
+    return int(row[0]) if row else 0
+
+
+def bytes_in(dsn: str) -> int:
+    """Return how large the tables of a database are."""
+    return asked(
+        dsn,
+        "select sum(pg_total_relation_size(oid)) from pg_class where relkind = 'r'"
+        " and relnamespace::regnamespace::text in ('public', 'safepoint', 'safepoint_anchor',"
+        " 'safepoint_journal')",
+    )

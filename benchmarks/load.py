@@ -9,35 +9,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 _SECONDS = 30.0
 
 
-class Store(Protocol):
-    """A store as one worker has opened it."""
-
-    def take(self, thread: str) -> None:
-        """Begin a thread: own it, if that is what is measured."""
-
-    def save(self, thread: str, state: dict[str, Any]) -> str:
-        """Save one more checkpoint, durable when this returns, and return what names it."""
-
-    def give(self, thread: str) -> None:
-        """End a thread."""
-
-    def names(self, thread: str) -> list[str]:
-        """Return the names of its checkpoints, oldest first, verified if the store can do that."""
-
-    def close(self) -> None:
-        """Let go of it."""
-
-
-class Opener(Protocol):
-    """How a worker opens a store. It is sent to the worker."""
-
-    def open(self, worker: int) -> Store:
-        """Open it."""
+Store = Any
+"""What a worker has opened: `take` and `give` begin and end a thread; `save` returns what names the
+checkpoint, which is durable then; `names` has all of a thread, verified; and `close`."""
+Opener = Any
+"""How a worker opens a store: `open(worker)`. It is sent to the worker."""
 
 
 class Saved(NamedTuple):
@@ -149,14 +130,11 @@ def _serve(pipe: Connection, number: int, openers: Mapping[str, Opener]) -> None
         while True:
             name, act, given, anew = pipe.recv()
             try:
-                if anew:
-                    store = openers[name].open(number)
-                    answer = act(store, given)
-                    store.close()
-                else:
-                    if name not in stores:
-                        stores[name] = openers[name].open(number)
-                    answer = act(stores[name], given)
+                if anew and name in stores:
+                    stores.pop(name).close()
+                if name not in stores:
+                    stores[name] = openers[name].open(number)
+                answer = act(stores[name], given)
             except Exception:  # noqa: BLE001  whatever it is, the one who asked must hear of it
                 pipe.send((traceback.format_exc(), None))
             else:

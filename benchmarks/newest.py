@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import langgraph
-from benchmarks.engines import SECRET, STORE, OnPostgres, OnSqlite, Worked, ledger_of
+from benchmarks.engines import KEY, STORE, OnPostgres, OnSqlite, Worked, ledger_of
 from benchmarks.load import state_of
 from benchmarks.measure import Act, medians, table
-from safepoint import Codec, SigningKey
+from safepoint import Codec
 from safepoint.anchor import Anchor
 from safepoint.names import Head
 from safepoint.record import Place, seal
@@ -38,7 +38,8 @@ def newest(folder: Path, server: Server) -> None:
     server.database("newest", template="migrated")
     server.database("newest_peer")
     owner = server.dsn(database="newest")
-    on_postgres = OnPostgres("", owner, {0: server.dsn("worker_0", "newest")}, _anchor(server))
+    anchor = server.dsn("anchor", "newest")
+    on_postgres = OnPostgres("", owner, {0: server.dsn("worker_0", "newest")}, anchor)
     peer = langgraph.Postgres(server.dsn(database="newest_peer"))
     _measure("PostgreSQL", on_postgres.open(0), _fill_postgres(owner), peer.open(0))
 
@@ -46,10 +47,6 @@ def newest(folder: Path, server: Server) -> None:
     peer_file = langgraph.Sqlite(folder / "newest-peer.db")
     opened = on_sqlite.open(0)
     _measure("SQLite", opened, _fill_sqlite(on_sqlite.path), peer_file.open(0))
-
-
-def _anchor(server: Server) -> str:
-    return server.dsn("anchor", "newest")
 
 
 def _measure(engine: str, ours: Worked, fill: Fill, peer: langgraph.Saver) -> None:
@@ -92,11 +89,11 @@ def _shown(taken: dict[str, float], kind: str, count: int) -> str:
 
 def _records(ours: Worked, thread: str, count: int) -> Iterator[bytes]:
     """Seal a chain of `count` records, and anchor the last."""
-    key, now, previous = SigningKey(SECRET), datetime.now(UTC), None
+    now, previous = datetime.now(UTC), None
     payload = Codec().encode(state_of(thread, 1))
     for sequence in range(1, count + 1):
         place = Place(STORE, thread, sequence)
-        record, opened = seal(payload, place, key, created=now, previous=previous)
+        record, opened = seal(payload, place, KEY, created=now, previous=previous)
         previous = opened.digest
         yield record
     if ours.anchor is not None and previous is not None:

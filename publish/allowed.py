@@ -10,9 +10,8 @@ import re
 from html.parser import HTMLParser
 from typing import Final
 
-from tests.harness.fences import ATTRIBUTES
-from tests.harness.markup import GENERATED
-from tests.harness.rendered import VOID
+from tests.harness.blocks import ATTRIBUTES, GENERATED
+from tests.harness.census import VOID
 
 _FOREIGN: Final = frozenset({"base", "embed", "frame", "iframe", "object"})
 _NAMES: Final = ATTRIBUTES | frozenset(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 from publish.project import Project
 from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Memory
 from safepoint.attacks.models import MODEL_ATTACKS
 from safepoint.attacks.network import NETWORK_ATTACKS
-from tests.attacks.sql import SQL_ATTACKS
 
 _LADDER: Final = "ladder.md"
 _HEADS: Final = re.compile(r"^\| attack \|(?P<heads>.*)\|$")
@@ -19,6 +20,7 @@ _ROW: Final = re.compile(r"^\| \[`(?P<attack>[\w-]+)`\]\S* .*?<br>.*?\|(?P<cells
 _CELL: Final = re.compile(r"\{ \.(?P<outcome>[\w-]+) \}")
 _FALLS: Final = frozenset({"accepted", "executed", "crashed"})
 _END: Final = re.compile(r"[:.] ?")
+_SQL: Final = re.compile(r"^-- # (\S+) (\S+)(.*)\n((?:-- .*\n)+)", re.MULTILINE)
 
 GROUPS: Final = ("writer", "key", "resumes", "sql", "network", "models", "residue")
 """What the attacker has, in the order of the page."""
@@ -74,10 +76,21 @@ def listed(project: Project) -> list[Listed]:
     return found
 
 
+def _in_sql() -> dict[str, SimpleNamespace]:
+    """Read what the attacks in SQL are, which the tests run, from the file in which they stand."""
+    text = (Path(__file__).parents[1] / "tests/attacks/sql.sql").read_text(encoding="utf-8")
+    found = {}
+    for name, rule, special, told in _SQL.findall(text):
+        story = " ".join(line.removeprefix("-- ") for line in told.splitlines())
+        residue = "residue" in special
+        found[name] = SimpleNamespace(id=name, rule=rule, story=story, residue=residue)
+    return found
+
+
 _CATALOGUES: Final[Mapping[str, tuple[Mapping[str, Any], str, str]]] = {
     "residue": (RESIDUE, "safepoint attack", "Attacks that no rung detects."),
     "sql": (
-        SQL_ATTACKS,
+        _in_sql(),
         "python -m pytest tests/attacks/test_sql_credential.py -k",
         "Attacks with the login of a worker.",
     ),

@@ -11,7 +11,7 @@ from markdown.extensions.toc import slugify, unique
 
 from publish.project import BrokenPage, Project
 from safepoint.explain import EXPLANATIONS, FAMILIES, Explanation
-from tests.harness.fences import without_fences
+from tests.harness.blocks import without_fences
 
 _HEADING: Final = re.compile(r"^#{1,6} (?P<title>.+?)(?: \{ #(?P<id>[\w-]+) \})?$", re.MULTILINE)
 _ATTACK: Final = "Attack:"

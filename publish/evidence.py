@@ -12,9 +12,18 @@ from typing import Final, Literal
 
 from tests.harness import evidence as harness
 from tests.harness.blocks import written_blocks
-from tests.harness.evidence import OUTCOMES, Entry, Outcome, Read, Run
-from tests.harness.legs import Proof, Result, worst
-from tests.harness.sources import TESTS, sources
+from tests.harness.evidence import (
+    OUTCOMES,
+    TESTS,
+    Entry,
+    Outcome,
+    Proof,
+    Read,
+    Result,
+    Run,
+    sources,
+    worst,
+)
 
 State = Literal["current", "failed", "partial", "stale", "missing", "unreadable"]
 AGAIN: Final = "Run make test, then build again."
@@ -93,11 +102,15 @@ class Evidence:
             and (entry.page == page or (page == "src/" and entry.page.startswith(page)))
         ]
 
-    def failed_on(self, page: str) -> list[str]:
-        """Return the tests of a page that failed: its blocks, or the page itself."""
+    def failed_on(self, page: str, named: Iterable[str] = ()) -> list[str]:
+        """Return what failed of a page: its blocks, and the tests and files that it names."""
         blocks = [entry.test for entry in self.entries if entry.outcome == "failed"]
-        names = {*self.found.failures, *blocks}
-        return sorted(name for name in names if name.partition("::")[0] == page)
+        names = {page, *named}
+        return sorted(
+            failed
+            for failed in {*self.found.failures, *blocks}
+            if {failed.partition("::")[0], failed.partition("[")[0]} & names
+        )
 
 
 def read(file: Path, root: Path) -> Evidence:

@@ -13,8 +13,7 @@ from typing import Final
 from publish import advisories, attacks, changes, errors, verified
 from publish.project import BrokenPage, Project
 from publish.sources import check_sources
-from tests.harness.blocks import scan_page
-from tests.harness.fences import without_fences
+from tests.harness.blocks import scan_page, without_fences
 
 Fill = Callable[[Project], str]
 

@@ -9,8 +9,8 @@ from typing import Final
 from publish.evidence import Evidence
 from publish.project import Page
 from tests.harness.blocks import digest
+from tests.harness.census import is_generated, rendered_blocks
 from tests.harness.evidence import Entry, find
-from tests.harness.rendered import is_generated, rendered_blocks
 
 _SAID: Final = {
     "ran": "Ran",

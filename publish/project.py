@@ -18,7 +18,7 @@ from mkdocs.utils.yaml import yaml_load
 from publish.evidence import Evidence, read
 from publish.git import git, reviewed
 from safepoint.rules import RULES, Rule
-from tests.harness.sources import commit_of
+from tests.harness.evidence import commit_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _FRONT_MATTER: Final = re.compile(r"\A---\n(?P<yaml>.*?)\n---\n", re.DOTALL)
@@ -26,6 +26,7 @@ _WORDS: Final = frozenset({"title", "description"})
 _META: Final = _WORDS | frozenset({"hide", "search"})
 _PLAIN_WORDS: Final = re.compile(r'[^<>&"\\\x00-\x1f\x7f-\x9f\u2028\u2029]+')
 _HEADING: Final = re.compile(r"^# (?P<title>.+?)(?: \{[^}]*\})?$", re.MULTILINE)
+_TESTED_BY: Final = re.compile(r"^\*\*Tested by\*\*.*?(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
 
 
 class BrokenPage(ValueError):
@@ -59,6 +60,12 @@ class Page:
     def twin(self) -> str:
         """Where a program reads it as Markdown."""
         return f"{self.url.rstrip('/') or 'index'}.md"
+
+    @property
+    def tests(self) -> list[str]:
+        """The tests, and files of tests, that it names under "Tested by"."""
+        said = _TESTED_BY.search(self.text)
+        return re.findall(r"tests/[\w/.]+\.py(?:::\w+)?", said[0]) if said else []
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from publish.evidence import Evidence
 from publish.marks import counted
 from publish.project import Page, Project
 from safepoint.rules import LEGS, Rule
-from tests.harness.evidence import OUTCOMES
+from tests.harness.evidence import OUTCOMES, RESULTS
 
 ZENSICAL: Final = "0.0.73"
 DIFFERENCES: Final = (
@@ -58,12 +58,12 @@ def _alarm(found: Evidence) -> str:
 
 
 def of_page(page: Page, counts: Counter[str], project: Project) -> str:
-    """Return a few words on the blocks that one page shows, in red if one of its tests failed."""
-    found = project.evidence
-    failed = found.failed_on(f"docs/{page.src}")
+    """Return a few words on a page's blocks, in red if one, or a test that it names, failed."""
+    failed = project.evidence.failed_on(f"docs/{page.src}", page.tests)
     said = _of_blocks(page, counts, project)
     if failed or counts["failed"]:
-        tests = f" Failed: {', '.join(failed)}." if failed else ""
+        more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
+        tests = f" Failed: {', '.join(failed[:_NAMED])}{more}." if failed else ""
         return f'<strong class="failed">{escape(f"{said}.{tests}")}</strong>'
     return said
 
@@ -102,10 +102,12 @@ def versions(project: Project) -> str:
     rows.append(f"| commit of the run | `{found.commit or 'none, or several'}` |")
     rows.append(f"| commit of this site | `{project.commit or 'none'}` |")
     ends, deep = found.found, found.found.total("deep")
-    told = [f"{ends.total('passed'):,} passed", f"{ends.total('failed'):,} failed"]
-    told.append(f"{ends.total('skipped'):,} skipped")
+    numbers = {name: ends.total(name) for name in RESULTS}
+    told = [f"{numbers[name]:,} {name}" for name in ("passed", "failed", "skipped")]
     told += [f"{deep:,} long ones left for `make deep`"] if deep else []
-    rows.append(f"| tests, blocks among them | {', '.join(told)} |")
+    rows.append(f"| tests, blocks among them | {sum(numbers.values()):,}: {', '.join(told)} |")
+    status = "none: not a whole run" if ends.done is None else f"`{ends.status}`"
+    rows.append(f"| exit status | {status} |")
     systems = ", ".join(sorted({run.system for run in found.runs.values()}))
     rows.append(f"| system | {systems} |")
     rows += [f"| {name} | `{version}` |" for name, version in found.versions.items()]

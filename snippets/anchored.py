@@ -16,7 +16,7 @@ def set_up():
     FileAnchor("anchor", create=True)
 
 
-def open_ledger():
+def opened():
     """In production the three paths are on three volumes."""
     return Ledger(
         FileCheckpointStorage("state"),
@@ -37,7 +37,7 @@ def pay(ledger, thread):
 
 set_up()  # leave this line out of the service itself
 try:
-    ledger = open_ledger()
+    ledger = opened()
     ledger.save("order-7", {"amount": 42, "status": "approved"})
     print("paid:", pay(ledger, "order-7"))
     #> paid: 42

@@ -50,7 +50,7 @@ def payment():
     return Workflow("payment", [ask, pay], version="1", gate=gate)
 
 
-def open_ledger(keys, journal=None):
+def opened(keys, journal=None):
     return Ledger(
         FileCheckpointStorage("state"),
         store="invoices",
@@ -66,7 +66,7 @@ def for_writing():
     writer_key = SigningKey.from_file("worker/writer.key")
     journal_key = SigningKey.from_file("worker/journal.key")
     journal = FileJournal("journal", keys=Keyring(journal_key))
-    return open_ledger(Keyring(writer_key), journal)
+    return opened(Keyring(writer_key), journal)
 
 
 def start(thread, **order):
@@ -95,7 +95,7 @@ def go_on(thread, signed):
 def question_about(thread):
     """From the store, verified with the writer's public half."""
     writer = VerifyingKey.from_file("people/writer.pub")
-    ledger = open_ledger(Keyring(verify=writer))
+    ledger = opened(Keyring(verify=writer))
     return payment().question(ledger, thread)
 
 

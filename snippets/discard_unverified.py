@@ -51,7 +51,7 @@ def discard_unverified(ledger, operator):
 
 
 # --8<-- [end:discard]
-def open_ledger(place):
+def opened(place):
     return Ledger(
         PostgresCheckpointStorage(place("worker_1")),
         store="invoices",
@@ -78,7 +78,7 @@ with Server() as server:
     def place(login):
         return server.dsn(login, "checkpoints")
 
-    ledger = open_ledger(place)
+    ledger = opened(place)
     for thread in ("order-6", "order-7", "order-8", "order-8"):
         ledger.save(thread, {"payee": "alice"})
     run(  # a thief who has the login of the worker

@@ -32,7 +32,7 @@ anchor = FileAnchor("anchor", create=True)
 bank: list[str] = []  # the keys of the payments that it has seen
 
 
-def open_ledger(keys, **options):
+def opened(keys, **options):
     storage = FileCheckpointStorage("state")
     return Ledger(
         storage, store="invoices", keys=keys, anchor=anchor, **options
@@ -49,13 +49,13 @@ def pay(state, call):
 
 
 invoice = Workflow("invoice", [fetch, pay], gate=gate)
-ledger = open_ledger(Keyring(writer), journal=journal)
+ledger = opened(Keyring(writer), journal=journal)
 invoice.start(ledger, thread="order-7")  # and the payment bounces
 
 
 def approve(thread, sequence):
     """Dana, with no key of the store: look for yourself, then sign."""
-    reader = open_ledger(Keyring(verify=writer.public))
+    reader = opened(Keyring(verify=writer.public))
     question = invoice.question(reader, thread, sequence)
     if question is None:
         raise SystemExit("there is nothing to approve")

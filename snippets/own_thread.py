@@ -29,7 +29,7 @@ def pay(state, call):
 invoice = Workflow("invoice", [fetch, pay])
 
 
-def open_ledger():
+def opened():
     key = SigningKey.from_file("keys/writer.key", create=True)
     return Ledger(
         FileCheckpointStorage("orders"),
@@ -46,7 +46,7 @@ def my_name():
 
 def work(thread):
     """Run one thread, unless another worker has it."""
-    ledger = open_ledger()
+    ledger = opened()
     try:
         # Each step renews the lease. Make it longer than a step takes.
         with ledger.own(thread, my_name(), seconds=60):

@@ -18,7 +18,7 @@ FileAnchor("anchor", create=True)
 keys = Keyring(SigningKey.from_file("keys/signing.key", create=True))
 
 
-def open_ledger(state):
+def opened(state):
     return Ledger(
         FileCheckpointStorage(state),
         store="invoices",
@@ -39,7 +39,7 @@ def missing(ledger):
 
 
 # A backup at midnight, a replica at noon, and at one the disk is gone.
-ledger = open_ledger("state")
+ledger = opened("state")
 ledger.save("order-7", {"amount": 42})
 shutil.copytree("state", "backup")
 ledger.save("order-7", {"amount": 42, "paid": True})
@@ -49,7 +49,7 @@ shutil.rmtree("state")
 
 # 1. Put the backup in place. The anchor says what it lacks.
 shutil.copytree("backup", "state")
-lost = missing(open_ledger("state"))
+lost = missing(opened("state"))
 for what in lost.values():
     print(what)
     #> order-7 ends at #1, and the anchor has seen #2.
@@ -57,16 +57,16 @@ for what in lost.values():
 
 # 2. Look for it elsewhere. A copy is verified record by record, and
 #    what is there already stays.
-replica = open_ledger("replica")
-replica.copy_to(open_ledger("state"), threads=["order-7"])
-lost = missing(open_ledger("state"))
+replica = opened("replica")
+replica.copy_to(opened("state"), threads=["order-7"])
+lost = missing(opened("state"))
 print(lost["order-8"])
 #> order-8 is gone, and the anchor has seen #1.
 
 # 3. What is nowhere to be found, somebody gives up, by name.
 for thread in lost:
-    before, after = open_ledger("state").accept_loss(thread)
+    before, after = opened("state").accept_loss(thread)
     print(f"{thread}: was at {before}, is at {after}")
     #> order-8: was at #1, is at None
-print(len(missing(open_ledger("state"))), "threads end too early")
+print(len(missing(opened("state"))), "threads end too early")
 #> 0 threads end too early

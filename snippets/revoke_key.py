@@ -18,7 +18,7 @@ from safepoint import (
 )
 
 
-def open_ledger(keys, state="state", anchor="anchor"):
+def opened(keys, state="state", anchor="anchor"):
     """As a new process would."""
     return Ledger(
         FileCheckpointStorage(state),
@@ -30,7 +30,7 @@ def open_ledger(keys, state="state", anchor="anchor"):
 
 FileAnchor("anchor", create=True)
 old = SigningKey.from_file("keys/2026.key", create=True)
-worker = open_ledger(Keyring(old))
+worker = opened(Keyring(old))
 worker.save("order-7", {"payee": "alice"})
 worker.save("order-8", {"payee": "bob"})
 
@@ -65,7 +65,7 @@ before = FileAnchor("night/anchor")
 # --8<-- [start:backup]
 # (b) No such copy, but a backup of the storage: make one from it.
 FileAnchor("night/heads", create=True)
-backup = open_ledger(
+backup = opened(
     Keyring(verify=[old]), state="night/state", anchor="night/heads"
 )
 for thread in backup.threads():
@@ -95,7 +95,7 @@ def after(before, ledger):
 
 
 trusting = Keyring(verify=[old])  # it reads, and signs nothing
-evidence = open_ledger(trusting, "evidence", "anchor-tonight")
+evidence = opened(trusting, "evidence", "anchor-tonight")
 late = after(before, evidence)
 for thread, checkpoints in late.items():
     for each in checkpoints:
@@ -117,10 +117,10 @@ decision = {
 
 # --8<-- [start:keep]
 revoking = Keyring(new).revoking(old, until=before)
-ledger = open_ledger(Keyring(new), "state-2027")
+ledger = opened(Keyring(new), "state-2027")
 for thread in evidence.threads():
     keys = trusting if thread in pruned else revoking
-    source = open_ledger(keys, "evidence", "anchor-tonight")
+    source = opened(keys, "evidence", "anchor-tonight")
     try:
         source.copy_to(ledger, threads=[thread], up_to=before)
     except CheckpointError as refusal:
@@ -149,7 +149,7 @@ with Path("decided.jsonl").open("a") as decided:
 # --8<-- [end:save]
 
 # --8<-- [start:look]
-ledger = open_ledger(Keyring(new), "state-2027")
+ledger = opened(Keyring(new), "state-2027")
 for thread in ledger.threads():
     print(thread, "verifies:", ledger.verify(thread))
     #> order-7 verifies: 2

@@ -26,7 +26,7 @@ def ring(name):
     return Keyring(SigningKey.from_file(f"keys/{name}.key"))
 
 
-def open_ledger(place=place):
+def opened(place=place):
     anchor = PostgresAnchor(place("anchor_1"))
     return Ledger(
         PostgresCheckpointStorage(place("worker_1")),
@@ -41,12 +41,12 @@ def open_ledger(place=place):
 
 
 def work(place=place):
-    ledger = open_ledger(place)
+    ledger = opened(place)
     with ledger.own("order-10", "worker-1", seconds=60):
         ledger.save("order-10", {"amount": 42, "status": "approved"})
         ledger.save("order-10", {"amount": 42, "status": "paid"})
 
-    again = open_ledger(place)  # as another process would
+    again = opened(place)  # as another process would
     print(again.latest("order-10").state)
     #> {'amount': 42, 'status': 'paid'}
     for entry in again.journal.show(thread="order-10"):

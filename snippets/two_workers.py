@@ -20,7 +20,7 @@ from safepoint.testing.postgres import Server
 THREAD = "order-7"
 
 
-def open_ledger(login):
+def opened(login):
     """One login for the store, and another one for the anchor."""
     key = SigningKey.from_file("keys/writer.key", create=True)
     return Ledger(
@@ -54,7 +54,7 @@ invoice = Workflow("invoice", [fetch, pay, ship])
 
 def work(login):
     """Take the thread as soon as nobody has it, and run it."""
-    ledger = open_ledger(login)
+    ledger = opened(login)
     name = login.replace("_", "-")
     owned, waits = None, False
     while owned is None:
@@ -101,7 +101,7 @@ def watch():
         with worker("worker_2") as second:
             for line in second.stdout:
                 yield f"worker-2 {line.rstrip()}"
-        count = open_ledger("worker_2").verify(THREAD)
+        count = opened("worker_2").verify(THREAD)
         yield f"{count} checkpoints verify"
 
 

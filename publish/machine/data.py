@@ -121,6 +121,7 @@ def _evidence(project: Project) -> dict[str, Any]:
         "changed": list(evidence.changed),
         "run": {
             "whole": not evidence.found.partial,
+            "status": evidence.found.status,
             "passed": evidence.found.total("passed"),
             "failed": evidence.found.total("failed"),
             "skipped": evidence.found.total("skipped"),

@@ -14,8 +14,7 @@ from markdown.extensions.toc import slugify
 from publish.fill import fill
 from publish.machine.reference import reference
 from publish.project import Page, Project, public
-from tests.harness.blocks import Block, expand, find_blocks
-from tests.harness.markup import INLINE_CODE
+from tests.harness.blocks import INLINE_CODE, Block, expand, find_blocks
 
 _INSET: Final = re.compile(r'^ *(?:!!!|\?\?\?\+?) +(?P<kind>[\w-]+)(?: +"(?P<title>.*)")? *$')
 _DIRECTIVE: Final = re.compile(r"^::: +(?P<path>[\w.]+) *$")

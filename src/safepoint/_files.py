@@ -43,20 +43,13 @@ PATIENCE = 30.0
 """How many seconds to wait for somebody who holds a lock."""
 FULL = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 """What the system says where there is no room."""
-NETWORK = frozenset(
-    [
-        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "coda", "ncpfs", "davfs"),
-        *("ceph", "glusterfs", "lustre", "beegfs", "gpfs", "orangefs", "gfs2", "ocfs2"),
-        # Shared by a machine and its host: neither sees what is mapped into the other's memory.
-        *("9p", "virtiofs", "vboxsf", "vmhgfs", "prl_fs", "fakeowner"),
-        *("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.juicefs"),
-        *("fuse.s3fs", "fuse.goofys", "fuse.gcsfuse", "fuse.blobfuse", "fuse.blobfuse2"),
-        *("fuse.rclone", "fuse.davfs", "fuse.davfs2", "fuse.curlftpfs", "fuse.vmhgfs-fuse"),
-        *("fuse.grpcfuse", "fuse.osxfs"),
-    ]
+NETWORK = re.compile(
+    "nfs4?|cifs|smb3|smbfs|afs|coda|ncpfs|davfs|ceph|glusterfs|lustre|beegfs|gpfs|orangefs|gfs2"
+    # Shared by a machine and its host: neither sees what is mapped into the other's memory.
+    "|ocfs2|9p|virtiofs|vboxsf|vmhgfs|prl_fs|fakeowner|fuse\\.(vmhgfs-fuse|grpcfuse|osxfs|sshfs"
+    "|glusterfs|ceph|ceph-fuse|juicefs|s3fs|goofys|gcsfuse|blobfuse2?|rclone|davfs2?|curlftpfs)"
 )
 """Where files are that other machines reach too, as /proc/self/mountinfo calls the kinds."""
-_LONGEST = 4095
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _KIND_AND_OTHERS = 0o170000 | _OTHERS_WRITE
 _UNSUPPORTED = frozenset([errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS])
@@ -78,7 +71,7 @@ def require_posix(what: str = "FileCheckpointStorage") -> None:
 # --- paths
 
 
-def as_named(path: object, what: str, kind: str = "folder") -> Path:
+def as_named(path: str | os.PathLike[str], what: str, kind: str = "folder") -> Path:
     """Return the path from the root on, with whatever links are in it.
 
     Args:
@@ -89,37 +82,23 @@ def as_named(path: object, what: str, kind: str = "folder") -> Path:
     Raises:
         StorageUnavailable: no file can have it, or it is relative to a folder that is gone.
     """
-    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
-    if not isinstance(text, str):
-        raise StorageUnavailable(
-            f"{what} is {type(path).__name__}, not a path.",
-            f"Pass a str or a pathlib.Path that names a {kind}.",
-        )
-    if not text:
-        raise StorageUnavailable(f"{what} is empty.", f"Name a {kind}: there is no default.")
+    text = os.fspath(path)
     try:
-        fits = "\0" not in text and len(os.fsencode(text)) <= _LONGEST
-    except UnicodeEncodeError:
-        fits = False
-    if not fits:
-        raise StorageUnavailable(
-            f"{quoted(text)} cannot be the path of a {kind}.",
-            f"Use at most {_LONGEST} bytes, no NUL character and no lone surrogate.",
-        )
-    try:
-        return Path(text) if Path(text).is_absolute() else Path.cwd() / text
-    except OSError as error:
-        raise StorageUnavailable(
-            f"{what} is relative, and the current folder is gone.", "Pass an absolute path."
-        ) from error
+        if text and b"\0" not in os.fsencode(text):
+            return Path(text).absolute()
+    except (OSError, ValueError):
+        pass
+    raise StorageUnavailable(
+        f"{what} is {quoted(text)}, which cannot be the path of a {kind}.",
+        f"Name a {kind}, from the root on: there is no default.",
+    )
 
 
-def absolute(path: object, what: str = "storage_path") -> str:
+def absolute(path: str | os.PathLike[str], what: str = "storage_path") -> str:
     """Return the path of a folder: absolute, links resolved in its parent but not in itself.
 
     Raises:
         StorageUnavailable: no folder can have it, or its parent is missing or cannot be reached.
-        UnsafeLocation: its parent is not a folder.
     """
     named = as_named(path, what)
     # "x/.." has no last name of its own that could be a link; all of it is parent.
@@ -127,9 +106,8 @@ def absolute(path: object, what: str = "storage_path") -> str:
     shown = shell(str(parent))
     try:
         resolved = os.path.realpath(parent, strict=True)
-        found = Path(resolved).is_dir()
-    except NotADirectoryError:
-        found = False
+        if not Path(resolved).is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     except FileNotFoundError as error:
         raise StorageUnavailable(
             f"{shown} does not exist.", f"Run: mkdir -p -m 700 {shown}"
@@ -139,27 +117,7 @@ def absolute(path: object, what: str = "storage_path") -> str:
             f"{quoted(str(parent))} cannot be reached ({error.strerror}).",
             "Name a folder that this user can reach.",
         ) from error
-    if not found:
-        raise UnsafeLocation(
-            f"{shown} is not a folder, so nothing can be inside it.",
-            f"Name another path; see what is there: ls -ld {shown}",
-        )
     return str(Path(resolved, name))
-
-
-def file_system(path: str, mountinfo: str) -> str | None:
-    """Return the type of the file system at an absolute path, by the text of a mountinfo file."""
-    best, kind = "", None
-    for line in mountinfo.splitlines():
-        mount, separator, source = line.partition(" - ")
-        fields = mount.split(" ")
-        if not separator or len(fields) < 5:
-            continue
-        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[4])
-        # A later mount at the same point hides the earlier one, hence >=.
-        if Path(path).is_relative_to(point) and len(point) >= len(best):
-            best, kind = point, source.split(" ")[0]
-    return kind
 
 
 def network_file_system(path: str) -> str | None:
@@ -167,12 +125,19 @@ def network_file_system(path: str) -> str | None:
 
     It is None on a local one. The type can be read on Linux alone: elsewhere it is None too.
     """
+    place = path if os.path.lexists(path) else str(Path(path).parent)
+    device = os.lstat(place).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
     try:
         mounts = Path("/proc/self/mountinfo").read_text("utf-8", errors="surrogateescape")
     except OSError:
         return None
-    kind = file_system(path, mounts)
-    return kind if kind in NETWORK else None
+    for line in mounts.splitlines():
+        mount, _, source = line.partition(" - ")
+        kind = source.split(" ")[0]
+        if NETWORK.fullmatch(kind) and mount.split(" ")[2] == number:
+            return kind
+    return None
 
 
 # --- who may write
@@ -191,59 +156,41 @@ def private(info: os.stat_result, kind: int) -> bool:
 
 def folder_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
     """Yield what is wrong with a folder of ours, by what `lstat` or `fstat` says of it."""
-    if private(info, stat.S_IFDIR):
-        return
     shown, inside = shell(path), shell(str(Path(path, "checkpoints")))
+    link = (
+        "Whoever owns the link decides where it leads. See where, and name that folder instead:"
+        f" readlink -f {shown}"
+    )
+    other = f"Name another path; see what is there: ls -ld {shown}"
     own = f"Name a folder of your own, such as {inside}: mkdir -m 700 {inside}"
-    if stat.S_ISLNK(info.st_mode):
-        yield UnsafeLocation(
-            f"{shown} is a symbolic link.",
-            f"Whoever owns the link decides where it leads. See where, and name that folder"
-            f" instead: readlink -f {shown}",
-        )
-    elif not stat.S_ISDIR(info.st_mode):
-        yield UnsafeLocation(
-            f"{shown} is not a folder.",
-            f"Name another path; see what is there: ls -ld {shown}",
-        )
-    elif info.st_uid != os.geteuid():
-        yield _foreign(path, info, own)
-    elif info.st_mode & stat.S_ISVTX:
-        yield UnsafeLocation(f"{shown} is shared by all users.", own)
-    else:
-        yield _writable(path, info, 0o700)
+    return _refusals(path, info, "folder", (link, other, own))
 
 
 def record_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
     """Yield what is wrong with a file of ours, by what `lstat` or `fstat` says of it."""
-    if private(info, stat.S_IFREG):
-        return
-    shown = shell(path)
-    if not stat.S_ISREG(info.st_mode):
-        link = stat.S_ISLNK(info.st_mode)
+    other = f"This store never makes one. See who did, then remove it: ls -l {shell(path)}"
+    own = f"Run: sudo chown {os.geteuid()} {shell(path)}"
+    return _refusals(path, info, "regular file", (other, other, own))
+
+
+def _refusals(
+    path: str, info: os.stat_result, noun: str, do: tuple[str, str, str]
+) -> Iterator[StorageError]:
+    """Yield what is wrong, with what to do about a link, another kind, and another owner."""
+    shown, mode, user = shell(path), info.st_mode, os.geteuid()
+    is_folder = noun == "folder"
+    if stat.S_ISLNK(mode):
+        yield UnsafeLocation(f"{shown} is a symbolic link.", do[0])
+    elif not (stat.S_ISDIR(mode) if is_folder else stat.S_ISREG(mode)):
+        yield UnsafeLocation(f"{shown} is not a {noun}.", do[1])
+    elif info.st_uid != user:
+        what = f"{shown} belongs to user {info.st_uid}, and this process is user {user}."
+        yield UnsafeLocation(what, do[2])
+    elif mode & _OTHERS_WRITE:
         yield UnsafeLocation(
-            f"{shown} is {'a symbolic link' if link else 'not a regular file'}.",
-            f"This store never makes one. See who did, then remove it: ls -l {shown}",
+            f"{shown} can be written by others (mode {stat.S_IMODE(mode):04o}).",
+            do[2] if mode & stat.S_ISVTX else f"Run: chmod {'700' if is_folder else '600'} {shown}",
         )
-        return
-    if info.st_uid != os.geteuid():
-        yield _foreign(path, info, f"Run: sudo chown {os.geteuid()} {shown}")
-    if info.st_mode & _OTHERS_WRITE:
-        yield _writable(path, info, 0o600)
-
-
-def _foreign(path: str, info: os.stat_result, do: str) -> UnsafeLocation:
-    user = os.geteuid()
-    return UnsafeLocation(
-        f"{shell(path)} belongs to user {info.st_uid}, and this process is user {user}.", do
-    )
-
-
-def _writable(path: str, info: os.stat_result, mode: int) -> UnsafeLocation:
-    return UnsafeLocation(
-        f"{shell(path)} can be written by others (mode {stat.S_IMODE(info.st_mode):04o}).",
-        f"Run: chmod {mode:o} {shell(path)}",
-    )
 
 
 def hard_link_refusals(
@@ -307,16 +254,12 @@ def stranger_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]
         )
 
 
-def replaceable_refusals(path: str, *, groups: bool = False) -> Iterator[StorageError]:
+def replaceable_refusals(path: str) -> Iterator[StorageError]:
     """Yield each reason why others could replace what lies in this absolute folder.
 
     A link among the names counts as what it is, since its owner decides where it leads; so does
-    each folder on the way that it leads.
-
-    Args:
-        path: the folder.
-        groups: whether to look at groups, too. That of this process is let pass: where each user
-            has a group of their own, new folders can be written by it.
+    each folder on the way that it leads. The group of this process is let pass: where each user
+    has a group of their own, new folders can be written by it.
     """
     for folder in (Path(path), *Path(path).parents):
         info = folder.lstat()
@@ -324,12 +267,12 @@ def replaceable_refusals(path: str, *, groups: bool = False) -> Iterator[Storage
         if stat.S_ISLNK(info.st_mode):
             continue
         yield from _open_to("Every user can rename and replace", folder, stat.S_IWOTH, "o-w")
-        if groups and info.st_gid not in (0, os.getegid()):
+        if info.st_gid not in (0, os.getegid()):
             who = f"The group {info.st_gid} can replace"
             yield from _open_to(who, folder, stat.S_IWGRP, "g-w")
     resolved = os.path.realpath(path)
     if resolved != path:
-        yield from replaceable_refusals(resolved, groups=groups)
+        yield from replaceable_refusals(resolved)
 
 
 def rollback_refusals(named: Path, resolved: str) -> Iterator[StorageError]:
@@ -343,7 +286,7 @@ def rollback_refusals(named: Path, resolved: str) -> Iterator[StorageError]:
         resolved: what `absolute` made of that.
     """
     yield from location_refusals(resolved)
-    for refusal in replaceable_refusals(str(named.parent), groups=True):
+    for refusal in replaceable_refusals(str(named.parent)):
         yield UnsafeLocation(
             f"The anchor {shell(resolved)} could be replaced by an older copy. {refusal.what}",
             refusal.do,
@@ -353,14 +296,19 @@ def rollback_refusals(named: Path, resolved: str) -> Iterator[StorageError]:
 # --- folders and files, open
 
 
-class Descriptor:
-    """An open descriptor with what `fstat` says of it, closed at the end of a `with`."""
+class opened:  # noqa: N801  read as a function
+    """A descriptor, open until the end of a `with`.
+
+    Attributes:
+        fd: its number.
+        info: what `fstat` says of it.
+    """
 
     __slots__ = ("fd", "info")
 
-    def __init__(self, fd: int, info: os.stat_result) -> None:
-        self.fd = fd
-        self.info = info
+    def __init__(self, name: str, flags: int, dir_fd: int | None = None) -> None:
+        self.fd = os.open(name, flags, 0o600, dir_fd=dir_fd)
+        self.info = os.fstat(self.fd)
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -377,18 +325,7 @@ class Descriptor:
             pass  # what matters was synced before, and this would only hide the error under way
 
 
-@contextmanager
-def opened(name: str, flags: int, dir_fd: int | None = None) -> Iterator[int]:
-    """Open by descriptor, and close whatever happens."""
-    fd = os.open(name, flags, 0o600, dir_fd=dir_fd)
-    try:
-        yield fd
-    finally:
-        with suppress(OSError):
-            os.close(fd)
-
-
-def folder(path: str, name: str, dir_fd: int | None = None) -> Descriptor:
+def folder(path: str, name: str, dir_fd: int | None = None) -> opened:
     """Open a folder that only this user can write.
 
     Args:
@@ -400,10 +337,10 @@ def folder(path: str, name: str, dir_fd: int | None = None) -> Descriptor:
         UnsafeLocation: it is a link, not a folder, or others can write it.
         OSError: it cannot be opened.
     """
-    return _checked(path, name, FOLDER, dir_fd, stat.S_IFDIR, folder_refusals)
+    return _checked(path, name, FOLDER, dir_fd, folder_refusals)
 
 
-def same_folder(path: str, identity: tuple[int, int], noun: str) -> Descriptor:
+def same_folder(path: str, identity: tuple[int, int], noun: str) -> opened:
     """Open an absolute folder again, if it is still the one of that identity.
 
     Raises:
@@ -421,26 +358,15 @@ def same_folder(path: str, identity: tuple[int, int], noun: str) -> Descriptor:
     return found
 
 
-def record(path: str, name: str, dir_fd: int) -> Descriptor:
-    """Open a regular file that only this user can write.
-
-    Raises:
-        UnsafeLocation: it is something else, or others can write it.
-        OSError: it cannot be opened.
-    """
-    return _checked(path, name, READ, dir_fd, stat.S_IFREG, record_refusals)
-
-
 def _checked(
     path: str,
     name: str,
     flags: int,
     dir_fd: int | None,
-    kind: int,
     refusals: Callable[[str, os.stat_result], Iterable[StorageError]],
-) -> Descriptor:
+) -> opened:
     try:
-        fd = os.open(name, flags, dir_fd=dir_fd)
+        found = opened(name, flags, dir_fd)
     except FileNotFoundError:
         raise
     except OSError:
@@ -448,52 +374,43 @@ def _checked(
         with suppress(FileNotFoundError):
             enforce(refusals(path, os.stat(name, dir_fd=dir_fd, follow_symlinks=False)))
         raise
-    try:
-        # What counts is what was opened, not what the name meant a moment before or after.
-        info = os.fstat(fd)
-        if not private(info, kind):
-            enforce(refusals(path, info))
-    except BaseException:
-        os.close(fd)
-        raise
-    return Descriptor(fd, info)
+    # What counts is what was opened, not what the name meant a moment before or after.
+    if not private(found.info, stat.S_IFDIR if flags == FOLDER else stat.S_IFREG):
+        for refusal in refusals(path, found.info):
+            os.close(found.fd)
+            raise refusal
+    return found
 
 
-def read(path: str, name: str, dir_fd: int, limit: int, most: int | None = None) -> bytes:
-    """Return the bytes of a file that only this user can write and that has one name.
+def read(path: str, name: str, dir_fd: int, most: int, *, whole: bool = False) -> bytes:
+    """Return the first so many bytes of a file that only this user can write, under one name.
 
     Args:
         path: the whole path, for messages.
         name: the file, seen from `dir_fd`.
         dir_fd: the folder.
-        limit: how many bytes it may have.
-        most: how many of them to read, if not all.
+        most: how many bytes to read, if it has as many.
+        whole: refuse one that has more.
 
     Raises:
-        UnsafeLocation: it is something else.
-        LimitExceeded: it is larger.
+        LimitExceeded: it has more.
+        UnsafeLocation: it is something else, or others can write it.
         OSError: it cannot be read; FileNotFoundError if there is none.
     """
-    found = record(path, name, dir_fd)
+    found = _checked(path, name, READ, dir_fd, record_refusals)
     with found as fd:
         if found.info.st_nlink > 1:
             enforce(hard_link_refusals(path, lambda: os.fstat(fd), lambda: lstat(TEMP, dir_fd)))
-        size = found.info.st_size
-        if most is not None and size <= limit:
-            return os.read(fd, most)
-        # One more than it should have: if that does not come, this was all.
-        data = os.read(fd, size + 1) if size <= limit else b""
-        while size <= limit and len(data) != size and len(data) <= limit:
-            more = os.read(fd, limit + 1 - len(data))
-            if not more:
-                break
+        size = min(found.info.st_size, most)
+        if whole and size < found.info.st_size:
+            raise LimitExceeded(
+                f"{shell(path)} has {found.info.st_size} bytes or more, and the limit is {most}.",
+                "Find out who wrote it; if it was you, pass the same Limits here as there.",
+            )
+        data = os.read(fd, size)
+        while len(data) < size and (more := os.read(fd, size - len(data))):
             data += more
-    if max(size, len(data)) > limit:
-        raise LimitExceeded(
-            f"{shell(path)} has {max(size, len(data))} bytes or more, and the limit is {limit}.",
-            "Find out who wrote it; if it was you, pass the same Limits here as there.",
-        )
-    return data
+        return data
 
 
 def lstat(name: str, dir_fd: int) -> os.stat_result:
@@ -513,19 +430,11 @@ def exists(name: str, dir_fd: int) -> bool:
 # --- writing
 
 
-def make_folder(name: str, dir_fd: int | None = None) -> bool:
-    """Create a folder with mode 0700 whatever the umask. Return whether it was new."""
-    try:
+def make_folder(name: str, dir_fd: int | None = None) -> None:
+    """Create a folder with mode 0700 whatever the umask, unless something is there."""
+    with suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=dir_fd)
-    except FileExistsError:
-        return False
-    info = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-    if stat.S_ISDIR(info.st_mode) and info.st_mode & 0o700 != 0o700:
-        # The umask took the owner's own bits, and what cannot be opened has no fchmod.
         os.chmod(name, 0o700, dir_fd=dir_fd)
-    with opened(name, FOLDER, dir_fd) as fd:
-        os.fchmod(fd, 0o700)
-    return True
 
 
 def create_root(path: str) -> None:
@@ -533,10 +442,12 @@ def create_root(path: str) -> None:
 
     Raises:
         StorageUnavailable: this user may not create it.
-        OSError: another step failed. A folder that was made is removed again.
+        OSError: another step failed.
     """
+    new = not os.path.lexists(path)
     try:
-        new = not os.path.lexists(path) and make_folder(path)
+        if new:
+            make_folder(path)
     except PermissionError as error:
         raise StorageUnavailable(
             f"This process may not create {shell(path)}.",
@@ -548,7 +459,6 @@ def create_root(path: str) -> None:
     except OSError:
         # An old folder's parent may be closed to us; whoever made the folder has synced it.
         if new:
-            Path(path).rmdir()
             raise
 
 
@@ -567,7 +477,7 @@ def put(
     dir_fd: int,
     content: bytes,
     *,
-    over: bytes | bool = False,
+    over: bool = False,
     mode: int = 0o600,
     temp: str = TEMP,
 ) -> None:
@@ -579,8 +489,8 @@ def put(
         path: the whole path; its last name is that of the file.
         dir_fd: the folder.
         content: all that it holds.
-        over: what it holds now, which is put back if the disk does not confirm the new content;
-            True if whatever it holds may go, False if there must be no such file.
+        over: whether it may take the place of another. If the disk does not confirm that, it is
+            said, and either of the two may be there.
         mode: who may read it, whatever the umask.
         temp: its name while it is written.
 
@@ -589,17 +499,29 @@ def put(
         UnsafeLocation: somebody planted something under the name of what is on its way in.
         StorageUnavailable: the file system has no hard links, or the disk neither confirmed the
             file nor let it go.
-        OSError: another step failed. All is as it was.
+        OSError: another step failed. A new file is not there.
     """
+    name = Path(path).name
     with _written(path, dir_fd, content, mode, temp):
-        if over is False:
-            _link(path, temp, dir_fd)
-        else:
-            os.rename(temp, Path(path).name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+        if over:
+            os.rename(temp, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+            os.fsync(dir_fd)
+            return
+        try:
+            os.link(temp, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
+        except FileExistsError:
+            os.fsync(dir_fd)  # whoever made it may not have come to that yet, or may have died
+            raise
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED | {errno.EPERM}:
+                raise
+            raise StorageUnavailable(
+                f"The file system of {shell(path)} has no hard links, so nothing was saved.", _LOCAL
+            ) from error
         try:
             os.fsync(dir_fd)
         except BaseException:
-            _withdraw(path, dir_fd, over)
+            _withdraw(path, name, dir_fd)
             raise
 
 
@@ -631,30 +553,11 @@ def _written(path: str, dir_fd: int, content: bytes, mode: int, temp: str) -> It
             os.unlink(temp, dir_fd=dir_fd)
 
 
-def _link(path: str, temp: str, dir_fd: int) -> None:
-    try:
-        name = Path(path).name
-        os.link(temp, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
-    except FileExistsError:
-        os.fsync(dir_fd)  # whoever made it may not have come to that yet, or may have died
-        raise
-    except OSError as error:
-        if error.errno not in _UNSUPPORTED | {errno.EPERM}:
-            raise
-        raise StorageUnavailable(
-            f"The file system of {shell(path)} has no hard links, so nothing was saved.", _LOCAL
-        ) from error
-
-
-def _withdraw(path: str, dir_fd: int, over: bytes | bool) -> None:
+def _withdraw(path: str, name: str, dir_fd: int) -> None:
     """Take back what the disk did not confirm, and what nobody was told of."""
     try:
-        if over is False:
-            os.unlink(Path(path).name, dir_fd=dir_fd)
-        elif isinstance(over, bytes):
-            with _written(path, dir_fd, over, 0o600, TEMP):
-                os.rename(TEMP, Path(path).name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
-    except (OSError, CheckpointError) as error:
+        os.unlink(name, dir_fd=dir_fd)
+    except OSError as error:
         raise StorageUnavailable(
             f"{shell(path)} was written, but the disk neither confirmed it nor let it go.",
             "Look at the system's log, and at what is there, before you go on.",
@@ -670,21 +573,6 @@ def try_lock(fd: int) -> bool:
     return True
 
 
-def wait_for_lock(fd: int, patience: float) -> bool:
-    """Hold the file as soon as nobody else does. Return whether that was within so many seconds."""
-    deadline = time.monotonic() + patience
-    while not try_lock(fd):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.001)
-    return True
-
-
-def unlock(fd: int) -> None:
-    """Let go of the file. Closing it would do, but for a forked child that holds it open too."""
-    fcntl.flock(fd, fcntl.LOCK_UN)
-
-
 @contextmanager
 def locked(fd: int, path: str) -> Iterator[None]:
     """Be alone in this block among the threads and processes that lock this file or folder.
@@ -696,24 +584,27 @@ def locked(fd: int, path: str) -> Iterator[None]:
     Raises:
         StorageUnavailable: somebody else has held it for too long, or there are no locks here.
     """
+    deadline = time.monotonic() + PATIENCE
     try:
-        held = wait_for_lock(fd, PATIENCE)
+        while not try_lock(fd):
+            if time.monotonic() > deadline:
+                raise StorageUnavailable(
+                    f"Another process has held the lock on {shell(path)} for {PATIENCE:g} s.",
+                    f"Find it, let it end, and try again: fuser -v {shell(path)}",
+                )
+            time.sleep(0.001)
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
         raise StorageUnavailable(
             f"The file system of {shell(path)} cannot lock a folder.", _LOCAL
         ) from error
-    if not held:
-        raise StorageUnavailable(
-            f"Another process has held the lock on {shell(path)} for {PATIENCE:g} s.",
-            f"Find it, let it end, and try again: fuser -v {shell(path)}",
-        )
     try:
         yield
     finally:
+        # Closing it would do, but for a forked child that holds it open too.
         with suppress(OSError):
-            unlock(fd)
+            fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 # --- what the system says, in our words
@@ -765,24 +656,16 @@ def translate(
             f"There is no room left for {shown} ({code}){lost}.",
             "Free some space, or raise the quota or the file size limit, and try again.",
         )
+    what = f"The system could not {doing} {shown} ({code}){lost}."
+    do = "Look at the system's log for the cause before you try again."
     if error.errno == errno.EROFS:
-        return StorageUnavailable(
-            f"{shown} is on a read-only file system{lost}.",
-            "Mount it for writing, or name another folder.",
+        what = f"{shown} is on a read-only file system{lost}."
+        do = "Mount it for writing, or name another folder."
+    elif error.errno in (errno.EACCES, errno.EPERM):
+        what, do = f"This process may not {doing} {shown}{lost}.", f"Run: chmod -R u+rwX {shown}"
+    elif error.errno == errno.ENOENT:
+        what, do = gone or (
+            f"{shown} is gone{lost}.",
+            "Put it back from a backup, or construct the storage again to begin an empty one.",
         )
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return StorageUnavailable(
-            f"This process may not {doing} {shown}{lost}.", f"Run: chmod -R u+rwX {shown}"
-        )
-    if error.errno == errno.ENOENT:
-        return StorageUnavailable(
-            *gone
-            or (
-                f"{shown} is gone{lost}.",
-                "Put it back from a backup, or construct the storage again to begin an empty one.",
-            )
-        )
-    return StorageUnavailable(
-        f"The system could not {doing} {shown} ({code}){lost}.",
-        "Look at the system's log for the cause before you try again.",
-    )
+    return StorageUnavailable(what, do)

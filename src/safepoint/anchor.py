@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 import stat
-import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import Lock
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol
 
 from safepoint import _files
 from safepoint._sqlite import Database, Schema, place_of
@@ -32,19 +31,11 @@ from safepoint.storage.base import is_thread
 
 _FORMAT = "safepoint-anchor/1"
 _LIMIT = 256
-_NAME = rb"[a-z0-9][a-z0-9_-]{0,63}"
-_MARK_LINE = re.compile(rb"safepoint-anchor/1(?: (%b))?\n\Z" % _NAME)
-_HEAD_LINE = re.compile(
-    rb"safepoint-anchor/1 (%b) (%b) ([1-9][0-9]{0,9}) (sha256:[0-9a-f]{64})\n\Z" % (_NAME, _NAME)
-)
-_OTHER = re.compile(rb"safepoint-anchor/(?!1[ \n])[0-9]{1,9}[ \n]")
 _GONE = (
     "Mount it again or put it back from a copy: until then no rollback would be noticed, so nothing"
     " is loaded."
 )
-_MARK = "store"
-_HEAD = ".head"
-_LOCK = ".lock"
+_MARK, _HEAD, _LOCK = "store", ".head", ".lock"
 
 
 class Anchor(Protocol):
@@ -155,7 +146,82 @@ def checked(head: object) -> Head:
     return head
 
 
-class InMemoryAnchor:
+class _Heads(ABC):
+    """What each anchor does, with whatever it holds while it is asked."""
+
+    def read(self, store: str, thread: str) -> Head | None:
+        """Return the thread's head as it was last seen, or None if it never was.
+
+        Raises:
+            AnchorMismatch: this is the anchor of another store.
+            AnchorUnavailable: the anchor cannot be read, or is damaged.
+            UnsafeLocation: others could change what is stored there.
+        """
+        place = check_name("store", store), check_name("thread", thread)
+        with self._held(store) as held:
+            return self._head(held, *place)
+
+    def advance(self, store: str, thread: str, head: Head) -> None:
+        """Remember `head`, on disk when this returns. An older one, or the same, is ignored.
+
+        Raises:
+            Forked: another record is known at that sequence. The anchor stays as it is.
+            AnchorMismatch: this is the anchor of another store.
+            AnchorUnavailable: the anchor is gone, closed, full or held, or the disk fails. It still
+                holds the head it had.
+            UnsafeLocation: others could change what is stored there.
+        """
+        place = check_name("store", store), check_name("thread", thread)
+        checked(head)
+        with self._held(store, write=True) as held:
+            known = self._head(held, *place)
+            # One that is known is written again: who wrote it may have died before the sync.
+            if is_further(thread, known, head) or head == known:
+                self._put(held, *place, head)
+
+    def threads(self, store: str) -> list[str]:
+        """Return the name of each thread of the store that was ever seen, sorted.
+
+        Raises:
+            AnchorMismatch: this is the anchor of another store.
+            AnchorUnavailable: the anchor cannot be read.
+            UnsafeLocation: others could change what is stored there.
+        """
+        check_name("store", store)
+        with self._held(store) as held:
+            return sorted(self._threads(held, store))
+
+    def rewind(self, store: str, thread: str, head: Head | None) -> None:
+        """Set the head to what you say, further back or forgotten (None), on disk at return.
+
+        It is for an operator who accepts a loss, or who replaces what is damaged. What lay behind
+        `head` is given up: from now on nothing tells a rollback to it from the truth.
+
+        Raises:
+            AnchorMismatch: this is the anchor of another store.
+            AnchorUnavailable: the anchor is gone, closed, full or held, or the disk fails.
+            UnsafeLocation: others could change what is stored there.
+        """
+        place = check_name("store", store), check_name("thread", thread)
+        to = None if head is None else checked(head)
+        with self._held(store, write=True) as held:
+            self._put(held, *place, to)
+
+    @abstractmethod
+    def _held(self, store: str, *, write: bool = False) -> AbstractContextManager[Any]:
+        """Hold the anchor of this store, alone if it is to be written."""
+
+    @abstractmethod
+    def _head(self, held: Any, store: str, thread: str) -> Head | None: ...
+
+    @abstractmethod
+    def _put(self, held: Any, store: str, thread: str, head: Head | None) -> None: ...
+
+    @abstractmethod
+    def _threads(self, held: Any, store: str) -> Iterable[str]: ...
+
+
+class InMemoryAnchor(_Heads):
     """Keeps the heads in this process until it ends, of any number of stores.
 
     It notices what is done to a storage while the process runs, and forgets with it: after a
@@ -169,58 +235,25 @@ class InMemoryAnchor:
     def __repr__(self) -> str:
         return f"InMemoryAnchor(<{len(self._heads)} threads>)"
 
-    def read(self, store: str, thread: str) -> Head | None:
-        """Return the thread's head as it was last seen, or None if it never was.
-
-        Raises:
-            InvalidId: a name is outside the grammar.
-        """
-        place = _check(store, thread)
+    @contextmanager
+    def _held(self, store: str, *, write: bool = False) -> Iterator[None]:  # noqa: ARG002
         with self._lock:
-            return self._heads.get(place)
+            yield
 
-    def advance(self, store: str, thread: str, head: Head) -> None:
-        """Remember `head`. One that is older than what is known, or the same, is ignored.
+    def _head(self, held: None, store: str, thread: str) -> Head | None:  # noqa: ARG002
+        return self._heads.get((store, thread))
 
-        Raises:
-            InvalidId: a name is outside the grammar.
-            ConfigurationError: `head` is not a head.
-            Forked: another record is known at that sequence. The anchor stays as it is.
-        """
-        place = _check(store, thread)
-        with self._lock:
-            if is_further(thread, self._heads.get(place), head):
-                self._heads[place] = head
+    def _put(self, held: None, store: str, thread: str, head: Head | None) -> None:  # noqa: ARG002
+        if head is None:
+            self._heads.pop((store, thread), None)
+        else:
+            self._heads[store, thread] = head
 
-    def threads(self, store: str) -> list[str]:
-        """Return the name of each thread of the store that was ever seen, sorted.
-
-        Raises:
-            InvalidId: the name of the store is outside the grammar.
-        """
-        check_name("store", store)
-        with self._lock:
-            return sorted(thread for owner, thread in self._heads if owner == store)
-
-    def rewind(self, store: str, thread: str, head: Head | None) -> None:
-        """Set the head to what you say, further back or forgotten (None).
-
-        It is for an operator who accepts a loss. What lay behind `head` is given up: from now on
-        nothing tells a rollback to it from the truth.
-
-        Raises:
-            InvalidId: a name is outside the grammar.
-            ConfigurationError: `head` is not a head.
-        """
-        place = _check(store, thread)
-        with self._lock:
-            if head is None:
-                self._heads.pop(place, None)
-            else:
-                self._heads[place] = checked(head)
+    def _threads(self, held: None, store: str) -> Iterable[str]:  # noqa: ARG002
+        return (thread for owner, thread in self._heads if owner == store)
 
 
-class FileAnchor:
+class FileAnchor(_Heads):
     """Keeps the head of each thread in a file, for one store, in a folder that you name.
 
     ```python
@@ -265,9 +298,6 @@ class FileAnchor:
         with _files.translated("open the anchor in", str(path), AnchorUnavailable):
             _files.require_posix("FileAnchor")
             self._path = _files.absolute(path, "The path of the anchor")
-        self._gone = f"{shell(self._path)} is gone, and with it the anchor.", _GONE
-        self._store: str | None = None
-        with self._errors("open the anchor in"):
             named = _files.as_named(path, "The path of the anchor")
             _files.enforce(_files.rollback_refusals(named, self._path))
             if create:
@@ -278,7 +308,7 @@ class FileAnchor:
                 self._identity = found.identity
                 if create and self._read(root, _MARK) is None:
                     self._begin(root)
-                self._mark(root)
+                self._owner(root)
 
     def __repr__(self) -> str:
         return f"FileAnchor({self._path!r})"
@@ -288,95 +318,21 @@ class FileAnchor:
         """The folder, absolute."""
         return Path(self._path)
 
-    def read(self, store: str, thread: str) -> Head | None:
-        """Return the thread's head as it was last seen, or None if it never was.
-
-        Raises:
-            AnchorMismatch: this is the anchor of another store.
-            AnchorUnavailable: the anchor or the thread's file cannot be read, or is damaged.
-            UnsafeLocation: others could change what is stored there.
-        """
-        name = _file_name(store, thread)
-        with self._root("read the anchor in") as root:
-            text = self._read(root, name)
-            if text is None or store != self._store:
-                # A thread that was never seen, in an anchor that is still there and of this store.
-                self._check_store(root, store)
-            return self._head(store, thread, text)
-
-    def advance(self, store: str, thread: str, head: Head) -> None:
-        """Remember `head`, on disk when this returns. An older one, or the same, is ignored.
-
-        Raises:
-            Forked: another record is known at that sequence. The anchor stays as it is.
-            AnchorMismatch: this is the anchor of another store.
-            AnchorUnavailable: the folder is gone, closed or full, the disk fails, or the thread's
-                file is damaged. The anchor still holds the head it had.
-            UnsafeLocation: others could change what is stored there.
-        """
-        name = _file_name(store, thread)
-        checked(head)
-        with self._locked() as root:
-            self._bind(root, store)
-            before = self._read(root, name)
-            if is_further(thread, self._head(store, thread, before), head):
-                text = _head_text(store, thread, head)
-                _files.put(self._at(name), root, text, over=False if before is None else before)
-            else:
-                # Whoever wrote what is known may have died before its own sync.
-                os.fsync(root)
-
-    def threads(self, store: str) -> list[str]:
-        """Return the name of each thread of the store that was ever seen, sorted.
-
-        Raises:
-            AnchorMismatch: this is the anchor of another store.
-            AnchorUnavailable: the anchor cannot be read.
-            UnsafeLocation: others could change what is stored there.
-        """
-        check_name("store", store)
-        with self._root("read the anchor in") as root:
-            self._check_store(root, store)
-            with os.scandir(root) as entries:
-                names = [entry.name for entry in entries if entry.name.endswith(_HEAD)]
-        return sorted(filter(is_thread, (name.removesuffix(_HEAD) for name in names)))
-
-    def rewind(self, store: str, thread: str, head: Head | None) -> None:
-        """Set the head to what you say, further back or forgotten (None), on disk at return.
-
-        It is for an operator who accepts a loss, or who replaces a file that is damaged. What lay
-        behind `head` is given up: from now on nothing tells a rollback to it from the truth.
-
-        Raises:
-            AnchorMismatch: this is the anchor of another store.
-            AnchorUnavailable: the folder is gone, closed or full, or the disk fails.
-            UnsafeLocation: others could change what is stored there.
-        """
-        name = _file_name(store, thread)
-        text = None if head is None else _head_text(store, thread, checked(head))
-        with self._locked() as root:
-            self._bind(root, store)
-            if text is not None:
-                _files.put(self._at(name), root, text, over=True)
-            else:
-                with suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=root)
-                os.fsync(root)
-
-    def _errors(self, doing: str) -> _files.translated:
-        return _files.translated(doing, self._path, AnchorUnavailable, self._gone)
-
     @contextmanager
-    def _root(self, doing: str) -> Iterator[int]:
+    def _held(self, store: str, *, write: bool = False) -> Iterator[int]:
+        doing = "write the anchor in" if write else "read the anchor in"
+        gone = f"{shell(self._path)} is gone, and with it the anchor.", _GONE
         with (
-            self._errors(doing),
+            _files.translated(doing, self._path, AnchorUnavailable, gone),
             _files.same_folder(self._path, self._identity, "anchor") as root,
+            self._lock(root) if write else nullcontext(),
         ):
-            yield root
-
-    @contextmanager
-    def _locked(self) -> Iterator[int]:
-        with self._root("write the anchor in") as root, self._lock(root):
+            owner = self._owner(root)
+            if owner not in (None, store):
+                raise _of_another_store(self._path, str(owner), store)
+            if write and owner is None:
+                # On disk before any head is: a crash leaves no head in an anchor of no store.
+                _files.put(self._at(_MARK), root, _mark_of(store), over=True)
             yield root
 
     @contextmanager
@@ -392,32 +348,16 @@ class FileAnchor:
         with self._lock(root):
             if self._read(root, _MARK) is not None:
                 return  # another process was faster
-            with os.scandir(root) as entries:
-                strange = {entry.name for entry in entries} - {_LOCK, _files.TEMP}
-            if strange:
+            if set(os.listdir(root)) - {_LOCK, _files.TEMP}:
                 raise AnchorUnavailable(
                     f"{shell(self._path)} holds files but no anchor, so none is begun there.",
                     "Name a folder that is empty or does not exist. If it did hold an anchor, put"
                     f" its file {_MARK!r} back from a copy.",
                 )
-            _files.put(self._at(_MARK), root, f"{_FORMAT}\n".encode())
+            _files.put(self._at(_MARK), root, _mark_of(None))
 
-    def _bind(self, root: int, store: str) -> None:
-        """Make this the anchor of the store, if it is of none yet."""
-        text = self._check_store(root, store)
-        if self._store is None:
-            # On disk before any head is, so that a crash leaves no head in an anchor of no store.
-            _files.put(self._at(_MARK), root, f"{_FORMAT} {store}\n".encode(), over=text)
-            self._store = store
-
-    def _check_store(self, root: int, store: str) -> bytes:
-        text = self._mark(root)
-        if self._store not in (None, store):
-            raise _of_another_store(self._path, str(self._store), store)
-        return text
-
-    def _mark(self, root: int) -> bytes:
-        """Read which store this is the anchor of, and return the text that says so."""
+    def _owner(self, root: int) -> str | None:
+        """Return the store that this is the anchor of, or None if it is of none yet."""
         text = self._read(root, _MARK)
         if text is None:
             raise AnchorUnavailable(
@@ -425,33 +365,40 @@ class FileAnchor:
                 "Correct the path, mount the volume, or put the file back from a copy. To begin a"
                 " new anchor, in an empty folder, pass create=True once.",
             )
-        match = _MARK_LINE.match(text)
-        if not match:
-            raise _unreadable(self._at(_MARK), text, "the name of a store")
-        self._store = match[1].decode() if match[1] else None
-        return text
+        owner = text.decode("ascii", "replace").removeprefix(_FORMAT).strip() or None
+        if text != _mark_of(owner) or not (owner is None or is_thread(owner)):
+            raise _unreadable(self._at(_MARK), "the name of a store")
+        return owner
 
-    def _head(self, store: str, thread: str, text: bytes | None) -> Head | None:
+    def _head(self, held: int, store: str, thread: str) -> Head | None:
+        name = f"{thread}{_HEAD}"
+        text = self._read(held, name)
         if text is None:
             return None
-        path = self._at(f"{thread}{_HEAD}")
-        match = _HEAD_LINE.match(text)
-        if not match:
-            raise _unreadable(path, text, "the head of a thread")
-        if match[1] != store.encode():
-            raise _of_another_store(path, match[1].decode(), store)
-        if match[2] != thread.encode():
-            raise AnchorUnavailable(
-                f"{shell(path)} holds the head of thread {match[2].decode()}, not of {thread}.",
-                "Somebody copied or renamed it. Put the right file back from a copy of the anchor.",
-            )
-        return Head(int(match[3]), match[4].decode())
+        with suppress(ValueError, InvalidId):
+            *_, sequence, digest = text.decode("ascii").split()
+            head = Head(int(sequence), digest)
+            if text == _line_of(store, thread, head):
+                return head
+        raise _unreadable(self._at(name), f"the head of thread {thread} of store {store}")
+
+    def _put(self, held: int, store: str, thread: str, head: Head | None) -> None:
+        name = f"{thread}{_HEAD}"
+        if head is not None:
+            _files.put(self._at(name), held, _line_of(store, thread, head), over=True)
+            return
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=held)
+        os.fsync(held)
+
+    def _threads(self, held: int, store: str) -> Iterable[str]:  # noqa: ARG002
+        names = [name for name in os.listdir(held) if name.endswith(_HEAD)]
+        return filter(is_thread, (name.removesuffix(_HEAD) for name in names))
 
     def _read(self, root: int, name: str) -> bytes | None:
-        path = self._at(name)
         try:
-            with _files.translated("read", path, AnchorUnavailable), suppress(FileNotFoundError):
-                return _files.read(path, name, root, sys.maxsize, _LIMIT + 1)
+            with suppress(FileNotFoundError):
+                return _files.read(self._at(name), name, root, _LIMIT + 1)
         except UnsafeLocation as refusal:
             # No seal stands behind this file as one does behind a record: a `chmod` is no cure.
             raise UnsafeLocation(
@@ -465,11 +412,6 @@ class FileAnchor:
         return f"{self._path}/{name}"
 
 
-def _check(store: object, thread: object) -> tuple[str, str]:
-    """Refuse bad names before the anchor is asked: what it holds itself is another matter."""
-    return check_name("store", store), check_name("thread", thread)
-
-
 def _check_exists(path: str) -> None:
     if not os.path.lexists(path):
         raise AnchorUnavailable(
@@ -479,11 +421,11 @@ def _check_exists(path: str) -> None:
         )
 
 
-def _file_name(store: str, thread: str) -> str:
-    return f"{_check(store, thread)[1]}{_HEAD}"
+def _mark_of(store: str | None) -> bytes:
+    return f"{_FORMAT} {store}\n".encode() if store else f"{_FORMAT}\n".encode()
 
 
-def _head_text(store: str, thread: str, head: Head) -> bytes:
+def _line_of(store: str, thread: str, head: Head) -> bytes:
     return f"{_FORMAT} {store} {thread} {head.sequence} {head.digest}\n".encode()
 
 
@@ -494,16 +436,11 @@ def _of_another_store(path: str, owner: str, store: str) -> AnchorMismatch:
     )
 
 
-def _unreadable(path: str, text: bytes, kind: str) -> AnchorUnavailable:
-    if _OTHER.match(text):
-        return AnchorUnavailable(
-            f"{shell(path)} was written by another version of safepoint.",
-            f"This one reads {_FORMAT}. Use the version that wrote it.",
-        )
+def _unreadable(path: str, kind: str) -> AnchorUnavailable:
     return AnchorUnavailable(
         f"{shell(path)} does not hold {kind}.",
-        "Nothing is loaded without it. Put the file back from a copy of the anchor, and find out"
-        " what happened to the disk.",
+        "Nothing is loaded without it. Put it back from a copy of the anchor, and find out what"
+        " happened to it.",
     )
 
 
@@ -519,7 +456,6 @@ CREATE TABLE heads (
 ) STRICT;
 """
 _SCHEMA: Final = Schema(0x53465041, 1, _SQL)  # "SFPA"
-_LONGEST: Final = 256
 _READ: Final = "SELECT sequence, digest FROM heads WHERE thread = ?"
 _PUT: Final = (
     "INSERT INTO heads (thread, sequence, digest) VALUES (?, ?, ?) ON CONFLICT (thread)"
@@ -527,7 +463,7 @@ _PUT: Final = (
 )
 
 
-class SQLiteAnchor:
+class SQLiteAnchor(Database, _Heads):
     """Keeps the head of each thread, for one store, in a file that you name.
 
     ```python
@@ -563,140 +499,42 @@ class SQLiteAnchor:
     def __init__(
         self, path: str | os.PathLike[str], *, create: bool = False, read_only: bool = False
     ) -> None:
-        with _told(opening=True):
+        with _files.translated("open the anchor in", str(path), AnchorUnavailable):
             place = place_of(path)
             if _files.SUPPORTED:
                 named = _files.as_named(path, "path", "file").parent
                 _files.enforce(_files.rollback_refusals(named, str(Path(place).parent)))
             if not create:
                 _check_exists(place)
-            self._database = Database(
-                path, _SCHEMA, longest=_LONGEST, create=create, read_only=read_only
-            )
-
-    def __repr__(self) -> str:
-        return f"SQLiteAnchor({str(self.path)!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the file. To close twice does nothing."""
-        self._database.close()
-
-    @property
-    def path(self) -> Path:
-        """The file: absolute, with the links above its folder resolved."""
-        return Path(self._database.path)
-
-    def read(self, store: str, thread: str) -> Head | None:
-        """Return the thread's head as it was last seen, or None if it never was.
-
-        Raises:
-            AnchorMismatch: this is the anchor of another store.
-            AnchorUnavailable: the anchor cannot be read, or is damaged.
-            UnsafeLocation: others could change what is stored there.
-        """
-        _check(store, thread)
-        with _told(), self._database.transaction("read the anchor in") as connection:
-            self._owner(connection, store)
-            return self._head(connection, thread)
-
-    def advance(self, store: str, thread: str, head: Head) -> None:
-        """Remember `head`, on disk when this returns. An older one, or the same, is ignored.
-
-        Raises:
-            Forked: another record is known at that sequence. The anchor stays as it is.
-            AnchorMismatch: this is the anchor of another store.
-            AnchorUnavailable: the anchor is gone, closed, full or held, or the disk fails. It still
-                holds the head it had.
-            UnsafeLocation: others could change what is stored there.
-        """
-        _check(store, thread)
-        with self._writing(store) as connection:
-            known = self._head(connection, thread)
-            # One that is known is written again: who wrote it may have died before the sync.
-            if is_further(thread, known, head) or head == known:
-                connection.execute(_PUT, (thread, head.sequence, head.digest))
-
-    def threads(self, store: str) -> list[str]:
-        """Return the name of each thread of the store that was ever seen, sorted.
-
-        Raises:
-            AnchorMismatch: this is the anchor of another store.
-            AnchorUnavailable: the anchor cannot be read.
-            UnsafeLocation: others could change what is stored there.
-        """
-        check_name("store", store)
-        query = "SELECT thread FROM heads ORDER BY thread"
-        with (
-            _told(),
-            self._database.transaction("read the anchor in", many=True) as connection,
-        ):
-            self._owner(connection, store)
-            return [check_name("thread", name) for (name,) in connection.execute(query)]
-
-    def rewind(self, store: str, thread: str, head: Head | None) -> None:
-        """Set the head to what you say, further back or forgotten (None), on disk at return.
-
-        It is for an operator who accepts a loss. What lay behind `head` is given up: from now on
-        nothing tells a rollback to it from the truth.
-
-        Raises:
-            AnchorMismatch: this is the anchor of another store.
-            AnchorUnavailable: the anchor is gone, closed, full or held, or the disk fails.
-            UnsafeLocation: others could change what is stored there.
-        """
-        _check(store, thread)
-        with self._writing(store) as connection:
-            if head is None:
-                connection.execute("DELETE FROM heads WHERE thread = ?", (thread,))
-            else:
-                connection.execute(_PUT, (thread, checked(head).sequence, head.digest))
+            super().__init__(path, _SCHEMA, longest=_LIMIT, create=create, read_only=read_only)
 
     @contextmanager
-    def _writing(self, store: str) -> Iterator[sqlite3.Connection]:
-        with (
-            _told(),
-            self._database.transaction("write the anchor in", write=True) as connection,
-        ):
-            if self._owner(connection, store) is None:
-                connection.execute("INSERT INTO store (number, name) VALUES (1, ?)", (store,))
-            yield connection
+    def _held(self, store: str, *, write: bool = False) -> Iterator[sqlite3.Connection]:
+        doing = "write the anchor in" if write else "read the anchor in"
+        try:
+            with self._transaction(doing, write=write) as connection:
+                row = connection.execute("SELECT name FROM store").fetchone()
+                if row is not None and check_name("store", row[0]) != store:
+                    raise _of_another_store(self._file, row[0], store)
+                if write and row is None:
+                    connection.execute("INSERT INTO store (number, name) VALUES (1, ?)", (store,))
+                yield connection
+        except (StorageUnavailable, StorageFull) as error:
+            gone = isinstance(error.__cause__, FileNotFoundError)
+            told = (f"{shell(self._file)} is gone, and with it the anchor.", _GONE)
+            raise AnchorUnavailable(*told if gone else (error.what, error.do)) from error
+        except (InvalidId, LimitExceeded) as error:  # of what it holds
+            raise _unreadable(self._file, "what an anchor writes") from error
 
-    def _owner(self, connection: sqlite3.Connection, store: str) -> str | None:
-        """Return the store that this is the anchor of, or None if it is of none yet."""
-        row = connection.execute("SELECT name FROM store").fetchone()
-        if row is None:
-            return None
-        owner = check_name("store", row[0])
-        if owner != store:
-            raise _of_another_store(str(self.path), owner, store)
-        return owner
-
-    def _head(self, connection: sqlite3.Connection, thread: str) -> Head | None:
-        row = connection.execute(_READ, (thread,)).fetchone()
+    def _head(self, held: sqlite3.Connection, store: str, thread: str) -> Head | None:  # noqa: ARG002
+        row = held.execute(_READ, (thread,)).fetchone()
         return None if row is None else Head(*row)
 
+    def _put(self, held: sqlite3.Connection, store: str, thread: str, head: Head | None) -> None:  # noqa: ARG002
+        if head is None:
+            held.execute("DELETE FROM heads WHERE thread = ?", (thread,))
+        else:
+            held.execute(_PUT, (thread, head.sequence, head.digest))
 
-@contextmanager
-def _told(*, opening: bool = False) -> Iterator[None]:
-    """Say what is wrong with the file as an anchor says it."""
-    try:
-        yield
-    except (StorageUnavailable, StorageFull) as error:
-        if isinstance(error.__cause__, FileNotFoundError) and not opening:
-            raise AnchorUnavailable(
-                "The file of the anchor is gone.",
-                "Mount it again or put it back from a copy: until then no rollback would be"
-                " noticed, so nothing is loaded.",
-            ) from error
-        raise AnchorUnavailable(error.what, error.do) from error
-    except (InvalidId, LimitExceeded) as error:  # of what it holds
-        raise AnchorUnavailable(
-            f"The anchor holds something that no anchor wrote. {error.what}",
-            "Nothing is loaded without it. Put the file back from a copy of the anchor.",
-        ) from error
+    def _threads(self, held: sqlite3.Connection, store: str) -> Iterable[str]:  # noqa: ARG002
+        return [check_name("thread", name) for (name,) in held.execute("SELECT thread FROM heads")]

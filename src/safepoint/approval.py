@@ -281,8 +281,8 @@ def _encoded(codec: Codec, values: dict[str, Any]) -> bytes:
     except LimitExceeded:
         limits = _ARGUMENTS.limits
         raise LimitExceeded(
-            "The arguments of a question are more than a person could read.",
-            f"Keep them within {limits.state_bytes} bytes, {limits.depth} levels and"
+            "The question is more than a person could read.",
+            f"Keep its arguments within {limits.state_bytes} bytes, {limits.depth} levels and"
             f" {limits.items} values: ask about a digest of what is larger.",
         ) from None
 
@@ -315,20 +315,18 @@ def shown(value: object) -> str:
 
 def _difference(answered: Question, asked: Question) -> str:
     """Say in which field two questions differ, and both values."""
-    for name in (each.name for each in fields(Question) if each.name != "arguments"):
-        ours, theirs = getattr(answered, name), getattr(asked, name)
-        if ours != theirs:
-            return f"the {name} {_told(ours)}, and the question has {_told(theirs)}"
-    ours, theirs = answered.arguments, asked.arguments
-    # By their bytes: 1 == True in Python, and nobody who approves the one approves the other.
-    left, right = (
-        {name: _STATEMENT.encode(value) for name, value in each.items()} for each in (ours, theirs)
-    )
-    name = min(name for name in {*left, *right} if left.get(name) != right.get(name))
-    if name not in ours:
-        return f"no argument {_told(name)}, and the question has {_told(theirs[name])}"
-    there = _told(theirs[name]) if name in theirs else "none"
-    return f"the argument {_told(name)}: {_told(ours[name])}, and the question has {there}"
+    ours, theirs = _labelled(answered), _labelled(asked)
+    # By what is shown: 1 == True in Python, and nobody who approves the one approves the other.
+    name = next(each for each in {**ours, **theirs} if ours.get(each) != theirs.get(each))
+    ours, theirs = ({name: "(nothing)", **each} for each in (ours, theirs))
+    return f"the {name} {ours[name]}, and the question has {theirs[name]}"
+
+
+def _labelled(question: Question) -> dict[str, str]:
+    names = [each.name for each in fields(Question) if each.name != "arguments"]
+    arguments = {f"argument {_told(name)}:": value for name, value in question.arguments.items()}
+    values = {**{name: getattr(question, name) for name in names}, **arguments}
+    return {name: _told(value) for name, value in values.items()}
 
 
 def _told(value: object) -> str:
@@ -641,6 +639,14 @@ class Approvers:
                 "Nobody signs for somebody else: let each person sign with their own key.",
             )
         return approval
+
+
+def is_denial(text: str) -> bool:
+    """Tell whether a statement is a no, before anybody has verified it.
+
+    Line 2 has one spelling, in which the verdict comes last.
+    """
+    return text.rstrip().endswith('"verdict":"denied"}')
 
 
 def _read(line_2: bytes, key_id: str, text: str) -> Approval:

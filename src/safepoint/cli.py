@@ -1,4 +1,4 @@
-"""The command `safepoint`: what its parts share, and how each of them ends.
+"""The command `safepoint`: where its parts are, and how each of them ends.
 
 A part that has commands offers `commands(sub)`, which adds their parsers to argparse's `sub` with
 `set_defaults(run=function)`. The function takes the options, prints, and returns the exit status:
@@ -10,33 +10,24 @@ cannot do. It raises a CheckpointError for the rest, which `main` says on one li
 from __future__ import annotations
 
 import argparse
-import errno
 import importlib
-import importlib.util
-import io
-import os
-import shutil
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from typing import Any, Final, NoReturn, Self, TextIO
+from typing import Any, Final, NoReturn
 
-from safepoint.anchor import FileAnchor
+from safepoint._command import Screen
 from safepoint.errors import (
     AnchorError,
     AnchorUnavailable,
     CheckpointError,
-    ConfigurationError,
     LimitExceeded,
     ModelError,
     PickleRefused,
     SealError,
     StorageRefused,
     UnsafeRuntime,
-    quoted,
 )
-from safepoint.keys import PUBLIC, Key, Keyring, Revoked, SigningKey, VerifyingKey
 
 COMMANDS: Final = {
     "attack": "safepoint.attacks.command",
@@ -65,7 +56,7 @@ _COULD_NOT: Final = (AnchorUnavailable, UnsafeRuntime)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says, and return the exit status."""
-    out, problems = _Screen(sys.stdout), _Screen(sys.stderr)
+    out, problems = Screen(sys.stdout), Screen(sys.stderr)
     with redirect_stdout(out), redirect_stderr(problems):
         status = _run(sys.argv[1:] if arguments is None else list(arguments))
         out.flush()
@@ -121,150 +112,6 @@ def _parser(arguments: list[str]) -> Parser:
     for module in [wanted] if wanted else dict.fromkeys(COMMANDS.values()):
         importlib.import_module(module).commands(sub)
     return parser
-
-
-class _Screen(io.TextIOBase):
-    """A stream for what people read: no control characters, and no errors halfway.
-
-    Attributes:
-        failed: why nothing more can be written. The work goes on, since its status counts.
-    """
-
-    def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream
-        self._charset = getattr(stream, "encoding", None) or "ascii"
-        self.failed: OSError | None = None
-
-    def write(self, text: str) -> int:
-        """Write it, with an escape for what a terminal would obey or cannot show."""
-        shown = "".join(
-            each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text
-        )
-        self.draw(shown.encode(self._charset, "backslashreplace").decode(self._charset))
-        if "\n" in text:
-            self.flush()
-        return len(text)
-
-    def draw(self, text: str) -> None:
-        """Write it as it is."""
-        if self._stream is None:
-            self.failed = OSError(errno.EBADF, os.strerror(errno.EBADF))
-        elif self.failed is None:
-            try:
-                self._stream.write(text)
-            except OSError as error:
-                self._fail(self._stream, error)
-
-    def flush(self) -> None:
-        """Hand on what was written."""
-        # Python flushes it once more when it is forgotten, which may be after the stream is closed.
-        if self._stream is not None and self.failed is None and not self._stream.closed:
-            try:
-                self._stream.flush()
-            except OSError as error:
-                self._fail(self._stream, error)
-
-    def isatty(self) -> bool:
-        """Tell whether a person looks at it."""
-        return self._stream is not None and self._stream.isatty()
-
-    def _fail(self, stream: TextIO, error: OSError) -> None:
-        self.failed = error
-        # What is left in the buffer must not fail at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-class Bar:
-    """Shows how far long work of a command is, if standard error is a terminal.
-
-    Args:
-        label: what is being worked on.
-    """
-
-    def __init__(self, label: str) -> None:
-        here = sys.stderr
-        self._screen = here if isinstance(here, _Screen) and here.isatty() else None
-        self._label = label
-        self._next = time.monotonic() + 0.5  # short work shows nothing
-        self._shown = False
-
-    def __call__(self, done: int, total: int) -> None:
-        """Show that `done` of `total` are done, a few times a second."""
-        if self._screen is None or (now := time.monotonic()) < self._next:
-            return
-        self._next = now + 0.1
-        self._shown = True
-        line = f"{self._label}: {done:,} of {total:,}"
-        # A line that wraps could not be written over.
-        self._screen.draw(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
-        self._screen.flush()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._screen is not None and self._shown:
-            self._screen.draw("\r\x1b[K")
-            self._screen.flush()
-
-
-def keyring_of(paths: Sequence[str], revoked: Sequence[str] = ()) -> Keyring:
-    """Load the keys, newest first. The first signs if it can, and is one that verifies if not.
-
-    Args:
-        paths: their files.
-        revoked: files of stolen keys, each with `=` and the folder of an anchor from before.
-    """
-    keys = [key_of(path) for path in reversed(paths)]
-    gone = [_revoked(named) for named in revoked]
-    if keys and isinstance(keys[-1], SigningKey):
-        return Keyring(keys[-1], verify=keys[:-1], revoked=gone)
-    return Keyring(verify=keys, revoked=gone)
-
-
-def key_of(path: str) -> Key:
-    """Load a key, secret or public, by what its file says it is."""
-    try:
-        with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-            begins = file.read(len(PUBLIC.magic))
-    except (OSError, ValueError):
-        begins = b""  # which the key's own reading says better
-    if begins == PUBLIC.magic:
-        return VerifyingKey.from_file(path)
-    return SigningKey.from_file(path)
-
-
-def _revoked(named: str) -> Revoked:
-    file, copied, until = named.partition("=")
-    return Revoked(key_of(file), FileAnchor(until) if copied else None)
-
-
-def imported(named: str, example: str) -> Any:
-    """Import what the user names as MODULE:NAME, from the current folder too. The module runs.
-
-    Args:
-        named: the module and the name in it.
-        example: what to write, for the refusal.
-
-    Raises:
-        ConfigurationError: it is written in another way, or cannot be imported.
-    """
-    module, colon, name = named.partition(":")
-    if not (module and colon and name):
-        raise ConfigurationError(f"{quoted(named)} is not MODULE:NAME.", f"Write {example}")
-    sys.path.insert(0, "")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except Exception as error:
-        raise ConfigurationError(
-            f"{quoted(named)} cannot be imported: it raised {type(error).__name__}.",
-            "Name what python -c 'import MODULE' finds.",
-        ) from error
-    finally:
-        sys.path.remove("")
-    return found
 
 
 def commands(sub: Any) -> None:

@@ -28,7 +28,7 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
 from functools import cached_property, partial
@@ -53,16 +53,11 @@ from safepoint.names import DEFAULT_LIMITS, Limits
 _INT64: Final = 2**63
 _LONGEST_PATH: Final = 32_767  # on Windows; elsewhere it is less
 _SHARED_HASHES: Final = 1000
-_PLAIN: Final = (dict, list, tuple, set, frozenset, bytes, str, int, float)
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_]{1,24}\Z")
-_REGISTRABLE: Final = ("__dataclass_fields__", "__members__", "model_validate")
 _TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, not in C
-_PYDANTIC: Final = ("__pydantic_extra__", "__pydantic_private__")
 _FROM_HERE: Final = "Restore a checkpoint that this codec wrote."
-_ELSEWHERE: Final = "Keep large data elsewhere and save a reference to it, or raise Limits."
 _NO_NUMBER: Final = "Save None, or a word of your own, in place of NaN and infinity."
-_TO_UTC: Final = "convert with .astimezone(timezone.utc)."
 
 
 class _Refusal(Exception):
@@ -74,7 +69,7 @@ class _Refusal(Exception):
 
 
 class _Writer:
-    """The walk over a state, and what is left of each limit.
+    """The walk over a state that writes it, and what is left of each limit.
 
     Attributes:
         find: `get` of the table from type to the function that writes it.
@@ -100,10 +95,7 @@ class _Writer:
             _Refusal: it holds a value that could not be restored faithfully.
         """
         text = self.write(value)
-        if self.items < 0:
-            raise self._too_many()
-        if len(text) > self._limits.state_bytes:
-            raise self._too_large()
+        self._check(len(text) <= self._limits.state_bytes)
         return text
 
     def write(self, value: object) -> str:
@@ -120,9 +112,9 @@ class _Writer:
                 "Save a flatter state, with ids in place of objects inside objects.",
             )
         if self.items < 0:
-            raise self._too_many()
+            self._check(True)
 
-    def inside(self, values: Collection[Any], items: int, step: Callable[[int], str]) -> list[str]:
+    def each(self, values: Iterable[Any], items: int, step: Callable[[int], str]) -> list[str]:
         """Return the texts of what a container holds.
 
         Args:
@@ -149,27 +141,31 @@ class _Writer:
             _Refusal: it holds half a character, which no UTF-8 file or database could keep.
             LimitExceeded: there is no room left.
         """
-        if not (value.isascii() or _encodes(value)):
-            raise _Refusal(
-                "holds a lone surrogate, which is half a character.",
-                "Replace it before you save, for example with "
-                "text.encode(errors='replace').decode().",
-            )
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise _Refusal(
+                    "holds a lone surrogate, which is half a character.",
+                    "Replace it before you save, for example with "
+                    "text.encode(errors='replace').decode().",
+                ) from None
         text = escape(value)
         self._room -= len(text)
         if self._room < 0:
-            raise self._too_large()
+            self._check(fits=False)
         return text
 
-    def _too_large(self) -> LimitExceeded:
-        return LimitExceeded(
-            f"The state takes more than {self._limits.state_bytes} bytes when encoded.",
-            f"{_ELSEWHERE}state_bytes.",
-        )
-
-    def _too_many(self) -> LimitExceeded:
-        return LimitExceeded(
-            f"The state holds more than {self._limits.items} values.", f"{_ELSEWHERE}items."
+    def _check(self, fits: bool) -> None:
+        if fits and self.items >= 0:
+            return
+        limits = self._limits
+        raise LimitExceeded(
+            f"The state takes more than {limits.state_bytes} bytes when encoded."
+            if not fits
+            else f"The state holds more than {limits.items} values.",
+            "Keep large data elsewhere and save a reference to it, or raise"
+            f" Limits.{'items' if fits else 'state_bytes'}.",
         )
 
 
@@ -184,34 +180,26 @@ class _Entry(NamedTuple):
         tag: what its text is tagged with, or "" if it is what it is in JSON.
         write: makes the text.
         revive: makes the value out of what is tagged.
-        fields: the names of its fields, if it has some.
     """
 
     tag: str
     write: _Write
     revive: _Revive = str
-    fields: tuple[str, ...] = ()
 
 
 def _refuse(_: _Writer, value: object) -> NoReturn:
     """Refuse a value whose exact type is not in the table."""
     cls = type(value)
-    plain = next((base.__name__ for base in _PLAIN if issubclass(cls, base)), None)
-    if any(hasattr(cls, name) for name in _REGISTRABLE):
+    plain = next((base.__name__ for base in _BUILT_IN if issubclass(cls, base)), None)
+    if any(
+        hasattr(cls, name) for name in ("__dataclass_fields__", "__members__", "model_validate")
+    ):
         do = f"Register it: Codec([{ascii(cls.__name__)[1:-1]}])."
     elif plain:
         do = f"Convert it first: {plain}(value) is kept, a subclass of {plain} is not."
     else:
         do = "Convert it first to a type that the codec knows, such as dict, list, str or bytes."
     raise _Refusal(f"is of the type {_type_name(cls)}, which this codec does not know.", do)
-
-
-def _encodes(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _type_name(cls: type) -> str:
@@ -239,7 +227,7 @@ def _timedelta(writer: _Writer, value: timedelta) -> str:
     return f'{{"$timedelta":[{value.days},{value.seconds},{value.microseconds}]}}'
 
 
-def _tagged(tag: str, spell: Callable[[Any], str], revive: _Revive) -> _Entry:
+def _spelled(tag: str, spell: Callable[[Any], str], revive: _Revive) -> _Entry:
     """Return the entry of a type whose values have a spelling."""
 
     def write(writer: _Writer, value: object) -> str:
@@ -251,32 +239,29 @@ def _tagged(tag: str, spell: Callable[[Any], str], revive: _Revive) -> _Entry:
 
 def _moment(value: datetime | time) -> str:
     zone = value.tzinfo
-    if zone is not None and zone is not UTC:
-        _check_zone(zone)
+    if zone is not None and zone is not UTC and not _is_offset(zone):
+        raise _Refusal(
+            f"has a time zone of the type {_type_name(type(zone))}, whose rules or name would be"
+            " lost.",
+            "Save the moment: convert with .astimezone(timezone.utc).",
+        )
     if value.fold:
-        what = "has fold=1, which ISO 8601 cannot say."
-        raise _Refusal(what, f"Save an unambiguous time: {_TO_UTC}")
+        raise _Refusal(
+            "has fold=1, which ISO 8601 cannot say.",
+            "Save an unambiguous time: convert with .astimezone(timezone.utc).",
+        )
     return value.isoformat()
 
 
-def _check_zone(zone: tzinfo) -> None:
-    """Refuse a time zone whose rules or whose name would be lost."""
+def _is_offset(zone: object) -> bool:
+    """Tell whether a time zone is an offset in seconds, and nothing else."""
     core = sys.modules.get("pydantic_core")
     if core is not None and type(zone) is core.TzInfo:
-        return  # a fixed offset, which is what pydantic gives to each time that it parses
+        return True  # which is what pydantic gives to each time that it parses
     if type(zone) is not timezone:
-        raise _Refusal(
-            f"has a time zone of the type {_type_name(type(zone))}, whose rules cannot be saved.",
-            f"Save the moment and not the rules: {_TO_UTC}",
-        )
-    offset = zone.utcoffset(None)
-    what = ""
-    if offset.microseconds:  # which fromisoformat reads as UTC if it is all there is
-        what = "has a UTC offset with a fraction of a second."
-    elif zone.tzname(None) != timezone(offset).tzname(None):
-        what = "has a time zone with a name of its own, which would be lost."
-    if what:
-        raise _Refusal(what, f"Save the moment without it: {_TO_UTC}")
+        return False
+    offset = zone.utcoffset(None)  # fromisoformat reads a fraction as UTC if it is all there is
+    return not offset.microseconds and zone.tzname(None) == timezone(offset).tzname(None)
 
 
 def _decimal(value: Decimal) -> str:
@@ -285,40 +270,37 @@ def _decimal(value: Decimal) -> str:
     return str(value).upper()  # a decimal context can ask for 1e+5
 
 
-def _path(value: PurePath) -> str:
-    text = str(value)
-    if len(text) > _LONGEST_PATH:
-        raise _Refusal("is a path that no system could follow.", "Save it as a str.")
-    # A Windows path of one file called "c:x" reads back as x on drive c.
-    if type(value)(text) != value:
-        raise _Refusal("is a path that its own text does not give back.", "Save it as a str.")
-    return text
+def _path(tag: str, cls: type[PurePath]) -> _Entry:
+    def spell(value: PurePath) -> str:
+        text = str(value)
+        # A Windows path of one file called "c:x" reads back as x on drive c.
+        if len(text) > _LONGEST_PATH or cls(text) != value:
+            raise _Refusal("is a path that its own text does not give back.", "Save it as a str.")
+        return text
 
-
-def _to_path(cls: type[PurePath]) -> _Revive:
     def revive(text: str) -> PurePath:
         if len(text) > _LONGEST_PATH:
             raise ValueError
         return cls(text)
 
-    return revive
+    return _spelled(tag, spell, revive)
 
 
 # --- containers
 
 
 def _list(writer: _Writer, value: list[Any]) -> str:
-    return f"[{','.join(writer.inside(value, len(value), '[{}]'.format))}]"
+    return f"[{','.join(writer.each(value, len(value), '[{}]'.format))}]"
 
 
 def _tuple(writer: _Writer, value: tuple[Any, ...]) -> str:
-    return f'{{"$tuple":[{",".join(writer.inside(value, len(value) + 1, "[{}]".format))}]}}'
+    return f'{{"$tuple":[{",".join(writer.each(value, len(value) + 1, "[{}]".format))}]}}'
 
 
 def _any_order(tag: str, make: Callable[[list[Any]], Any]) -> _Entry:
     def write(writer: _Writer, value: Collection[Any]) -> str:
         _check_hashes(value)
-        texts = writer.inside(value, len(value) + 1, lambda _: "[…]")
+        texts = writer.each(value, len(value) + 1, lambda _: "[…]")
         return f'{{"${tag}":[{",".join(sorted(texts))}]}}'
 
     def revive(items: list[Any]) -> Any:
@@ -349,8 +331,8 @@ def _dict(writer: _Writer, value: dict[Any, Any]) -> str:
 def _pairs(writer: _Writer, value: dict[Any, Any]) -> str:
     _check_hashes(value)
     keys = list(value)
-    names = writer.inside(keys, 3 * len(keys) + 1, lambda _: ".keys()[…]")
-    texts = writer.inside(value.values(), 0, lambda n: _step(keys[n]))
+    names = writer.each(keys, 3 * len(keys) + 1, lambda _: ".keys()[…]")
+    texts = writer.each(value.values(), 0, lambda n: _step(keys[n]))
     pairs = ",".join(f"[{name},{text}]" for name, text in sorted(zip(names, texts, strict=True)))
     return f'{{"$dict":[{pairs}]}}'
 
@@ -397,28 +379,28 @@ def _is_long(value: Any) -> bool:
 _BUILT_IN: Final[dict[type, _Entry]] = {
     type(None): _Entry("", lambda _, __: "null"),
     bool: _Entry("", lambda _, value: "true" if value else "false"),
-    int: _Entry("int", _int, lambda text: int(text, 16)),
-    float: _Entry("", _float),
-    str: _Entry("", _Writer.string),
-    list: _Entry("", _list),
     dict: _Entry("dict", _dict, _to_dict),
+    list: _Entry("", _list),
     tuple: _Entry("tuple", _tuple, tuple),
     set: _any_order("set", set),
     frozenset: _any_order("frozenset", frozenset),
-    datetime: _tagged("datetime", _moment, datetime.fromisoformat),
-    date: _tagged("date", date.isoformat, date.fromisoformat),
-    time: _tagged("time", _moment, time.fromisoformat),
-    timedelta: _Entry("timedelta", _timedelta, lambda parts: timedelta(*parts)),
-    Decimal: _tagged("decimal", _decimal, Decimal),
-    UUID: _tagged("uuid", str, UUID),
-    bytes: _tagged(
+    str: _Entry("", _Writer.string),
+    int: _Entry("int", _int, lambda text: int(text, 16)),
+    float: _Entry("", _float),
+    bytes: _spelled(
         "bytes",
         lambda value: b64encode(value).decode(),
         lambda text: b64decode(text, validate=True),
     ),
-    type(Path()): _tagged("path", _path, _to_path(Path)),
-    PurePosixPath: _tagged("posixpath", _path, _to_path(PurePosixPath)),
-    PureWindowsPath: _tagged("windowspath", _path, _to_path(PureWindowsPath)),
+    datetime: _spelled("datetime", _moment, datetime.fromisoformat),
+    date: _spelled("date", date.isoformat, date.fromisoformat),
+    time: _spelled("time", _moment, time.fromisoformat),
+    timedelta: _Entry("timedelta", _timedelta, lambda parts: timedelta(*parts)),
+    Decimal: _spelled("decimal", _decimal, Decimal),
+    UUID: _spelled("uuid", str, UUID),
+    type(Path()): _path("path", Path),
+    PurePosixPath: _path("posixpath", PurePosixPath),
+    PureWindowsPath: _path("windowspath", PureWindowsPath),
 }
 
 
@@ -435,22 +417,14 @@ def _registered(types: Iterable[type] | Mapping[str, type]) -> dict[type, _Entry
     taken = {entry.tag for entry in _BUILT_IN.values()}
     found: dict[type, _Entry] = {}
     for tag, cls in named:
-        entry = _entry(tag, cls)
-        if not _TAG.match(tag):
+        if not _TAG.match(tag) or tag in taken or cls in found:
             raise CodecError(
-                f"{quoted(tag)} cannot be a tag.",
-                "Use letters, digits, '_' and '.', and begin with a letter or '_': "
-                "Codec({'Invoice': Invoice}).",
+                f"The tag {quoted(tag)} is taken, cannot be one, or is the second of its type.",
+                "Give each type one tag of its own, of letters, digits, '_' and '.':"
+                " Codec({'billing.Invoice': Invoice}).",
             )
-        if tag in taken:
-            raise CodecError(
-                f"The tag {quoted(tag)} is taken.",
-                "Give the type another one: Codec({'billing.Invoice': Invoice}).",
-            )
-        if cls in found:
-            raise CodecError(f"{_type_name(cls)} is registered twice.", "Give it one tag.")
         taken.add(tag)
-        found[cls] = entry
+        found[cls] = _entry(tag, cls)
     return found
 
 
@@ -489,7 +463,7 @@ def _enum(tag: str, cls: type[Enum]) -> _Entry:
             )
         return value._name_
 
-    return _tagged(tag, name, members.__getitem__)
+    return _spelled(tag, name, members.__getitem__)
 
 
 def _flag(tag: str, cls: type[Flag]) -> _Entry:
@@ -516,7 +490,7 @@ def _record(
     labels = [f"{escape(name)}:" for name in names]
     # pydantic keeps what is no field in places of its own.
     holders = ["__dict__"] if cls.__dictoffset__ else []
-    holders += [name for name in _PYDANTIC if hasattr(cls, name)]
+    holders += [n for n in ("__pydantic_extra__", "__pydantic_private__") if hasattr(cls, n)]
 
     def write(writer: _Writer, value: Any) -> str:
         writer.rebuilt = True
@@ -531,7 +505,7 @@ def _record(
                 f"is of the type {tag} and has a field that cannot be read.",
                 "Set each field before you save.",
             ) from None
-        texts = writer.inside(values, len(names) + 1, lambda n: f".{ascii(names[n])[1:-1]}")
+        texts = writer.each(values, len(names) + 1, lambda n: f".{ascii(names[n])[1:-1]}")
         return f'{{"${tag}":{{{",".join(map(str.__add__, labels, texts))}}}}}'
 
     def revive(saved: object) -> object:
@@ -542,28 +516,25 @@ def _record(
             )
         try:
             return build(saved)
-        except Exception as error:  # noqa: BLE001 - whatever the caller's class raises
-            refused = [name for name in names if name in _named(error)]
-        # The cause is left out on purpose: it would carry the values.
-        where = f": {', '.join(refused)}" if refused else ""
-        raise DecodeError(
-            f"{tag} refuses its saved fields{where}.",
-            "Restore with the version of the class that wrote it, or let it accept this value.",
-        )
+        except Exception:  # noqa: BLE001 - whatever the caller's class raises
+            problem = DecodeError(
+                f"{tag} refuses its saved fields.",
+                "Restore with the version of the class that wrote it, or let it accept this value.",
+            )
+        raise problem  # without its cause, which would carry the values
 
-    return _Entry(tag, write, revive, tuple(names))
+    return _Entry(tag, write, revive)
 
 
 def _check_hidden_state(cls: type, names: set[str]) -> None:
     """Refuse a class whose instances hold something beside their fields."""
     for base in cls.__mro__[:-1]:
-        if not base.__flags__ & _HEAP_TYPE:
+        slots = base.__dict__.get("__slots__", ())
+        slots = {slots} if isinstance(slots, str) else set(slots)
+        hidden = [slot for slot in slots - names if not (slot[:2] == slot[-2:] == "__")]
+        if hidden or not base.__flags__ & _HEAP_TYPE:
             why = f"it extends {base.__name__}, whose content is not a field"
             raise _cannot(cls, why, "Make that content a field.")
-        slots = base.__dict__.get("__slots__", ())
-        for slot in {slots} if isinstance(slots, str) else set(slots):
-            if slot not in names and not (slot.startswith("__") and slot.endswith("__")):
-                raise _cannot(cls, "it has a slot that is not a field", "Make it a field.")
 
 
 def _check_attributes(tag: str, cls: type, names: Iterable[str]) -> None:
@@ -576,15 +547,6 @@ def _check_attributes(tag: str, cls: type, names: Iterable[str]) -> None:
                 "Make it a field, a property or a functools.cached_property.",
                 f".{name}" if _PLAIN_NAME.match(name) else ".…",
             )
-
-
-def _named(error: Exception) -> set[object]:
-    """Return the fields that pydantic names, and nothing else of what it says."""
-    core = sys.modules.get("pydantic_core")
-    if core is None or not isinstance(error, core.ValidationError):
-        return set()
-    details = error.errors(include_url=False, include_context=False, include_input=False)
-    return {detail["loc"][0] for detail in details if detail["loc"]}
 
 
 # --- bytes from outside
@@ -661,68 +623,6 @@ def _nesting(shape: bytes) -> int:
         if not brackets:
             return level
     return _FLAT + max(accumulate(1 if byte == ord("(") else -1 for byte in brackets), default=0)
-
-
-class _Reader:
-    """Parses text and revives what is tagged. Its shape must have been checked before."""
-
-    __slots__ = ("_decoder", "_revivers")
-
-    def __init__(self, revivers: Mapping[str, _Revive]) -> None:
-        self._revivers = revivers
-        self._decoder = json.JSONDecoder(
-            object_pairs_hook=self._object, parse_constant=self._not_finite
-        )
-
-    def read(self, text: str) -> Any:
-        """Return the value of a text, which may still be one that is not canonical.
-
-        Raises:
-            DecodeError: it is not JSON, or a tag is unknown, or a type refuses what is tagged.
-            LimitExceeded: the stack or the memory of this process does not suffice.
-        """
-        # Raised after the handlers: a JSONDecodeError carries the whole text along.
-        problem: CheckpointError
-        try:
-            return self._decoder.decode(text)
-        except CheckpointError:
-            raise
-        except ValueError:
-            problem = DecodeError("The encoded state is not JSON.", _FROM_HERE)
-        except (RecursionError, MemoryError):
-            problem = _out_of_resources()
-        raise problem
-
-    def _object(self, pairs: list[tuple[str, Any]]) -> Any:
-        """Return the dict of a JSON object, or the value of a tagged one."""
-        if len(pairs) == 1:
-            tag, inner = pairs[0]
-            if tag[:1] == "$":
-                return self._revive(tag[1:], inner)
-        value = dict(pairs)
-        if len(value) != len(pairs):
-            raise DecodeError("The encoded state has a key twice in one object.", _FROM_HERE)
-        return value
-
-    def _revive(self, tag: str, inner: object) -> Any:
-        revive = self._revivers.get(tag)
-        if revive is None:
-            raise DecodeError(
-                f"The encoded state holds the tag {quoted(tag)}, which this codec does not know.",
-                "Register the type that is stored under that name, as Codec([Invoice]) does for"
-                " Invoice.",
-            )
-        try:
-            return revive(inner)
-        except CheckpointError:
-            raise
-        except Exception:  # noqa: BLE001 - each type has its own way to say that it is malformed
-            problem = DecodeError(f"The encoded state holds a malformed {tag}.", _FROM_HERE)
-        raise problem
-
-    @staticmethod
-    def _not_finite(_: str) -> NoReturn:
-        raise DecodeError("The encoded state holds a number that is not finite.", _FROM_HERE)
 
 
 def _out_of_resources() -> LimitExceeded:
@@ -802,7 +702,7 @@ class Codec:
         CodecError: a type could not be restored faithfully, or two have one name.
     """
 
-    __slots__ = ("_entries", "_limits", "_reader", "_table", "_types")
+    __slots__ = ("_decoder", "_limits", "_revive", "_table", "_types")
 
     def __init__(
         self,
@@ -812,9 +712,9 @@ class Codec:
     ) -> None:
         registered = _registered(types)
         table = {**_BUILT_IN, **registered}
-        self._entries = {entry.tag: entry for entry in table.values() if entry.tag}
         self._table = {cls: entry.write for cls, entry in table.items()}
-        self._reader = _Reader({tag: entry.revive for tag, entry in self._entries.items()})
+        self._revive = {f"${entry.tag}": entry.revive for entry in table.values() if entry.tag}
+        self._decoder = json.JSONDecoder(object_pairs_hook=self._object, parse_constant=_not_finite)
         self._types = MappingProxyType({entry.tag: cls for cls, entry in registered.items()})
         self._limits = limits
 
@@ -855,7 +755,7 @@ class Codec:
         """
         check_shape(data, self._limits)
         text = data.decode("ascii")
-        value = self._reader.read(text)
+        value = self._read(text)
         if self._write(value, DecodeError)[0] != text:
             raise DecodeError("The encoded state is not in canonical form.", _FROM_HERE)
         return value
@@ -882,18 +782,62 @@ class Codec:
             )
         raise problem
 
+    def _read(self, text: str) -> Any:
+        """Return the value of a text whose shape was checked; it may still be not canonical.
+
+        Raises:
+            DecodeError: it is not JSON, or a tag is unknown, or a type refuses what is tagged.
+            LimitExceeded: the stack or the memory of this process does not suffice.
+        """
+        # Raised after the handlers: a JSONDecodeError carries the whole text along.
+        problem: CheckpointError
+        try:
+            return self._decoder.decode(text)
+        except CheckpointError:
+            raise
+        except ValueError:
+            problem = DecodeError("The encoded state is not JSON.", _FROM_HERE)
+        except (RecursionError, MemoryError):
+            problem = _out_of_resources()
+        raise problem
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> Any:
+        """Return the dict of a JSON object, or the value of a tagged one."""
+        if len(pairs) != 1 or pairs[0][0][:1] != "$":
+            value = dict(pairs)
+            if len(value) != len(pairs):
+                raise DecodeError("The encoded state has a key twice in one object.", _FROM_HERE)
+            return value
+        tag, inner = pairs[0]
+        revive = self._revive.get(tag)
+        if revive is None:
+            raise DecodeError(
+                f"The encoded state holds the tag {quoted(tag[1:])}, which this codec does not"
+                " know.",
+                "Register the type that is stored under that name, as Codec([Invoice]) does for"
+                " Invoice.",
+            )
+        try:
+            return revive(inner)
+        except CheckpointError:
+            raise
+        except Exception:  # noqa: BLE001 - each type has its own way to say that it is malformed
+            problem = DecodeError(f"The encoded state holds a malformed {tag[1:]}.", _FROM_HERE)
+        raise problem
+
     def _prove(self, text: str) -> None:
         """Restore what is about to be saved.
 
         Raises:
             EncodeError: that fails, or gives another value.
         """
-        why = "A registered type changes when it is rebuilt."
         try:
-            if self._write(self._reader.read(text), DecodeError)[0] == text:
+            again = self._write(self._read(text), DecodeError)[0]
+            if again == text:
                 return
-            watched = {tag: self._watched(entry) for tag, entry in self._entries.items()}
-            _Reader(watched).read(text)
+            leaves = zip(_leaves(json.loads(text)), _leaves(json.loads(again)), strict=False)
+            tag = next((tag for (tag, old), (_, new) in leaves if old != new), "A registered type")
+            why = f"{tag} changes when it is rebuilt."
         except CheckpointError as error:
             why = error.what
         raise EncodeError(
@@ -901,16 +845,16 @@ class Codec:
             "Let the class accept, unchanged, the fields of its own instances.",
         )
 
-    def _watched(self, entry: _Entry) -> _Revive:
-        """Revive as the entry does, and say which field has another value than it had."""
 
-        def revive(saved: Any) -> Any:
-            value = entry.revive(saved)
-            for name in entry.fields:
-                before, _ = self._write(saved[name], DecodeError)
-                if self._write(getattr(value, name), DecodeError)[0] != before:
-                    what = f"{entry.tag} changes its field {name} when it is rebuilt."
-                    raise DecodeError(what, _FROM_HERE)
-            return value
+def _not_finite(_: str) -> NoReturn:
+    raise DecodeError("The encoded state holds a number that is not finite.", _FROM_HERE)
 
-        return revive
+
+def _leaves(plain: Any, tag: str = "A registered type") -> Iterator[tuple[str, str]]:
+    """Yield what parsed text holds, in order, each with the tag around it."""
+    if not isinstance(plain, (dict, list)):
+        yield tag, repr(plain)
+        return
+    yield tag, str(len(plain))
+    for key, inner in plain.items() if isinstance(plain, dict) else enumerate(plain):
+        yield from _leaves(inner, str(key)[1:] if str(key)[:1] == "$" else tag)

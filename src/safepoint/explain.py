@@ -21,8 +21,6 @@ from safepoint import errors
 from safepoint.errors import CheckpointError, NotFound, quoted
 from safepoint.rules import RULES, package_toml
 
-_FILE: Final = "src/safepoint/errors.toml"
-
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -70,25 +68,13 @@ def _read() -> tuple[Mapping[str, str], Mapping[str, Explanation]]:
     families: dict[str, str] = data.pop("families")
     found = {}
     for kind in _tree(CheckpointError):
-        above = [base.__name__ for base in kind.__mro__ if base.__name__ in families]
-        try:
-            entry = data.pop(kind.__name__)
-            found[kind.__name__] = Explanation(
-                error=kind,
-                family=above[0],
-                says=inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0],
-                means=entry.pop("means").strip(),
-                causes=tuple(entry.pop("causes")),
-                first=entry.pop("first").strip(),
-                pages=tuple(entry.pop("pages")),
-                rules=tuple(entry.pop("rules")),
-            )
-        except KeyError as error:
-            raise ValueError(f"{_FILE}: {kind.__name__} lacks {error}; add it") from None
-        if entry:
-            raise ValueError(f"{_FILE}: {kind.__name__} has {', '.join(entry)}")
-    if data:
-        raise ValueError(f"{_FILE}: there is no error {', '.join(data)}")
+        said: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value.strip()
+            for name, value in data[kind.__name__].items()
+        }
+        family = next(base.__name__ for base in kind.__mro__ if base.__name__ in families)
+        says = inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0]
+        found[kind.__name__] = Explanation(kind, family, says, **said)
     return MappingProxyType(families), MappingProxyType(found)
 
 
@@ -104,8 +90,6 @@ FAMILIES, EXPLANATIONS = _read()
 """The headings of the families by their root, and every explanation by the name of its error."""
 
 _FOLDED: Final = {name.lower(): name for name in EXPLANATIONS}
-_AT_THE_START: Final = re.compile(r"^ *(?:[\w.]*\.)?(?P<name>\w+) *(?::|$)", re.MULTILINE)
-_ON_THE_SITE: Final = re.compile(r"\b(?:errors|rules)/#(?P<name>[\w.]+)")
 
 
 def explanation(name: str) -> Explanation:
@@ -120,34 +104,22 @@ def explanation(name: str) -> Explanation:
     ```
 
     Args:
-        name: in capitals or not, also as a traceback has it, with its module in front and the
-            message behind it, or as an address of the site: `errors/#sealbroken`.
+        name: in capitals or not, also as a message has it, with its module in front and the rest
+            behind it, or as an address of the site: `errors/#sealbroken`.
 
     Raises:
         NotFound: there is no such error.
     """
     wanted = _name(name)
-    known = _FOLDED.get(wanted.lower())
-    if known is None:
-        raise NotFound(f"There is no error {quoted(wanted)}.", _near(wanted))
-    return EXPLANATIONS[known]
+    if wanted.lower() in _FOLDED:
+        return EXPLANATIONS[_FOLDED[wanted.lower()]]
+    near = [_FOLDED[each] for each in difflib.get_close_matches(wanted.lower()[:100], _FOLDED)]
+    do = f"Near it: {', '.join(near)}." if near else "List them all: safepoint explain"
+    raise NotFound(f"There is no error {quoted(wanted)}.", do)
 
 
 def _name(pasted: str) -> str:
-    """Take what a line begins with, then the last address: a message may quote other names."""
-    begins = [found["name"] for found in _AT_THE_START.finditer(pasted)]
-    known = [name for name in begins if name.lower() in _FOLDED or name.upper() in RULES]
-    found = known or _ON_THE_SITE.findall(pasted) or [pasted.partition(":")[0]]
-    return str(found[-1]).rpartition(".")[2].strip()
-
-
-def _near(name: str) -> str:
-    wanted = name.lower()[:100]
-    near = difflib.get_close_matches(wanted, _FOLDED, n=3)
-    near += [each for each in _FOLDED if len(wanted) > 3 and wanted in each and each not in near]
-    if not near:
-        return "List them all: safepoint explain"
-    return f"Near it: {', '.join(_FOLDED[each] for each in near[:3])}."
+    return re.split("[.#/]", pasted.partition(": ")[0].strip())[-1]
 
 
 def lines_of(found: Explanation) -> Iterator[str]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 from safepoint.anchor import Anchor
 from safepoint.codec import Codec
@@ -46,9 +46,6 @@ from safepoint.storage.base import CheckpointStorage
 from safepoint.storage.file import FileCheckpointStorage
 from safepoint.storage.memory import InMemoryCheckpointStorage
 from safepoint.verify import Progress, Seen, View, anchor_errors, storage_errors
-
-if sys.platform != "win32":
-    import pwd
 
 MAX_TEXT: Final = 256
 _PART: Final = 64
@@ -90,21 +87,12 @@ class Actor:
     @classmethod
     def process(cls) -> Actor:
         """Return the user of the operating system as whom this process runs."""
+        user = f"process {os.getpid()}" if sys.platform == "win32" else f"uid {os.geteuid()}"
         host = _valid(platform.node())[:_PART] or "an unnamed host"
-        return cls(f"{_user()} on {host}", "operating system")
+        return cls(f"{user} on {host}", "operating system")
 
     def __str__(self) -> str:
         return f"{self.name!a} (by {self.how!a})"
-
-
-def _user() -> str:
-    if sys.platform == "win32":
-        return f"process {os.getpid()}"
-    uid = os.geteuid()
-    try:
-        return f"uid {uid} ({_valid(pwd.getpwuid(uid).pw_name)[:_PART]})"
-    except (KeyError, OSError):
-        return f"uid {uid}"
 
 
 def _valid(text: str) -> str:
@@ -161,7 +149,7 @@ class Event:
             half a character (a lone surrogate) is spelled out.
 
     Raises:
-        InvalidId: the store, thread, sequence or digest is outside its grammar.
+        InvalidId: the store, thread or sequence is outside its grammar.
         ConfigurationError: another field is of the wrong kind.
     """
 
@@ -176,7 +164,8 @@ class Event:
 
     def __post_init__(self) -> None:
         choices = self.what in WHATS and self.outcome in OUTCOMES
-        if not choices or type(self.actor) is not Actor or type(self.detail) is not str:
+        kinds = type(self.actor) is Actor and type(self.detail) is str
+        if not choices or not kinds or not (self.digest is None or is_digest(self.digest)):
             raise ConfigurationError(
                 f"{quoted(self.what)}, {quoted(self.outcome)} is no event of an Actor.",
                 f"Choose one of {', '.join(WHATS)}, and one of {', '.join(OUTCOMES)}.",
@@ -186,11 +175,6 @@ class Event:
             check_name("thread", self.thread)
         if self.sequence is not None:
             check_sequence(self.sequence)
-        if self.digest is not None and not is_digest(self.digest):
-            raise InvalidId(
-                f"{quoted(self.digest)} is not a digest.",
-                "Digests are 'sha256:' and 64 hex digits.",
-            )
         text = _valid(self.detail)
         if len(text) > MAX_DETAIL:
             mark = f"... ({len(text)} characters)"
@@ -205,16 +189,10 @@ class Entry(Event):
     Attributes:
         number: 1, 2, 3 … in the journal. Order comes from it, never from the time.
         at: when it was written, by the writer's clock, in UTC.
-        previous: the digest of the entry before it, None for the first.
-        digest_of_entry: its own digest, which the next one names.
-        key: the id of the key that signed it.
     """
 
     number: int
     at: datetime
-    previous: str | None
-    digest_of_entry: str
-    key: str
 
     def __str__(self) -> str:
         """Return one line of printable ASCII, whatever the fields hold."""
@@ -252,7 +230,6 @@ class Journal:
         keys: the key that signs, and older ones that verify. A ring that only verifies reads.
         name: the journal's name, which each entry carries, and under which an anchor knows it.
         anchor: where the newest entry is kept in mind, out of reach of whoever writes the storage.
-        clock: tells the time, in UTC.
     """
 
     def __init__(
@@ -262,10 +239,8 @@ class Journal:
         keys: Keyring,
         name: str = "journal",
         anchor: Anchor | None = None,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._view = View(storage, check_name("journal", name), keys, anchor, _LIMITS, "journal")
-        self._clock = clock
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._view.storage!r}, name={self._view.store!r})"
@@ -283,7 +258,7 @@ class Journal:
             JournalUnavailable: it could not be written.
             KeyRefused: no key on the ring signs.
         """
-        key, payload = self._view.keys.signing, _CODEC.encode(_spelled(event))
+        key, payload = self._view.keys.signing, _CODEC.encode(asdict(event))
         with _told():
             end = self._view.remembered(THREAD) or self._view.tip(THREAD)
             for _ in range(_TRIES):
@@ -301,7 +276,7 @@ class Journal:
             payload,
             place,
             key,
-            created=self._clock(),
+            created=datetime.now(UTC),
             previous=head.digest if head else None,
             use="journal",
         )
@@ -313,13 +288,10 @@ class Journal:
         view.remember(THREAD, opened.head, opened.head if view.anchor else None)
         return _entry(opened)
 
-    def show(
-        self, *, store: str | None = None, thread: str | None = None, what: str | None = None
-    ) -> Iterator[Entry]:
+    def show(self, *, thread: str | None = None, what: str | None = None) -> Iterator[Entry]:
         """Yield the entries, oldest first, each verified with all before it.
 
         Args:
-            store: only those about this store.
             thread: only those about this thread.
             what: only those of this kind.
 
@@ -329,13 +301,8 @@ class Journal:
             JournalUnavailable: it cannot be read.
         """
         with _told():
-            for opened in self._view.walk(THREAD):
-                entry = _entry(opened)
-                if (
-                    store in (None, entry.store)
-                    and thread in (None, entry.thread)
-                    and what in (None, entry.what)
-                ):
+            for entry in map(_entry, self._view.walk(THREAD)):
+                if thread in (None, entry.thread) and what in (None, entry.what):
                     yield entry
 
     def verify(self, progress: Progress | None = None) -> int:
@@ -409,14 +376,6 @@ class FileJournal(Journal):
         super().__init__(storage, keys=keys, name=name, anchor=anchor)
 
 
-_FIELDS: Final = tuple(field.name for field in fields(Event))
-
-
-def _spelled(event: Event) -> dict[str, Any]:
-    values = {name: getattr(event, name) for name in _FIELDS}
-    return {**values, "actor": {"how": event.actor.how, "name": event.actor.name}}
-
-
 def _entry(opened: Opened) -> Entry:
     """Return the entry that a verified record holds.
 
@@ -425,18 +384,11 @@ def _entry(opened: Opened) -> Entry:
     """
     header = opened.header
     try:
-        state = _CODEC.decode(opened.payload)
-        actor = Actor(**state.pop("actor"))
-        return Entry(
-            actor=actor,
-            **state,
-            number=header.sequence,
-            at=datetime.fromisoformat(header.created),
-            previous=header.previous,
-            digest_of_entry=opened.digest,
-            key=opened.key,
-        )
-    except (CodecError, InvalidId, AttributeError, KeyError, TypeError) as error:
+        fields = _CODEC.decode(opened.payload)
+        fields["actor"] = Actor(**fields["actor"])
+        created = datetime.fromisoformat(header.created)
+        return Entry(**fields, number=header.sequence, at=created)
+    except (CodecError, InvalidId, ConfigurationError, KeyError, TypeError) as error:
         raise JournalBroken(
             f"Entry {header.sequence} of the journal {header.store} is one that this release did"
             " not write.",
@@ -503,15 +455,7 @@ class Notes:
             return
         sequence, digest = (None, None) if at is None else (at.sequence, at.digest)
         event = Event(what, outcome, who, self.store, thread, sequence, digest, detail)
-        try:
-            self.journal.record(event)
-        except CheckpointError:
-            raise
-        except Exception as error:
-            raise JournalUnavailable(
-                f"The journal could not be written: it raised {type(error).__name__}.",
-                "Nothing is done without it. See the error it came from, and mend the journal.",
-            ) from error
+        self.journal.record(event)
 
     @contextmanager
     def watching(

@@ -7,18 +7,16 @@ whether that key counts is decided by the caller's keyring.
 from __future__ import annotations
 
 import base64
-import errno
 import hashlib
 import hmac
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final, Literal, NoReturn, TypeAlias, get_args
+from typing import Final, Literal, NamedTuple, NoReturn, get_args
 
 from safepoint import _files
 from safepoint.errors import (
@@ -33,20 +31,36 @@ from safepoint.errors import (
 )
 from safepoint.names import Head, Heads
 
+Algorithm = Literal["hmac-sha256", "ed25519"]
+"""What a signing key can be made for."""
+
+HMAC: Final = "hmac-sha256"
+ED25519: Final = "ed25519"
+KEY_BYTES: Final = 32
+# No record is signed under this label: the bytes that a seal covers go on with a line break.
+_IDENTITY: Final = b"safepoint/1 key id"
+# The points of small order, by their y: a file of zero bytes holds one. The last two of the seven
+# are 0 and 1 again, not reduced.
+_P: Final = 2**255 - 19
+_WITHOUT_SIGN: Final = 2**255 - 1
+_ORDER_8: Final = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_SMALL_ORDER: Final = frozenset([0, 1, _P - 1, _ORDER_8, _P - _ORDER_8, _P, _P + 1])
+
+_Sign = Callable[[bytes], bytes]
+_Verify = Callable[[bytes, bytes], bool]
+
 
 class Redacted:
     """Shows its type alone, and is neither pickled nor copied."""
 
     __slots__ = ()
 
-    noun: ClassVar[str] = "A secret"
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
     def __reduce__(self) -> NoReturn:
         raise KeyRefused(
-            f"{self.noun} is neither pickled nor copied.", "Pass the key file's path instead."
+            "A key is neither pickled nor copied.", "Pass the key file's path instead."
         )
 
     def __getstate__(self) -> NoReturn:
@@ -66,132 +80,6 @@ class Hidden(Redacted):
         return self._value
 
 
-Algorithm = Literal["hmac-sha256", "ed25519"]
-"""What a signing key can be made for."""
-
-HMAC: Final = "hmac-sha256"
-ED25519: Final = "ed25519"
-KEY_BYTES: Final = 32
-# No record is signed under this label: the bytes that a seal covers go on with a line break.
-_IDENTITY: Final = b"safepoint/1 key id"
-
-
-def check_algorithm(name: object) -> Algorithm:
-    """Return `name` if it is an algorithm.
-
-    Raises:
-        KeyRefused: it is not.
-    """
-    for known in get_args(Algorithm):
-        if name == known:
-            found: Algorithm = known
-            return found
-    raise KeyRefused(
-        f"{quoted(name)} is not an algorithm of this release.",
-        f"Write '{HMAC}', or '{ED25519}' for readers who must not write.",
-    )
-
-
-class HmacSha256(Redacted):
-    """One secret that signs and verifies."""
-
-    __slots__ = ("_keyed", "_secret", "identity")
-
-    algorithm: Algorithm = HMAC
-
-    def __init__(self, secret: Hidden) -> None:
-        self._secret = secret
-        # To copy it is faster than to begin anew, and hands the secret to nobody.
-        self._keyed = hmac.new(secret.reveal(), digestmod=hashlib.sha256)
-        self.identity = self.sign(_IDENTITY)
-
-    def sign(self, message: bytes) -> bytes:
-        """Return 32 bytes."""
-        mac = self._keyed.copy()
-        mac.update(message)
-        return mac.digest()
-
-    def verify(self, message: bytes, signature: bytes) -> bool:
-        """Compare in constant time."""
-        return hmac.compare_digest(self.sign(message), signature)
-
-    def secret(self) -> Hidden:
-        """Return the secret."""
-        return self._secret
-
-
-class Ed25519Public(Redacted):
-    """The half that verifies.
-
-    Raises:
-        KeyRefused: under this key, anybody can sign.
-    """
-
-    __slots__ = ("_key", "identity", "raw")
-
-    algorithm: Algorithm = ED25519
-
-    def __init__(self, raw: bytes) -> None:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-        if int.from_bytes(raw, "little") & _WITHOUT_SIGN in _SMALL_ORDER:
-            raise KeyRefused(
-                "Under this public key anybody can sign.",
-                "It was damaged or planted. Take it from the signing key again: key.public.",
-            )
-        self.raw = raw
-        self.identity = hashlib.sha256(_IDENTITY + b" ed25519\n" + raw).digest()
-        self._key = Ed25519PublicKey.from_public_bytes(raw)
-
-    def verify(self, message: bytes, signature: bytes) -> bool:
-        """Tell whether `signature` is 64 bytes, and the right ones."""
-        from cryptography.exceptions import InvalidSignature
-
-        try:
-            self._key.verify(signature, message)
-        except InvalidSignature:
-            return False
-        return True
-
-
-class Ed25519Private(Redacted):
-    """The half that signs, and the other one with it."""
-
-    __slots__ = ("_private", "identity", "public")
-
-    algorithm: Algorithm = ED25519
-
-    def __init__(self, seed: Hidden) -> None:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-        self._private = Ed25519PrivateKey.from_private_bytes(seed.reveal())
-        self.public = Ed25519Public(self._private.public_key().public_bytes_raw())
-        self.identity = self.public.identity
-
-    def sign(self, message: bytes) -> bytes:
-        """Return 64 bytes."""
-        return self._private.sign(message)
-
-    def verify(self, message: bytes, signature: bytes) -> bool:
-        """Tell whether `signature` is 64 bytes, and the right ones."""
-        return self.public.verify(message, signature)
-
-    def secret(self) -> Hidden:
-        """Return the seed, as RFC 8032 calls it the private key."""
-        return Hidden(self._private.private_bytes_raw())
-
-
-# The points of small order, by their y: a file of zero bytes holds one. The last two of the seven
-# are 0 and 1 again, not reduced.
-_P: Final = 2**255 - 19
-_WITHOUT_SIGN: Final = 2**255 - 1
-_ORDER_8: Final = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
-_SMALL_ORDER: Final = frozenset([0, 1, _P - 1, _ORDER_8, _P - _ORDER_8, _P, _P + 1])
-
-
-Verifier: TypeAlias = HmacSha256 | Ed25519Public | Ed25519Private
-
-
 class Key(Redacted):
     """A `SigningKey` or a `VerifyingKey`: either can verify.
 
@@ -201,21 +89,21 @@ class Key(Redacted):
         path: the file that it was read from or first written to, absolute, or None.
     """
 
-    __slots__ = ("_verifier", "algorithm", "id", "path")
+    __slots__ = ("_identity", "_verify", "algorithm", "id", "path")
 
-    def __init__(self, verifier: Verifier) -> None:
-        self._verifier: Final = verifier
-        self.algorithm: Final[Algorithm] = verifier.algorithm
-        self.id: Final = verifier.identity[:8].hex()
+    def __init__(self, algorithm: Algorithm, identity: bytes, verify: _Verify) -> None:
+        self._identity, self._verify = identity, verify
+        self.algorithm: Final[Algorithm] = algorithm
+        self.id: Final = identity[:8].hex()
         self.path: Path | None = None
 
     def verify(self, message: bytes, signature: bytes) -> bool:
         """Tell whether `signature` is this key's over `message`."""
-        return self._verifier.verify(message, signature)
+        return self._verify(message, signature)
 
     def is_same_as(self, other: Key) -> bool:
         """Tell, in constant time, whether both are one key, or the halves of one."""
-        return hmac.compare_digest(self._verifier.identity, other._verifier.identity)
+        return hmac.compare_digest(self._identity, other._identity)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Key) or type(other) is not type(self):
@@ -231,39 +119,73 @@ class Key(Redacted):
         return f"{type(self).__name__}(id={self.id!r}, algorithm={self.algorithm!r})"
 
 
+def _hmac(secret: Hidden) -> tuple[bytes, _Sign, _Verify]:
+    """Return the identity of an HMAC key, and what signs and verifies with it."""
+    # To copy it is faster than to begin anew, and hands the secret to nobody.
+    keyed = hmac.new(secret.reveal(), digestmod=hashlib.sha256)
+
+    def sign(message: bytes) -> bytes:
+        mac = keyed.copy()
+        mac.update(message)
+        return mac.digest()
+
+    def verify(message: bytes, signature: bytes) -> bool:
+        return hmac.compare_digest(sign(message), signature)
+
+    return sign(_IDENTITY), sign, verify
+
+
+def _ed25519(public: bytes) -> tuple[bytes, _Verify]:
+    """Return the identity of an Ed25519 key, and what verifies with it.
+
+    Raises:
+        KeyRefused: under this key, anybody can sign.
+    """
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    if int.from_bytes(public, "little") & _WITHOUT_SIGN in _SMALL_ORDER:
+        raise KeyRefused(
+            "Under this public key anybody can sign.",
+            "It was damaged or planted. Take it from the signing key again: key.public.",
+        )
+    key = Ed25519PublicKey.from_public_bytes(public)
+
+    def verify(message: bytes, signature: bytes) -> bool:
+        try:
+            key.verify(signature, message)
+        except InvalidSignature:
+            return False
+        return True
+
+    return hashlib.sha256(_IDENTITY + b" ed25519\n" + public).digest(), verify
+
+
+# --- the file of a key
+
 _TEXT = re.compile(rb"([a-z/1-]+) ([a-z0-9-]+) ([A-Za-z0-9+/]{43}=)\r?\n?")
 _LONGEST: Final = 1024
 _TEMP: Final = ".safepoint-key"
 """The name of a key on its way in. What a crash left under it, the next writer removes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """One of the two: what its text begins with, who may reach it, and what to do about it."""
+class Kind(NamedTuple):
+    """One of the two: how its text begins, who may reach it, and what to do if it is another."""
 
     magic: bytes
-    algorithms: tuple[Algorithm, ...]
     mode: int
     forbidden: int
     reached: str
     if_missing: str
-    if_there: str
-    if_reached: str
-    if_linked: str
     if_other: tuple[str, str]
 
 
 SECRET: Final = Kind(
     magic=b"safepoint-key/1",
-    algorithms=(HMAC, ED25519),
     mode=0o600,
     forbidden=0o077,
     reached="reached",
     if_missing="Check the path, or make a key with SigningKey.generate().to_file(path).",
-    if_there="If there is a key, load it with SigningKey.from_file: a new one cannot verify what"
-    " the old one sealed.",
-    if_reached="and replace the key if anyone may have read it.",
-    if_linked="Make a new key: whoever holds the other name may know this one.",
     if_other=(
         "holds a public key, which cannot sign.",
         "Name the file of the signing key, or verify with VerifyingKey.from_file(path).",
@@ -271,15 +193,11 @@ SECRET: Final = Kind(
 )
 PUBLIC: Final = Kind(
     magic=b"safepoint-public-key/1",
-    algorithms=(ED25519,),
     mode=0o644,
     forbidden=0o022,
     reached="changed",
     if_missing="Check the path, or make the file where the signing key is:"
     " key.public.to_file(path).",
-    if_there="If it holds an older key, give the new one a file of its own: readers need both.",
-    if_reached="and compare the key's id with the signing key's.",
-    if_linked="Write it to a file of its own: key.public.to_file(path).",
     if_other=(
         "holds a secret key, and readers need the public half alone.",
         "Keep it with the writer, and give readers the file of key.public.to_file(path).",
@@ -287,7 +205,7 @@ PUBLIC: Final = Kind(
 )
 
 
-def read(path: str | os.PathLike[str], kind: Kind) -> tuple[Algorithm, Hidden, Path]:
+def _read(path: str | os.PathLike[str], kind: Kind) -> tuple[Algorithm, Hidden, Path]:
     """Read a key file that nobody else can have changed. Its path comes back without a link.
 
     Raises:
@@ -295,113 +213,32 @@ def read(path: str | os.PathLike[str], kind: Kind) -> tuple[Algorithm, Hidden, P
     """
     shown = shell(os.fspath(path))
     try:
-        fd = os.open(path, _files.READ)
+        opened = _files.opened(os.fspath(path), _files.READ)
+        with opened as fd:
+            if not stat.S_ISREG(opened.info.st_mode):
+                raise KeyRefused(f"The key {shown} is not a regular file.", "Name a key file.")
+            magic, algorithm, content = _parse(os.read(fd, _LONGEST))
+            if magic != kind.magic and magic in (SECRET.magic, PUBLIC.magic):
+                raise KeyRefused(f"The file {shown} {kind.if_other[0]}", kind.if_other[1])
+            _check_file(opened.info, shown, kind)
+            _check_folder(path)
+            temp = Path(path).with_name(_TEMP)
+            for _ in _files.hard_link_refusals(shown, lambda: os.fstat(fd), temp.lstat):
+                raise KeyRefused(
+                    f"The key {shown} has a second name (hard link).",
+                    "Make a new key: whoever holds the other name may know or change this one.",
+                )
     except (OSError, ValueError) as error:
         raise KeyRefused(
             f"The key file {shown} cannot be opened ({_reason(error)}).", kind.if_missing
         ) from None
-    try:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode):
-            raise KeyRefused(f"The key {shown} is not a regular file.", "Name a key file.")
-        magic, algorithm, content = _parse(os.read(fd, _LONGEST))
-        if magic in (SECRET.magic, PUBLIC.magic) and magic != kind.magic:
-            what, do = kind.if_other
-            raise KeyRefused(f"The file {shown} {what}", do)
-        _check_file(info, shown, kind)
-        _check_folder(path)
-        temp = Path(path).with_name(_TEMP)
-        for _ in _files.hard_link_refusals(shown, lambda: os.fstat(fd), temp.lstat):
-            raise KeyRefused(f"The key {shown} has a second name (hard link).", kind.if_linked)
-    except OSError as error:
-        raise KeyRefused(
-            f"The key file {shown} cannot be read ({error.strerror}).", "Name a key file."
-        ) from None
-    finally:
-        os.close(fd)
-    for known in kind.algorithms:
+    for known in get_args(Algorithm) if kind is SECRET else (ED25519,):
         if (magic, algorithm) == (kind.magic, known.encode()):
             return known, content, Path(os.path.realpath(Path(path).parent), Path(path).name)
     raise KeyRefused(
         f"The file {shown} does not hold a key that this release reads.",
         f"Restore it from a backup, or name another one. {kind.if_missing}",
     )
-
-
-def write(
-    path: str | os.PathLike[str],
-    kind: Kind,
-    algorithm: Algorithm,
-    content: Hidden,
-    *,
-    keep_existing: bool = False,
-) -> None:
-    """Write a new key file, durably. What is at `path` already stays.
-
-    Raises:
-        KeyRefused: something is at `path` and `keep_existing` is not set, the file cannot be
-            written, or others could replace it there.
-    """
-    line = Hidden(
-        kind.magic + b" " + algorithm.encode() + b" " + base64.b64encode(content.reveal()) + b"\n"
-    )
-    problem: OSError | ValueError | StorageError
-    try:
-        _check_folder(path)
-        _publish(path, line, kind.mode)
-    except (OSError, ValueError, StorageError) as error:
-        problem = error.with_traceback(None)
-    else:
-        return
-    # Raised here, where nothing leads to the bytes that were on their way.
-    del line, content
-    if isinstance(problem, FileExistsError) and keep_existing:
-        return
-    if isinstance(problem, StorageError):
-        raise KeyRefused(problem.what, problem.do)
-    if isinstance(problem, FileExistsError):
-        do = kind.if_there
-    elif isinstance(problem, OSError) and problem.errno in _files.FULL | {errno.EIO}:
-        do = "Nothing was kept. Make room or choose another folder, and try again."
-    else:
-        do = "Name a file in a folder that you can write, on a file system with hard links."
-    raise KeyRefused(
-        f"The key file {shell(os.fspath(path))} cannot be made ({_reason(problem)}).", do
-    )
-
-
-def _publish(path: str | os.PathLike[str], line: Hidden, mode: int) -> None:
-    with _files.opened(str(Path(path).parent), _files.FOLDER) as folder:
-        held = False
-        with suppress(OSError):
-            held = _files.wait_for_lock(folder, _files.PATIENCE)
-        # Where the folder cannot be held (NFS, or somebody does not let go), two writers may meet:
-        # then each takes a name that nobody else has, or one would publish the other's key.
-        temp = _TEMP if held else f"{_TEMP}-{secrets.token_hex(16)}"
-        _files.put(os.fspath(path), folder, line.reveal(), mode=mode, temp=temp)
-
-
-def create_key(path: str | os.PathLike[str], algorithm: Algorithm, secret: Hidden) -> None:
-    """Write a new secret key, and its folder, unless something is at `path` already.
-
-    Of several processes that start at once, one makes the key and all of them read it. One that
-    dies on the way leaves no key, or a whole one.
-
-    Raises:
-        KeyRefused: the file or the folder cannot be made.
-    """
-    folder = Path(path).parent
-    if os.path.lexists(path) and not os.path.lexists(folder / _TEMP):
-        return
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-    except (OSError, ValueError) as error:
-        shown = shell(str(folder))
-        raise KeyRefused(
-            f"The folder {shown} for the key cannot be made ({_reason(error)}).",
-            f"Run: mkdir -p -m 700 {shown}",
-        ) from None
-    write(path, SECRET, algorithm, secret, keep_existing=True)
 
 
 def _parse(text: bytes) -> tuple[bytes, bytes, Hidden]:
@@ -411,6 +248,59 @@ def _parse(text: bytes) -> tuple[bytes, bytes, Hidden]:
         return b"", b"", Hidden(b"")
     magic, algorithm, content = line.groups()
     return magic, algorithm, Hidden(base64.b64decode(content))
+
+
+def _write(
+    path: str | os.PathLike[str],
+    kind: Kind,
+    algorithm: Algorithm,
+    content: Hidden,
+    *,
+    create: bool = False,
+) -> None:
+    """Write a new key file, durably. What is at `path` already stays.
+
+    Args:
+        path: the file.
+        kind: which of the two.
+        algorithm: what the key is for.
+        content: its bytes.
+        create: make its folder too, and be content with what is at `path`. Of several processes
+            that start at once, one makes the key and all of them read it.
+
+    Raises:
+        KeyRefused: something is at `path`, the file cannot be written, or others could replace it.
+    """
+    folder = str(Path(path).parent)
+    problem: OSError | ValueError | StorageError
+    try:
+        if create:
+            _files.make_folder(folder)
+        _check_folder(path)
+        with _files.opened(folder, _files.FOLDER) as fd, _files.locked(fd, folder):
+            _files.put(
+                os.fspath(path), fd, _line(kind, algorithm, content), mode=kind.mode, temp=_TEMP
+            )
+    except (OSError, ValueError, StorageError) as error:
+        # Raised below, where nothing leads to the bytes that were on their way.
+        problem = error.with_traceback(None)
+    else:
+        return
+    del content
+    if isinstance(problem, StorageError):
+        raise KeyRefused(problem.what, problem.do)
+    do = "Name a file in a folder that you can write, with room, on a file system with hard links."
+    if isinstance(problem, FileExistsError):
+        if create:
+            return
+        do = "If it holds a key, load it, or give the new one another file: readers need both."
+    raise KeyRefused(
+        f"The key file {shell(os.fspath(path))} cannot be made ({_reason(problem)}).", do
+    )
+
+
+def _line(kind: Kind, algorithm: Algorithm, content: Hidden) -> bytes:
+    return b"%b %b %b\n" % (kind.magic, algorithm.encode(), base64.b64encode(content.reveal()))
 
 
 def _reason(error: OSError | ValueError) -> str | None:
@@ -427,7 +317,8 @@ def _check_file(info: os.stat_result, shown: str, kind: Kind) -> None:
         raise KeyRefused(
             f"The key {shown} can be {kind.reached} by other users"
             f" (mode {info.st_mode & 0o777:04o}).",
-            f"Run: chmod {kind.mode:o} {shown}, {kind.if_reached}",
+            f"Run: chmod {kind.mode:o} {shown}, and replace the key if anyone may have"
+            f" {'read' if kind is SECRET else 'changed'} it.",
         )
 
 
@@ -442,6 +333,9 @@ def _check_folder(path: str | os.PathLike[str]) -> None:
         )
     for refusal in _files.replaceable_refusals(str(folder)):
         raise KeyRefused(f"The key in {shown} is not safe. {refusal.what}", refusal.do)
+
+
+# --- keys
 
 
 class VerifyingKey(Key):
@@ -471,16 +365,14 @@ class VerifyingKey(Key):
 
     __slots__ = ("_public",)
 
-    noun: ClassVar[str] = "A verifying key"
-
     def __init__(self, public: bytes) -> None:
         if not isinstance(public, bytes) or len(public) != KEY_BYTES:
             raise KeyRefused(
                 f"A public key is {KEY_BYTES} bytes; this is something else.",
                 "Take it from a signing key: SigningKey.generate('ed25519').public.",
             )
-        self._public: Final = Ed25519Public(public)
-        super().__init__(self._public)
+        self._public: Final = public
+        super().__init__(ED25519, *_ed25519(public))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> VerifyingKey:
@@ -492,7 +384,7 @@ class VerifyingKey(Key):
             KeyRefused: the file is missing, malformed, not yours, writable by others, or holds
                 a secret key.
         """
-        _, content, found = read(path, PUBLIC)
+        _, content, found = _read(path, PUBLIC)
         key = cls(content.reveal())
         key.path = found
         return key
@@ -503,7 +395,7 @@ class VerifyingKey(Key):
         Raises:
             KeyRefused: the file exists, cannot be written, or others could replace it there.
         """
-        write(path, PUBLIC, ED25519, Hidden(self._public.raw))
+        _write(path, PUBLIC, ED25519, Hidden(self._public))
 
 
 class SigningKey(Key):
@@ -543,9 +435,7 @@ class SigningKey(Key):
         KeyRefused: the secret is not 32 bytes, or there is no such algorithm.
     """
 
-    __slots__ = ("_signer",)
-
-    noun: ClassVar[str] = "A signing key"
+    __slots__ = ("_public", "_secret", "_sign")
 
     def __init__(self, secret: bytes, algorithm: Algorithm = HMAC) -> None:
         hidden = Hidden(secret)
@@ -556,9 +446,21 @@ class SigningKey(Key):
                 f"A signing key is {KEY_BYTES} random bytes; this is something else.",
                 "Make one with SigningKey.generate(), never from a password or a text.",
             )
-        make = Ed25519Private if check_algorithm(algorithm) == ED25519 else HmacSha256
-        self._signer: Final = make(hidden)
-        super().__init__(self._signer)
+        if algorithm not in get_args(Algorithm):
+            raise KeyRefused(
+                f"{quoted(algorithm)} is not an algorithm of this release.",
+                f"Write '{HMAC}', or '{ED25519}' for readers who must not write.",
+            )
+        self._secret, self._public = hidden, b""
+        if algorithm != ED25519:
+            identity, self._sign, verify = _hmac(hidden)
+        else:
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+            private = Ed25519PrivateKey.from_private_bytes(hidden.reveal())
+            self._sign, self._public = private.sign, private.public_key().public_bytes_raw()
+            identity, verify = _ed25519(self._public)
+        super().__init__(algorithm, identity, verify)
 
     @classmethod
     def generate(cls, algorithm: Algorithm = HMAC) -> SigningKey:
@@ -590,13 +492,14 @@ class SigningKey(Key):
             KeyRefused: the file is missing, malformed, not yours, readable by others, or holds
                 a public key or one of another algorithm.
         """
-        wanted = None if algorithm is None else check_algorithm(algorithm)
         if create:
-            create_key(path, wanted or HMAC, Hidden(secrets.token_bytes(KEY_BYTES)))
-        made_for, content, found = read(path, SECRET)
-        if wanted not in (None, made_for):
+            new = cls.generate(algorithm or HMAC)
+            if os.path.lexists(Path(path).with_name(_TEMP)) or not os.path.lexists(path):
+                _write(path, SECRET, new.algorithm, new._secret, create=True)  # noqa: SLF001
+        made_for, content, found = _read(path, SECRET)
+        if algorithm not in (None, made_for):
             raise KeyRefused(
-                f"The key {shell(str(found))} is for {made_for}, and {wanted} was asked for.",
+                f"The key {shell(str(found))} is for {made_for}, and {algorithm} was asked for.",
                 "Name another file, or no algorithm: a key keeps the one that it was made for.",
             )
         key = cls(content.reveal(), made_for)
@@ -609,7 +512,7 @@ class SigningKey(Key):
         Raises:
             KeyRefused: the file exists, cannot be written, or others could replace it there.
         """
-        write(path, SECRET, self.algorithm, self._signer.secret())
+        _write(path, SECRET, self.algorithm, self._secret)
         self.path = self.path or Path(path).absolute()
 
     @property
@@ -619,16 +522,16 @@ class SigningKey(Key):
         Raises:
             KeyRefused: this is an HMAC key, which has none.
         """
-        if not isinstance(self._signer, Ed25519Private):
+        if not self._public:
             raise KeyRefused(
                 "An HMAC key has no public half: whoever can verify with it can also sign.",
                 "Make a key for readers who must not write with SigningKey.generate('ed25519').",
             )
-        return VerifyingKey(self._signer.public.raw)
+        return VerifyingKey(self._public)
 
     def sign(self, message: bytes) -> bytes:
         """Return the signature of `message`: 32 bytes of HMAC-SHA256, or 64 of Ed25519."""
-        return self._signer.sign(message)
+        return self._sign(message)
 
 
 class RevokedKey(Key):
@@ -636,10 +539,8 @@ class RevokedKey(Key):
 
     __slots__ = ()
 
-    noun: ClassVar[str] = "A revoked key"
-
     def __init__(self, key: Key) -> None:
-        super().__init__(key._verifier)  # noqa: SLF001 - the same key, seen from its ring
+        super().__init__(key.algorithm, key._identity, key._verify)  # noqa: SLF001  the same key
         self.path = key.path
 
 
@@ -685,24 +586,16 @@ class Revoked:
             return None
         try:
             head = self.until.read(store, thread)
-        except CheckpointError:
-            raise
+            # One that was unpickled, or copied by hand, was never looked at.
+            return None if head is None else Head(head.sequence, head.digest)
         except Exception as error:
+            if isinstance(error, CheckpointError) and not isinstance(error, InvalidId):
+                raise
             raise AnchorUnavailable(
                 f"How far revoked key {self.key.id} counts cannot be read: {type(error).__name__}.",
-                "Nothing is loaded without it. See the error that it came from.",
+                "Nothing is loaded without it. See the error that it came from, and let `until`"
+                " return a safepoint.names.Head or None.",
             ) from error
-        if head is None:
-            return None
-        try:
-            # One that was unpickled, or copied by hand, was never looked at.
-            return Head(head.sequence, head.digest)
-        except (InvalidId, AttributeError):
-            raise AnchorUnavailable(
-                f"How far key {self.key.id} counts was answered with something that is no head.",
-                "Return a safepoint.names.Head, or None for a thread in which it does not count at"
-                " all.",
-            ) from None
 
     def __repr__(self) -> str:
         until = None if self.until is None else type(self.until).__name__
@@ -754,14 +647,17 @@ class Keyring:
         gone = [revoked] if isinstance(revoked, Revoked) else list(revoked)
         self._signing: Final = signing
         self._revoked: Final[dict[str, Revoked]] = {}
+        self._keys: Final[dict[str, Key]] = {}
         for entry in gone:
-            if entry.key.id in self._revoked:
+            if self._revoked.setdefault(entry.key.id, entry) is not entry:
                 raise KeyRefused(
                     f"Key {entry.key.id} is revoked twice, so how far it counts is not clear.",
                     "Keep the entry that lets less count.",
                 )
-            self._revoked[entry.key.id] = entry
-        for key in older:
+        listed = {key.id for key in older}
+        first = [entry.key for entry in gone if entry.key.id not in listed]
+        last = [] if signing is None else [signing]
+        for key in [*first, *older, *last, *(entry.key for entry in gone)]:
             # Taken off another ring as it is, it would count again.
             if isinstance(key, RevokedKey) and key.id not in self._revoked:
                 raise KeyRefused(
@@ -769,24 +665,19 @@ class Keyring:
                     "Keep that with keyring.rotated(key), or revoke it here too:"
                     " revoked=[old_keyring.revoked(key.id)].",
                 )
-        listed = {key.id for key in older}
-        keys = [*(entry.key for entry in gone if entry.key.id not in listed), *older]
-        keys += [entry.key for entry in gone]
-        self._keys: Final[dict[str, Key]] = {}
-        for key in keys if signing is None else [*keys, signing]:
             if not self._keys.setdefault(key.id, key).is_same_as(key):
                 raise KeyRefused(
                     f"Two different keys have the id {key.id}.",
                     "Replace one of them with a new key.",
                 )
-        if signing is not None:
-            if signing.id in self._revoked:
+        for key in last:
+            if key.id in self._revoked:
                 raise KeyRefused(
-                    f"Key {signing.id} is revoked, so it cannot sign.",
+                    f"Key {key.id} is revoked, so it cannot sign.",
                     "Sign with a new one first: keyring.rotated(SigningKey.generate()).",
                 )
-            del self._keys[signing.id]  # to stand last, and as the half that signs
-            self._keys[signing.id] = signing
+            del self._keys[key.id]  # to stand last, and as the half that signs
+            self._keys[key.id] = key
         if not self._keys:
             raise KeyRefused(
                 "A keyring without a key trusts nothing.",

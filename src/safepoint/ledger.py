@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
@@ -15,7 +16,6 @@ from safepoint.errors import (
     ConfigurationError,
     Conflict,
     Forked,
-    KeyRefused,
     KeyRevoked,
     NotFound,
     NotOwner,
@@ -23,7 +23,7 @@ from safepoint.errors import (
     StorageError,
     quoted,
 )
-from safepoint.journal import NO_NEWS, READING, Actor, Journal, Notes, What
+from safepoint.journal import READING, Actor, Journal, Notes, What
 from safepoint.keys import Keyring
 from safepoint.names import Head, Heads, check_name, check_sequence, check_store
 from safepoint.record import Checkpoint, Kind, Opened, Place, reseal, seal
@@ -125,14 +125,6 @@ class Ledger:
         """Who acts, for the journal."""
         return self.notes.actor
 
-    def _watching(
-        self, what: What, thread: str, quiet: tuple[type[CheckpointError], ...] = NO_NEWS
-    ) -> AbstractContextManager[None]:
-        """Write down what is refused in this block, if there is a journal."""
-        if self.journal is None:
-            return nullcontext()
-        return self.notes.watching(what, thread, quiet=quiet)
-
     def __repr__(self) -> str:
         anchor = "" if self.anchor is None else f", anchor={type(self.anchor).__name__}"
         storage = type(self.storage).__name__
@@ -183,7 +175,7 @@ class Ledger:
         now = anchor == "now"
         if now:
             self._anchor()
-        with self._watching("save", thread):
+        with self.notes.watching("save", thread):
             payload = self.codec.encode(state)
             # With a journal the end is looked at: what is written down must be what is done.
             known = None if self.journal else self._view.remembered(thread)
@@ -279,7 +271,7 @@ class Ledger:
         """
         check_name("thread", thread)
         check_sequence(sequence)
-        with self._watching("verify", thread, quiet=READING):
+        with self.notes.watching("verify", thread, quiet=READING):
             found = self._view.linked(thread, sequence) if linked else None
             return self._decoded(found or self._view.at(thread, sequence))
 
@@ -292,7 +284,7 @@ class Ledger:
             AnchorError: it does not extend what the anchor has seen, or that cannot be asked.
         """
         check_name("thread", thread)
-        with self._watching("verify", thread, quiet=READING):
+        with self.notes.watching("verify", thread, quiet=READING):
             return self._decoded(self._view.latest(thread))
 
     def history(self, thread: str) -> Iterator[Checkpoint]:
@@ -304,7 +296,7 @@ class Ledger:
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
         """
         check_name("thread", thread)
-        with self._watching("verify", thread, quiet=READING):
+        with self.notes.watching("verify", thread, quiet=READING):
             self._view.refuse_ended(thread)  # a tombstone comes last, and must be heard first
             for opened in self._view.walk(thread):
                 yield self._decoded(opened)
@@ -315,10 +307,10 @@ class Ledger:
         Names are not verified; a thread that somebody removed is listed if it was anchored.
         """
         with storage_errors("list", "the threads"):
-            names = _names(self.storage.threads())
+            names = set(self.storage.threads())
         if self.anchor is not None:
             with anchor_errors("list", "the threads"):
-                names |= _names(self.anchor.threads(self.store))
+                names.update(self.anchor.threads(self.store))
         return sorted(names)
 
     def _decoded(self, opened: Opened) -> Checkpoint:
@@ -375,7 +367,7 @@ class Ledger:
         check_name("thread", thread)
         if self.anchor is None:
             return
-        with self._watching("verify", thread, quiet=READING):
+        with self.notes.watching("verify", thread, quiet=READING):
             anchored = self._view.anchored(thread)
             if anchored is None:  # nothing vouches for the past yet, so all of it is looked at
                 self._view.verify(thread)
@@ -508,7 +500,6 @@ class Ledger:
         Returns:
             How many records were removed: none if another process has pruned further already.
         """
-        self._require(_RETENTION, "cannot remove records")
         try:
             previous = self._view.open(thread, first).header.previous
         except NotFound:
@@ -540,8 +531,7 @@ class Ledger:
             actor=self.actor,
         )
         following._held = self._held  # what this ledger owns, it goes on owning
-        gone = ", ".join(key.id for key in keys if keys.revoked(key.id) is not None)
-        detail = f"from {_signing(self.keys)} to {_signing(keys)}, revoked: {gone or 'none'}"
+        detail = f"from {self.keys!r} to {keys!r}"
         with self.notes.doing("rotate", detail=detail):
             return following
 
@@ -659,23 +649,32 @@ class Ledger:
         except BaseException:
             storage.release(lease)
             raise
-        self._held[thread] = Owned(self._held, storage, self.notes, lease, seconds)
-        return self._held[thread]
+        self._held[thread] = owned = Owned(self, lease, seconds)
+        return owned
+
+    def disown(self, owned: Owned) -> None:
+        """Let a thread go, once."""
+        thread = owned.lease.thread
+        if self._held.get(thread) is owned:
+            del self._held[thread]
+            with suppress(NotOwner), storage_errors("release", thread):
+                cast("LeasingStorage", self.storage).release(owned.lease)
 
     def owner(self, thread: str) -> str | None:
-        """Return the name of the worker that owns a thread now, or None if it is free."""
-        lease = self._lease(check_name("thread", thread))
-        if lease is None or (self._is_other(lease) and lease.expires <= datetime.now(UTC)):
-            return None
-        return lease.owner
+        """Return the name of the worker whose lease on a thread counts, None if it is free.
+
+        A lease that has ended counts until somebody owns the thread after it: until then the
+        storage refuses what anybody else saves.
+        """
+        lease = self._lease(thread)
+        return None if lease is None else lease.owner
 
     def holder(self, thread: str) -> str | None:
-        """Return the name of another worker whose lease on a thread counts, also if it has ended.
-
-        Until somebody owns the thread after it, the storage refuses what anybody else saves.
-        """
-        lease = self._lease(check_name("thread", thread))
-        return lease.owner if lease is not None and self._is_other(lease) else None
+        """Return the same, if that is another worker than this ledger's."""
+        lease, owned = self._lease(thread), self._held.get(thread)
+        if lease is None or (owned is not None and owned.lease.token == lease.token):
+            return None
+        return lease.owner
 
     def keep(self, thread: str) -> None:
         """Renew the lease on a thread, if this ledger has one, before a step acts.
@@ -683,8 +682,10 @@ class Ledger:
         Raises:
             NotOwner: another worker holds it.
         """
-        if thread in self._held:
-            self._held[thread].renew()
+        if owned := self._held.get(thread):
+            storage = cast("LeasingStorage", self.storage)
+            with self.notes.watching("own", thread), storage_errors("lease", thread):
+                owned.lease = storage.renew(owned.lease, owned.seconds)
             return
         other = self.holder(thread)
         held = other and f"is held by worker '{other}', and this ledger does not own it"
@@ -698,14 +699,11 @@ class Ledger:
             )
 
     def _lease(self, thread: str) -> Lease | None:
+        check_name("thread", thread)
         if not _has(self.storage, _LEASING):
             return None
         with storage_errors("find the owner of", thread):
             return cast("LeasingStorage", self.storage).lease(thread)
-
-    def _is_other(self, lease: Lease) -> bool:
-        owned = self._held.get(lease.thread)
-        return owned is None or owned.lease.token != lease.token
 
     def _require(self, methods: tuple[str, ...], said: str) -> None:
         if not _has(self.storage, methods):
@@ -715,52 +713,23 @@ class Ledger:
             )
 
 
+@dataclass(eq=False)
 class Owned:
     """A thread that a ledger owns, until the end of a `with`.
 
     Attributes:
-        thread: the thread.
+        ledger: the ledger.
+        lease: the lease as it was last renewed.
+        seconds: for how long it is renewed before each step.
     """
 
-    def __init__(
-        self,
-        held: dict[str, Owned],
-        storage: LeasingStorage,
-        notes: Notes,
-        lease: Lease,
-        seconds: float,
-    ) -> None:
-        self.thread: Final = lease.thread
-        self._held, self._storage, self._notes = held, storage, notes
-        self._lease, self._seconds = lease, seconds
-
-    @property
-    def lease(self) -> Lease:
-        """The lease as it is now.
-
-        Raises:
-            NotOwner: it was released.
-        """
-        if self._held.get(self.thread) is not self:
-            raise NotOwner(f"{self.thread} was released.", "Own it again.")
-        return self._lease
-
-    def renew(self) -> Lease:
-        """Keep the thread for as long again, from now on.
-
-        Raises:
-            NotOwner: another worker has it by now. Stop: what you save is refused.
-        """
-        with self._notes.watching("own", self.thread), storage_errors("lease", self.thread):
-            self._lease = self._storage.renew(self.lease, self._seconds)
-        return self._lease
+    ledger: Ledger
+    lease: Lease
+    seconds: float
 
     def release(self) -> None:
         """Let the thread go. If another worker has it by now, it stays theirs."""
-        if self._held.get(self.thread) is self:
-            del self._held[self.thread]
-            with suppress(NotOwner), storage_errors("release", self.thread):
-                self._storage.release(self._lease)
+        self.ledger.disown(self)
 
     def __enter__(self) -> Self:
         return self
@@ -769,25 +738,8 @@ class Owned:
         self.release()
 
 
-def _signing(keys: Keyring) -> str:
-    try:
-        return keys.signing.id
-    except KeyRefused:
-        return "none"
-
-
 def _has(value: object, methods: tuple[str, ...]) -> bool:
-    try:
-        return all(callable(getattr(value, method, None)) for method in methods)
-    except Exception:  # noqa: BLE001  a proxy whose other end is away
-        return False
-
-
-def _names(listed: Iterable[str]) -> set[str]:
-    names = set(listed)
-    if not all(type(name) is str for name in names):
-        raise TypeError
-    return names
+    return all(callable(getattr(value, method, None)) for method in methods)
 
 
 def _count(name: str, value: int) -> int:

@@ -139,11 +139,14 @@ class Locations:
         """For the anchor of a journal, beside the other. No store can have its name."""
         return self.anchor.with_name(f"{self.anchor.name}.journal")
 
-    def create(self) -> None:
+    def create(self, *, journal: bool = True) -> None:
         """Make each folder that is missing, with mode 0700 whatever the umask, and check the rest.
 
         No link is followed below the platform's own folders. What exists is not changed, so this
         can run at every start.
+
+        Args:
+            journal: also those for a journal and its anchor.
 
         Raises:
             UnsafeLocation: a folder belongs to somebody else or is open to others, or others could
@@ -154,11 +157,13 @@ class Locations:
         """
         _files.require_posix()
         folders = self._folders()
-        resolved = {name: Path(os.path.realpath(p.parent), p.name) for name, p in folders.items()}
-        _check_apart(resolved)
-        for path in folders.values():
-            with _files.translated("create", str(path)):
-                self._create(path)
+        _check_apart(
+            {name: Path(os.path.realpath(p.parent), p.name) for name, p in folders.items()}
+        )
+        for name, path in folders.items():
+            if journal or "journal" not in name:
+                with _files.translated("create", str(path)):
+                    self._create(path)
 
     def _folders(self) -> dict[str, Path]:
         parts = {name: getattr(self, name) for name in _PARTS}
@@ -177,7 +182,7 @@ class Locations:
             top = top.parent
         names = path.relative_to(top).parts
         here = Path(_files.absolute(top / names[0])).parent
-        _files.enforce(_files.replaceable_refusals(str(top), groups=True))
+        _files.enforce(_files.replaceable_refusals(str(top)))
         for number, name in enumerate(names, 1):
             here /= name
             _files.create_root(str(here))
@@ -372,15 +377,13 @@ def open_ledger(
             f"The places are of store {found.store}, and store {quoted(store)} was asked for.",
             "Choose the places by the name of the store.",
         )
-    if lost := _lost(found):
-        # A second look: while another process began the store, the first one saw half of that.
-        lost = _lost(found)
-    if lost:
+    # A second look: while another process began the store, the first one saw half of that.
+    if _lost(found) and (lost := _lost(found)):
         raise lost
     limits = (codec or Codec()).limits
     new = not os.path.lexists(found.key_file)
     if new:
-        found.create()
+        found.create(journal=False)
     # The key comes last: where it is, all of it was there.
     storage = SQLiteCheckpointStorage(found.storage_file, limits=limits)
     anchor = SQLiteAnchor(found.anchor_file, create=new)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -64,23 +65,24 @@ class Checkpoint:
 Kind = Literal["state", "base", "deleted"]
 """What a record is: a checkpoint, where a pruned thread begins, or that a thread was deleted."""
 
-_KINDS: Final = get_args(Kind)
 _NAME: Final = "[a-z0-9][a-z0-9_-]{0,63}"
 _DIGEST: Final = "sha256:[0-9a-f]{64}"
-_APP: Final = "[A-Za-z0-9._@/+:-]{0,128}"
-_LINE_2 = re.compile(
-    rf'{{"app":"(?P<app>{_APP})",'
-    r'"created":"(?P<created>[0-9]{4}-[0-9]{2}-[0-9]{2}'
-    r'T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z)",'
-    rf'"digest":"(?P<digest>{_DIGEST})",'
-    rf'"kind":"(?P<kind>{"|".join(_KINDS)})",'
-    rf'"previous":(?:null|"(?P<previous>{_DIGEST})"),'
-    r'"sequence":(?P<sequence>[1-9][0-9]{0,9}),'
-    rf'"store":"(?P<store>{_NAME})",'
-    rf'"thread":"(?P<thread>{_NAME})",'
-    rf'"tools":(?:null|"(?P<tools>{_DIGEST})")}}'
-)
-_IS_APP = re.compile(_APP)
+_APP: Final = re.compile("[A-Za-z0-9._@/+:-]{0,128}")
+_DAY, _TIME = "[0-9]{4}-[0-9]{2}-[0-9]{2}", r"(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
+_FIELDS: Final = {
+    "app": f'"({_APP.pattern})"',
+    "created": f'"({_DAY}T{_TIME})"',
+    "digest": f'"({_DIGEST})"',
+    "kind": f'"({"|".join(get_args(Kind))})"',
+    "previous": f'(?:null|"({_DIGEST})")',
+    "sequence": "([1-9][0-9]{0,9})",
+    "store": f'"({_NAME})"',
+    "thread": f'"({_NAME})"',
+    "tools": f'(?:null|"({_DIGEST})")',
+}
+"""What line 2 holds, and how each of it is spelled."""
+_LINE_2 = re.compile("{" + ",".join(f'"{name}":{text}' for name, text in _FIELDS.items()) + "}")
+_spell: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Place(NamedTuple):
@@ -108,13 +110,7 @@ class Header(NamedTuple):
     tools: str | None
 
     def __bytes__(self) -> bytes:
-        previous = "null" if self.previous is None else f'"{self.previous}"'
-        tools = "null" if self.tools is None else f'"{self.tools}"'
-        return (
-            f'{{"app":"{self.app}","created":"{self.created}","digest":"{self.digest}",'
-            f'"kind":"{self.kind}","previous":{previous},"sequence":{self.sequence},'
-            f'"store":"{self.store}","thread":"{self.thread}","tools":{tools}}}'
-        ).encode("ascii")
+        return _spell(self._asdict()).encode("ascii")
 
     @classmethod
     def parse(cls, line: bytes) -> Header | None:
@@ -126,17 +122,13 @@ class Header(NamedTuple):
         fields: Any = found.groups()
         app, created, digest, kind, previous, sequence, store, thread, tools = fields
         number = int(sequence)
-        if (number == 1) != (previous is None) or not _is_time(created):
+        try:
+            datetime.fromisoformat(created)
+        except ValueError:
+            return None
+        if (number == 1) != (previous is None):
             return None
         return cls(app, created, digest, kind, previous, number, store, thread, tools)
-
-
-def _is_time(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
 
 
 def check_app(app: object) -> str:
@@ -145,7 +137,7 @@ def check_app(app: object) -> str:
     Raises:
         InvalidId: it is outside the grammar.
     """
-    if not isinstance(app, str) or not _IS_APP.fullmatch(app):
+    if not isinstance(app, str) or not _APP.fullmatch(app):
         raise InvalidId(
             f"{quoted(app)} is not an app name.",
             "Use up to 128 of A-Z, a-z, 0-9 and . _ @ / + : -",
@@ -298,68 +290,57 @@ def open_sealed(
         WrongPlace: it is genuine, and belongs somewhere else.
         KeyRevoked: it is genuine, and its key did not count any more at that place.
     """
+    shown = f"{place.thread} base #{place.sequence}" if base else str(place)
+
     # 1. size
     if len(record) > limits.record_bytes:
         raise LimitExceeded(
-            f"{_shown(place, base)} is {len(record)} bytes, over the limit of"
-            f" {limits.record_bytes}.",
+            f"{shown} is {len(record)} bytes, over the limit of {limits.record_bytes}.",
             "If you meant to store that much, raise Limits.state_bytes for readers and writers.",
         )
 
     # 2. the grammar of line 1
     line_1 = _LINE_1.match(record)
     if line_1 is None:
-        raise _not_sealed(record, _shown(place, base))
+        raise _not_sealed(record, shown)
     key_id, signature = line_1.groups()
 
     # 3. the signature, by a key that the caller trusts
     end = record.find(b"\n", line_1.end(), line_1.end() + _MAX_HEADER + 1)
     if end < 0:
-        raise RecordMalformed(
-            f"{_shown(place, base)} is cut short: its second line does not end.", _DISTRUST
-        )
+        raise RecordMalformed(f"{shown} is cut short: its second line does not end.", _DISTRUST)
     line_2 = record[line_1.end() : end]
     try:
         key = keys.find(key_id.decode())
     except UnknownKey as unknown:
-        raise UnknownKey(
-            f"{_shown(place, base)} cannot be verified. {unknown.what}", unknown.do
-        ) from None
+        raise UnknownKey(f"{shown} cannot be verified. {unknown.what}", unknown.do) from None
     own_digest = digest_of(line_2)
     if digest is None and not is_signed(line_2, base64.b64decode(signature), key, use):
         raise SealBroken(
-            f"{_shown(place, base)} was changed after it was sealed, or was never sealed.",
-            _DISTRUST,
+            f"{shown} was changed after it was sealed, or was never sealed.", _DISTRUST
         )
     if digest is not None and digest != own_digest:
         raise SealBroken(
-            f"{_shown(place, base)} is not the one that #{place.sequence + 1} was sealed upon.",
-            _DISTRUST,
+            f"{shown} is not the one that #{place.sequence + 1} was sealed upon.", _DISTRUST
         )
 
     # 4. line 2: from here on, written by a holder of the key
     header = Header.parse(line_2)
     if header is None:
         raise RecordMalformed(
-            f"{_shown(place, base)} has a header that this release did not write.",
+            f"{shown} has a header that this release did not write.",
             "Check that its writer runs a released version of safepoint with the same format.",
         )
 
     # 5. its place
-    if (
-        header.sequence != place.sequence
-        or header.thread != place.thread
-        or header.store != place.store
-        or (header.kind == "base") != base
-    ):
-        raise _misplaced(header, place)
+    found = Place(header.store, header.thread, header.sequence)
+    if found != place or (header.kind == "base") != base:
+        raise _misplaced(header.kind, found, place)
 
     # 6. the state's digest
     rest = record[end + 1 :]
     if digest_of(rest) != header.digest or not rest.endswith(b"\n"):
-        raise SealBroken(
-            f"The state of {_shown(place, base)} is not the one that was sealed.", _DISTRUST
-        )
+        raise SealBroken(f"The state of {shown} is not the one that was sealed.", _DISTRUST)
     opened = Opened(header, own_digest, key.id, rest[:-1])
 
     # 7. whether its key still counted here
@@ -375,44 +356,35 @@ _DISTRUST: Final = (
 )
 
 
-def _shown(place: Place, base: bool) -> str:
-    return f"{place.thread} base #{place.sequence}" if base else str(place)
-
-
 def _signed(line_2: bytes, use: Use) -> bytes:
     return f"{FORMAT} {use}\n".encode() + line_2
 
 
 def _not_sealed(record: bytes, shown: str) -> RecordMalformed:
     other = _OTHER_FORMAT.match(record)
-    if other is not None and int(other.group(1)) > 1:
+    if other is not None and int(other[1]) > 1:
         return RecordMalformed(
-            f"{shown} says that it is of format safepoint/{int(other.group(1))}, not {FORMAT}.",
+            f"{shown} says that it is of format safepoint/{int(other[1])}, not {FORMAT}.",
             "Nothing was decoded. If a newer safepoint wrote it, upgrade here too.",
         )
-    if not record:
-        return RecordMalformed(f"{shown} is empty.", _DISTRUST)
     return RecordMalformed(
         f"{shown} is not a sealed record.",
         f"{_DISTRUST} If it is yours, from before there were seals, see safepoint.migrate.",
     )
 
 
-def _misplaced(header: Header, place: Place) -> WrongPlace:
-    found = Place(header.store, header.thread, header.sequence)
+def _misplaced(kind: Kind, found: Place, place: Place) -> WrongPlace:
+    what = f"is the one of {found} of store {found.store}."
+    at = f"The record at {place} of store {place.store}"
+    do = "Somebody moved it: restore the record that belongs here, and find out who can write."
     if found == place:
-        return WrongPlace(
-            f"The record at {place} is of the kind {header.kind}, which does not belong there.",
-            "Somebody moved it: restore the record that belongs here, and find out who can write.",
+        what, at = f"is of the kind {kind}, which does not belong there.", f"The record at {place}"
+    elif found.store != place.store:
+        do = (
+            "Somebody may have moved it here. Only if you mistyped the name of the store, open the"
+            " ledger with the right one."
         )
-    return WrongPlace(
-        f"The record at {place} of store {place.store} is the one of {found} of store"
-        f" {found.store}.",
-        "Somebody moved it: restore the record that belongs here, and find out who can write."
-        if found.store == place.store
-        else "Somebody may have moved it here. Only if you mistyped the name of the store, open the"
-        " ledger with the right one.",
-    )
+    return WrongPlace(f"{at} {what}", do)
 
 
 def _check_revoked(opened: Opened, revoked: Revoked) -> None:
@@ -426,10 +398,7 @@ def _check_revoked(opened: Opened, revoked: Revoked) -> None:
             " you who pruned, seal the base anew with Ledger.accept_loss.",
         )
     until = revoked.head(header.store, header.thread)
-    counts = until is not None and (
-        header.sequence < until.sequence
-        or (header.sequence == until.sequence and opened.digest == until.digest)
-    )
+    counts = until is not None and (header.sequence < until.sequence or opened.head == until)
     if not counts:
         last = "here" if until is None else f"after {until}"
         raise KeyRevoked(
@@ -440,8 +409,7 @@ def _check_revoked(opened: Opened, revoked: Revoked) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Witness:
+class Witness(NamedTuple):
     """Who saw a head, and what to do when the store says otherwise.
 
     Attributes:

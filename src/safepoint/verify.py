@@ -456,7 +456,8 @@ class View:
                 progress(done, len(span))
             yield opened
 
-    def verify(self, thread: str, *, every_signature: bool = False) -> int:
+    @_settled
+    def verify(self, thread: str, _: Head | None, *, every_signature: bool = False) -> int:
         """Check each record and each link of a thread, and return how many records there are.
 
         Where the head is anchored, the links carry the proof: the anchor vouches for one digest,
@@ -466,16 +467,10 @@ class View:
         Raises:
             CheckpointError: one does not verify.
         """
-        attempts = iter(range(_ATTEMPTS))
-        while True:
-            span = self.span(thread)
-            try:
-                if every_signature or span.anchored is None:
-                    return sum(1 for _ in self.along(thread, span))
-                return self._verify_links(thread, span, span.anchored)
-            except NotFound:
-                if next(attempts, None) is None or self.span(thread).first == span.first:
-                    raise  # and otherwise it was pruned meanwhile
+        span = self.span(thread)
+        if every_signature or span.anchored is None:
+            return sum(1 for _ in self.along(thread, span))
+        return self._verify_links(thread, span, span.anchored)
 
     def _verify_links(self, thread: str, span: Span, anchored: Head) -> int:
         """Follow the links from the anchored record to the first."""

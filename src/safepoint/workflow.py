@@ -1,9 +1,9 @@
 """Workflow: steps, the state between them, and a checkpoint after each.
 
 Small on purpose: enough to show what resuming means, and what it trusts. A resume goes through
-`look` (what is verified, and what the gate says), `_accepted` (whose answers count) and `_through`
-(the one append that spends them); only then a `Run` goes on. Where the gate finds nothing, there
-is nothing to append, and only the anchor is settled.
+`look` (what is verified, and what the gate says), `_answers` (what people said to that) and
+`_go_on` (the one append that spends it); only then a `Run` goes on. Where the gate finds nothing,
+there is nothing to append, and only the anchor is settled.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from safepoint.approval import SKEW, Approval, Question, Reason, signable
+from safepoint.approval import SKEW, Approval, Question, Reason, is_denial, signable
 from safepoint.errors import (
     AnchorUnavailable,
     ApprovalExpired,
@@ -36,7 +36,7 @@ from safepoint.errors import (
 from safepoint.gate import Decision, Gate
 from safepoint.journal import RESUMING, Actor, Notes, Outcome, What
 from safepoint.ledger import Ledger
-from safepoint.names import Head, check_name, check_sequence, digest_of
+from safepoint.names import Head, check_name, check_sequence
 from safepoint.record import Checkpoint, check_app
 from safepoint.tools import Tool, ToolSet
 
@@ -202,7 +202,7 @@ class Resumed(NamedTuple):
         digest: the digest of that checkpoint.
         reasons: what the gate had to say.
         sequence: its sequence.
-        statements: the approvals, as they were signed.
+        statements: what people answered, as they signed it: approvals, or one denial.
     """
 
     app: str
@@ -217,8 +217,6 @@ _SHAPE: Final[dict[str, Any]] = {
     "done": [str],
     "tools": list,
     "asked": {"action": str, "arguments": dict},
-    "approved": [str],
-    "denied": str,
     "resumed": {
         "app": str,
         "digest": str,
@@ -249,8 +247,6 @@ class Payload:
         done: the names of the steps that finished.
         tools: the tool set in force.
         asked: what the run waits for, or None.
-        approved: the signed approvals of what was asked last, for the steps that follow.
-        denied: the signed denial that ended the run, or None.
         resumed: where this checkpoint came from, if it was resumed through the gate.
         origin: the checkpoint at which the last step ended, if that is an earlier one.
     """
@@ -259,10 +255,22 @@ class Payload:
     done: tuple[str, ...] = ()
     tools: ToolSet = field(default_factory=ToolSet)
     asked: Ask | None = None
-    approved: tuple[str, ...] = ()
-    denied: str | None = None
     resumed: Resumed | None = None
     origin: int | None = None
+
+    @property
+    def denied(self) -> str | None:
+        """The signed denial that ended the run, or None."""
+        texts = self.resumed.statements if self.resumed else ()
+        return next(filter(is_denial, texts), None)
+
+    @property
+    def approved(self) -> tuple[str, ...]:
+        """The signed approvals of what was asked last, for the step that follows."""
+        resumed = self.resumed
+        if resumed is None or self.denied or Reason.ASKED not in resumed.reasons:
+            return ()
+        return resumed.statements
 
     def pack(self) -> dict[str, Any]:
         """Return it as plain values, without what there is nothing to say about."""
@@ -270,8 +278,6 @@ class Payload:
         packed = {
             "tools": self.tools.described,
             "asked": asked and {"action": asked.action, "arguments": dict(asked.arguments)},
-            "approved": list(self.approved),
-            "denied": self.denied,
             "resumed": resumed
             and {
                 **resumed._asdict(),
@@ -295,120 +301,28 @@ class Payload:
             _fits(value, _SHAPE[name]) for name, value in saved.items()
         ):
             with suppress(ConfigurationError, WorkflowError):
-                payload = cls._unpacked(saved)
-                if checkpoint.tools == (payload.tools.digest if payload.tools else None):
-                    return payload
+                tools = ToolSet.from_described(saved.get("tools", []))
+                asked, resumed = saved.get("asked"), saved.get("resumed")
+                if resumed:
+                    texts = {name: tuple(resumed[name]) for name in ("reasons", "statements")}
+                    resumed = Resumed(**{**resumed, **texts})
+                if checkpoint.tools == (tools.digest if tools else None):
+                    return cls(
+                        state=saved["state"],
+                        done=tuple(saved["done"]),
+                        tools=tools,
+                        asked=asked and Ask(**asked),
+                        resumed=resumed,
+                        origin=saved.get("origin"),
+                    )
         raise WorkflowMismatch(
             f"{checkpoint.thread} #{checkpoint.sequence} does not hold a workflow's state.",
             "Load it with Ledger.load, if you wrote it with Ledger.save.",
         )
 
-    @classmethod
-    def _unpacked(cls, saved: dict[str, Any]) -> Payload:
-        asked, resumed = saved.get("asked"), saved.get("resumed")
-        if resumed is not None:
-            lists = {name: tuple(resumed[name]) for name in ("reasons", "statements")}
-            resumed = Resumed(**{**resumed, **lists})
-        return cls(
-            state=saved["state"],
-            done=tuple(saved["done"]),
-            tools=ToolSet.from_described(saved.get("tools", [])),
-            asked=None if asked is None else Ask(**asked),
-            approved=tuple(saved.get("approved", ())),
-            denied=saved.get("denied"),
-            resumed=resumed,
-            origin=saved.get("origin"),
-        )
-
-
-class Granted(NamedTuple):
-    """What people approved, as the record that follows their approval carries it.
-
-    Attributes:
-        approved: what people approved.
-        question: what they were asked.
-        lapsed: why it no longer counts, or "".
-    """
-
-    approved: Approved
-    question: Question
-    lapsed: str
-
-
-def granted(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> Granted | None:
-    """Return what people approved, out of what they signed, or None if there is nothing.
-
-    The record that carries it is sealed by the writer. That is not enough: whoever has the writer's
-    key must not be able to say what a person approved, nor to say it twice, nor for something else.
-    So what they signed must be about the very record that this one follows, and name what this one
-    is: its app and its tools. A denial that ended the run is held to what was signed likewise.
-
-    Raises:
-        ApprovalError: the statements do not bear it out.
-    """
-    denied = payload.denied is not None
-    texts = payload.approved if payload.denied is None else (payload.denied,)
-    approvals = [gate.people.open(text, revoked=True) for text in texts]
-    if not approvals:
-        return None
-    question, verdict = approvals[0].question, "denied" if denied else "approved"
-    goes_on = (question.app, question.tools) == (checkpoint.app, payload.tools.digest)
-    if (
-        not _follows(question, checkpoint)
-        or any(each.verdict != verdict or each.question != question for each in approvals)
-        or not (denied or (goes_on and Reason.ASKED in question.reasons))
-    ):
-        raise ApprovalMismatch(
-            f"{checkpoint.thread} #{checkpoint.sequence} goes on from an answer to something else.",
-            _THIEF,
-        )
-    if denied:
-        return None
-    people = tuple(dict.fromkeys(approval.approver for approval in approvals))
-    revoked = [each.approver for each in approvals if each.key in gate.people.revoked]
-    lapsed = ""
-    if revoked:
-        lapsed = f"The key with which {revoked[0]} approved it was revoked since."
-    elif len(people) < (gate.policy.needs(Reason.ASKED) or 1):
-        lapsed = "Fewer people approved it than the policy asks for now."
-    return Granted(Approved(question.action, question.arguments, people), question, lapsed)
-
-
-def check_source(grant: Granted, checkpoint: Checkpoint, payload: Payload, ledger: Ledger) -> None:
-    """Refuse a record that goes on from elsewhere than where people let it go on.
-
-    Raises:
-        ApprovalMismatch: it skips a step, or does what they were not asked.
-    """
-    asked, same = grant.question, False
-    with suppress(WorkflowMismatch):
-        try:
-            source = ledger.load(checkpoint.thread, asked.checkpoint.sequence)
-        except NotFound:
-            return  # it was pruned
-        before = Payload.unpack(source)
-        same = (
-            source.digest == asked.checkpoint.digest
-            and (source.app != checkpoint.app or before.done == payload.done)
-            and before.asked in (None, Ask(asked.action, asked.arguments))
-        )
-    if not same:
-        raise ApprovalMismatch(
-            f"{checkpoint.thread} #{checkpoint.sequence} goes on from another place than people let"
-            " it go on from.",
-            _THIEF,
-        )
-
 
 def _head(checkpoint: Checkpoint) -> Head:
     return Head(checkpoint.sequence, checkpoint.digest)
-
-
-def _follows(question: Question, checkpoint: Checkpoint) -> bool:
-    """Tell whether a record stands right after the one that a question is about."""
-    place = checkpoint.store, checkpoint.thread, checkpoint.sequence - 1, checkpoint.previous
-    head = question.head
-    return (question.store, question.thread, head.sequence, head.digest) == place
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,7 +334,7 @@ class Resumption:
         checkpoint: from where.
         latest: the end of the thread.
         payload: what the workflow kept in the checkpoint.
-        grant: what people had approved before that.
+        granted: what people had approved before that, as they signed it.
         asked: what people are asked to approve now, or None.
         decision: what the gate says.
     """
@@ -429,7 +343,7 @@ class Resumption:
     checkpoint: Checkpoint
     latest: Checkpoint
     payload: Payload
-    grant: Granted | None
+    granted: tuple[Approval, ...]
     asked: Ask | None
     decision: Decision
 
@@ -462,7 +376,7 @@ class Resumption:
             app=self.workflow.app,
             tools=self.workflow.tools.digest,
             reasons=self.decision.reasons,
-            details=_folded(self.decision.details),
+            details=self.decision.details,
             action="" if self.asked is None else self.asked.action,
             arguments={} if self.asked is None else dict(self.asked.arguments),
         )
@@ -497,18 +411,6 @@ _INSTEAD: Final = {
 }
 
 
-def _folded(details: tuple[str, ...]) -> tuple[str, ...]:
-    """Return no more than a person reads. What is left out is bound by the digest of the tools."""
-    short = [
-        each if len(each) <= 200 else f"{each[:200]}... ({len(each)} characters)"
-        for each in details
-    ]
-    if len(short) > 24:
-        rest = digest_of("\n".join(details[23:]).encode())
-        short[23:] = [f"And {len(details) - 23} more like these: {rest}."]
-    return tuple(short)
-
-
 def look(
     workflow: Workflow,
     ledger: Ledger,
@@ -533,8 +435,8 @@ def look(
     if sequence is not None and check_sequence(sequence) != latest.sequence:
         checkpoint = ledger.load(thread, sequence, linked=True)
     wanted = judge(workflow, None if to_ask else ledger, checkpoint, latest)
-    if wanted.grant is not None:
-        check_source(wanted.grant, checkpoint, wanted.payload, ledger)
+    if wanted.granted:
+        _check_source(wanted, ledger)
     return wanted
 
 
@@ -562,7 +464,7 @@ def judge(
             "Resume it with the workflow that wrote it.",
         )
     payload = Payload.unpack(checkpoint)
-    grant, asked = granted(gate, checkpoint, payload), payload.asked
+    granted, asked = _granted(gate, checkpoint, payload), payload.asked
     if payload.denied is not None and is_old:
         raise ResumeRefused(
             f"{thread} #{checkpoint.sequence} is a denial, so nothing goes on from there.",
@@ -576,28 +478,101 @@ def judge(
         app=workflow.app,
         migrates_from=workflow.migrations,
         asked=asked is not None,
-        lapsed=None if grant is None else grant.lapsed,
+        lapsed=_lapsed(gate, granted) if granted else None,
         owner=None if ledger is None else ledger.holder(thread),
     )
-    if grant is not None and Reason.ASKED in decision.reasons:
+    if granted and Reason.ASKED in decision.reasons:
         # Who goes back to before it was acted upon, or on with something else, asks again.
-        asked = Ask(grant.approved.action, grant.approved.arguments)
-    if is_old and (denial := _denial(workflow, latest)):
+        asked = Ask(granted[0].question.action, granted[0].question.arguments)
+    if is_old and (denial := _denial(gate, latest)):
         decision = replace(decision, details=(*decision.details, denial))
-    return Resumption(workflow, checkpoint, latest, payload, grant, asked, decision)
+    return Resumption(workflow, checkpoint, latest, payload, granted, asked, decision)
 
 
-def _denial(workflow: Workflow, latest: Checkpoint) -> str:
+def _granted(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> tuple[Approval, ...]:
+    """Return what people approved, out of what they signed, for the step after a record.
+
+    The record is sealed by the writer. That is not enough: whoever has the writer's key must not
+    be able to say what a person approved, nor to say it twice, nor for something else. So what
+    they signed must be about the very record that this one follows, and name what this one is:
+    its app and its tools. A denial that ended the run is held to what was signed likewise.
+
+    Raises:
+        ApprovalError: the statements do not bear it out.
+    """
+    yes = payload.denied is None
+    texts = payload.approved if payload.denied is None else (payload.denied,)
+    approvals = tuple(gate.people.open(text, revoked=True) for text in texts)
+    follows = checkpoint.store, checkpoint.thread, checkpoint.sequence - 1, checkpoint.previous
+    goes_on = checkpoint.app, payload.tools.digest
+    for each in approvals:
+        asked = each.question
+        if (
+            (each.verdict == "approved") is not yes
+            or (asked.store, asked.thread, asked.head.sequence, asked.head.digest) != follows
+            or asked != approvals[0].question
+            or (yes and (asked.app, asked.tools) != goes_on)
+            or (yes and Reason.ASKED not in asked.reasons)
+        ):
+            raise ApprovalMismatch(
+                f"{checkpoint.thread} #{checkpoint.sequence} goes on from an answer to something"
+                " else.",
+                _THIEF,
+            )
+    return approvals if yes else ()
+
+
+def _lapsed(gate: Gate, granted: tuple[Approval, ...]) -> str:
+    """Say why what people approved no longer counts, or "" if it does."""
+    revoked = [each.approver for each in granted if each.key in gate.people.revoked]
+    if revoked:
+        return f"The key with which {revoked[0]} approved it was revoked since."
+    if len({each.approver for each in granted}) < (gate.policy.needs(Reason.ASKED) or 1):
+        return "Fewer people approved it than the policy asks for now."
+    return ""
+
+
+def _approved(granted: tuple[Approval, ...]) -> Approved | None:
+    if not granted:
+        return None
+    question, people = granted[0].question, dict.fromkeys(each.approver for each in granted)
+    return Approved(question.action, question.arguments, tuple(people))
+
+
+def _check_source(wanted: Resumption, ledger: Ledger) -> None:
+    """Refuse a record that goes on from elsewhere than where people let it go on.
+
+    Raises:
+        ApprovalMismatch: it skips a step, or does what they were not asked.
+    """
+    asked, checkpoint, same = wanted.granted[0].question, wanted.checkpoint, False
+    with suppress(WorkflowMismatch):
+        try:
+            source = ledger.load(checkpoint.thread, asked.checkpoint.sequence)
+        except NotFound:
+            return  # it was pruned
+        before = Payload.unpack(source)
+        same = (
+            source.digest == asked.checkpoint.digest
+            and (source.app != checkpoint.app or before.done == wanted.payload.done)
+            and before.asked in (None, Ask(asked.action, asked.arguments))
+        )
+    if not same:
+        raise ApprovalMismatch(
+            f"{wanted} goes on from another place than people let it go on from.", _THIEF
+        )
+
+
+def _denial(gate: Gate, latest: Checkpoint) -> str:
     """Say that the end of the thread, from which somebody wants to go back, is a denial."""
     with suppress(CheckpointError):
-        denial = Payload.unpack(latest).denied
-        if denial is not None:
-            name = workflow.gate.people.open(denial, revoked=True).approver
+        if denial := Payload.unpack(latest).denied:
+            name = gate.people.open(denial, revoked=True).approver
             return f"{name} denied it at #{latest.sequence}."
     return ""
 
 
-def _accepted(
+def _answers(
     wanted: Resumption,
     ledger: Ledger,
     question: Question | None,
@@ -622,12 +597,12 @@ def _accepted(
             )
         approval.check_answers(question)
         approval.check_time(now, gate.policy.lifetime)
-        if approval.approver not in accepted or approval.verdict == "denied":
-            accepted[approval.approver] = approval
-    denials = [approval for approval in accepted.values() if approval.verdict == "denied"]
+        if approval.verdict == "denied":
+            return (approval,)
+        accepted.setdefault(approval.approver, approval)
     needed = wanted.decision.approvers or 0
-    if denials or question is None or len(accepted) >= needed:
-        return tuple(denials[:1] or accepted.values())
+    if question is None or len(accepted) >= needed:
+        return tuple(accepted.values())
     people = "one person" if needed == 1 else f"{needed} people"
     have = f" {len(accepted)} of them approved so far." if accepted else ""
     raise ApprovalNeeded(
@@ -662,45 +637,60 @@ def _check_unspent(wanted: Resumption, ledger: Ledger, approval: Approval) -> No
     Raises:
         ApprovalSpent: it was.
     """
-    question, thread = approval.question, wanted.checkpoint.thread
-    if (question.store, question.thread) != (
-        wanted.checkpoint.store,
-        thread,
-    ) or question.head.sequence >= wanted.latest.sequence:
+    question, latest = approval.question, wanted.latest
+    place = (question.store, question.thread) == (latest.store, latest.thread)
+    if not place or question.head.sequence >= latest.sequence:
         return  # of another history, if any, which the comparison with the question tells
     after, resumed = question.head.sequence + 1, None
     with suppress(CheckpointError):  # pruned, or not of a workflow
-        resumed = Payload.unpack(ledger.load(thread, after)).resumed
+        resumed = Payload.unpack(ledger.load(latest.thread, after)).resumed
     if resumed is not None and approval.text in resumed.statements:
         raise ApprovalSpent(
-            f"This approval of {approval.approver} was used for {thread} #{after}.",
+            f"This approval of {approval.approver} was used for {latest.thread} #{after}.",
             "An approval counts once. If that run was interrupted, resume it without approvals.",
         )
     raise ApprovalSpent(
-        f"{approval.approver} answered about {thread} {question.head}, and it is at {wanted.head}"
-        " by now.",
+        f"{approval.approver} answered about {latest.thread} {question.head}, and it is at"
+        f" {wanted.head} by now.",
         "Look at what happened since, and ask again.",
     )
 
 
-def _through(
-    wanted: Resumption, ledger: Ledger, accepted: tuple[Approval, ...], notes: Notes
-) -> Run:
-    """Append the record that spends the approvals, and return the run that goes on from it."""
-    workflow, thread, decision = wanted.workflow, wanted.checkpoint.thread, wanted.decision
+def _go_on(wanted: Resumption, ledger: Ledger, accepted: tuple[Approval, ...]) -> Run:
+    """Append the record that spends the answers, and return the run that goes on from it.
+
+    It is written down before, and again after. Where a no ended the run, nothing is carried over:
+    not to another version, not to other tools.
+    """
+    workflow, checkpoint, decision = wanted.workflow, wanted.checkpoint, wanted.decision
+    thread, payload, notes = checkpoint.thread, wanted.payload, ledger.notes
     _check_journal(ledger, f"{wanted} can be resumed")
-    payload = _following(wanted, accepted, notes)
-    denied, into = payload.denied is not None, f"{wanted.checkpoint.app} to {workflow.app}"
+    denied = any(each.verdict == "denied" for each in accepted)
+    state, done, tools, app = payload.state, payload.done, payload.tools, checkpoint.app
+    if not denied:
+        tools, app = workflow.tools, workflow.app
+        state, done = workflow.carried(checkpoint.app, state, done)
+        _check_steps(wanted, done)
+    resumed = Resumed(
+        app=checkpoint.app,
+        digest=checkpoint.digest,
+        reasons=tuple(map(str, decision.reasons)),
+        sequence=checkpoint.sequence,
+        statements=tuple(each.text for each in accepted),
+    )
+    # Going back is meant to repeat what was done. Anything else must not.
+    again = Reason.OLD_CHECKPOINT in decision.reasons
+    origin = None if again else payload.origin or checkpoint.sequence
+    following = Payload(state, done, tools, resumed=resumed, origin=origin)
+
     said = [f"{each.verdict} by {each.approver}, nonce {each.nonce}." for each in accepted]
-    detail = " ".join((f"{into}: {', '.join(decision.reasons)}.", *said, *decision.notes))
-    migrates = not denied and wanted.checkpoint.app.partition("@")[2] in workflow.migrations
+    change = f"{checkpoint.app} to {workflow.app}: {', '.join(decision.reasons)}."
+    detail = " ".join((change, *said, *decision.notes))
     notes.write("resume", "intended", thread, wanted.at, detail)
     _note_answers(wanted, accepted, notes, "intended")
-    if migrates:
-        notes.write("migrate", "intended", thread, wanted.at, into)
-    run = Run(workflow, ledger, thread, payload, at=wanted.latest, notes=decision.notes)
+    run = Run(workflow, ledger, thread, following, at=wanted.latest, notes=decision.notes)
     try:
-        written = run.record(payload, app=wanted.checkpoint.app if denied else workflow.app)
+        written = run.record(following, app=app)
     except Conflict as conflict:
         if not accepted:
             raise
@@ -708,13 +698,10 @@ def _through(
             f"Another worker resumed {thread} first, so this approval is spent.",
             "Let that worker go on. If it died, resume without approvals.",
         ) from conflict
-    head = _head(written)
     _note_answers(wanted, accepted, notes, "done")
-    if migrates:
-        notes.write("migrate", "done", thread, head, into)
-    notes.write("resume", "refused" if denied else "done", thread, head, detail)
-    grant = granted(workflow.gate, written, payload)  # held to what was signed once more
-    run.approved = None if grant is None else grant.approved
+    notes.write("resume", "refused" if denied else "done", thread, _head(written), detail)
+    # Held to what was signed once more, as by whoever comes after a crash.
+    run.approved = _approved(_granted(workflow.gate, written, following))
     return run
 
 
@@ -740,39 +727,6 @@ def _check_journal(ledger: Ledger, why: str) -> None:
             f"{why} only where that is written down, and the ledger has no journal.",
             "Write Ledger(..., journal=FileJournal(path, keys=...)).",
         )
-
-
-def _following(wanted: Resumption, accepted: tuple[Approval, ...], notes: Notes) -> Payload:
-    """Return what the record of the resumption holds.
-
-    Raises:
-        WorkflowError: the state cannot be carried to the workflow of today.
-    """
-    workflow, checkpoint, payload = wanted.workflow, wanted.checkpoint, wanted.payload
-    reasons, texts = wanted.decision.reasons, tuple(approval.text for approval in accepted)
-    denial = next((each.text for each in accepted if each.verdict == "denied"), None)
-    state, done = payload.state, payload.done
-    if denial is None:
-        with notes.watching("migrate", checkpoint.thread, wanted.at):
-            state, done = workflow.carried(checkpoint.app, state, done)
-            _check_steps(wanted, done)
-    # Going back is meant to repeat what was done. Anything else must not.
-    again = Reason.OLD_CHECKPOINT in reasons
-    return Payload(
-        state=state,
-        done=done,
-        tools=payload.tools if denial is not None else workflow.tools,
-        approved=texts if wanted.asked is not None and denial is None else (),
-        denied=denial,
-        resumed=Resumed(
-            app=checkpoint.app,
-            digest=checkpoint.digest,
-            reasons=tuple(map(str, reasons)),
-            sequence=checkpoint.sequence,
-            statements=texts,
-        ),
-        origin=None if again else payload.origin or checkpoint.sequence,
-    )
 
 
 def _check_steps(wanted: Resumption, done: tuple[str, ...]) -> None:
@@ -1079,30 +1033,25 @@ class Workflow:
         self.name = check_name("workflow", name)
         named = [(_step_name(step), step) for step in steps]
         self.steps = dict(named)
-        if not named or len(self.steps) != len(named):
+        self.anchor_before = frozenset(map(_step_name, anchor_before))
+        once = named and len(self.steps) == len(named)
+        if not once or not self.anchor_before <= self.steps.keys():
             raise WorkflowError(
                 f"The workflow {name} needs one or more steps with different names.",
-                "Give each step a function of its own.",
+                "Give each step a function of its own, and name steps of these in anchor_before.",
             )
         self._told = frozenset(name for name, step in named if _is_told(step))
-        self.anchor_before = frozenset(_step_name(step) for step in anchor_before)
-        if not self.anchor_before <= set(self.steps):
-            raise WorkflowError(
-                f"The workflow {name} has no step to anchor before.",
-                "Name steps of this workflow in anchor_before.",
-            )
         self.tools = tools if isinstance(tools, ToolSet) else ToolSet(tools)
         self.gate: Final = gate or Gate()
         self.version = version
         check_app(self.app)
-        self.migrations: dict[str, Migration] = {}
-        for migration in migrations:
-            if migration.before in self.migrations:
-                raise ConfigurationError(
-                    f"Two migrations begin at version {quoted(migration.before)}.",
-                    "Keep one: which of them to take would be a guess.",
-                )
-            self.migrations[migration.before] = migration
+        given = list(migrations)
+        self.migrations = {each.before: each for each in given}
+        if len(self.migrations) < len(given):
+            raise ConfigurationError(
+                f"Two migrations of the workflow {name} begin at one version.",
+                "Keep one: which of them to take would be a guess.",
+            )
         for before in self.migrations:
             self._path(before)
 
@@ -1184,8 +1133,7 @@ class Workflow:
             wanted = look(self, ledger, thread, sequence)
         with notes.watching("resume", thread, wanted.at, quiet=RESUMING):
             question = wanted.open_question()
-            moment = now or datetime.now(UTC)
-            accepted = _accepted(wanted, ledger, question, approvals, moment)
+            accepted = _answers(wanted, ledger, question, approvals, now or datetime.now(UTC))
             waits_here = wanted.payload.asked is not None and wanted.checkpoint is wanted.latest
             if accepted and accepted[0].verdict == "denied" and not waits_here:
                 # A no ends the run if it answers what a step asked. A no to anything else, such as
@@ -1195,23 +1143,16 @@ class Workflow:
                     f"{accepted[0].approver} denied it: {wanted} is not resumed.",
                     "The run stays as it was. Ask again only if something has changed.",
                 )
-            goes_on = not wanted.is_over
-            if goes_on and wanted.decision.reasons:
-                return _through(wanted, ledger, accepted, notes)
-            if goes_on:
+            if not wanted.is_over:
+                if wanted.decision.reasons:
+                    return _go_on(wanted, ledger, accepted)
                 _check_steps(wanted, wanted.payload.done)
             ledger.settle(thread)  # a crash may have come between the last save and its anchor
-            if goes_on:
-                notes.write("resume", "done", thread, wanted.head, " ".join(wanted.decision.notes))
-            return Run(
-                self,
-                ledger,
-                thread,
-                wanted.payload,
-                at=wanted.latest,
-                approved=wanted.grant.approved if wanted.grant and not wanted.asked else None,
-                notes=wanted.decision.notes,
-            )
+            less = wanted.decision.notes
+            if not wanted.is_over:
+                notes.write("resume", "done", thread, wanted.head, " ".join(less))
+            approved = None if wanted.asked else _approved(wanted.granted)
+            return Run(self, ledger, thread, wanted.payload, wanted.latest, approved, less)
 
     def question(
         self, ledger: Ledger, /, thread: str, sequence: int | None = None

@@ -44,10 +44,12 @@ class Rows(Medium):
 
     Attributes:
         begins: what the row of a thread says of its beginning if it was never pruned.
+        none: what it says of its end if it has no record.
         more: what the row of a record says besides.
     """
 
     begins: ClassVar[int] = 0
+    none: ClassVar[dict[str, int]] = {}
     more: ClassVar[dict[str, str]] = {}
 
     @abstractmethod
@@ -89,10 +91,7 @@ class Rows(Medium):
         """Write a row over what is there, and let the thread's own row fit it."""
         thread, sequence = _parts(name)
         with self.turn():
-            mine = {column: self.more[column] for column in self.more if column == "login"}
-            row = {"thread": thread, "head": 0, **mine}
-            self.ask(_insert("threads", row) + " on conflict do nothing", *row.values())
-            self.set(thread, head=0, **mine)  # it is the victim's
+            self.place(thread)
             if isinstance(sequence, int):
                 self._forget(thread, sequence)
                 record = {"thread": thread, "sequence": sequence, "record": data, **self.more}
@@ -116,9 +115,16 @@ class Rows(Medium):
                 self.set(thread, token=0, owner=None, expires=None)
             self._fit(thread)
 
+    def place(self, thread: str) -> None:
+        """Let a thread have a row, which is the victim's."""
+        mine = {column: self.more[column] for column in self.more if column == "login"}
+        row = {"thread": thread, **self.none, **mine}
+        self.ask(_insert("threads", row) + " on conflict do nothing", *row.values())
+        self.set(thread, **mine)
+
     def set(self, thread: str, **columns: Any) -> None:
         """Change what the row of a thread says, fitting or not."""
-        changes = ", ".join(f"{column} = ?" for column in columns)
+        changes = ", ".join(f"{column} = ?" for column in columns) or "thread = thread"
         text = f"update {{threads}} set {changes} where thread = ?"  # noqa: S608  our own names
         self.ask(text, *columns.values(), thread)
 
@@ -129,9 +135,10 @@ class Rows(Medium):
         """Let the head be the newest record, and no row be left of a thread that has nothing."""
         newest = "select coalesce(max(sequence), 0) from {checkpoints} where thread = ?"
         ((head,),) = self.ask(newest, thread)
-        self.set(thread, head=head)
-        gone = "delete from {threads} where thread = ? and head = 0 and base is null and token = 0"
-        self.ask(gone, thread)
+        self.set(thread, **dict.fromkeys(self.none, head))
+        if not head:
+            gone = "delete from {threads} where thread = ? and base is null and token = 0"
+            self.ask(gone, thread)
 
 
 def _insert(table: str, row: dict[str, Any]) -> str:
@@ -240,6 +247,7 @@ class PostgresRows(Rows):
     """Records in a database of PostgreSQL, in the hands of a superuser."""
 
     begins = 1
+    none: ClassVar[dict[str, int]] = {"head": 0}
     more: ClassVar[dict[str, str]] = {"login": "worker_1", "written": "now"}
 
     def __init__(self, pool: Pool) -> None:

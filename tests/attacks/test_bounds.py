@@ -5,28 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from safepoint import (
-    CheckpointError,
-    Codec,
-    InMemoryCheckpointStorage,
-    Keyring,
-    Ledger,
-    LimitExceeded,
-    Limits,
-    SealBroken,
-    SigningKey,
-)
-from safepoint.errors import RecordMalformed
+from safepoint import Codec, InMemoryCheckpointStorage, Keyring, Ledger, LimitExceeded, Limits
+from safepoint import SigningKey as Key
 from tests.attacks.helpers import THREAD, Shop, refused
 
 MIB: Final = 1024 * 1024
-DEEP: Final = b"[" * 100_000 + b"]" * 100_000
 
 # By how much a process of its own grew at most, in MiB, while it did one thing. Where there is no
 # /proc, the high-water mark has the preparation and the parent in it, and tells less.
@@ -66,38 +54,10 @@ def grown(folder: Path, act: str, prepare: str = "") -> tuple[str, float]:
     return outcome, float(growth)
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    shop = Shop(tmp_path, anchored=False)
-    shop.fill([{"amount": 42}])
-    return shop
-
-
-def test_deep_nesting_is_refused_before_it_is_parsed(shop: Shop) -> None:
-    """And where nobody sealed it, it is not even measured."""
-    assert refused(LimitExceeded, lambda: Codec().decode(DEEP)) == (
-        "The encoded state is nested deeper than 64 levels. Restore an earlier checkpoint, or "
-        "raise Limits.depth if you expect this nesting."
-    )
-    line_1, line_2, _ = shop.file(1).read_bytes().split(b"\n", 2)
-    shop.file(1).write_bytes(b"\n".join([line_1, line_2, DEEP, b""]))
-    refused(SealBroken, lambda: shop.ledger().latest(THREAD))
-    shop.file(1).write_bytes(DEEP)
-    refused(RecordMalformed, lambda: shop.ledger().latest(THREAD))
-
-
-def test_deep_nesting_that_a_writer_sealed_is_refused_by_the_reader(shop: Shop) -> None:
-    """A writer with higher limits does not raise the reader's."""
-    state: list[Any] = []
-    for _ in range(100):
-        state = [state]
-    shop.fill([state], codec=Codec(limits=Limits(depth=200)))
-    said = refused(LimitExceeded, lambda: shop.ledger().latest(THREAD))
-    assert "nested deeper than 64 levels" in said
-
-
-def test_oversized_record_is_refused_without_reading_it(shop: Shop, tmp_path: Path) -> None:
+def test_oversized_record_is_refused_without_reading_it(tmp_path: Path) -> None:
     """A sparse file of 8 GiB, which nobody could hold."""
+    shop = Shop(tmp_path)
+    shop.fill([{"amount": 42}])
     os.truncate(shop.file(1), 8 * 1024 * MIB)
     said = refused(LimitExceeded, lambda: shop.ledger().latest(THREAD))
     assert "has 8589934592 bytes or more, and the limit is 16781312." in said
@@ -117,17 +77,10 @@ def test_oversized_record_of_any_storage_is_refused_before_its_first_line_is_rea
         def read(self, thread: str, sequence: int) -> bytes:
             return b"safepoint/1 " * 2 * MIB
 
-    ledger = Ledger(Endless(), store="invoices", keys=Keyring(SigningKey.generate()))
+    ledger = Ledger(Endless(), store="invoices", keys=Keyring(Key.generate()))
     ledger.storage.append(THREAD, 1, b"x")
     with pytest.raises(LimitExceeded, match="order-7 #1 is 25165824 bytes, over the limit of"):
         ledger.latest(THREAD)
-
-
-def test_line_without_an_end_is_not_searched_for_ever(shop: Shop) -> None:
-    line_1 = shop.file(1).read_bytes().split(b"\n")[0]
-    shop.file(1).write_bytes(line_1 + b"\n" + b"x" * 15 * MIB)
-    said = refused(RecordMalformed, lambda: shop.ledger().latest(THREAD))
-    assert "is cut short: its second line does not end" in said
 
 
 HOSTILE: Final = {
@@ -156,25 +109,15 @@ def test_the_heaviest_state_within_the_limits_is_as_heavy_as_the_page_says(tmp_p
     assert 100 < growth < 250
 
 
-def test_lower_limits_hold_on_save_and_on_load(shop: Shop) -> None:
-    limits = Limits(state_bytes=100, depth=2, items=10)
+def test_the_limits_of_the_reader_hold_whatever_the_writer_allowed(tmp_path: Path) -> None:
+    shop, low = Shop(tmp_path), Limits(state_bytes=100, depth=2, items=10)
     states: list[tuple[Any, str]] = [
         ("x" * 99, "takes more than 100 bytes"),
         ([0] * 11, "holds more than 10 values"),
         ([[[]]], "nested deeper than 2 levels"),
     ]
     for state, message in states:
-        small = shop.ledger(codec=Codec(limits=limits))
+        small = shop.ledger(codec=Codec(limits=low))
         assert message in refused(LimitExceeded, small.save, THREAD, state)
         shop.fill([state])
-        refused(LimitExceeded, lambda: shop.ledger(codec=Codec(limits=limits)).latest(THREAD))
-
-
-def test_a_bomb_inflates_a_thousandfold_and_a_record_is_never_inflated(shop: Shop) -> None:
-    """zlib reaches 1028:1. A ledger has nothing that inflates, so it is bytes like any others."""
-    bomb, genuine = zlib.compress(bytes(16 * MIB), 9), shop.file(1).read_bytes()
-    assert 1000 * len(bomb) < 16 * MIB
-    for content in (bomb, genuine + bomb, zlib.compress(genuine)):
-        shop.file(1).write_bytes(content)
-        with pytest.raises(CheckpointError):
-            shop.ledger().latest(THREAD)
+        refused(LimitExceeded, lambda: shop.ledger(codec=Codec(limits=low)).latest(THREAD))

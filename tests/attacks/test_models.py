@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from safepoint.attacks import Attack
 from safepoint.attacks.models import (
     MODEL_ATTACKS,
     CarefulModels,
-    ModelAttack,
     ModelTarget,
     NaiveModels,
 )
@@ -113,7 +113,7 @@ def test_every_attack_has_a_test_here() -> None:
 
 
 @pytest.mark.parametrize("attack", MODEL_ATTACKS.values(), ids=lambda attack: attack.id)
-def test_an_attack_names_its_rule_and_the_rule_names_it(attack: ModelAttack) -> None:
+def test_an_attack_names_its_rule_and_the_rule_names_it(attack: Attack) -> None:
     assert attack.id in RULES[attack.rule].legs["attack"]
     assert attack.story.endswith(".")
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safepoint.rules import RULES
 from tests.attacks.sql import SQL_ATTACKS, SQL_VICTIMS, SqlAttack, SqlOutcome, Victim
 from tests.harness.blocks import ROOT
 
@@ -96,33 +95,12 @@ def test_the_pages_show_how_the_attacks_end() -> None:
             assert outcomes == [words()[attack, victim][0] for victim in SQL_VICTIMS]
 
 
-def test_an_attack_names_a_rule_and_tells_its_story() -> None:
-    for attack in SQL_ATTACKS.values():
-        assert attack.rule in RULES
-        assert attack.story.endswith(".")
-        assert all(statement for each in attack.tries for statement in each)
-
-
 def test_the_worst_try_counts_and_a_refusal_hides_nothing(ours: Victim) -> None:
     (forge,) = SQL_ATTACKS["forge-own"].tries
     refused = ("drop schema safepoint",)
     tries = (refused, (*forge, *refused), ("select 1",))
     assert SqlAttack("x", "SP05", "x.", tries).run(ours) is SqlOutcome.DETECTED
     assert shown(ours)[0] == "42501: must be owner of schema safepoint"
-
-
-def test_a_lock_that_blocks_nobody_is_none(ours: Victim) -> None:
-    """The honest workers go on, and what they save is not taken for the attacker's."""
-    held = ("begin", "lock table safepoint.checkpoints in access share mode")
-    attack = SqlAttack("x", "SP05", "x.", (held, held), ("block",))
-    assert attack.run(ours) is SqlOutcome.NO_EFFECT
-
-
-def test_a_victim_that_does_not_work_unharmed_has_crashed(
-    ours: Victim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ours, "works", lambda: False)
-    assert SQL_ATTACKS["truncate"].run(ours) is SqlOutcome.CRASHED
 
 
 def test_a_fingerprint_sees_every_change(ours: Victim) -> None:

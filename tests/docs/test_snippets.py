@@ -14,10 +14,9 @@ from typing import Final
 import pytest
 from pytest_examples import CodeExample, EvalExample, run_code
 
-from tests.harness.blocks import ROOT
+from tests.harness.evaluators import stated_output
 from tests.harness.optional import need
 from tests.harness.page import without_places
-from tests.harness.python import stated_output
 
 COLUMNS: Final = 72
 """Few enough for a phone on its side."""
@@ -35,11 +34,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test for each file, except that unsafe ones only run in a process of their own."""
     if "file" not in metafunc.fixturenames:
         return
-    folder = metafunc.config.rootpath / "snippets"
+    root = metafunc.config.rootpath
+    folder = root / "snippets"
     files = sorted(folder.rglob("*.py"))
     if "eval_example" in metafunc.fixturenames:
         files = [f for f in files if not f.read_text(encoding="utf-8").startswith("# UNSAFE:")]
-    pages = "".join(page.read_text(encoding="utf-8") for page in ROOT.glob("docs/**/*.md"))
+    pages = "".join(page.read_text(encoding="utf-8") for page in root.glob("docs/**/*.md"))
     names = [file.relative_to(folder).as_posix() for file in files]
     # A page that shows a whole file runs it as well, in a module and a folder of its own.
     runs = metafunc.function is test_a_snippet_runs_by_itself

@@ -61,8 +61,8 @@ An include stands alone on its line: `--8<-- "pay.py:section"`, from `snippets/`
 marked by `# --8<-- [start:section]` and `# --8<-- [end:section]`. Outside a fence only an `.svg`
 may be included.
 
-`data-skip="reason"` leaves a block out, and `data-needs="modelscan"` does where that module is not
-installed. It is counted in public, and fails in CI.
+`data-needs="modelscan"` leaves a block out where that module is not installed. It is counted in
+public, and fails in CI.
 
 HTML in a page
 --------------
@@ -79,10 +79,9 @@ becomes a page and is not `.md`.
 After a run
 -----------
 `build/evidence.jsonl` says what ran: page, line, language, digest, outcome, time and versions; and
-how the tests ended that the rules stand on (`legs.py`).
+how the tests ended that the rules stand on.
 `pytest docs/guide.md` runs one page. `pytest tests/docs/test_snippets.py --update-examples`
 rewrites the format and the `#>` lines of the files in `snippets/`.
-`python -m tests.harness.messages` writes `tests/messages.txt`, which has every refusal; those that
-no test of a whole run has raised are listed in `build/unraised.txt`.
+`python -m tests.harness.messages` writes `tests/messages.txt`, which has every refusal.
 `python -m tests.harness.callouts` fills in the callouts from `rules.toml`.
 """

@@ -7,27 +7,108 @@ builds one, takes every block out of the HTML, and compares page by page with th
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from html.parser import HTMLParser
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from mkdocs.config import load_config
 from mkdocs.structure.files import get_files
 
-from tests.harness.blocks import ROOT, Block, digest, written_blocks
+from tests.harness.blocks import (
+    GENERATED,
+    ROOT,
+    SHOWS_CODE,
+    Block,
+    digest,
+    without_fences,
+    written_blocks,
+)
 from tests.harness.evidence import Entry, Outcome, find, read
-from tests.harness.messages import messages, never_raised
-from tests.harness.rendered import is_generated, rendered_blocks
 from tests.harness.shared import BuildFailed, built
 
 OTHER_SITE: Final = "build/site-zensical"
-UNRAISED: Final = "unraised.txt"
+VOID: Final = frozenset({"br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"})
+"""Elements without an end tag."""
+_FROM_CODE: Final = re.compile(r"^ *::: ", re.MULTILINE)
+_ODD_COMMENT: Final = re.compile(r"<!---?>|--!>")
 # What mkdocs copies or renders as a page, and the tests do not collect.
 _OTHER_PAGES: Final = frozenset({".html", ".htm", ".xhtml", ".markdown", ".mdown", ".mkdn", ".mkd"})
+
+
+class Shown(NamedTuple):
+    """A block as a page shows it: its text, and where its element ends in the HTML."""
+
+    text: str
+    end: int
+
+
+def is_generated(page: str) -> bool:
+    """Tell whether a page, as it is written, has parts that are made from the code."""
+    return bool(_FROM_CODE.search(without_fences(page)))
+
+
+def rendered_blocks(html: str, *, reference: bool = False) -> list[Shown]:
+    """Return each block that a writer wrote, in order: the text of every <pre> and its like.
+
+    The theme has none, so the whole page is read. Only a page of the reference has signatures and
+    source that are made from the code itself.
+    """
+    if _ODD_COMMENT.search(html):
+        said = "a comment that a browser ends elsewhere than this reader; write <!-- x -->"
+        raise ValueError(said)
+    reader = _Reader(html, GENERATED if reference else frozenset())
+    reader.feed(html)
+    reader.close()
+    reader.end(len(html))
+    return reader.blocks
+
+
+class _Reader(HTMLParser):
+    def __init__(self, html: str, generated: frozenset[str]) -> None:
+        super().__init__(convert_charrefs=True)
+        self._html = html
+        self._lines = [0, *(found.end() for found in re.finditer("\n", html))]
+        self._generated = generated
+        self.blocks: list[Shown] = []
+        self._open: list[tuple[str, bool]] = []
+        self._text: list[str] | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in VOID:
+            return
+        classes = set((dict(attrs).get("class") or "").split())
+        self._open.append((tag, bool(classes & self._generated)))
+        if tag in SHOWS_CODE and not self._ignored() and self._text is None:
+            self._text = []
+
+    def handle_endtag(self, tag: str) -> None:
+        if not any(each == tag for each, _ in self._open):
+            return
+        # HTML lets some elements end without saying so; what they held ends with their parent.
+        while self._open.pop()[0] != tag:
+            pass
+        if not any(each in SHOWS_CODE for each, _ in self._open):
+            line, column = self.getpos()
+            self.end(self._html.index(">", self._lines[line - 1] + column) + 1)
+
+    def end(self, place: int) -> None:
+        """End the block that is open, if one is."""
+        if self._text is not None:
+            self.blocks.append(Shown("".join(self._text), place))
+            self._text = None
+
+    def handle_data(self, data: str) -> None:
+        if self._text is not None and not self._ignored():
+            self._text.append(data)
+
+    def _ignored(self) -> bool:
+        return any(is_generated for _, is_generated in self._open)
 
 
 @dataclass
@@ -40,11 +121,6 @@ class Census:
     missing: int = 0
     problems: list[str] = field(default_factory=list)
 
-    @property
-    def total(self) -> int:
-        """How many blocks the site shows."""
-        return self.rendered.total() + self.missing
-
     def lines(self) -> list[str]:
         """Say it, with the sum as the last line."""
         counted = [f"  {language:8} {n:5}" for language, n in sorted(self.languages.items())]
@@ -53,133 +129,88 @@ class Census:
             counted.append(f"not on the site, and evaluated all the same: {places}")
         found = self.rendered
         total = (
-            f"blocks: {self.total} rendered, {found['ran']} ran, "
+            f"blocks: {found.total() + self.missing} rendered, {found['ran']} ran, "
             f"{found['checked']} checked only, {found['skipped']} skipped, {self.missing} missing"
         )
         return [*self.problems, *counted, total]
-
-
-def built_with_the_other(root: Path) -> Path:
-    """Build it with Zensical, which may take the place of mkdocs one day.
-
-    Raises:
-        BuildFailed: with what Zensical said.
-    """
-    done = subprocess.run(
-        [sys.executable, "-m", "publish.zensical", OTHER_SITE],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise BuildFailed(f"the site does not build; correct this first:\n{done.stderr}")
-    return root / OTHER_SITE
 
 
 def take_census(root: Path, entries: Sequence[Entry], site: Path) -> Census:
     """Compare a site that was built with the evidence and with the pages as they are now."""
     census = Census()
     written = written_blocks(root)
-    ran = _by_page(entries)
-    _check_evidence(census, written, ran, entries)
+    ran: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        ran[entry.page].append(entry)
+    files = get_files(load_config(str(root / "mkdocs.yml"))).documentation_pages()
+    sources = {file.dest_uri: f"docs/{file.src_uri}" for file in files}
+    census.problems += _stale(written, ran)
     docstrings = {entry.sha256: entry for entry in entries if entry.page.endswith(".py")}
-    sources = _sources(root)
     shown_docstrings: set[str] = set()
     for html in sorted(site.rglob("*.html")):
         name = html.relative_to(site).as_posix()
-        source = sources.get(name)
-        page = f"docs/{source}" if source else name
+        page = sources.get(name, name)
         expected = [entry for entry in ran.get(page, ()) if entry.block]
-        is_reference = bool(source) and is_generated((root / page).read_text(encoding="utf-8"))
-        shown = rendered_blocks(html.read_text(encoding="utf-8"), reference=is_reference)
-        for text, _ in shown:
-            entry = find(expected, digest(text), take=True)
-            if entry is None and is_reference:
-                entry = docstrings.get(digest(text))
+        is_reference = name in sources and is_generated((root / page).read_text(encoding="utf-8"))
+        for text, _ in rendered_blocks(html.read_text(encoding="utf-8"), reference=is_reference):
+            found = find(expected, digest(text), take=True)
+            if found is None and is_reference:
+                found = docstrings.get(digest(text))
                 shown_docstrings.add(digest(text))
-            _count(census, page, text, entry)
+            if found is None:
+                first = text.strip().split("\n")[0]
+                said = f"rendered but never ran, so write it as a fence: {first}"
+                census.problems.append(f"{page}: {said}")
+            if found is None or found.outcome == "failed":
+                census.missing += 1
+            else:
+                census.rendered[found.outcome] += 1
+                census.languages[found.language] += 1
         for entry in expected:
-            census.problems.append(
-                f"{page}:{entry.line}: ran but is not rendered: "
-                f"{_first_line(written.get(page, ()), entry.sha256)}"
-            )
-    _check_no_page_of_another_kind(census, root)
-    _check_all_pages_built(census, ran, {f"docs/{source}" for source in sources.values()})
+            texts = [b.text for b in written.get(page, ()) if b.digest == entry.sha256]
+            first = texts[0].split("\n")[0] if texts else "(changed since)"
+            census.problems.append(f"{page}:{entry.line}: ran but is not rendered: {first}")
+    census.problems += [
+        f"{file.relative_to(root).as_posix()}: a page that is not .md, so nothing in it runs"
+        for file in sorted((root / "docs").rglob("*"))
+        if file.suffix.lower() in _OTHER_PAGES
+    ]
+    census.problems += [
+        f"{page}: its blocks ran, but the site has no such page"
+        for page in sorted(ran)
+        if page.startswith("docs/") and page not in sources.values()
+    ]
     for entry in entries:
         if not entry.page.startswith("docs/") and entry.sha256 not in shown_docstrings:
             census.elsewhere["docstrings" if entry.page.endswith(".py") else entry.page] += 1
     return census
 
 
-def _count(census: Census, page: str, text: str, entry: Entry | None) -> None:
-    if entry is None:
-        census.missing += 1
-        first = text.strip().split("\n")[0]
-        census.problems.append(f"{page}: rendered but never ran, so write it as a fence: {first}")
-    elif entry.outcome != "failed":
-        census.rendered[entry.outcome] += 1
-        census.languages[entry.language] += 1
-    else:
-        census.missing += 1
-
-
-def _check_evidence(
-    census: Census,
-    written: dict[str, list[Block]],
-    ran: dict[str, list[Entry]],
-    entries: Iterable[Entry],
-) -> None:
-    census.problems += [
-        f"{entry.page}:{entry.line}: failed; correct it and run make test"
-        for entry in entries
-        if entry.outcome == "failed"
-    ]
+def _stale(written: dict[str, list[Block]], ran: dict[str, list[Entry]]) -> Iterator[str]:
+    """Say which blocks failed, and which pages are not as they were when they ran."""
+    for entries in ran.values():
+        for entry in entries:
+            if entry.outcome == "failed":
+                yield f"{entry.page}:{entry.line}: failed; correct it and run make test"
     for page in sorted({*written, *ran}):
         now = Counter(block.digest for block in written.get(page, ()))
         then = Counter(entry.sha256 for entry in ran.get(page, ()) if entry.block)
         if now == then:
             continue
-        changed = [
-            block for block in written.get(page, ()) if now[block.digest] > then[block.digest]
-        ]
+        changed = [b for b in written.get(page, ()) if now[b.digest] > then[b.digest]]
         line = changed[0].line if changed else 1
         said = changed[0].text.split("\n")[0] if changed else "a block that is gone"
         why = "stale evidence" if then else "no evidence"
-        census.problems.append(f"{page}:{line}: {why}, so run make test again: {said}")
+        yield f"{page}:{line}: {why}, so run make test again: {said}"
 
 
-def _check_no_page_of_another_kind(census: Census, root: Path) -> None:
-    census.problems += [
-        f"{file.relative_to(root).as_posix()}: a page that is not .md, so nothing in it runs"
-        for file in sorted((root / "docs").rglob("*"))
-        if file.suffix.lower() in _OTHER_PAGES
-    ]
-
-
-def _check_all_pages_built(census: Census, ran: dict[str, list[Entry]], built: set[str]) -> None:
-    census.problems += [
-        f"{page}: its blocks ran, but the site has no such page"
-        for page in sorted(ran)
-        if page.startswith("docs/") and page not in built
-    ]
-
-
-def _sources(root: Path) -> dict[str, str]:
-    """Map each HTML file of the site to the page that it was made from, as mkdocs does."""
-    config = load_config(str(root / "mkdocs.yml"))
-    return {file.dest_uri: file.src_uri for file in get_files(config).documentation_pages()}
-
-
-def _by_page(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    pages: dict[str, list[Entry]] = defaultdict(list)
-    for entry in entries:
-        pages[entry.page].append(entry)
-    return dict(pages)
-
-
-def _first_line(blocks: Iterable[Block], sought: str) -> str:
-    return next((b.text.split("\n")[0] for b in blocks if b.digest == sought), "(changed since)")
+def _built_with_the_other(root: Path) -> Path:
+    """Build it with Zensical, which may take the place of mkdocs one day."""
+    command = [sys.executable, "-m", "publish.zensical", OTHER_SITE]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildFailed(f"the site does not build; correct this first:\n{done.stderr}")
+    return root / OTHER_SITE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -195,30 +226,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         entries = read(evidence).entries
         sites = {"mkdocs": built(root)[0]}
         if options.both:
-            sites["Zensical"] = built_with_the_other(root)
+            sites["Zensical"] = _built_with_the_other(root)
     except FileNotFoundError:
         print(f"There is no evidence at {evidence.name}. Run make test.")
         return 1
     except (BuildFailed, ValueError) as error:
         print(error)
         return 1
-    if root == ROOT:
-        _tell_refusals(evidence.parent)
     problems = 0
     for generator, site in sites.items():
         census = take_census(root, entries, site)
         print(*([f"{generator}:"] if options.both else []), *census.lines(), sep="\n")
         problems += len(census.problems)
     return 1 if problems else 0
-
-
-def _tell_refusals(build: Path) -> None:
-    """Say how many refusals of the package no test of the run has seen, and list them."""
-    found = messages()
-    never = never_raised(build, found)
-    lines = [f"{said.module}:{said.lines.start}: {said.error}: {said}\n" for said in never]
-    (build / UNRAISED).write_text("".join(lines), encoding="utf-8")
-    print(f"refusals: {len(found)} in the source, {len(never)} never raised (build/{UNRAISED})")
 
 
 if __name__ == "__main__":

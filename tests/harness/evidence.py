@@ -8,45 +8,63 @@ killed, stopped, or had only a part to do cannot look like one that passed.
 
 from __future__ import annotations
 
+import ast
 import fcntl
+import hashlib
+import inspect
 import json
 import math
 import platform
 import re
+import sqlite3
+import subprocess
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import metadata
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from types import MappingProxyType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from safepoint.rules import LEGS
-from tests.harness.blocks import Block
-from tests.harness.legs import RESULTS, Proof, Result, worst
-from tests.harness.sources import commit_of, sources
-from tests.harness.versions import PACKAGES, versions
+from safepoint.errors import CheckpointError
+from safepoint.rules import LEGS, RULES
+from tests.harness.blocks import Block, written_blocks
+
+if TYPE_CHECKING:
+    import pytest
 
 Outcome = Literal["ran", "checked", "skipped", "failed"]
 OUTCOMES: Final[Mapping[Outcome, str]] = MappingProxyType(
     {"ran": "ran", "checked": "checked only", "skipped": "skipped", "failed": "failed"}
 )
 """How a block can end, with the words for it."""
-_CLOCKS: Final = timedelta(hours=1)  # by which two machines may differ
-_NAMED: Final = 100  # failures that a run names; all are counted
+Result = Literal["failed", "passed", "skipped"]
+RESULTS: Final[tuple[Result, ...]] = get_args(Result)
+"""How a test can end. Of several cases the first of these counts: what was skipped did not run."""
 OTHERS: Final = {"check": "make check found something", "census": "the census found a difference"}
 """What a whole run has besides its pytests, and what it means if that fails."""
+_CLOCKS: Final = timedelta(hours=1)  # by which two machines may differ
 _LARGEST: Final = 32 << 20
-_T = TypeVar("_T")
+_PLAIN: Final = re.compile(r"[\w./:,=+?!\[\] -]{0,300}", re.ASCII)
 
 
 class Run(NamedTuple):
     """A pytest that began: when, on what, and for which arguments."""
 
-    run: str
     started: datetime
+    run: str
     commit: str | None
     python: str
     system: str
@@ -59,18 +77,18 @@ class End(NamedTuple):
     """How a pytest ended.
 
     Attributes:
-        run: which one.
         exit: its exit status.
+        run: which one.
         passed: tests that did.
         failed: tests that did not, and files that could not be collected.
         skipped: tests that were, with a reason.
         left: tests that it found and did not run, those for `make deep` aside.
         deep: tests that are for `make deep`.
-        failures: the names of what failed, not more than a hundred.
+        failures: the names of what failed.
     """
 
-    run: str
     exit: int
+    run: str
     passed: int
     failed: int
     skipped: int
@@ -111,6 +129,33 @@ class Entry(NamedTuple):
         return f"{self.page}::{self.line}-{self.language}"
 
 
+class Proof(NamedTuple):
+    """How a test ended that holds up a leg of a rule.
+
+    Attributes:
+        leg: `attack`, `defence`, `test` or `check`.
+        name: what the rule names.
+        test: the test, without the parameters of its cases.
+        outcome: `passed` if all cases that ran have passed.
+        ms: how long all cases took.
+        run: the process that ran it.
+    """
+
+    leg: str
+    name: str
+    test: str
+    outcome: Result
+    ms: float = 0.0
+    run: str = ""
+
+
+_KINDS: Final[Mapping[str, Any]] = {kind._fields[0]: kind for kind in (Run, End, Plan, Done)} | {
+    "sha256": Entry,
+    "leg": Proof,
+}
+"""What a line is, by a name in it that no other has."""
+
+
 class Evidence:
     """Appends to the evidence file. Several processes may do so at once."""
 
@@ -121,24 +166,21 @@ class Evidence:
         self.counts: Counter[Outcome] = Counter()
         self._part = part
         self._held: dict[tuple[str, str, str], tuple[Result | None, float]] = {}
-        self._started = datetime.now(UTC)
-        self._begun = False
+        self._started = datetime.now(UTC).isoformat(timespec="seconds")
 
     def begin(self) -> None:
-        """Append that it began, once."""
-        if not self._begun:
-            self._begun = True
-            header = {
-                "run": self.run,
-                "started": self._started.isoformat(timespec="seconds"),
-                "commit": commit_of(self.root),
-                "python": platform.python_version(),
-                "system": platform.system(),
-                "versions": versions(PACKAGES),
-                "sources": sources(self.root),
-                "part": plain(self._part),
-            }
-            append(self.file, header)
+        """Append that it began."""
+        header = {
+            "run": self.run,
+            "started": self._started,
+            "commit": commit_of(self.root),
+            "python": platform.python_version(),
+            "system": platform.system(),
+            "versions": versions(PACKAGES),
+            "sources": sources(self.root),
+            "part": plain(self._part),
+        }
+        append(self.file, header)
 
     def record(
         self, block: Block, outcome: Outcome, seconds: float, imported: Iterable[str] = ()
@@ -157,7 +199,6 @@ class Evidence:
             versions(imported),
             self.run,
         )
-        self.begin()
         append(self.file, entry._asdict())
 
     def hold(
@@ -182,12 +223,10 @@ class Evidence:
             for held, (result, seconds) in self._held.items()
             if result
         ]
-        self._held.clear()
         count = Counter(results.values())
         failures = [plain(name) for name, result in results.items() if result == "failed"]
         numbers = count["passed"], count["failed"], count["skipped"], left, deep
-        verdict = End(self.run, status, *numbers, failures[:_NAMED])
-        self.begin()
+        verdict = End(status, self.run, *numbers, failures)
         append(self.file, *proofs, verdict._asdict())
 
 
@@ -206,15 +245,15 @@ def plain(name: str) -> str:
 
 @dataclass(frozen=True)
 class Read:
-    """What an evidence file holds.
+    """What an evidence file says.
 
     Attributes:
-        runs: the pytests that began, by their names.
-        entries: the blocks of each page, from the last run that touched the page.
-        proofs: how the tests ended that the rules stand on, each from the last run that had it.
-        ends: how pytests ended, by their names.
-        plan: the names of those that a whole run consists of, or None if there was none.
-        done: the exit status that each of these was seen to have, or None if it has not ended.
+        runs: the pytests, by name.
+        entries: the blocks, from the last run that touched their page.
+        proofs: the tests that rules stand on, each from its last run.
+        ends: how the pytests ended.
+        plan: which pytests a whole run consists of; None if this was none.
+        done: how they ended for who started them; None if that did not come to its end.
     """
 
     runs: Mapping[str, Run] = field(default_factory=dict)
@@ -229,6 +268,11 @@ class Read:
         return sum(getattr(end, name) for end in self.ends.values())
 
     @property
+    def status(self) -> int:
+        """The exit status of the whole, as `make test` has it: 0 if all went well."""
+        return int(bool(self.failed or self.partial))
+
+    @property
     def failures(self) -> list[str]:
         """The names of the tests that failed."""
         return sorted({name for end in self.ends.values() for name in end.failures})
@@ -240,8 +284,8 @@ class Read:
         if count := self.total("failed"):
             said.append(f"{count:,} of {count + self.total('passed'):,} tests failed")
         for name in {**self.ends, **(self.done or {})}:
-            end, part = self.ends.get(name), self._part(name)
-            status = (self.done or {}).get(name, 0)
+            end, status = self.ends.get(name), (self.done or {}).get(name, 0)
+            part = f"pytest {self.runs[name].part if name in self.runs else name}".strip()
             if name in OTHERS:
                 said += [OTHERS[name]] if status else []
             elif status < 0:
@@ -269,10 +313,6 @@ class Read:
             said.append("a later pytest did not come to its end")
         return said
 
-    def _part(self, name: str) -> str:
-        part = self.runs[name].part if name in self.runs else name
-        return f"pytest {part}".strip()
-
 
 def read(file: Path) -> Read:
     """Read an evidence file.
@@ -283,19 +323,20 @@ def read(file: Path) -> Read:
     """
     if file.stat().st_size > _LARGEST:
         raise ValueError(f"{file.name} is too large to be evidence; run make test")
-    lines: list[Any] = []
+    found: dict[Any, list[Any]] = {}
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         try:
-            lines.append(_line(json.loads(line)))
+            made = _line(json.loads(line))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ValueError(f"{file.name}:{number} is not evidence; run make test") from None
+        found.setdefault(type(made), []).append(made)
     return Read(
-        {run.run: run for run in _kind(lines, Run)},
-        _last(_kind(lines, Entry), lambda entry: entry.page),
-        _last(_kind(lines, Proof), lambda proof: proof[:3]),
-        {end.run: end for end in _kind(lines, End)},
-        next((plan.plan for plan in _kind(lines, Plan)), None),
-        next((done.done for done in _kind(lines, Done)), None),
+        {run.run: run for run in found.get(Run, ())},
+        _last(found.get(Entry, ()), lambda entry: entry.page),
+        _last(found.get(Proof, ()), lambda proof: proof[:3]),
+        {end.run: end for end in found.get(End, ())},
+        next((plan.plan for plan in found.get(Plan, ())), None),
+        next((done.done for done in found.get(Done, ())), None),
     )
 
 
@@ -305,10 +346,6 @@ def find(entries: list[Entry], sought: str, *, take: bool = False) -> Entry | No
         if entry.sha256 == sought:
             return entries.pop(index) if take else entry
     return None
-
-
-def _kind(lines: Iterable[object], kind: type[_T]) -> list[_T]:
-    return [line for line in lines if isinstance(line, kind)]
 
 
 def _last(lines: Iterable[Any], key: Callable[[Any], object]) -> list[Any]:
@@ -324,71 +361,238 @@ def _last(lines: Iterable[Any], key: Callable[[Any], object]) -> list[Any]:
 
 def _line(data: Any) -> NamedTuple:
     """Make of a line what it is, or raise."""
-    for kind in _KINDS:
-        if _TOLD_BY.get(kind, kind._fields[0]) in data:
-            if set(data) != set(kind._fields):
-                raise ValueError
-            forms = {name: _FORMS.get(f"{kind.__name__}.{name}", _FORMS.get(name)) for name in data}
-            made: NamedTuple = kind(**{name: _checked(forms[name], data[name]) for name in data})
-            return made
-    raise ValueError
-
-
-def _checked(form: Any, value: Any) -> Any:
-    """Return a value if it has the form. Words go into pages, so nothing in them can be markup."""
-    match form, value:
-        case (str(), str()) if re.fullmatch(form, value, re.ASCII):
-            return value
-        case (int(), int()) if type(value) is int and form <= value <= 1 << 31:
-            return value
-        case (float(), int() | float()) if type(value) is not bool and 0 <= value < math.inf:
-            return float(value)
-        case (tuple(), list()):
-            return tuple(_checked(form[0], each) for each in value)
-        case (dict(), dict()):
-            [(names, values)] = form.items()
-            return {_checked(names, name): _checked(values, each) for name, each in value.items()}
-        case _ if callable(form):
-            return form(value)
-    raise ValueError
-
-
-def _moment(value: str) -> datetime:
-    """Read a time with its zone. Nothing ran in the future."""
-    moment = datetime.fromisoformat(value)
-    if moment.tzinfo is None or moment > datetime.now(UTC) + _CLOCKS:
+    kind: Any = next((kind for name, kind in _KINDS.items() if name in data), None)
+    hints = _hints(kind)
+    if set(data) != set(hints):
         raise ValueError
-    return moment.astimezone(UTC)
+    made: NamedTuple = kind(**{name: _made(hints[name], data[name]) for name in data})
+    return made
 
 
-_KINDS: Final[tuple[Any, ...]] = (Entry, Proof, Run, End, Plan, Done)
-_TOLD_BY: Final = {Run: "started", End: "exit"}
-_WORD: Final = r"[\w.+!-]{1,80}"
-_PATH: Final = r"[\w./-]{1,200}"
-_NAME: Final = r"[\w./:-]{1,200}"
-_TEST: Final = r"[\w./:,=+?\[\] -]{0,300}"
-_STATUS: Final = -255
-# A text is a pattern, an integer the least one, a float any time that it took, and a tuple or a
-# mapping says what is in it.
-_FORMS: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("run", "python", "system"), _WORD),
-    "commit": lambda value: value if value is None else _checked(_WORD, value),
-    **dict.fromkeys(("line", "block", "passed", "failed", "skipped", "left", "deep"), 0),
-    "page": _PATH,
-    "language": "[a-z]{0,20}",
-    "sha256": "[0-9a-f]{64}",
-    "outcome": "|".join(OUTCOMES),
-    "Proof.outcome": "|".join(RESULTS),
-    "ms": 0.0,
-    "versions": {_WORD: _WORD},
-    "sources": {_PATH: _WORD},
-    "started": _moment,
-    "part": _TEST,
-    "leg": "|".join(LEGS),
-    "name": _NAME,
-    "test": _NAME,
-    "exit": _STATUS,
-    "failures": (_TEST,),
-    "plan": (_WORD,),
-    "done": {_WORD: _STATUS},
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _made(hint: Any, value: Any) -> Any:
+    """Return a value as its type says, or raise. Words go into pages, so none can be markup."""
+    given, kind = get_args(hint), get_origin(hint) or hint
+    if kind is UnionType:
+        return None if value is None else _made(given[0], value)
+    if kind is Literal and value in given:
+        return value
+    if kind is str and isinstance(value, str) and _PLAIN.fullmatch(value):
+        return value
+    if kind is int and type(value) is int and -255 <= value <= 1 << 31:
+        return value
+    if kind is float and type(value) in (int, float) and 0 <= value < math.inf:
+        return float(value)
+    if kind is Sequence and isinstance(value, list):
+        return tuple(_made(given[0], each) for each in value)
+    if kind is Mapping and isinstance(value, dict):
+        return {_made(str, name): _made(given[1], each) for name, each in value.items()}
+    if kind is datetime:
+        moment = datetime.fromisoformat(value).astimezone(UTC)
+        if value.endswith("+00:00") and moment <= datetime.now(UTC) + _CLOCKS:
+            return moment
+    raise ValueError
+
+
+# Which tests hold up what a rule stands on: its attacks, its examples, its tests, its checks.
+
+ATTACKING: Final = frozenset(
+    {
+        "tests/attacks/test_ladder.py::test_an_attack_hurts_a_rung_below_the_top",
+        "tests/attacks/test_ladder.py::test_the_top_detects_every_attack_that_applies",
+        "tests/attacks/test_sql_credential.py::test_an_attack_ends_so_and_these_words_are_said",
+    }
+)
+"""The tests that run the attack which is their parameter."""
+STRIKING: Final = ("tests/attacks/test_models.py::", "tests/attacks/test_network.py::")
+"""Where a test runs the attack that its code names."""
+COPYING: Final = "tests/docs/test_snippets.py::test_a_snippet_runs_by_itself"
+"""The test that runs the example which is its parameter."""
+NAMED: Final = {
+    leg: frozenset(name for rule in RULES.values() for name in rule.legs[leg]) for leg in LEGS
 }
+"""What the rules name, by leg."""
+
+
+def held_by(item: pytest.Item) -> Iterator[tuple[str, str]]:
+    """Yield each leg, and the name in it, that a test holds up."""
+    if not hasattr(item, "function"):
+        return
+    test = name_of(item)
+    code = inspect.unwrap(item.function).__code__
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    names = {
+        "test": {test},
+        "attack": {str(given.get("attack"))} if test in ATTACKING else set(),
+        "defence": {f"snippets/{given['file'].name}"} if test == COPYING else set(),
+        "check": {check for check in NAMED["check"] if check.rpartition(":")[2] in code.co_names},
+    }
+    if test.startswith(STRIKING):
+        names["attack"] = {constant for constant in code.co_consts if isinstance(constant, str)}
+    for leg, found in names.items():
+        for name in sorted(found & NAMED[leg]):
+            yield leg, name
+
+
+def name_of(item: pytest.Item) -> str:
+    """Return the name of a test, without the parameters of this case."""
+    return item.nodeid.partition("[")[0]
+
+
+def result_of(report: pytest.TestReport) -> Result | None:
+    """Return how a case ended, or None if it goes on."""
+    if report.failed:
+        return "failed"
+    if report.skipped:
+        return "skipped"
+    return "passed" if report.when == "call" else None
+
+
+def worst(results: Iterable[Result]) -> Result | None:
+    """Return the result that counts, or None if there is none."""
+    return min(results, key=RESULTS.index, default=None)
+
+
+# What the outcome of blocks and tests depends on, as it is now.
+
+_SOURCES: Final = (
+    "src/safepoint",
+    "snippets",
+    "docs/vectors",
+    "tests/harness",
+    "publish",
+    "conftest.py",
+    "Makefile",
+    "mkdocs.yml",
+    "pyproject.toml",
+    "requirements.txt",
+)
+TESTS: Final = "tests"
+"""All other tests. No block depends on them."""
+_NOT_SOURCES: Final = frozenset({".pyc", ".svg", ".png", ".css", ".js"})
+PACKAGES: Final = {
+    "safepoint": "safepoint",
+    "agent_framework": "agent-framework-core",
+    "bandit": "bandit",
+    "cryptography": "cryptography",
+    "fickling": "fickling",
+    "langgraph.checkpoint": "langgraph-checkpoint",
+    "langgraph.checkpoint.postgres": "langgraph-checkpoint-postgres",
+    "langgraph.checkpoint.sqlite": "langgraph-checkpoint-sqlite",
+    "langgraph.graph": "langgraph",
+    "modelscan": "modelscan",
+    "numpy": "numpy",
+    "picklescan": "picklescan",
+    "psycopg": "psycopg",
+    "pydantic": "pydantic",
+    "ruff": "ruff",
+    "safepoint.testing.postgres": "PostgreSQL",
+    "safetensors": "safetensors",
+    "sqlite3": "SQLite",
+    "torch": "torch",
+}
+"""Modules whose versions matter, with the names of their distributions, or of their databases."""
+
+
+def sources(root: Path) -> dict[str, str]:
+    """Return a digest of each page, and of each folder that a test depends on, as they are now."""
+    pages = [*(root / "docs").rglob("*.md"), root / "README.md", root / "CONTRIBUTING.md"]
+    found = {file.relative_to(root).as_posix(): _digest([file], root) for file in sorted(pages)}
+    for name in (*_SOURCES, TESTS):
+        place, harness = root / name, root / "tests" / "harness"
+        files = [place] if place.is_file() else sorted(place.rglob("*"))
+        if name == TESTS:
+            files = [file for file in files if not file.is_relative_to(harness)]
+        found[name] = _digest([f for f in files if f.suffix not in _NOT_SOURCES], root)
+    return found
+
+
+def _digest(files: Iterable[Path], root: Path) -> str:
+    total = hashlib.sha256()
+    for file in files:
+        if file.is_file():
+            total.update(f"{file.relative_to(root).as_posix()}\0".encode())
+            total.update(hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()[:16]
+
+
+def _said(*command: str | Path, cwd: Path | None = None) -> str | None:
+    """Return what a program says, or None if it fails or is not there."""
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+@cache
+def commit_of(root: Path) -> str | None:
+    """Return the commit that is checked out, or None."""
+    return _said("git", "rev-parse", "--verify", "HEAD", cwd=root)
+
+
+def versions(modules: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those packages among `modules` that matter."""
+    found = {PACKAGES[name]: _version(PACKAGES[name]) for name in set(modules) & set(PACKAGES)}
+    return {name: version for name, version in sorted(found.items()) if version}
+
+
+@cache
+def _version(distribution: str) -> str | None:
+    if distribution == "SQLite":
+        return sqlite3.sqlite_version
+    try:
+        if distribution == "PostgreSQL":
+            from safepoint.testing.postgres import installed
+
+            said = _said(installed(18) / "bin" / "postgres", "--version")
+            return said.split()[-1] if said else None
+        return metadata.version(distribution)
+    except (CheckpointError, ImportError):  # not installed
+        return None
+
+
+def imported_by(block: Block) -> set[str]:
+    """Return the modules that a block imports or starts, by their first names, or as PACKAGES."""
+    if "data-check" in block.attributes:
+        return set()
+    if block.language == "sql":
+        return {"safepoint.testing.postgres"}
+    if block.language == "bash":
+        programs = set(re.findall(r"(?:^|[|;&(])[ \t]*([\w.-]+)", block.text, re.MULTILINE))
+        started = {module for module, name in PACKAGES.items() if name in programs}
+        return started | set(re.findall(r"\bpython3? +-m +(\w+)", block.text))
+    if block.language != "python":
+        return set()
+    try:
+        nodes = list(ast.walk(ast.parse(block.text)))
+    except SyntaxError:
+        return set()
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    known = {key for name in names for key in PACKAGES if f"{name}.".startswith(f"{key}.")}
+    return known | {name.partition(".")[0] for name in names} - {""}
+
+
+def pretend(file: Path, root: Path) -> Path:
+    """Write evidence as if all had run, so that the marks can be looked at before anything has."""
+    file.unlink(missing_ok=True)
+    evidence = Evidence(file, root, "all")
+    append(file, Plan(["all"])._asdict())
+    evidence.begin()
+    for blocks in written_blocks(root).values():
+        for block in blocks:
+            evidence.record(block, "ran", 0.0123)
+    for leg, names in NAMED.items():
+        for name in sorted(names):
+            evidence.hold(leg, name, "pretended", "passed")
+    evidence.end(0, {"pretended": "passed"}, 0, 0)
+    append(file, Done({"all": 0})._asdict())
+    plan, begun, *lines = file.read_text(encoding="utf-8").splitlines()
+    begun = json.dumps(json.loads(begun) | {"commit": None})  # no commit stands for it
+    file.write_text("\n".join([plan, begun, *lines, ""]), encoding="utf-8")
+    return file

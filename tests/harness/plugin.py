@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Generator
-from functools import partial
+from contextlib import ExitStack
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.harness.blocks import Block, Problem, scan_docstrings, scan_page
-from tests.harness.evaluators import evaluate, skipped_for
-from tests.harness.evidence import Evidence
-from tests.harness.legs import Result, held_by, name_of, result_of, worst
-from tests.harness.messages import watch, write_raised
-from tests.harness.page import Failure, Page
+from tests.harness.evaluators import Failure, evaluate, needed
+from tests.harness.evidence import Evidence, Result, held_by, name_of, result_of, worst
+from tests.harness.page import Page
 
 _EVIDENCE = pytest.StashKey[Evidence]()
-_RAISED = pytest.StashKey[set[tuple[str, int]]]()
 _DEEP = "deep"
 _SKIPS: Counter[str] = Counter()
 _RESULTS: dict[str, Result] = {}
@@ -37,46 +35,46 @@ class Source(pytest.File):
             scans = scan_docstrings(text, name, root=root)
         else:
             scans = [scan_page(text, name, root=root)]
-        self._pages: list[_LazyPage] = []
+        self._opened = ExitStack()
         tests: list[PlaceTest] = []
-        for number, scan in enumerate(scans):
-            page = _LazyPage(f"{name}_{number}" if number else name, scan.blocks, root)
-            self._pages.append(page)
-            tests += [
-                self._test(block.line, block.language, self._run, page, block)
-                for block in scan.blocks
-            ]
+        for scan in scans:
+            page = cache(partial(self._page, name, scan.blocks))  # when its first block runs
+            tests += [self._test(b.line, b.language, self._run, page, b) for b in scan.blocks]
             for line in {problem.line for problem in scan.problems}:
                 here = [problem for problem in scan.problems if problem.line == line]
                 tests.append(self._test(line, "problem", self._report, here))
         return sorted(tests, key=lambda test: test.line)
+
+    def _page(self, name: str, blocks: list[Block]) -> Page:
+        page = Page(name, blocks, self.config.rootpath)
+        self._opened.callback(page.close)
+        return page
 
     def _test(self, line: int, kind: str, run: Callable[..., None], *given: Any) -> PlaceTest:
         test: PlaceTest = PlaceTest.from_parent(self, name=f"{line}-{kind}")
         test.line, test.run = line, partial(run, *given)
         return test
 
-    def _run(self, page: _LazyPage, block: Block) -> None:
+    def _run(self, page: Callable[[], Page], block: Block) -> None:
         """Evaluate a block, and write down how it ended."""
         where = f"{block.page}:{block.line}"
         try:
-            outcome = evaluate(page.get(), block, self.config.stash[_EVIDENCE])
+            outcome = evaluate(page(), block, self.config.stash[_EVIDENCE])
         except Failure as failure:
             raise Failure(f"{where}: {failure}") from None
         if outcome == "skipped":
-            pytest.skip(f"{where}: {skipped_for(block)}")
+            pytest.skip(f"{where}: needs {needed(block)}, which is not installed")
 
     def _report(self, problems: list[Problem]) -> None:
         """Fail for a place that cannot be run as it is, and write that down."""
-        page, line = problems[0].page, problems[0].line
+        page, line, _ = problems[0]
         block = Block(page, 0, line, line, "", (), {}, "", 0, self.path, 1)
         self.config.stash[_EVIDENCE].record(block, "failed", 0.0)
         raise Failure("\n".join(map(str, problems)))
 
     def teardown(self) -> None:
         """Close the pages that were opened."""
-        for page in self._pages:
-            page.close()
+        self._opened.close()
 
 
 class PlaceTest(pytest.Item):
@@ -99,24 +97,6 @@ class PlaceTest(pytest.Item):
         return self.path, self.line - 1, self.name
 
 
-class _LazyPage:
-    """A page that comes to life with its first block, so that collecting stays cheap."""
-
-    def __init__(self, label: str, blocks: list[Block], root: Path) -> None:
-        self._make = (label, blocks, root)
-        self._page: Page | None = None
-
-    def get(self) -> Page:
-        if self._page is None:
-            self._page = Page(*self._make)
-        return self._page
-
-    def close(self) -> None:
-        if self._page is not None:
-            self._page.close()
-            self._page = None
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let the evidence go elsewhere, and let several pytests know their names."""
     parser.addoption(
@@ -137,7 +117,6 @@ def pytest_configure(config: pytest.Config) -> None:
     run = config.getoption("--run")
     evidence = Evidence(file, config.rootpath, run, run or " ".join(config.invocation_params.args))
     config.stash[_EVIDENCE] = evidence
-    config.stash[_RAISED] = watch()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -206,8 +185,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         status = int(session.exitstatus)
         evidence = session.config.stash[_EVIDENCE]
         evidence.end(status, _RESULTS, max(left, 0), _FOUND["deep"])
-        raised = session.config.stash[_RAISED]
-        write_raised(evidence.file.parent, raised)
 
 
 def pytest_terminal_summary(

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.harness.blocks import ROOT
-from tests.harness.fences import without_fences
+from tests.harness.blocks import ROOT, without_fences
 
 LONGEST_SENTENCE: Final = 45
 AVOIDED: Final = ("simply", "obviously", "just", "easily", "of course", "!!! danger")

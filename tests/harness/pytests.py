@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from tests.harness.evidence import Done, Plan, append, read
-from tests.harness.messages import RAISED
 from tests.harness.shared import SHARED
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -101,8 +100,7 @@ def has_room(place: Path, room: int = ROOM) -> bool:
 def _all(root: Path, environ: Mapping[str, str], at_once: int, *, check: bool) -> int:
     waiting, running, codes = parts(root), list[Running](), dict[str, int]()
     evidence = root / EVIDENCE
-    for old in (evidence, evidence.with_name(RAISED)):
-        old.unlink(missing_ok=True)
+    evidence.unlink(missing_ok=True)
     append(evidence, Plan(list(waiting))._asdict())
     if check:
         running.append(_start("check", _CHECK, root, environ))
@@ -139,7 +137,7 @@ def _judged(evidence: Path) -> int:
         f" {found.total('skipped'):,} skipped, {found.total('deep'):,} left for make deep",
         flush=True,
     )
-    return int(bool(found.failed or found.partial))
+    return found.status
 
 
 def _start(name: str, command: Sequence[str], root: Path, environ: Mapping[str, str]) -> Running:

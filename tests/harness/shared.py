@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.harness.blocks import ROOT
-from tests.harness.pretend import pretend
+from tests.harness.evidence import pretend
 
 SHARED: Final = "SAFEPOINT_TESTS_SHARED"
 """The variable with the folder of a whole run. Without it a process shares with nobody."""

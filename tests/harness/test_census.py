@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.harness.blocks import digest
-from tests.harness.census import main, take_census
+from tests.harness.census import main, rendered_blocks, take_census
 from tests.harness.evidence import read
-from tests.harness.rendered import rendered_blocks
 from tests.harness.shared import build
 from tests.harness.testing import make_project, run_tests
 
-SITE = "build/site"
-GOOD = """
+GOOD: Final = """
     # Good
 
     '''{ .python .unsafe .no-copy data-marker="m" title="Don't" }
@@ -34,7 +33,7 @@ GOOD = """
         <a> & one
         '''
 
-    === "Tab"
+    - A list
 
         '''python
         --8<-- "s.py:part"
@@ -56,11 +55,11 @@ GOOD = """
     make test
     '''
 
-    '''{ .toml data-skip="later" }
+    '''{ .toml data-needs="nobody_has_this" }
     a = 1
     '''
 """
-MODULE = '''\
+MODULE: Final = '''\
 """A package.
 
 ```python
@@ -86,7 +85,7 @@ def _private():
     ```
     """
 '''
-FILES = {
+FILES: Final = {
     "docs/index.md": GOOD,
     "docs/reference.md": "# Reference\n\n'''python\nown = 1\n'''\n\n::: safepoint\n",
     "snippets/s.py": "# --8<-- [start:part]\nshown = 1\n# --8<-- [end:part]\n",
@@ -94,142 +93,128 @@ FILES = {
     "README.md": "'''json\n[]\n'''",
     "Makefile": "test:\n\techo\n",
 }
-NEVER = "rendered but never ran, so write it as a fence"
-FAILED = "failed; correct it and run make test"
-BAD = {
-    "docs/indented.md": ("Text:\n\n    x = 'nobody'", [f": {NEVER}: x = 'nobody'"]),
-    "docs/reverted.md": (
+NEVER: Final = "rendered but never ran, so write it as a fence"
+FAILED: Final = "failed; correct it and run make test"
+BAD: Final = {
+    "indented": ("Text:\n\n    x = 'nobody'", [f": {NEVER}: x = 'nobody'"]),
+    "reverted": (
         "Text:\n\n    '''python\n    x = 1\n    '''",
         [f": {NEVER}: ```python", ":5: ran but is not rendered: x = 1"],
     ),
-    "docs/raw.md": ("<pre>raw = 1</pre>", [f": {NEVER}: raw = 1", f":3: {FAILED}"]),
-    "docs/hidden.md": (
+    "raw": ("<pre>raw = 1</pre>", [f": {NEVER}: raw = 1", f":3: {FAILED}"]),
+    "hidden": (
         "> Text.\n>\n>     hidden = 1\n{ .doc-signature }",
         [f": {NEVER}: hidden = 1", f":6: {FAILED}"],
     ),
-    "docs/closed.md": (
-        "</article>\n\nText.\n\n    closed = 1",
-        [f": {NEVER}: closed = 1", f":3: {FAILED}"],
-    ),
+    "closed": ("</article>\n\nText.\n\n    c = 1", [f": {NEVER}: c = 1", f":3: {FAILED}"]),
 }
+"""Pages that show what nobody ran, and what the census says of each."""
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project whose blocks ran and whose site was built."""
-    root = make_project(tmp_path_factory.mktemp("good"), FILES)
-    code, output = run_tests(root, "docs", "src", "README.md")
-    assert code == 0, output
-    build(root, root / SITE, root / "none")
+def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose blocks ran and whose site was built: a good page, and bad ones."""
+    pages = {f"docs/{name}.md": f"# T\n\n{text}\n" for name, (text, _) in BAD.items()}
+    root = make_project(tmp_path_factory.mktemp("bad"), FILES | pages)
+    run_tests(root, "docs", "src", "README.md")
+    build(root, root / "build/site", root / "none")
     return root
 
 
 @pytest.fixture
-def copy(good: Path, tmp_path: Path) -> Path:
-    """The same, to spoil."""
-    return Path(shutil.copytree(good, tmp_path / "copy"))
+def good(bad: Path, tmp_path: Path) -> Path:
+    """A copy of it without the bad pages, to spoil."""
+    root = Path(shutil.copytree(bad, tmp_path / "copy"))
+    file = root / "build/evidence.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    for name in BAD:
+        (root / f"docs/{name}.md").unlink()
+        shutil.rmtree(root / "build/site" / name)
+        lines = [line for line in lines if f'"page": "docs/{name}.md"' not in line]
+    file.write_text("".join(lines))
+    return root
 
 
 def problems(root: Path) -> list[str]:
-    return take_census(root, read(root / "build" / "evidence.jsonl").entries, root / SITE).problems
+    entries = read(root / "build/evidence.jsonl").entries
+    return take_census(root, entries, root / "build/site").problems
 
 
-def test_a_good_project_is_counted_to_the_last_block(
-    good: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Titles, callouts, tabs, includes, docstrings; no signatures."""
-    assert main([f"--root={good}"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_what_the_site_shows_and_nobody_ran_is_found(bad: Path) -> None:
+    expected = [f"docs/{name}.md{said}" for name, (_, ends) in BAD.items() for said in ends]
+    assert sorted(problems(bad)) == sorted(expected)
+
+
+def test_a_good_site_is_counted_to_the_last_block(good: Path) -> None:
+    """Titles, callouts, lists, includes, docstrings; no signatures."""
+    entries = read(good / "build/evidence.jsonl").entries
+    lines = take_census(good, entries, good / "build/site").lines()
     assert lines[-1] == "blocks: 11 rendered, 9 ran, 1 checked only, 1 skipped, 0 missing"
     assert lines[-2].endswith(": 1 in README.md, 1 in docstrings")
     counts = {"bash": "2", "json": "2", "python": "5", "text": "1", "toml": "1"}
     assert [tuple(line.split()) for line in lines[:-2]] == [*counts.items()]
 
 
-def test_what_the_site_shows_and_nobody_ran_is_found(tmp_path: Path) -> None:
-    """Indented code, a fence that became indented code, raw HTML."""
-    pages = {name: f"# T\n\n{text}\n" for name, (text, _) in BAD.items()}
-    root = make_project(tmp_path, {**FILES, **pages})
-    run_tests(root, "docs", "src", "README.md")
-    build(root, root / SITE, root / "none")
-    expected = [f"{name}{said}" for name, (_, ends) in BAD.items() for said in ends]
-    assert sorted(problems(root)) == sorted(expected)
-
-
-def test_evidence_that_is_missing_broken_red_or_one_block_short_is_refused(
-    copy: Path, capsys: pytest.CaptureFixture[str]
+def test_evidence_that_is_short_red_stale_or_missing_is_refused(
+    good: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Blocks are counted, not looked up: the same text may stand twice on a page."""
-    file = copy / "build" / "evidence.jsonl"
+    file = good / "build/evidence.jsonl"
     text = file.read_text()
     lines = text.splitlines(keepends=True)
-    twice = [line for line in lines if digest('{"a": 1}') in line]
-    lines.remove(twice[1])
+    lines.remove(next(line for line in lines if digest('{"a": 1}') in line))
     file.write_text("".join(lines))
-    assert f'docs/index.md: {NEVER}: {{"a": 1}}' in problems(copy)
+    assert f'docs/index.md: {NEVER}: {{"a": 1}}' in problems(good)
     file.write_text(text.replace('"outcome": "ran"', '"outcome": "failed"', 1))
-    assert [said for said in problems(copy) if said.endswith(FAILED)]
-    file.write_text("".join(x for x in text.splitlines(True) if "docs/index.md" not in x))
-    found = problems(copy)
-    assert found[0].startswith("docs/index.md:3: no evidence, so run make test again: # UNSAFE")
-    assert sum(NEVER in problem for problem in found) == 8
-    file.write_text("nonsense\n")
-    assert main([f"--root={copy}"]) == 1
-    assert "evidence.jsonl:1 is not evidence" in capsys.readouterr().out
-    file.unlink()
-    assert main([f"--root={copy}"]) == 1
-    assert capsys.readouterr().out == "There is no evidence at evidence.jsonl. Run make test.\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
+    assert [said for said in problems(good) if said.endswith(FAILED)]
+    file.write_text("".join(x for x in text.splitlines(True) if '"docs/index.md", "py' not in x))
+    assert "docs/index.md:3: no evidence, so run make test again: # UNSAFE" in problems(good)[0]
+    file.write_text(text)
+    for name, old, new in (
         ("docs/index.md", "& one", "& two"),
         ("snippets/s.py", "shown = 1", "shown = 2"),
         ("src/safepoint/__init__.py", "hidden = 1", "hidden = 2"),
         ("README.md", "[]", "[1]"),
-    ],
-)
-def test_stale_evidence_is_found(name: str, old: str, new: str, copy: Path) -> None:
-    """A page, a snippet, a docstring or README that changed after it ran."""
-    file = copy / name
-    file.write_text(file.read_text().replace(old, new, 1))
-    (found,) = problems(copy)
-    assert "stale evidence, so run make test again" in found
-    assert new in found
+    ):
+        before = (good / name).read_text()
+        (good / name).write_text(before.replace(old, new, 1))
+        [found] = problems(good)
+        assert "stale evidence, so run make test again" in found
+        assert new in found
+        (good / name).write_text(before)
+    file.unlink()
+    assert main([f"--root={good}"]) == 1
+    assert capsys.readouterr().out == "There is no evidence at evidence.jsonl. Run make test.\n"
 
 
 def test_a_page_that_no_source_explains_or_nobody_can_read_is_found(
-    copy: Path, capsys: pytest.CaptureFixture[str]
+    good: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nor is a site counted that does not build."""
-    (copy / SITE / "extra.html").write_text("<body><pre>x = 1</pre></body>")
+    (good / "build/site/extra.html").write_text("<body><pre>x = 1</pre></body>")
     for name in ("EXTRA.HTM", "extra.markdown"):
-        (copy / "docs" / name).write_text("nothing")
-    assert problems(copy) == [
+        (good / "docs" / name).write_text("nothing")
+    assert problems(good) == [
         f"extra.html: {NEVER}: x = 1",
         "docs/EXTRA.HTM: a page that is not .md, so nothing in it runs",
         "docs/extra.markdown: a page that is not .md, so nothing in it runs",
     ]
-    shutil.move(copy / "docs" / "index.md", copy / "docs" / "gone.txt")
-    assert "docs/index.md: its blocks ran, but the site has no such page" in problems(copy)
-    (copy / "docs" / "index.md").write_text("[x](missing.md)\n")
-    assert main([f"--root={copy}"]) == 1
+    shutil.move(good / "docs/index.md", good / "docs/gone.txt")
+    assert "docs/index.md: its blocks ran, but the site has no such page" in problems(good)
+    (good / "docs/index.md").write_text("[x](missing.md)\n")
+    assert main([f"--root={good}"]) == 1
     assert "the site does not build; correct this first" in capsys.readouterr().out
-
-
-SHOWN = """
-    <pre>menu</pre><article><p>a<br>b<pre><span></span><code>x &lt; <b>1</b>
-    </code></pre><details class="mkdocstrings-source"><pre>source</pre></details>
-    <div class="doc-signature highlight"><pre>f()</pre></div>
-    <div class="linenos"><pre>1</pre></div></article><pre>y</pre>
-    <xmp>z</xmp><plaintext>the rest
-"""
 
 
 def test_blocks_are_read_from_the_whole_page() -> None:
     """Only the reference has signatures and source that nobody wrote as a block."""
-    everything = ["menu", "x < 1", "source", "f()", "1", "y", "z", "the rest"]
+    html = """<pre>menu</pre><article><p>a<br>b<pre><span></span><code>x &lt; <b>1</b>
+        </code></pre><details class="mkdocstrings-source"><pre>source</pre></details>
+        <div class="doc-signature highlight"><pre>f()</pre></div></article><pre>y</pre>
+        <xmp>z</xmp><plaintext>the rest"""
+    everything = ["menu", "x < 1", "source", "f()", "y", "z", "the rest"]
     written = [text for text in everything if text not in ("source", "f()")]
-    assert [text.strip() for text, _ in rendered_blocks(SHOWN)] == everything
-    assert [text.strip() for text, _ in rendered_blocks(SHOWN, reference=True)] == written
+    assert [text.strip() for text, _ in rendered_blocks(html)] == everything
+    assert [text.strip() for text, _ in rendered_blocks(html, reference=True)] == written
+    with pytest.raises(ValueError, match="a comment that a browser ends elsewhere"):
+        rendered_blocks("<!--> <pre>hidden</pre> -->")

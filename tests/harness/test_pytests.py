@@ -7,13 +7,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from tests.harness.blocks import ROOT
 from tests.harness.evidence import Read, read
-from tests.harness.pytests import SHARE, has_room, parts
+from tests.harness.pytests import SHARE, parts
+from tests.harness.shared import SHARED, shared
 from tests.harness.testing import make_project
 
 WHOLE = (
@@ -36,14 +36,13 @@ def test_long():
 GOOD = {
     "docs/index.md": "# A\n\n'''python\na = 1\n'''\n",
     "tests/unit/test_z.py": SAYS,
-    "tests/unit/test_2.py": SAYS,
-    "tests/new/deeper/test_b.py": SAYS,
+    "tests/unit/deeper/test_2.py": SAYS,
     "tests/test_c.py": SAYS,
 }
 BAD = {
     "tests/fails/test_a.py": "import pytest\n@pytest.mark.parametrize('a', ['<b>'])\n"
     "def test_it(a): assert not a\ndef test_other(): pass\n",
-    "tests/teardown/test_a.py": "import pytest\n@pytest.fixture\ndef late():\n    yield\n"
+    "tests/fails/test_b.py": "import pytest\n@pytest.fixture\ndef late():\n    yield\n"
     "    raise ValueError\ndef test_it(late): pass\n",
     "tests/broken/test_a.py": "import nowhere\n",
     "tests/leaves/test_a.py": "import os\ndef test_it(): os._exit(0)\n",
@@ -74,26 +73,27 @@ def test_each_test_runs_once_and_temporary_files_are_gone(tmp_path: Path) -> Non
     code, said, found = whole(make_project(tmp_path, GOOD), PYTHONDONTWRITEBYTECODE="1")
     assert (code, found.failed, found.partial) == (0, [], []), said
     ran, places = zip(*map(str.split, (tmp_path / "ran").read_text().splitlines()), strict=True)
-    assert sorted(ran) == ["test_2", "test_b", "test_c", "test_z"]
+    assert sorted(ran) == ["test_2", "test_c", "test_z"]
     assert not Path(places[0]).exists()
     assert len(set(places)) == 1
-    assert said.endswith("== 5 passed, 0 failed, 0 skipped, 4 left for make deep\n")
-    assert set(found.plan or ()) == {"pages", "unit-1", "unit-2", "new", "others"}
+    assert said.endswith("== 4 passed, 0 failed, 0 skipped, 3 left for make deep\n")
+    assert set(found.plan or ()) == {"pages", "unit-1", "unit-2", "others"}
 
-    # Of a part alone nothing is claimed, and it adds to what is there.
-    code, said, found = whole(tmp_path, ["-k", "nothing"])
-    assert code == 5
-    assert "== pages" not in said
-    assert found.failed == ["pytest -k nothing ended with exit status 5"]
+    # Of a part alone nothing is claimed. It adds to what is there, and of a page the last counts.
+    (tmp_path / "docs/index.md").write_text("```python\n1 / 0\n```\n")
+    code, said, found = whole(tmp_path, ["docs"])
+    assert (code, "== pages" in said) == (1, False)
+    assert [entry.outcome for entry in found.entries] == ["failed"]
+    assert found.failed == ["1 of 5 tests failed"]
 
     # A run that is killed as a whole has no end, and one of chosen tests has no plan.
     file = tmp_path / "build/evidence.jsonl"
-    text = file.read_text().partition('{"commit": null, "part": "-k')[0]
+    text = file.read_text().partition('{"commit": null, "part": "docs"')[0]
     lines = text.splitlines(keepends=True)
     for changed, partial in {
         "".join(lines[:-1]): "the run has not come to its end",
         "".join(lines[1:]): "only chosen tests ran",
-        "".join([*lines[:-1], '{"done": {}}']): "5 of 5 pytests never ran",
+        "".join([*lines[:-1], '{"done": {}}']): "4 of 4 pytests never ran",
         text + lines[1].replace('"run": "', '"run": "later-'): "a later pytest did not come to its"
         " end",
     }.items():
@@ -113,7 +113,7 @@ def test_no_way_to_end_badly_looks_like_a_pass(tmp_path: Path) -> None:
         "docs/index.md::3-python",
         "tests/broken/test_a.py",
         "tests/fails/test_a.py::test_it[?b?]",
-        "tests/teardown/test_a.py::test_it",
+        "tests/fails/test_b.py::test_it",
     ]
     assert sorted(found.failed) == [
         "4 of 4 tests failed",
@@ -136,13 +136,32 @@ def test_every_test_of_this_repository_is_in_one_part() -> None:
     assert all(sum((ROOT / f).stat().st_size for f in p[1:]) < 2 * SHARE for p in found.values())
 
 
-def test_a_place_has_room_or_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert has_room(tmp_path, room=1)
-    assert not has_room(tmp_path, room=1 << 60)
-    assert not has_room(tmp_path / "missing", room=1)
-    found = os.statvfs(tmp_path)
-    mounted = SimpleNamespace(
-        f_bavail=found.f_bavail, f_frsize=found.f_frsize, f_flag=found.f_flag | os.ST_NOEXEC
-    )
-    monkeypatch.setattr(os, "statvfs", lambda _: mounted)
-    assert not has_room(tmp_path, room=1), "where no program can be run"
+SHARING = """
+import time
+from tests.harness.shared import shared
+
+def make(folder):
+    print("made")
+    time.sleep(0.2)
+    (folder / "it").write_text("whole")
+
+print((shared("it", make) / "it").read_text())
+"""
+
+
+def test_what_all_share_is_made_once_and_anew_if_it_failed_half_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SHARED, str(tmp_path))
+
+    def fail(folder: Path) -> None:
+        (folder / "half").touch()
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        shared("it", fail)
+    command = [sys.executable, "-c", SHARING]
+    makers = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) for _ in range(3)]
+    said = sorted(maker.communicate()[0] for maker in makers)
+    assert said == [b"made\nwhole\n", b"whole\n", b"whole\n"]
+    assert [file.name for file in shared("it", fail).iterdir()] == ["it"]

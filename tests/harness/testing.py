@@ -1,4 +1,4 @@
-"""Helpers for the harness's own tests: tiny pages and tiny projects."""
+"""Helpers for the harness's own tests: tiny projects."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Final
 
-from tests.harness.blocks import ROOT, find_blocks
-from tests.harness.evaluators import evaluate
-from tests.harness.evidence import Outcome
-from tests.harness.page import Page
+from tests.harness.blocks import ROOT
 
 MKDOCS: Final = """\
 site_name: Tiny
@@ -52,16 +49,6 @@ plugins:
 def page(text: str) -> str:
     """Write Markdown in a test: dedented, with ''' for the backticks of a fence."""
     return dedent(text).strip("\n").replace("'''", "```") + "\n"
-
-
-def run_page(text: str, root: Path, name: str = "docs/page.md") -> list[Outcome]:
-    """Evaluate every block of a page, as the plugin does, and stop at the first failure."""
-    blocks = find_blocks(page(text), name, root=root)
-    shown = Page(name, blocks, root)
-    try:
-        return [evaluate(shown, block) for block in blocks]
-    finally:
-        shown.close()
 
 
 def make_project(root: Path, files: dict[str, str]) -> Path:

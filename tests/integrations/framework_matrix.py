@@ -14,7 +14,7 @@ from typing import Final
 
 from safepoint.attacks import ATTACKS, Attack, Outcome, SealedTarget, Target
 from safepoint.attacks.ladder import in_a_process
-from safepoint.attacks.models import MODEL_ATTACKS, CarefulModels, ModelAttack, ModelTarget
+from safepoint.attacks.models import MODEL_ATTACKS, CarefulModels, ModelTarget
 from safepoint.rules import RULES
 from tests.harness.blocks import ROOT
 from tests.harness.ladder import MARKS
@@ -109,7 +109,7 @@ def _isolated(strike: Callable[[str], Outcome]) -> Outcome:
 
 def _table(
     outcomes: Mapping[str, Row],
-    kinds: Mapping[str, Attack] | Mapping[str, ModelAttack],
+    kinds: Mapping[str, Attack],
     heads: Sequence[str],
 ) -> str:
     lines = [f"| attack | {' | '.join(heads)} |", f"|:---|{':---:|' * len(heads)}"]
@@ -132,17 +132,11 @@ CONTENTS: Final[Mapping[str, Callable[[], str]]] = {
 
 
 def filled(text: str) -> str:
-    """Return the page with the tables as they are computed now.
-
-    Raises:
-        ValueError: the page has not exactly one place for one of them.
-    """
+    """Return the page with the tables as they are computed now."""
     for name, content in CONTENTS.items():
         start, end = f"<!-- matrix {name} -->\n", f"<!-- /matrix {name} -->\n"
-        if text.count(start) != 1 or text.count(end) != 1:
-            raise ValueError(f"{PAGE.name} has no single place for the matrix of {name}; leave one")
-        before, _, rest = text.partition(start)
-        text = f"{before}{start}{content()}\n{end}{rest.partition(end)[2]}"
+        before, rest = text.split(start)
+        text = f"{before}{start}{content()}\n{end}{rest.split(end)[1]}"
     return text
 
 

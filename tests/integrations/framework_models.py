@@ -22,34 +22,7 @@ class TorchUnrestricted(_Loader):
     """UNSAFE: `torch.load` with `weights_only=False`, which PyTorch documents as running code."""
 
     name = "torch-false"
-
-    def save(self, name: str, state: dict[str, Any]) -> Path:
-        """Save with `torch.save`."""
-        return self.keep(name, state)
-
-    def load(self, file: Path) -> Any:
-        """UNSAFE: load without restriction."""
-        import torch
-
-        return torch.load(file, weights_only=False)
-
-    def keep(self, name: str, trusted: Any) -> Path:
-        """Save with `torch.save`."""
-        import torch
-
-        file = self.path / f"{name}.pt"
-        torch.save(trusted, file)
-        return file
-
-    def bring_back(self, file: Path) -> Any:
-        """UNSAFE: load without restriction."""
-        return self.load(file)
-
-
-class TorchWeightsOnly(_Loader):
-    """`torch.load` with `weights_only=True`, written out."""
-
-    name = "torch-true"
+    weights_only = False
 
     def save(self, name: str, state: dict[str, Any]) -> Path:
         """Save with `torch.save`."""
@@ -60,10 +33,26 @@ class TorchWeightsOnly(_Loader):
         return file
 
     def load(self, file: Path) -> Any:
-        """Load tensors and plain values."""
+        """UNSAFE: load without restriction."""
         import torch
 
-        return torch.load(file, weights_only=True)
+        return torch.load(file, weights_only=self.weights_only)
+
+    def keep(self, name: str, trusted: Any) -> Path:
+        """Save with `torch.save`."""
+        return self.save(name, trusted)
+
+    def bring_back(self, file: Path) -> Any:
+        """UNSAFE: load without restriction."""
+        return self.load(file)
+
+
+class TorchWeightsOnly(TorchUnrestricted):
+    """`torch.load` with `weights_only=True`, which brings back tensors and plain values."""
+
+    name = "torch-true"
+    weights_only = True
+    keep = ModelTarget.keep
 
 
 class Safetensors(_Loader):

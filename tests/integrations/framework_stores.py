@@ -162,12 +162,6 @@ class Rows(Medium):
         """Return a new file next to this one."""
         return Rows(self.path.with_name(f"{secrets.token_hex(4)}.sqlite"))
 
-    def copy(self) -> Rows:
-        """Copy the file."""
-        copy = self.beside()
-        copy.restore(self)
-        return copy
-
     def restore(self, snapshot: Medium) -> None:
         """Put a copy of the file in its place."""
         assert isinstance(snapshot, Rows)
@@ -241,7 +235,6 @@ class LangGraph(Target):
 
     def forge(self, record: bytes, payload: bytes, trick: Trick = "best") -> bytes:
         """Write a checkpoint of one's own, in the clear: it takes nothing but the package."""
-        del record
         if trick != "best":
             raise Miss
         return _row(json.loads(payload))
@@ -252,7 +245,6 @@ class LangGraph(Target):
         Raises:
             Miss: the pickle calls nothing, and only names a class. `smuggle` does that better.
         """
-        del type_name
         if not pickle.endswith(b"R."):
             raise Miss
         return b"pickle\n" + pickle

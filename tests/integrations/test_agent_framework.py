@@ -24,18 +24,14 @@ class Invoice:
     amount: int
 
 
-def save(folder: Path, state: dict[str, Any]) -> tuple[str, Path]:
+def save(folder: Path, state: dict[str, Any]) -> Path:
     checkpoint = agent_framework.WorkflowCheckpoint(
         workflow_name="invoice", graph_signature_hash="", state=state
     )
     storage = agent_framework.FileCheckpointStorage(folder)
-    checkpoint_id = asyncio.run(storage.save(checkpoint))
+    asyncio.run(storage.save(checkpoint))
     (file,) = folder.glob("*.json")
-    return checkpoint_id, file
-
-
-def load(folder: Path, checkpoint_id: str) -> Any:
-    return asyncio.run(agent_framework.FileCheckpointStorage(folder).load(checkpoint_id)).state
+    return file
 
 
 def test_the_pages_name_the_release_that_runs_here() -> None:
@@ -45,17 +41,11 @@ def test_the_pages_name_the_release_that_runs_here() -> None:
 def test_plain_values_stay_json_and_the_rest_is_pickled(tmp_path: Path) -> None:
     agent_framework.register_checkpoint_type(Invoice)
     state = {"plain": [1, "a", None], "when": datetime(2026, 1, 1, tzinfo=UTC), "own": Invoice(1)}
-    _, file = save(tmp_path, state)
+    file = save(tmp_path, state)
     stored = json.loads(file.read_text())["state"]
     assert stored["plain"] == [1, "a", None]
     assert set(stored["when"]) == set(stored["own"]) == {"__pickled__", "__type__"}
     assert stored["when"]["__type__"] == "datetime:datetime"
-
-
-def test_an_edit_of_plain_state_is_accepted(tmp_path: Path) -> None:
-    checkpoint_id, file = save(tmp_path, {"amount": 42})
-    file.write_text(file.read_text().replace('"amount": 42', '"amount": 5000000'))
-    assert load(tmp_path, checkpoint_id) == {"amount": 5_000_000}
 
 
 def test_its_own_words_call_the_storage_trusted_and_the_unpickler_no_boundary() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from safepoint.attacks import ATTACKS, Outcome, Target
+from safepoint.attacks import Outcome, Target
 from safepoint.attacks.kit import works
 from safepoint.attacks.outcome import HONEST, WANTED
 from tests.harness.optional import need
@@ -68,11 +68,6 @@ def test_the_tables_on_the_page_are_what_the_attacks_do_today() -> None:
     assert framework_matrix.filled(PAGE) == PAGE
 
 
-def test_a_page_without_a_place_for_a_table_is_refused() -> None:
-    with pytest.raises(ValueError, match="no single place for the matrix of stores; leave one"):
-        framework_matrix.filled(PAGE.replace("<!-- /matrix stores -->", ""))
-
-
 def test_no_store_and_no_loader_failed_before_it_was_attacked() -> None:
     """A crash could be the adapter's, and would be held against the framework."""
     for outcomes in (framework_matrix.on_stores(), framework_matrix.on_models()):
@@ -116,16 +111,6 @@ def test_encrypted_rows_hide_the_state_and_not_the_metadata(tmp_path: Path) -> N
     assert kind == "msgpack+aes"
     assert b"alice" not in record
     assert json.loads(metadata)["source"] == "update"
-
-
-def test_encryption_refuses_flipped_bits_and_believes_a_row_without_it(tmp_path: Path) -> None:
-    (tmp_path / "1").mkdir()
-    (tmp_path / "2").mkdir()
-    flipped, planted = LangGraphEncrypted(tmp_path / "1"), LangGraphEncrypted(tmp_path / "2")
-    assert ATTACKS["edit-state"].run(flipped) is Outcome.DETECTED
-    assert [words.partition(":")[0] for words in flipped.refused] == ["InvalidTag"]
-    assert ATTACKS["plant-record"].run(planted) is Outcome.ACCEPTED
-    assert planted.latest("victim") == WANTED
 
 
 def test_strict_types_are_off_by_default() -> None:

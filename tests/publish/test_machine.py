@@ -15,13 +15,12 @@ import pytest
 
 from publish import machine
 from publish.machine import data, feed
-from publish.machine.twins import slug, twin
+from publish.machine.twins import slug
 from publish.project import ROOT, Project
 from safepoint.explain import EXPLANATIONS
 from safepoint.rules import RULES
-from tests.harness.blocks import find_blocks
-from tests.harness.fences import without_fences
-from tests.harness.pretend import pretend
+from tests.harness.blocks import find_blocks, without_fences
+from tests.harness.evidence import pretend
 from tests.publish.conftest import write
 
 RAW = re.compile(
@@ -45,113 +44,6 @@ def anchors(text: str) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", without_fences(text), re.MULTILINE)
     named = set(re.findall(r'<a id="([^"]+)">', text))
     return {slug(heading.replace("`", "")) for heading in headings} | named
-
-
-def test_a_twin_keeps_what_a_page_says_and_drops_what_only_html_needs(fake: Project) -> None:
-    assert (
-        twin(fake.pages["index.md"], fake)
-        == """\
----
-title: "A store"
-description: "What: a store."
-url: "./"
----
-
-<a id="top"></a>
-
-# A store
-
-A lead.
-
-See [the seal](security/seal.md#how-it-works) and `{ .kept }`, or [the code][code].
-[Again](security/seal.md "The seal").
-
-[code]: reference.md
-
-[Figure: Two boxes, one line.](assets/boxes.svg)
-
-Figure: Boxes. A box beside another.
-"""
-    )
-
-
-def test_a_twin_says_in_words_what_colours_say(fake: Project) -> None:
-    assert (
-        twin(fake.pages["security/seal.md"], fake).partition("---\n\n")[2]
-        == """\
-# The seal
-
-Danger
-
-**[SP12](../rules.md#sp12) · Sign it**
-
-Or it moves.
-
-Here is [why](../index.md). And more.
-
-## How it works
-
-**UNSAFE - do not copy:** An edit
-
-```python
-# UNSAFE: this is an attack.
-edit()
-
-
-edit()
-```
-
-**Refused:** raises `SealBroken`
-
-```python
-load()
-```
-
-**Do this:** lint.toml
-
-```toml
-a = 1
-```
-
-**Warning: Mind this**
-
-Keep **it**, as [home](../index.md) says.
-
-**Run it**
-
-```bash
-make attacks
-```
-
-- **✓** refused at once
-- **`one`**<a id="one"></a> is here
-
-<a id="two"></a>
-"""
-    )
-
-
-def test_the_twin_of_a_reference_has_names_signatures_and_summaries(fake: Project) -> None:
-    assert (
-        twin(fake.pages["reference/index.md"], fake).partition("# Reference")[2]
-        == """
-
-Back [home](../index.md).
-
-<a id="tiny.Box"></a>
-
-## `Box(size: int = 1)`
-
-Holds something.
-
-```text
-[ ]
-```
-
-- `open(*, wide: bool = False) -> str`: Open it, at once.
-- `wide: int`: How much fits.
-""".replace("../index.md", "index.md")
-    )
 
 
 def test_every_page_has_a_twin_and_each_is_listed(real: Project, files: dict[str, bytes]) -> None:
@@ -223,14 +115,6 @@ def test_the_data_is_complete(real: Project, files: dict[str, bytes]) -> None:
         assert example["description"]
 
 
-def test_an_example_is_copied_without_the_marks_of_the_pages(fake: Project) -> None:
-    [example] = data.documents(fake)["examples"]["examples"]
-    content = machine.files(fake)["examples/lint.toml"]
-    assert content == b"# Rules for a linter.\na = 1\n"
-    assert example["title"] == example["description"] == "Rules for a linter."
-    assert example["rules"] == ["SP26"]
-
-
 @pytest.mark.parametrize("state", ["current", "missing", "unreadable"])
 def test_every_field_is_named_on_the_page_for_programs(
     real: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
@@ -266,8 +150,7 @@ def test_with_an_address_every_reference_is_complete(
     machine.apply(site, fake, Counter())
     pages = re.findall("<loc>(.*)</loc>", (site / "sitemap.xml").read_text())
     assert pages == [
-        f"https://example.org/guide/{path}"
-        for path in ("", "security/seal/", "reference/", "ladder/")
+        f"https://example.org/guide/{path}" for path in ("", "security/seal/", "ladder/")
     ]
     twin_text = (site / "security/seal.md").read_text()
     assert 'url: "https://example.org/guide/security/seal/"' in twin_text

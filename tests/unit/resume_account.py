@@ -7,6 +7,7 @@ resumption and each payment against what people said.
 from __future__ import annotations
 
 import copy
+import json
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,12 +16,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from safepoint import (
-    Approver,
     Ask,
     Codec,
     Gate,
     InMemoryAnchor,
-    InMemoryCheckpointStorage,
     InMemoryJournal,
     Keyring,
     Policy,
@@ -39,9 +38,7 @@ from safepoint.workflow import Call, Migration
 from tests.unit.resume_helpers import (
     APPROVERS,
     DANA,
-    DANA_KEY,
     ERIN,
-    ERIN_KEY,
     STORE,
     WRITER,
     migrated,
@@ -59,15 +56,6 @@ FEW, SOME = Tool("bank", permissions=["pay"]), Tool("bank", permissions=["pay", 
 TOOLS = {"1": [SOME], "2": [SOME], "narrow": [FEW], "wide": [SOME, Tool("mail")]}
 STEPS = ["fetch", "ask", "pay", "tell"]
 
-FORGERIES = (
-    "more",
-    "yes for no",
-    "longer",
-    "by a stranger",
-    "as somebody else",
-    "by another key",
-)
-
 
 class Died(BaseException):
     """The process was killed."""
@@ -81,10 +69,9 @@ class Signed:
     question: Question
     by: str
     verdict: str
-    genuine: bool = True
 
     def is_yes(self, thread: str) -> bool:
-        return self.genuine and self.verdict == "approved" and self.question.thread == thread
+        return self.verdict == "approved" and self.question.thread == thread
 
 
 @dataclass(frozen=True)
@@ -116,6 +103,21 @@ class Kept:
     def tools(self) -> ToolSet:
         return ToolSet.from_described(self.payload.get("tools", []))
 
+    @property
+    def statements(self) -> list[str]:
+        resumed = self.payload.get("resumed", {"statements": []})
+        return list(resumed["statements"])
+
+    @property
+    def is_denied(self) -> bool:
+        said = [json.loads(text.splitlines()[1]) for text in self.statements]
+        return any(each["verdict"] == "denied" for each in said)
+
+    @property
+    def approved(self) -> list[str]:
+        asked = self.statements and "asked" in self.payload["resumed"]["reasons"]
+        return self.statements if asked and not self.is_denied else []
+
 
 class World:
     """What outlives a process: the store, its anchor, its journal and the bank; and the account."""
@@ -128,7 +130,6 @@ class World:
         self.now = datetime.now(UTC) + timedelta(minutes=1)
         self.storage, self.anchor, self.journal = Storage(self), Anchor(self), Journal(self)
         self.written: dict[str, dict[int, Kept]] = defaultdict(dict)
-        self.lines: list[bytes] = []
         self.events: list[Event] = []
         self.spent: dict[str, tuple[str, int]] = {}
         self.denials: dict[str, list[int]] = defaultdict(list)
@@ -187,7 +188,7 @@ class World:
             assert ("resume", source) in [(event.what, event.digest) for event in intended[-6:]]
         elif before is not None:
             assert "asked" not in before.payload, "went on without an answer"
-            assert "denied" not in before.payload, "went on after a denial"
+            assert not before.is_denied, "went on after a denial"
             assert kept.payload["done"] == STEPS[: len(before.payload["done"]) + 1]
             assert not is_wider(kept.tools, before.tools), "took a tool that nobody approved"
             assert kept.version == before.version
@@ -223,13 +224,12 @@ class World:
         assert version == source.version or (source.version, version) == ("1", "2")
         wider = is_wider(tools, source.tools)
         asked = source.payload.get("asked")
-        if asked is None and source.payload.get("approved"):
-            (first, *_) = self.known(source.payload["approved"])
+        if asked is None and source.approved:
+            (first, *_) = self.known(source.approved)
             asked = {"action": first.question.action, "arguments": first.question.arguments}
         needed = max(1 if is_old or wider else 0, self.quorum if asked else 0)
         for signed in dict.fromkeys(wish.signed):
             question = signed.question
-            assert signed.genuine, "a forged answer was taken"
             assert signed.text not in self.spent, "an answer was taken twice"
             assert (question.store, question.thread) == (STORE, thread)
             assert (question.checkpoint, question.head) == (source.head, head.head)
@@ -249,7 +249,7 @@ class World:
         carried = version != source.version and not is_denied
         assert state.get("migrations", 0) == count + carried
         assert {**state, "migrations": 0} == {**source.payload["state"], "migrations": 0}
-        assert ("denied" in kept.payload) == (is_denied or "denied" in source.payload)
+        assert kept.is_denied == is_denied
 
     def known(self, texts: list[str]) -> list[Signed]:
         found = {signed.text: signed for signed in self.signed}
@@ -258,11 +258,9 @@ class World:
     def pay(self, call: Call, arguments: dict[str, Any]) -> None:
         """Judge a payment, and make it, unless the bank has seen the key."""
         record = self.storage.read(call.thread, call.sequence)
-        payload = self.opened(call.thread, call.sequence, record).payload
-        answers = self.known(payload["approved"])
+        answers = self.known(self.opened(call.thread, call.sequence, record).approved)
         assert len({signed.by for signed in answers}) >= self.quorum
         for signed in answers:
-            assert signed.genuine
             assert signed.verdict == "approved"
             assert signed.question.arguments == arguments
             assert signed.text in self.spent, "paid for an answer that nobody took"
@@ -339,15 +337,7 @@ class Journal(InMemoryJournal):
         with self.world.change("journal"):
             entry = super().record(event)
             self.world.events.append(event)
-            self.world.lines.append(self.kept[entry.number])
         return entry
-
-    @property
-    def kept(self) -> dict[int, bytes]:
-        """The records, for whoever tampers with them."""
-        storage = self._view.storage
-        assert isinstance(storage, InMemoryCheckpointStorage)
-        return storage._records["journal"]
 
 
 def version_of(variant: str) -> str:
@@ -382,23 +372,3 @@ def workflow_of(world: World, variant: str) -> Workflow:
         gate=Gate(Policy({Reason.ASKED: world.quorum}), approvers=APPROVERS),
         migrations=[Migration("1", "2", migrated)] if variant == "2" else [],
     )
-
-
-def forged(signed: Signed, how: str, now: datetime) -> Signed:
-    """What somebody makes of an answer who has no approver's key."""
-    text, question = signed.text, signed.question
-    if how == "more":
-        text = text.replace('"amount":', '"amount":5000000')
-    elif how == "yes for no":
-        text = text.replace('"denied"', '"approved"')
-    elif how == "longer":
-        text = text.replace('"expires":"2', '"expires":"3')
-    elif how == "by a stranger":
-        text = Approver(signed.by, STRANGER).approve(question, now=now)
-        text = text.replace(STRANGER.id, PEOPLE[signed.by].key.id, 1)
-    elif how == "as somebody else":
-        other = {"dana": ERIN_KEY, "erin": DANA_KEY}[signed.by]
-        text = Approver(signed.by, other).approve(question, now=now)
-    else:
-        text = text.replace(text[12:28], STRANGER.id, 1)
-    return replace(signed, text=text, verdict="approved", genuine=text == signed.text)

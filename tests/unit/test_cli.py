@@ -6,7 +6,6 @@ import contextlib
 import errno
 import io
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -20,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from safepoint import cli
-from safepoint.cli import COMMANDS, Bar, imported, keyring_of, main
+from safepoint._command import Bar, Screen, imported, keyring_of
+from safepoint.cli import COMMANDS, main
 from safepoint.errors import (
     AnchorUnavailable,
     CheckpointError,
@@ -112,22 +111,6 @@ def test_bad_input_is_one_line(said: Callable[..., Said], arguments: str) -> Non
     assert err.startswith(LINES[arguments])
 
 
-def test_junk_for_a_file_is_told_by_each(said: Callable[..., Said], tmp_path: Path) -> None:
-    junk = tmp_path / "junk"
-    junk.write_bytes(b"\x80\x04\xff\x00junk\x1b[2J" * 100)
-    junk.chmod(0o600)
-    for arguments in (
-        ("audit", f"{junk}"),
-        ("audit", f"{tmp_path}", "--store", "s", "--key", f"{junk}"),
-        ("audit", "--code", f"{junk}"),
-        ("lint", f"{junk}.py"),
-    ):
-        code, out, err = said(*arguments)
-        assert code in (1, 2)
-        assert "Traceback" not in out + err
-        assert "\x1b" not in out + err
-
-
 # --- how errors end -----------------------------------------------------------------------------
 
 
@@ -161,15 +144,6 @@ def test_a_refusal_is_1_and_what_could_not_be_looked_at_2(
         "one\ttwo \\x1b[2J\\r\\u202e\\udcff é\n",
         "It is \\x1b[2J. Mend it.\n",
     )
-
-
-def test_a_mistake_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: object) -> int:
-        raise ZeroDivisionError
-
-    planted(monkeypatch, broken)
-    with pytest.raises(ZeroDivisionError):
-        main(["explain"])
 
 
 @pytest.mark.parametrize(
@@ -252,21 +226,15 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, target: str, 
     assert ran(f"$S explain Nobody {target} 2>&-", tmp_path).returncode == 2
 
 
-def test_letters_that_a_terminal_has_not_are_escaped(tmp_path: Path) -> None:
-    (tmp_path / "é.py").write_text("import pickle\nclass É(pickle.Unpickler): pass\n", "utf-8")
-    done = ran("$S lint é.py", tmp_path, PYTHONIOENCODING="ascii", PYTHONUTF8="1")
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "SL09 \\xc9 is a pickle.Unpickler of its own." in done.stdout
-
-
 def test_the_script_takes_no_module_from_the_folder_it_stands_in(tmp_path: Path) -> None:
     """A file called ast.py in the folder would run under -m. What is named is found there."""
     (tmp_path / "ast.py").write_text("raise SystemExit('ran')\n")
     (tmp_path / "mine.py").write_text("class N:\n    value = 7\n")
-    code = "from safepoint.cli import *; print(main(['lint', '.']), imported('mine:N.value', ''))"
+    code = "from safepoint.cli import main; print(main(['lint', '.']))"
+    code += "; from safepoint._command import imported; print(imported('mine:N.value', ''))"
     command = [sys.executable, "-P", "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout == "No findings in 2 Python files.\n0 7\n", done.stderr
+    assert done.stdout == "No findings in 2 Python files.\n0\n7\n", done.stderr
     with pytest.raises(ConfigurationError, match=r"'mine' is not MODULE:NAME\. Write app:x"):
         imported("mine", "app:x")
 
@@ -298,41 +266,21 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def test_a_bar_shows_long_work_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setenv("COLUMNS", "30")
-    return now
-
-
-def bar_on(stream: io.StringIO, clock: list[float], steps: list[float]) -> str:
-    with contextlib.redirect_stderr(cli._Screen(stream)), Bar("Verifying order-7") as bar:
-        for done, pause in enumerate(steps, 1):
-            clock[0] += pause
-            bar(done * 1_000, 9_000)
-    return stream.getvalue()
-
-
-def test_a_bar_shows_long_work_on_a_terminal_alone(clock: list[float]) -> None:
-    assert bar_on(io.StringIO(), clock, [1, 1]) == ""
-    assert bar_on(Terminal(), clock, [0.1] * 4) == ""
-    assert bar_on(Terminal(), clock, [0.6, 0.01, 0.2]) == (
-        "\rVerifying order-7: 1,000 of 9\x1b[K\rVerifying order-7: 3,000 of 9\x1b[K\r\x1b[K"
-    )
-
-
-def test_a_terminal_that_hangs_up_ends_the_bar_and_not_the_work(clock: list[float]) -> None:
-    ours, theirs = pty.openpty()
-    with os.fdopen(theirs, "w", encoding="utf-8") as terminal:
-        screen = cli._Screen(terminal)
-        with contextlib.redirect_stderr(screen), Bar("x") as bar:
-            os.close(ours)
-            clock[0] += 1
-            bar(1, 3)
-            assert isinstance(screen.failed, OSError)
-            clock[0] += 1
-            bar(2, 3)
+    drawn = "\rVerifying order-7: 1,000 of 9\x1b[K\rVerifying order-7: 3,000 of 9\x1b[K\r\x1b[K"
+    for stream, steps, expected in (
+        (io.StringIO(), [1.0, 1.0], ""),
+        (Terminal(), [0.1] * 4, ""),
+        (Terminal(), [0.6, 0.01, 0.2], drawn),
+    ):
+        with contextlib.redirect_stderr(Screen(stream)), Bar("Verifying order-7") as bar:
+            for done, pause in enumerate(steps, 1):
+                now[0] += pause
+                bar(done * 1_000, 9_000)
+        assert stream.getvalue() == expected
 
 
 # --- keys ---------------------------------------------------------------------------------------

@@ -61,56 +61,41 @@ def home(tmp_path: Path) -> Path:
 # --- where
 
 
+HOME = "/h/.local/state /h/.local/share /h/.local/state"
+ODD = {"XDG_STATE_HOME": "s", "XDG_DATA_HOME": "", "STATE_DIRECTORY": "~/x"}
+GIVEN = {"XDG_STATE_HOME": "/s:1", "XDG_DATA_HOME": "/d", **SYSTEMD}
+MAC = " ".join(["/h/Library/Application_Support"] * 3)
+
+
 @pytest.mark.parametrize(
     ("service", "environ", "platform", "expected"),
     [
-        (None, {"HOME": "/h"}, "linux", "/h/.local/state /h/.local/share /h/.local/state"),
-        (
-            False,
-            {"HOME": "/h", "XDG_STATE_HOME": "/s:1", "XDG_DATA_HOME": "/d", **SYSTEMD},
-            "linux",
-            "/s:1 /d /s:1",
-        ),
-        (
-            None,
-            {"HOME": "/h", "XDG_STATE_HOME": "s", "XDG_DATA_HOME": "", "STATE_DIRECTORY": "~/x"},
-            "linux",
-            "/h/.local/state /h/.local/share /h/.local/state",
-        ),
-        (False, {"HOME": "/h", "XDG_STATE_HOME": "/s"}, "darwin", "/h/L /h/L /h/L"),
-        (True, {"HOME": "/h"}, "linux", "/var/lib /etc /var/log"),
+        (None, {}, "linux", HOME),
+        (None, ODD, "linux", HOME),
+        (False, GIVEN, "linux", "/s:1 /d /s:1"),
+        (False, {"XDG_STATE_HOME": "/s"}, "darwin", MAC),
+        (True, {}, "linux", "/var/lib /etc /var/log"),
         (None, SYSTEMD, "linux", "/var/lib/app /etc/app /var/log/app"),
     ],
 )
 def test_the_platform_says_where(
     monkeypatch: pytest.MonkeyPatch,
     service: bool | None,
-    environ: dict[str, str],
+    environ: Any,
     platform: str,
     expected: str,
 ) -> None:
     monkeypatch.setattr(sys, "platform", platform)
-    found = default_locations("invoices", service=service, environ=environ)
-    expanded = expected.replace("/h/L", "/h/Library/Application Support")
-    names = [
-        str(each).replace(suffix, "")
-        for each, suffix in (
-            (found.storage, "/safepoint/invoices/storage"),
-            (found.keys, "/safepoint-keys/invoices"),
-            (found.journal, "/safepoint/invoices/journal"),
-        )
-    ]
-    assert " ".join(names) == expanded
+    found = default_locations("invoices", service=service, environ={"HOME": "/h", **environ})
+    state, keys, logs = (Path(each.replace("_", " ")) for each in expected.split())
+    assert found.storage == state / "safepoint/invoices/storage"
+    assert found.key_file == keys / "safepoint-keys/invoices/signing.key"
+    assert found.journal == logs / "safepoint/invoices/journal"
     assert found.anchor.parts[-2:] == ("safepoint-anchor", "invoices")
     assert found.journal_anchor == found.anchor.with_name("invoices.journal")
-    assert found.key_file == found.keys / "signing.key"
 
 
-def test_the_environment_of_the_process_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/h")
-    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
-    monkeypatch.setenv("XDG_STATE_HOME", "/s")
-    assert default_locations("a").storage == Path("/s/safepoint/a/storage")
+def test_a_home_is_found_or_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     known = pwd.getpwuid(os.geteuid()).pw_dir
     assert default_locations("a", environ={}).home == Path(known)
     monkeypatch.setattr(pwd, "getpwuid", dict[int, Any]().__getitem__)
@@ -164,7 +149,7 @@ def test_nothing_lies_in_the_storage_or_around_it(part: str, where: str) -> None
     )
 
 
-@pytest.mark.parametrize("path", ["x", "", "/", "/a/..", "a\0b", None])
+@pytest.mark.parametrize("path", ["x", "", "/", "/a/..", "a\0b"])
 def test_a_folder_is_absolute_and_has_a_name(path: Any) -> None:
     with pytest.raises((ConfigurationError, StorageUnavailable)):
         replace(at_home("/h"), anchor=path)
@@ -173,20 +158,6 @@ def test_a_folder_is_absolute_and_has_a_name(path: Any) -> None:
 # --- the folders
 
 
-MADE = [
-    ".local",
-    ".local/share",
-    ".local/share/safepoint-keys",
-    ".local/share/safepoint-keys/invoices",
-    ".local/state",
-    ".local/state/safepoint",
-    ".local/state/safepoint-anchor",
-    ".local/state/safepoint-anchor/invoices",
-    ".local/state/safepoint-anchor/invoices.journal",
-    ".local/state/safepoint/invoices",
-    ".local/state/safepoint/invoices/journal",
-    ".local/state/safepoint/invoices/storage",
-]
 PARENTS = [".local/state/safepoint", ".local/state/safepoint/invoices"]
 OWN = [".local/state/safepoint/invoices/storage", ".local/share/safepoint-keys/invoices"]
 
@@ -198,11 +169,12 @@ def test_every_folder_is_for_its_owner_alone_whatever_the_umask(home: Path, mask
         at_home(home).create()
     finally:
         os.umask(before)
-    assert tree(home) == MADE
-    assert {stat.S_IMODE((home / name).stat().st_mode) for name in MADE} == {0o700}
-    numbers = [(home / name).stat().st_ctime_ns for name in MADE]
+    made = [home / name for name in tree(home)]
+    assert len(made) == 12
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o700}
+    times = [path.stat().st_ctime_ns for path in made]
     at_home(home).create()
-    assert [(home / name).stat().st_ctime_ns for name in MADE] == numbers
+    assert [path.stat().st_ctime_ns for path in made] == times
 
 
 def test_links_are_followed_above_and_not_below(home: Path, tmp_path: Path) -> None:
@@ -301,6 +273,7 @@ def test_a_store_is_begun_once_and_opened_ever_after(
         assert str(path) in caplog.text
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert ledger.places == found
+    assert not [name for name in tree(home) if "journal" in name]  # there is none in a file
     assert ledger.keys.signing.algorithm == "ed25519"
     ledger.save("order-7", Invoice(42))
     assert [entry.what for entry in journal.show()] == ["save"]

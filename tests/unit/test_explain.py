@@ -17,7 +17,7 @@ import pytest
 import safepoint
 from publish.errors import markdown, sections
 from publish.project import BrokenPage, Project
-from safepoint import CheckpointError, NotFound, SealBroken, errors, explain, models
+from safepoint import CheckpointError, SealBroken, errors, models
 from safepoint.cli import COMMANDS, main
 from safepoint.explain import EXPLANATIONS, FAMILIES, Explanation, explanation, lines_of
 from safepoint.rules import RULES
@@ -134,27 +134,6 @@ def test_the_pages_that_are_named_are_there_and_show_the_error() -> None:
     assert {*EXPLANATIONS} - shown == NOT_SHOWN
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("a = [", "Invalid value (at end of document); mend it"),
-        ("[families]\nCheckpointError = 'x'", "CheckpointError lacks 'CheckpointError'; add it"),
-        (
-            "[families]\nCheckpointError = 'x'\n[CheckpointError]\nmeans = 'x'",
-            "CheckpointError lacks 'causes'; add it",
-        ),
-    ],
-)
-def test_a_broken_file_is_named(
-    text: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "errors.toml").write_text(text)
-    monkeypatch.setattr("safepoint.rules.resources.files", lambda _: tmp_path)
-    with pytest.raises(ValueError, match=r"^src/safepoint/errors\.toml: ") as caught:
-        explain._read()
-    assert str(caught.value) == f"src/safepoint/errors.toml: {line}"
-
-
 def test_families_and_parents() -> None:
     """MissingPackage is an ImportError as well, which is none of ours."""
     for root in FAMILIES:
@@ -173,42 +152,42 @@ def test_families_and_parents() -> None:
 def test_an_error_carries_its_address_once_and_its_message_stays(
     kind: type[CheckpointError],
 ) -> None:
+    assert kind.__doc__
     named = "SealBroken" if kind is OfAnApplication else kind.__name__
     error = kind("It broke.", "Mend it.")
     error.add_note("While order-7 was paid.")
     sent = pickle.loads(pickle.dumps(error))
     for each in (error, copy.copy(error), copy.deepcopy(error), sent, copy.copy(sent)):
         assert (str(each), each.args) == ("It broke. Mend it.", ("It broke.", "Mend it."))
+        assert (each.what, each.do) == each.args
         assert each.__notes__ == [note(named), "While order-7 was paid."]
         assert each.address == explanation(named).address
     lines = traceback.format_exception_only(kind("It broke.", "Mend it."))
     assert lines[-1] == f"{note(named)}\n"
 
 
+def test_the_root_has_few_names_and_ten_errors() -> None:
+    exported = {name: getattr(safepoint, name) for name in safepoint.__all__}
+    assert len(exported) == len(safepoint.__all__) <= 40
+    assert sum(value in TREE for value in exported.values()) == 10
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("a\nb", r"'a\nb'"),
+        ("\u202egnp", r"'\u202egnp'"),
+        (None, "None"),
+        ("x" * 300, "'" + "x" * 56 + "..."),
+        pytest.param(10**5000, "<int>", id="large"),
+    ],
+)
+def test_a_value_from_outside_is_shown_on_one_short_ascii_line(value: object, shown: str) -> None:
+    assert errors.quoted(value) == shown
+    assert len(errors.quoted(value)) <= 60
+
+
 # --- The command
-
-
-def test_it_reads_like_this(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["explain", "KeyRevoked"])
-    assert capsys.readouterr().out == (
-        "KeyRevoked (a kind of SealError): The record is sealed by a key that was revoked before"
-        " this record's place.\n"
-        "The seal itself is right. It does not count, since you said from which point on that key"
-        " may be in somebody else's hands.\n"
-        "What may be behind it:\n"
-        "  - A worker that you forgot still saves with the old key.\n"
-        "  - The anchor that says how far the key counts is from too long ago.\n"
-        "  - You pruned with that key, so the base of the thread is sealed by it.\n"
-        "  - Attack: the thief of the key writes records with it.\n"
-        "First: Find out whether one of your workers wrote it: the journal names who did. Restore"
-        " what was there before, and save with the new key. Do not take the key off the list of"
-        " revoked ones.\n"
-        "On the site:\n"
-        "  - errors/#keyrevoked\n"
-        "  - security/rotation/#the-refusal\n"
-        "  - security/rotation/#revoke-a-stolen-key\n"
-        "  - rules/#sp08: Rotate credentials and keys when anything looks off\n"
-    )
 
 
 def test_several_names_are_explained_in_order_and_none_lists_all(
@@ -222,32 +201,19 @@ def test_several_names_are_explained_in_order_and_none_lists_all(
     assert main(["explain"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines if line.startswith("  ")} == {*EXPLANATIONS}
-    assert [line for line in lines if not line.startswith("  ")] == [
-        *FAMILIES.values(),
-        "Explain one: safepoint explain NAME",
-    ]
 
 
 @pytest.mark.parametrize(
-    ("pasted", "name"),
+    "pasted",
     [
-        (" SEALBROKEN ", "SealBroken"),
-        ("safepoint.errors.SealBroken: The state of order-7 #2 is not the one.", "SealBroken"),
-        ("https://example.org/some/folder/errors/#sealbroken", "SealBroken"),
-        ("errors/#safepoint.errors.SealBroken", "SealBroken"),
-        (note("SealBroken"), "SealBroken"),
-        # What a message quotes is not what is explained.
-        ("InvalidId: the thread name 'errors/#notfound' (errors/#invalidid)", "InvalidId"),
-        ("  safepoint.errors.InvalidId: 'NotFound: errors/#notfound'", "InvalidId"),
-        ("Refused 'errors/#notfound'. Explained on the site: errors/#invalidid", "InvalidId"),
-        (
-            'Traceback:\n  File "a"\nsafepoint.NotFound: x\n\nInvalidId: errors/#notfound',
-            "InvalidId",
-        ),
+        " SEALBROKEN ",
+        "safepoint.errors.SealBroken: The state of order-7 #2 is not the one.",
+        "https://example.org/some/folder/errors/#sealbroken",
+        "errors/#safepoint.errors.SealBroken",
     ],
 )
-def test_a_name_is_found_as_it_is_pasted(pasted: str, name: str) -> None:
-    assert explanation(pasted).name == name
+def test_a_name_is_found_as_it_is_pasted(pasted: str) -> None:
+    assert explanation(pasted).name == "SealBroken"
 
 
 def test_a_rule_leads_to_its_page(capsys: pytest.CaptureFixture[str]) -> None:
@@ -269,7 +235,6 @@ def test_a_rule_leads_to_its_page(capsys: pytest.CaptureFixture[str]) -> None:
     ("name", "do"),
     [
         ("'Seelbroken'", "Near it: SealBroken, JournalBroken."),
-        ("'journal'", "Near it: JournalError, JournalBroken, JournalUnavailable."),
         ("''", "List them all: safepoint explain"),
         (r"'a\nb'", "List them all: safepoint explain"),
         (r"'\u202egnp'", "List them all: safepoint explain"),
@@ -280,13 +245,6 @@ def test_an_unknown_name_is_one_line_with_what_is_near(
 ) -> None:
     assert main(["explain", ast.literal_eval(name)]) == 2
     assert capsys.readouterr() == ("", f"There is no error {name}. {do}\n")
-
-
-@pytest.mark.parametrize("letters", ["x.", " ", "x\n", "errors/#"])
-def test_a_name_of_a_megabyte_is_refused_at_once(letters: str) -> None:
-    with pytest.raises(NotFound) as caught:
-        explanation(letters * (1_000_000 // len(letters)))
-    assert len(str(caught.value)) < 200
 
 
 # --- The page

@@ -87,14 +87,11 @@ def test_a_revoked_key_is_found_and_shown_for_what_it_is() -> None:
     assert shown.verify(b"message", PAIR.sign(b"message"))
     assert (hasattr(shown, "sign"), shown.path) == (False, PAIR.path)
     assert ring.revoked("0" * 16) is None
-    with pytest.raises(UnknownKey, match="which is not on this keyring"):
-        ring.find("0" * 16)
-
-
-def test_a_revoked_key_counts_up_to_the_head_that_was_seen() -> None:
     assert GONE.head("invoices", "order-7") == HEAD
     for until in (None, Frozen(None)):
         assert Revoked(OLD, until).head("invoices", "order-7") is None
+    with pytest.raises(UnknownKey, match="which is not on this keyring"):
+        ring.find("0" * 16)
 
 
 def test_the_next_ring_keeps_what_this_one_says() -> None:
@@ -116,20 +113,15 @@ def test_the_next_ring_keeps_what_this_one_says() -> None:
 
 
 COUNT_AGAIN = f"Key {OLD.id} is revoked on the keyring that it was taken from."
-EMPTY, TWICE = (
-    "A keyring without a key trusts nothing.",
-    f"Key {OLD.id} is revoked twice, so how far",
-)
-NO_SIGN, TWINS = (
-    f"Key {OLD.id} is revoked, so it cannot sign.",
-    f"Two different keys have the id {OLD.id}.",
-)
+EMPTY = "A keyring without a key trusts nothing."
+TWICE = f"Key {OLD.id} is revoked twice, so how far"
+NO_SIGN = f"Key {OLD.id} is revoked, so it cannot sign."
+TWINS = f"Two different keys have the id {OLD.id}."
 ONLY = "This keyring only verifies: no key on it signs. Save where the signing key is, with"
 Act = Callable[[], object]
 
 REFUSED: list[tuple[Act, str]] = [
     (Keyring, EMPTY),
-    (lambda: Keyring(verify=[], revoked=[]), EMPTY),
     (lambda: Keyring(OLD, revoked=GONE), NO_SIGN),
     (lambda: RING.rotated(OLD), NO_SIGN),
     (lambda: Keyring(OLD).revoking(OLD, until=None), NO_SIGN),
@@ -137,15 +129,10 @@ REFUSED: list[tuple[Act, str]] = [
     (lambda: Keyring(NEW, revoked=[GONE, Revoked(OLD, None)]), TWICE),
     (lambda: RING.revoking(OLD, until=None), TWICE),
     (lambda: RING.revoking(NEW.id, until=None), f"It names key '{NEW.id}', which is not on this"),
-    (lambda: Keyring(OLD, verify=[twin(OLD)]), TWINS),
     (lambda: Keyring(NEW, verify=[OLD, twin(OLD)]), TWINS),
     (lambda: Keyring(NEW, verify=[OLD], revoked=Revoked(twin(OLD), None)), TWINS),
     (lambda: Keyring(NEW, verify=RING.all), COUNT_AGAIN),
-    (lambda: Keyring(NEW, verify=iter(RING)), COUNT_AGAIN),
-    (lambda: Keyring(NEW, verify=RING.all[0]), COUNT_AGAIN),
-    (lambda: Keyring(NEW, verify=RING), COUNT_AGAIN),
     (lambda: Keyring(verify=PAIR.public).signing, ONLY),
-    (lambda: Keyring(verify=[OLD]).signing, ONLY),
 ]
 
 
@@ -158,26 +145,21 @@ def test_a_ring_that_would_trust_too_much_is_refused(act: Act, message: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    "answer",
     [
-        (ValueError("x"), f"How far revoked key {OLD.id} counts cannot be read: ValueError."),
-        ((9, "sha256:0"), "was answered with something that is no head"),
-        (unseen(sequence="9", digest=None), "was answered with something that is no head"),
-        (unseen(sequence=9, digest="x"), "was answered with something that is no head"),
-        (unseen(sequence=0), "was answered with something that is no head"),
+        ValueError("x"),
+        (9, "sha256:0"),
+        unseen(sequence="9", digest=None),
+        unseen(sequence=9, digest="x"),
+        unseen(sequence=0),
     ],
+    ids=type,
 )
-def test_an_answer_that_is_none_lets_nothing_count(answer: Any, message: str) -> None:
-    with pytest.raises(AnchorUnavailable) as refusal:
+def test_an_answer_that_is_none_lets_nothing_count(answer: Any) -> None:
+    with pytest.raises(AnchorUnavailable, match=f"How far revoked key {OLD.id} counts cannot be"):
         Revoked(OLD, Frozen(answer)).head("invoices", "order-7")
-    assert message in str(refusal.value)
-
-
-def test_the_error_of_the_anchor_is_not_hidden() -> None:
-    failure = RolledBack("It ends too early.", "Restore it.")
-    with pytest.raises(RolledBack) as refusal:
-        Revoked(OLD, Frozen(failure)).head("invoices", "order-7")
-    assert refusal.value is failure
+    with pytest.raises(RolledBack, match="It ends too early"):
+        Revoked(OLD, Frozen(RolledBack("It ends too early.", ""))).head("invoices", "order-7")
 
 
 def test_a_ring_shows_ids_and_does_not_leave_the_process() -> None:

@@ -42,7 +42,6 @@ from tests.unit.tampered import (
     THREAD,
     USES,
     Memory,
-    Writable,
     base_of,
     fill,
     opened,
@@ -54,10 +53,10 @@ from tests.unit.tampered import (
 OTHER = "order-8"
 NEW = SigningKey.generate()
 Anchored = InMemoryAnchor | None
-Tamper = Callable[[Writable, Anchored], None]
+Tamper = Callable[[Memory, Anchored], None]
 
 
-def pruned(storage: Writable, anchor: Anchored, count: int = 5, keep: int = 3) -> Ledger:
+def pruned(storage: Memory, anchor: Anchored, count: int = 5, keep: int = 3) -> Ledger:
     ledger = opened(storage, anchor)
     fill(ledger, count)
     ledger.prune(THREAD, keep=keep)
@@ -73,35 +72,35 @@ def elsewhere(keys: Keyring = KEYS, store: str = STORE, keep: int = 3) -> tuple[
     return base_of(storage)
 
 
-def moved(storage: Writable, anchor: Anchored, sequence: int) -> None:
+def moved(storage: Memory, anchor: Anchored, sequence: int) -> None:
     ledger = opened(storage, anchor)
     fill(ledger, 5)
     fill(ledger, 5, OTHER)
     storage.put(THREAD, sequence, storage.read(OTHER, sequence))
 
 
-def gone(storage: Writable, anchor: Anchored, sequence: int) -> None:
+def gone(storage: Memory, anchor: Anchored, sequence: int) -> None:
     fill(opened(storage, anchor), 5)
     storage.remove(THREAD, sequence)
 
 
-def edited_base(storage: Writable, anchor: Anchored, place: int) -> None:
+def edited_base(storage: Memory, anchor: Anchored, place: int) -> None:
     pruned(storage, anchor)
     first, record = base_of(storage)
     storage.put_base(THREAD, first, record[:place] + b"?" + record[place + 1 :])
 
 
-def older_base(storage: Writable, anchor: Anchored) -> None:
+def older_base(storage: Memory, anchor: Anchored) -> None:
     ledger = pruned(storage, anchor, 8, 6)
     older = base_of(storage)
     ledger.prune(THREAD, keep=2)
     storage.put_base(THREAD, *older)
 
 
-def with_base(base: Callable[[Writable], tuple[int, bytes]]) -> Tamper:
+def with_base(base: Callable[[Memory], tuple[int, bytes]]) -> Tamper:
     """Put another base in the place of the one of a pruned thread."""
 
-    def tamper(storage: Writable, anchor: Anchored) -> None:
+    def tamper(storage: Memory, anchor: Anchored) -> None:
         ledger = pruned(storage, anchor)
         fill(ledger, 5, OTHER)
         ledger.prune(OTHER, keep=3)
@@ -110,12 +109,12 @@ def with_base(base: Callable[[Writable], tuple[int, bytes]]) -> Tamper:
     return tamper
 
 
-def base_removed(storage: Writable, anchor: Anchored) -> None:
+def base_removed(storage: Memory, anchor: Anchored) -> None:
     pruned(storage, anchor)
     storage.remove_base(THREAD)
 
 
-def base_ahead(storage: Writable, anchor: Anchored) -> None:
+def base_ahead(storage: Memory, anchor: Anchored) -> None:
     """The base of the longer original, on a copy that was restored and ends before it."""
     ledger = opened(storage, anchor)
     fill(ledger, 8)
@@ -126,12 +125,12 @@ def base_ahead(storage: Writable, anchor: Anchored) -> None:
     put_back(storage, kept)
 
 
-def base_as_a_record(storage: Writable, anchor: Anchored) -> None:
+def base_as_a_record(storage: Memory, anchor: Anchored) -> None:
     pruned(storage, anchor)
     storage.put(THREAD, 3, base_of(storage)[1])
 
 
-def record_as_a_base(storage: Writable, anchor: Anchored) -> None:
+def record_as_a_base(storage: Memory, anchor: Anchored) -> None:
     """Whoever can delete could cut the beginning off without a signature."""
     fill(opened(storage, anchor), 5)
     storage.put_base(THREAD, 3, storage.read(THREAD, 3))
@@ -139,7 +138,7 @@ def record_as_a_base(storage: Writable, anchor: Anchored) -> None:
         storage.remove(THREAD, sequence)
 
 
-def tombstone_as_a_base(storage: Writable, anchor: Anchored) -> None:
+def tombstone_as_a_base(storage: Memory, anchor: Anchored) -> None:
     fill(opened(storage, anchor), 2)
     opened(storage, anchor).delete(THREAD)
     storage.put_base(THREAD, 3, storage.read(THREAD, 3))
@@ -173,7 +172,7 @@ def with_each(tamper: Callable[..., None], places: range | tuple[int, ...]) -> l
     ],
 )
 def test_a_tampered_thread_is_refused_and_left_as_it_is(
-    storage: Writable, anchor: Anchored, tamper: Tamper, error: Errors, words: str | None
+    storage: Memory, anchor: Anchored, tamper: Tamper, error: Errors, words: str | None
 ) -> None:
     """Pruning would take the evidence away, and a copy or an anchor vouch for what is left."""
     tamper(storage, anchor)
@@ -203,7 +202,7 @@ def test_a_tampered_thread_is_refused_and_left_as_it_is(
     assert list(target.threads()) == []
 
 
-def test_what_changed_since_this_process_looked_is_noticed(storage: Writable) -> None:
+def test_what_changed_since_this_process_looked_is_noticed(storage: Memory) -> None:
     """A ledger that has followed the links once follows them again before it prunes."""
     anchor = InMemoryAnchor()
     ledger = opened(storage, anchor, every=100)
@@ -220,20 +219,7 @@ def test_what_changed_since_this_process_looked_is_noticed(storage: Writable) ->
     assert (storage.head(THREAD), storage.base(THREAD)) == (5, None)
 
 
-def test_an_older_base_with_its_records_says_nothing_false(
-    storage: Writable, anchor: Anchored
-) -> None:
-    """Restored from a backup of last week, what was pruned since is genuine, and in its place."""
-    ledger = pruned(storage, anchor, 8, 6)
-    older, kept = base_of(storage), records(storage, 3, 4, 5, 6)
-    ledger.prune(THREAD, keep=2)
-    storage.put_base(THREAD, *older)
-    put_back(storage, kept)
-    assert states(opened(storage, anchor)) == [3, 4, 5, 6, 7, 8]
-    assert opened(storage, anchor).verify(THREAD) == 6
-
-
-def test_a_record_between_the_anchor_and_the_end_is_missed(storage: Writable) -> None:
+def test_a_record_between_the_anchor_and_the_end_is_missed(storage: Memory) -> None:
     """That one is gone, and not unknown: `latest` needs it."""
     anchor = InMemoryAnchor()
     fill(opened(storage, anchor, every=100), 8)
@@ -245,7 +231,7 @@ def test_a_record_between_the_anchor_and_the_end_is_missed(storage: Writable) ->
 
 
 def test_signatures_below_the_anchor_count_where_every_one_is_asked_for(
-    storage: Writable, monkeypatch: pytest.MonkeyPatch
+    storage: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`verify` follows the links from the anchor; a copy signs anew, so it looks at each."""
     anchor, target, checked = InMemoryAnchor(), Memory(), []
@@ -277,13 +263,13 @@ def sealed_after(head: Head, key: SigningKey = KEY) -> bytes:
     return seal(b'{"n":99}', place, key, created=datetime.now(UTC), previous=head.digest)[0]
 
 
-def revive(storage: Writable, kept: dict[int, bytes]) -> None:
+def revive(storage: Memory, kept: dict[int, bytes]) -> None:
     """Put the records of a deleted thread back, beside its tombstone."""
     storage.remove_base(THREAD)
     put_back(storage, kept)
 
 
-def test_a_record_after_an_anchored_tombstone_revives_nothing(storage: Writable) -> None:
+def test_a_record_after_an_anchored_tombstone_revives_nothing(storage: Memory) -> None:
     anchor = InMemoryAnchor()
     fill(opened(storage, anchor), 3)
     tombstone = opened(storage, anchor).delete(THREAD)
@@ -298,7 +284,7 @@ def test_a_record_after_an_anchored_tombstone_revives_nothing(storage: Writable)
 
 @pytest.mark.parametrize("over", [False, True], ids=["after it", "over it"])
 def test_what_a_revoked_key_put_on_a_tombstone_revives_nothing(
-    storage: Writable, *, over: bool
+    storage: Memory, *, over: bool
 ) -> None:
     anchor, frozen = InMemoryAnchor(), InMemoryAnchor()
     fill(opened(storage, anchor), 3)
@@ -323,7 +309,7 @@ def test_what_a_revoked_key_put_on_a_tombstone_revives_nothing(
 # A base that a revoked key sealed
 
 
-def revoked(storage: Writable, keep: int) -> tuple[InMemoryAnchor, Keyring]:
+def revoked(storage: Memory, keep: int) -> tuple[InMemoryAnchor, Keyring]:
     """A thread of five that was pruned after the point up to which its key counts."""
     anchor, frozen = InMemoryAnchor(), InMemoryAnchor()
     fill(opened(storage, frozen), 5)
@@ -334,7 +320,7 @@ def revoked(storage: Writable, keep: int) -> tuple[InMemoryAnchor, Keyring]:
 
 @pytest.mark.parametrize("keep", [1, 3])
 def test_a_base_of_a_revoked_key_counts_when_an_operator_seals_it_anew(
-    storage: Writable, keep: int
+    storage: Memory, keep: int
 ) -> None:
     """A thief could have pruned as well, so somebody must say that it was not the thief."""
     anchor, keys = revoked(storage, keep)
@@ -346,7 +332,7 @@ def test_a_base_of_a_revoked_key_counts_when_an_operator_seals_it_anew(
     assert again.verify(THREAD) == len(states(again)) == keep
 
 
-def test_a_base_stays_as_it_is_while_what_follows_does_not_verify(storage: Writable) -> None:
+def test_a_base_stays_as_it_is_while_what_follows_does_not_verify(storage: Memory) -> None:
     """Or a refusal would leave a thief's base under the new key."""
     anchor, keys = revoked(storage, 3)
     genuine, before = storage.read(THREAD, 4), storage.base(THREAD)
@@ -359,7 +345,7 @@ def test_a_base_stays_as_it_is_while_what_follows_does_not_verify(storage: Writa
     assert opened(storage, anchor, keys=keys).verify(THREAD) == 3
 
 
-def test_a_cut_off_end_is_told_before_a_base_that_does_not_count(storage: Writable) -> None:
+def test_a_cut_off_end_is_told_before_a_base_that_does_not_count(storage: Memory) -> None:
     anchor, keys = revoked(storage, 3)
     storage.remove(THREAD, 5)
     with pytest.raises(RolledBack):
@@ -371,7 +357,7 @@ def test_a_cut_off_end_is_told_before_a_base_that_does_not_count(storage: Writab
 NOBODYS = "sha256:" + "0" * 64
 
 
-def cut(storage: Writable, head: int) -> None:
+def cut(storage: Memory, head: int) -> None:
     for sequence in range(storage.head(THREAD), head, -1):
         storage.remove(THREAD, sequence)
 
@@ -381,7 +367,7 @@ def seen(anchor: InMemoryAnchor) -> int | None:
     return None if head is None else head.sequence
 
 
-def test_an_interval_anchors_the_first_and_then_each_nth(storage: Writable) -> None:
+def test_an_interval_anchors_the_first_and_then_each_nth(storage: Memory) -> None:
     anchor, at = InMemoryAnchor(), []
     ledger = opened(storage, anchor, every=3)
     for _ in range(8):
@@ -392,7 +378,7 @@ def test_an_interval_anchors_the_first_and_then_each_nth(storage: Writable) -> N
     assert anchor.read(STORE, THREAD) == Head(9, saved.digest)
 
 
-def test_a_thread_is_settled_before_a_step_acts(storage: Writable) -> None:
+def test_a_thread_is_settled_before_a_step_acts(storage: Memory) -> None:
     anchor = InMemoryAnchor()
     fill(opened(storage), 3)
     opened(storage).settle(THREAD)  # there is nothing to do without an anchor
@@ -409,37 +395,7 @@ def test_a_thread_is_settled_before_a_step_acts(storage: Writable) -> None:
     assert seen(anchor) == 4
 
 
-@pytest.mark.parametrize("left", range(5))
-def test_a_cut_of_any_length_is_refused(storage: Writable, left: int) -> None:
-    anchor = InMemoryAnchor()
-    fill(opened(storage, anchor), 5)
-    cut(storage, left)
-    for use in USES.values():
-        with pytest.raises(RolledBack) as refusal:
-            use(opened(storage, anchor))
-        gone = f"ends at #{left}" if left else "is gone"
-        assert refusal.value.what == f"order-7 {gone}, and the anchor has seen #5."
-        assert "accept_loss" in refusal.value.do
-    assert storage.head(THREAD) == left
-    assert opened(storage, anchor).threads() == [THREAD]
-    assert opened(Memory(), anchor).threads() == [THREAD]  # and if not even its name is left
-
-
-@pytest.mark.parametrize("length", [1, 3])
-def test_a_fork_is_refused(storage: Writable, length: int) -> None:
-    """A copy of the store went on by itself, with the same key."""
-    anchor, original = InMemoryAnchor(), Memory()
-    fill(opened(original), 3)
-    opened(original).copy_to(opened(storage))
-    fill(opened(original, anchor), 1)
-    fill(opened(storage), length)
-    load = lambda ledger: ledger.load(THREAD, 3 + length)  # noqa: E731
-    for use in (load, *USES.values()):
-        with pytest.raises(Forked, match="order-7 #4 is not the record that the anchor has seen"):
-            use(opened(storage, anchor))
-
-
-def test_what_the_anchor_says_counts_in_a_process_that_has_looked_before(storage: Writable) -> None:
+def test_what_the_anchor_says_counts_in_a_process_that_has_looked_before(storage: Memory) -> None:
     anchor = InMemoryAnchor()
     ledger = opened(storage, anchor, every=100)
     fill(ledger, 5)
@@ -460,7 +416,7 @@ def test_a_fork_that_the_anchor_finds_while_it_moves_is_told_as_one() -> None:
         opened(Memory(), Racing()).save(THREAD, {})
 
 
-def test_the_anchor_is_asked_before_the_storage(storage: Writable) -> None:
+def test_the_anchor_is_asked_before_the_storage(storage: Memory) -> None:
     """A save that ends between the two questions must not look like a rollback."""
     anchor = InMemoryAnchor()
     fill(opened(storage, anchor), 3)
@@ -513,7 +469,7 @@ def test_an_anchor_that_cannot_be_read_lets_nothing_through(answer: Any, told: s
 
 @pytest.mark.parametrize("error", [OSError(5, "away"), UnsafeLocation("It is open.", "Close it.")])
 def test_an_anchor_that_cannot_be_moved_says_that_the_checkpoint_is_saved(
-    storage: Writable, error: Exception
+    storage: Memory, error: Exception
 ) -> None:
     anchor = Failing()
     ledger = opened(storage, anchor)
@@ -529,27 +485,8 @@ def test_an_anchor_that_cannot_be_moved_says_that_the_checkpoint_is_saved(
     assert seen(anchor) == 3
 
 
-def test_latest_reads_what_is_newer_than_the_anchor_and_that_once() -> None:
-    class Counting(Memory):
-        reads = 0
-
-        def read(self, thread: str, sequence: int) -> bytes:
-            self.reads += 1
-            return super().read(thread, sequence)
-
-    for every, first in [(1, 1), (100, 10)]:
-        storage, anchor = Counting(), InMemoryAnchor()
-        fill(opened(storage, anchor, every=every), 10)
-        assert storage.reads == 0
-        ledger = opened(storage, anchor, every=every)
-        ledger.latest(THREAD)
-        assert storage.reads == first
-        ledger.latest(THREAD)
-        assert storage.reads == first + 1
-
-
 @pytest.mark.parametrize("left", [3, 0])
-def test_a_loss_is_accepted_by_name_only(storage: Writable, left: int) -> None:
+def test_a_loss_is_accepted_by_name_only(storage: Memory, left: int) -> None:
     anchor = InMemoryAnchor()
     ledger = opened(storage, anchor)
     fill(ledger, 5)
@@ -565,7 +502,7 @@ def test_a_loss_is_accepted_by_name_only(storage: Writable, left: int) -> None:
     assert ledger.save(THREAD, {}).sequence == left + 1
 
 
-def test_a_loss_is_not_accepted_if_what_is_left_does_not_verify(storage: Writable) -> None:
+def test_a_loss_is_not_accepted_if_what_is_left_does_not_verify(storage: Memory) -> None:
     anchor = InMemoryAnchor()
     fill(opened(storage, anchor), 5)
     cut(storage, 3)
@@ -575,7 +512,7 @@ def test_a_loss_is_not_accepted_if_what_is_left_does_not_verify(storage: Writabl
     assert seen(anchor) == 5
 
 
-def test_an_anchored_record_that_was_pruned_without_the_anchor_is_missed(storage: Writable) -> None:
+def test_an_anchored_record_that_was_pruned_without_the_anchor_is_missed(storage: Memory) -> None:
     anchor = InMemoryAnchor()
     fill(opened(storage, anchor), 5)
     fill(opened(storage), 5, first=6)

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-from safepoint import SigningKey
-from safepoint.errors import CheckpointError
-from tests.harness.messages import (
-    SNAPSHOT,
-    Message,
-    messages,
-    never_raised,
-    snapshot,
-    watch,
-    write_raised,
-)
+from tests.harness.messages import SNAPSHOT, Message, messages, snapshot
 
 LONGEST = 300
 """Characters of a template: what a log line and a phone can still show."""
@@ -70,12 +59,3 @@ def test_a_message_is_one_line_that_ends_and_says_what_to_do() -> None:
 )
 def test_a_message_of_another_form_would_be_found(what: str, do: str) -> None:
     assert faults(Message("m", range(1), "E", what, do))
-
-
-def test_a_refusal_that_was_raised_is_told_from_those_that_were_not(tmp_path: Path) -> None:
-    seen = watch()
-    with pytest.raises(CheckpointError) as refused:
-        SigningKey.generate("rot13")  # type: ignore[arg-type]
-    write_raised(tmp_path, seen)
-    raised = {*FOUND} - {*never_raised(tmp_path, FOUND)}
-    assert [type(refused.value).__name__] == [said.error for said in raised]

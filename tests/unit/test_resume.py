@@ -217,7 +217,7 @@ def test_an_approved_run_goes_on_with_what_was_signed_and_once(desk: Desk) -> No
     assert run.finish().approved is None
     refused(Conflict, other.step)  # its thread has moved on, so it does not act
     assert desk.paid == [(KEY, PAID)] * 2
-    assert "approved" not in desk.ledger().latest("order-7").state
+    assert "resumed" not in desk.ledger().latest("order-7").state
     assert desk.go_on(**NEWER).next is None
 
 
@@ -230,7 +230,7 @@ def test_a_quorum_is_of_different_people(desk: Desk) -> None:
     run = desk.workflow(people=2).rehydrate(desk.ledger(), "order-7", approvals=texts)
     assert run.approved is not None
     assert run.approved.by == ("dana", "erin")
-    assert desk.ledger().latest("order-7").state["approved"] == [texts[0], texts[2]]
+    assert desk.ledger().latest("order-7").state["resumed"]["statements"] == [texts[0], texts[2]]
 
 
 PEOPLE = {"dana": DANA.public, "erin": ERIN.public}
@@ -357,26 +357,36 @@ def test_a_no_keeps_the_state_and_the_tools_of_the_run(desk: Desk) -> None:
     assert ended.state["state"] == paused.state
     assert (ended.app, ended.tools) == ("invoice@1", desk.workflow().tools.digest)
     assert desk.told()[-2:] == ["deny done #3", "resume refused #4"]
-    assert not [line for line in desk.told() if line.startswith("migrate")]
 
 
 # ---------------------------------------------------------------- the writer's key in other hands
 
 
 def genuine(question: Question, **changes: Any) -> State:
-    return {"approved": [yes(replace(question, **changes))]}
+    return signed(question, yes(replace(question, **changes)))
+
+
+def signed(question: Question, *texts: str) -> State:
+    """Return what the record of a resumption says that spends these texts."""
+    return {"resumed": {**RESUMED, "app": question.app, "statements": list(texts)}}
 
 
 NOBODYS = "sha256:" + "0" * 64
+RESUMED: State = {
+    "digest": NOBODYS,
+    "reasons": ["asked"],
+    "sequence": 3,
+    "statements": [],
+    "app": "",
+}
 OTHER: State = {"action": "send-quote", "arguments": {"amount": 5_000_000}}
 BACK: State = {"reasons": ("old-checkpoint",), "action": "", "arguments": {}}
 # What a thief appends after the question, with or without what dana and erin signed some time.
 THEFTS: dict[str, tuple[Callable[[Question], State], type[CheckpointError]]] = {
     "a stranger's": (
-        lambda q: {"approved": [yes(q, SigningKey.generate("ed25519"))]},
+        lambda q: signed(q, yes(q, SigningKey.generate("ed25519"))),
         ApprovalUntrusted,
     ),
-    "a denial": (lambda q: {"approved": [no(q)]}, ApprovalMismatch),
     "another thread": (lambda q: genuine(q, thread="order-8"), ApprovalMismatch),
     "another store": (lambda q: genuine(q, store="other"), ApprovalMismatch),
     "another app": (lambda q: genuine(q, app="quote@1"), ApprovalMismatch),
@@ -390,16 +400,19 @@ THEFTS: dict[str, tuple[Callable[[Question], State], type[CheckpointError]]] = {
         ApprovalMismatch,
     ),
     "two questions": (
-        lambda q: {"approved": [yes(q), yes(replace(q, **OTHER), ERIN, "erin")]},
+        lambda q: signed(q, yes(q), yes(replace(q, **OTHER), ERIN, "erin")),
         ApprovalMismatch,
     ),
     "no approval": (lambda _: {}, WorkflowError),
-    "a denial of nobody": (lambda _: {"denied": "no"}, ApprovalMalformed),
+    "an answer of nobody": (lambda q: signed(q, "no"), ApprovalMalformed),
     "a denial of another": (
-        lambda q: {"denied": no(replace(q, thread="order-8"))},
+        lambda q: signed(q, no(replace(q, thread="order-8"))),
         ApprovalMismatch,
     ),
-    "a yes as a denial": (lambda q: {"denied": yes(q)}, ApprovalMismatch),
+    "a yes made a denial": (
+        lambda q: signed(q, yes(q).replace('"approved"}', '"denied"}')),
+        ApprovalUntrusted,
+    ),
 }
 
 
@@ -415,7 +428,7 @@ def test_a_thief_of_the_writers_key_cannot_say_what_a_person_approved(
     assert desk.paid == []
 
 
-@pytest.mark.parametrize("drop", [("resumed", "origin"), ("origin",), ()])
+@pytest.mark.parametrize("drop", [("origin",), ()])
 def test_a_thief_of_the_writers_key_cannot_use_a_spent_approval_again(
     desk: Desk, drop: tuple[str, ...]
 ) -> None:
@@ -429,7 +442,8 @@ def test_a_thief_of_the_writers_key_cannot_use_a_spent_approval_again(
 
 def test_a_thief_cannot_have_fewer_people_approve_than_the_policy_asks_for(desk: Desk) -> None:
     question = desk.workflow(people=2).start(desk.ledger(), thread="order-7").question
-    desk.forge("asked", approved=[yes(question), yes(question)])
+    assert question is not None
+    desk.forge("asked", **signed(question, yes(question), yes(question)))
     refused(ApprovalNeeded, lambda: desk.go_on(people=2))
     assert desk.paid == []
 
@@ -482,18 +496,6 @@ def test_a_narrower_tool_set_is_allowed_and_said(desk: Desk) -> None:
     assert "The tool bank is new." in refused(ApprovalNeeded, desk.go_on)  # once it was left out
 
 
-def test_any_number_of_new_tools_can_be_asked_about(desk: Desk) -> None:
-    desk.paused()
-    scopes = [f"scope-{number:03}-{'x' * 100}" for number in range(12)]
-    tools = [Tool(f"tool-{number}", permissions=scopes) for number in range(40)]
-    details = desk.question(tools=tools).details
-    assert len(details) == 24
-    assert details[-1].startswith("And 58 more like these: sha256:")
-    assert all(len(detail) < 300 for detail in details)
-    assert len(desk.question(tools=tools[:12]).details) == 24
-    assert desk.question(tools=tools[:11]).details[1].endswith("... (1386 characters)")
-
-
 def test_migrations_are_chained_and_steps_get_their_new_names(desk: Desk) -> None:
     def load(state: State) -> State:
         raise AssertionError("it is done")
@@ -513,7 +515,7 @@ def test_migrations_are_chained_and_steps_get_their_new_names(desk: Desk) -> Non
     )
     assert after.resume(desk.ledger(), "t").state["checked"] == 42
     assert desk.ledger().load("t", 3).app == "w@3"
-    assert "migrate done #3" in desk.told()
+    assert "resume done #3" in desk.told()
 
 
 def spoil(state: State) -> State:
@@ -537,18 +539,7 @@ def test_a_migration_that_fails_changes_nothing(
     text = yes(desk.question(**more))
     refused(error, lambda: desk.go_on(text, **more))
     assert desk.ledger().latest("order-7").state["state"] == before
-    assert desk.told()[-2:] == ["migrate refused #3", "resume refused #3"]
-
-
-def test_a_question_about_what_nobody_can_approve_is_refused(desk: Desk) -> None:
-    desk.workflow().begin(desk.ledger(), thread="order-7")
-    assert "Register a migration" in refused(ResumeRefused, lambda: desk.question(version="2"))
-    with desk.ledger().own("order-7", "worker-1"):
-        assert "Let that worker go on with it" in refused(ResumeRefused, desk.go_on)
-    gate = Gate(Policy({Reason.TOOLS_ADDED: None}), desk.workflow().gate.approvers)
-    assert "The policy lets nobody approve that" in refused(
-        ResumeRefused, lambda: desk.go_on(gate=gate, **WIDER)
-    )
+    assert desk.told()[-1] == "resume refused #3"
 
 
 # ---------------------------------------------------------------- the anchor, the journal, the list
@@ -706,10 +697,8 @@ def test_the_journal_tells_who_did_what(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        ("pay now",),
         ("",),
         ("pay", {7: 42}),
-        ("pay", {"to": print}),
         ("pay", {"letter": "x" * 50_000}),
     ],
 )
@@ -722,17 +711,15 @@ def test_what_nobody_could_sign_is_refused_in_the_step(desk: Desk, given: Any) -
     assert desk.ledger().latest("order-7").sequence == 1
 
 
-RESUMED: State = {"app": "a", "digest": "d", "reasons": [], "sequence": 1, "statements": []}
 NO_PAYLOADS: list[State] = [
     {"strange": 1},
     {"asked": {"action": "pay", "arguments": 7}},
     {"asked": {"arguments": {}}},
     {"asked": {"action": "", "arguments": {}}},
-    {"approved": "x"},
-    {"approved": [7]},
-    {"denied": 7},
+    {"approved": ["x"]},
     {"origin": True},
     {"resumed": {**RESUMED, "reasons": [7]}},
+    {"resumed": {**RESUMED, "statements": "x"}},
     {"resumed": {**RESUMED, "sequence": True}},
     {"resumed": {**RESUMED, "more": 1}},
     {"resumed": []},

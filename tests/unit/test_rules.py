@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from safepoint.attacks import ATTACKS, Attack
-from safepoint.attacks.models import MODEL_ATTACKS, ModelAttack
-from safepoint.attacks.network import NETWORK_ATTACKS, NetworkAttack
+from safepoint.attacks import ATTACKS
+from safepoint.attacks.models import MODEL_ATTACKS
+from safepoint.attacks.network import NETWORK_ATTACKS
 from safepoint.rules import LEGS, RULES, Rule, package_toml
-from tests.attacks.sql import SQL_ATTACKS, SqlAttack
+from tests.attacks.sql import SQL_ATTACKS
 
 ROOT = Path(__file__).parents[2]
 HELD = [f"SP{n:02d}" for n in (*range(1, 9), *range(10, 21), *range(22, 28))]
 
 
-AnyAttack = Attack | ModelAttack | SqlAttack | NetworkAttack
-EVERY_ATTACK: Mapping[str, AnyAttack] = {
-    **ATTACKS,
-    **MODEL_ATTACKS,
-    **SQL_ATTACKS,
-    **NETWORK_ATTACKS,
-}
+EVERY_ATTACK: dict[str, Any] = {**ATTACKS, **MODEL_ATTACKS, **SQL_ATTACKS, **NETWORK_ATTACKS}
 
 
 def test_there_are_27_rules_in_order() -> None:

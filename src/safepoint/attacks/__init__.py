@@ -7,9 +7,9 @@ and if your store executes payloads, theirs run there. They make an empty folder
 
 from __future__ import annotations
 
-from safepoint.attacks.catalogue import ATTACKS, RESIDUE
 from safepoint.attacks.home_made import NaiveTarget
 from safepoint.attacks.kit import Attack
+from safepoint.attacks.ladder import ATTACKS, RESIDUE
 from safepoint.attacks.medium import Disk, Medium, Memory
 from safepoint.attacks.outcome import MARKER, Miss, Outcome
 from safepoint.attacks.rungs import TARGETS, GatedTarget, SealedTarget

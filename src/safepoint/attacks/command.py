@@ -8,26 +8,26 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from safepoint.attacks.catalogue import ATTACKS, RESIDUE
-from safepoint.attacks.ladder import isolated_outcome_of
+from safepoint.attacks.ladder import ATTACKS, RESIDUE, isolated_outcome_of
 from safepoint.attacks.medium import Disk, Memory
 from safepoint.attacks.outcome import Outcome
 from safepoint.attacks.rungs import TARGETS, TOP
 
 _EVERY = ATTACKS | RESIDUE
+_FALLS = [outcome for outcome in Outcome if outcome.succeeded]
 
 
 class _Kit(NamedTuple):
     """Some attacks, those that run if none is named, what they are run on, and how.
 
-    `through` tells whether outcomes are a failure of ours.
+    `guards` names the columns in which an attack should end without success.
     """
 
     attacks: Mapping[str, Any]
     usual: Iterable[str]
     columns: Sequence[str]
     strike: Callable[[str, str], str]
-    through: Callable[[str, Mapping[str, Any]], bool]
+    guards: Callable[[str], Iterable[str]]
 
 
 def commands(sub: Any) -> None:
@@ -88,7 +88,7 @@ def _attack(options: argparse.Namespace) -> int:
         outcomes = {target: kit.strike(attack, target) for target in kit.columns}
         cells = ["-" if each == Outcome.NOT_APPLICABLE else each for each in outcomes.values()]
         _row([attack, *cells], widths)
-        through = kit.through(attack, outcomes) or through
+        through |= any(outcomes.get(each) in _FALLS for each in kit.guards(attack))
     return int(through)
 
 
@@ -102,12 +102,9 @@ def _stores(options: argparse.Namespace) -> _Kit:
     few = [rung for rung in TARGETS if rung in compared]
     columns = list(TARGETS) if options.ladder else options.target or few
 
-    def through(attack: str, outcomes: Mapping[str, Outcome]) -> bool:
-        should_stop = outcomes.keys() & {_EVERY[attack].stopped_by, TOP}
-        return attack in ATTACKS and any(outcomes[rung].succeeded for rung in should_stop)
-
     strike = partial(isolated_outcome_of, in_memory=options.in_memory)
-    return _Kit(_EVERY, usual, columns, strike, through)
+    guards = {name: (ATTACKS[name].stopped_by, TOP) for name in ATTACKS}
+    return _Kit(_EVERY, usual, columns, strike, lambda attack: guards.get(attack, ()))
 
 
 def _models(options: argparse.Namespace) -> _Kit:
@@ -116,26 +113,17 @@ def _models(options: argparse.Namespace) -> _Kit:
     if not options.list:
         with suppress(ImportError):
             import torch  # noqa: F401  once, here, and not in each process
-    return _Kit(
-        MODEL_ATTACKS,
-        MODEL_ATTACKS,
-        list(MODEL_TARGETS),
-        outcome_of,
-        lambda _, outcomes: outcomes[CarefulModels.name].succeeded,
-    )
+    columns, guards = list(MODEL_TARGETS), (CarefulModels.name,)
+    return _Kit(MODEL_ATTACKS, MODEL_ATTACKS, columns, outcome_of, lambda _: guards)
 
 
 def _network(options: argparse.Namespace) -> _Kit:
     from safepoint.attacks.network import NETWORK_ATTACKS, SSL_MODES
 
-    del options
-    return _Kit(
-        NETWORK_ATTACKS,
-        NETWORK_ATTACKS,
-        SSL_MODES,
-        lambda attack, mode: NETWORK_ATTACKS[attack].run(mode),
-        lambda _, outcomes: outcomes[SSL_MODES[-1]] == "accepted",
-    )
+    def strike(attack: str, mode: str) -> str:
+        return NETWORK_ATTACKS[attack].run(mode)
+
+    return _Kit(NETWORK_ATTACKS, NETWORK_ATTACKS, SSL_MODES, strike, lambda _: SSL_MODES[-1:])
 
 
 def _row(cells: Iterable[str], widths: Iterable[int]) -> None:

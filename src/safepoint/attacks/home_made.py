@@ -121,7 +121,6 @@ class NaiveTarget(Numbered):
 
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
         """Decode as the unsafe twin does."""
-        del thread, number
         if record in self._at_hand:
             return self._at_hand[record]
         return naive.decode(json.loads(record)["state"])
@@ -188,13 +187,11 @@ class AllowListTarget(Numbered):
 
     def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
         """Write the state next to the time."""
-        del thread, number
         created = datetime.now(UTC).isoformat(timespec="microseconds")
         return encode({"created": created, "state": state})
 
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
         """Return the state."""
-        del thread, number
         return _fields(record, "created", "state")["state"]
 
     def latest(self, thread: str) -> Any:
@@ -227,12 +224,10 @@ class EncryptedTarget(Numbered):
 
     def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
         """Encrypt the state."""
-        del thread, number
         return _encrypted(self.key, encode(state))
 
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
         """Decrypt the state, and decode what comes out."""
-        del thread, number
         if len(record) < _NONCE:
             raise Refused("too short")
         return decode(_crypt(self.key, record[:_NONCE], record[_NONCE:]))
@@ -254,7 +249,6 @@ class EncryptedTarget(Numbered):
 
     def forge(self, record: bytes, payload: bytes, trick: Trick = "best") -> bytes:
         """Encrypt under a key of one's own: a whole record from nothing is out of reach here."""
-        del record
         if trick != "best":
             raise Miss
         return _encrypted(secrets.token_bytes(32), payload)
@@ -291,7 +285,6 @@ class HashChainTarget(Numbered):
 
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
         """Return the state."""
-        del thread, number
         return decode(_split(record)[2])
 
     def load(self, thread: str, sequence: int) -> Any:
@@ -346,7 +339,6 @@ class MacTarget(Numbered):
 
     def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
         """Write key, algorithm and MAC next to the state."""
-        del thread, number
         return _with_mac(state, self.signing, self.keys[self.signing])
 
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
@@ -372,7 +364,6 @@ class MacTarget(Numbered):
 
     def forge(self, record: bytes, payload: bytes, trick: Trick = "best") -> bytes:
         """Leave the MAC out, sign with the key that everybody knows, or name no algorithm."""
-        del record
         if trick == "own-key":
             return _with_mac(json.loads(payload), "development", _DEVELOPMENT)
         none = b'"algorithm": "none", "mac": "", ' if trick == "no-algorithm" else b""
@@ -438,7 +429,6 @@ class MacPlaceTarget(Numbered):
 
     def forge(self, record: bytes, payload: bytes, trick: Trick = "best") -> bytes:
         """Use a key of one's own, a hash in place of the MAC, or none."""
-        del record
         if trick == "unsigned":
             return payload
         if trick == "no-algorithm":

@@ -15,85 +15,9 @@ Attacker = Literal["writer", "key", "resumes"]
 Look = Callable[[], bool]
 """What the victim does next. It raises what the store raises, and tells whether the adversary got
 what they wanted."""
-Act = Callable[[Target], Iterator[Look]]
+Act = Callable[[Any], Iterator[Look]]
 """Lets the victim work, tampers, and yields what the victim does next; and so on. It raises `Miss`
 where there is nothing to touch. What else it raises is never taken for a refusal."""
-
-
-@dataclass(frozen=True)
-class Attack:
-    """One thing that somebody who can write the store might do.
-
-    Attributes:
-        id: a stable name.
-        rule: the rule that it shows the reason for.
-        threat: its number in our list of threats.
-        story: what happens, in one line.
-        act: what is done. Of several looks of the victim the worst counts.
-        about: what it has in common with those that pages show beside it.
-        attacker: what somebody has who does it: `writer`, `key` or `resumes`.
-        on_runs: whether it is about a run that is interrupted, or waits for people.
-        needs: the kind of medium without which there is no such attack, or None.
-        residue: whether nothing that a store can do detects it. The pages say so.
-    """
-
-    id: str
-    rule: str
-    threat: int
-    story: str
-    act: Act
-    about: str = ""
-    attacker: Attacker = "writer"
-    on_runs: bool = False
-    needs: type[Medium] | None = None
-    residue: bool = False
-
-    @property
-    def stopped_by(self) -> str:
-        """The rung that pages show next to the naive one."""
-        return "gated" if self.on_runs else "anchored"
-
-    def run(self, target: Target) -> Outcome:
-        """Use the store without an attack, then attack it, and tell how it ended.
-
-        A store that does not work unharmed has crashed: its refusals would prove nothing.
-        """
-        if self.needs is not None and not isinstance(target.medium, self.needs):
-            return Outcome.NOT_APPLICABLE
-        try:
-            if not works(target) or (self.on_runs and not runs(target)):
-                return Outcome.CRASHED
-        except Miss:
-            return Outcome.NOT_APPLICABLE
-        except Exception:  # noqa: BLE001  whatever it was, it was not the attack
-            return Outcome.CRASHED
-        outcome = worst(target, self.act(target))
-        return Outcome.EXECUTED if (target.folder / MARKER).exists() else outcome
-
-
-EVERY: Final[dict[str, Attack]] = {}
-"""Each attack that a module of this package defines, by its id."""
-
-
-def attacks(about: str, **common: Any) -> Callable[..., Callable[[Act], Attack]]:
-    """Return a decorator that makes an attack of a function, and keeps it in `EVERY`.
-
-    The docstring of the function is its story. The decorator takes id, rule and threat.
-
-    Args:
-        about: what the attacks of this decorator have in common.
-        common: more that they have in common: see `Attack`.
-    """
-
-    def named(name: str, rule: str, threat: int, **special: Any) -> Callable[[Act], Attack]:
-        def keep(act: Act) -> Attack:
-            story = act.__doc__ or ""
-            EVERY[name] = Attack(name, rule, threat, story, act, about, **common, **special)
-            return EVERY[name]
-
-        return keep
-
-    return named
 
 
 def works(target: Target) -> bool:
@@ -106,21 +30,108 @@ def works(target: Target) -> bool:
 
 
 def runs(target: Target) -> bool:
-    """Interrupt a run and let it go on, with nobody attacking, and tell whether it acts."""
+    """Use the store, interrupt a run and let it go on, and tell whether it acts."""
     target.begin("control-begun", HONEST)
     target.ask("control-asked", HONEST)
     yes = target.approve("control-asked")
     acted = [target.resume("control-begun"), target.resume("control-asked", yes)]
-    return acted == [HONEST, HONEST]
+    return works(target) and acted == [HONEST, HONEST]
 
 
-def attempt(target: Any, look: Look) -> Outcome:
-    """Let the victim look, and tell how that ended.
+@dataclass(frozen=True)
+class Attack:
+    """One thing that somebody might do to a store, or to those who load models.
+
+    Attributes:
+        id: a stable name.
+        rule: the rule that it shows the reason for.
+        story: what happens, in one line.
+        act: what is done. Of several looks of the victim the worst counts.
+        about: what it has in common with those that pages show beside it.
+        attacker: what somebody has who does it: `writer`, `key` or `resumes`.
+        control: lets the victim do, with nobody attacking, what is attacked; tells if that works.
+        needs: the kind of medium without which there is no such attack, or None.
+        residue: whether nothing that a store can do detects it. The pages say so.
+    """
+
+    id: str
+    rule: str
+    story: str
+    act: Act
+    about: str = ""
+    attacker: Attacker = "writer"
+    control: Callable[[Any], bool] = works
+    needs: type[Medium] | None = None
+    residue: bool = False
+
+    @property
+    def stopped_by(self) -> str:
+        """The rung that pages show next to the naive one."""
+        return "gated" if self.control is runs else "anchored"
+
+    def run(self, target: Any) -> Outcome:
+        """Let the victim work without an attack, then attack, and tell how it ended.
+
+        A victim that does not work unharmed has crashed: its refusals would prove nothing.
+
+        Args:
+            target: a `Target`, or a `ModelTarget` for an attack on those who load models.
+        """
+        if self.needs is not None and not isinstance(target.medium, self.needs):
+            return Outcome.NOT_APPLICABLE
+        try:
+            if not self.control(target):
+                return Outcome.CRASHED
+        except (Miss, ModuleNotFoundError):
+            return Outcome.NOT_APPLICABLE
+        except Exception:  # noqa: BLE001  whatever it was, it was not the attack
+            return Outcome.CRASHED
+        outcome = worst(target, self.act(target))
+        return Outcome.EXECUTED if (target.folder / MARKER).exists() else outcome
+
+
+EVERY: Final[dict[str, Attack]] = {}
+"""Each attack on a store that a module of this package defines, by its id."""
+
+
+def attacks(
+    about: str, into: dict[str, Attack] = EVERY, **common: Any
+) -> Callable[..., Callable[[Act], Attack]]:
+    """Return a decorator that makes an attack of a function, whose docstring is the story.
+
+    The decorator takes id and rule.
 
     Args:
-        target: what has `refusals`, and keeps in `refused` what it said.
-        look: what the victim does.
+        about: what the attacks of this decorator have in common.
+        into: where they are kept.
+        common: more that they have in common: see `Attack`.
     """
+
+    def named(name: str, rule: str, **special: Any) -> Callable[[Act], Attack]:
+        def keep(act: Act) -> Attack:
+            into[name] = Attack(name, rule, act.__doc__ or "", act, about, **{**common, **special})
+            return into[name]
+
+        return keep
+
+    return named
+
+
+def worst(target: Any, looks: Iterator[Look]) -> Outcome:
+    """Return how the most harmful of several looks ended. One without effect counts least."""
+    found = Outcome.NOT_APPLICABLE
+    while True:
+        try:
+            look = next(looks)
+        except (StopIteration, Miss):
+            return found
+        except Exception:  # noqa: BLE001  the adversary's own work failed
+            return Outcome.CRASHED
+        found = max(found, _attempt(target, look), key=FROM_BEST_TO_WORST.index)
+
+
+def _attempt(target: Any, look: Look) -> Outcome:
+    """Let the victim look, keep what it says if it refuses, and tell how that ended."""
     try:
         return Outcome.ACCEPTED if look() else Outcome.NOT_APPLICABLE
     except Miss:
@@ -132,26 +143,13 @@ def attempt(target: Any, look: Look) -> Outcome:
         return Outcome.CRASHED
 
 
-def worst(target: Target, looks: Iterator[Look]) -> Outcome:
-    """Return how the most harmful of several looks ended. One without effect counts least."""
-    found = Outcome.NOT_APPLICABLE
-    while True:
-        try:
-            look = next(looks)
-        except (StopIteration, Miss):
-            return found
-        except Exception:  # noqa: BLE001  the adversary's own work failed
-            return Outcome.CRASHED
-        found = max(found, attempt(target, look), key=FROM_BEST_TO_WORST.index)
-
-
 def loads(target: Target, wanted: object, thread: str = "victim") -> Look:
     """Let the victim load, and see whether it gets what the adversary wants."""
     return lambda: bool(target.latest(thread) == wanted)
 
 
 def unnoticed(look: Callable[[], object]) -> Look:
-    """Let the victim look at a store that was tampered with: any answer is one too many."""
+    """Let the victim look at what was tampered with: any answer is one too many."""
 
     def looked() -> bool:
         look()
@@ -172,15 +170,15 @@ def overwrite(target: Target, name: str, record: bytes, thread: str = "victim") 
     target.relink(thread)
 
 
-def save_steps(target: Target, count: int) -> list[str]:
+def save_steps(target: Target, count: int, thread: str = "victim") -> list[str]:
     """Let the victim save so many steps, and return the names of their records.
 
     Raises:
         Miss: the store does not keep them all.
     """
     for number in range(1, count + 1):
-        target.save("victim", step(number))
-    names = target.records("victim")
+        target.save(thread, step(number))
+    names = target.records(thread)
     if len(names) != count:
         raise Miss
     return names

@@ -1,4 +1,4 @@
-"""How an attack on a rung ends, in a folder and, if it may crash, in a process of its own."""
+"""Every attack, and how it ends on a rung: in a folder and a process of its own."""
 
 from __future__ import annotations
 
@@ -11,29 +11,34 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
-from safepoint.attacks.catalogue import ATTACKS, RESIDUE
+from safepoint.attacks import location, payload, records, resuming, thief
+from safepoint.attacks.kit import EVERY, Attack
 from safepoint.attacks.medium import Memory
 from safepoint.attacks.outcome import Outcome
 from safepoint.attacks.rungs import TARGETS
 
+MODULES: Final = (records, location, payload, thief, resuming)
+"""Where attacks on a store are defined, by what they touch."""
+
+_ALL = sorted(EVERY.values(), key=lambda attack: attack.rule)
+
+ATTACKS: dict[str, Attack] = {each.id: each for each in _ALL if not each.residue}
+"""Every attack by its id, in the order of the rules."""
+
+RESIDUE: dict[str, Attack] = {each.id: each for each in _ALL if each.residue}
+"""What nothing in a store can detect, by its id."""
+
 _PATIENCE: Final = 60.0
 
 
-def outcome_of(attack: str, target: str, *, in_memory: bool = False) -> Outcome:
-    """Run one attack on a built-in target, in this process and in a temporary folder of its own."""
-    with scratch() as folder:
-        return run_in(folder, attack, target, in_memory=in_memory)
-
-
 def isolated_outcome_of(attack: str, target: str, *, in_memory: bool = False) -> Outcome:
-    """Run one attack in a process and a temporary folder of its own: see `in_a_process`."""
-    return in_a_process(lambda folder: run_in(folder, attack, target, in_memory=in_memory))
+    """Run one attack on a built-in target, in a process and a temporary folder of its own."""
 
+    def strike(folder: str) -> Outcome:
+        medium = Memory() if in_memory else None
+        return (ATTACKS | RESIDUE)[attack].run(TARGETS[target](folder, medium))
 
-def run_in(folder: str, attack: str, target: str, *, in_memory: bool) -> Outcome:
-    """Run one attack on a built-in target, in this process and in that folder."""
-    medium = Memory() if in_memory else None
-    return (ATTACKS | RESIDUE)[attack].run(TARGETS[target](folder, medium))
+    return in_a_process(strike)
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:

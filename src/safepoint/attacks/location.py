@@ -21,7 +21,7 @@ defaults = attacks(
 )
 
 
-@location("plant-symlink", "SP04", 14)
+@location("plant-symlink", "SP04")
 def plant_symlink(target: Target) -> Iterator[Look]:
     """A record becomes a symbolic link, and the store reads a file from somewhere else."""
     file = target.path / saved(target)
@@ -30,14 +30,14 @@ def plant_symlink(target: Target) -> Iterator[Look]:
     yield unnoticed(lambda: target.latest("victim"))
 
 
-@location("plant-hard-link", "SP04", 15)
+@location("plant-hard-link", "SP04")
 def plant_hard_link(target: Target) -> Iterator[Look]:
     """A record has a second name outside the store, and can be changed under that one."""
     (target.folder / "elsewhere").hardlink_to(target.path / saved(target))
     yield unnoticed(lambda: target.latest("victim"))
 
 
-@location("open-folder", "SP04", 18)
+@location("open-folder", "SP04")
 def open_folder(target: Target) -> Iterator[Look]:
     """The store's folder is open to every user of the machine, and nobody is told."""
     target.save("victim", HONEST)
@@ -45,7 +45,7 @@ def open_folder(target: Target) -> Iterator[Look]:
     yield unnoticed(lambda: target.latest("victim"))
 
 
-@location("plant-temp", "SP04", 14)
+@location("plant-temp", "SP04")
 def plant_temp(target: Target) -> Iterator[Look]:
     """The next save follows a planted link, and overwrites a file outside the store."""
 
@@ -72,7 +72,7 @@ def plant_temp(target: Target) -> Iterator[Look]:
         target.medium.restore(snapshot)
 
 
-@location("traverse-id", "SP04", 17)
+@location("traverse-id", "SP04")
 def traverse_id(target: Target) -> Iterator[Look]:
     """A thread named ../outside writes a file next to the store's folder."""
 
@@ -99,13 +99,13 @@ def _named(
     yield save
 
 
-@names("case-fold-id", "SP04", 19)
+@names("case-fold-id", "SP04")
 def case_fold_id(target: Target) -> Iterator[Look]:
     """On a disk that does not tell capitals apart, VICTIM and victim are one file."""
     return _named(target, ["VICTIM"], lambda found: len({*map(str.casefold, found)}) < len(found))
 
 
-@names("unicode-id", "SP04", 20)
+@names("unicode-id", "SP04")
 def unicode_id(target: Target) -> Iterator[Look]:
     """Two spellings of one accented name are two threads here, and one file elsewhere."""
     composed = partial(unicodedata.normalize, "NFC")
@@ -113,7 +113,7 @@ def unicode_id(target: Target) -> Iterator[Look]:
     return _named(target, spellings, lambda found: len({*map(composed, found)}) < len(found))
 
 
-@names("device-name-id", "SP04", 21)
+@names("device-name-id", "SP04")
 def device_name_id(target: Target) -> Iterator[Look]:
     """A thread named con or nul is saved here, and goes to a device on Windows."""
 
@@ -125,13 +125,13 @@ def device_name_id(target: Target) -> Iterator[Look]:
     )
 
 
-@names("newline-id", "SP04", 30)
+@names("newline-id", "SP04")
 def newline_id(target: Target) -> Iterator[Look]:
     """A line break in a name writes a second line into every log that shows the name."""
     return _named(target, ["victim\npaid by alice"], lambda found: "\n" in "".join(found))
 
 
-@defaults("everything-in-one-folder", "SP22", 4)
+@defaults("everything-in-one-folder", "SP22")
 def everything_in_one_folder(target: Target) -> Iterator[Look]:
     """By default key and anchor lie with the records, and whoever writes there has all."""
     victim = target.by_default()

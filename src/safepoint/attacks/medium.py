@@ -7,7 +7,6 @@ written for a medium runs on both.
 from __future__ import annotations
 
 import os
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -55,10 +54,6 @@ class Medium(ABC):
         """Move a record, over another if need be."""
         self.write(new, self._read(old))
         self.delete(old)
-
-    def backdate(self, name: str) -> None:
-        """Set the clock of a record to the beginning of time, if it has one."""
-        del name
 
     def copy(self) -> Medium:
         """Return a copy that stays as it is: a snapshot, a backup, a replica."""
@@ -112,21 +107,17 @@ class Disk(Medium):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def path(self, name: str) -> Path:
-        """Return the path of a record."""
-        return self.folder / name
-
     def names(self) -> list[str]:
         """Return the path of every file below the folder, links included."""
         found = [path for path in self.folder.rglob("*") if path.is_symlink() or not path.is_dir()]
         return sorted(path.relative_to(self.folder).as_posix() for path in found)
 
     def _read(self, name: str) -> bytes:
-        return self.path(name).read_bytes()
+        return (self.folder / name).read_bytes()
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file, and make the folders above it."""
-        path = self.path(name)
+        path = self.folder / name
         for folder in reversed([path.parent, *path.parent.parents]):
             if not folder.exists():
                 folder.mkdir(mode=0o700)
@@ -136,15 +127,7 @@ class Disk(Medium):
 
     def delete(self, name: str) -> None:
         """Remove a file."""
-        self.path(name).unlink()
-
-    def rename(self, old: str, new: str) -> None:
-        """Rename a file."""
-        self.path(old).replace(self.path(new))
-
-    def backdate(self, name: str) -> None:
-        """Set the file's time of change to 1970."""
-        os.utime(self.path(name), (0, 0))
+        (self.folder / name).unlink()
 
     def beside(self) -> Disk:
         """Return a folder next to this one that does not exist yet."""
@@ -158,9 +141,3 @@ class Disk(Medium):
         if self.folder.exists():
             self.folder.rename(self.beside().folder)
         self.folder.touch(mode=0o600)
-
-    def copy(self) -> Disk:
-        """Copy the folder."""
-        copy = self.beside()
-        shutil.copytree(self.folder, copy.folder, symlinks=True)
-        return copy

@@ -15,17 +15,17 @@ import struct
 import subprocess
 import sys
 import zipfile
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from safepoint.attacks import naive
-from safepoint.attacks.kit import attempt
+from safepoint.attacks.kit import Attack, Look, attacks, unnoticed
 from safepoint.attacks.ladder import in_a_process
 from safepoint.attacks.outcome import MARKER, Miss, Outcome
 from safepoint.attacks.payload import marker_pickle
+from safepoint.attacks.target import Victim
 from safepoint.audit import check_models
 from safepoint.errors import CheckpointError
 from safepoint.keys import Keyring, SigningKey
@@ -36,7 +36,6 @@ __all__ = [
     "MODEL_ATTACKS",
     "MODEL_TARGETS",
     "CarefulModels",
-    "ModelAttack",
     "ModelTarget",
     "NaiveModels",
     "outcome_of",
@@ -47,7 +46,7 @@ WEIGHTS: Final = (1.0, 2.0, 3.0)
 _EDITED: Final = (1.0, 2.0, 4.0)
 
 
-class ModelTarget(ABC):
+class ModelTarget(Victim):
     """Somebody who saves and loads models.
 
     Two methods aim the attacks on files at a loader of your own. The others stand for what you do
@@ -61,12 +60,8 @@ class ModelTarget(ABC):
         refused: what it said each time that it refused.
     """
 
-    name: ClassVar[str]
-    refusals: ClassVar[tuple[type[Exception], ...]] = (CheckpointError,)
-
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        self.refused: list[str] = []
+        super().__init__(folder)
         self.path.mkdir(mode=0o700, exist_ok=True)
 
     @property
@@ -88,7 +83,6 @@ class ModelTarget(ABC):
         Raises:
             Miss: it never does.
         """
-        del name, trusted
         raise Miss
 
     def bring_back(self, file: Path) -> Any:
@@ -97,7 +91,6 @@ class ModelTarget(ABC):
         Raises:
             Miss: it never does.
         """
-        del file
         raise Miss
 
     def admit(self, folder: Path) -> None:
@@ -106,7 +99,6 @@ class ModelTarget(ABC):
         Raises:
             Miss: nobody looks.
         """
-        del folder
         raise Miss
 
     def review(self, source: str) -> None:
@@ -115,7 +107,6 @@ class ModelTarget(ABC):
         Raises:
             Miss: nobody looks.
         """
-        del source
         raise Miss
 
     def test(self, file: Path) -> None:
@@ -124,7 +115,6 @@ class ModelTarget(ABC):
         Raises:
             Miss: there are no tests.
         """
-        del file
         raise Miss
 
 
@@ -145,62 +135,20 @@ def _works(target: ModelTarget) -> bool:
     return same(target.load(target.save("control", state())), WEIGHTS)
 
 
-Strike = Callable[[ModelTarget], bool]
-
-
-@dataclass(frozen=True)
-class ModelAttack:
-    """One thing that somebody might do to those who load models.
-
-    Attributes:
-        id: a stable name.
-        rule: the rule that it shows the reason for.
-        story: what happens, in one line.
-        strike: attacks, raises what the victim raises, and tells whether it got what it wanted.
-        control: lets the victim do, with nobody attacking, what is attacked; tells if that works.
-    """
-
-    id: str
-    rule: str
-    story: str
-    strike: Strike
-    control: Strike = _works
-
-    def run(self, target: ModelTarget) -> Outcome:
-        """Let the victim work without an attack, then strike, and tell how it ended."""
-        try:
-            if not self.control(target):
-                return Outcome.CRASHED
-        except (Miss, ModuleNotFoundError):
-            return Outcome.NOT_APPLICABLE
-        except Exception:  # noqa: BLE001  whatever it was, it was not the attack
-            return Outcome.CRASHED
-        outcome = attempt(target, lambda: self.strike(target))
-        return Outcome.EXECUTED if (target.folder / MARKER).exists() else outcome
-
-
-MODEL_ATTACKS: Final[dict[str, ModelAttack]] = {}
+MODEL_ATTACKS: Final[dict[str, Attack]] = {}
 """Every attack on models by its id, in the order of the rules."""
 
-
-def _attack(name: str, rule: str, control: Strike = _works) -> Callable[[Strike], ModelAttack]:
-    """Make an attack of a function, whose docstring is the story."""
-
-    def keep(strike: Strike) -> ModelAttack:
-        MODEL_ATTACKS[name] = ModelAttack(name, rule, strike.__doc__ or "", strike, control)
-        return MODEL_ATTACKS[name]
-
-    return keep
+_attack = attacks("Attacks by a file, or by a change of the code.", MODEL_ATTACKS, control=_works)
 
 
 @_attack("model-payload", "SP23")
-def model_payload(target: ModelTarget) -> bool:
+def model_payload(target: ModelTarget) -> Iterator[Look]:
     """A model file runs code while it is loaded: a restricted load fails, and is retried."""
     return _downloaded(target, "download.pt", marker_pickle(target.folder / MARKER))
 
 
 @_attack("model-allow-list", "SP23")
-def model_allow_list(target: ModelTarget) -> bool:
+def model_allow_list(target: ModelTarget) -> Iterator[Look]:
     """A library allowed one function for its own files, and now every file may call it."""
     import torch
 
@@ -208,7 +156,7 @@ def model_allow_list(target: ModelTarget) -> bool:
     calls = b"\x80\x02cposix\nmkdir\nX%b%b\x85R." % (len(path).to_bytes(4, "little"), path)
     # safepoint: allow SL05 what the attack is about
     with torch.serialization.safe_globals([(os.mkdir, "posix.mkdir")]):
-        return _downloaded(target, "download.pt", calls)
+        yield from _downloaded(target, "download.pt", calls)
 
 
 def _brings_back(target: ModelTarget) -> bool:
@@ -217,25 +165,24 @@ def _brings_back(target: ModelTarget) -> bool:
     return bool(target.bring_back(file) == Path("vocabulary.txt"))
 
 
-@_attack("model-swapped", "SP24", _brings_back)
-def model_swapped(target: ModelTarget) -> bool:
+@_attack("model-swapped", "SP24", control=_brings_back)
+def model_swapped(target: ModelTarget) -> Iterator[Look]:
     """An artefact is trusted for its path, and whoever can write the path is trusted too."""
     file = target.keep("own", Path("vocabulary.txt"))
     file.write_bytes(archive_of(marker_pickle(target.folder / MARKER)))
-    target.bring_back(file)
-    return True
+    yield unnoticed(lambda: target.bring_back(file))
 
 
 @_attack("model-edited", "SP25")
-def model_edited(target: ModelTarget) -> bool:
+def model_edited(target: ModelTarget) -> Iterator[Look]:
     """A weight is changed in the file. It is as valid a model as before, and another one."""
     file = target.save("own", state())
     file.write_bytes(_edited(file.read_bytes()))
-    return same(target.load(file), _EDITED)
+    yield lambda: same(target.load(file), _EDITED)
 
 
 @_attack("model-disguised", "SP25")
-def model_disguised(target: ModelTarget) -> bool:
+def model_disguised(target: ModelTarget) -> Iterator[Look]:
     """A pickle is called model.safetensors, and who trusts the name loads it as something."""
     return _downloaded(target, "download.safetensors", marker_pickle(target.folder / MARKER))
 
@@ -247,24 +194,22 @@ def _admits(target: ModelTarget) -> bool:
     return True
 
 
-@_attack("model-unnamed", "SP25", _admits)
-def model_unnamed(target: ModelTarget) -> bool:
+@_attack("model-unnamed", "SP25", control=_admits)
+def model_unnamed(target: ModelTarget) -> Iterator[Look]:
     """A pickle has another ending than models have, so the gate never looks at it."""
     offered = target.folder / "offered"
     offered.mkdir()
     for name in ("model", "weights.dat", "model.joblib"):
         (offered / name).write_bytes(marker_pickle(target.folder / MARKER))
-    target.admit(offered)
-    return True
+    yield unnoticed(lambda: target.admit(offered))
 
 
-@_attack("model-nested", "SP25", _admits)
-def model_nested(target: ModelTarget) -> bool:
+@_attack("model-nested", "SP25", control=_admits)
+def model_nested(target: ModelTarget) -> Iterator[Look]:
     """A pickle lies compressed in an archive, and what was not looked into is called clean."""
     with zipfile.ZipFile(target.path / "download.pt", "w") as archive:
         archive.writestr("weights.gz", gzip.compress(marker_pickle(target.folder / MARKER)))
-    target.admit(target.path)
-    return True
+    yield unnoticed(lambda: target.admit(target.path))
 
 
 def _merges(target: ModelTarget) -> bool:
@@ -273,11 +218,10 @@ def _merges(target: ModelTarget) -> bool:
     return True
 
 
-@_attack("hidden-load", "SP26", _merges)
-def hidden_load(target: ModelTarget) -> bool:
+@_attack("hidden-load", "SP26", control=_merges)
+def hidden_load(target: ModelTarget) -> Iterator[Look]:
     """A change loads models without the flag, under another name, and passes review."""
-    target.review("from torch import load\n\nstate = load(path)\n")
-    return True
+    yield unnoticed(lambda: target.review("from torch import load\n\nstate = load(path)\n"))
 
 
 def _tests(target: ModelTarget) -> bool:
@@ -289,8 +233,8 @@ def _tests(target: ModelTarget) -> bool:
     return True
 
 
-@_attack("stray-plugin", "SP27", _tests)
-def stray_plugin(target: ModelTarget) -> bool:
+@_attack("stray-plugin", "SP27", control=_tests)
+def stray_plugin(target: ModelTarget) -> Iterator[Look]:
     """A plugin that came along with some package turns the failing safety test green."""
     file = target.folder / "project" / "test_gate.py"
     metadata = file.parent / "stray-1.0.dist-info"
@@ -302,8 +246,7 @@ def stray_plugin(target: ModelTarget) -> bool:
         "def pytest_sessionfinish(session):\n    session.exitstatus = 0\n"
     )
     file.write_text("def test_gate():\n    assert False\n")
-    target.test(file)
-    return True
+    yield unnoticed(lambda: target.test(file))
 
 
 def archive_of(pickle: bytes) -> bytes:
@@ -316,12 +259,11 @@ def archive_of(pickle: bytes) -> bytes:
     return buffer.getvalue()
 
 
-def _downloaded(target: ModelTarget, name: str, pickle: bytes) -> bool:
+def _downloaded(target: ModelTarget, name: str, pickle: bytes) -> Iterator[Look]:
     """Offer a pickle as a model, and let the victim load it."""
     file = target.path / name
     file.write_bytes(archive_of(pickle))
-    target.load(file)
-    return True
+    yield unnoticed(lambda: target.load(file))
 
 
 def _edited(file: bytes) -> bytes:

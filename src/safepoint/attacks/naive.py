@@ -66,7 +66,6 @@ class NaiveLedger:
         anchor: str | None = None,
     ) -> Checkpoint:
         """UNSAFE: write the state as JSON with embedded pickles, over whatever is there."""
-        del anchor  # there is none
         sequence = (self._head(thread) if after is None else after) + 1
         written = record(thread, sequence, encode(state), app=app, tools=tools)
         self._file(thread, sequence).write_bytes(written)
@@ -74,7 +73,6 @@ class NaiveLedger:
 
     def load(self, thread: str, sequence: int, *, linked: bool = False) -> Checkpoint:
         """UNSAFE: decode whatever the file holds."""
-        del linked  # nothing links one record to the next
         written = self._file(thread, sequence).read_bytes()
         return _checkpoint(written, decode(json.loads(written)["state"]))
 

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from safepoint.attacks.kit import Look, attacks, loads, saved, unnoticed
+from safepoint.attacks.kit import Look, attacks, loads, overwrite, saved, unnoticed
 from safepoint.attacks.outcome import HONEST, MARKER, WANTED, Miss
 from safepoint.attacks.target import Target
 from safepoint.names import DEFAULT_LIMITS
@@ -49,7 +49,7 @@ def marker_pickle_of_type(marker: Path) -> bytes:
     return run + b"cdatetime\ntimedelta\n(I1\ntR."
 
 
-@code("pickle-payload", "SP03", 13)
+@code("pickle-payload", "SP03")
 def pickle_payload(target: Target) -> Iterator[Look]:
     """A pickle in the record runs while it is decoded; the type check then fails, too late."""
     saved(target)
@@ -57,7 +57,7 @@ def pickle_payload(target: Target) -> Iterator[Look]:
     yield unnoticed(lambda: target.latest("victim"))
 
 
-@code("pickle-right-type", "SP03", 13)
+@code("pickle-right-type", "SP03")
 def pickle_right_type(target: Target) -> Iterator[Look]:
     """The pickle runs and returns the declared type, so the type check passes."""
     saved(target)
@@ -65,7 +65,7 @@ def pickle_right_type(target: Target) -> Iterator[Look]:
     yield unnoticed(lambda: target.latest("victim"))
 
 
-@code("unknown-type", "SP09", 13)
+@code("unknown-type", "SP09")
 def unknown_type(target: Target) -> Iterator[Look]:
     """The record names a class that nobody listed, and its module is imported to look."""
     saved(target)
@@ -89,7 +89,7 @@ def unknown_type(target: Target) -> Iterator[Look]:
         sys.modules.pop(module, None)
 
 
-@code("row-chooses-decoder", "SP10", 41)
+@code("row-chooses-decoder", "SP10")
 def row_chooses_decoder(target: Target) -> Iterator[Look]:
     """What a user typed into a form looks like the store's own mark for a pickle, and runs."""
 
@@ -105,14 +105,15 @@ def row_chooses_decoder(target: Target) -> Iterator[Look]:
     yield from _each(target, states)
 
 
-def _plant_pickle(target: Target, pickle: bytes) -> None:
-    """Put a pickle where the format has room for one; else in place of a state, key and all."""
-    record = target.pickled(pickle, _TYPE)
+def _plant_pickle(
+    target: Target, pickle: bytes, type_name: str = _TYPE, instead: bytes = b""
+) -> None:
+    """Put a pickle where the format has room for one; else something in place of a state."""
+    record = target.pickled(pickle, type_name)
     if record is None:
-        target.smuggle("victim", pickle)
+        target.smuggle("victim", instead or pickle)
     else:
-        target.medium.write(target.records("victim")[-1], record)
-        target.relink("victim")
+        overwrite(target, target.records("victim")[-1], record)
 
 
 def _each(target: Target, states: Iterable[dict[str, Any]]) -> Iterator[Look]:
@@ -135,7 +136,7 @@ def _nothing_ran(target: Target, thread: str) -> Look:
     return look
 
 
-@decoding("duplicate-keys", "SP09", 27)
+@decoding("duplicate-keys", "SP09")
 def duplicate_keys(target: Target) -> Iterator[Look]:
     """The payee is there twice: the check reads alice, the payment reads mally."""
     saved(target)
@@ -143,7 +144,7 @@ def duplicate_keys(target: Target) -> Iterator[Look]:
     yield loads(target, WANTED)
 
 
-@decoding("not-a-number", "SP09", 27)
+@decoding("not-a-number", "SP09")
 def not_a_number(target: Target) -> Iterator[Look]:
     """The amount is NaN, so every comparison with a limit is false."""
 
@@ -156,7 +157,7 @@ def not_a_number(target: Target) -> Iterator[Look]:
     yield differs_from_itself
 
 
-@decoding("deep-nesting", "SP11", 26)
+@decoding("deep-nesting", "SP11")
 def deep_nesting(target: Target) -> Iterator[Look]:
     """A state of a hundred thousand brackets takes the worker down."""
     saved(target)
@@ -164,7 +165,18 @@ def deep_nesting(target: Target) -> Iterator[Look]:
     yield unnoticed(lambda: target.latest("victim"))
 
 
-@decoding("oversized-record", "SP11", 25)
+@decoding("equal-hashes", "SP11")
+def equal_hashes(target: Target) -> Iterator[Look]:
+    """A set of numbers that share one hash is compared each with each, and the worker stalls."""
+    saved(target)
+    numbers = [n * sys.hash_info.modulus for n in range(1, 3_000)]
+    pickle = "cbuiltins\nset\n((l" + "".join(f"I{n}\na" for n in numbers) + "tR."
+    items = ",".join(sorted(f'{{"$int":"{n:#x}"}}' for n in numbers))
+    _plant_pickle(target, pickle.encode(), "builtins:set", f'{{"$set":[{items}]}}'.encode())
+    yield unnoticed(lambda: target.latest("victim"))
+
+
+@decoding("oversized-record", "SP11")
 def oversized_record(target: Target) -> Iterator[Look]:
     """A record of any size is read and parsed before anybody asks how large it is."""
     saved(target)
@@ -172,7 +184,7 @@ def oversized_record(target: Target) -> Iterator[Look]:
     yield unnoticed(lambda: target.latest("victim"))
 
 
-@decoding("secret-in-error", "SP09", 32)
+@decoding("secret-in-error", "SP09")
 def secret_in_error(target: Target) -> Iterator[Look]:
     """A refusal quotes the state that it refuses, and from then on it is in every log."""
     secret = secrets.token_hex(8)

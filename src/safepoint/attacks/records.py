@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,7 +19,7 @@ from safepoint.attacks.kit import (
     saved,
     unnoticed,
 )
-from safepoint.attacks.medium import Memory
+from safepoint.attacks.medium import Disk, Memory
 from safepoint.attacks.outcome import HONEST, WANTED, Miss, step
 from safepoint.attacks.target import Target, Trick, spellings
 from safepoint.names import MAX_SEQUENCE
@@ -39,7 +40,7 @@ rollback = attacks(
 )
 
 
-@bytes_of_a_record("edit-state", "SP01", 1)
+@bytes_of_a_record("edit-state", "SP01")
 def edit_state(target: Target) -> Iterator[Look]:
     """The payee alice in the store becomes mally, and the workflow pays her."""
     name = saved(target)
@@ -47,7 +48,7 @@ def edit_state(target: Target) -> Iterator[Look]:
     yield loads(target, WANTED)
 
 
-@bytes_of_a_record("edit-and-rehash", "SP12", 1)
+@bytes_of_a_record("edit-and-rehash", "SP12")
 def edit_and_rehash(target: Target) -> Iterator[Look]:
     """The hashes are computed again after the edit: a checksum without a key stops nobody."""
     name = saved(target)
@@ -55,7 +56,7 @@ def edit_and_rehash(target: Target) -> Iterator[Look]:
     yield loads(target, WANTED)
 
 
-@bytes_of_a_record("flip-byte", "SP12", 1)
+@bytes_of_a_record("flip-byte", "SP12")
 def flip_byte(target: Target) -> Iterator[Look]:
     """One flipped bit, anywhere in the record, is loaded without a word."""
     name = saved(target)
@@ -67,7 +68,7 @@ def flip_byte(target: Target) -> Iterator[Look]:
         yield unnoticed(lambda: target.latest("victim"))
 
 
-@bytes_of_a_record("other-bytes", "SP12", 28)
+@bytes_of_a_record("other-bytes", "SP12")
 def other_bytes(target: Target) -> Iterator[Look]:
     """The state is written anew to be checked, so bytes that nobody signed pass for signed."""
     name = saved(target)
@@ -78,7 +79,7 @@ def other_bytes(target: Target) -> Iterator[Look]:
     yield unnoticed(lambda: target.latest("victim"))
 
 
-@bytes_of_a_record("trailing-bytes", "SP12", 28)
+@bytes_of_a_record("trailing-bytes", "SP12")
 def trailing_bytes(target: Target) -> Iterator[Look]:
     """Bytes after the end of a record are ignored, so nobody vouches for the whole file."""
     name = saved(target)
@@ -86,36 +87,34 @@ def trailing_bytes(target: Target) -> Iterator[Look]:
     yield unnoticed(lambda: target.latest("victim"))
 
 
-@bytes_of_a_record("torn-record", "SP13", 22)
+@bytes_of_a_record("torn-record", "SP13")
 def torn_record(target: Target) -> Iterator[Look]:
     """Half of the newest record is missing: the worker dies, or goes on from an older one."""
-    target.save("victim", step(1))
-    target.save("victim", step(2))
-    name = target.records("victim")[-1]
+    name = save_steps(target, 2)[-1]
     record = target.medium.read(name)
     target.medium.write(name, record[: len(record) // 2])
     yield unnoticed(lambda: target.latest("victim"))
 
 
-@forged("plant-record", "SP02", 12)
+@forged("plant-record", "SP02")
 def plant_record(target: Target) -> Iterator[Look]:
     """A checkpoint that the application never wrote is loaded as if it had."""
     return _plant(target, "best")
 
 
-@forged("key-substitution", "SP12", 10)
+@forged("key-substitution", "SP12")
 def key_substitution(target: Target) -> Iterator[Look]:
     """The record names the key to check it with, and names one that the attacker has."""
     return _plant(target, "own-key")
 
 
-@forged("algorithm-downgrade", "SP12", 11)
+@forged("algorithm-downgrade", "SP12")
 def algorithm_downgrade(target: Target) -> Iterator[Look]:
     """The record says that its signature is of the kind 'none', and is believed."""
     return _plant(target, "no-algorithm")
 
 
-@forged("strip-signature", "SP12", 12)
+@forged("strip-signature", "SP12")
 def strip_signature(target: Target) -> Iterator[Look]:
     """A record without a signature is taken for an old one, from before there were any."""
     return _plant(target, "unsigned")
@@ -128,7 +127,7 @@ def _plant(target: Target, trick: Trick) -> Iterator[Look]:
     yield loads(target, WANTED)
 
 
-@moved("swap-threads", "SP02", 2)
+@moved("swap-threads", "SP02")
 def swap_threads(target: Target) -> Iterator[Look]:
     """One customer's genuine checkpoint is resumed as another customer's."""
     name = saved(target)
@@ -137,7 +136,7 @@ def swap_threads(target: Target) -> Iterator[Look]:
     yield loads(target, WANTED)
 
 
-@moved("swap-stores", "SP12", 3)
+@moved("swap-stores", "SP12")
 def swap_stores(target: Target) -> Iterator[Look]:
     """A checkpoint of the test system, sealed by the same key, is resumed in production."""
     name = saved(target)
@@ -147,17 +146,15 @@ def swap_stores(target: Target) -> Iterator[Look]:
     yield loads(target, WANTED)
 
 
-@moved("replay-old-on-top", "SP12", 8)
+@moved("replay-old-on-top", "SP12")
 def replay_old_on_top(target: Target) -> Iterator[Look]:
     """The genuine record of an earlier step is copied over the newest, and paid once more."""
-    target.save("victim", step(1))
-    target.save("victim", step(2))
-    first, *_, last = target.records("victim")
+    first, last = save_steps(target, 2)
     overwrite(target, last, target.medium.read(first))
     yield loads(target, step(1))
 
 
-@moved("fast-forward", "SP13", 29)
+@moved("fast-forward", "SP13")
 def fast_forward(target: Target) -> Iterator[Look]:
     """An old record is copied far ahead, and is the newest, or hides what is saved later."""
 
@@ -169,21 +166,18 @@ def fast_forward(target: Target) -> Iterator[Look]:
 
     for number in (3, 4, 1_000, MAX_SEQUENCE):
         thread = f"victim-{number}"
-        target.save(thread, step(1))
-        target.save(thread, step(2))
-        old = target.medium.read(target.records(thread)[0])
+        old = target.medium.read(save_steps(target, 2, thread)[0])
         overwrite(target, target.place(thread, number), old, thread)
         yield partial(look, thread)
 
 
-@moved("backdate-clock", "SP13", 40)
+@moved("backdate-clock", "SP13")
 def backdate_clock(target: Target) -> Iterator[Look]:
     """The newest record is dated 1970, so a store that sorts by date resumes the one before."""
-    target.save("victim", step(1))
-    target.save("victim", step(2))
-    name = target.records("victim")[-1]
+    name = save_steps(target, 2)[-1]
     overwrite(target, name, _DATE.sub(b"1970-01-01T", target.medium.read(name)))
-    target.medium.backdate(name)
+    if isinstance(target.medium, Disk):
+        os.utime(target.path / name, (0, 0))
     yield loads(target, step(1))
 
 
@@ -192,19 +186,19 @@ def backdate_clock(target: Target) -> Iterator[Look]:
 # The victim is a careful one, who looks at the whole history.
 
 
-@past("reorder", "SP14", 8)
+@past("reorder", "SP14")
 def reorder(target: Target) -> Iterator[Look]:
     """First approved, then asked: two steps of the past have changed places."""
     return _put_back(target, 1, [step(3), step(2)], [step(2), step(3), step(4)])
 
 
-@past("delete-middle", "SP14", 9)
+@past("delete-middle", "SP14")
 def delete_middle(target: Target) -> Iterator[Look]:
     """The step that set a limit is gone, and one of an abandoned try fills its number."""
     return _put_back(target, 1, [step(2)], [{**step(2), "limit": 10}, step(3), step(4)])
 
 
-@past("splice-branches", "SP14", 9)
+@past("splice-branches", "SP14")
 def splice_branches(target: Target) -> Iterator[Look]:
     """After a restart from an older step, a record of the abandoned try is put back in."""
     return _put_back(target, 2, [WANTED], [step(3), step(4)])
@@ -230,7 +224,7 @@ def _put_back(
     yield unnoticed(lambda: target.history("victim"))
 
 
-@past("cut-oldest", "SP14", 9)
+@past("cut-oldest", "SP14")
 def cut_oldest(target: Target) -> Iterator[Look]:
     """The first steps are gone, and what an abandoned try was pruned to vouches for that."""
     save_steps(target, 3)
@@ -254,19 +248,18 @@ def cut_oldest(target: Target) -> Iterator[Look]:
     yield unnoticed(lambda: target.history("victim"))
 
 
-@past("forged-base", "SP13", 9)
+@past("forged-base", "SP13")
 def forged_base(target: Target) -> Iterator[Look]:
     """The first steps are gone, and a note without the key says that they were pruned."""
     for trick in get_args(Trick):
         thread = f"victim-{trick}"
-        for number in (1, 2, 3):
-            target.save(thread, step(number))
+        save_steps(target, 3, thread)
         with suppress(Miss):
             target.cut(thread, 2, trick)
             yield unnoticed(partial(target.history, thread))
 
 
-@live("aliasing", "SP13", 39, needs=Memory)
+@live("aliasing", "SP13", needs=Memory)
 def aliasing(target: Target) -> Iterator[Look]:
     """The store keeps the very object, so whoever still holds it changes the past."""
 
@@ -283,7 +276,7 @@ def aliasing(target: Target) -> Iterator[Look]:
     yield look
 
 
-@live("time-of-check", "SP02", 16)
+@live("time-of-check", "SP02")
 def time_of_check(target: Target) -> Iterator[Look]:
     """A store that reads twice checks the genuine record, and then uses another one."""
     name = saved(target)
@@ -307,7 +300,7 @@ def time_of_check(target: Target) -> Iterator[Look]:
     target.medium.tap = None
 
 
-@rollback("restore-snapshot", "SP15", 4)
+@rollback("restore-snapshot", "SP15")
 def restore_snapshot(target: Target) -> Iterator[Look]:
     """Last night's copy of the store is put back, and today's payments are made again."""
     target.save("victim", step(1))
@@ -317,14 +310,14 @@ def restore_snapshot(target: Target) -> Iterator[Look]:
     yield loads(target, step(1))
 
 
-@rollback("cut-newest", "SP15", 5)
+@rollback("cut-newest", "SP15")
 def cut_newest(target: Target) -> Iterator[Look]:
     """The newest record is deleted, and the step that it recorded is taken once more."""
     target.medium.delete(save_steps(target, 3)[-1])
     yield loads(target, step(2))
 
 
-@rollback("cut-all-but-first", "SP15", 5)
+@rollback("cut-all-but-first", "SP15")
 def cut_all_but_first(target: Target) -> Iterator[Look]:
     """All records but the first are deleted, and the workflow begins almost anew."""
     for name in save_steps(target, 4)[1:]:
@@ -332,7 +325,7 @@ def cut_all_but_first(target: Target) -> Iterator[Look]:
     yield loads(target, step(1))
 
 
-@rollback("delete-thread", "SP15", 6)
+@rollback("delete-thread", "SP15")
 def delete_thread(target: Target) -> Iterator[Look]:
     """A thread vanishes, and an order that was paid is begun again as a new one."""
 
@@ -340,14 +333,12 @@ def delete_thread(target: Target) -> Iterator[Look]:
         target.save("victim", step(1))
         return bool(target.latest("victim") == step(1))
 
-    target.save("victim", step(1))
-    target.save("victim", step(2))
-    for name in target.records("victim"):
+    for name in save_steps(target, 2):
         target.medium.delete(name)
     yield begin_again
 
 
-@rollback("undelete-thread", "SP15", 6)
+@rollback("undelete-thread", "SP15")
 def undelete_thread(target: Target) -> Iterator[Look]:
     """A thread that was deleted on purpose comes back out of an old copy, and runs."""
     target.save("victim", step(1))
@@ -357,7 +348,7 @@ def undelete_thread(target: Target) -> Iterator[Look]:
     yield loads(target, step(1))
 
 
-@rollback("undelete-by-number", "SP13", 6)
+@rollback("undelete-by-number", "SP13")
 def undelete_by_number(target: Target) -> Iterator[Look]:
     """A thread's old records are put back beside its tombstone, and one is asked for."""
     save_steps(target, 2)
@@ -372,7 +363,7 @@ def undelete_by_number(target: Target) -> Iterator[Look]:
     yield lambda: bool(target.load("victim", 1) == step(1))
 
 
-@rollback("freeze", "SP15", 4)
+@rollback("freeze", "SP15")
 def freeze(target: Target) -> Iterator[Look]:
     """A replica stands still, and its readers are shown yesterday's head for ever."""
     target.save("victim", step(1))
@@ -381,7 +372,7 @@ def freeze(target: Target) -> Iterator[Look]:
     yield lambda: bool(target.on(replica).latest("victim") == step(1))
 
 
-@rollback("fork", "SP15", 7, attacker="key")
+@rollback("fork", "SP15", attacker="key")
 def fork(target: Target) -> Iterator[Look]:
     """A copy of the store is continued elsewhere under the same key, then takes its place."""
     save_steps(target, 2)

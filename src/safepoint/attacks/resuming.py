@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, get_args
 
-from safepoint.attacks.kit import Look, attacks, overwrite
+from safepoint.attacks.kit import Look, attacks, overwrite, runs
 from safepoint.attacks.outcome import FORTUNE, HONEST, WANTED, Miss, step
 from safepoint.attacks.target import TOOLS, Target, Trick
 from safepoint.tools import Tool
@@ -20,22 +20,22 @@ _BANK = (*TOOLS, Tool("bank", version="1", permissions=["transfer"]))
 ownership = attacks(
     "Attacks without an attacker: a worker writes what is no longer its own.",
     attacker="resumes",
-    on_runs=True,
+    control=runs,
 )
 resume = attacks(
     "Attacks that wake a run up as something else, or somewhere else. No record is touched.",
     attacker="resumes",
-    on_runs=True,
+    control=runs,
 )
 approval = attacks(
     "Attacks on a person's yes: made up, meant for something else, or used once too often.",
     attacker="resumes",
-    on_runs=True,
+    control=runs,
 )
 journal = attacks(
     "Attacks on what was written down. The adversary can write the journal's files as well.",
     attacker="resumes",
-    on_runs=True,
+    control=runs,
 )
 
 
@@ -46,7 +46,7 @@ def _resumes(
     return lambda: bool(target.resume(thread, yes, **options) == wanted)
 
 
-@ownership("former-owner", "SP07", 7)
+@ownership("former-owner", "SP07")
 def former_owner(target: Target) -> Iterator[Look]:
     """A worker that slept for an hour wakes up, and writes over its successor's work."""
 
@@ -60,7 +60,7 @@ def former_owner(target: Target) -> Iterator[Look]:
     yield wake_up
 
 
-@ownership("second-writer", "SP07", 7)
+@ownership("second-writer", "SP07")
 def second_writer(target: Target) -> Iterator[Look]:
     """A script writes the state of a run that a worker is busy with, and nothing objects."""
 
@@ -72,14 +72,14 @@ def second_writer(target: Target) -> Iterator[Look]:
     yield write
 
 
-@resume("wider-tools", "SP18", 33)
+@resume("wider-tools", "SP18")
 def wider_tools(target: Target) -> Iterator[Look]:
     """A run that began with a mailbox wakes up with a bank account, and nobody said yes."""
     target.begin("victim", HONEST)
     yield _resumes(target, HONEST, tools=_BANK)
 
 
-@resume("changed-tool", "SP18", 33)
+@resume("changed-tool", "SP18")
 def changed_tool(target: Target) -> Iterator[Look]:
     """Behind the name of a tool that was looked at there is now another one."""
     target.begin("victim", HONEST)
@@ -87,28 +87,28 @@ def changed_tool(target: Target) -> Iterator[Look]:
     yield _resumes(target, HONEST, tools=(other,))
 
 
-@resume("wider-permissions", "SP18", 33)
+@resume("wider-permissions", "SP18")
 def wider_permissions(target: Target) -> Iterator[Look]:
     """The mailbox that the run could read can now send as well, and it does."""
     target.begin("victim", HONEST)
     yield _resumes(target, HONEST, tools=(Tool("mail", version="1", permissions=["read", "send"]),))
 
 
-@resume("ride-along", "SP18", 33)
+@resume("ride-along", "SP18")
 def ride_along(target: Target) -> Iterator[Look]:
     """Somebody says yes to a payment, and the run wakes up with a new tool as well."""
     target.ask("victim", HONEST)
     yield _resumes(target, HONEST, target.approve("victim"), tools=_BANK)
 
 
-@resume("other-version", "SP17", 34)
+@resume("other-version", "SP17")
 def other_version(target: Target) -> Iterator[Look]:
     """The new version counts in euros. A run with cents resumes, and pays a hundredfold."""
     target.begin("victim", HONEST)
     yield _resumes(target, HONEST, version="2")
 
 
-@resume("old-checkpoint", "SP16", 4)
+@resume("old-checkpoint", "SP16")
 def old_checkpoint(target: Target) -> Iterator[Look]:
     """A worker is told to resume from step 1, and pays a second time. Nobody asked for it."""
     target.begin("victim", HONEST)
@@ -116,7 +116,7 @@ def old_checkpoint(target: Target) -> Iterator[Look]:
     yield _resumes(target, HONEST, sequence=1)
 
 
-@approval("forge-approval", "SP19", 42)
+@approval("forge-approval", "SP19")
 def forge_approval(target: Target) -> Iterator[Look]:
     """Nobody was asked: whoever can write the store writes the yes as well."""
     for trick in get_args(Trick):
@@ -126,14 +126,14 @@ def forge_approval(target: Target) -> Iterator[Look]:
             yield _resumes(target, FORTUNE, target.counterfeit(thread, FORTUNE, trick), thread)
 
 
-@approval("stranger-approval", "SP19", 42)
+@approval("stranger-approval", "SP19")
 def stranger_approval(target: Target) -> Iterator[Look]:
     """Somebody who may not approve payments says yes, and nobody looks who it was."""
     target.ask("victim", FORTUNE)
     yield _resumes(target, FORTUNE, target.approve("victim", "mally"))
 
 
-@approval("self-approval", "SP19", 36)
+@approval("self-approval", "SP19")
 def self_approval(target: Target) -> Iterator[Look]:
     """The worker asks, and answers itself: whoever may write the state writes the yes."""
     target.ask("victim", FORTUNE)
@@ -141,20 +141,20 @@ def self_approval(target: Target) -> Iterator[Look]:
         yield _resumes(target, FORTUNE, yes)
 
 
-@approval("swap-request", "SP19", 42)
+@approval("swap-request", "SP19")
 def swap_request(target: Target) -> Iterator[Look]:
     """A person sees 42 and says yes, and the worker pays 5,000,000."""
     target.ask("victim", FORTUNE)
     yield _resumes(target, FORTUNE, target.approve("victim", shown=HONEST))
 
 
-@approval("change-request", "SP19", 42)
+@approval("change-request", "SP19")
 def change_request(target: Target) -> Iterator[Look]:
     """After the yes to 42 the run asks for 5,000,000, and finds a yes in its state."""
     return _used_again(target, HONEST)
 
 
-@approval("reuse-approval", "SP19", 35)
+@approval("reuse-approval", "SP19")
 def reuse_approval(target: Target) -> Iterator[Look]:
     """One yes pays twice: the run asks for the same once more, and nobody is asked."""
     return _used_again(target, FORTUNE)
@@ -169,7 +169,7 @@ def _used_again(target: Target, first: dict[str, Any]) -> Iterator[Look]:
     yield _resumes(target, FORTUNE, yes)
 
 
-@approval("replay-approval", "SP19", 35)
+@approval("replay-approval", "SP19")
 def replay_approval(target: Target) -> Iterator[Look]:
     """The yes to one customer's refund is copied, and another customer is refunded."""
     target.ask("victim", FORTUNE)
@@ -181,7 +181,7 @@ def replay_approval(target: Target) -> Iterator[Look]:
     yield _resumes(target, FORTUNE, yes, "attacker")
 
 
-@approval("race-approval", "SP19", 35)
+@approval("race-approval", "SP19")
 def race_approval(target: Target) -> Iterator[Look]:
     """Two workers see the same yes at the same moment, and both of them pay."""
 
@@ -199,14 +199,14 @@ def race_approval(target: Target) -> Iterator[Look]:
         yield partial(race, thread, yes, yes if brings_it else b"")
 
 
-@approval("expired-approval", "SP19", 35)
+@approval("expired-approval", "SP19")
 def expired_approval(target: Target) -> Iterator[Look]:
     """A yes of last year, which everybody has forgotten, is used today."""
     target.ask("victim", FORTUNE)
     yield _resumes(target, FORTUNE, target.approve("victim", ago=timedelta(days=365)))
 
 
-@approval("rollback-denial", "SP16", 5)
+@approval("rollback-denial", "SP16")
 def rollback_denial(target: Target) -> Iterator[Look]:
     """The newest record says that somebody denied it. It is deleted, and the run goes on."""
     target.ask("victim", FORTUNE)
@@ -218,7 +218,7 @@ def rollback_denial(target: Target) -> Iterator[Look]:
     yield _resumes(target, FORTUNE, yes)
 
 
-@journal("journal-down", "SP20", 37)
+@journal("journal-down", "SP20")
 def journal_down(target: Target) -> Iterator[Look]:
     """The journal cannot be written, as on a full disk, and the run goes on unseen."""
     target.begin("victim", HONEST)
@@ -226,7 +226,7 @@ def journal_down(target: Target) -> Iterator[Look]:
     yield _resumes(target, HONEST)
 
 
-@journal("journal-edit", "SP20", 30)
+@journal("journal-edit", "SP20")
 def journal_edit(target: Target) -> Iterator[Look]:
     """Dana said yes. The journal says that it was erin, and erin has to explain it."""
 
@@ -239,7 +239,7 @@ def journal_edit(target: Target) -> Iterator[Look]:
     yield who
 
 
-@journal("journal-cut", "SP20", 30)
+@journal("journal-cut", "SP20")
 def journal_cut(target: Target) -> Iterator[Look]:
     """The last entries of the journal are gone, and with them who let the run go on."""
 
@@ -257,7 +257,7 @@ def journal_cut(target: Target) -> Iterator[Look]:
         yield shorter
 
 
-@journal("journal-inject", "SP20", 30)
+@journal("journal-inject", "SP20")
 def journal_inject(target: Target) -> Iterator[Look]:
     """A user's name holds a line break, and what follows reads like a line of its own."""
 
@@ -270,7 +270,7 @@ def journal_inject(target: Target) -> Iterator[Look]:
     yield approve
 
 
-@journal("journal-plant", "SP20", 30)
+@journal("journal-plant", "SP20")
 def journal_plant(target: Target) -> Iterator[Look]:
     """An entry that nobody wrote is added to the journal, and somebody is to blame for it."""
     names = _paid(target)

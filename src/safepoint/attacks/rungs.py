@@ -106,7 +106,6 @@ class SignedChainTarget(Target):
         super().__init__(folder, medium)
         self.keys = Keyring(SigningKey.generate())
         self.anchor: Anchor | None = None
-        self.anchor_every = 1
         self._kept = Kept()
 
     def save(self, thread: str, state: dict[str, Any]) -> None:
@@ -277,12 +276,6 @@ class SealedTarget(SignedChainTarget):
                 until.advance(self.store, thread, head)
         self.keys = self.keys.revoking(old, until=until)
 
-    def seldom(self) -> Self:
-        """Return the same store, anchored after every hundredth checkpoint."""
-        other = self.on(self.medium)
-        other.anchor_every = 100
-        return other
-
     def twin(self, medium: Medium, store: str | None = None) -> Self:
         """Return a copy that knows the key and cannot touch the anchor."""
         other = super().twin(medium, store)
@@ -317,16 +310,15 @@ class Payments:
         version: str = VERSION,
     ) -> None:
         self.paid: list[Any] = []
-        self._bank = bank
 
         def ask(state: dict[str, Any]) -> Ask | None:
-            del state
             return None if request is None else Ask("pay", request)
 
         def pay(state: dict[str, Any], call: Call) -> None:
             if asks and not call.was_approved:
                 return
-            if self.is_new(call.key):  # what to pay is what a person signed, if one was asked
+            if call.key not in bank:  # what to pay is what a person signed, if one was asked
+                bank.add(call.key)
                 self.paid.append(call.approved.arguments if asks else state["arguments"])
 
         def ask_again(state: dict[str, Any]) -> Ask | None:
@@ -344,12 +336,6 @@ class Payments:
         for _ in run:
             if self.paid:
                 return
-
-    def is_new(self, key: str) -> bool:
-        """Tell whether the bank has not seen this key yet, and show it the key."""
-        new = key not in self._bank
-        self._bank.add(key)
-        return new
 
 
 class GatedTarget(SealedTarget):
@@ -461,8 +447,10 @@ class GatedTarget(SealedTarget):
         question = replace(self._question(thread), arguments=arguments)
         said = Approver("dana", self.keys.signing).approve(question)
         yield said.encode()
-        done = {"done": ["ask"], "state": {}, "tools": ToolSet(TOOLS).described}
-        for state in ({**done, "approved": [said]}, done):
+        done: dict[str, Any] = {"done": ["ask"], "state": {}, "tools": ToolSet(TOOLS).described}
+        head = {"digest": question.head.digest, "sequence": question.head.sequence}
+        went = {"app": question.app, **head, "reasons": ["asked"], "statements": [said]}
+        for state in ({**done, "resumed": went}, done):
             self._write(thread, state)
             yield b""
 

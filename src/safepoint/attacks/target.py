@@ -31,7 +31,26 @@ Trick = Literal["best", "own-key", "no-algorithm", "unsigned"]
 algorithm that protects nothing; or as if it were older than signatures."""
 
 
-class Target(ABC):
+class Victim(ABC):
+    """Whoever is attacked.
+
+    Attributes:
+        name: what it is called in tables.
+        refusals: the errors by which it refuses. Anything else counts as a crash.
+        folder: a temporary folder. Nothing of it may lie outside.
+        refused: what it said each time that it refused. Look whether it saw the attack, or
+            something else.
+    """
+
+    name: ClassVar[str]
+    refusals: ClassVar[tuple[type[Exception], ...]] = (CheckpointError,)
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.refused: list[str] = []
+
+
+class Target(Victim):
     """A store under attack: how a victim uses it, and what an adversary who can write it sees.
 
     Three methods aim the attacks at a store of your own. Let `save` and `latest` open the store
@@ -79,22 +98,20 @@ class Target(ABC):
         title: the same, for people.
         refusals: the errors by which this store refuses. Anything else counts as a crash.
         folder: a temporary folder. Nothing of the store may lie outside it.
+        refused: what the store said each time that it refused.
         medium: the records, in the adversary's hands; on disk, the files below `folder / "store"`.
         journal: what was written down, in their hands too: the files below `folder / "journal"`.
         store: the name of the store, if yours has names.
-        refused: what the store said each time that it refused. Look whether it saw the attack, or
-            something else.
+        anchor_every: after how many records an anchor moves, if yours has one.
     """
 
-    name: ClassVar[str]
     title: ClassVar[str] = ""
-    refusals: ClassVar[tuple[type[Exception], ...]] = (CheckpointError,)
 
     def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
-        self.folder = Path(folder)
+        super().__init__(folder)
         self.journal = Disk(self.folder / "journal")
         self.store = "victim-store"
-        self.refused: list[str] = []
+        self.anchor_every = 1
         self.medium = Disk(self.folder / "store") if medium is None else medium
         if isinstance(self.medium, Disk):
             self.medium.folder.mkdir(mode=0o700, exist_ok=True)
@@ -140,7 +157,6 @@ class Target(ABC):
         Raises:
             Miss: this store has no way to do that.
         """
-        del thread, sequence
         raise Miss
 
     def prune(self, thread: str, keep: int) -> None:
@@ -165,10 +181,6 @@ class Target(ABC):
             Miss: the store has no key.
         """
         raise Miss
-
-    def seldom(self) -> Self:
-        """Return the same store with the cheapest settings that it allows."""
-        return self
 
     # What a workflow does on this store when it is interrupted, asks people, and goes on. Override
     # these if your application has something better than a field of its state. Where one refuses,
@@ -204,7 +216,6 @@ class Target(ABC):
         Returns:
             What travels to the worker; nothing where the yes is a field of the state.
         """
-        del shown, ago  # a flag does not say to what, nor since when
         self.save(thread, naive.answered(self.latest(thread), who, yes=True))
         self.note(thread, who, "approve")
         return b""
@@ -237,7 +248,6 @@ class Target(ABC):
         Returns:
             The arguments with which it acted, or None if it did not.
         """
-        del approval, tools, version  # nobody asks what it wakes up as
         state = self.latest(thread) if sequence is None else self.load(thread, sequence)
         arguments = naive.due(state)
         if meanwhile is not None:
@@ -253,7 +263,6 @@ class Target(ABC):
         Returns:
             The store as that worker has it open.
         """
-        del thread, worker  # whoever writes, writes
         return self
 
     def self_approve(self, thread: str, arguments: dict[str, Any]) -> Iterable[bytes]:
@@ -262,7 +271,6 @@ class Target(ABC):
         Yields:
             What it hands on, once for each way that there is.
         """
-        del arguments
         self.save(thread, naive.answered(self.latest(thread), "dana", yes=True))
         yield b""
 
@@ -288,7 +296,6 @@ class Target(ABC):
         Raises:
             Miss: names cannot be foretold.
         """
-        del thread, sequence
         raise Miss
 
     def ahead(self, thread: str) -> list[str]:
@@ -345,11 +352,9 @@ class Target(ABC):
 
     def relink(self, thread: str) -> None:
         """Mend, after tampering, whatever of a thread can be mended without a key."""
-        del thread
 
     def pickled(self, pickle: bytes, type_name: str) -> bytes | None:
         """Return a record that carries a pickle, or None if the format has no room for one."""
-        del pickle, type_name
         return None
 
     # What a thief of the key does, or a writer inside who holds it. Without a key, anybody can.

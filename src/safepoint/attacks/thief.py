@@ -17,7 +17,7 @@ thief = attacks("Attacks with the genuine key, which somebody copied.", attacker
 residue = attacks("Attacks that no rung detects.", residue=True)
 
 
-@thief("stolen-key-rewrite", "SP15", 10)
+@thief("stolen-key-rewrite", "SP15")
 def stolen_key_rewrite(target: Target) -> Iterator[Look]:
     """A thief of the key writes another past, complete and correctly sealed."""
     save_steps(target, 2)
@@ -29,7 +29,7 @@ def stolen_key_rewrite(target: Target) -> Iterator[Look]:
     yield loads(target, WANTED)
 
 
-@thief("retired-key", "SP08", 10)
+@thief("retired-key", "SP08")
 def retired_key(target: Target) -> Iterator[Look]:
     """The key was replaced after a theft, and what the thief seals with the old one counts."""
     save_steps(target, 2)
@@ -39,12 +39,11 @@ def retired_key(target: Target) -> Iterator[Look]:
     yield loads(target, WANTED)
 
 
-@thief("thief-prunes", "SP08", 10)
+@thief("thief-prunes", "SP08")
 def thief_prunes(target: Target) -> Iterator[Look]:
     """The key was replaced after a theft, and the thief prunes with it what is in the way."""
     for thread in ("victim-1", "victim-2"):
-        for number in (1, 2, 3):
-            target.save(thread, step(number))
+        save_steps(target, 3, thread)
     other = target.twin(target.medium)
     target.rotate()
     other.prune("victim-1", 1)
@@ -53,7 +52,7 @@ def thief_prunes(target: Target) -> Iterator[Look]:
     yield lambda: target.history("victim-2") == [step(2), step(3)]
 
 
-@thief("stolen-key-undelete", "SP13", 10)
+@thief("stolen-key-undelete", "SP13")
 def stolen_key_undelete(target: Target) -> Iterator[Look]:
     """A thief of the key puts a record after the tombstone, and the deleted thread goes on."""
     save_steps(target, 2)
@@ -63,17 +62,15 @@ def stolen_key_undelete(target: Target) -> Iterator[Look]:
     yield lambda: bool(target.history("victim")[-1] == WANTED)
 
 
-@residue("cut-unanchored", "SP15", 5)
+@residue("cut-unanchored", "SP15")
 def cut_unanchored(target: Target) -> Iterator[Look]:
     """The anchor moves after every hundredth record, and the ones since then are deleted."""
-    cheap = target.seldom()
-    for number in (1, 2, 3):
-        cheap.save("victim", step(number))
-    target.medium.delete(target.records("victim")[-1])
-    yield lambda: bool(target.seldom().latest("victim") == step(2))
+    target.anchor_every = 100
+    target.medium.delete(save_steps(target, 3)[-1])
+    yield loads(target, step(2))
 
 
-@residue("stolen-key-append", "SP08", 10)
+@residue("stolen-key-append", "SP08")
 def stolen_key_append(target: Target) -> Iterator[Look]:
     """A thief of the key appends a new record, and nobody knows yet that it was stolen."""
     target.save("victim", step(1))
@@ -81,7 +78,7 @@ def stolen_key_append(target: Target) -> Iterator[Look]:
     yield loads(target, WANTED)
 
 
-@residue("compromised-worker", "SP19", 10)
+@residue("compromised-worker", "SP19")
 def compromised_worker(target: Target) -> Iterator[Look]:
     """The worker runs the attacker's code, and seals and anchors what it is told to."""
     target.save("victim", step(1))
@@ -89,7 +86,7 @@ def compromised_worker(target: Target) -> Iterator[Look]:
     yield loads(target, WANTED)
 
 
-@residue("unprune-thread", "SP13", 6)
+@residue("unprune-thread", "SP13")
 def unprune_thread(target: Target) -> Iterator[Look]:
     """Old steps that were dropped on purpose come back out of a copy, genuine as they are."""
     save_steps(target, 3)

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from safepoint._command import Bar, keyring_of
 from safepoint._files import absolute
 from safepoint.anchor import Anchor, FileAnchor, SQLiteAnchor
 from safepoint.approval import Approvers, Reason
@@ -26,10 +27,9 @@ from safepoint.audit.ledger import approvers_apart, check_anchor, check_journal,
 from safepoint.audit.models import check_loads, check_models, check_safety_test, check_torch
 from safepoint.audit.network import check_network, may_see_rules
 from safepoint.audit.postgres import check_privileges
-from safepoint.audit.reading import read
-from safepoint.audit.runs import Judges, approvals, resumptions, tools, versions
+from safepoint.audit.reading import Thread, read
+from safepoint.audit.runs import Runs
 from safepoint.audit.sqlite import BESIDE, check_database
-from safepoint.cli import Bar, keyring_of
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
@@ -43,7 +43,7 @@ from safepoint.keys import VerifyingKey
 from safepoint.ledger import Ledger
 from safepoint.names import check_name
 from safepoint.storage.base import CheckpointStorage
-from safepoint.storage.file import StoredFolder
+from safepoint.storage.file import FileCheckpointStorage
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
 _SHOWN: Final = 20
@@ -189,7 +189,7 @@ class Place:
 
     def _opened(self) -> tuple[CheckpointStorage, Anchor | None]:
         if self.folder is not None:
-            return StoredFolder(self.folder), self._anchor
+            return FileCheckpointStorage(self.folder, read_only=True), self._anchor
         if self.database is not None:
             opened = SQLiteCheckpointStorage(self.database, read_only=True)
             return self._stack.enter_context(opened), self._anchor
@@ -242,13 +242,16 @@ def _records(place: Place) -> Iterator[Finding]:
     yield from place.unverified
     if ledger is None:
         return
-    checks = [versions(*place.given.app), resumptions(gate)]
+    runs = Runs(gate, place.given.app)
     if gate is not None:
-        judges = Judges(gate)
-        checks += [tools(gate, ledger.store), approvals(judges)]
-        yield from approvers_apart(ledger, judges.keys)
+        yield from approvers_apart(ledger, gate.people)
     with Bar("Verifying") as bar:
-        yield from read(ledger, checks, progress=bar)
+        yield from read(ledger, lambda each: [*_refusal(each), *runs.look(each)], bar)
+    yield from runs.without_tools(ledger.store) if gate is not None else ()
+
+
+def _refusal(thread: Thread) -> list[Finding]:
+    return [] if thread.refusal is None else [thread.refusal]
 
 
 def _keys(place: Place) -> Iterable[Finding]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -30,13 +29,10 @@ from safepoint._files import (
     stranger_refusals,
     translated,
 )
-from safepoint.audit.contents import KEY_FILE
+from safepoint.audit.contents import KEY_FILE, File, look_into
 from safepoint.audit.finding import (
-    Closed,
     Finding,
-    content,
     existing_folder,
-    files,
     finding,
     guarded,
     listed,
@@ -44,22 +40,13 @@ from safepoint.audit.finding import (
     unseen,
     worst_first,
 )
-from safepoint.errors import (
-    CheckpointError,
-    RecordMalformed,
-    StorageError,
-    StorageUnavailable,
-    shell,
-)
+from safepoint.errors import CheckpointError, StorageError, StorageUnavailable, shell
 from safepoint.names import spelled
-from safepoint.storage.base import MAX_SECONDS, MAX_TOKEN, beheaded, gap, is_thread, malformed_base
-from safepoint.storage.file import BASE, LEASE, RECORD_NAME, StoredFolder
+from safepoint.storage.base import MAX_SECONDS, beheaded, gap, is_thread
+from safepoint.storage.file import BASE, LEASE, RECORD_NAME, FileCheckpointStorage
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
 _RECORD: Final = re.compile(r"([0-9]{10})\.checkpoint\Z")
-_FIRST: Final = re.compile(rb"([0-9]{10})\n")
-_ON_ITS_WAY: Final = 600.0
-_SLACK_NS: Final = 1_000_000_000
 # Clocks may differ, though not by more than this.
 _LONGEST: Final = timedelta(seconds=MAX_SECONDS, hours=1)
 
@@ -83,7 +70,8 @@ def check_location(storage_path: str | os.PathLike[str]) -> list[Finding]:
     with translated("look at", path):
         found = [refused("SP04", each, path) for each in location_refusals(path)]
         found += surroundings(path)
-        found += _way(path, os.fspath(storage_path))
+        if (kind := network_file_system(path)) is not None:
+            found.append(finding("SP01.network", path, kind=kind))
         found += _threads(path) if stat.S_ISDIR(Path(path).lstat().st_mode) else ()
     return found
 
@@ -117,17 +105,6 @@ def temp_folders() -> list[str]:
 def _work_tree(path: str) -> str | None:
     trees = (each for each in (Path(path), *Path(path).parents) if os.path.lexists(each / ".git"))
     return str(next(trees, "")) or None
-
-
-def _way(path: str, named: str) -> Iterator[Finding]:
-    """Look at the path as it was named: whoever owns a link in it decides where it leads."""
-    for folder in (Path.cwd() / named).parents:
-        info = folder.lstat()
-        if stat.S_ISLNK(info.st_mode) and info.st_uid not in (0, os.geteuid()):
-            yield finding("SP01.link", str(folder), user=info.st_uid)
-    kind = network_file_system(path)
-    if kind is not None:
-        yield finding("SP01.network", path, kind=kind)
 
 
 def _threads(path: str) -> list[Finding]:
@@ -237,97 +214,30 @@ def _is_inside(path: Path, folder: Path) -> bool:
 
 
 def _place(part: str, path: str) -> Iterator[Finding]:
-    current = Path.cwd()
     if not os.path.lexists(path):
         yield finding("SP22.missing", path, part=part)
         return
     yield from (refused("SP22", each, path) for each in location_refusals(path))
     yield from surroundings(path, "SP22")
-    home = Path(os.path.realpath(os.path.expanduser("~")))  # noqa: PTH111  Path.home may raise
+    current, home = Path.cwd(), os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111
     # Whoever is at home, or above it, has everything of theirs below the current folder.
-    if Path(path).is_relative_to(current) and not home.is_relative_to(current):
+    if Path(path).is_relative_to(current) and not Path(home).is_relative_to(current):
         yield finding("SP22.current-folder", path, current=shell(str(current)))
     if part != "storage" and stat.S_ISDIR(Path(path).lstat().st_mode):
-        yield from _secrets(part, path)
+        yield from look_into(path, "SP22", lambda file: _secret(part, file), most=128)
 
 
-def _secrets(part: str, path: str) -> Iterator[Finding]:
-    """Look for secret keys where they do not belong, or where others could take them."""
-    closed, committed = Closed(), part == "keys" and _work_tree(path) is not None
-    for file in files(path, closed):
-        try:
-            begins = content(file, 128)
-            mode = stat.S_IMODE(os.lstat(file).st_mode)
-        except FileNotFoundError:
-            continue  # gone by now
-        except OSError as error:
-            closed.add(file, error)
-            continue
-        key = KEY_FILE.match(b"" if begins is None else begins[0])
-        if key is None or key[1]:
-            continue  # it is none, or it is public
-        if part != "keys":
-            yield finding("SP22.key-astray", file, part=part)
-        if mode & 0o077:
-            yield finding("SP22.key-mode", file, mode=mode)
-        if committed:
-            yield finding("SP22.key-work-tree", file)
-    yield from closed.findings("SP22")
-
-
-class Thread:
-    """The files of one thread, as a listing of its folder shows them, whatever lies there.
-
-    A busy store changes meanwhile. The base is read after the folder was listed, because `prune`
-    moves it before any record goes; and where a record seems to be missing the folder is listed
-    once more, because one that was saved during the listing may not be on it.
-
-    Attributes:
-        name: the thread.
-        path: its folder.
-        records: what `lstat` says of the file of each record, by its sequence.
-        strange: the names that this storage never gives.
-        first: where the thread begins by what `prune` left, or 0.
-        pruned: when that was written, in seconds since 1970.
-        malformed: what is wrong with what `prune` left, or None.
-    """
-
-    def __init__(self, path: str) -> None:
-        self.name, self.path = Path(path).name, path
-        self._list()
-        if self.missing:
-            self._list()
-
-    @property
-    def missing(self) -> list[tuple[int, int]]:
-        """The first and the last of each row of sequences that are not there."""
-        kept = [number for number in sorted(self.records) if number >= self.first]
-        rows = pairwise([max(self.first, 1) - 1, *kept])
-        return [(before + 1, after - 1) for before, after in rows if after > before + 1]
-
-    def _list(self) -> None:
-        self.records: dict[int, os.stat_result] = {}
-        self.strange: list[str] = []
-        self.malformed: RecordMalformed | None = None
-        self.first, self.pruned = 0, 0.0
-        for name in sorted(os.listdir(self.path)):  # noqa: PTH208  names, as strings
-            match = _RECORD.match(name)
-            try:
-                info = Path(self.path, name).lstat()
-            except FileNotFoundError:
-                continue  # it was pruned, or published, a moment ago
-            is_temp = name == TEMP and stat.S_ISREG(info.st_mode)
-            if match is not None and int(match[1]):
-                self.records[int(match[1])] = info
-            elif not is_temp and name not in (BASE, LEASE):
-                self.strange.append(f"{self.path}/{name}")
-        base = f"{self.path}/{BASE}"
-        if os.path.lexists(base):
-            found = content(base, 11)
-            line = _FIRST.match(found[0]) if found is not None else None
-            self.first = int(line[1]) if line is not None else 0
-            self.malformed = None if self.first else malformed_base(base)
-            self.pruned = Path(base).lstat().st_mtime
+def _secret(part: str, file: File) -> Iterator[Finding]:
+    """Look for a secret key where it does not belong, or where others could take it."""
+    key, mode = KEY_FILE.match(file.data), stat.S_IMODE(os.lstat(file.path).st_mode)
+    if key is None or key[1]:
+        return  # it is none, or it is public
+    if part != "keys":
+        yield finding("SP22.key-astray", file.path, part=part)
+    elif _work_tree(file.path) is not None:
+        yield finding("SP22.key-work-tree", file.path)
+    if mode & 0o077:
+        yield finding("SP22.key-mode", file.path, mode=mode)
 
 
 def check_append_only(path: str | os.PathLike[str]) -> list[Finding]:
@@ -354,66 +264,74 @@ def check_append_only(path: str | os.PathLike[str]) -> list[Finding]:
 
     Returns:
         Under SP13, an error for each thread with a gap; a warning for a name outside the layout,
-        for records left below the base, for records that were written after later ones, which a
-        restore does, too, and for what could not be looked at; a note for what a crash left behind.
-        Of a folder that no file storage wrote, one note. Who else could change a record is for
-        `check_location`.
+        for records that were written after later ones, which a restore does, too, and for what
+        could not be looked at. Of a folder that no file storage wrote, one note. Who else could
+        change a record is for `check_location`.
 
     Raises:
         StorageUnavailable: there is no such folder.
     """
     root = existing_folder(path)
+    found, strange, threads = list[Finding](), list[str](), list[str]()
     try:
-        with os.scandir(root) as entries:
-            names = sorted(entry.path for entry in entries)
+        names = sorted(os.listdir(root))  # noqa: PTH208  names, as strings
+        storage = FileCheckpointStorage(root, read_only=True)
     except OSError as error:
         return [unseen("SP13", root, error.strerror)]
-    threads, closed, strange = list[Thread](), list[Finding](), list[str]()
-    for child in names:
+    except CheckpointError as refusal:
+        return [refused("SP13", refusal, root)]
+    for name in names:
+        is_folder = stat.S_ISDIR(Path(root, name).lstat().st_mode)
+        (threads if is_folder and is_thread(name) else strange).append(name)
+    kept = [RECORD_NAME.match(file) for each in threads for file in _names(Path(root, each))]
+    if not any(kept):
+        return [finding("SP13.foreign", root)] if names else []
+    for name in threads:
+        found += guarded("SP13", f"{root}/{name}", _added(storage, name))
+    return worst_first([*found, *(finding("SP13.stray", f"{root}/{each}") for each in strange)])
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208  names, as strings
+    except OSError:
+        return []  # which is said where it is looked at
+
+
+def _added(storage: FileCheckpointStorage, thread: str) -> Iterator[Finding]:
+    """Look at the files of a thread. A busy store changes meanwhile.
+
+    The base is read after the folder was listed, because `prune` moves it before any record goes;
+    and where a record seems to be missing the folder is listed once more, because one that was
+    saved during the listing may not be on it.
+    """
+    folder = Path(storage.path, thread)
+    for attempt in (1, 2):
+        names = sorted(os.listdir(folder))  # noqa: PTH208  names, as strings
         try:
-            if is_thread(Path(child).name) and stat.S_ISDIR(Path(child).lstat().st_mode):
-                threads.append(Thread(child))
-            else:
-                strange.append(child)
-        except OSError as error:
-            closed.append(unseen("SP13", child, error.strerror))
-    if not any(thread.records for thread in threads):
-        return [*closed, finding("SP13.foreign", root)] if names else []
-    found = [f for each in threads for f in guarded("SP13", each.path, _added(each))]
-    strange += [name for each in threads for name in each.strange]
-    return worst_first([*found, *(finding("SP13.stray", file) for file in strange), *closed])
-
-
-def _added(thread: Thread) -> Iterator[Finding]:
-    last = max(thread.records, default=0)
-    if thread.malformed is not None:
-        yield refused("SP13", thread.malformed, f"{thread.path}/base")
-    elif thread.missing:
-        rows = [f"{a}" if a == b else f"{a} to {b}" for a, b in thread.missing]
-        refusal = gap(thread.name, thread.missing[0][0], last)
-        what = f"Thread '{thread.name}' has checkpoint {last} but not {listed(rows)}."
-        yield replace(refused("SP13", refusal, thread.path), what=what)
-    if thread.first and last < thread.first:
-        yield refused("SP13", beheaded(thread.name, thread.first), thread.path)
-    below = [number for number in thread.records if number < thread.first]
-    if below and time.time() - thread.pruned > _ON_ITS_WAY:
-        left = f"{len(below)} record{'s' * (len(below) > 1)}"
-        yield finding("SP13.below-base", thread.path, thread=thread, left=left)
-    written, touched = list[int](), list[int]()
-    kept = [each for each in sorted(thread.records.items()) if each[0] >= thread.first]
-    for (number, before), (_, after) in pairwise(kept):
-        if before.st_mtime_ns > after.st_mtime_ns:
-            written.append(number)
-        elif before.st_ctime_ns > after.st_ctime_ns + _SLACK_NS:
-            touched.append(number)
-    for numbers, kind in ((written, "SP13.rewritten"), (touched, "SP13.touched")):
-        if numbers:
-            late = listed([f"#{number}" for number in numbers])
-            yield finding(kind, thread.path, thread=thread, late=late)
-    temp = f"{thread.path}/{TEMP}"
-    is_left = os.path.lexists(temp) and temp not in thread.strange
-    if is_left and time.time() - os.lstat(temp).st_mtime > _ON_ITS_WAY:
-        yield finding("SP13.temp", temp)
+            base = storage.base(thread)
+        except CheckpointError as refusal:
+            yield refused("SP13", refusal, f"{folder}/{BASE}")
+            return
+        first = 1 if base is None else base[0]
+        numbers = {int(match[1]): name for name in names if (match := _RECORD.match(name))}
+        kept = [number for number in numbers if number >= first]
+        holes = [before + 1 for before, after in pairwise([first - 1, *kept]) if after > before + 1]
+        if attempt == 2 and holes:
+            yield refused("SP13", gap(thread, holes[0], kept[-1]), str(folder))
+        if not holes:
+            break
+    if base is not None and not kept:
+        yield refused("SP13", beheaded(thread, first), str(folder))
+    times = {number: (folder / numbers[number]).lstat().st_mtime_ns for number in kept}
+    late = [f"#{one}" for one, other in pairwise(kept) if times[one] > times[other]]
+    if late:
+        yield finding("SP13.rewritten", str(folder), thread=thread, late=listed(late))
+    for name in names:
+        is_ours = _RECORD.match(name) and int(name[:10]) > 0
+        is_temp = name == TEMP and stat.S_ISREG((folder / name).lstat().st_mode)
+        if not (is_ours or is_temp or name in (BASE, LEASE)):
+            yield finding("SP13.stray", f"{folder}/{name}")
 
 
 def check_ownership(path: str | os.PathLike[str], now: datetime | None = None) -> list[Finding]:
@@ -438,9 +356,9 @@ def check_ownership(path: str | os.PathLike[str], now: datetime | None = None) -
         now: what to reckon from; the present if None.
 
     Returns:
-        Under SP07, an error for a lease that does not say who owns its thread, that ends later
-        than any can, or that is the last there can be; a warning for one that ended, and was never
-        released; a note for a thread that was never owned.
+        Under SP07, an error for a lease that does not say who owns its thread, or that ends later
+        than any can; a warning for one that ended, and was never released; a note for a thread
+        that was never owned.
 
     Raises:
         StorageUnavailable: there is no such folder, and no such file.
@@ -452,7 +370,7 @@ def check_ownership(path: str | os.PathLike[str], now: datetime | None = None) -
         with (
             closing(SQLiteCheckpointStorage(root, read_only=True))
             if in_file
-            else nullcontext(StoredFolder(root)) as storage
+            else nullcontext(FileCheckpointStorage(root, read_only=True)) as storage
         ):
             return worst_first(
                 f for name in storage.threads() for f in _lease(storage, name, moment)
@@ -464,16 +382,14 @@ def check_ownership(path: str | os.PathLike[str], now: datetime | None = None) -
 
 
 def _lease(
-    storage: StoredFolder | SQLiteCheckpointStorage, name: str, now: datetime
+    storage: FileCheckpointStorage | SQLiteCheckpointStorage, name: str, now: datetime
 ) -> Iterator[Finding]:
-    where = str(storage.path / name) if isinstance(storage, StoredFolder) else name
+    where = str(storage.path / name) if isinstance(storage, FileCheckpointStorage) else name
     try:
         lease, token = storage.lease(name), storage.token(name)
     except CheckpointError as refusal:
         yield refused("SP07", refusal, where)
         return
-    if token >= MAX_TOKEN:
-        yield finding("SP07.last-token", where, name=name)
     if lease is None:
         if not token:
             yield finding("SP07.never-owned", where, name=name)

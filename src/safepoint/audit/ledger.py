@@ -8,7 +8,7 @@ import re
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Final
 
 from safepoint._files import SUPPORTED, as_named, folder_refusals, record_refusals
 from safepoint.anchor import Anchor
+from safepoint.approval import Approvers
 from safepoint.audit.contents import keys_inside
 from safepoint.audit.finding import Finding, content, finding, refused, worst_first
 from safepoint.audit.reading import view_of
@@ -26,14 +27,15 @@ from safepoint.errors import (
     JournalError,
     KeyRefused,
     NotFound,
+    RecordsMissing,
     UnsafeLocation,
     shell,
 )
 from safepoint.journal import THREAD, FileJournal
-from safepoint.keys import ED25519, HMAC, SECRET, Key, Keyring, SigningKey, VerifyingKey
+from safepoint.keys import ED25519, HMAC, SECRET, Key, Keyring, SigningKey
 from safepoint.ledger import Ledger
 from safepoint.names import check_name
-from safepoint.verify import Progress, View, storage_errors
+from safepoint.verify import Progress, View
 
 _PATIENCE: Final = 0.2
 _DAY: Final = 86_400
@@ -86,10 +88,12 @@ def check_anchor(ledger: Ledger) -> list[Finding]:
     for thread in threads:
         try:
             heads[thread] = view.latest(thread).header.sequence
-        except AnchorError as refusal:
+        except (AnchorError, RecordsMissing) as refusal:
             found.append(refused("SP15", refusal, thread))
-        except CheckpointError as refusal:
-            found += _compared(view, thread, refusal)
+        except NotFound:
+            continue  # nothing was ever there
+        except CheckpointError:
+            found.append(finding("SP15.not-compared", thread))
     # The anchor is asked after the storage: by now it has seen what was saved by then. Some
     # writers may have saved and not anchored yet, so those that seem late get a moment.
     late = [each for each in heads if any(_lag(ledger, view, each, heads[each]))]
@@ -97,31 +101,6 @@ def check_anchor(ledger: Ledger) -> list[Finding]:
         time.sleep(_PATIENCE)
     found += [lag for each in late for lag in _lag(ledger, view, each, heads[each])]
     return [*worst_first(found), *_apart(ledger)]
-
-
-def _compared(view: View, thread: str, refusal: CheckpointError) -> Iterator[Finding]:
-    """Compare a thread whose end does not verify with what the anchor has seen."""
-    try:
-        known = view.anchored(thread)
-    except AnchorError as lost:
-        yield refused("SP15", lost, thread)
-        return
-    if known is not None and isinstance(refusal, NotFound):
-        yield finding("SP15.newest-gone", thread, known=known)
-    elif known is not None and _lacks(view, thread, known.sequence):
-        yield refused("SP15", refusal, thread)
-    elif not isinstance(refusal, NotFound):  # which says that nothing was ever there
-        yield finding("SP15.not-compared", thread)
-
-
-def _lacks(view: View, thread: str, sequence: int) -> bool:
-    """Tell whether the record that the anchor has seen is not in the storage."""
-    with suppress(CheckpointError):
-        try:
-            view.open(thread, sequence)
-        except NotFound:
-            return True
-    return False
 
 
 def _lag(ledger: Ledger, view: View, thread: str, head: int) -> Iterator[Finding]:
@@ -242,97 +221,62 @@ def _readers(keys: Keyring) -> Iterator[Finding]:
 
 
 def _in_use(keys: Keyring, ledger: Ledger) -> Iterator[Finding]:
-    newest = _newest(keys)
-    others = [key for key in keys if key is not newest]
-    counts, complete = _counts(keys, ledger) if others else (Counter[str](), False)
-    for key in others:
-        count, store = counts[key.id], ledger.store
-        records, name = ("records", "name") if count > 1 else ("record", "names")
-        values = {"count": count, "records": records, "store": store, "name": name}
-        if count and keys.revoked(key.id) is not None:
-            yield finding("SP08.revoked-in-use", key.id, **values)
-        elif count:
-            yield finding("SP08.retired-in-use", key.id, **values)
-        elif complete:
-            yield finding("SP08.unused", key.id, store=store)
-
-
-def _counts(keys: Keyring, ledger: Ledger) -> tuple[Counter[str], bool]:
-    """Count records by the key that sealed them, and tell whether those are all.
+    """Count records by the key that sealed them.
 
     What names a key and does not verify by it proves nothing: whoever can write the storage could
     make it look as if a key that is needed were not.
     """
-    counts: Counter[str] = Counter()
-    complete = True
+    newest = _newest(keys)
+    others = [key for key in keys if key is not newest]
+    counts, complete = Counter[str](), True
     view = view_of(ledger, Keyring(verify=[keys.find(key.id) for key in keys]))
     try:
-        threads = ledger.threads()
+        threads = ledger.threads() if others else []
     except AnchorError:
-        complete = False
-        with storage_errors("list", "the threads"):
-            threads = sorted(ledger.storage.threads())
+        return  # which is said where the anchor is asked
     for thread in threads:
         try:
-            head = view.reach(thread, view.anchored(thread))
             base = view.base(thread)
-            if base is not None:
-                counts[base.key] += 1
-            first = 1 if base is None else base.header.sequence
-            for sequence in range(first, head + 1):
-                try:
-                    counts[view.open(thread, sequence).key] += 1
-                except CheckpointError:
-                    complete = False
+            counts.update([base.key] if base is not None else [])
+            for opened in view.walk(thread):
+                counts[opened.key] += 1
         except CheckpointError:
             complete = False
-    return counts, complete
+    for key in others:
+        values = {"count": counts[key.id], "store": ledger.store}
+        if counts[key.id] and keys.revoked(key.id) is not None:
+            yield finding("SP08.revoked-in-use", key.id, **values)
+        elif counts[key.id]:
+            yield finding("SP08.retired-in-use", key.id, **values)
+        elif complete:
+            yield finding("SP08.unused", key.id, store=ledger.store)
 
 
-def approvers_apart(
-    ledger: Ledger, people: Sequence[tuple[str, VerifyingKey]]
-) -> Iterator[Finding]:
-    """Look whether the approvers' keys are where they belong: the secret with them alone.
-
-    Args:
-        ledger: the store, with the keys that write it.
-        people: each approver's name, with one of their keys.
-    """
+def approvers_apart(ledger: Ledger, approvers: Approvers) -> Iterator[Finding]:
+    """Look whether the approvers' keys are where they belong: the secret with them alone."""
+    people = list(approvers.keys.values())
     names = {key.id: name for name, key in people}
     for key in ledger.keys.all:
         if key.id in names:
             yield finding("SP19.on-keyring", ledger.store, key=key.id, name=names[key.id])
+    storage = _folder(ledger.storage)
+    home = None if storage is None else storage.resolve()
     for name, public in people:
-        if public.path is not None:
-            yield from _public(ledger, name, public, public.path)
+        if home is not None and public.path is not None and public.path.is_relative_to(home):
+            yield finding("SP19.key-in-storage", str(public.path), name=name)
     paths = [key.path for key in (*ledger.keys.all, *(key for _, key in people))]
     for folder in sorted({path.parent for path in paths if path is not None}):
-        yield from _secrets(folder, names)
+        for file in _files_in(folder):
+            for key_id in dict.fromkeys(_ids(file)):
+                if key_id in names:
+                    yield finding("SP19.secret-here", str(file), name=names[key_id], key=key_id)
 
 
-def _public(ledger: Ledger, name: str, key: VerifyingKey, path: Path) -> Iterator[Finding]:
+def _files_in(folder: Path) -> list[Path]:
     try:
-        now = VerifyingKey.from_file(path)
-    except KeyRefused as refusal:
-        yield refused("SP19", refusal, str(path))
-        return
-    if not now.is_same_as(key):
-        yield finding("SP19.key-replaced", str(path), name=name)
-    storage = getattr(ledger.storage, "path", None)
-    if isinstance(storage, (str, os.PathLike)) and path.is_relative_to(os.path.realpath(storage)):
-        yield finding("SP19.key-in-storage", str(path), name=name)
-
-
-def _secrets(folder: Path, names: dict[str, str]) -> Iterator[Finding]:
-    """Look for an approver's secret next to the keys that this machine uses."""
-    try:
-        files = sorted(file for file in folder.iterdir() if file.is_file())
+        return sorted(file for file in folder.iterdir() if file.is_file())
     except OSError:
-        return
-    for file in files:
-        for key in dict.fromkeys(_ids(file)):
-            if key in names:
-                yield finding("SP19.secret-here", str(file), name=names[key], key=key)
+        return []
 
 
 def _ids(file: Path) -> Iterator[str]:
@@ -341,12 +285,10 @@ def _ids(file: Path) -> Iterator[str]:
     It goes by the bytes: a file that others can read, or that is only linked here, is refused as a
     key, and is somebody's secret all the same.
     """
-    try:
+    with suppress(OSError):  # which nobody who runs here can read either
         found = content(os.path.realpath(file), _LONGEST)
-    except OSError:
-        return  # which nobody who runs here can read either
-    for seed in _SEED.findall(b"" if found is None else found[0]):
-        yield SigningKey(base64.b64decode(seed), ED25519).id
+        for seed in _SEED.findall(b"" if found is None else found[0]):
+            yield SigningKey(base64.b64decode(seed), ED25519).id
 
 
 def check_journal(

@@ -23,17 +23,13 @@ from safepoint.audit.finding import (
 from safepoint.errors import (
     CheckpointError,
     MissingPackage,
-    NotFound,
     StorageUnavailable,
-    UnsafeModel,
     UnsafeRuntime,
     quoted,
     shell,
 )
 from safepoint.models import Classified, Kind, Verdict, classify
 from safepoint.models.lint import Walk, check_paths
-from safepoint.models.look import identified, opened
-from safepoint.models.plan import read_plan
 from safepoint.models.runtime import check_runtime
 from safepoint.models.seals import seal_beside
 from safepoint.models.tensors import package
@@ -105,96 +101,64 @@ def check_models(folder: str | os.PathLike[str]) -> list[Finding]:
         StorageUnavailable: there is no such folder, or no model in it.
     """
     root = existing_folder(folder)
-    closed = Closed()
-    findings: list[Finding] = []
+    closed, findings = Closed(), list[Finding]()
     looked, skipped = False, list[str]()
     for file in files(root, closed):
         try:
             found = classify(file)
-            if found.kind is Kind.SEALED:
-                continue  # it says of another file what it is
             judged = list(_judged(file, found))
-        except NotFound:
-            closed[file] = "there is no such file"
-            continue
-        except StorageUnavailable as error:
-            closed[file] = f"it {error.what.removeprefix(f'{shell(file)} ').removesuffix('.')}"
+        except CheckpointError as error:
+            closed[file] = error.what.rstrip(".")
             continue
         except Exception as error:  # noqa: BLE001  one file must never hide the others
-            looked = True
-            findings.append(finding("SP25.failed", file, error=type(error).__name__))
+            closed[file] = f"{type(error).__name__}, which is a defect of safepoint"
             continue
         if judged or found.verdict is not Verdict.NOT_A_MODEL:
             looked = True
             findings += judged
-        else:
+        elif found.kind is not Kind.SEALED:  # which says of another file what it is
             skipped.append(quoted(os.path.relpath(file, root)))
+    unseen = closed.findings("SP25")
     if not looked:
-        raise _nothing(root, skipped, closed)
+        why = f"skipped: {listed(skipped, _NAMED)}." if skipped else "It holds no file."
+        raise StorageUnavailable(
+            f"No model was looked at in {shell(root)}. {unseen[0].what if unseen else why}",
+            "Name the folder that holds the models.",
+        )
     if skipped:
-        findings.append(_skipped(root, skipped))
-    return worst_first([*findings, *closed.findings("SP25")])
+        values = {"count": len(skipped), "names": listed(skipped, _NAMED)}
+        findings.append(finding("SP25.skipped", root, **values))
+    return worst_first([*findings, *unseen])
 
 
 def _judged(file: str, found: Classified) -> Iterator[Finding]:
     shown, suffix = shell(file), Path(file).suffix.lower()
     said = _IT.match(found.what)
     what = f"{shown}{found.what[said.end() :]}" if said else f"{shown}: {found.what}"
-    verdict, kind = found.verdict, found.kind
+    verdict, kind = found.verdict, found.kind or Kind.UNKNOWN
     if verdict is Verdict.RUNS_CODE:
-        yield finding("SP24.runs-code", file, what=what, instead=_instead(file))
+        yield finding("SP24.runs-code", file, what=what)
     elif verdict is Verdict.REFUSED:
-        yield finding("SP25.damaged", file, what=what, instead=_instead(file))
-    elif kind is not None and _lies(suffix, kind):
+        yield finding("SP25.damaged", file, what=what)
+    elif found.kind is not None and _lies(suffix, kind):
         yield finding("SP25.lies", file, kind=kind.sentence)
     elif verdict is Verdict.NOT_LOOKED_INTO:
         yield finding("SP25.unknown", file, what=what)
-    elif verdict is Verdict.TORCH and kind is not None:
+    elif verdict is Verdict.TORCH:
         yield finding("SP25.torch", file, kind=kind.sentence)
-    elif verdict is Verdict.PICKLE and kind is not None:
+    elif verdict is Verdict.PICKLE:
         yield finding("SP25.pickle", file, kind=kind.sentence)
     elif verdict is Verdict.NOT_A_MODEL:
-        if kind is None or not _NAMES.search(file):
+        if kind is Kind.SEALED or not _NAMES.search(file):
             return
         yield finding("SP25.named", file, kind=kind.sentence)
     if seal_beside(file) is None:
         yield finding("SP24.unsealed", file)
 
 
-def _instead(file: str) -> str:
-    """Return what to do with a file that is not loaded: to convert it only where that works."""
-    try:
-        with opened(file) as data:
-            kind, members = identified(data)
-            if kind is Kind.TORCH_ZIP:
-                named = "" if file.lower().endswith(".safetensors") else file
-                read_plan(data, members, path=named)
-    except UnsafeModel as error:
-        return error.do
-    except CheckpointError:
-        pass
-    return "Do not load it. If you made it, save plain data instead."
-
-
 def _lies(suffix: str, kind: Kind) -> bool:
     is_safe = kind is Kind.SAFETENSORS
     return not is_safe if suffix == ".safetensors" else is_safe and suffix in _TORCH
-
-
-def _skipped(root: str, skipped: list[str]) -> Finding:
-    kind = "SP25.skipped" if len(skipped) > 1 else "SP25.skipped-one"
-    return finding(kind, root, count=len(skipped), names=listed(skipped, _NAMED))
-
-
-def _nothing(root: str, skipped: list[str], closed: Closed) -> StorageUnavailable:
-    if closed:
-        path, reason = next(iter(closed.items()))
-        why = f"{shell(path)} could not be looked at: {reason}"
-    else:
-        why = f"skipped: {listed(skipped, _NAMED)}" if skipped else "it holds no file"
-    return StorageUnavailable(
-        f"No model was looked at in {shell(root)}: {why}.", "Name the folder that holds the models."
-    )
 
 
 def check_loads(path: str | os.PathLike[str]) -> list[Finding]:
@@ -256,8 +220,7 @@ def check_safety_test(project: str | os.PathLike[str]) -> list[Finding]:
     """
     root = existing_folder(project)
     walk, closed = Walk(), Closed()
-    tests: list[tuple[str, bytes]] = []
-    isolated = False
+    isolated, tests = False, dict[str, bytes]()
     for file in walk.files(root):
         try:
             found = content(file, LOOKED_AT)
@@ -267,14 +230,12 @@ def check_safety_test(project: str | os.PathLike[str]) -> list[Finding]:
         text = found[0] if found is not None else b""
         isolated = isolated or _AUTOLOAD in text
         if _TEST.fullmatch(Path(file).name) and _LOADS.search(text) and _REFUSAL.search(text):
-            tests.append((file, text))
+            tests[file] = text
     closed.update(walk.failed)
+    fails = [f for f, text in tests.items() if _SKIPS.search(text) and not _GRACEFUL.search(text)]
+    findings = [finding("SP27.fails", file) for file in fails]
     if not tests:
-        return [finding("SP27.no-test", root), *closed.findings("SP27")]
-    findings = []
-    for file, text in tests:
-        if _SKIPS.search(text) and not _GRACEFUL.search(text):
-            findings.append(finding("SP27.fails", file))
-    if not isolated:
+        findings.append(finding("SP27.no-test", root))
+    elif not isolated:
         findings.append(finding("SP27.plugins", root))
     return findings + closed.findings("SP27")

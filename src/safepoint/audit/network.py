@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from itertools import product
 from typing import Final, NamedTuple
 
 from safepoint.audit.finding import CATALOGUE, Finding, finding
 from safepoint.audit.postgres import Database, looking, shown
 from safepoint.errors import quoted
 
-_LAGGING: Final = ("any", "read-only", "standby", "prefer-standby")
 _EVERYWHERE: Final = ("*", "0.0.0.0", "::")  # noqa: S104  looked for, not listened on
 _ENCRYPTED: Final = (
     "select (select ssl from pg_stat_ssl where pid = pg_backend_pid()),"
@@ -27,17 +25,9 @@ _SEES: Final = (
     "select has_table_privilege('pg_hba_file_rules', 'SELECT')"
     " and has_function_privilege('pg_hba_file_rules()', 'EXECUTE')"
 )
-_REPLICATION: Final = "replication"
-_TAKES: Final = {
-    "local": {"local"},
-    "host": {"tls", "kerberos", "plain"},
-    "hostssl": {"tls"},
-    "hostnossl": {"kerberos", "plain"},
-    "hostgssenc": {"kerberos"},
-    "hostnogssenc": {"tls", "plain"},
-}
+_PLAIN: Final = ("host", "hostnossl", "hostnogssenc")
 _CLEAR: Final = ("password", "ldap", "radius", "pam", "bsd")
-_ANY: Final = ("all", "sameuser", "samerole", "samegroup")
+_ANY: Final = ("all", "sameuser", "samerole", "samegroup", "replication")
 
 
 class Way(NamedTuple):
@@ -86,8 +76,8 @@ def check_network(dsn: str, *, admin: str | None = None) -> list[Finding]:
         Under SP06, an error if whoever is on the way could read records or pass for the server,
         for a connection that is not encrypted, and for a line of pg_hba.conf that asks for no
         password or lets one pass in the clear; a warning for a public address, for any other line
-        that is too broad, and for an sslmode of verify-ca; a note if the server listens
-        everywhere, or if a copy of it may be asked.
+        that is too broad, or that the server leaves out, and for an sslmode of verify-ca; a note
+        if the server listens everywhere.
 
     Raises:
         MissingPackage: psycopg is not installed.
@@ -151,9 +141,6 @@ def _server(database: Database) -> Iterator[Finding]:
     every = [each for each in map(str.strip, text.split(",")) if each in _EVERYWHERE]
     if every:
         yield finding("SP06.listens", database.name, address=every[0])
-    given = database.given.get("target_session_attrs")
-    if given in _LAGGING:
-        yield finding("SP06.copy", database.name, given=given)
 
 
 class _Line(NamedTuple):
@@ -212,32 +199,29 @@ def broad(database: Database, name: str | None = None) -> Iterator[Finding]:
     ours = name or database.name
     closed: list[_Line] = []
     for line in (_Line(*row) for row in database.rows(_RULES)):
+        odd = any(each.startswith(("/", "+")) for each in line.databases)
         if line.method == "reject":
             closed += [line] if line.error is None else []
         elif line.error is not None:
-            yield _idle(line)
-        elif not {ours, _REPLICATION, *_ANY}.isdisjoint(line.databases) or any(
-            each.startswith(("/", "+")) for each in line.databases
-        ):
+            yield finding("SP06.idle", line.file, line=line, error=quoted(line.error))
+        elif odd or not {ours, *_ANY}.isdisjoint(line.databases):
             yield from _loose(line, closed, ours)
 
 
 def _loose(line: _Line, closed: list[_Line], ours: str) -> Iterator[Finding]:
-    takes = {way for way in _TAKES[line.type] if not _is_closed(line, closed, way)}
-    plain, is_clear = "plain" in takes, line.method in _CLEAR
+    whole = {line.type, "host"} if line.type != "local" else {"local"}
+    if any(_covers(each, line, whole) for each in closed):
+        return
+    plain = line.type in _PLAIN and not any(_covers(each, line, _PLAIN) for each in closed)
     severe = {
         "it asks for no password": line.method == "trust",
         "it believes whatever the client's host says of who comes": line.method == "ident"
         and line.type != "local",
-        "the password passes in the clear": is_clear and plain and not line.is_local,
-        "it takes nothing but what is not encrypted": plain
-        and "tls" not in takes
-        and not line.is_local,
+        "the password passes in the clear": line.method in _CLEAR and plain and not line.is_local,
     }
     loose = {
-        "the server gets to see the password": is_clear and not plain,
         "it takes MD5 hashes for passwords": line.method == "md5",
-        "it takes what is not encrypted": plain and "tls" in takes,
+        "it takes what is not encrypted": plain,
         "everybody may come from everywhere": line.is_everywhere,
         "to every database": "all" in line.databases,
         "as every login": "all" in line.users,
@@ -245,64 +229,32 @@ def _loose(line: _Line, closed: list[_Line], ours: str) -> Iterator[Finding]:
     found = [why for why, is_so in severe.items() if is_so]
     severity = "error" if found else "warning"
     found += [why for why, is_so in loose.items() if is_so and not line.is_local]
-    if takes and found:
-        why, write = ", ".join(found), _narrow(line, ours)
+    if found:
+        why, how = ", ".join(found), "local" if line.type == "local" else "hostssl"
+        where = "" if how == "local" else f" {line.network or '10.0.3.0/24'}"
+        where = " 10.0.3.0/24" if line.is_everywhere else where
+        write = f"{how} {shown(ours)} worker_1{where} scram-sha-256"
         yield finding("SP06.line", line.file, severity=severity, line=line, why=why, write=write)
 
 
-def _narrow(line: _Line, ours: str) -> str:
-    """Say how the line could look."""
-    copies = line.databases == [_REPLICATION]
-    who = f"{_REPLICATION} standby_1" if copies else f"{shown(ours)} worker_1"
-    how, where = "hostssl", f" {line.network or '10.0.3.0/24'}"
-    if line.type == "local":
-        how, where = "local", ""
-    elif line.is_local:
-        how, where = "host", f" {line.network or 'samehost'}"
-    elif line.is_everywhere:
-        where = " 10.0.3.0/24"
-    need = "a copy of the server needs, or take it out" if copies else "your workers need"
-    return f"Write as much as {need}: {how} {who}{where} scram-sha-256"
+def _covers(closed: _Line, line: _Line, types: Collection[str]) -> bool:
+    """Tell whether all that a line would let in was rejected before, by one of some types.
 
-
-def _is_closed(line: _Line, closed: list[_Line], way: str) -> bool:
-    """Tell whether all that a line would let in on a way was rejected before, for each whom."""
-    return all(
-        any(
-            way in _TAKES[each.type]
-            # "all" are all databases, and a copy of the whole server is none.
-            and (
-                database in each.databases or ("all" in each.databases and database != _REPLICATION)
-            )
-            and not {"all", user}.isdisjoint(each.users)
-            and _is_inside(line, each)
-            for each in closed
-        )
-        for database, user in product(line.databases, line.users)
+    What several lines reject together is not put together, so more may be said than need be.
+    """
+    # "all" are all databases, and a copy of the whole server is none.
+    every = "all" in closed.databases and "replication" not in line.databases
+    return (
+        closed.type in types
+        and (every or set(line.databases) <= set(closed.databases))
+        and ("all" in closed.users or set(line.users) <= set(closed.users))
+        and _is_inside(line, closed)
     )
 
 
 def _is_inside(line: _Line, closed: _Line) -> bool:
     """Tell whether whoever comes from where one line says comes from where the other says."""
-    if line.type == "local" or closed.address == "all":
-        return True
-    if closed.address in ("samehost", "samenet"):
-        return line.address in ("samehost", closed.address)
     first, second = closed.network, line.network
-    return (
-        first is not None
-        and second is not None
-        and first.version == second.version
-        and second.subnet_of(first)  # type: ignore[arg-type]
-    )
-
-
-def _idle(line: _Line) -> Finding:
-    """Say why the server leaves a line out."""
-    if not line.type:
-        file, error = shown(line.file), quoted(line.error)
-        return finding("SP06.not-understood", line.file, line=line, file=file, error=error)
-    lacks, do = "TLS", "Turn ssl on, with a certificate of an authority that your workers know."
-    if line.type == "hostgssenc":
-        lacks, do = "GSSAPI", "Take it out, or let them come by hostssl."
-    return finding("SP06.idle", line.file, line=line, lacks=lacks, do=do)
+    if first is None or second is None or first.version != second.version:
+        return closed.address in ("all", line.address)
+    return second.subnet_of(first)  # type: ignore[arg-type]

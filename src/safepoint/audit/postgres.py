@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property
 from importlib.resources import files
@@ -39,17 +39,12 @@ _ROLES: Final = (
     "select rolname::text, quote_ident(rolname), rolcanlogin, rolsuper, rolcreaterole,"
     " rolreplication, rolcreatedb, rolbypassrls from pg_roles order by 1"
 )
-# Before PostgreSQL 16 a member always has all that the role has, and nobody asks who let it in.
+# Before PostgreSQL 16 a member always has all that the role has.
 _MEMBERS: Final = (
-    "select m.rolname::text, r.rolname::text, quote_ident(r.rolname), quote_ident(m.rolname),"
-    " coalesce((to_jsonb(a)->>'set_option')::boolean, true)"
-    " or coalesce((to_jsonb(a)->>'inherit_option')::boolean, true),"
-    " case when to_jsonb(a) ? 'set_option' and a.grantor <> 10"
-    " then ' granted by ' || quote_ident(pg_get_userbyid(a.grantor)) else '' end"
-    " || case when a.admin_option and exists (select from pg_auth_members o"
-    " where o.roleid = a.roleid and o.grantor = a.member) then ' cascade' else '' end"
+    "select m.rolname::text, r.rolname::text, quote_ident(r.rolname), quote_ident(m.rolname)"
     " from pg_auth_members a join pg_roles r on r.oid = a.roleid"
-    " join pg_roles m on m.oid = a.member order by 2, 1, 6"
+    " join pg_roles m on m.oid = a.member where coalesce((to_jsonb(a)->>'set_option')::boolean,"
+    " true) or coalesce((to_jsonb(a)->>'inherit_option')::boolean, true) order by 2, 1"
 )
 _HELD: Final = """
 with thing (kind, name, col, owner, acl) as (
@@ -77,49 +72,13 @@ union all select kind, name, col, coalesce(g.rolname::text, 'PUBLIC'),
 from thing, aclexplode(acl) left join pg_roles g on g.oid = grantee where grantee <> owner
 order by kind, name, 4, 6, col
 """
-_DEFAULTS: Final = """
-select case d.defaclobjtype when 'r' then 'tables' when 'S' then 'sequences'
-  when 'f' then 'functions' when 'T' then 'types' when 'n' then 'schemas' else 'large objects' end,
-  coalesce(' in schema ' || quote_ident(n.nspname), ''), coalesce(quote_ident(g.rolname), 'public'),
-  string_agg(a.privilege_type, ', ' order by a.privilege_type)
-from pg_default_acl d join pg_roles r on r.oid = d.defaclrole
-left join pg_namespace n on n.oid = d.defaclnamespace, aclexplode(d.defaclacl) a
-left join pg_roles g on g.oid = a.grantee
-where r.rolname = %s and a.grantee <> d.defaclrole
-  and not (a.grantee = 0 and d.defaclobjtype in ('f', 'T') and d.defaclnamespace = 0)
-group by 1, 2, 3 order by 1, 2, 3
-"""
-_SETTINGS: Final = """
-select coalesce(r.rolname::text, ''), coalesce(quote_ident(r.rolname), ''),
-  coalesce(quote_ident(d.datname), ''), setting
-from pg_db_role_setting s left join pg_roles r on r.oid = s.setrole
-left join pg_database d on d.oid = s.setdatabase, unnest(s.setconfig) setting
-where s.setdatabase = 0 or d.datname = current_database()
-union all select '', '', '', name || '=' || setting from pg_settings
-where name = 'session_replication_role' and setting <> 'origin'
-  and source not in ('database', 'user', 'database user')
-order by 1, 3, 4
-"""
-_REPLICA: Final = "session_replication_role"
-_MAY_SET: Final = (
-    "select coalesce(quote_ident(g.rolname), 'public') from pg_parameter_acl, aclexplode(paracl) a"
-    " left join pg_roles g on g.oid = a.grantee where parname = 'session_replication_role'"
-    " and a.privilege_type = 'SET' and a.grantee <> a.grantor order by 1"
-)
-# What the fingerprint of `migrate` does not tell: it makes none of these.
-_MORE: Final = """
-select 'Table ' || inhrelid::regclass::text, 'inherits from ' || inhparent::regclass::text
-from pg_inherits join pg_class c on c.oid = inhrelid join pg_class p on p.oid = inhparent
-where %(schema)s::regnamespace in (c.relnamespace, p.relnamespace) and c.relkind in ('r', 'p', 'f')
-union all select 'Domain ' || format_type(oid, null), 'has a default, or is not null'
-from pg_type where typnamespace = %(schema)s::regnamespace and typtype = 'd'
-  and (typdefault is not null or typnotnull)
-union all select 'Table ' || oid::regclass::text, 'has row-level security forced upon it'
-from pg_class where relnamespace = %(schema)s::regnamespace and relforcerowsecurity
-union all select 'Index ' || indexrelid::regclass::text, 'is not whole'
-from pg_index i join pg_class c on c.oid = i.indrelid
-where c.relnamespace = %(schema)s::regnamespace and not (indisvalid and indisready and indislive)
-order by 1, 2
+_REPLICA: Final = """
+select coalesce(quote_ident(r.rolname), 'every login') from pg_db_role_setting s
+left join pg_roles r on r.oid = s.setrole left join pg_database d on d.oid = s.setdatabase
+where (s.setdatabase = 0 or d.datname = current_database())
+  and exists (select from unnest(s.setconfig) e where e ~* '^session_replication_role=replica')
+union select 'every login' from pg_settings where name = 'session_replication_role'
+  and setting = 'replica' and source not in ('database', 'user', 'database user') order by 1
 """
 _POWERS: Final[dict[str, tuple[Severity, str]]] = {
     "login": ("error", "can log in"),
@@ -157,14 +116,12 @@ class Held(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A membership: who is in which role, whether they can act as it, and how to end that."""
+    """A membership: who can act as which role, and both as SQL wants them."""
 
     member: str
     role: str
     sql_role: str
     sql_member: str
-    acts: bool
-    how: str
 
 
 class Database:
@@ -226,40 +183,25 @@ class Database:
 
     @cached_property
     def members(self) -> list[Member]:
-        """Who is in which role."""
-        return [
-            Member(member, role, shown(sql_role), shown(sql_member), acts, shown(how))
-            for member, role, sql_role, sql_member, acts, how in self.rows(_MEMBERS)
-        ]
+        """Who can act as which role."""
+        return [Member(*row[:2], *map(shown, row[2:])) for row in self.rows(_MEMBERS)]
 
-    def paths(self, login: str, *, acting: bool = False) -> dict[str, list[Member]]:
-        """Return the roles that a login is in, inherited or not, each with the way to it.
-
-        Args:
-            login: who.
-            acting: whether to leave out those as which it cannot act, and may only let others in.
-        """
+    def paths(self, login: str) -> dict[str, list[Member]]:
+        """Return the roles as which a login can act, each with the way to it."""
         found: dict[str, list[Member]] = {login: []}
         for member in (waiting := [login]):
             for each in self.members:
-                is_on = each.member == member and each.role not in found
-                if is_on and (each.acts or not acting):
+                if each.member == member and each.role not in found:
                     found[each.role] = [*found[member], each]
                     waiting.append(each.role)
         return found
 
-    @cached_property
-    def logins(self) -> dict[str, dict[str, list[Member]]]:
-        """The roles as which each login can act. Superusers can act as all, and are left out."""
-        return {
-            name: self.paths(name, acting=True)
-            for name, (_, has) in self.powers.items()
-            if "login" in has and "superuser" not in has
-        }
-
-    def inside(self, role: str) -> set[str]:
-        """Return the logins that can act as a role."""
-        return {login for login, roles in self.logins.items() if role in roles}
+    def inside(self, role: str) -> dict[str, list[Member]]:
+        """Return the logins that can act as a role, each with the way; superusers are left out."""
+        able = [name for name, (_, has) in self.powers.items() if "login" in has]
+        plain = [name for name in able if "superuser" not in self.powers[name][1]]
+        found = {name: self.paths(name).get(role) for name in plain}
+        return {name: way for name, way in found.items() if way}
 
 
 class Deployed:
@@ -311,13 +253,13 @@ def check_privileges(
         journal: with which they reach the journal, if it is in PostgreSQL.
 
     Returns:
-        Under SP05, an error for a superuser, an owner, each role that a login does not need, and
-        each privilege that `migrate` does not give and that changes what is kept; a warning for one
-        that only reads, for what every login of the server may do, and for a password in a
-        connection string; a note of who the operators are, of what is set for the sessions of the
-        logins, and if the anchor is on the server of the store. Under SP13, SP15 and SP20, an error
-        for each function, trigger, table, column and constraint of store, anchor and journal that
-        is not as `migrate` made it.
+        Under SP05, an error for a superuser, an owner, each role that a login does not need, each
+        privilege that `migrate` does not give and that changes what is kept, and for a session in
+        which no trigger fires; a warning for one that only reads, for what every login of the
+        server may do, and for a password in a connection string; a note of who the operators are,
+        and if the anchor is on the server of the store. Under SP13, SP15 and SP20, an error for
+        each function, trigger, table, column and constraint of store, anchor and journal that is
+        not as `migrate` made it.
 
     Raises:
         MissingPackage: psycopg is not installed.
@@ -381,18 +323,11 @@ def _no_schema(part: str, database: Database) -> StorageUnavailable:
     )
 
 
-def _passwords(place: Deployed) -> Iterator[Finding]:
-    """Look for a password where it is logged, shown by ps, and kept in configuration."""
+def _logins(place: Deployed) -> Iterator[Finding]:
+    """Look at what each login, and each role of the store, may do by itself and by its roles."""
     for part, database in place.parts.items():
         if database.given.get("password"):
             yield finding("SP05.password", database.login, part=part)
-    if place.parts["store"].rows("show password_encryption") == [("md5",)]:
-        yield finding("SP05.md5", place.parts["store"].name)
-
-
-def _logins(place: Deployed) -> Iterator[Finding]:
-    """Look at what each login may do by itself, and by each role that it is in."""
-    for database in place.parts.values():
         here = [each for each in place.databases if each.server == database.server]
         ours = {role: job for each in here for role, job in each.roles.items()}
         needed = {
@@ -401,76 +336,62 @@ def _logins(place: Deployed) -> Iterator[Finding]:
             if (each.server, each.login) == (database.server, database.login)
             for job in PARTS[part][2]
         }
-        for role, way in database.paths(database.login).items():
-            sql, powers = database.powers[role]
-            names = " and so of ".join(quoted(each.role) for each in way)
-            by = f", as a member of {names}" if way else ""
-            for power in ["superuser"] if "superuser" in powers else powers:
-                severity, may = _POWERS[power]
-                if power != "login":
-                    values = {"sql": sql, "power": power, "may": may, "severity": severity}
-                    yield finding("SP05.power", database.login, by=by, **values)
-            do = "Let the application come by a login of its own."
-            if way:
-                do = f"Run: revoke {way[-1].sql_role} from {way[-1].sql_member}"
-            if way and f"SP05.in-{role}" in CATALOGUE:
-                yield finding(f"SP05.in-{role}", database.login, by=by, do=do)
-            elif ours.get(role) == "owner":
-                yield finding("SP05.owns", database.login, role=role, by=by, do=do)
-            elif role in ours and ours[role] not in needed:
-                yield finding("SP05.needless", database.login, by=by, do=do)
+        yield from _able(database, database.login, ours, needed)
+        for role, job in database.roles.items():
+            if role in database.powers and role not in place.told[database.server]:
+                yield from _able(database, role, ours, {job})
+
+
+def _able(
+    database: Database, who: str, ours: dict[str, str], needed: set[str]
+) -> Iterator[Finding]:
+    for role, way in database.paths(who).items():
+        sql, powers = database.powers[role]
+        names = " and so of ".join(quoted(each.role) for each in way)
+        by = f", as a member of {names}" if way else ""
+        for power in ["superuser"] if "superuser" in powers else powers:
+            severity, may = _POWERS[power]
+            if power != "login" or role in ours:
+                values = {"sql": sql, "power": power, "may": may, "severity": severity}
+                yield finding("SP05.power", who, by=by, **values)
+        if not way:
+            continue
+        do = f"Run: revoke {way[-1].sql_role} from {way[-1].sql_member}"
+        if f"SP05.in-{role}" in CATALOGUE:
+            yield finding(f"SP05.in-{role}", who, by=by, do=do)
+        elif role in ours and ours[role] not in needed:
+            yield finding("SP05.needless", who, by=by, do=do)
 
 
 def _together(place: Deployed) -> Iterator[Finding]:
     for (one, first), (other, second) in combinations(place.parts.items(), 2):
-        passwords = {each.connection.info.password for each in (first, second)}
         if first.server == second.server and first.login == second.login:
             yield finding("SP05.one-login", first.login, one=one, other=other)
-        elif len(passwords) == 1 and all(passwords):
-            yield finding("SP05.one-password", second.login, one=one, other=other)
     apart = place.parts.get("anchor")
     if apart is not None and apart.server == place.parts["store"].server:
         yield finding("SP05.one-server", apart.name)
 
 
 def _operators(place: Deployed) -> Iterator[Finding]:
-    """Find who can discard records and set the anchor back, so that nobody sees it."""
+    """Find who can act as the owner, and who can discard records or set the anchor back."""
     for store, anchor in product(place.databases, repeat=2):
         are_there = "store" in store.parts and "anchor" in anchor.parts
         if store.server != anchor.server or not are_there:
             continue
-        discards, rewinds = store.role("operator"), anchor.role("anchor_operator")
-        for login in sorted(store.inside(discards) & anchor.inside(rewinds)):
-            last = anchor.logins[login][rewinds][-1]
-            yield finding("SP05.undoes", login, last=last)
+        discards, rewinds = store.role("operator"), anchor.inside(anchor.role("anchor_operator"))
+        for login in sorted(store.inside(discards).keys() & rewinds):
+            yield finding("SP05.undoes", login, last=rewinds[login][-1])
     for database in place.databases:
+        told = place.told[database.server]
+        for login, way in database.inside(database.role("owner")).items():
+            if login not in told:
+                yield finding("SP05.owner-member", login, owner=way[-1].role, member=way[-1])
         for job, does in _OPERATES.items():
             role = database.role(job)
-            names = sorted(database.inside(role) - place.told[database.server])
+            names = sorted(database.inside(role).keys() - told)
             if names:
                 listed = ", ".join(map(quoted, names))
                 yield finding("SP05.operators", role, does=does, names=listed)
-
-
-def _roles(place: Deployed) -> Iterator[Finding]:
-    """Look at the roles of the store: what they can by themselves, and who is in the owner's."""
-    for database in place.databases:
-        owner, told = database.role("owner"), place.told[database.server]
-        for name in database.roles:
-            sql, held = database.powers.get(name, ("", []))
-            if held:
-                can = " and ".join(_POWERS[each][1] for each in held)
-                no = " ".join(f"no{each}" for each in held)
-                yield finding("SP05.role-power", name, can=can, sql=sql, attributes=no)
-        for each in database.members:
-            is_owner = each.role == owner
-            if is_owner and each.acts and each.member not in told:
-                yield finding("SP05.owner-member", each.member, owner=owner, member=each)
-            elif is_owner and not each.acts:
-                yield finding("SP05.owner-maker", each.member, owner=owner, member=each)
-            if each.member in database.roles and each.member not in told:
-                role = quoted(each.role)
-                yield finding("SP05.role-member", each.member, role=role, member=each)
 
 
 def _grants(place: Deployed) -> Iterator[Finding]:
@@ -503,83 +424,32 @@ def _grants(place: Deployed) -> Iterator[Finding]:
 
 def _more(database: Database, group: list[Held]) -> Finding:
     """Say what was granted beyond what migrate gives, and how to take it back."""
-    first, listed = group[0], _spelled([(each.privilege, each.column) for each in group])
+    first, public = group[0], group[0].holder == "PUBLIC"
     kind, name, to = first.kind, shown(first.name), shown(first.sql_holder)
+    listed = [e.privilege + (f" ({shown(e.column)})" if e.column else "") for e in group]
     on, passes_on = name if kind == "table" else f"{kind} {name}", any(e.passes_on for e in group)
-    do = f"Run, as its owner: revoke {_lower(listed)} on {on} from {to}{' cascade' * passes_on}"
+    what = " and ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
+    privileges = ", ".join(listed)
+    for word in {each.privilege for each in group}:
+        privileges = privileges.replace(word, word.lower())
+    do = f"Run, as its owner: revoke {privileges} on {on} from {to}{' cascade' * passes_on}"
     if "CONNECT" in listed:
         ours = {each.sql_holder for each in database.held if each.holder in database.roles}
         do += f"; grant connect on {on} to {', '.join(sorted(ours - {''}))}"
-    # To revoke a privilege on the table takes it from the columns as well.
-    whole, role = {e.privilege for e in group if not e.column}, database.roles.get(first.holder)
-    again = _spelled(
-        (privilege, column)
-        for job, _, table, column, privilege in sorted(_made(), key=str)
-        if (job, table) == (role, first.name) and column and privilege in whole
-    )
-    do += f"; grant {_lower(again)} on {on} to {to}" if again else ""
-    public = first.holder == "PUBLIC"
+    elif first.holder in database.roles:
+        do += "; and grant again what migrate does, which this prints: safepoint postgres sql"
     reads = all(e.privilege in ("SELECT", "USAGE") for e in group) and not (passes_on or public)
     severity = "warning" if reads or first.is_outside else "error"
     who = "Every login of the server" if public else quoted(first.holder)
-    what = " and ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
     values = {"severity": severity, "who": who, "what": what, "kind": kind, "name": name}
     return finding("SP05.granted", first.name, do=do, **values)
 
 
-def _spelled(privileges: Iterable[tuple[str, str | None]]) -> list[str]:
-    """Return privileges as SQL has them: INSERT (login, written)."""
-    columns: dict[str, list[str]] = {}
-    whole = set[str]()
-    for privilege, column in privileges:
-        columns.setdefault(privilege, []).extend([shown(column)] if column else [])
-        whole |= set() if column else {privilege}
-    return [
-        privilege if privilege in whole else f"{privilege} ({', '.join(names)})"
-        for privilege, names in columns.items()
-    ]
-
-
-def _lower(privileges: list[str]) -> str:
-    cut = [each.partition(" ") for each in privileges]
-    return ", ".join(f"{name.lower()}{space}{columns}" for name, space, columns in cut)
-
-
-def _defaults(place: Deployed) -> Iterator[Finding]:
-    """Find with what grants the owner would make things from now on."""
-    for database in place.databases:
-        owner = database.role("owner")
-        for kind, where, grantee, privileges in database.rows(_DEFAULTS, (owner,)):
-            whom = "every login of the server" if grantee == "public" else shown(grantee)
-            values = {"privileges": privileges, "kind": kind, "whom": whom}
-            values |= {"schema": shown(where), "grantee": shown(grantee)}
-            yield finding("SP05.defaults", owner, **values)
-
-
 def _sessions(place: Deployed) -> Iterator[Finding]:
-    """Find what is set for the sessions of the logins. A login can set most of it for itself."""
+    """Find sessions in which no trigger fires."""
     for database in place.databases:
-        named = place.told[database.server].union(*map(database.inside, database.roles))
-        if database.connection.info.server_version >= 150000:
-            for (grantee,) in database.rows(_MAY_SET):
-                yield finding("SP05.may-set", grantee, grantee=shown(grantee))
-        for login, sql_login, name, setting in database.rows(_SETTINGS):
-            key, _, value = setting.partition("=")
-            if login and login not in named:
-                continue
-            where = f" in database {shown(name)}" if name else ""
-            at = f"role {shown(sql_login)}{where}"
-            if not login:
-                at = f"database {shown(name)}" if name else "role all"
-            yield finding(
-                "SP05.replica" if key == _REPLICA else "SP05.session",
-                login or database.name,
-                whose=f"login {quoted(login)}" if login else "every login",
-                scope=where,
-                key=key,
-                value=quoted(value),
-                alter=at,
-            )
+        for (whose,) in database.rows(_REPLICA):
+            yield finding("SP05.replica", database.name, whose=shown(whose))
 
 
 @cache
@@ -632,8 +502,6 @@ def _schemas(place: Deployed) -> Iterator[Finding]:
             relation, named = _named(key, found.get(key) or made[key])
             if relation not in whole:
                 yield finding(which, key, named=named)
-        for name, what in database.rows(_MORE, {"schema": schema}):
-            yield finding(f"{rule}.more", name, name=shown(name), what=shown(what))
 
 
 def _compared(fingerprint: dict[str, str], schema: str) -> dict[str, str]:
@@ -661,14 +529,4 @@ def _named(key: str, text: str) -> tuple[str | None, str]:
     return None, f"{'Function' if kind == 'body' else kind.capitalize()} {shown(name)}"
 
 
-_CHECKS: Final = (
-    _passwords,
-    _logins,
-    _together,
-    _operators,
-    _roles,
-    _grants,
-    _defaults,
-    _sessions,
-    _schemas,
-)
+_CHECKS: Final = (_logins, _together, _operators, _grants, _sessions, _schemas)

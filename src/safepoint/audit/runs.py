@@ -1,216 +1,40 @@
 """How each run of a store came to go on: across versions, back in time, with other tools, by whom.
 
-The writer's key seals the records, so a seal does not say that anybody was asked. What had to be
-asked is worked out again, and compared with what people signed.
+The writer's key seals the records, so a seal does not say that anybody was asked. What a workflow
+would have written, and whom its gate would have asked, is worked out again, and compared with what
+is there and with what people signed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Final
 
-from safepoint.approval import SKEW, Approval, Approvers, Question, Reason
+from safepoint.approval import SKEW, Approval, Question, Reason
 from safepoint.audit.finding import Finding, finding, worst_first
 from safepoint.audit.ledger import approvers_apart
-from safepoint.audit.reading import Check, Entry, Link, looked, strays, unbegun
-from safepoint.errors import (
-    ApprovalError,
-    ApprovalExpired,
-    CheckpointError,
-    ConfigurationError,
-    WorkflowMismatch,
-    quoted,
-)
-from safepoint.gate import Gate, Policy, compare
-from safepoint.keys import VerifyingKey
+from safepoint.audit.reading import Entry, Thread, read
+from safepoint.errors import ApprovalError, ApprovalExpired, ConfigurationError, quoted
+from safepoint.gate import Decision, Gate, compare
 from safepoint.ledger import Ledger
 from safepoint.names import Head
-from safepoint.workflow import Migration, Payload, Resumed, Resumption, Workflow, judge
+from safepoint.workflow import Payload, Resumed
 
-_WIDER: Final = frozenset({Reason.TOOLS_ADDED, Reason.TOOL_CHANGED, Reason.PERMISSIONS_WIDENED})
+_RULES: Final = {
+    Reason.OLD_CHECKPOINT: "SP16",
+    Reason.VERSION_CHANGED: "SP17",
+    Reason.NO_MIGRATION: "SP17",
+    Reason.TOOLS_ADDED: "SP18",
+    Reason.TOOL_CHANGED: "SP18",
+    Reason.PERMISSIONS_WIDENED: "SP18",
+    Reason.ASKED: "SP19",
+    Reason.OWNED_BY_ANOTHER: "SP19",
+}
 _MANY: Final = 10
-_UNCOUNTED: Final = Policy(dict.fromkeys(Reason))
-
-
-class Statement(NamedTuple):
-    """An approval or a denial in a record.
-
-    Attributes:
-        text: what is in the record.
-        approval: what it says, if one of these people signed it for this; None if not.
-        why: why not.
-    """
-
-    text: str
-    approval: Approval | None
-    why: str = ""
-
-
-class Judges:
-    """A gate for looking back: whoever has a key today, or had one.
-
-    Attributes:
-        gate: the policy, and everybody, those included whose key was revoked since.
-        revoked: the ids of those keys.
-    """
-
-    def __init__(self, gate: Gate) -> None:
-        self.keys: list[tuple[str, VerifyingKey]] = []
-        self.revoked: frozenset[str] = frozenset()
-        self.gate = gate
-        if gate.approvers is None:
-            return
-        self.keys = list(gate.approvers.keys.values())
-        self.revoked = gate.approvers.revoked
-        self.gate = Gate(gate.policy, self._approvers())
-
-    def judged(self, link: Link) -> tuple[Resumption, Question | None]:
-        """Return what the policy says of a resumption, and what people had to be asked then.
-
-        Whether an approval from before still counted was for the people and the policy of that
-        time to say, so each answer that they may have given is tried.
-
-        Raises:
-            CheckpointError: no workflow could have resumed it.
-        """
-        signed = [each.approval for each in self.statements(link, None) if each.approval]
-        denials = [approval for approval in signed if approval.verdict == "denied"]
-        if denials:
-            wanted, question = _denied(link, self._gates(link)[0], denials[0].question)
-        else:
-            app = link.entry.checkpoint.app
-            judged = [_judged(link, gate, app) for gate in self._gates(link)]
-            reasons = None if link.resumed is None else link.resumed.reasons
-            same = [each for each in judged if each[0].decision.reasons == reasons]
-            answered = [each for each in same if signed and each[1] == signed[0].question]
-            wanted, question = (answered or same or judged)[0]
-        people = self.gate.policy.needs(*wanted.decision.reasons)
-        return replace(wanted, decision=replace(wanted.decision, approvers=people)), question
-
-    def _gates(self, link: Link) -> list[Gate]:
-        """Return gates for which what people approved before a resumption counts, or lapsed."""
-        approvers = self.gate.approvers
-        gates = [Gate(_UNCOUNTED, approvers)]
-        texts = () if link.source is None else link.source.payload.approved
-        if approvers is None or not texts:
-            return gates
-        opened = [each.approval for each in map(self._open, texts) if each.approval is not None]
-        keys = dict.fromkeys(approval.key for approval in opened)
-        gates += [Gate(_UNCOUNTED, self._approvers(revoked=[key])) for key in keys]
-        more = len({each.approver for each in opened}) + 1
-        if more <= len(approvers):
-            asks = Policy({**dict.fromkeys(Reason), Reason.ASKED: more})
-            gates.append(Gate(asks, approvers))
-        return gates
-
-    def _approvers(self, **options: list[str]) -> Approvers:
-        people = {name: [key for who, key in self.keys if who == name] for name, _ in self.keys}
-        return Approvers(people, **options)
-
-    def statements(self, link: Link, question: Question | None) -> list[Statement]:
-        """Return what is in a record, each with whether it answers the question."""
-        texts = () if link.resumed is None else link.resumed.statements
-        return [self._open(text, question) for text in texts]
-
-    def _open(self, text: str, question: Question | None = None) -> Statement:
-        approvers = self.gate.approvers
-        if approvers is None:
-            return Statement(text, None, "There are no approvers to check it.")
-        try:
-            approval = approvers.open(text)
-            if question is not None:
-                approval.check_answers(question)
-        except ApprovalError as refusal:
-            return Statement(text, None, refusal.what)
-        return Statement(text, approval)
-
-    def missing(
-        self, link: Link, wanted: Resumption, approvals: list[Approval], rule: str
-    ) -> Iterator[Finding]:
-        """Say whether too few people approved a resumption."""
-        decision = wanted.decision
-        details, more = " ".join(decision.details[:_MANY]), len(decision.details) - _MANY
-        details += f" And {more} more like these." if more > 0 else ""
-        people = len({each.approver for each in approvals if each.verdict == "approved"})
-        severity = "warning" if people else "error"
-        values = {"severity": severity, "source": wanted.at, "details": details}
-        needed = decision.approvers
-        if needed is None:
-            yield link.found(f"{rule}.forbidden", **values)
-        elif people < needed:
-            yield link.found(f"{rule}.too-few", **values, needed=needed, people=people)
-
-
-def _judged(link: Link, gate: Gate, app: str) -> tuple[Resumption, Question | None]:
-    """Return what a gate says of the resumption by an app, and what people had to be asked.
-
-    Raises:
-        CheckpointError: no workflow could have resumed it.
-    """
-    source, last = link.source, link.last
-    if source is None or last is None:
-        raise WorkflowMismatch(f"{link.entry} was not resumed.", "Judge one that was.")
-    name, _, version = app.partition("@")
-    old = source.checkpoint.app.partition("@")[2]
-    as_it_was = Workflow(
-        name,
-        [_nothing],
-        version=version,
-        tools=link.entry.payload.tools,
-        migrations=[] if old == version else [Migration(old, version, dict)],
-        gate=gate,
-    )
-    # Who owned the thread at the time, nobody knows any more.
-    wanted = judge(as_it_was, None, source.checkpoint, last)
-    if not wanted.decision.reasons:
-        return wanted, None
-    # Whatever the policy is today: if people were asked, this is what they were asked.
-    return wanted, wanted.question()
-
-
-def _nothing(state: dict[str, Any]) -> None:
-    """Stand in for the steps, which nobody runs."""
-
-
-def _denied(link: Link, gate: Gate, signed: Question) -> tuple[Resumption, Question | None]:
-    """Judge a no. The run keeps the app and the tools that it had, and not those that were denied.
-
-    Of those tools there is no more than the digest, so which of them are new is as it was signed.
-    """
-    wanted, question = _judged(link, gate, signed.app)
-    if question is None or signed.tools == question.tools:
-        return wanted, question
-    question = replace(question, tools=signed.tools)
-    others = tuple(reason for reason in signed.reasons if reason not in _WIDER)
-    if others == question.reasons != signed.reasons:
-        question = replace(question, reasons=signed.reasons, details=signed.details)
-        reasons = tuple(Reason(reason) for reason in signed.reasons)
-        wanted = replace(wanted, decision=replace(wanted.decision, reasons=reasons))
-    return wanted, question
-
-
-def _is_here(entry: Entry, approval: Approval) -> bool:
-    """Tell whether people were asked about the end that a record follows, and to go on as it."""
-    place, question = entry.checkpoint, approval.question
-    follows = None if place.previous is None else Head(place.sequence - 1, place.previous)
-    if (place.store, place.thread, follows) != (question.store, question.thread, question.head):
-        return False
-    if approval.verdict == "denied":  # what was denied may be another version, with other tools
-        return question.app.partition("@")[0] == place.app.partition("@")[0]
-    return (place.app, entry.payload.tools.digest) == (question.app, question.tools)
-
-
-def _outside(approval: Approval, created: datetime, lifetime: timedelta) -> str | None:
-    """Return why an approval was not valid when the record was written, give or take a minute."""
-    # Nothing is taken off `created`: whoever wrote it may have put the first day there is.
-    just_late = timedelta() <= created - approval.expires < SKEW
-    try:
-        approval.check_time(approval.issued if just_late else created, lifetime)
-    except ApprovalExpired as refusal:
-        return refusal.what
-    return None
+_OLD: Final = Reason.OLD_CHECKPOINT
+_LAPSED: Final = "By then it did not count any more."
 
 
 def check_versions(ledger: Ledger, *apps: str) -> list[Finding]:
@@ -244,46 +68,7 @@ def check_versions(ledger: Ledger, *apps: str) -> list[Finding]:
         ConfigurationError: an app is not one.
         StorageError: the storage cannot be listed.
     """
-    return looked(ledger, versions(*apps))
-
-
-def versions(*apps: str) -> Check:
-    """Return the check of SP17."""
-    today = dict(_named(app) for app in apps)
-    return Check("SP17", "versions", _changed, lambda last: _left_behind(last, today))
-
-
-def _changed(link: Link) -> Iterator[Finding]:
-    if link.last is None:
-        return
-    app, resumed, named, was = link.entry.checkpoint.app, link.resumed, link.named, link.last.app
-    if resumed is not None:
-        was = resumed.app if named is None else named.checkpoint.app
-    explained = (
-        resumed is not None
-        and resumed.app == was
-        and was.partition("@")[0] == app.partition("@")[0]
-        and Reason.VERSION_CHANGED in resumed.reasons
-    )
-    if was != app and not explained:
-        now, before = (each or "something without a name" for each in (app, was))
-        yield link.found("SP17.unexplained", now=now, before=before)
-
-
-def _left_behind(last: Entry, today: dict[str, str]) -> Iterator[Finding]:
-    end = last.checkpoint
-    was = end.app
-    app = today.get(was.partition("@")[0], was)
-    if app != was and last.payload.denied is None:
-        yield finding("SP17.left-behind", end.thread, last=end, app=app)
-
-
-def _named(app: object) -> tuple[str, str]:
-    if not isinstance(app, str) or not app:
-        raise ConfigurationError(
-            f"{quoted(app)} is not the name of a workflow.", 'Give Workflow.app: "invoice@2".'
-        )
-    return app.partition("@")[0], app
+    return _looked(ledger, "SP17", Runs(apps=apps))
 
 
 def check_resumptions(ledger: Ledger, gate: Gate | None = None) -> list[Finding]:
@@ -315,182 +100,23 @@ def check_resumptions(ledger: Ledger, gate: Gate | None = None) -> list[Finding]
             not verified.
 
     Returns:
-        Under SP16, an error for each way back that too few people approved, that carries an
-        approval which does not count, or that no record of a resumption explains, and for a run
-        that nothing began, that goes on after a denial, or by more than a step at a time, and for a
-        record that does not say why it was resumed, or says wrong where its last step ended; a
-        warning for a way back that a key approved which was revoked since; a note for each other,
-        which says who approved it.
+        Under SP16, an error for each way back that nobody approved, for a record that goes on from
+        elsewhere than the one before it and does not say who resumed it, or says wrong where it
+        comes from or where its last step ended, and for a run that nothing began; a warning for a
+        way back that fewer approved than the policy asks for, and for a record that no workflow
+        wrote in the thread of one; a note for each other way back, which says who approved it.
 
     Raises:
         StorageError: the storage cannot be listed.
     """
-    return looked(ledger, resumptions(gate))
-
-
-def resumptions(gate: Gate | None = None) -> Check:
-    """Return the check of SP16."""
-    judges = None if gate is None else Judges(gate)
-
-    def look(link: Link) -> list[Finding]:
-        payload = link.entry.payload
-        if not link.entry.is_run:
-            return []
-        found = list(_goes_on(link, payload, judges))
-        if all(each.severity != "error" for each in found):
-            found += _told(link, payload)
-        return found
-
-    return Check("SP16", "resumptions", look)
-
-
-def _goes_on(link: Link, payload: Payload, judges: Judges | None) -> Iterator[Finding]:
-    entry, before, resumed = link.entry, link.before, link.resumed
-    if not link.begins:
-        yield unbegun(link, "SP16")
-    elif resumed is not None and not _is_there(link, resumed):
-        yield link.found("SP16.not-there", source=resumed.sequence)
-    elif resumed is not None and not _is_carried(link, payload):
-        yield link.found("SP16.other-steps", source=resumed.sequence)
-    elif resumed is not None and resumed.sequence < entry.checkpoint.sequence - 1:
-        yield _back(link, resumed, judges)
-    elif before is not None:
-        yield from _on(link, payload, before, before.payload)
-
-
-def _on(link: Link, payload: Payload, before: Entry, last: Payload) -> Iterator[Finding]:
-    """Look at a record that goes on from the end, as its thread had it."""
-    at = link.entry.checkpoint.sequence - 1
-    kept = before.checkpoint.sequence
-    if last.denied is not None and payload.denied is None:
-        yield link.found("SP16.denied", kept=kept)
-    elif link.resumed is None and (kept != at or not _is_next(payload, last)):
-        more = len(payload.done) - len(last.done)
-        if more > 1 and payload.done[:-more] == last.done:
-            yield link.found("SP16.skipped", more=more, kept=kept)
-        else:
-            yield link.found("SP16.no-resume", end=at)
-
-
-def _is_same(payload: Payload, before: Payload) -> bool:
-    """Tell whether a record holds a run where it was, as `Run.capture` saves it."""
-    over = payload.denied is not None or before.denied is not None
-    return not over and (payload.done, payload.asked) == (before.done, before.asked)
-
-
-def _is_next(payload: Payload, before: Payload) -> bool:
-    """Tell whether a record that did not go through the gate may follow another: by one step."""
-    one_more = len(payload.done) == len(before.done) + 1
-    return _is_same(payload, before) or (one_more and payload.done[:-1] == before.done)
-
-
-def _is_there(link: Link, resumed: Resumed) -> bool:
-    """Tell whether a record is what it says that it was resumed from, as far as one can see."""
-    named = link.named
-    if named is None:  # pruned, or no record before this one
-        return 0 < resumed.sequence < link.entry.checkpoint.sequence
-    return named.checkpoint.digest == resumed.digest
-
-
-def _is_carried(link: Link, payload: Payload) -> bool:
-    """Tell whether the record of a resumption may come from another: no step ran between them.
-
-    Another version may name steps anew and leave some out, and not say that more are done; and if
-    the answer was no, it did nothing.
-    """
-    named = link.named
-    if named is None:
-        return True  # nobody can tell any more
-    source = named.payload
-    if not named.is_run or payload.asked is not None:
-        return False
-    migrated = named.checkpoint.app != link.entry.checkpoint.app
-    if migrated and payload.denied == source.denied:
-        return len(payload.done) <= len(source.done)
-    return payload.done == source.done
-
-
-def _told(link: Link, payload: Payload) -> Iterator[Finding]:
-    """Look at what a record says of itself, where it goes on from the right one."""
-    if link.resumed is not None and not link.resumed.reasons:
-        yield link.found("SP16.no-reason")
-    elif not _is_origin(link, payload):
-        origin = "here" if payload.origin is None else f"at #{payload.origin}"
-        yield link.found("SP16.origin", origin=origin)
-
-
-def _is_origin(link: Link, payload: Payload) -> bool:
-    """Tell whether a record in which no step ended says where the last one did.
-
-    That is part of the key of an action, by which it is done once.
-    """
-    resumed, at, origin = link.resumed, link.entry.checkpoint.sequence - 1, payload.origin
-    if resumed is not None:
-        if resumed.sequence < at:
-            return origin is None  # it went back to do again what was done
-        named = link.named
-        return _ended(origin, None if named is None else named.payload, resumed.sequence)
-    before = link.before
-    if before is None:
-        return origin is None or (link.first > 1 and _ended(origin, None, at))
-    kept = before.checkpoint.sequence
-    if payload.done == before.payload.done:
-        return _ended(origin, before.payload, kept)
-    # `Run.capture` saves the end of a step that could not be saved when the anchor was not there.
-    return origin in (None, kept)
-
-
-def _ended(origin: int | None, source: Payload | None, sequence: int) -> bool:
-    if source is None:  # it was pruned
-        return origin is not None and 0 < origin <= sequence
-    return origin == (source.origin or sequence)
-
-
-def _back(link: Link, resumed: Resumed, judges: Judges | None) -> Finding:
-    way = {"end": link.entry.checkpoint.sequence - 1, "source": resumed.sequence}
-    needed = 1 if judges is None else judges.gate.policy.needs(Reason.OLD_CHECKPOINT)
-    needed = 1 if needed is None else needed  # a stricter policy of today does not undo it
-    count, revoked = len(resumed.statements), list[Approval]()
-    by = f"with {count} approval{'s' * (count > 1)}, which nobody verified here"
-    if judges is not None and judges.gate.approvers is not None:
-        approvals = list[Approval]()
-        for _, approval, why in judges.statements(link, None):
-            if approval is None:
-                return link.found("SP16.not-counted", **way, why=why)
-            if not _fits(link, resumed, approval):
-                other = f"{approval.approver} signed it for something else."
-                return link.found("SP16.not-counted", **way, why=other)
-            approvals.append(approval)
-        names = sorted({approval.approver for approval in approvals})
-        count, by = len(names), f"approved by {' and '.join(names)}"
-        revoked = [approval for approval in approvals if approval.key in judges.revoked]
-    if count < needed:
-        people = "nobody" if count == 0 else f"{count} of {needed} people"
-        return link.found("SP16.unapproved", **way, people=people)
-    if revoked:
-        keys = " and ".join(f"key {each.key} of {each.approver}" for each in revoked)
-        was = "was" if len(revoked) == 1 else "were"
-        return link.found("SP16.revoked", **way, by=by, keys=keys, was=was)
-    how = by if count else "which your policy lets anybody do"
-    return link.found("SP16.back", **way, how=how)
-
-
-def _fits(link: Link, resumed: Resumed, approval: Approval) -> bool:
-    """Tell whether somebody approved exactly this way back."""
-    question = approval.question
-    return (
-        approval.verdict == "approved"
-        and Reason.OLD_CHECKPOINT in question.reasons
-        and question.checkpoint == Head(resumed.sequence, resumed.digest)
-        and _is_here(link.entry, approval)
-    )
+    return _looked(ledger, "SP16", Runs(gate))
 
 
 def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:
     """Compare the tool set of every record with the one before it, and look for the approvals.
 
-    Nothing is changed, and no state is decoded. The approvals count if these people signed them;
-    what else may be wrong with them is for `check_approvals`.
+    Nothing is changed, and no state is decoded. What may be wrong with an approval itself is for
+    `check_approvals`.
 
     ```python
     from safepoint import (
@@ -530,71 +156,14 @@ def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:
 
     Returns:
         Under SP18, an error for each record with more tools, other tools or more permissions than
-        what it goes on from, that nobody approved, or that could not have been resumed at all; a
-        warning if fewer approved it than the policy asks for; a note if no run of the store says
-        which tools it has.
+        what it goes on from, that nobody approved; a warning if fewer approved it than the policy
+        asks for; a note if no run of the store says which tools it has.
 
     Raises:
         StorageError: the storage cannot be listed.
     """
-    return looked(ledger, tools(gate, ledger.store))
-
-
-def tools(gate: Gate, store: str) -> Check:
-    """Return the check of SP18."""
-    judges = Judges(gate)
-    said = set[bool]()
-
-    def look(link: Link) -> Iterator[Finding]:
-        yield from strays(link, "SP18")
-        if link.entry.is_run:
-            said.add(bool(link.entry.payload.tools))
-            yield from _widened(link, judges) if link.source is not None else _kept(link, judges)
-
-    def close() -> Iterator[Finding]:
-        if said == {False}:
-            yield finding("SP18.no-tools", store)
-
-    return Check("SP18", "tools", look, close=close)
-
-
-def _kept(link: Link, judges: Judges) -> Iterator[Finding]:
-    """Look at a record that did not go through the gate: it has what the one before it has.
-
-    One that went back to what was pruned since has what people let it have.
-    """
-    entry, before = link.entry, link.before
-    if before is None or (link.is_pruned and _is_let(link, judges)):
-        return
-    compared = compare(entry.payload.tools, before.payload.tools)
-    wider = {name for reason, name, _ in compared if reason is not None}
-    if wider:
-        how = "nobody approved it" if link.is_pruned else "did not go through the gate"
-        names = ", ".join(sorted(wider))
-        yield link.found("SP18.wider", head=before.head, how=how, names=names)
-
-
-def _is_let(link: Link, judges: Judges) -> bool:
-    """Tell whether somebody approved a way back as it is, or nobody has to."""
-    opened = [each.approval for each in judges.statements(link, None)]
-    return judges.gate.policy.needs(Reason.OLD_CHECKPOINT) == 0 or any(
-        each is not None and each.verdict == "approved" and _is_here(link.entry, each)
-        for each in opened
-    )
-
-
-def _widened(link: Link, judges: Judges) -> Iterator[Finding]:
-    try:
-        wanted, question = judges.judged(link)
-    except CheckpointError as refusal:
-        yield _impossible(link, refusal, "SP18")
-        return
-    if not _WIDER & set(wanted.decision.reasons):
-        return
-    statements = judges.statements(link, question)
-    approvals = [each.approval for each in statements if each.approval is not None]
-    if link.source is None or link.entry.payload.tools != link.source.payload.tools:
-        yield from judges.missing(link, wanted, approvals, "SP18")
+    runs = Runs(gate)
+    return [*_looked(ledger, "SP18", runs), *runs.without_tools(ledger.store)]
 
 
 def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
@@ -638,154 +207,375 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
         gate: the gate of your workflow: the policy, and the people.
 
     Returns:
-        Under SP19, an error for each run that nothing began, and for each record that goes on
-        without an answer, that carries an approval which nobody of these people signed, or for
-        something else, or which was used before, or that it was not resumed with, or that does not
-        say why it was resumed; for an approver's
-        key that is on the ring, in the storage, or here as a secret; a warning for one by fewer
-        people than the policy asks for, outside of its time by the record's own, or by a key that
-        was revoked since; a note for what was pruned.
+        Under SP19, an error for each record that goes on without an answer or after a denial, that
+        carries an approval which nobody of these people signed, or for something else, or that it
+        was not resumed with, or that does not say why it was resumed; for an approver's key that is
+        on the ring, in the storage, or here as a secret; a warning for one by fewer people than the
+        policy asks for, outside of its time by the record's own, or by a key that was revoked
+        since; a note for what was pruned.
 
     Raises:
         StorageError: the storage cannot be listed.
     """
-    judges = Judges(gate)
-    return worst_first([*approvers_apart(ledger, judges.keys), *looked(ledger, approvals(judges))])
+    found = _looked(ledger, "SP19", Runs(gate))
+    return worst_first([*approvers_apart(ledger, gate.people), *found])
 
 
-def approvals(judges: Judges) -> Check:
-    """Return the check of SP19, without that of where the keys are."""
-    spent: dict[str, str] = {}
+def _looked(ledger: Ledger, rule: str, runs: Runs) -> list[Finding]:
+    """Return what is found under one rule, and a note of each thread that does not verify."""
 
-    def look(link: Link) -> Iterator[Finding]:
-        yield from strays(link, "SP19")
-        if not link.entry.is_run:
+    def look(thread: Thread) -> list[Finding]:
+        found = [each for each in runs.look(thread) if each.rule == rule]
+        return found + [finding(f"{rule}.not-read", thread.name)] * (thread.refusal is not None)
+
+    return read(ledger, look)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An entry of a run, and what it follows.
+
+    Attributes:
+        entry: the entry.
+        payload: its payload.
+        before: the last one before it that a workflow wrote; None if it is the first that is kept.
+        last: the end of the thread before it, whoever wrote that; None if it is not kept.
+        first: the first sequence that is kept.
+    """
+
+    entry: Entry
+    payload: Payload
+    before: Entry | None
+    last: Entry | None
+    first: int
+
+    def found(self, which: str, /, **values: object) -> Finding:
+        """Return a finding about its entry."""
+        return finding(which, self.entry.checkpoint.thread, entry=self.entry, **values)
+
+    @property
+    def end(self) -> int:
+        """The sequence that it follows."""
+        return self.entry.checkpoint.sequence - 1
+
+    @property
+    def head(self) -> Head:
+        """The record that it follows."""
+        return Head(self.end, self.entry.checkpoint.previous or "")
+
+
+class Runs:
+    """Looks at the runs of threads, for all four checks.
+
+    Args:
+        gate: the policy, and the people. Without it, approvals are counted and not verified.
+        apps: what runs today.
+    """
+
+    def __init__(self, gate: Gate | None = None, apps: Iterable[str] = ()) -> None:
+        self._verifies = gate is not None
+        self._gate = gate or Gate()
+        self._today = dict(map(_named, apps))
+        self._has_tools: set[bool] = set()
+
+    def without_tools(self, store: str) -> Iterator[Finding]:
+        """Say that none of the runs that were looked at says which tools it has."""
+        if self._has_tools == {False}:
+            yield finding("SP18.no-tools", store)
+
+    def look(self, thread: Thread) -> Iterator[Finding]:
+        """Yield what is wrong with each record of a thread, and with its end."""
+        entries = {entry.checkpoint.sequence: entry for entry in thread.entries}
+        before = last = None
+        for entry in thread.entries:
+            yield from _version(entry, last, entries)
+            if entry.payload is not None:
+                self._has_tools.add(bool(entry.payload.tools))
+                link = Link(entry, entry.payload, before, last, min(entries))
+                resumed = link.payload.resumed
+                if resumed is None:
+                    yield from _stepped(link)
+                elif 0 < resumed.sequence < link.first:
+                    yield from self._resumed(link, resumed, None)
+                elif _is_named(link, resumed, source := entries.get(resumed.sequence)):
+                    yield from self._resumed(link, resumed, source)
+                else:
+                    yield link.found("SP16.not-there", source=resumed.sequence)
+                    yield from _wider(link)
+                before = entry
+            elif before is not None:
+                yield finding("SP16.no-run", thread.name, entry=entry, head=before.head)
+            last = entry
+        if last is not None and thread.refusal is None:
+            was, denied = last.checkpoint.app, last.payload and last.payload.denied
+            app = self._today.get(was.partition("@")[0], was)
+            if app != was and not denied:
+                yield finding("SP17.left-behind", thread.name, last=last.checkpoint, app=app)
+
+    def _resumed(self, link: Link, resumed: Resumed, source: Entry | None) -> Iterator[Finding]:
+        """Compare a record of a resumption with what the gate would have said there.
+
+        Args:
+            link: the record.
+            resumed: what it says of itself.
+            source: what it was resumed from, None if that was pruned.
+        """
+        if source is None:
+            yield link.found("SP19.pruned", source=resumed.sequence)
+        yield from _carried(link, resumed, source)
+        decision = self._decided(link, resumed, source)
+        approvals = list[Approval]()
+        for text in resumed.statements if self._verifies else ():
+            try:
+                approval = self._gate.people.open(text, revoked=True)
+                approval.check_answers(self._question(link, source, decision, approval))
+            except ApprovalError as refusal:
+                yield link.found("SP19.not-counted", why=refusal.what)
+            else:
+                approvals.append(approval)
+                yield from self._outside(link, approval)
+        denials = [each for each in approvals if each.verdict == "denied"]
+        if denials:
+            yield from _denied(link, resumed, source, denials[0])
             return
-        if link.resumed is None:
-            yield from _stepped(link)
-        elif link.is_pruned:
-            yield from _pruned(link, judges)
-        else:
-            yield from _resumed(link, judges, spent)
+        asked = Reason.ASKED in decision.reasons
+        if link.payload.denied or link.payload.approved != resumed.statements * asked:
+            yield link.found("SP19.carries")
+        elif not resumed.reasons or resumed.reasons != decision.reasons:
+            said, was = (
+                ", ".join(each) or "nothing" for each in (resumed.reasons, decision.reasons)
+            )
+            yield link.found("SP19.reasons", said=said, was=was)
+        names = sorted({each.approver for each in approvals})
+        people, how = len(names), f"approved by {' and '.join(names)}"
+        if not self._verifies:
+            people = len(resumed.statements)
+            how = f"with {people} approval{'s' * (people > 1)}, which nobody verified here"
+        few = self._too_few(link, resumed, decision, people)
+        yield from few.values()
+        if source is None and not people:
+            yield from _wider(link)
+        if resumed.sequence < link.end and "SP16" not in few:
+            how = how if people else "which your policy lets anybody do"
+            yield link.found("SP16.back", end=link.end, source=resumed.sequence, how=how)
 
-    return Check("SP19", "approvals", look)
+    def _decided(self, link: Link, resumed: Resumed, source: Entry | None) -> Decision:
+        """Return what the gate would have said."""
+        if source is None or source.payload is None:  # as far as one can tell
+            back = resumed.sequence < link.end
+            kept = [each for each in Reason if (back if each == _OLD else each in resumed.reasons)]
+            return Decision(tuple(kept), self._gate.policy.needs(*kept), (), ())
+        was = source.payload
+        # Whether an approval from before still counted was for the people and the policy of that
+        # time to say, so both are tried.
+        decisions = [
+            self._gate.decide(
+                source.checkpoint,
+                link.head,
+                had=was.tools,
+                has=link.payload.tools,
+                app=link.entry.checkpoint.app,
+                migrates_from=[source.checkpoint.app.partition("@")[2]],
+                asked=was.asked is not None,
+                lapsed=lapsed,
+            )
+            for lapsed in (("", _LAPSED) if was.approved else (None,))
+        ]
+        said = [each for each in decisions if each.reasons == resumed.reasons]
+        return (said or decisions)[0]
+
+    def _question(
+        self, link: Link, source: Entry | None, decision: Decision, approval: Approval
+    ) -> Question:
+        """Return what somebody had to be asked, in the words that they signed.
+
+        What was denied may be another version of the workflow, with other tools: of those there is
+        no more than what was signed.
+        """
+        place, signed, resumed = link.entry.checkpoint, approval.question, link.payload.resumed
+        right = replace(signed, store=place.store, thread=place.thread, head=link.head)
+        if resumed is not None:
+            right = replace(right, checkpoint=Head(resumed.sequence, resumed.digest))
+        if approval.verdict == "approved":
+            tools, reasons = link.payload.tools.digest, decision.reasons or signed.reasons
+            right = replace(right, app=place.app, tools=tools, reasons=reasons)
+        elif signed.app.partition("@")[0] != place.app.partition("@")[0]:
+            right = replace(right, app=place.app)
+        was = None if source is None else source.payload
+        if was is None:
+            return right
+        if was.asked is not None:
+            return replace(right, action=was.asked.action, arguments=dict(was.asked.arguments))
+        if Reason.ASKED in decision.reasons:
+            asked = self._gate.people.open(was.approved[0], revoked=True).question
+            return replace(right, action=asked.action, arguments=asked.arguments)
+        return replace(right, action="", arguments={})
+
+    def _outside(self, link: Link, approval: Approval) -> Iterator[Finding]:
+        """Look at whether an answer counts by its key, and when the record was written."""
+        does = "ends with a denial" if approval.verdict == "denied" else "goes on from an approval"
+        if approval.key in self._gate.people.revoked:
+            yield link.found("SP19.revoked", does=does, approval=approval)
+        created = link.entry.checkpoint.created
+        # Nothing is taken off `created`: whoever wrote it may have put the first day there is.
+        just_late = timedelta() <= created - approval.expires < SKEW
+        try:
+            when = approval.issued if just_late else created
+            approval.check_time(when, self._gate.policy.lifetime)
+        except ApprovalExpired as refusal:
+            yield link.found("SP19.late", does=does, late=refusal.what)
+
+    def _too_few(
+        self, link: Link, resumed: Resumed, decision: Decision, people: int
+    ) -> dict[str, Finding]:
+        """Return what too few people approved, by the rule that wants more of them."""
+        rules: dict[str, list[Reason]] = {}
+        for reason in decision.reasons:
+            rules.setdefault(_RULES[reason], []).append(reason)
+        more = len(decision.details) - _MANY
+        details = [*decision.details[:_MANY], *[f"And {more} more like these."] * (more > 0)]
+        found = {}
+        for rule, reasons in rules.items():
+            needed = self._gate.policy.needs(*reasons)
+            if (needed is None or people < needed) and (self._verifies or rule == "SP16"):
+                why = "The policy lets nobody approve that."
+                if needed is not None:
+                    why = f"It needed {needed} to approve it, and {people} did."
+                found[rule] = link.found(
+                    f"{rule}.too-few",
+                    severity="warning" if people else "error",
+                    source=resumed.sequence,
+                    why=" ".join([*details, why]),
+                )
+        return found
 
 
-def _impossible(link: Link, refusal: CheckpointError, rule: str) -> Finding:
-    """Say that no workflow could have written a resumption."""
-    return link.found(f"{rule}.impossible", why=refusal.what)
+def _named(app: str) -> tuple[str, str]:
+    if not app:
+        raise ConfigurationError(
+            f"{quoted(app)} is not the name of a workflow.", 'Give Workflow.app: "invoice@2".'
+        )
+    return app.partition("@")[0], app
+
+
+def _version(entry: Entry, last: Entry | None, entries: dict[int, Entry]) -> Iterator[Finding]:
+    """Look for a change of version, or of workflow, that no resumption explains."""
+    if last is None:
+        return
+    app, was = entry.checkpoint.app, last.checkpoint.app
+    resumed = None if entry.payload is None else entry.payload.resumed
+    explained = False
+    if resumed is not None:
+        named = entries.get(resumed.sequence)
+        was = resumed.app if named is None else named.checkpoint.app
+        same = app.partition("@")[0] == was.partition("@")[0] and resumed.app == was
+        explained = same and Reason.VERSION_CHANGED in resumed.reasons
+    if app != was and not explained:
+        now, before = (each or "something without a name" for each in (app, was))
+        thread = entry.checkpoint.thread
+        yield finding("SP17.unexplained", thread, entry=entry, now=now, before=before)
 
 
 def _stepped(link: Link) -> Iterator[Finding]:
-    """Look at a record that a step left. It may ask; the answer is in a resumption alone."""
-    before, payload = link.before, link.entry.payload
-    if before is not None and _is_same(payload, before.payload):
-        before = None  # Run.capture saved what the run waits for, or how it ended, once more
-    elif before is None and payload.denied is not None and link.first == 1:
-        yield link.found("SP19.answers-nothing")
-    if before is not None and before.payload.asked is not None:
+    """Look at a record that a step left, or `Run.capture`, or that begins a run."""
+    payload, before = link.payload, link.before
+    if before is None or before.payload is None:
+        yield from _begun(link)
+        return
+    was, kept = before.payload, before.checkpoint.sequence
+    over = payload.denied is not None or was.denied is not None
+    is_same = not over and (payload.done, payload.asked) == (was.done, was.asked)
+    # `Run.capture` saves the end of a step that could not be saved when the anchor was not there.
+    origins = (was.origin or kept,) if payload.done == was.done else (None, kept)
+    if was.asked is not None and not is_same:
         yield link.found("SP19.unanswered", head=before.head)
-    elif before is not None and before.payload.denied is not None:
+    elif was.denied is not None:
         yield link.found("SP19.denied", head=before.head)
-    elif payload.approved:
-        yield link.found("SP19.not-resumed")
-    elif before is not None and payload.denied is not None:
-        yield link.found("SP19.answers-nothing")
-    elif link.before is not None and link.last is not link.before.checkpoint:
-        yield link.found("SP19.foreign")
-    elif link.before is None and link.first > 1 and _passed(payload):
+    elif payload.approved or payload.denied is not None:
+        yield link.found("SP19.carries")
+    elif kept != link.end or not (is_same or (payload.done and payload.done[:-1] == was.done)):
+        yield link.found("SP16.no-resume", end=link.end)
+    elif payload.origin not in origins:
+        yield _origin(link)
+    yield from _wider(link)
+
+
+def _begun(link: Link) -> Iterator[Finding]:
+    """Look at the first record of a run. If what came before was pruned, nobody can tell."""
+    payload, pruned = link.payload, link.first > 1
+    if link.last is not None or (not pruned and (payload.done or payload.asked is not None)):
+        yield link.found("SP16.unbegun")
+    elif not pruned and (payload.approved or payload.denied is not None):
+        yield link.found("SP19.carries")
+    elif payload.origin is not None and not (pruned and 0 < payload.origin <= link.end):
+        yield _origin(link)
+    passed = payload.done if payload.asked is None else payload.done[:-1]
+    if pruned and passed:
         yield link.found("SP19.first-kept")
 
 
-def _passed(payload: Payload) -> tuple[str, ...]:
-    """Return the steps that may have asked, and that the run went on from."""
-    return payload.done if payload.asked is None else payload.done[:-1]
-
-
-def _pruned(link: Link, judges: Judges) -> Iterator[Finding]:
-    """Look at as much as can be seen when the checkpoint that was resumed is gone."""
-    entry, resumed = link.entry, link.resumed
-    if resumed is None:
-        return
-    genuine, asked, denial = True, False, None
-    for statement in judges.statements(link, None):
-        approval = statement.approval
-        if approval is None or not _is_here(entry, approval):
-            genuine = False
-            why = statement.why or "It was given for something else."
-            yield link.found("SP19.not-counted", why=why)
-        elif approval.verdict == "denied":
-            denial = approval.text
-        elif Reason.ASKED in approval.question.reasons:
-            asked = True
-    if genuine and entry.payload.denied != denial:
-        yield link.found("SP19.other-denial")
-    elif genuine and entry.payload.approved != (resumed.statements if asked else ()):
-        yield link.found("SP19.other-approval")
-    yield link.found("SP19.pruned", source=resumed.sequence)
-
-
-def _resumed(link: Link, judges: Judges, spent: dict[str, str]) -> Iterator[Finding]:
-    """Look at a record that spent approvals, or that went through the gate without."""
-    entry, resumed, source = link.entry, link.resumed, link.source
-    if resumed is None or source is None:
-        yield link.found("SP19.no-source")
-        return
-    try:
-        wanted, question = judges.judged(link)
-    except CheckpointError as refusal:
-        yield _impossible(link, refusal, "SP19")
-        return
-    statements = judges.statements(link, question)
-    for statement in statements:
-        yield from _statement(link, judges, statement, spent)
-    approvals = [each.approval for each in statements if each.approval is not None]
-    denial = next((each.text for each in approvals if each.verdict == "denied"), None)
-    ends = source.payload.asked is not None and link.last is source.checkpoint
-    carried = resumed.statements if wanted.asked is not None and denial is None else ()
-    if source is link.before and source.payload.denied is not None:
-        yield link.found("SP19.denied", head=source.head)
-    elif entry.payload.denied != denial:
-        yield link.found("SP19.other-denial")
-    elif denial is not None and not (ends and resumed.statements == (denial,)):
-        yield link.found("SP19.denial-inside")
-    elif denial is not None and not _is_as_before(entry, source):
-        yield link.found("SP19.denial-changed", head=source.head)
-    elif entry.payload.approved != carried:
-        yield link.found("SP19.other-approval")
-    elif resumed.reasons != wanted.decision.reasons:
-        said, was = (", ".join(e) or "nothing" for e in (resumed.reasons, wanted.decision.reasons))
-        yield link.found("SP19.reasons", said=said, was=was)
-    elif not resumed.reasons:
-        yield link.found("SP19.no-reason")
-    elif denial is None and Reason.ASKED in resumed.reasons:
-        yield from judges.missing(link, wanted, approvals, "SP19")
-
-
-def _is_as_before(entry: Entry, source: Entry) -> bool:
-    return (entry.checkpoint.app, entry.payload.tools, entry.payload.done) == (
-        source.checkpoint.app,
-        source.payload.tools,
-        source.payload.done,
+def _is_named(link: Link, resumed: Resumed, source: Entry | None) -> bool:
+    """Tell whether a record is the one of a workflow that another says it was resumed from."""
+    return (
+        source is not None
+        and source.payload is not None
+        and source.checkpoint.sequence <= link.end
+        and (source.checkpoint.digest, source.checkpoint.app) == (resumed.digest, resumed.app)
     )
 
 
-def _statement(
-    link: Link, judges: Judges, statement: Statement, spent: dict[str, str]
+def _carried(link: Link, resumed: Resumed, source: Entry | None) -> Iterator[Finding]:
+    """Look at whether no step ran between a record and what it was resumed from.
+
+    Another version may name steps anew and leave some out, and not say that more are done; and if
+    the answer was no, it did nothing. Going back is meant to repeat what was done.
+    """
+    payload, was = link.payload, None if source is None else source.payload
+    back = resumed.sequence < link.end
+    if source is None or was is None:
+        right = payload.origin is None if back else 0 < (payload.origin or 0) <= resumed.sequence
+        same = True
+    else:
+        right = payload.origin == (None if back else was.origin or resumed.sequence)
+        migrated = link.entry.checkpoint.app != source.checkpoint.app and payload.denied is None
+        more = len(payload.done) > len(was.done)
+        same = payload.asked is None and (not more if migrated else payload.done == was.done)
+    if source is not None and was is not None and was.denied is not None:
+        yield link.found("SP19.denied", head=source.head)
+    elif not same:
+        yield link.found("SP16.other-steps", source=resumed.sequence)
+    elif not right:
+        yield _origin(link)
+
+
+def _origin(link: Link) -> Finding:
+    """Say that the place of the last step is wrong: it is part of the key of what is done once."""
+    origin = link.payload.origin
+    return link.found("SP16.origin", origin="here" if origin is None else f"at #{origin}")
+
+
+def _wider(link: Link) -> Iterator[Finding]:
+    """Look at a record that did not go through the gate: it has what the one before it has."""
+    before = link.before
+    if before is not None and before.payload is not None:
+        compared = compare(link.payload.tools, before.payload.tools)
+        wider = sorted({name for reason, name, _ in compared if reason is not None})
+        if wider:
+            yield link.found("SP18.wider", head=before.head, names=", ".join(wider))
+
+
+def _denied(
+    link: Link, resumed: Resumed, source: Entry | None, denial: Approval
 ) -> Iterator[Finding]:
-    """Look at one statement of a resumption: whether it counts, for the first time, and then."""
-    entry, approval = link.entry, statement.approval
-    if approval is None:
-        used = spent.get(statement.text)
-        if used is None:
-            yield link.found("SP19.not-counted", why=statement.why)
-        else:
-            yield link.found("SP19.spent", used=used)
-        return
-    spent[statement.text] = str(entry)
-    does = "ends with a denial" if approval.verdict == "denied" else "goes on from an approval"
-    if approval.key in judges.revoked:
-        yield link.found("SP19.revoked", does=does, approval=approval)
-    late = _outside(approval, entry.checkpoint.created, judges.gate.policy.lifetime)
-    if late is not None:
-        yield link.found("SP19.late", does=does, late=late)
+    """Look at a no. It ends a run that waits for it, and changes nothing else."""
+    payload, was = link.payload, None if source is None else source.payload
+    ends = payload.denied == denial.text and resumed.statements == (denial.text,)
+    if source is not None and was is not None:
+        as_it_was = (source.checkpoint.app, was.tools) == (link.entry.checkpoint.app, payload.tools)
+        ends = ends and as_it_was and was.asked is not None and source is link.last
+    if payload.approved or not ends:
+        yield link.found("SP19.carries")
+    elif resumed.reasons != denial.question.reasons:
+        said, was_for = ", ".join(resumed.reasons), ", ".join(denial.question.reasons)
+        yield link.found("SP19.reasons", said=said or "nothing", was=was_for)
+    yield from _wider(link)

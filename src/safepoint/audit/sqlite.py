@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from safepoint._files import absolute, location_refusals, require_posix
-from safepoint.audit.contents import SEALED, is_pickle
+from safepoint.audit.contents import SEALED, has_pickle
 from safepoint.audit.finding import Finding, finding, guarded, refused, worst_first
 from safepoint.audit.folder import record_file, surroundings
 from safepoint.errors import (
@@ -20,30 +20,14 @@ from safepoint.errors import (
     NotFound,
     StorageError,
     StorageUnavailable,
-    quoted,
     shell,
 )
+from safepoint.models import classify
 from safepoint.names import DEFAULT_LIMITS, Limits
-from safepoint.storage.base import gap, is_thread
+from safepoint.storage.base import gap
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
 BESIDE: Final = ("", "-wal", "-shm", "-journal")
-_NAMES: Final = "SELECT DISTINCT thread FROM checkpoints UNION SELECT thread FROM threads"
-_GAPS: Final = (
-    "SELECT c.thread, min(c.sequence) + 1, t.head FROM checkpoints c JOIN threads t"
-    " ON t.thread = c.thread WHERE c.sequence + 1 < t.head AND NOT EXISTS (SELECT 1"
-    " FROM checkpoints n WHERE n.thread = c.thread AND n.sequence = c.sequence + 1)"
-    " GROUP BY c.thread"
-)
-_UNWRITTEN: Final = (
-    "SELECT thread, first FROM threads t WHERE first > 0 AND NOT EXISTS"
-    " (SELECT 1 FROM prunings p WHERE p.thread = t.thread AND p.first = t.first)"
-)
-_LEFT: Final = (
-    "SELECT c.thread, t.first, count(*) FROM checkpoints c JOIN threads t ON t.thread = c.thread"
-    " WHERE c.sequence < t.first GROUP BY c.thread"
-)
-_KEPT: Final = "SELECT sequence FROM checkpoints WHERE thread = ? ORDER BY sequence"
 
 
 def check_database(
@@ -93,7 +77,7 @@ def check_database(
     found = [*guarded("SP04", place, _place(place))]
     try:
         with SQLiteCheckpointStorage(path, limits=limits, read_only=True) as storage:
-            found += worst_first(_contents(storage, limits))
+            found += worst_first(_contents(storage))
     except StorageError as refusal:
         found.append(refused("SP13", refusal, place))
     unique: dict[str, Finding] = {}
@@ -110,53 +94,34 @@ def _place(place: str) -> Iterator[Finding]:
         yield from guarded("SP04", place + suffix, record_file(Path(place + suffix), None))
 
 
-def _contents(storage: SQLiteCheckpointStorage, limits: Limits) -> Iterator[Finding]:
+def _contents(storage: SQLiteCheckpointStorage) -> Iterator[Finding]:
     where = str(storage.path)
     [(state,)] = storage.rows("PRAGMA integrity_check(1)")
     if state != "ok":
         yield finding("SP13.damaged", where)
         return
-    odd = [name for (name,) in storage.rows(_NAMES) if not is_thread(name)]
-    if odd:
-        yield finding("SP13.odd-names", where, count=len(odd))
-    for thread, missing, head in _shown(storage.rows(_GAPS)):
-        yield refused("SP13", gap(thread, missing, head), thread)
-    for thread, first, count in _shown(storage.rows(_LEFT)):
-        yield finding("SP13.left", thread, first=first, count=count)
-    for thread, first in _shown(storage.rows(_UNWRITTEN)):
-        yield finding("SP13.not-pruned", thread, first=first)
     for thread in storage.threads():
-        yield from _thread(storage, thread, limits)
+        yield from _thread(storage, thread)
 
 
-def _shown(rows: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Make of each name and number what a message can hold: the file may hold any type."""
-    for row in rows:
-        yield tuple(each if type(each) is int or is_thread(each) else quoted(each) for each in row)
-
-
-def _thread(storage: SQLiteCheckpointStorage, thread: str, limits: Limits) -> Iterator[Finding]:
+def _thread(storage: SQLiteCheckpointStorage, thread: str) -> Iterator[Finding]:
     try:
-        storage.head(thread)
-        storage.base(thread)
+        head, base = storage.head(thread), storage.base(thread)
     except CheckpointError as refusal:
         yield refused("SP13", refusal, thread)
         return
-    for (sequence,) in storage.rows(_KEPT, (thread,)):
-        shown = sequence if type(sequence) is int else quoted(sequence)
+    for sequence in range(1 if base is None else base[0], head + 1):
         try:
             record = storage.read(thread, sequence)
         except NotFound:
-            continue  # it was pruned by now
+            if storage.base(thread) == base:  # and otherwise it was pruned meanwhile
+                yield refused("SP13", gap(thread, sequence, head), thread)
+            return
         except CheckpointError as refusal:
             rule = "SP11" if isinstance(refusal, LimitExceeded) else "SP10"
-            yield finding(
-                f"{rule}.record-refused", thread, sequence=shown, why=refusal.what, do=refusal.do
-            )
+            said = {"why": refusal.what, "do": refusal.do}
+            yield finding(f"{rule}.record-refused", thread, sequence=sequence, **said)
             continue
-        if SEALED.match(record):
-            continue
-        if is_pickle(record[: limits.record_bytes]):
-            yield finding("SP03.record", thread, sequence=shown)
-        else:
-            yield finding("SP10.record", thread, sequence=shown)
+        if not SEALED.match(record):
+            kind = "SP03.record" if has_pickle(classify(record)) else "SP10.record"
+            yield finding(kind, thread, sequence=sequence)

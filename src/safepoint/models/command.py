@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from safepoint._command import imported, keyring_of
 from safepoint.anchor import FileAnchor
-from safepoint.cli import imported, keyring_of
 from safepoint.codec import Codec
 from safepoint.errors import (
     CheckpointError,
@@ -32,7 +32,6 @@ from safepoint.models.migration import REFUSED, migrate_pickles
 from safepoint.models.saving import convert, seal_model
 from safepoint.models.seals import seal_beside
 from safepoint.storage import FileCheckpointStorage, InMemoryCheckpointStorage
-from safepoint.storage.file import StoredFolder
 
 _SHOWN: Final = 20
 _TRUSTED: Final = (
@@ -217,7 +216,7 @@ def _ledger(options: argparse.Namespace, types: list[type]) -> Ledger:
     if not options.dry_run:
         storage = FileCheckpointStorage(options.to)
     elif os.path.lexists(options.to):
-        storage = StoredFolder(options.to)
+        storage = FileCheckpointStorage(options.to, read_only=True)
     else:
         storage = InMemoryCheckpointStorage()  # where nothing is yet
     return Ledger(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from math import inf
@@ -29,6 +29,11 @@ MAX_SECONDS: Final = 86_400
 MAX_TOKEN: Final = 10**18 - 1
 _LEAST = 0.001
 _SKEW: Final = timedelta(hours=1)
+_AGAIN: Final = "Load the latest checkpoint and decide again from there."
+_REMOVED: Final = (
+    "Somebody removed it, or put a later one there. Restore it from a backup, or move the later"
+    " one away; until then nothing is loaded or saved."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,42 +150,25 @@ class Ownership:
         Raises:
             NotOwner: the thread has a holder with another token, or the token is of no holder.
         """
-        holder = self.holder
-        if holder is None:
-            if fence is not None:
-                raise NotOwner(
-                    f"Thread '{self.thread}' has no owner, and this save carries token {fence}.",
-                    "Nothing was saved. The lease was released: acquire the thread, load its latest"
-                    " checkpoint, and decide again from there.",
-                )
-        elif fence is None:
-            raise NotOwner(
-                f"Thread '{self.thread}' is owned by worker '{holder.owner}', and this save carries"
-                " no token.",
-                "Nothing was saved. Acquire the thread before you write to it.",
-            )
-        elif fence != holder.token:
-            raise NotOwner(
-                f"Thread '{self.thread}' is owned by worker '{holder.owner}' with token"
-                f" {holder.token}, and this save carries token {fence}.",
-                "Nothing was saved. Stop this run: another one took it over.",
-            )
+        if fence != (None if self.holder is None else self.holder.token):
+            refusal = self._refusal("save carries", fence)
+            raise NotOwner(refusal.what, f"Nothing was saved. {refusal.do}")
 
     def _check_holder(self, lease: Lease) -> None:
         holder = self.holder
-        if holder is None:
-            raise NotOwner(
-                f"Thread '{self.thread}' has no owner, and this lease has token {lease.token}.",
-                "It was released: acquire the thread, load its latest checkpoint, and decide again"
-                " from there.",
-            )
-        if (holder.token, holder.owner) != (lease.token, lease.owner):
-            raise NotOwner(
-                f"Thread '{self.thread}' is owned by worker '{holder.owner}' with token"
-                f" {holder.token}, and this lease of worker '{lease.owner}' has token"
-                f" {lease.token}.",
-                "Stop this run: another one took it over.",
-            )
+        if holder is None or (holder.token, holder.owner) != (lease.token, lease.owner):
+            raise self._refusal(f"lease of worker '{lease.owner}' has", lease.token)
+
+    def _refusal(self, what: str, token: int | None) -> NotOwner:
+        owner, holder = "has no owner", self.holder
+        do = f"It was released: acquire the thread. {_AGAIN}"
+        if holder is not None:
+            owner = f"is owned by worker '{holder.owner}' with token {holder.token}"
+            do = "Stop this run: another one took it over."
+            if token is None:
+                do = "Acquire the thread before you write to it."
+        carried = "no token" if token is None else f"token {token}"
+        return NotOwner(f"Thread '{self.thread}' {owner}, and this {what} {carried}.", do)
 
 
 def check_token(token: object) -> int:
@@ -197,27 +185,25 @@ def check_token(token: object) -> int:
     return token
 
 
-def check_lease(lease: object) -> Lease:
-    """Return `lease` if it is one.
+def check_lease(lease: object) -> None:
+    """Refuse what is no lease.
 
     Raises:
-        ConfigurationError: it is anything else.
+        ConfigurationError: it is none.
     """
     if not isinstance(lease, Lease):
         raise ConfigurationError(
             f"{quoted(lease)} is not a lease.", "Pass the Lease that acquire returned."
         )
-    return lease
 
 
 def check_span(seconds: float, now: datetime) -> datetime:
     """Return `now` in UTC if a lease can last for so many seconds.
 
     Raises:
-        ConfigurationError: they are no number that a lease can have, `True` included.
+        ConfigurationError: a lease cannot.
     """
-    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not number or not _LEAST <= seconds <= MAX_SECONDS:
+    if type(seconds) not in (int, float) or not _LEAST <= seconds <= MAX_SECONDS:
         raise ConfigurationError(
             f"{quoted(seconds)} is not how many seconds a lease can last.",
             f"Write a number from {_LEAST} to {MAX_SECONDS}, and renew the lease in good time.",
@@ -231,9 +217,12 @@ class CheckpointStorage(Protocol):
     Treat whatever you implement this on as private infrastructure. The ledger detects a record
     that somebody changed; it cannot give you back the one that was there.
 
-    A ledger also looks for `path`, to keep keys, anchor and journal out of it, and for `in_order`:
-    True says that `append` refuses any place but the next one. Refuse bad names and sequences with
-    InvalidId, or say `guarded = False` in the suite.
+    A ledger also looks for three more. `path`, to keep keys, anchor and journal out of it.
+    `in_order`: True says that `append` refuses any place but the next one. And
+    `scan(thread, first, last)`, an iterator over the records from `first` to `last`, downwards if
+    `last` is the lower one, which ends with NotFound at one that is not there: without it they are
+    read one by one. Refuse bad names and sequences with InvalidId, or say `guarded = False` in the
+    suite.
     """
 
     def append(self, thread: str, sequence: int, record: bytes) -> None:
@@ -258,7 +247,7 @@ class CheckpointStorage(Protocol):
 
 
 class RetentionStorage(CheckpointStorage, Protocol):
-    """A storage that can forget the beginning of a thread, and read many records at once.
+    """A storage that can forget the beginning of a thread.
 
     What was pruned is gone for every method: below the base there is nothing to read, to scan or
     to append, even while the files are still being removed.
@@ -279,13 +268,6 @@ class RetentionStorage(CheckpointStorage, Protocol):
 
         Raises:
             NotFound: there is no record at `first`.
-        """
-
-    def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
-        """Return the records from `first` to `last`, downwards if `last` is the lower one.
-
-        Raises:
-            NotFound: one of them is not there. Those before it were already handed out.
         """
 
 
@@ -454,27 +436,25 @@ def taken(thread: str, sequence: int, first: int) -> Conflict:
     what = f"Thread '{thread}' already has a checkpoint {sequence}."
     if sequence < first:
         what = f"Thread '{thread}' had a checkpoint {sequence}, and begins at {first} by now."
-    return Conflict(
-        what, "Nothing was overwritten. Load the latest checkpoint and decide again from there."
-    )
+    return Conflict(what, f"Nothing was overwritten. {_AGAIN}")
 
 
 def gap(thread: str, sequence: int, behind: int) -> RecordsMissing:
     """Say that a record is gone from the middle of a thread."""
-    return RecordsMissing(
-        f"Thread '{thread}' has checkpoint {behind} but not {sequence}.",
-        "Somebody removed it, or put a later one there. Restore it from a backup, or move the later"
-        " one away; until then nothing is loaded or saved.",
-    )
+    what = f"Thread '{thread}' has checkpoint {behind} but not {sequence}."
+    return RecordsMissing(what, _REMOVED)
 
 
 def beheaded(thread: str, first: int) -> RecordsMissing:
     """Say that the record with which a pruned thread begins is gone."""
-    return RecordsMissing(
-        f"Thread '{thread}' was pruned to begin at checkpoint {first}, and that one is gone.",
-        "Somebody removed it, or put a later one there. Restore it from a backup, or move the later"
-        " one away; until then nothing is loaded or saved.",
-    )
+    what = f"Thread '{thread}' was pruned to begin at checkpoint {first}, and that one is gone."
+    return RecordsMissing(what, _REMOVED)
+
+
+def ahead(thread: str, sequence: int, head: int) -> RecordsMissing:
+    """Say that a record does not follow upon the last one."""
+    what = f"Thread '{thread}' is at checkpoint {head}, so {sequence} does not follow."
+    return RecordsMissing(what, f"Nothing was saved. {_AGAIN}")
 
 
 def missing(thread: str, sequence: int, first: int) -> NotFound:
@@ -497,14 +477,6 @@ def malformed_base(path: str) -> RecordMalformed:
         f"{shell(path)} does not say at which checkpoint its thread begins.",
         "It was not written by prune. Put it back from a backup; until then nothing of the thread"
         " is loaded or saved.",
-    )
-
-
-def ahead(thread: str, sequence: int, head: int) -> RecordsMissing:
-    """Say that a record does not follow upon the last one."""
-    return RecordsMissing(
-        f"Thread '{thread}' is at checkpoint {head}, so {sequence} does not follow.",
-        "Nothing was saved. Load the latest checkpoint and decide again from there.",
     )
 
 

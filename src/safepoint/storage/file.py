@@ -15,17 +15,14 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn
 
 from safepoint import _files
 from safepoint.errors import (
     ConfigurationError,
-    RecordsMissing,
     StorageUnavailable,
     UnsafeLocation,
     shell,
@@ -60,9 +57,8 @@ LEASE = "lease"
 RECORD_NAME = re.compile(r"([0-9]{10}\.checkpoint|base)\Z")
 """The files of a thread: its records, and what `prune` left."""
 _NUMBER = re.compile(r"([0-9]{10})\.checkpoint\Z")
-_FIRST = re.compile(rb"([0-9]{10})\n\Z")
+_FIRST = re.compile(rb"([0-9]{10})\n")
 _FIRST_BYTES = 11
-_LEASE_FORMAT = "safepoint-lease/1"
 _LEASE_BYTES = 256
 LEASE_LINE = re.compile(
     rb"safepoint-lease/1 ([1-9][0-9]{0,17}) (?:- -|([a-z0-9][a-z0-9_-]{0,63})"
@@ -85,6 +81,7 @@ class FileCheckpointStorage(Leasing):
         storage_path: the folder. There is no default: where state lives is your decision.
         limits: how large a record may be.
         clock: what time it is, for leases. A test passes its own.
+        read_only: look at a folder that is there, and make and change nothing.
 
     Raises:
         UnsafeLocation: others could change what is stored there. The message says what to run.
@@ -100,21 +97,23 @@ class FileCheckpointStorage(Leasing):
         *,
         limits: Limits = DEFAULT_LIMITS,
         clock: Callable[[], datetime] = utc_now,
+        read_only: bool = False,
     ) -> None:
         _files.require_posix()
-        self._clock = clock
+        self._clock, self._read_only = clock, read_only
         self._limit = limits.record_bytes
         self._path = _files.absolute(storage_path)
         self._heads: dict[str, int] = {}
         with _files.translated("open", self._path):
             _files.enforce(_files.location_refusals(self._path))
-            self._create()
+            if not read_only:
+                _files.create_root(self._path)
             found = _files.folder(self._path, self._path)
             with found:
                 self._identity = found.identity
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._path!r})"
+        return f"FileCheckpointStorage({self._path!r})"
 
     @property
     def path(self) -> Path:
@@ -216,6 +215,7 @@ class FileCheckpointStorage(Leasing):
         check_name("thread", thread)
         check_sequence(first)
         data = sized(base, self._limit)
+        self._check_writable()
         with self._reading(thread, "prune") as folder:
             if folder is None:
                 raise missing(thread, first, 0)
@@ -250,28 +250,33 @@ class FileCheckpointStorage(Leasing):
             for sequence in sequences:
                 yield folder.record(sequence, first)
 
+    def token(self, thread: str) -> int:
+        """Return the highest token that was ever handed out for a thread, 0 if none was."""
+        return self._ownership(thread).token
+
     def _ownership(self, thread: str) -> Ownership:
         with self._reading(thread) as folder:
             return Ownership(thread) if folder is None else folder.ownership()
 
     def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
-        with self._reading(thread, "save to") as folder:
-            if folder is None:
-                step(Ownership(thread))  # what is refused makes no folder
-        with self._writing("save to", thread) as found:
-            text = found.lease()
-            after = step(found.ownership(text))
-            if text is None:
+        with self._writing("save to", thread) as folder:
+            before = folder.ownership()
+            after = step(before)
+            if not before.token:
                 # The folder may be new, and a token must not be forgotten with it.
-                os.fsync(found.root)
+                os.fsync(folder.root)
             # Written again even if it stays: whoever wrote it may have died before it was on disk.
-            found.put(LEASE, write_lease(after), over=False if text is None else text)
+            folder.put(LEASE, write_lease(after), over=True)
             return after
 
-    def _create(self) -> None:
-        _files.create_root(self._path)
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise ConfigurationError(
+                "This only looks, and changes nothing.",
+                "Write with a FileCheckpointStorage of your own.",
+            )
 
-    def _root(self) -> _files.Descriptor:
+    def _root(self) -> _files.opened:
         return _files.same_folder(self._path, self._identity, "storage")
 
     @contextmanager
@@ -291,6 +296,7 @@ class FileCheckpointStorage(Leasing):
     @contextmanager
     def _writing(self, doing: str, thread: str) -> Iterator[ThreadFolder]:
         """Open the folder of a thread, or make it, and be the only one that writes it."""
+        self._check_writable()
         with _files.translated(doing, self._path), self._root() as root:
             if not _files.exists(thread, root):
                 _files.make_folder(thread, root)
@@ -315,34 +321,6 @@ class FileCheckpointStorage(Leasing):
         if len(self._heads) >= _REMEMBERED:
             self._heads.clear()
         self._heads[thread] = sequence
-
-
-class StoredFolder(FileCheckpointStorage):
-    """Reads what a `FileCheckpointStorage` wrote, by the same rules, and changes nothing.
-
-    It is for an audit and a dry run: a folder that is missing is not made.
-
-    Raises:
-        UnsafeLocation: others could change what is stored there.
-        StorageUnavailable: the folder is missing or cannot be opened, or the system is not POSIX.
-    """
-
-    def token(self, thread: str) -> int:
-        """Return the highest token that was ever handed out for a thread, 0 if none was."""
-        return self._ownership(thread).token
-
-    def prune(self, *_: object) -> NoReturn:
-        """Refuse."""
-        self._writing()
-
-    def _create(self) -> None:
-        pass
-
-    def _writing(self, *_: object) -> NoReturn:
-        raise ConfigurationError(
-            "This only looks, and changes nothing.",
-            "Write with a FileCheckpointStorage of your own.",
-        )
 
 
 class ThreadFolder:
@@ -384,7 +362,7 @@ class ThreadFolder:
         """Return a record unless it is below `first`, where what is left does not count."""
         if sequence >= first:
             try:
-                return self._read(_file(sequence), self._limit)
+                return self._read(_file(sequence), self._limit, whole=True)
             except FileNotFoundError:
                 first = self.first()  # it may have been pruned meanwhile
         raise missing(self.name, sequence, first)
@@ -392,17 +370,17 @@ class ThreadFolder:
     def first(self) -> int:
         """Return where the thread begins by what `prune` left, or 0 if it was never pruned."""
         try:
-            return self._begins(self._read(BASE, self._limit + _FIRST_BYTES, _FIRST_BYTES))
+            return self._begins(self._read(BASE, _FIRST_BYTES))
         except FileNotFoundError:
             return 0
 
     def base(self) -> tuple[int, bytes] | None:
         """Return where the thread begins, and the record that `prune` left, or None."""
         try:
-            content = self._read(BASE, self._limit + _FIRST_BYTES)
+            content = self._read(BASE, self._limit + _FIRST_BYTES, whole=True)
         except FileNotFoundError:
             return None
-        return self._begins(content[:_FIRST_BYTES]), content[_FIRST_BYTES:]
+        return self._begins(content), content[_FIRST_BYTES:]
 
     def begin(self, first: int, base: bytes) -> list[int]:
         """Let the thread begin at `first`, or leave it if it begins later. Return what is below.
@@ -419,25 +397,18 @@ class ThreadFolder:
         # Written again even if it stays: whoever wrote it may have died, or failed, before it was
         # on disk, and without it the records below are the thread.
         if present != (first, base) or below:
-            over = False if present is None else b"%010d\n%b" % present
-            self.put(BASE, b"%010d\n%b" % (first, base), over=over)
+            self.put(BASE, b"%010d\n%b" % (first, base), over=True)
         return below
 
-    def lease(self) -> bytes | None:
-        """Return the text of the lease, or None."""
+    def ownership(self) -> Ownership:
+        """Return what the file of the lease says of the owner."""
         try:
-            return self._read(LEASE, sys.maxsize, _LEASE_BYTES)
+            text = self._read(LEASE, _LEASE_BYTES)
         except FileNotFoundError:
-            return None
-
-    def ownership(self, text: bytes | None = None) -> Ownership:
-        """Return what the thread's folder, or the text of its lease, says of its owner."""
-        text = self.lease() if text is None else text
-        if text is None:
             return Ownership(self.name)
         return read_lease(f"{self.path}/{LEASE}", self.name, text)
 
-    def put(self, name: str, content: bytes, *, over: bytes | bool = False) -> None:
+    def put(self, name: str, content: bytes, *, over: bool = False) -> None:
         """Make a file appear, whole and on disk. Only under the lock."""
         _files.put(f"{self.path}/{name}", self.fd, content, over=over)
 
@@ -474,31 +445,21 @@ class ThreadFolder:
             RecordsMissing: there are records behind one that is gone.
         """
         while True:
-            first, found, refusal = self.first(), 0, None
-            try:
-                found = self._head(first, start)
-            except RecordsMissing as error:
-                refusal = error
-            if self.first() != first:
-                continue  # pruned meanwhile: what was seen to be missing had been removed
-            if refusal is not None:
-                raise refusal
-            return found
-
-    def _head(self, first: int, start: int) -> int:
-        while True:
+            first = self.first()
             head = self._highest(max(first, 1), start)
-            if head < first:
-                raise beheaded(self.name, first)
             behind = self._behind(head, far=head != start or not start)
             if behind is None and not head:
                 behind = next(self.numbers(), None)
+            saved = behind is not None and self.exists(head + 1)
+            if self.first() != first:
+                continue  # pruned meanwhile: what was seen to be missing had been removed
+            if head < first:
+                raise beheaded(self.name, first)
             if behind is None:
                 return head
-            # It was saved a moment ago, unless the one before it is still missing.
-            if not self.exists(head + 1):
+            if not saved:
                 raise gap(self.name, head + 1, behind)
-            start = head + 1
+            start = head + 1  # saved a moment ago
 
     def _highest(self, first: int, start: int) -> int:
         """Return the last of the contiguous numbers from `first` on, or the one before it."""
@@ -527,21 +488,21 @@ class ThreadFolder:
             distance *= 2
         return None
 
-    def _begins(self, line: bytes) -> int:
-        found = _FIRST.match(line)
+    def _begins(self, content: bytes) -> int:
+        found = _FIRST.match(content)
         if found is None or not int(found[1]):
             raise malformed_base(f"{self.path}/{BASE}")
         return int(found[1])
 
-    def _read(self, name: str, limit: int, most: int | None = None) -> bytes:
-        return _files.read(f"{self.path}/{name}", name, self.fd, limit, most)
+    def _read(self, name: str, most: int, *, whole: bool = False) -> bytes:
+        return _files.read(f"{self.path}/{name}", name, self.fd, most, whole=whole)
 
 
 def write_lease(ownership: Ownership) -> bytes:
     """Return the text of the file `lease`: one line, also of a thread that was released."""
     holder = ownership.holder
     rest = "- -" if holder is None else f"{holder.owner} {spelled(holder.expires)}"
-    return f"{_LEASE_FORMAT} {ownership.token} {rest}\n".encode()
+    return f"safepoint-lease/1 {ownership.token} {rest}\n".encode()
 
 
 def read_lease(path: str, thread: str, text: bytes) -> Ownership:

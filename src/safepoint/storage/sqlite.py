@@ -1,7 +1,7 @@
 """SQLiteCheckpointStorage: one file, for any number of processes on one machine.
 
     <folder>/
-        checkpoints.db       the database: records, threads with their leases, what was pruned
+        checkpoints.db       the database: records, threads with their leases
         checkpoints.db-wal   what was saved and is not in the database yet
         checkpoints.db-shm   what the processes share of the log
 
@@ -16,16 +16,10 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from datetime import datetime
-from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from safepoint._sqlite import Database, Schema
-from safepoint.errors import (
-    CheckpointError,
-    RecordsMissing,
-    StorageUnavailable,
-    shell,
-)
+from safepoint.errors import CheckpointError, StorageUnavailable, shell
 from safepoint.names import (
     DEFAULT_LIMITS,
     MAX_SEQUENCE,
@@ -69,109 +63,68 @@ CREATE TABLE checkpoints (
 ) STRICT;
 CREATE TABLE threads (
     thread TEXT NOT NULL PRIMARY KEY,
-    head INTEGER NOT NULL DEFAULT 0,
     first INTEGER NOT NULL DEFAULT 0,
     token INTEGER NOT NULL DEFAULT 0 CHECK (token >= 0),
     owner TEXT,
     expires TEXT,
     base BLOB,
-    CHECK (first BETWEEN 0 AND head),
     CHECK ((base IS NULL) = (first = 0)),
     CHECK ((owner IS NULL) = (expires IS NULL))
 ) STRICT;
-CREATE TABLE prunings (
-    number INTEGER NOT NULL PRIMARY KEY,
-    thread TEXT NOT NULL,
-    first INTEGER NOT NULL,
-    removed INTEGER NOT NULL,
-    pruned TEXT NOT NULL
-) STRICT;
 -- BEFORE INSERT, too: INSERT OR REPLACE removes a row and fires no trigger of DELETE.
 CREATE TRIGGER checkpoints_insert BEFORE INSERT ON checkpoints
-WHEN EXISTS (
-    SELECT 1 FROM threads
-    WHERE thread = NEW.thread AND head > 0 AND head + 1 <> NEW.sequence
-)
+WHEN NEW.sequence <> (SELECT max(sequence) + 1 FROM checkpoints WHERE thread = NEW.thread)
 BEGIN SELECT RAISE(ABORT, 'a record follows upon the last one'); END;
-CREATE TRIGGER checkpoints_inserted AFTER INSERT ON checkpoints
-BEGIN
-    INSERT INTO threads (thread) SELECT NEW.thread
-    WHERE NOT EXISTS (SELECT 1 FROM threads WHERE thread = NEW.thread);
-    UPDATE threads SET head = NEW.sequence WHERE thread = NEW.thread;
-END;
 CREATE TRIGGER checkpoints_update BEFORE UPDATE ON checkpoints
 BEGIN SELECT RAISE(ABORT, 'a record never changes'); END;
 CREATE TRIGGER checkpoints_delete BEFORE DELETE ON checkpoints
-WHEN NOT EXISTS (
-    SELECT 1 FROM threads WHERE thread = OLD.thread AND OLD.sequence < first
-)
+WHEN NOT EXISTS (SELECT 1 FROM threads WHERE thread = OLD.thread AND OLD.sequence < first)
 BEGIN SELECT RAISE(ABORT, 'a record goes only when its thread is pruned'); END;
 CREATE TRIGGER threads_insert BEFORE INSERT ON threads
-WHEN NEW.head <> 0 OR NEW.first <> 0
-    OR EXISTS (SELECT 1 FROM threads WHERE thread = NEW.thread)
-BEGIN SELECT RAISE(ABORT, 'a thread begins once, and empty'); END;
+WHEN NEW.first <> 0 OR EXISTS (SELECT 1 FROM threads WHERE thread = NEW.thread)
+BEGIN SELECT RAISE(ABORT, 'a thread begins once, and whole'); END;
 CREATE TRIGGER threads_update BEFORE UPDATE ON threads
 WHEN NEW.thread IS NOT OLD.thread OR NEW.first < OLD.first OR NEW.token < OLD.token
-    OR (NEW.head <> OLD.head AND OLD.head <> 0 AND NEW.head <> OLD.head + 1)
-    OR (NEW.head <> OLD.head AND NOT EXISTS (
-        SELECT 1 FROM checkpoints WHERE thread = NEW.thread AND sequence = NEW.head))
     OR (NEW.first <> OLD.first AND NOT EXISTS (
         SELECT 1 FROM checkpoints WHERE thread = NEW.thread AND sequence = NEW.first))
 BEGIN SELECT RAISE(ABORT, 'a thread never moves back'); END;
 CREATE TRIGGER threads_delete BEFORE DELETE ON threads
 BEGIN SELECT RAISE(ABORT, 'a thread never goes'); END;
-CREATE TRIGGER threads_pruned AFTER UPDATE OF first, base ON threads
-WHEN NEW.first <> OLD.first OR NEW.base IS NOT OLD.base
-BEGIN
-    INSERT INTO prunings (number, thread, first, removed, pruned)
-    SELECT
-        coalesce(max(number), 0) + 1,
-        NEW.thread,
-        NEW.first,
-        (SELECT count(*) FROM checkpoints
-            WHERE thread = NEW.thread AND sequence < NEW.first),
-        strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
-    FROM prunings;
-    DELETE FROM checkpoints WHERE thread = NEW.thread AND sequence < NEW.first;
-END;
-CREATE TRIGGER prunings_insert BEFORE INSERT ON prunings
-WHEN NEW.number IS NOT (SELECT coalesce(max(number), 0) + 1 FROM prunings)
-BEGIN SELECT RAISE(ABORT, 'a pruning follows upon the last one'); END;
-CREATE TRIGGER prunings_update BEFORE UPDATE ON prunings
-BEGIN SELECT RAISE(ABORT, 'a pruning never changes'); END;
-CREATE TRIGGER prunings_delete BEFORE DELETE ON prunings
-BEGIN SELECT RAISE(ABORT, 'a pruning never goes'); END;
 """
 SCHEMA: Final = Schema(0x53465054, 1, _SQL)  # "SFPT"
 
-_THREAD: Final = "SELECT head, first, token, owner, expires FROM threads WHERE thread = ?"
-_THERE: Final = "SELECT 1 FROM checkpoints WHERE thread = ? AND sequence = ?"
+_THREAD: Final = (
+    "SELECT (SELECT max(sequence) FROM checkpoints WHERE thread = ?1), first,"
+    " EXISTS (SELECT 1 FROM checkpoints c WHERE c.thread = ?1 AND c.sequence = first),"
+    " token, owner, expires FROM (SELECT 1) LEFT JOIN threads ON thread = ?1"
+)
 # A record over the limit is not read into memory: length() looks at the row's own header.
 _READ: Final = (
-    "SELECT t.first, length(c.record), CASE WHEN length(c.record) <= ?3 THEN c.record END"
-    " FROM threads t LEFT JOIN checkpoints c ON c.thread = t.thread AND c.sequence = ?2"
-    " AND c.sequence >= t.first WHERE t.thread = ?1"
-)
-_UP: Final = (
     "SELECT sequence, length(record), CASE WHEN length(record) <= ?4 THEN record END"
     " FROM checkpoints WHERE thread = ?1 AND sequence BETWEEN ?2 AND ?3"
-    " AND sequence >= (SELECT first FROM threads WHERE thread = ?1)"
-    " ORDER BY sequence LIMIT ?5"
+    " AND sequence >= coalesce((SELECT first FROM threads WHERE thread = ?1), 0)"
+    " ORDER BY sequence {} LIMIT ?5"
 )
-_DOWN: Final = _UP.replace("ORDER BY sequence", "ORDER BY sequence DESC")
-_HEAD: Final = (
-    "SELECT head, first, (SELECT max(sequence) FROM checkpoints WHERE thread = ?1),"
-    " EXISTS (SELECT 1 FROM checkpoints c WHERE c.thread = ?1 AND c.sequence = first)"
-    " FROM threads WHERE thread = ?1"
-)
-_OWN: Final = "UPDATE threads SET token = ?2, owner = ?3, expires = ?4 WHERE thread = ?1"
+_THERE: Final = "SELECT 1 FROM checkpoints WHERE thread = ? AND sequence = ?"
 _BASE: Final = (
     "SELECT first, length(base), CASE WHEN length(base) <= ?2 THEN base END FROM threads"
     " WHERE thread = ?1 AND base IS NOT NULL"
 )
+# Each name is looked up behind the one before it: records are not counted.
+_THREADS: Final = (
+    "WITH RECURSIVE names (name) AS (SELECT min(thread) FROM checkpoints UNION ALL"
+    " SELECT (SELECT min(thread) FROM checkpoints WHERE thread > name) FROM names"
+    " WHERE name IS NOT NULL) SELECT name FROM names"
+)
+_NEW: Final = (
+    "INSERT INTO threads (thread) SELECT ?1 WHERE NOT EXISTS"
+    " (SELECT 1 FROM threads WHERE thread = ?1)"
+)
+_PRUNE: Final = "UPDATE threads SET first = ?2, base = ?3 WHERE thread = ?1"
+_OWN: Final = "UPDATE threads SET token = ?2, owner = ?3, expires = ?4 WHERE thread = ?1"
 
 
-class SQLiteCheckpointStorage(Leasing):
+class SQLiteCheckpointStorage(Database, Leasing):
     """Keeps records in one SQLite database: the default for one machine.
 
     ```python
@@ -189,8 +142,8 @@ class SQLiteCheckpointStorage(Leasing):
     be used before and after a fork. A file system that machines share (NFS, SMB, the folder of a
     host) is refused on Linux, where the kind of the file system can be read.
 
-    The database itself refuses to change or remove a record, and writes down what was pruned when,
-    in the table `prunings`. That stops a mistake. Whoever can write the file can drop such a rule:
+    The database itself refuses to change a record, and to remove one that was not pruned. That
+    stops a mistake. Whoever can write the file can drop such a rule:
     as long as it is missing, the database is not used, and if it was put back, the ledger still
     finds the record that was changed. What they put there is read within bounds.
 
@@ -219,27 +172,9 @@ class SQLiteCheckpointStorage(Leasing):
         read_only: bool = False,
     ) -> None:
         self._limit = min(limits.record_bytes, _LARGEST)
-        self._database = Database(
+        super().__init__(
             path, SCHEMA, longest=self._limit, wait_seconds=wait_seconds, read_only=read_only
         )
-
-    def __repr__(self) -> str:
-        return f"SQLiteCheckpointStorage({str(self.path)!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the file. What is on disk stays; to close twice does nothing."""
-        self._database.close()
-
-    @property
-    def path(self) -> Path:
-        """The file: absolute, with the links above its folder resolved."""
-        return Path(self._database.path)
 
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
@@ -247,8 +182,8 @@ class SQLiteCheckpointStorage(Leasing):
         """Keep `record` at `(thread, sequence)`: on disk when this returns, never over another."""
         check_place(thread, sequence, fence)
         data = sized(record, self._limit)
-        with self._database.transaction("save to", write=True) as connection:
-            head, first, ownership = self._thread(connection, thread)
+        with self._transaction("save to", write=True) as connection:
+            head, first, _, ownership = self._thread(connection, thread)
             ownership.check_fence(fence)
             if sequence < first or connection.execute(_THERE, (thread, sequence)).fetchone():
                 raise taken(thread, sequence, first)
@@ -269,11 +204,8 @@ class SQLiteCheckpointStorage(Leasing):
         """
         check_name("thread", thread)
         check_sequence(sequence)
-        with self._database.transaction() as connection:
-            row = connection.execute(_READ, (thread, sequence, self._limit)).fetchone()
-        if row is None or row[1] is None:
-            raise missing(thread, sequence, 0 if row is None else self._number(thread, row[0]))
-        return record_of(thread, sequence, row[1], row[2], self._limit)
+        [(_, size, record)] = self._portion(thread, range(sequence, sequence + 1))
+        return record_of(thread, sequence, size, record, self._limit)
 
     def head(self, thread: str) -> int:
         """Return the highest sequence of the thread, or 0 if it has no record.
@@ -281,25 +213,14 @@ class SQLiteCheckpointStorage(Leasing):
         It costs the same with ten records and with a million.
 
         Raises:
-            RecordsMissing: the records do not end there, or the one with which a pruned thread
-                begins is gone.
+            RecordsMissing: the record with which a pruned thread begins is gone.
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
         check_name("thread", thread)
-        with self._database.transaction() as connection:
-            row = connection.execute(_HEAD, (thread,)).fetchone()
-        if row is None:
-            return 0
-        head, first, last = (self._number(thread, 0 if end is None else end) for end in row[:3])
-        if first and not row[3]:
+        with self._transaction() as connection:
+            head, first, there, _ = self._thread(connection, thread)
+        if first and not there:
             raise beheaded(thread, first)
-        if head != last:
-            raise RecordsMissing(
-                f"Thread '{thread}' ends at checkpoint {head}, and the last one that is there is"
-                f" {last}.",
-                "Somebody removed some, or put later ones there. Put the database back from a"
-                " backup; until then nothing is loaded or saved.",
-            )
         return head
 
     def threads(self) -> list[str]:
@@ -308,9 +229,8 @@ class SQLiteCheckpointStorage(Leasing):
         Raises:
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
-        with self._database.transaction(many=True) as connection:
-            found = connection.execute("SELECT thread FROM threads WHERE head > 0")
-            return [name for (name,) in found if is_thread(name)]
+        with self._transaction(many=True) as connection:
+            return [name for (name,) in connection.execute(_THREADS) if is_thread(name)]
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None.
@@ -321,7 +241,7 @@ class SQLiteCheckpointStorage(Leasing):
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
         check_name("thread", thread)
-        with self._database.transaction() as connection:
+        with self._transaction() as connection:
             row = connection.execute(_BASE, (thread, self._limit)).fetchone()
         if row is None:
             return None
@@ -331,7 +251,7 @@ class SQLiteCheckpointStorage(Leasing):
         return first, record_of(thread, first, size, base, self._limit)
 
     def prune(self, thread: str, first: int, base: bytes) -> int:
-        """Keep `base` and remove every record below `first`, in one step, and write that down.
+        """Keep `base` and remove every record below `first`, in one step.
 
         A thread never moves backwards: if it begins later already, its base stays. If it begins
         there, the new base takes the place of the old one, so that it can be sealed anew.
@@ -353,19 +273,17 @@ class SQLiteCheckpointStorage(Leasing):
         check_name("thread", thread)
         check_sequence(first)
         data = sized(base, self._limit)
-        with self._database.transaction("prune", write=True, many=True) as connection:
+        with self._transaction("prune", write=True, many=True) as connection:
             if first < self._thread(connection, thread)[1]:
                 return 0
             if not connection.execute(_THERE, (thread, first)).fetchone():
                 raise missing(thread, first, 0)
+            connection.execute(_NEW, (thread,))
+            connection.execute(_PRUNE, (thread, first, data))
             removed: int = connection.execute(
-                "SELECT count(*) FROM checkpoints WHERE thread = ? AND sequence < ?",
-                (thread, first),
-            ).fetchone()[0]
-            connection.execute(
-                "UPDATE threads SET first = ?2, base = ?3 WHERE thread = ?1", (thread, first, data)
-            )
-        self._database.empty_log()
+                "DELETE FROM checkpoints WHERE thread = ? AND sequence < ?", (thread, first)
+            ).rowcount
+        self._empty_log()
         return removed
 
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
@@ -379,12 +297,11 @@ class SQLiteCheckpointStorage(Leasing):
                 were handed out.
         """
         check_name("thread", thread)
-        wanted = span(first, last)
-        return self._scan(thread, wanted)
+        return self._scan(thread, span(first, last))
 
     def rows(self, statement: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query on the tables, for an audit."""
-        with self._database.transaction(many=True) as connection:
+        with self._transaction(many=True) as connection:
             return connection.execute(statement, values).fetchall()
 
     def token(self, thread: str) -> int:
@@ -393,77 +310,69 @@ class SQLiteCheckpointStorage(Leasing):
 
     def _scan(self, thread: str, wanted: range) -> Iterator[bytes]:
         while wanted:
-            begun = wanted
-            for sequence, size, record in self._portion(thread, wanted):
-                if sequence != wanted[0]:
-                    break  # and the next portion begins there
+            portion = self._portion(thread, wanted)
+            wanted = wanted[len(portion) :]
+            for sequence, size, record in portion:
                 yield record_of(thread, sequence, size, record, self._limit)
-                wanted = wanted[1:]
-            if wanted == begun:  # it is not there, and `read` says why
-                yield self.read(thread, wanted[0])
-                wanted = wanted[1:]
 
-    def _portion(self, thread: str, sequences: range) -> list[tuple[int, object, object]]:
-        """Read on from the first of them, until that is enough."""
-        low, high = sorted((sequences[0], sequences[-1]))
-        statement = _UP if sequences.step > 0 else _DOWN
-        given = (thread, low, high, self._limit, _RECORDS)
+    def _portion(self, thread: str, wanted: range) -> list[tuple[int, object, object]]:
+        """Read on from the first of them until that is enough, or one is not there.
+
+        Raises:
+            NotFound: the first is not there.
+        """
+        low, high = sorted((wanted[0], wanted[-1]))
+        read = _READ.format("ASC" if wanted.step > 0 else "DESC")
+        given = (thread, low, high, self._limit, min(len(wanted), _RECORDS))
         rows, size = [], 0
         with (
-            self._database.transaction() as connection,
-            closing(connection.execute(statement, given)) as cursor,
+            self._transaction() as connection,
+            closing(connection.execute(read, given)) as cursor,
         ):
-            for row in cursor:
+            for sequence, row in zip(wanted, cursor, strict=False):
+                if row[0] != sequence:
+                    break
                 rows.append(row)
                 size += len(row[2]) if type(row[2]) is bytes else 0  # the file may hold any type
                 if size >= _BYTES:
                     break
+            if not rows:
+                raise missing(thread, wanted[0], self._thread(connection, thread)[1])
         return rows
 
     def _ownership(self, thread: str) -> Ownership:
-        with self._database.transaction() as connection:
-            return self._thread(connection, thread)[2]
+        with self._transaction() as connection:
+            return self._thread(connection, thread)[3]
 
     def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
-        with self._database.transaction("save to", write=True) as connection:
-            after = step(self._thread(connection, thread)[2])
+        with self._transaction("save to", write=True) as connection:
+            after = step(self._thread(connection, thread)[3])
             holder = after.holder
             lease = (holder.owner, spelled(holder.expires)) if holder else (None, None)
-            given = (thread, after.token, *lease)
-            if not connection.execute(_OWN, given).rowcount:
-                connection.execute(
-                    "INSERT INTO threads (thread, token, owner, expires) VALUES (?, ?, ?, ?)", given
-                )
+            connection.execute(_NEW, (thread,))
+            connection.execute(_OWN, (thread, after.token, *lease))
         return after
 
-    def _thread(self, connection: sqlite3.Connection, thread: str) -> tuple[int, int, Ownership]:
-        """Return where a thread ends and begins, and who owns it.
+    def _thread(
+        self, connection: sqlite3.Connection, thread: str
+    ) -> tuple[int, int, bool, Ownership]:
+        """Return where a thread ends and begins, whether that is there, and who owns it.
 
         Raises:
             StorageUnavailable: its row says something that this package never writes.
         """
         row = connection.execute(_THREAD, (thread,)).fetchone()
-        if row is None:
-            return 0, 0, Ownership(thread)
-        head, first, token, owner, expires = row
-        self._number(thread, head)
-        self._number(thread, first, head)
-        self._number(thread, token, MAX_TOKEN)
-        if owner is None and expires is None:
-            return head, first, Ownership(thread, token)
-        with suppress(CheckpointError, TypeError, ValueError):
-            end = datetime.fromisoformat(expires)
-            if spelled(end) == expires:
-                return head, first, Ownership(thread, token, Lease(thread, owner, token, end))
-        raise self._malformed(thread)
-
-    def _number(self, thread: str, number: object, most: int = MAX_SEQUENCE) -> int:
-        if type(number) is int and 0 <= number <= most:
-            return number
-        raise self._malformed(thread)
-
-    def _malformed(self, thread: str) -> StorageUnavailable:
-        return StorageUnavailable(
+        head, first, there, token = (0 if each is None else each for each in row[:4])
+        owner, expires = row[4:]
+        numbers = ((head, MAX_SEQUENCE), (first, MAX_SEQUENCE), (token, MAX_TOKEN))
+        if all(type(number) is int and 0 <= number <= most for number, most in numbers):
+            if (owner, expires) == (None, None):
+                return head, first, bool(there), Ownership(thread, token)
+            with suppress(CheckpointError, TypeError, ValueError):
+                lease = Lease(thread, owner, token, datetime.fromisoformat(expires))
+                if spelled(lease.expires) == expires:
+                    return head, first, bool(there), Ownership(thread, token, lease)
+        raise StorageUnavailable(
             f"{shell(str(self.path))} does not say where thread '{thread}' ends or who owns it, so"
             " nothing of the thread is saved.",
             "Somebody else wrote it, or the disk failed. Put the database back from a backup.",

