@@ -16,8 +16,6 @@ from safepoint import CheckpointError, Conflict, InMemoryAnchor, Ledger, LimitEx
 from safepoint.errors import (
     ConfigurationError,
     DecodeError,
-    EncodeError,
-    InvalidId,
     StorageUnavailable,
     ThreadDeleted,
     WrongPlace,
@@ -25,8 +23,6 @@ from safepoint.errors import (
 from safepoint.migrate import Unsigned, json_files, migrate
 from tests.unit.storage_helpers import fail
 from tests.unit.tampered import STORE, THREAD, Memory, opened
-
-NAMES: list[Any] = ["../up", "Order 7", "", "a.b", 7, None]
 
 
 def move(states: Iterable[Unsigned], ledger: Ledger, report: Path) -> int:
@@ -113,22 +109,6 @@ def test_only_a_literal_true_vouches(report: Path, ledger: Ledger, vouched: Any)
     assert "pass allow_unsigned_migration=True" in refusal.value.do
     assert read == ledger.threads() == []
     assert not report.exists()
-
-
-@pytest.mark.parametrize(
-    ("given", "error", "told"),
-    [
-        *((Unsigned(name, 1), InvalidId, "") for name in NAMES),
-        *((Unsigned(THREAD, state), EncodeError, "") for state in (object(), float("inf"))),
-        (Unsigned("Order 7", 1, source="row 12"), InvalidId, "^'row 12' becomes a thread, and 'Or"),
-    ],
-)
-def test_what_cannot_be_sealed_is_refused(
-    report: Path, ledger: Ledger, given: Any, error: type[CheckpointError], told: str
-) -> None:
-    with pytest.raises(error, match=told or None):
-        move([given], ledger, report)
-    assert ledger.threads() == []
 
 
 @pytest.mark.parametrize(
@@ -310,23 +290,3 @@ def test_an_odd_file_is_refused_and_not_waited_for(
 
 
 # A file's name, and a thread's
-
-
-@pytest.mark.parametrize(
-    ("thread", "error", "told"),
-    [
-        (str.lower, Conflict, r"Order-7\.json and .*/order-7\.json would both become order-7\."),
-        *(
-            (lambda _, made=made: made, InvalidId, r"Order-7\.json becomes a thread")
-            for made in ("../up", "", None, 7)
-        ),
-    ],
-)
-def test_a_map_that_gives_no_name_or_one_twice_is_refused(
-    old: Path, thread: Any, error: type[CheckpointError], told: str
-) -> None:
-    """The second file would look like the next step of the first."""
-    for name in ("Order-7.json", "order-7.json"):
-        (old / name).write_text("1")
-    with pytest.raises(error, match=told):
-        list(json_files(old, thread=thread))

@@ -98,11 +98,11 @@ def name_of(path: str, name: str | None) -> str:
         ) from None
 
 
-def make_seal(sealed: Sealed, key: SigningKey, *, app: str = "") -> bytes:
+def make_seal(sealed: Sealed, key: SigningKey) -> bytes:
     """Return the text of a seal.
 
     Raises:
-        InvalidId: the name or the app is outside its grammar.
+        InvalidId: the name is outside its grammar.
         LimitExceeded: the rest is too large.
     """
     # Canonical JSON, as a codec would write it: the rest comes out of one.
@@ -110,7 +110,7 @@ def make_seal(sealed: Sealed, key: SigningKey, *, app: str = "") -> bytes:
     if sealed.rest is not None:
         state += b',"rest":' + _fitting(sealed.rest)
     place = Place(STORE, sealed.name, 1)
-    return seal(state + b"}", place, key, created=datetime.now(UTC), app=app)[0]
+    return seal(state + b"}", place, key, created=datetime.now(UTC))[0]
 
 
 def check_rest(file: BinaryIO | IO[bytes]) -> bytes:
