@@ -39,6 +39,7 @@ def save_checkpoint(
     *,
     key: SigningKey,
     name: str | None = None,
+    app: str = "",
 ) -> str:
     """Save a model, or all that a training run needs to go on, in files that cannot execute.
 
@@ -65,6 +66,7 @@ def save_checkpoint(
         state: a state dict, or a dict of those and of plain values: epoch, learning rate, RNG.
         key: the key to seal it with.
         name: the name that the seal is bound to. Left out, it is the file's.
+        app: what wrote it, as it should stand in the seal.
 
     Returns:
         The digest of the file.
@@ -82,7 +84,7 @@ def save_checkpoint(
     """
     target = _target(path)
     packed = pack(state)
-    sealing = _Sealing(target, name_of(target, name), key, DEFAULT_MODEL_LIMITS)
+    sealing = _Sealing(target, name_of(target, name), key, DEFAULT_MODEL_LIMITS, app)
 
     def write(file: BinaryIO) -> bytes:
         write_into(file.fileno(), packed.tensors)
@@ -227,8 +229,10 @@ class _Sealing:
         tensors: how many it holds, once it is published.
     """
 
-    def __init__(self, path: str, model: str, key: SigningKey, limits: ModelLimits) -> None:
-        self._path, self._model, self._key, self._limits = path, model, key, limits
+    def __init__(
+        self, path: str, model: str, key: SigningKey, limits: ModelLimits, app: str = ""
+    ) -> None:
+        self._path, self._model, self._key, self._limits, self._app = path, model, key, limits, app
         self.tensors = 0
 
     def publish(self, write: Callable[[BinaryIO], bytes]) -> Sealed:
@@ -253,7 +257,7 @@ class _Sealing:
                     os.fsync(fd)
                     with _files.locked(folder, str(Path(path).parent)):
                         self._check_free(folder)
-                        self._name(temp, folder, make_seal(sealed, self._key))
+                        self._name(temp, folder, make_seal(sealed, self._key, app=self._app))
             finally:
                 _remove(temp, folder)
         return sealed

@@ -98,7 +98,7 @@ def name_of(path: str, name: str | None) -> str:
         ) from None
 
 
-def make_seal(sealed: Sealed, key: SigningKey) -> bytes:
+def make_seal(sealed: Sealed, key: SigningKey, *, app: str = "") -> bytes:
     """Return the text of a seal.
 
     Raises:
@@ -110,7 +110,7 @@ def make_seal(sealed: Sealed, key: SigningKey) -> bytes:
     if sealed.rest is not None:
         state += b',"rest":' + _fitting(sealed.rest)
     place = Place(STORE, sealed.name, 1)
-    return seal(state + b"}", place, key, created=datetime.now(UTC))[0]
+    return seal(state + b"}", place, key, created=datetime.now(UTC), app=app)[0]
 
 
 def check_rest(file: BinaryIO | IO[bytes]) -> bytes:
