@@ -207,16 +207,6 @@ def test_the_texts_of_json_are_looked_at_for_no_longer_than_one_pickle(each: byt
         assert classify(file, limits=limits).verdict is Verdict.NOT_LOOKED_INTO
 
 
-def test_the_worst_comes_first_whatever_its_name(tmp_path: Any) -> None:
-    """A raw os.system pickle named pytorch_model.bin is worse than an honest .pt."""
-    (tmp_path / "pytorch_model.bin").write_bytes(RUNS)
-    (tmp_path / "honest.pt").write_bytes(zipped(*HONEST))
-    raw, honest = (classify(tmp_path / each) for each in ("pytorch_model.bin", "honest.pt"))
-    order = list(Verdict)
-    assert order.index(raw.verdict) == 0 < order.index(honest.verdict)
-    assert raw.what == "It is a pickle, and asks for os.system."
-
-
 def test_a_zip_of_another_tool_is_read_and_a_polyglot_is_not() -> None:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as made:

@@ -78,6 +78,9 @@ def test_a_payload_runs_only_where_it_is_trusted_and_is_said(tmp_path: Path) -> 
     for isolated in (False, True):
         with pytest.raises(UnsafeModel, match=r"wants posix\.mkdir, which is not data"):
             load_checkpoint(path, isolated=isolated)
+    for false in (None, 0, ""):  # only the literal False is a yes to code
+        with pytest.raises(UnsafeModel):
+            load_checkpoint(path, safe=false)  # type: ignore[arg-type]
     assert not (tmp_path / "marker").exists()
     with pytest.warns(UnrestrictedLoad, match="nothing verified who made it"):
         load_checkpoint(path, safe=False)
@@ -133,9 +136,6 @@ def test_a_model_under_the_name_of_another_format_is_refused(tmp_path: Path) -> 
     for path in (7, b"x", "", "a\0b"):
         with pytest.raises(ConfigurationError):
             load_checkpoint(path)  # type: ignore[arg-type]
-    for flag in ("safe", "isolated"):
-        with pytest.raises(ConfigurationError, match="is True or False"):
-            load_checkpoint(tmp_path / "x", **{flag: 1})  # type: ignore[arg-type]
 
 
 def test_a_file_that_others_can_write_is_not_copied_before_it_is_known(
@@ -301,9 +301,7 @@ def test_a_runtime_that_cannot_keep_the_promise_is_refused(
 @pytest.mark.parametrize(
     ("raised", "error"),
     [
-        (TypeError("x"), ModelMalformed),
-        (OSError("x"), ModelError),
-        (AttributeError("x"), ModelError),
+        (TypeError("x"), ModelError),
         (MemoryError(), LimitExceeded),
         (RuntimeError("can't allocate memory"), LimitExceeded),
     ],

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
 from benchmarks import scanners
-from benchmarks.rates import Found, Share, Verdict, on_page, tables, written
-from publish.charts import BREAK, CHART, PAGE, WIDTH, Bars, draw_bars, generated, read_bars
+from benchmarks.rates import Found, Share, Verdict, on_page, tables
+from publish.charts import CHART, PAGE, draw_bars, generated, read_bars
 from publish.project import Project
 from tests.corpus.gadgets import GADGETS
 from tests.harness.optional import need
 from tests.harness.svg import svg_problems
-
-SMALLEST_TEXT = 13
-LETTER = 0.56  # of the font's size, on average over a short line
 
 
 @pytest.fixture(scope="module")
@@ -76,26 +71,6 @@ def test_a_tool_that_scanned_nothing_has_missed_it(tmp_path: Path) -> None:
     assert (one.detected, one.false_alarms, one.silent) == (Share(1, 2), Share(0, 1), 1)
 
 
-def test_a_tool_that_raises_has_missed_it(tmp_path: Path) -> None:
-    def raises(path: Path) -> Verdict:
-        raise ValueError(path)
-
-    assert scanners._one_by_one(raises)([tmp_path]) == [Verdict.NONE]
-
-
-def test_tables_are_written_to_their_places_alone() -> None:
-    before = "a\n<!-- x -->\nold\n<!-- /x -->\nb\n<!-- y -->\n<!-- /y -->\nc"
-    after = written(before, {"x": "new", "y": "other"})
-    assert (on_page(after, "x"), on_page(after, "y")) == ("new", "other")
-    assert written(after, {"x": "new", "y": "other"}) == after
-    assert re.sub(r"<!-- (\w) -->.*?<!-- /\1 -->", "", after, flags=re.DOTALL) == "a\n\nb\n\nc"
-    with pytest.raises(ValueError, match="substring not found"):
-        written(before, {"z": "new"})
-
-
-BARS = [Bars("a <b>", (50, 100), (0, 10)), Bars("c", (100, 100), (10, 10))]
-
-
 def test_the_chart_shows_the_table(page: str) -> None:
     bars = read_bars(page)
     assert [(one.tool, one.found, one.false) for one in bars][:2] == [
@@ -106,46 +81,10 @@ def test_the_chart_shows_the_table(page: str) -> None:
 
 
 def test_the_chart_is_as_every_drawing_should_be(page: str) -> None:
-    for bars in (BARS, read_bars(page)):
+    for bars in (read_bars(page),):
         svg = draw_bars(bars)
         assert svg_problems(svg) == []
         assert svg == draw_bars(bars)
-
-
-def test_the_length_of_a_bar_is_its_share() -> None:
-    svg = ET.fromstring(draw_bars(BARS))  # noqa: S314
-    wide = [float(e.get("width", "")) for e in svg.iter() if e.tag.endswith("}rect")]
-    track = wide[0]
-    assert wide[1::2] == [track / 2, 0, track, track]
-
-
-def test_the_chart_can_be_read_on_a_phone_and_without_colours(page: str) -> None:
-    """It is as wide as a phone's column, so its sizes are pixels; each bar says what it is."""
-    svg = draw_bars(read_bars(page))
-    texts = [e for e in ET.fromstring(svg).iter() if e.tag.endswith("}text")]  # noqa: S314
-    said = ["".join(e.itertext()) for e in texts]
-    assert [line for line in said[:12] if "%" not in line] == said[:12:3]
-    assert all(line.endswith("% found") for line in said[1:12:3])
-    assert all(line.endswith("% false alarms") for line in said[2:12:3])
-    assert said[12] == BREAK
-    assert all(line.endswith("% refused") for line in said[14::3])
-    assert all(line.endswith("% honest refused") for line in said[15::3])
-    assert len(said) == 19
-    for element, line in zip(texts, said, strict=True):
-        size = int(element.get("font-size", "14"))
-        assert size >= SMALLEST_TEXT
-        assert float(element.get("x", "0")) + len(line) * size * LETTER <= WIDTH, line
-
-
-def test_whoever_cannot_see_the_chart_is_told(page: str) -> None:
-    svg = draw_bars(read_bars(page))
-    told = "picklescan 1.0.5: 83 % of the gadgets found, 5 % of the honest files suspected."
-    assert told in svg
-
-
-def test_a_page_without_the_table_stops_the_build() -> None:
-    with pytest.raises(ValueError, match="there is no table of scanners on the page"):
-        read_bars("# Scanners")
 
 
 def test_the_build_draws_it_from_the_page(tmp_path: Path, page: str) -> None:

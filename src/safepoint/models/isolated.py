@@ -226,8 +226,8 @@ def _work(task: dict[str, Any], limits: ModelLimits) -> None:
     with os.fdopen(task["source"], "rb") as file:
         size = os.fstat(task["source"]).st_size
         model = ModelFile(task["path"], file, size, *identified(file, entries=limits.entries))
-        safe = task["safe"] is True
-        state = restricted(model, None, limits) if safe else unrestricted(model, limits)
+        trusted = task["safe"] is False
+        state = unrestricted(model, limits) if trusted else restricted(model, None, limits)
         packed = pack(state)
         write_into(task["tensors"], packed.tensors)
         write_all(task["rest"], packed.rest)

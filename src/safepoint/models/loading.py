@@ -116,20 +116,20 @@ def load_checkpoint(
         MissingPackage: PyTorch is not installed.
         ConfigurationError: an argument is of the wrong kind.
     """
-    if schema is not None and not safe and not isolated:
+    if schema is not None and safe is False and not isolated:
         raise ConfigurationError(
             "A schema is checked before a model reaches your process, and an unrestricted load"
             " cannot wait for that.",
             "Load with safe=True, or with isolated=True.",
         )
-    with open_vouched(path, safe, keys, name, limits, isolated=isolated) as (model, sealed):
+    with open_vouched(path, safe, keys, name, limits) as (model, sealed):
         rest = None if sealed is None else sealed.rest
         if isolated:
             state = _apart(model, safe, limits)
-        elif safe is True:
-            state = restricted(model, schema if rest is None else None, limits)
-        else:
+        elif safe is False:  # the literal, and nothing that is only false
             state = unrestricted(model, limits)
+        else:
+            state = restricted(model, schema if rest is None else None, limits)
         if rest is not None:
             state = unpack(state, rest)
         if schema is not None and (isolated or rest is not None):
@@ -169,22 +169,14 @@ def open_vouched(
     keys: Keyring | None,
     name: str | None,
     limits: ModelLimits,
-    *,
-    isolated: bool = False,
 ) -> Iterator[tuple[ModelFile, Sealed | None]]:
     """Open a model for a load: its seal is verified, and an unrestricted load without one is said.
 
     Raises:
-        ConfigurationError: a flag is neither True nor False; or there is a seal, and no keys.
+        ConfigurationError: there is a seal, and no keys.
         LimitExceeded: the memory does not suffice, at whatever point.
         CheckpointError: as `open_model` and `verified`.
     """
-    for argument, value in (("safe", safe), ("isolated", isolated)):
-        if not isinstance(value, bool):  # whatever is truthy must not pass for a yes
-            raise ConfigurationError(
-                f"{argument} is True or False, not {type(value).__name__}.",
-                f"Write {argument}=True. Nothing was loaded.",
-            )
     try:
         with open_model(path, limits) as model:
             sealed = verified(model, keys, name)
@@ -457,13 +449,8 @@ def _translated(model: ModelFile, error: Exception) -> CheckpointError:
         return error
     if wants_memory(error):
         return no_memory(model.shown)
-    if isinstance(error, (ImportError, AttributeError)):
-        return ModelError(
-            f"{model.shown} needs a class or a function that is not here ({type(error).__name__}).",
-            "Load it where the code that made it can be imported.",
-        )
-    kind = ModelError if isinstance(error, OSError) else ModelMalformed
-    return kind(
+    return ModelError(
         f"PyTorch could not load {model.shown} ({type(error).__name__}).",
-        "Nothing was loaded. Copy it again; if that does not help, ask whoever made it.",
+        "Nothing was loaded. Copy it again; if you trust it, load it where the code that made it"
+        " can be imported.",
     )

@@ -57,11 +57,12 @@ _HEAD: Final = 64 * 1024
 _BLOCK: Final = tarfile.BLOCKSIZE
 _PADDING: Final = 1024 * 1024
 _DEPTH: Final = 200
+_LISTED: Final = 1000  # of plain pickles in one file
 # Instructions that the bytes of an honest file may happen to spell before a full stop.
 _CHANCE: Final = 4
 _FUNCTIONS: Final = functions_for(FRAMEWORK)
 _JSON: Final = re.compile(rb'[ \t\r\n]*(?:([{\[])|["\-0-9tfn])')
-_PROTO: Final = re.compile(rb"\x80[\x01-\x05]")
+_PROTO: Final = re.compile(rb"\x80[\x00-\x05]")
 # Nobody escapes a letter, but to hide it.
 _MAY_PICKLE: Final = re.compile(rb"__pickled__|\\u00[4-7][0-9a-f]", re.IGNORECASE)
 _STORAGE: Final = re.compile(r"[^/]+/data/\d+\Z")
@@ -203,7 +204,7 @@ def _marked(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Ki
                 " follow"
             )
     length = int.from_bytes(head[:PREFIX], "little")
-    if head[PREFIX : PREFIX + 1] == b"{" and 1 < length <= size - PREFIX:
+    if kind is None and head[PREFIX : PREFIX + 1] == b"{" and 1 < length <= size - PREFIX:
         # Whoever reads the tensors parses it, strictly. Here it is only told apart.
         text = read_at(file, PREFIX, min(length, DEFAULT_MODEL_LIMITS.header_bytes))
         if b'"data_offsets"' in text or b'"__metadata__"' in text or text.strip() == b"{}":
@@ -249,17 +250,12 @@ def _pickled(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> K
             break
         count, opcodes, end = count + 1, opcodes + found.opcodes, found.end
         if opcodes > limits.opcodes:
-            raise _too_much(limits)
+            raise over(limits, "opcodes")
     if not count or (end < size and count == 1 and opcodes == 2 and head[:1] != b"\x80"):
         return Kind.UNKNOWN  # or two letters of a text, such as "N."
     if end < size:
         raise unclear(f"The file is a pickle, and something else follows at byte {end}")
     return Kind.PICKLE if count == 1 else Kind.PICKLES
-
-
-def _too_much(limits: PickleLimits) -> LimitExceeded:
-    what = f"The file has pickles of more than {limits.opcodes} instructions together."
-    return over(what, "Split it", "opcodes")
 
 
 def _is_tar(file: IO[bytes], head: bytes, size: int) -> bool:
@@ -506,12 +502,9 @@ def opened(source: object) -> Iterator[IO[bytes]]:
         raise _unreadable(shown, error) from None
     try:
         mode = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(mode):
-            raise StorageUnavailable(f"{shown} is a folder.", "Name the file of the model in it.")
         if not stat.S_ISREG(mode):
-            raise StorageUnavailable(
-                f"{shown} is not a regular file.", "Name a file; nothing else is read."
-            )
+            what = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+            raise StorageUnavailable(f"{shown} is {what}.", "Name the file of the model.")
         # Buffered: a bare read gives at most 2 GiB, and PyTorch does not ask for the rest.
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             yield file
@@ -540,6 +533,7 @@ class _Look:
         self._unseen: list[str] = []
         self._left = limits.data_bytes  # for all that is in it, together
         self._model: str | None = None  # why a PyTorch file is more than tensors
+        self._tensors_of = False  # whether this is the pickle that describes them
 
     def inspection(self) -> Inspection:
         """Look at all of it."""
@@ -584,6 +578,7 @@ class _Look:
                 if len(data) < member.size:
                     self._unseen.append(f"{name} is larger than was looked at.")
             model = self._kind is Kind.TORCH_ZIP
+            self._tensors_of = model and member.name.endswith("/data.pkl")
             try:
                 # The bytes of a tensor are any bytes.
                 if model and _STORAGE.match(member.name):
@@ -637,36 +632,36 @@ class _Look:
             several = count > 1 or found.end < len(data)
             numbered = f"pickle {count} (byte {start})" if several else ""
             self._add(", ".join(filter(None, (where, numbered))), data[start : found.end], found)
-            if found.broken is not None:
-                return
             start = found.end
+            if found.broken is not None:
+                break
+        self._left -= start if isinstance(data, Window) else 0
 
     def _add(self, where: str, data: bytes, found: Scan) -> None:
         """Look at one pickle."""
         if isinstance(found.broken, LimitExceeded):
             raise found.broken
-        model = self._kind is Kind.TORCH_ZIP and where.endswith("/data.pkl")
-        reason = ""
+        model, reason = self._tensors_of, ""
         if found.broken is not None:
             reason = found.broken.what
+        elif self._kind is Kind.TORCH_LEGACY:
+            model, reason = True, f"It is {self._kind.sentence}, and is not loaded."
         elif model and self._model is not None:
             reason = self._model
-        elif self._kind is Kind.TORCH_LEGACY:
-            reason = f"It is {self._kind.sentence}, which is not loaded."
         else:
             try:
                 run(data, functions=_FUNCTIONS, limits=self._limits)
             except CheckpointError as error:
                 reason = error.what
-        model |= self._kind is Kind.TORCH_LEGACY
         wants = {
             str(each)
             for each in found.asked
             if not (is_data(*each[:2]) if model else each[:2] in _FUNCTIONS)
         }
         wanted = tuple(sorted(wants | {*found.unclear}))
-        self._pickles.append(Inspected(where, found.imports, wanted, reason))
-        self.taken.append((where, data))
+        if reason or len(self._pickles) < _LISTED:
+            self._pickles.append(Inspected(where, found.imports, wanted, reason))
+            self.taken.append((where, data))
 
     def _json(self, where: str, data: bytes) -> None:
         """Look at JSON with pickles in base64, as Agent Framework writes it."""
@@ -689,7 +684,7 @@ class _Look:
                 self._stack(", ".join(filter(None, (where, inside))), pickled)
             self._left -= found.opcodes * self._limits.data_bytes // self._limits.opcodes
             if self._left < 0:
-                raise _too_much(self._limits)
+                raise over(self._limits, "opcodes")
 
     def _array(self, where: str, data: Data, head: bytes) -> None:
         """Look at the pickle behind the header of an array of Python objects."""

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from safepoint.errors import CheckpointError, LimitExceeded, PickleRefused
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
-from safepoint.models.opcodes import INTACT, Op, named, over, read_opcodes, too_large
+from safepoint.models.opcodes import INTACT, Op, named, over, read_opcodes
 
 NOT_DATA: Final = "Do not load it with pickle. If you wrote it, save plain data in its place."
 
@@ -125,7 +125,7 @@ def run(
         CheckpointError: what a function raised, if it is one of this tree.
     """
     if len(data) > limits.data_bytes:
-        raise too_large(limits)
+        raise over(limits, "data_bytes")
     drawing = _Drawing(functions, limits, None if persistent is None else nodes_per_id)
     try:
         root = drawing.read(data, instructions)
@@ -148,39 +148,23 @@ _SCALARS: Final = frozenset(
 _LITERALS: Final = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _PUTS: Final = frozenset({"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"})
 _GETS: Final = frozenset({"GET", "BINGET", "LONG_BINGET"})
-_MAKES: Final[dict[str, tuple[Form, int | None]]] = {
-    "EMPTY_LIST": ("list", 0),
-    "EMPTY_TUPLE": ("tuple", 0),
-    "EMPTY_DICT": ("dict", 0),
-    "EMPTY_SET": ("set", 0),
-    "TUPLE1": ("tuple", 1),
-    "TUPLE2": ("tuple", 2),
-    "TUPLE3": ("tuple", 3),
-    "TUPLE": ("tuple", None),
-    "LIST": ("list", None),
-    "DICT": ("dict", None),
-    "FROZENSET": ("frozenset", None),
+_MAKES: Final[Mapping[str, Form]] = {
+    **dict.fromkeys(("EMPTY_LIST", "LIST"), "list"),
+    **dict.fromkeys(("EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "TUPLE"), "tuple"),
+    **dict.fromkeys(("EMPTY_DICT", "DICT"), "dict"),
+    "EMPTY_SET": "set",
+    "FROZENSET": "frozenset",
 }
-_GROWS: Final[dict[str, tuple[Form, int | None]]] = {
-    "APPEND": ("list", 1),
-    "APPENDS": ("list", None),
-    "SETITEM": ("dict", 2),
-    "SETITEMS": ("dict", None),
-    "ADDITEMS": ("set", None),
+_GROWS: Final[Mapping[str, Form]] = {
+    **dict.fromkeys(("APPEND", "APPENDS"), "list"),
+    **dict.fromkeys(("SETITEM", "SETITEMS"), "dict"),
+    "ADDITEMS": "set",
 }
-_SPLIT: Final = "Split what it holds"
-_BUFFER: Final = "Save bytes in place of a buffer that is kept outside of the pickle."
-_ITSELF: Final = "Save a state in which no tuple contains itself."
-_IDS: Final = "Read it with the program that knows what its persistent ids stand for."
 _INSTEAD: Final = {
-    "BYTEARRAY8": "Save bytes(value) in place of a bytearray.",
-    "NEXT_BUFFER": _BUFFER,
-    "READONLY_BUFFER": _BUFFER,
+    **dict.fromkeys(("NEXT_BUFFER", "READONLY_BUFFER", "BYTEARRAY8"), "Save bytes in its place."),
     "LONG4": "Save an integer of more than 2039 bits as text or as bytes.",
-    "POP": _ITSELF,
-    "POP_MARK": _ITSELF,
-    "BINPERSID": _IDS,
-    "PERSID": _IDS,
+    **dict.fromkeys(("POP", "POP_MARK"), "Save a state in which no tuple contains itself."),
+    **dict.fromkeys(("BINPERSID", "PERSID"), "Read it with the program that knows its ids."),
 }
 
 
@@ -242,8 +226,6 @@ class _Drawing:
     def _follow(self, op: Op) -> None:
         name, argument, stack = op.name, op.argument, self._stack
         if name in _SCALARS:
-            if type(argument) is str and not argument.isascii():
-                _check_text(argument)
             stack.append(argument)
         elif name in _PUTS:
             self._remember(op, len(self._memo) if argument is None else argument)
@@ -256,27 +238,25 @@ class _Drawing:
         elif name == "MARK":
             self._marks.append(len(stack))
         elif name in _MAKES:
-            form, count = _MAKES[name]
-            stack.append(self._make(op, form, self._take(op, count)))
+            stack.append(self._make(op, _MAKES[name], self._take(op)))
         elif name in _GROWS:
-            form, count = _GROWS[name]
-            items = self._take(op, count)
-            self._grow(op, self._top(op), form, items)
+            items = self._take(op, op.info.takes - 1)
+            self._grow(op, self._top(op), _GROWS[name], items)
         elif name == "GLOBAL":
             stack.append(self._named(*argument))
         elif name == "STACK_GLOBAL":
-            module, qualified = self._take(op, 2)
+            module, qualified = self._take(op)
             if type(module) is not str or type(qualified) is not str:
                 raise _odd(op, "takes a name that is no text")
             stack.append(self._named(module, qualified))
         elif name in ("REDUCE", "NEWOBJ"):
-            stack.append(self._call(op, *self._take(op, 2)))
+            stack.append(self._call(op, *self._take(op)))
         elif name == "BUILD":
             (state,) = self._take(op, 1)
             self._set_state(op, self._top(op), state)
         elif name == "BINPERSID" and self._per_id is not None:
             self._most += self._per_id
-            stack.append(self._make(op, "id", self._take(op, 1)))
+            stack.append(self._make(op, "id", self._take(op)))
         else:
             raise PickleRefused(
                 f"The pickle uses {name}, which plain data does not need.",
@@ -288,24 +268,22 @@ class _Drawing:
             raise _odd(op, "wants a value that is not there")
         return self._stack[-1]
 
-    def _take(self, op: Op, count: int | None) -> list[Any]:
-        """Take so many values off the stack, or those above the last mark."""
-        if count is None:
+    def _take(self, op: Op, count: int | None = None) -> list[Any]:
+        """Take what an instruction takes off the stack, or those above the last mark."""
+        first = len(self._stack) - (op.info.takes if count is None else count)
+        if op.info.to_mark:
             if not self._marks:
                 raise _odd(op, "wants a mark that is not there")
             first = self._marks.pop()
-        else:
-            first = len(self._stack) - count
-            if first < (self._marks[-1] if self._marks else 0):
-                raise _odd(op, "wants a value that is not there")
+        elif first < (self._marks[-1] if self._marks else 0):
+            raise _odd(op, "wants a value that is not there")
         taken = self._stack[first:]
         del self._stack[first:]
         return taken
 
     def _remember(self, op: Op, index: int) -> None:
         if index >= self._limits.memo:
-            what = f"The pickle numbers a value above the limit of {self._limits.memo}."
-            raise over(what, _SPLIT, "memo")
+            raise over(self._limits, "memo")
         if index in self._memo:
             raise _odd(op, "puts a second value in one place")
         self._memo[index] = self._top(op)
@@ -329,7 +307,7 @@ class _Drawing:
     def _new(self, form: Form, target: Name | None = None) -> Node:
         self._made += 1
         if self._made > self._most:
-            raise self._too_many()
+            raise over(self._limits, "nodes", self._most)
         return Node(form, target)
 
     def _make(self, op: Op, form: Form, parts: list[Any]) -> Node:
@@ -408,22 +386,15 @@ class _Drawing:
                 INTACT,
             )
         if part.nodes > self._limits.key_nodes:
-            what = f"The pickle has a key of more than {self._limits.key_nodes} values."
-            raise over(what, "Use shorter keys", "key_nodes")
+            raise over(self._limits, "key_nodes")
 
     def _check_size(self, node: Node) -> None:
         if node.nodes > self._most:
-            raise self._too_many()
+            raise over(self._limits, "nodes", self._most)
         if node.text > self._limits.text_bytes:
-            what = f"The pickle holds more than {self._limits.text_bytes} bytes of text"
-            raise over(f"{what}, written out.", _SPLIT, "text_bytes")
+            raise over(self._limits, "text_bytes")
         if node.depth > self._limits.depth:
-            what = f"The pickle is nested deeper than {self._limits.depth} levels."
-            raise over(what, "Save a flatter state", "depth")
-
-    def _too_many(self) -> LimitExceeded:
-        what = f"The pickle holds more than {self._most} values, written out."
-        return over(what, _SPLIT, "nodes")
+            raise over(self._limits, "depth")
 
 
 def _is_mutable(node: Node) -> bool:
@@ -442,19 +413,6 @@ def _check_value(value: Any) -> None:
 
 def _odd(op: Op, what: str) -> PickleRefused:
     return PickleRefused(f"{op.name} at byte {op.position} of the pickle {what}.", INTACT)
-
-
-def _check_text(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        problem = PickleRefused(
-            "The pickle holds text that is none: half a character, or bytes of Python 2.",
-            "Save it as bytes, or replace it, as with text.encode(errors='replace').decode().",
-        )
-    else:
-        return
-    raise problem
 
 
 # Python hashes these with a secret of the process.
@@ -551,12 +509,7 @@ class _Building:
         self._effort -= numbers**2
         pairs = sum(count * (count - 1) // 2 for count in Counter(hashes).values() if count > 1)
         if self._effort < 0 or pairs > 4 * len(keys) + _SOME:
-            raise over(
-                "The pickle has more numbers as keys than can be told from an attack: more than"
-                f" {self._limits.number_keys}, or too many that share a hash.",
-                "Save a list in place of a set",
-                "number_keys",
-            )
+            raise over(self._limits, "number_keys")
         found = set(keys)
         if len(found) != len(keys):
             raise PickleRefused("The pickle has one key twice.", INTACT)

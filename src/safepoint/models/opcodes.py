@@ -7,33 +7,40 @@ anything. `scan` follows the instructions with a stack of texts, and says what t
 
 from __future__ import annotations
 
+import codecs
 import io
 import pickletools
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import IO, Any, Final, Literal, NamedTuple
 
 from safepoint.errors import CheckpointError, LimitExceeded, PickleRefused, quoted
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
 
-CUT: Final = "The pickle is cut short."
 INTACT: Final = "Restore an intact copy, or write the state again."
 
 _CHUNK: Final = 64 * 1024
 _ID: Final = 1024 * 1024
 _ANY: Final = "x"  # stands for a text that was not decoded, and may be any name
-_FLOAT: Final = re.compile(rb"-?(?:[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?|inf|nan)\Z")
 _LOOSE: Final = re.compile(rb"\s*[+-]?[0-9a-fA-FxXoO_]*[lL]?\s*\Z")
-_ESCAPE: Final = re.compile(rb"\\(x[0-9a-f]{2}|[\\'\"nrt]|)")
 _MODULE: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*")  # any folder imports, such as site-packages
-_ESCAPED: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
-_INTEGERS: Final = ("INT", "LONG", "GET", "PUT")
 _LENGTHS: Final = {
     pickletools.TAKEN_FROM_ARGUMENT1: "<B",
     pickletools.TAKEN_FROM_ARGUMENT4: "<i",
     pickletools.TAKEN_FROM_ARGUMENT4U: "<I",
     pickletools.TAKEN_FROM_ARGUMENT8U: "<Q",
+}
+_COUNTED: Final = {
+    "data_bytes": "bytes",
+    "opcodes": "instructions",
+    "memo": "numbered values",
+    "integer_bits": "bits in one integer",
+    "nodes": "values, written out",
+    "text_bytes": "bytes of text, written out",
+    "depth": "levels",
+    "key_nodes": "values in one key",
+    "number_keys": "numbers as keys, or too many that share a hash, which may be an attack",
 }
 _NUMBERS: Final = {
     "uint1": "<B",
@@ -206,13 +213,12 @@ def read_opcodes(
                 begin, end = end, end + argument
                 argument = _sized(info.name, data, begin, end, limits, lenient)
         if end - start > limits.data_bytes:
-            raise too_large(limits)
+            raise over(limits, "data_bytes")
         yield Op(info.name, argument, position, end, info)
         if info.name == "STOP":
             return
         position = end
-    what = f"The pickle has more than {limits.opcodes} instructions."
-    raise over(what, "Split what it holds", "opcodes")
+    raise over(limits, "opcodes")
 
 
 def _sized(name: str, data: Data, begin: int, end: int, limits: PickleLimits, lenient: bool) -> Any:
@@ -220,17 +226,18 @@ def _sized(name: str, data: Data, begin: int, end: int, limits: PickleLimits, le
         raise _malformed(name, begin)
     if end > len(data):
         raise _cut()
-    text = "UNICODE" in name or "STRING" in name
+    text, is_long = "UNICODE" in name or "STRING" in name, name in ("LONG1", "LONG4")
     if lenient and (end - begin > _CHUNK or not text):
         return _ANY if text else None
-    if name in ("LONG1", "LONG4") and (end - begin) * 8 > limits.integer_bits:
-        raise _too_many_bits(limits)
+    if is_long and (end - begin) * 8 > limits.integer_bits:
+        raise over(limits, "integer_bits")
     raw = data[begin:end]
     if len(raw) != end - begin:
         raise _cut()
-    if name in ("LONG1", "LONG4"):
+    if is_long:
         return int.from_bytes(raw, "little", signed=True)
-    return _decoded(_utf8 if "UNICODE" in name else _ascii, raw, name, begin) if text else raw
+    encoding = "ascii" if "STRING" in name else "utf-8"  # the first is of Python 2
+    return _decoded(raw, encoding, lenient, name, begin) if text else raw
 
 
 def _lined(
@@ -244,57 +251,53 @@ def _lined(
         if end < 0 and lenient and info.lines == 2 and begin < len(data) <= begin + most:
             end = len(data) - 1  # Python's own unpickler takes the last letter for the newline
         if end < 0:
-            raise too_large(limits) if len(data) - begin > limits.data_bytes == most else _cut()
+            large = len(data) - begin > limits.data_bytes == most
+            raise over(limits, "data_bytes") if large else _cut()
         lines.append(data[begin:end])
         begin = end + 1
     if info.lines == 2:
-        return tuple(_decoded(_utf8, line, "name", position) for line in lines), begin
-    what = "memo index" if name in ("GET", "PUT") else name
-    if lenient:
-        return _decoded(lambda raw: _loose(name, raw), lines[0], what, position), begin
-    # log10(2) is a little more than 0.301; a sign, an L and the last digit come on top.
-    if name in _INTEGERS and len(lines[0]) > limits.integer_bits * 302 // 1000 + 3:
-        raise _too_many_bits(limits)
-    value = _decoded(lambda raw: _strict(name, raw), lines[0], what, position)
-    if type(value) is int and value.bit_length() > limits.integer_bits:
-        raise _too_many_bits(limits)
-    return value, begin
-
-
-def _decoded(decode: Callable[[bytes], Any], raw: bytes, what: str, position: int) -> Any:
+        return tuple(_decoded(line, "utf-8", lenient, "name", position) for line in lines), begin
+    if not lenient and name in ("INT", "LONG") and len(lines[0]) > limits.integer_bits:
+        raise over(limits, "integer_bits")
     try:
-        return decode(raw)
+        value = (_loose if lenient else _strict)(name, lines[0])
     except ValueError:
-        problem = _malformed(what, position)
+        problem = _malformed("memo index" if name in ("GET", "PUT") else name, position)
+    else:
+        if type(value) is int and value.bit_length() > limits.integer_bits:
+            raise over(limits, "integer_bits")
+        return value, begin
     raise problem  # here, so that it does not carry the bytes
 
 
-def _utf8(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogatepass")
-
-
-def _ascii(raw: bytes) -> str:
-    # Bytes of Python 2 that are no ASCII become half characters, which are no text.
-    return raw.decode("ascii", "surrogateescape")
+def _decoded(raw: bytes, encoding: str, lenient: bool, what: str, position: int) -> str:
+    errors = {"utf-8": "surrogatepass", "ascii": "surrogateescape"}[encoding]
+    try:
+        return raw.decode(encoding, errors if lenient else "strict")
+    except ValueError:
+        problem = _malformed(what, position)
+    raise problem
 
 
 def _strict(name: str, raw: bytes) -> Any:
     """Return what a line says, if Python writes it so. C's unpickler reads I010 as 8."""
+    value: Any
+    if name in ("UNICODE", "PERSID"):
+        value = raw.decode("raw-unicode-escape" if name == "UNICODE" else "utf-8")
+        value.encode()  # half a character is no text
+        return value
+    if name == "STRING":  # of Python 2
+        value = codecs.escape_decode(_unquoted(raw))[0]
+        if repr(value)[1:].encode() != raw:
+            raise ValueError
+        return value.decode("ascii")
     if name == "INT" and raw in (b"00", b"01"):
         return raw == b"01"
-    if name in _INTEGERS:
-        digits = raw.removesuffix(b"L") if name == "LONG" else raw
-        value = int(digits)
-        if str(value).encode() != digits or (value < 0 and name in ("GET", "PUT")):
-            raise ValueError
-        return value
-    if name == "FLOAT":
-        if not _FLOAT.match(raw):
-            raise ValueError
-        return float(raw)
-    if name == "STRING":  # of Python 2
-        return _ascii(_ESCAPE.sub(_unescape, _unquoted(raw)))
-    return raw.decode("raw-unicode-escape") if name == "UNICODE" else _utf8(raw)
+    value = float(raw) if name == "FLOAT" else int(raw.removesuffix(b"L"))
+    spelled = f"{value!r}L" if name == "LONG" and raw.endswith(b"L") else repr(value)
+    if spelled.encode() != raw or (name in ("GET", "PUT") and value < 0):
+        raise ValueError
+    return value
 
 
 def _loose(name: str, raw: bytes) -> Any:
@@ -302,7 +305,7 @@ def _loose(name: str, raw: bytes) -> Any:
     before = raw.partition(b"\0")[0]
     if name in ("GET", "PUT"):
         return int(before)
-    if name in _INTEGERS and not _LOOSE.match(before):
+    if name in ("INT", "LONG") and not _LOOSE.match(before):
         raise ValueError
     if name == "FLOAT":
         float(before)
@@ -319,37 +322,21 @@ def _unquoted(raw: bytes) -> bytes:
     return raw[1:-1]
 
 
-def _unescape(escape: re.Match[bytes]) -> bytes:
-    letters = escape[1]
-    if not letters:
-        raise ValueError
-    if letters[:1] == b"x":
-        return bytes.fromhex(letters[1:].decode())
-    return _ESCAPED.get(letters, letters)
-
-
 def _cut() -> PickleRefused:
-    return PickleRefused(CUT, INTACT)
+    return PickleRefused("The pickle is cut short.", INTACT)
 
 
 def _malformed(what: str, position: int) -> PickleRefused:
     return PickleRefused(f"The pickle holds a malformed {what} at byte {position}.", INTACT)
 
 
-def _too_many_bits(limits: PickleLimits) -> LimitExceeded:
-    what = f"The pickle holds an integer of more than {limits.integer_bits} bits."
-    return over(what, "Write large numbers as text or bytes", "integer_bits")
-
-
-def too_large(limits: PickleLimits) -> LimitExceeded:
-    """Return the error for too many bytes."""
-    what = f"The pickle is larger than {limits.data_bytes} bytes."
-    return over(what, "Split what it holds", "data_bytes")
-
-
-def over(what: str, do: str, limit: str) -> LimitExceeded:
+def over(limits: PickleLimits, name: str, most: int | None = None) -> LimitExceeded:
     """Return the error for a pickle that is over the limit of that name."""
-    return LimitExceeded(what, f"{do}, or raise PickleLimits.{limit}.")
+    most = getattr(limits, name) if most is None else most
+    return LimitExceeded(
+        f"The pickle has more than {most} {_COUNTED[name]}.",
+        f"Split what it holds, or raise PickleLimits.{name}.",
+    )
 
 
 def named(module: str, name: str) -> str:

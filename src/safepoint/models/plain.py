@@ -168,28 +168,30 @@ def _reconstructor(makers: Mapping[Key, Callable[[], Any]], cls: Any, base: Any,
 
 _UUIDS: Final[Mapping[Key, Callable[[], Any]]] = {("uuid", "UUID"): _NewUuid}
 _ON_WINDOWS: Final = isinstance(Path(), PureWindowsPath)
-_ARRAYS: Final = "Save value.item() or value.tolist() in place of a value of NumPy."
-_RANGE: Final = "Save list(value), or its start, stop and step, in place of a range."
-_UTC: Final = "Save the moment and not the rules: convert with .astimezone(timezone.utc)."
-_INSTEAD: Final[Mapping[tuple[tuple[str, ...], str], str]] = {
-    (_BUILTINS, "complex"): "Save [value.real, value.imag] in place of a complex number.",
-    (_BUILTINS, "bytearray"): "Save bytes(value) in place of a bytearray.",
-    (_BUILTINS, "range"): _RANGE,
-    (_BUILTINS, "xrange"): _RANGE,
-    (_BUILTINS, "slice"): "Save its start, stop and step in place of a slice.",
-    (_BUILTINS, "getattr"): "Save plain data in its place. A zoneinfo.ZoneInfo asks for it: convert"
-    " times with .astimezone(timezone.utc). So does an Enum of some Pythons: pass its type.",
-    (("collections",), "Counter"): "Save dict(value) in place of a Counter.",
-    (("collections",), "deque"): "Save list(value) in place of a deque.",
-    (("zoneinfo",), "ZoneInfo"): _UTC,
-    (("pydantic_core._pydantic_core",), "TzInfo"): _UTC,
-    (("numpy",), "dtype"): _ARRAYS,
-    (("numpy",), "ndarray"): _ARRAYS,
-    (tuple(f"{core}.multiarray" for core in _NUMPY), "scalar"): _ARRAYS,
-    (tuple(f"{core}.multiarray" for core in _NUMPY), "_reconstruct"): _ARRAYS,
-    (tuple(f"{core}.numeric" for core in _NUMPY), "_frombuffer"): _ARRAYS,
-    (_PATHLIB, "PosixPath" if _ON_WINDOWS else "WindowsPath"): "It is a path of the other operating"
-    " system. Read the pickle there, or save str(path).",
+_UTC: Final = (
+    "Save the moment: convert times with .astimezone(timezone.utc). Of an Enum, pass its type."
+)
+_VALUES: Final = (
+    "Save its values: list(value), value.tolist(), bytes(value), [value.real, value.imag]."
+)
+_OTHER: Final = "It is a path of the other operating system. Read it there, or save str(path)."
+_INSTEAD: Final[Mapping[Key, str]] = {
+    ("zoneinfo", "ZoneInfo"): _UTC,
+    ("pydantic_core._pydantic_core", "TzInfo"): _UTC,
+    **{(module, "getattr"): _UTC for module in _BUILTINS},
+    **{(module, "PosixPath" if _ON_WINDOWS else "WindowsPath"): _OTHER for module in _PATHLIB},
+    **{
+        (module, name): _VALUES
+        for modules, names in (
+            (_BUILTINS, ("complex", "bytearray", "range", "xrange", "slice")),
+            (("collections",), ("Counter", "deque")),
+            (("numpy",), ("dtype", "ndarray")),
+            ([f"{core}.multiarray" for core in _NUMPY], ("scalar", "_reconstruct")),
+            ([f"{core}.numeric" for core in _NUMPY], ("_frombuffer",)),
+        )
+        for module in modules
+        for name in names
+    },
 }
 PLAIN: Final[Functions] = MappingProxyType(
     {
@@ -213,7 +215,7 @@ PLAIN: Final[Functions] = MappingProxyType(
             for module in _PATHLIB
             for cls in (PurePosixPath, PureWindowsPath, type(Path()))
         },
-        **{(m, name): Refused(do) for (modules, name), do in _INSTEAD.items() for m in modules},
+        **{key: Refused(do) for key, do in _INSTEAD.items()},
     }
 )
 """The names of plain data: all that a `Codec` without registered types can hold."""

@@ -31,7 +31,6 @@ from safepoint.models.tensors import PREFIX, open_tensors, read_table, write_int
 _TEMP: Final = ".safepoint-model-"
 _TEMP_NAME: Final = re.compile(re.escape(_TEMP) + r"[0-9a-f]{32}\Z")
 _CREATE: Final = os.O_RDWR | _files.CREATE & ~os.O_WRONLY
-_NO_DIGEST: Final = "sha256-tree:" + "0" * 64
 
 
 def save_checkpoint(
@@ -41,7 +40,6 @@ def save_checkpoint(
     key: SigningKey,
     name: str | None = None,
     app: str = "",
-    limits: ModelLimits = DEFAULT_MODEL_LIMITS,
 ) -> str:
     """Save a model, or all that a training run needs to go on, in files that cannot execute.
 
@@ -69,7 +67,6 @@ def save_checkpoint(
         key: the key to seal it with.
         name: the name that the seal is bound to. Left out, it is the file's.
         app: what wrote it, as it should stand in the seal.
-        limits: what readers will accept. A file that is over them is not written.
 
     Returns:
         The digest of the file.
@@ -83,11 +80,11 @@ def save_checkpoint(
         StorageFull: there is no room; nothing was saved.
         StorageUnavailable: the folder cannot be written.
         MissingPackage: PyTorch or safetensors is not installed.
-        ConfigurationError: the path or the key is of the wrong kind.
+        ConfigurationError: the path is of the wrong kind.
     """
     target = _target(path)
     packed = pack(state)
-    sealing = _Sealing(target, name_of(target, name), key, app, limits)
+    sealing = _Sealing(target, name_of(target, name), key, DEFAULT_MODEL_LIMITS, app)
 
     def write(file: BinaryIO) -> bytes:
         write_into(file.fileno(), packed.tensors)
@@ -101,8 +98,6 @@ def seal_model(
     *,
     key: SigningKey,
     name: str | None = None,
-    app: str = "",
-    limits: ModelLimits = DEFAULT_MODEL_LIMITS,
 ) -> str:
     """Seal a model file that is there, whatever its format, and leave it as it is.
 
@@ -113,8 +108,6 @@ def seal_model(
         path: the file. The seal goes beside it.
         key: the key to seal it with.
         name: the name that the seal is bound to. Left out, it is the file's.
-        app: what made the model, as it should stand in the seal.
-        limits: what is too large.
 
     Returns:
         The digest of the file.
@@ -124,9 +117,9 @@ def seal_model(
         ModelMalformed: it is empty, two things at once, or not what its name says.
         CheckpointError: it cannot be read, or the seal cannot be written.
     """
-    with open_model(path, limits, load=False) as model:
+    with open_model(path, DEFAULT_MODEL_LIMITS, load=False) as model:
         sealed = Sealed(name_of(model.path, name), digest(model.file, model.size), model.size)
-        seal = make_seal(sealed, key, app=app)
+        seal = make_seal(sealed, key)
         with _folder_of(model.path + ENDING) as folder:
             try:
                 _files.put(model.path + ENDING, folder, seal, temp=_temp())
@@ -161,7 +154,6 @@ def convert(
     *,
     key: SigningKey,
     name: str | None = None,
-    app: str = "",
     safe: bool = True,
     keys: Keyring | None = None,
     limits: ModelLimits = DEFAULT_MODEL_LIMITS,
@@ -193,7 +185,6 @@ def convert(
         key: the key to seal it with.
         name: the name that the seals are bound to: the new one, and with `keys` the old one, too.
             Left out, each has the name of its file.
-        app: what wrote it, as it should stand in the seal.
         safe: False loads the old file without restriction, in that process, with your rights. Only
             for a file that you made.
         keys: verify the seal of the old file first.
@@ -204,7 +195,7 @@ def convert(
         CheckpointError: whatever `load_checkpoint` and `save_checkpoint` raise.
     """
     path = _target(target)
-    sealing = _Sealing(path, name_of(path, name), key, app, limits)
+    sealing = _Sealing(path, name_of(path, name), key, limits)
     with (
         open_vouched(source, safe, keys, name, limits) as (model, _),
         tempfile.TemporaryFile() as rest,
@@ -239,12 +230,10 @@ class _Sealing:
     """
 
     def __init__(
-        self, path: str, model: str, key: SigningKey, app: str, limits: ModelLimits
+        self, path: str, model: str, key: SigningKey, limits: ModelLimits, app: str = ""
     ) -> None:
-        self._path, self._model, self._key, self._app, self._limits = path, model, key, app, limits
+        self._path, self._model, self._key, self._limits, self._app = path, model, key, limits, app
         self.tensors = 0
-        # Before any byte is written: a key or an app that cannot be used is told now.
-        make_seal(Sealed(model, _NO_DIGEST, 1), key, app=app)
 
     def publish(self, write: Callable[[BinaryIO], bytes]) -> Sealed:
         """Let `write` fill a file and return the rest, look at it as a reader will, and seal it.

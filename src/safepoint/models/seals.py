@@ -18,7 +18,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Final, NamedTuple
+from typing import IO, BinaryIO, Final, NamedTuple
 
 from safepoint.errors import (
     InvalidId,
@@ -102,7 +102,7 @@ def make_seal(sealed: Sealed, key: SigningKey, *, app: str = "") -> bytes:
     """Return the text of a seal.
 
     Raises:
-        InvalidId: the name or the app is outside its grammar.
+        InvalidId: the name is outside its grammar.
         LimitExceeded: the rest is too large.
     """
     # Canonical JSON, as a codec would write it: the rest comes out of one.
@@ -154,7 +154,12 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
     try:
         state = _STATE.fullmatch(open_sealed(record, place, keys).payload)
     except WrongPlace:
-        raise _elsewhere(shown, json.loads(record.split(b"\n", 2)[1])) from None
+        header = json.loads(record.split(b"\n", 2)[1])
+        raise WrongPlace(
+            f"{shown} is sealed as {header['thread']} in {header['store']}.",
+            f"If you renamed it, pass name={header['thread']!r}. If not, somebody put it there:"
+            " restore the one that belongs there.",
+        ) from None
     except (SealError, LimitExceeded) as error:  # let it speak of the file
         what = error.what.replace(f"The state of {place}", f"The state in the seal of {shown}")
         what = what.replace(f"{place} is sealed by", f"{shown} is sealed by")
@@ -165,21 +170,6 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
             "Nothing was loaded. Seal the model anew with save_checkpoint or seal_model.",
         )
     return Sealed(place.thread, state[2].decode(), int(state[1]), state[3])
-
-
-def _elsewhere(shown: str, header: dict[str, Any]) -> WrongPlace:
-    """Say what a genuine record is the seal of, if not of this file."""
-    if (header["store"], header["sequence"], header["kind"]) != (STORE, 1, "state"):
-        return WrongPlace(
-            f"The seal of {shown} is a genuine record, and not one of a model.",
-            "Nothing was loaded. Somebody put it there: restore the model's own seal.",
-        )
-    name = header["thread"]
-    return WrongPlace(
-        f"{shown} is sealed as {name}.",
-        f"If you renamed it, pass name={name!r}. If not, somebody put it there: restore"
-        " the one that belongs there.",
-    )
 
 
 def seal_beside(path: str) -> str | None:
