@@ -135,8 +135,8 @@ CUTS: dict[str, tuple[bytes, Callable[[Setup], object], Callable[[Setup], object
     "acquire": (
         b"safepoint.acquire",
         lambda on: on[0].acquire("t", "op", 60),
-        lambda on: str(on[0].lease("t")).split(" with token")[0],
-        "op owns t",
+        lambda on: getattr(on[0].lease("t"), "owner", None),
+        "op",
     ),
     "prune": (
         b"safepoint.prune",
