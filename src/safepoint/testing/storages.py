@@ -283,7 +283,7 @@ class StorageSuite:
         self._temp = tempfile.TemporaryDirectory(prefix="safepoint-")
         self._opened: list[Any] = []
         self.folder = Path(self._temp.name) / "folder"
-        self.folder.mkdir()
+        self.folder.mkdir(mode=0o700)
 
     def teardown_method(self) -> None:
         """Close what was opened, and remove the folder."""
