@@ -32,7 +32,7 @@ from weakref import WeakValueDictionary
 from safepoint import _files
 from safepoint.errors import CheckpointError, LimitExceeded, StorageUnavailable, quoted, shell
 
-_BESIDE: Final = ("", "-wal", "-shm", "-journal")
+BESIDE: Final = ("", "-wal", "-shm", "-journal")
 _STEPS: Final = 1000  # of SQLite's machine: a unit of work
 _WORK: Final = 100_000
 _PER_UNIT: Final = 200  # bytes of the files: whoever reads or prunes all of them needs less
@@ -384,7 +384,7 @@ class Database:
         if not _files.SUPPORTED:
             return
         _files.enforce(_files.location_refusals(self._folder))
-        for suffix in _BESIDE:
+        for suffix in BESIDE:
             path = Path(self._file + suffix)
             with suppress(FileNotFoundError):
                 _files.enforce(_files.record_refusals(str(path), path.lstat()))
@@ -399,7 +399,7 @@ class Database:
         if found == slot.files and found[0] == self._main:
             return
         self._check_place()
-        for suffix, now, before in zip(_BESIDE, found, (self._main, *slot.files[1:]), strict=False):
+        for suffix, now, before in zip(BESIDE, found, (self._main, *slot.files[1:]), strict=False):
             if now is None or before is None or now[:2] != before[:2]:
                 raise StorageUnavailable(
                     f"{shell(self._file + suffix)} was removed or replaced while it was in use, so"
@@ -419,7 +419,7 @@ class Database:
 
     def _work(self) -> int:
         """Return how much it takes to go through all that is there."""
-        found = (Path(self._file + suffix) for suffix in _BESIDE)
+        found = (Path(self._file + suffix) for suffix in BESIDE)
         return _WORK + sum(file.stat().st_size for file in found if file.exists()) // _PER_UNIT
 
     def _told(

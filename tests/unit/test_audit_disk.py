@@ -138,11 +138,13 @@ def test_a_location_that_is_not_private(root: Path, plant: Plant, expected: str)
         ("state", "SP04.refused"),
         (".", "SP01.refused"),
         ("state/a/0000000002.checkpoint", "SP04.refused"),
+        ("link", "SP01.refused"),
     ],
 )
 def test_a_location_of_somebody_else(root: Path, name: str, expected: str) -> None:
+    (root.parent / "link").symlink_to(root.parent)
     os.chown(root.parent / name, 65534, -1, follow_symlinks=False)
-    assert ids(check_location(root)) == expected
+    assert ids(check_location(root.parent / "link/state")) == expected
     os.chown(root.parent, 0, -1)
 
 
@@ -206,6 +208,14 @@ def holed(root: Path) -> None:
     record(root, 5).unlink()
 
 
+def undone(root: Path) -> None:
+    """What was pruned is put back, not just now."""
+    data = record(root, 1).read_bytes()
+    ledger(root).prune("a", keep=2)
+    made(record(root, 1), data)
+    os.utime(root / "a/base", (1000, 1000))
+
+
 def backwards(root: Path) -> None:
     for sequence in range(1, 7):
         os.utime(record(root, sequence), (1000 - sequence, 1000 - sequence))
@@ -232,6 +242,7 @@ ADDED: Table = {
         "a strange folder": lambda r: (r / "NOTES").mkdir(),
         "a link on its way": lambda r: (r / "a/.next").symlink_to("/etc/passwd"),
     },
+    "SP13.below-base": {"a prune undone": undone},
     "SP13.rewritten": {"written late": backwards},
 }
 
@@ -403,7 +414,7 @@ def put(statement: str, *, record: bytes = b"") -> Plant:
             triggers = connection.execute(listed).fetchall()
             for name, _ in triggers:
                 connection.execute(f"DROP TRIGGER {name}")
-            of = "WHERE thread = 'order-7' AND sequence = 2"
+            of = "WHERE thread = 'order-7' AND sequence = 2" * (" WHERE " not in statement)
             connection.execute(f"{statement} {of}", (record,) if record else ())
             for _, sql in triggers[statement.startswith("DROP") :]:
                 connection.execute(sql)
@@ -423,6 +434,7 @@ def unruled(path: Path) -> None:
 
 
 EDIT = "UPDATE checkpoints SET record = ?"
+BACK = "INSERT INTO checkpoints SELECT '{}', 1, record FROM checkpoints WHERE sequence = 1"
 DATABASE: Table = {
     "": {"honest": lambda p: None},
     "SP04.mode": {
@@ -441,6 +453,8 @@ DATABASE: Table = {
         "a gap": put("DELETE FROM checkpoints"),
         "no database": lambda p: made(p, b"SQLite format 3\0" + bytes(4096)),
     },
+    "SP13.below-base": {"a prune undone": put(BACK.format("order-8"))},
+    "SP13.odd-names": {"an odd name": put(BACK.format("../x"))},
     "SP10.record": {"no record": put(EDIT, record=b"x")},
     "SP03.record": {"a pickle": put(EDIT, record=pickle.dumps([1]))},
     "SP11.record-refused": {"too large": put(EDIT, record=bytes(70000))},

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from safepoint._command import Bar, keyring_of
 from safepoint._files import absolute
+from safepoint._sqlite import BESIDE
 from safepoint.anchor import Anchor, FileAnchor, SQLiteAnchor
 from safepoint.approval import Approvers, Reason
 from safepoint.audit.contents import check_contents, keys_inside
@@ -29,7 +30,7 @@ from safepoint.audit.network import check_network, may_see_rules
 from safepoint.audit.postgres import check_privileges
 from safepoint.audit.reading import Thread, read
 from safepoint.audit.runs import Runs
-from safepoint.audit.sqlite import BESIDE, check_database
+from safepoint.audit.sqlite import check_database
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
@@ -316,16 +317,17 @@ def _audit(given: argparse.Namespace) -> int:
 
 
 def _lines(findings: Iterable[Finding]) -> list[str]:
-    """Return a line per finding, the worst first, and how many more there are of a long row."""
+    """Return a line per finding, the worst first. A long row is cut, and none of errors."""
     rows: dict[tuple[str, str], list[str]] = {}
     for each in worst_first(findings):
         rows.setdefault((each.rule, each.severity), []).append(str(each))
     lines = []
     for (rule, severity), row in rows.items():
-        lines += row[:_SHOWN]
-        if len(row) > _SHOWN:
+        shown = len(row) if severity == "error" else _SHOWN
+        lines += row[:shown]
+        if len(row) > shown:
             lines.append(
-                f"{rule} {severity}: There are {len(row) - _SHOWN} more findings like these."
+                f"{rule} {severity}: There are {len(row) - shown} more findings like these."
                 " Mend those above, and run the audit again."
             )
     return lines

@@ -29,6 +29,7 @@ from safepoint.codec import check_shape
 from safepoint.errors import CheckpointError, LimitExceeded, NotFound
 from safepoint.keys import Keyring
 from safepoint.models import Classified, Kind, Verdict, classify
+from safepoint.models.look import SEALED
 from safepoint.names import DEFAULT_LIMITS, Limits
 from safepoint.record import FORMAT
 from safepoint.storage.file import LEASE_LINE, RECORD_NAME
@@ -36,8 +37,6 @@ from safepoint.storage.file import LEASE_LINE, RECORD_NAME
 KEY_FILE: Final = re.compile(
     rb"\s*(?:safepoint-(public-)?key/[0-9]+ |-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)"
 )
-SEALED: Final = re.compile(rb"([0-9]{10}\n)?safepoint/([0-9]{1,9}) ")
-"""How a record begins, or what `prune` left: a line with a sequence, and the format."""
 _PINNED: Final = FORMAT.removeprefix("safepoint/").encode()
 _MOST: Final = DEFAULT_LIMITS.record_bytes + 11
 _ESCAPED: Final = re.compile(rb"\\u00([2-7][0-9A-Fa-f])")

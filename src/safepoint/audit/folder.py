@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -47,6 +48,7 @@ from safepoint.storage.file import BASE, LEASE, RECORD_NAME, FileCheckpointStora
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
 _RECORD: Final = re.compile(r"([0-9]{10})\.checkpoint\Z")
+_ON_ITS_WAY: Final = 600.0
 # Clocks may differ, though not by more than this.
 _LONGEST: Final = timedelta(seconds=MAX_SECONDS, hours=1)
 
@@ -69,15 +71,23 @@ def check_location(storage_path: str | os.PathLike[str]) -> list[Finding]:
         )
     with translated("look at", path):
         found = [refused("SP04", each, path) for each in location_refusals(path)]
-        found += surroundings(path)
+        found += surroundings(path, named=storage_path)
         if (kind := network_file_system(path)) is not None:
             found.append(finding("SP01.network", path, kind=kind))
         found += _threads(path) if stat.S_ISDIR(Path(path).lstat().st_mode) else ()
     return found
 
 
-def surroundings(path: str, rule: str = "SP01") -> Iterator[Finding]:
-    """Yield who can read a folder, what else happens where it lies, and who can replace it."""
+def surroundings(
+    path: str, rule: str = "SP01", *, named: str | os.PathLike[str] = ""
+) -> Iterator[Finding]:
+    """Yield who can read a folder, what else happens where it lies, and who can replace it.
+
+    Args:
+        path: the folder, absolute.
+        rule: under which to say so.
+        named: what was named, before links were resolved: who owns one decides where it leads.
+    """
     info = Path(path).lstat()
     if stat.S_ISDIR(info.st_mode) and info.st_mode & 0o055:
         yield finding(f"{rule}.readable", path, mode=stat.S_IMODE(info.st_mode))
@@ -86,11 +96,13 @@ def surroundings(path: str, rule: str = "SP01") -> Iterator[Finding]:
     tree = _work_tree(path)
     if tree is not None:
         yield finding(f"{rule}.work-tree", path, tree=shell(tree))
-    for above in Path(path).parents:
+    links = (each for each in Path(named or path).absolute().parents if each.is_symlink())
+    for above in (*Path(path).parents, *links):
         info = above.lstat()
         for refusal in stranger_refusals(str(above), info):
             yield replace(refused(rule, refusal, str(above)), severity="warning")
-        if info.st_mode & stat.S_IWGRP and not info.st_mode & stat.S_ISVTX:
+        is_open = info.st_mode & stat.S_IWGRP and not info.st_mode & stat.S_ISVTX
+        if is_open and not stat.S_ISLNK(info.st_mode):
             yield finding(
                 f"{rule}.group", str(above), group=info.st_gid, mode=stat.S_IMODE(info.st_mode)
             )
@@ -264,9 +276,9 @@ def check_append_only(path: str | os.PathLike[str]) -> list[Finding]:
 
     Returns:
         Under SP13, an error for each thread with a gap; a warning for a name outside the layout,
-        for records that were written after later ones, which a restore does, too, and for what
-        could not be looked at. Of a folder that no file storage wrote, one note. Who else could
-        change a record is for `check_location`.
+        for records left below the base, for records that were written after later ones, which a
+        restore does, too, and for what could not be looked at. Of a folder that no file storage
+        wrote, one note. Who else could change a record is for `check_location`.
 
     Raises:
         StorageUnavailable: there is no such folder.
@@ -323,6 +335,11 @@ def _added(storage: FileCheckpointStorage, thread: str) -> Iterator[Finding]:
             break
     if base is not None and not kept:
         yield refused("SP13", beheaded(thread, first), str(folder))
+    below = [name for number, name in numbers.items() if 0 < number < first]
+    # A prune that is under way takes a moment.
+    if below and time.time() - (folder / BASE).lstat().st_mtime > _ON_ITS_WAY:
+        said = {"thread": thread, "first": first, "count": len(below)}
+        yield finding("SP13.below-base", str(folder), severity="warning", **said)
     times = {number: (folder / numbers[number]).lstat().st_mtime_ns for number in kept}
     late = [f"#{one}" for one, other in pairwise(kept) if times[one] > times[other]]
     if late:

@@ -92,8 +92,8 @@ def check_models(folder: str | os.PathLike[str]) -> list[Finding]:
 
     Returns:
         All of it, the worst first. Under SP24 an error for each file that wants more than data, a
-        note for each model without a seal; under SP25 an error for each that is not what its name
-        says, or is damaged; a warning for each pickle of plain values, for what could be
+        note for each other model without a seal; under SP25 an error for each that is not what its
+        name says, or is damaged; a warning for each pickle of plain values, for what could be
         safetensors, and for what could not be looked at; a note that counts the files that are no
         models.
 
@@ -138,7 +138,8 @@ def _judged(file: str, found: Classified) -> Iterator[Finding]:
     verdict, kind = found.verdict, found.kind or Kind.UNKNOWN
     if verdict is Verdict.RUNS_CODE:
         yield finding("SP24.runs-code", file, what=what)
-    elif verdict is Verdict.REFUSED:
+        return  # a seal would vouch for it
+    if verdict is Verdict.REFUSED:
         yield finding("SP25.damaged", file, what=what)
     elif found.kind is not None and _lies(suffix, kind):
         yield finding("SP25.lies", file, kind=kind.sentence)

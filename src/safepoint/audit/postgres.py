@@ -70,16 +70,38 @@ where col is null
 union all select kind, name, col, coalesce(g.rolname::text, 'PUBLIC'),
   coalesce(quote_ident(g.rolname), 'public'), privilege_type, is_grantable
 from thing, aclexplode(acl) left join pg_roles g on g.oid = grantee where grantee <> owner
-order by kind, name, 4, 6, col
+union all select 'new ' || case defaclobjtype when 'r' then 'tables' when 'S' then 'sequences'
+    when 'f' then 'functions' when 'T' then 'types' when 'n' then 'schemas'
+    else 'large objects' end,
+  quote_ident(o.rolname) || coalesce(' in schema ' || quote_ident(nspname), ''), null,
+  coalesce(g.rolname::text, 'PUBLIC'), coalesce(quote_ident(g.rolname), 'public'),
+  string_agg(privilege_type, ', ' order by privilege_type), bool_or(is_grantable)
+from pg_default_acl join pg_roles o on o.oid = defaclrole
+left join pg_namespace n on n.oid = defaclnamespace, aclexplode(defaclacl)
+left join pg_roles g on g.oid = grantee
+where defaclrole in (select nspowner from pg_namespace where nspname = any(%(schemas)s))
+  and grantee <> defaclrole
+  and not (grantee = 0 and defaclobjtype in ('f', 'T') and defaclnamespace = 0)
+group by 1, 2, 4, 5 order by kind, name, 4, 6, col
 """
-_REPLICA: Final = """
-select coalesce(quote_ident(r.rolname), 'every login') from pg_db_role_setting s
-left join pg_roles r on r.oid = s.setrole left join pg_database d on d.oid = s.setdatabase
-where (s.setdatabase = 0 or d.datname = current_database())
-  and exists (select from unnest(s.setconfig) e where e ~* '^session_replication_role=replica')
-union select 'every login' from pg_settings where name = 'session_replication_role'
-  and setting = 'replica' and source not in ('database', 'user', 'database user') order by 1
+_MAY_SET: Final = """
+select 'parameter', parname, null, coalesce(g.rolname::text, 'PUBLIC'),
+  coalesce(quote_ident(g.rolname), 'public'), privilege_type, is_grantable
+from pg_parameter_acl, aclexplode(paracl) left join pg_roles g on g.oid = grantee
+where parname = 'session_replication_role' and grantee <> grantor order by 4, 6
 """
+_SETTINGS: Final = """
+select coalesce(r.rolname::text, ''), setting from pg_db_role_setting s
+left join pg_roles r on r.oid = s.setrole left join pg_database d on d.oid = s.setdatabase,
+unnest(s.setconfig) setting where s.setdatabase = 0 or d.datname = current_database()
+union select '', name || '=' || setting from pg_settings
+where name || '=' || setting = any(%(unsafe)s)
+  and source not in ('database', 'user', 'database user') order by 1, 2
+"""
+_UNSAFE: Final = {
+    "session_replication_role=replica": "SP05.replica",
+    "password_encryption=md5": "SP05.md5",
+}
 _POWERS: Final[dict[str, tuple[Severity, str]]] = {
     "login": ("error", "can log in"),
     "superuser": ("error", "is a superuser"),
@@ -155,7 +177,10 @@ class Database:
     def held(self) -> list[Held]:
         """What was granted in it, and what belongs to whom."""
         schemas = [schema for schema, _, _ in PARTS.values()]
-        return [Held(*row) for row in self.rows(_HELD, {"schemas": schemas})]
+        rows = self.rows(_HELD, {"schemas": schemas})
+        if self.connection.info.server_version >= 150000:
+            rows += self.rows(_MAY_SET)
+        return [Held(*row) for row in rows]
 
     @cached_property
     def roles(self) -> dict[str, str]:
@@ -256,10 +281,11 @@ def check_privileges(
         Under SP05, an error for a superuser, an owner, each role that a login does not need, each
         privilege that `migrate` does not give and that changes what is kept, and for a session in
         which no trigger fires; a warning for one that only reads, for what every login of the
-        server may do, and for a password in a connection string; a note of who the operators are,
-        and if the anchor is on the server of the store. Under SP13, SP15 and SP20, an error for
-        each function, trigger, table, column and constraint of store, anchor and journal that is
-        not as `migrate` made it.
+        server may do, for a password in a connection string, and for passwords kept as MD5; a note
+        of who the operators are, of what is set for the sessions of the logins, and if the anchor
+        is on the server of the store. Under SP13, SP15 and SP20, an error for each function,
+        trigger, table, column and constraint of store, anchor and journal that is not as `migrate`
+        made it.
 
     Raises:
         MissingPackage: psycopg is not installed.
@@ -422,10 +448,13 @@ def _more(database: Database, held: Held) -> Finding:
     """Say what was granted beyond what migrate gives, and how to take it back."""
     kind, name, public = held.kind, shown(held.name), held.holder == "PUBLIC"
     column = f" ({shown(held.column)})" if held.column else ""
-    on = name if kind == "table" else f"{kind} {name}"
+    new, whom = kind.startswith("new "), "a superuser" if kind == "parameter" else "its owner"
+    on = name if kind == "table" else kind[4:] if new else f"{kind} {name}"
     do = f"revoke {held.privilege.lower()}{column} on {on} from {shown(held.sql_holder)}"
     do += " cascade" * held.passes_on
-    if held.privilege == "CONNECT":
+    if new:
+        do, name = f"alter default privileges for role {name} {do}", f"of {name}"
+    elif held.privilege == "CONNECT":
         ours = {each.sql_holder for each in database.held if each.holder in database.roles}
         do += f"; grant connect on {on} to {', '.join(sorted(ours - {''}))}"
     elif held.holder in database.roles:
@@ -433,15 +462,19 @@ def _more(database: Database, held: Held) -> Finding:
     reads = held.privilege in ("SELECT", "USAGE") and not (held.passes_on or public)
     severity = "warning" if reads or held.is_outside else "error"
     who = "Every login of the server" if public else quoted(held.holder)
-    values = {"severity": severity, "who": who, "kind": kind, "name": name, "do": do}
+    values = {"severity": severity, "who": who, "kind": kind, "name": name, "do": do, "whom": whom}
     return finding("SP05.granted", held.name, what=held.privilege + column, **values)
 
 
 def _sessions(place: Deployed) -> Iterator[Finding]:
-    """Find sessions in which no trigger fires."""
+    """Find what is set for the sessions of the logins. A login can set most of it for itself."""
     for database in place.databases:
-        for (whose,) in database.rows(_REPLICA):
-            yield finding("SP05.replica", database.name, whose=shown(whose))
+        named = place.told[database.server].union(*map(database.inside, database.roles))
+        for login, setting in database.rows(_SETTINGS, {"unsafe": [*_UNSAFE]}):
+            which = _UNSAFE.get(setting.lower(), "SP05.session")
+            whose = f"login {quoted(login)}" if login else "every login"
+            if login in named or not login or which != "SP05.session":
+                yield finding(which, database.name, whose=whose, setting=quoted(setting))
 
 
 @cache

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from safepoint._files import absolute, location_refusals, require_posix
-from safepoint.audit.contents import SEALED, has_pickle
+from safepoint._sqlite import BESIDE
+from safepoint.audit.contents import has_pickle
 from safepoint.audit.finding import Finding, finding, guarded, refused, worst_first
 from safepoint.audit.folder import record_file, surroundings
 from safepoint.errors import (
@@ -23,11 +24,16 @@ from safepoint.errors import (
     shell,
 )
 from safepoint.models import classify
+from safepoint.models.look import SEALED
 from safepoint.names import DEFAULT_LIMITS, Limits
-from safepoint.storage.base import gap
+from safepoint.storage.base import gap, is_thread
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
-BESIDE: Final = ("", "-wal", "-shm", "-journal")
+_NAMES: Final = (
+    "SELECT substr(thread, 1, 999) FROM (SELECT DISTINCT thread FROM checkpoints"
+    " UNION SELECT thread FROM threads)"
+)
+_BELOW: Final = "SELECT count(*) FROM checkpoints WHERE thread = ? AND sequence < ?"
 
 
 def check_database(
@@ -60,9 +66,10 @@ def check_database(
         Under SP04, an error for each reason why the storage refuses the place, and for a file that
         others can read; under SP01, a warning for a place that others can read or replace, that is
         temporary, or in a git work tree. Under SP13, an error if the schema was changed, the
-        database is damaged, or a thread has a gap; a warning for what this package does not write.
-        Under SP10 and SP03, a warning for each record that is not sealed, or is a pickle; under
-        SP11, an error for each that is over the limit.
+        database is damaged, or a thread has a gap or records from before its base; a warning for
+        names of threads that this package never gives. Under SP10 and SP03, a warning for each
+        record of the others that is not sealed, or is a pickle; under SP11, an error for each that
+        is over the limit.
 
     Raises:
         StorageUnavailable: there is no such file, or the system is not POSIX.
@@ -74,7 +81,7 @@ def check_database(
         raise StorageUnavailable(
             f"{shell(place)} does not exist.", "Name the file of your SQLiteCheckpointStorage."
         )
-    found = [*guarded("SP04", place, _place(place))]
+    found = [*guarded("SP04", place, _place(place, path))]
     try:
         with SQLiteCheckpointStorage(path, limits=limits, read_only=True) as storage:
             found += worst_first(_contents(storage))
@@ -86,10 +93,10 @@ def check_database(
     return list(unique.values())
 
 
-def _place(place: str) -> Iterator[Finding]:
+def _place(place: str, named: str | os.PathLike[str]) -> Iterator[Finding]:
     folder = str(Path(place).parent)
     yield from (refused("SP04", refusal, folder) for refusal in location_refusals(folder))
-    yield from surroundings(folder)
+    yield from surroundings(folder, named=named)
     for suffix in BESIDE:
         yield from guarded("SP04", place + suffix, record_file(Path(place + suffix), None))
 
@@ -100,6 +107,9 @@ def _contents(storage: SQLiteCheckpointStorage) -> Iterator[Finding]:
     if state != "ok":
         yield finding("SP13.damaged", where)
         return
+    odd = [name for (name,) in storage.rows(_NAMES) if not is_thread(name)]
+    if odd:
+        yield finding("SP13.odd-names", where, count=len(odd))
     for thread in storage.threads():
         yield from _thread(storage, thread)
 
@@ -110,7 +120,12 @@ def _thread(storage: SQLiteCheckpointStorage, thread: str) -> Iterator[Finding]:
     except CheckpointError as refusal:
         yield refused("SP13", refusal, thread)
         return
-    for sequence in range(1 if base is None else base[0], head + 1):
+    first = 1 if base is None else base[0]
+    [(below,)] = storage.rows(_BELOW, (thread, first))
+    if below:
+        said = {"thread": thread, "first": first, "count": below}
+        yield finding("SP13.below-base", thread, severity="error", **said)
+    for sequence in range(first, head + 1):
         try:
             record = storage.read(thread, sequence)
         except NotFound:

@@ -108,6 +108,8 @@ class Kind(StrEnum):
     UNKNOWN = "unknown", "of no format that is known here"
 
 
+SEALED: Final = re.compile(rb"([0-9]{10}\n)?safepoint/([0-9]{1,9}) ")
+"""How a record begins, or what `prune` left: a line with a sequence, and the format."""
 _MARKS: Final = {
     Kind.COMPRESSED: re.compile(
         rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)|\xfd7zXZ\0|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18"
@@ -115,7 +117,7 @@ _MARKS: Final = {
         rb"|\x1f\x9d[\x09-\x10\x89-\x90]|[\x50-\x5f]\x2a\x4d\x18|\xff\x06\0\0sNaPpY",
         re.DOTALL,
     ),
-    Kind.SEALED: re.compile(rb"([0-9]{10}\n)?safepoint/[0-9]{1,9} "),
+    Kind.SEALED: SEALED,
     Kind.NPY: re.compile(re.escape(_ARRAY)),
     # The first pickle is a number.
     Kind.TORCH_LEGACY: re.compile(
