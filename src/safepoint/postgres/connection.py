@@ -45,7 +45,7 @@ PINNED: Final = (
     " -c client_encoding=UTF8 -c DateStyle=ISO -c TimeZone=UTC -c standard_conforming_strings=on"
 )
 """The settings of a session that no login and no connection string changes."""
-# A lock that somebody holds is told from a server that is slow, and both from one that hangs.
+# A lock that somebody holds is told from a server that is slow.
 _LIMITS: Final = {
     "lock_timeout": 0.4,
     "statement_timeout": 0.9,
