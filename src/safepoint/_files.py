@@ -435,7 +435,7 @@ def create_root(path: str) -> None:
 
     Raises:
         StorageUnavailable: this user may not create it.
-        OSError: another step failed.
+        OSError: another step failed. A folder that was made is removed again.
     """
     new = not os.path.lexists(path)
     try:
@@ -452,6 +452,7 @@ def create_root(path: str) -> None:
     except OSError:
         # An old folder's parent may be closed to us; whoever made the folder has synced it.
         if new:
+            Path(path).rmdir()
             raise
 
 

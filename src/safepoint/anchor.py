@@ -34,7 +34,7 @@ _GONE = (
     "Mount it again or put it back from a copy: until then no rollback would be noticed, so nothing"
     " is loaded."
 )
-_MARK, _HEAD = "store", ".head"
+_MARK, _LOCK, _HEAD = "store", ".lock", ".head"
 
 
 class Anchor(Protocol):
@@ -95,7 +95,7 @@ class Anchor(Protocol):
         Raises:
             Forked: another record is known at that sequence. The anchor stays as it is.
             AnchorMismatch: this is the anchor of another store.
-            AnchorUnavailable: the anchor cannot be written. It still holds the head it had.
+            AnchorUnavailable: the anchor cannot be written. It holds the head it had, or this one.
         """
 
     def threads(self, store: str) -> Iterable[str]:
@@ -166,8 +166,8 @@ class _Heads(ABC):
         Raises:
             Forked: another record is known at that sequence. The anchor stays as it is.
             AnchorMismatch: this is the anchor of another store.
-            AnchorUnavailable: the anchor is gone, closed, full or held, or the disk fails. It still
-                holds the head it had.
+            AnchorUnavailable: the anchor is gone, closed, full or held, or the disk fails. It holds
+                the head it had, or this one.
             UnsafeLocation: others could change what is stored there.
         """
         place = check_name("store", store), check_name("thread", thread)
@@ -266,7 +266,8 @@ class FileAnchor(_Heads):
     ```
 
     The folder holds a file `store` with the name of the store, one file such as `order-7.head` for
-    each thread, with one line, and `.next` while a file is on its way in.
+    each thread, with one line, `.lock`, which is held by whoever writes, and `.next` while a file
+    is on its way in.
 
     A line names all that it is about, so that a file under another's name is seen.
 
@@ -323,7 +324,7 @@ class FileAnchor(_Heads):
         with (
             _files.translated(doing, self._path, AnchorUnavailable, gone),
             _files.same_folder(self._path, self._identity, "anchor") as root,
-            _files.locked(root, self._path) if write else nullcontext(),
+            self._locked(root) if write else nullcontext(),
         ):
             owner = self._owner(root)
             if owner not in (None, store):
@@ -333,17 +334,26 @@ class FileAnchor(_Heads):
                 _files.put(self._at(_MARK), root, _mark_of(store), over=True)
             yield root
 
+    @contextmanager
+    def _locked(self, root: int) -> Iterator[None]:
+        # Not the folder: whoever can open that for reading can lock it, and stop every writer.
+        with _files.opened(_LOCK, _files.READ | os.O_RDWR | os.O_CREAT, root) as fd:
+            os.fchmod(fd, 0o600)  # whatever the umask
+            with _files.locked(fd, self._at(_LOCK)):
+                yield
+
     def _begin(self, root: int) -> None:
-        with _files.locked(root, self._path):
-            if self._read(root, _MARK) is not None:
-                return  # another process was faster
-            if set(os.listdir(root)) - {_files.TEMP}:
-                raise AnchorUnavailable(
-                    f"{shell(self._path)} holds files but no anchor, so none is begun there.",
-                    "Name a folder that is empty or does not exist. If it did hold an anchor, put"
-                    f" its file {_MARK!r} back from a copy.",
-                )
-            _files.put(self._at(_MARK), root, _mark_of(None))
+        # The mark is read after that: another process may be faster, and puts it before any head.
+        strange = set(os.listdir(root)) - {_LOCK, _files.TEMP}
+        if strange and self._read(root, _MARK) is None:
+            raise AnchorUnavailable(
+                f"{shell(self._path)} holds files but no anchor, so none is begun there.",
+                "Name a folder that is empty or does not exist. If it did hold an anchor, put"
+                f" its file {_MARK!r} back from a copy.",
+            )
+        with self._locked(root):
+            if self._read(root, _MARK) is None:
+                _files.put(self._at(_MARK), root, _mark_of(None))
 
     def _owner(self, root: int) -> str | None:
         """Return the store that this is the anchor of, or None if it is of none yet."""

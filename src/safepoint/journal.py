@@ -45,7 +45,7 @@ from safepoint.record import Opened, Place, seal
 from safepoint.storage.base import CheckpointStorage
 from safepoint.storage.file import FileCheckpointStorage
 from safepoint.storage.memory import InMemoryCheckpointStorage
-from safepoint.verify import Progress, Seen, View, anchor_errors, storage_errors
+from safepoint.verify import Progress, Seen, View, anchor_errors, journal_errors, storage_errors
 
 MAX_TEXT: Final = 256
 _PART: Final = 64
@@ -455,7 +455,8 @@ class Notes:
             return
         sequence, digest = (None, None) if at is None else (at.sequence, at.digest)
         event = Event(what, outcome, who, self.store, thread, sequence, digest, detail)
-        self.journal.record(event)
+        with journal_errors():
+            self.journal.record(event)
 
     @contextmanager
     def watching(

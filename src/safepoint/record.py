@@ -150,7 +150,10 @@ def check_app(app: object) -> str:
 
 FORMAT: Final = "safepoint/1"
 Use = Literal["record", "journal", "approval", "order"]
-"""What the envelope holds. The signature covers it, so that none of them opens as another."""
+"""What the envelope holds. The signature covers it, so that none of them opens as another.
+
+`order` is reserved for signed instructions. Nothing writes one yet.
+"""
 
 # A signature of 32 bytes (HMAC-SHA256) or 64 (Ed25519); which of them is right, the key says. Its
 # last letter has no bits to spare, so that one signature has one spelling.

@@ -21,6 +21,7 @@ from safepoint.errors import (
     AnchorUnavailable,
     CheckpointError,
     ConfigurationError,
+    JournalUnavailable,
     KeyRefused,
     KeyRevoked,
     NotFound,
@@ -80,6 +81,15 @@ def anchor_errors(doing: str, what: str) -> AbstractContextManager[None]:
         AnchorUnavailable,
         f"The anchor could not {doing} {what}",
         "Nothing is loaded without it. See the error it came from, and mend the anchor.",
+    )
+
+
+def journal_errors() -> AbstractContextManager[None]:
+    """Turn whatever a custom journal raises into an error of the tree."""
+    return _translated(
+        JournalUnavailable,
+        "The journal could not be written",
+        "Nothing is done without it. See the error it came from, and mend the journal.",
     )
 
 

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from safepoint import SQLiteCheckpointStorage
+from safepoint import SQLiteCheckpointStorage, _files
 from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor, SQLiteAnchor, is_further
 from safepoint.errors import (
     AnchorMismatch,
@@ -296,7 +296,7 @@ def test_the_files_are_private_lines_that_a_person_can_read(tmp_path: Path, mask
     finally:
         os.umask(before)
     modes = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in path.iterdir()}
-    assert modes == dict.fromkeys(["order-7.head", "store"], 0o600)
+    assert modes == dict.fromkeys([".lock", "order-7.head", "store"], 0o600)
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
     assert (path / "store").read_text() == "safepoint-anchor/1 invoices\n"
     assert (path / "order-7.head").read_text() == LINE
@@ -418,6 +418,14 @@ def test_another_database_is_no_anchor(tmp_path: Path) -> None:
 
 
 # --- crashes, and disks that fail
+
+
+def test_whoever_can_only_read_the_folder_stops_nobody(tmp_path: Path, monkeypatch: Any) -> None:
+    anchor = FileAnchor(tmp_path / "anchor", create=True)
+    monkeypatch.setattr(_files, "PATIENCE", 0.02)
+    with _files.opened(str(anchor.path), _files.FOLDER) as other, _files.locked(other, "/s"):
+        anchor.advance(S, T, head(57))
+    assert anchor.read(S, T) == head(57)
 
 
 def three_heads(folder: Path, kind: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterable
@@ -18,6 +19,7 @@ from safepoint.errors import (
     ConfigurationError,
     Conflict,
     LimitExceeded,
+    NotOwner,
     RecordMalformed,
     RecordsMissing,
     StorageUnavailable,
@@ -29,6 +31,7 @@ from safepoint.storage.base import Lease
 from safepoint.storage.file import ThreadFolder
 from tests.unit.storage_helpers import (
     every_look,
+    fail,
     fill,
     planted,
     python,
@@ -360,6 +363,28 @@ MALFORMED_LEASES = [
     b"safepoint-lease/2 1 - -\n",
     b"safepoint-lease/1 1 - -\n" + bytes(4_000_000),
 ]
+
+
+def test_a_lease_that_is_refused_leaves_no_folder(
+    storage: FileCheckpointStorage, root: Path
+) -> None:
+    lease = Lease("a", "worker-a", 1, NOW)
+    for act in (lambda: storage.renew(lease, 60), lambda: storage.release(lease)):
+        with pytest.raises(NotOwner):
+            act()
+    assert tree(root) == []
+
+
+def test_a_lease_that_the_disk_did_not_confirm_is_not_said_to_be_unsaved(
+    storage: FileCheckpointStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.acquire("a", "worker-a", 60)
+    fail(monkeypatch, "fsync", errno.EIO, 2)
+    with pytest.raises(StorageUnavailable) as caught:
+        storage.acquire("a", "worker-a", 60)
+    assert "could not keep the lease in" in caught.value.what
+    assert "nothing was saved" not in caught.value.what
+    assert storage.token("a") == 2
 
 
 @pytest.mark.parametrize("text", MALFORMED_LEASES, ids=lambda text: repr(text[:64]))

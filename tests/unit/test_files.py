@@ -228,6 +228,15 @@ def test_a_file_that_the_disk_neither_confirms_nor_lets_go_is_said_to_be_so(
     )
 
 
+def test_a_folder_whose_name_the_disk_does_not_confirm_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(monkeypatch, "fsync", errno.EIO)
+    with pytest.raises(OSError, match=r"\[Errno 5\]"):
+        _files.create_root(f"{tmp_path}/store")
+    assert not (tmp_path / "store").exists()
+
+
 def test_a_file_system_without_links_or_locks_is_refused(
     tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,7 +31,7 @@ from safepoint.errors import (
     JournalUnavailable,
     KeyRefused,
 )
-from safepoint.journal import Event, Journal
+from safepoint.journal import Entry, Event, Journal
 from safepoint.names import spelled
 from safepoint.record import Place, open_sealed, seal
 from tests.harness.crash import failed, killed
@@ -269,3 +269,14 @@ def test_a_disk_that_fails_is_said_and_leaves_a_whole_journal(
     for left in failed(record_two, tmp_path_factory.mktemp("failed"), prepared=folder):
         assert left.whole or left.error.startswith(("JournalUnavailable: ", "AnchorUnavailable: "))
         assert journal_at(left.folder).verify() >= 1
+
+
+def test_whatever_a_journal_of_your_own_raises_is_said_and_nothing_is_saved() -> None:
+    class Odd(InMemoryJournal):
+        def record(self, event: Event) -> Entry:
+            raise ValueError(event.what)
+
+    ledger = Ledger(InMemoryCheckpointStorage(), store="s", keys=KEYS, journal=Odd(keys=KEYS))
+    with pytest.raises(JournalUnavailable, match="could not be written: it raised ValueError"):
+        ledger.save("t", {"a": 1})
+    assert list(ledger.threads()) == []

@@ -40,12 +40,12 @@ def test_each_case_is_found_or_left_alone(case: list[str]) -> None:
         ("-" * 20_000 + "1\n", "it is no Python that can be followed (", (1, 1)),
         (
             "".join(f"a{n} = a{n + 1}\n" for n in range(200)) + "a0(p)\n",
-            "it is no Python that can be followed (Tangled)",
+            "it is no Python that can be followed (too tangled)",
             (1, 1),
         ),
         (
             "".join(f"import m{n} as a\n" for n in range(100)) + "a.load(p)\n",
-            "it is no Python that can be followed (Tangled)",
+            "it is no Python that can be followed (too tangled)",
             (1, 1),
         ),
     ],

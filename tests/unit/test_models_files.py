@@ -192,9 +192,11 @@ def test_what_is_packed_in_a_zip_is_never_green(how: str, method: int) -> None:
     assert classify(PACKED[how]).verdict is alone.get(how, Verdict.NOT_LOOKED_INTO)
 
 
-@pytest.mark.parametrize(("what", "verdict", "_"), cases("verdicts"))
-def test_content_decides_what_a_file_is(what: str, verdict: str, _: str) -> None:
-    assert classify(made(what)).verdict is Verdict[verdict]
+@pytest.mark.parametrize(("what", "verdict", "word"), cases("verdicts"))
+def test_content_decides_what_a_file_is(what: str, verdict: str, word: str) -> None:
+    found = classify(made(what))
+    assert found.verdict is Verdict[verdict]
+    assert found.what.startswith(word)
 
 
 @pytest.mark.parametrize("each", [b"Tk5O", b"Ti5O"])  # NNN, N.N

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -247,7 +249,23 @@ def test_a_ledger_that_cannot_know_says_so_and_goes_on_from_the_latest(
             assert [each.state["step"] for each in after.history("t")] == [1, 2, 3]
 
 
-# A server that is held by somebody
+# A server that hangs, or is held by somebody
+
+
+def test_a_server_that_stands_still_is_not_waited_for_without_end(database: Database) -> None:
+    """Its kernel still acknowledges what we send, and its own limits stand still with it."""
+    with PostgresCheckpointStorage(database.worker(1), wait_seconds=1) as storage:
+        storage.append("t", 1, b"one")
+        [(pid,)] = storage._rows("select pg_backend_pid()")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            said = refusal(StorageUnavailable, lambda: storage.append("t", 2, b"two"))
+            assert time.monotonic() - began < 60
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert "Whether checkpoint 2 of thread 't' was saved is not known." in said
+        assert storage.head("t") in (1, 2)
 
 
 HELD = (

@@ -61,7 +61,8 @@ _LISTED: Final = 1000  # of plain pickles in one file
 # Instructions that the bytes of an honest file may happen to spell before a full stop.
 _CHANCE: Final = 4
 _FUNCTIONS: Final = functions_for(FRAMEWORK)
-_JSON: Final = re.compile(rb'[ \t\r\n]*(?:([{\[])|["\-0-9tfn])')
+_JSON: Final = re.compile(rb'(?:\xef\xbb\xbf)?[ \t\r\n]*(?:([{\[])|["\-0-9tfn])')
+_OBJECT: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[]")  # not a text that speaks of pickles
 _PROTO: Final = re.compile(rb"\x80[\x00-\x05]")
 # Nobody escapes a letter, but to hide it.
 _MAY_PICKLE: Final = re.compile(rb"__pickled__|\\u00[4-7][0-9a-f]", re.IGNORECASE)
@@ -672,12 +673,16 @@ class _Look:
         except DecodeError:
             if _MAY_PICKLE.search(data) and self._members:
                 self._unseen.append(f"{where} is no strict JSON, and may hold pickles.")
+            elif _MAY_PICKLE.search(data) and _OBJECT.match(data):
+                raise PickleRefused("It is no strict JSON, and may hold pickles.", _LOOK) from None
             return
         for inside, key, text in _texts(value, "", 0):
             pickled = unbased(text, strict=key == PICKLED)
             if pickled is None:
                 if key == PICKLED:
-                    raise PickleRefused(f"{inside} is marked as a pickle, and is no base64.", _LOOK)
+                    raise PickleRefused(
+                        f"{inside or 'It'} is marked as a pickle, and is no base64.", _LOOK
+                    )
                 continue
             found = asks(pickled, self._limits)
             # A pickle of protocol 2 or later begins with PROTO. Few texts do by chance.

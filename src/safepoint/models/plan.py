@@ -384,8 +384,7 @@ class _Planner:
                 raise
             raise LimitExceeded(
                 error.what,
-                "Save a flatter state, and long lists of numbers as tensors; or raise"
-                f" ModelLimits.tensors. {_NOTHING}",
+                f"Save a flatter state, and long lists of numbers as tensors. {_NOTHING}",
             ) from None
         except PickleRefused as error:
             problem = ModelMalformed(error.what, f"{error.do} {_NOTHING}")

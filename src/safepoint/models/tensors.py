@@ -136,6 +136,10 @@ def read_table(
     metadata = content.pop(_METADATA, {})
     if type(metadata) is not dict or not all(type(text) is str for text in metadata.values()):
         raise _wrong("has metadata that are not texts")
+    try:
+        "".join([*metadata, *metadata.values()]).encode()
+    except UnicodeEncodeError:
+        raise _wrong("has metadata with half a character in it") from None
     if len(content) > limits.tensors:
         raise _too_many(limits)
     table = {name: _entry(name, each, start, limits.elements) for name, each in content.items()}
@@ -170,7 +174,9 @@ def _parsed(header: bytes, limits: ModelLimits) -> dict[str, Any]:
         raise _too_many(limits)
     if header[:1] != b"{":
         raise _wrong("has a header that is not JSON")
-    decoder = json.JSONDecoder(object_pairs_hook=_unique)
+    # Of a whole number other readers refuse that spelling. Few headers pay for the look at each.
+    integer = _integer if b"-0" in header else None
+    decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_int=integer)
     try:
         text = header.decode()
         content, end = decoder.raw_decode(text)
@@ -180,6 +186,12 @@ def _parsed(header: bytes, limits: ModelLimits) -> dict[str, Any]:
         raise _wrong("has something else after the JSON of its header")
     found: dict[str, Any] = content
     return found
+
+
+def _integer(text: str) -> int:
+    if text == "-0":
+        raise _wrong("has the number -0 in its header")
+    return int(text)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

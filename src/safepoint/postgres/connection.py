@@ -132,7 +132,21 @@ _REFUSALS: Final[dict[str | None, _Refusal]] = {
 # What fails is raised here. The pool's own warnings are for whoever has set up logging.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that ends if a server stands still: TCP and the server's limits see nothing."""
+
+    seconds: float | None = None
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        """Wait as the driver does, for so many seconds at most."""
+        began = time.monotonic()
+        try:
+            return super().wait(gen, interval, timeout or self.seconds)
+        except psycopg.OperationalError:
+            if self.seconds and time.monotonic() - began >= self.seconds:
+                self.close()  # what it still says answers no question of ours
+            raise
 
 
 class Server:
@@ -246,6 +260,7 @@ class Server:
         if pool is None:
             made = ConnectionPool(
                 self._conninfo,
+                connection_class=Connection,
                 kwargs={"autocommit": True},
                 configure=self._check,
                 min_size=0,
@@ -265,12 +280,13 @@ class Server:
             StorageError: that is not possible. The message says why.
         """
         try:
-            with psycopg.connect(self._conninfo, autocommit=True) as connection:
+            with Connection.connect(self._conninfo, autocommit=True) as connection:
                 self._check(connection)
         except psycopg.Error as error:
             raise refusal(error, self._where) from error
 
     def _check(self, connection: Connection) -> None:
+        connection.seconds = self._seconds
         [(found, _)] = connection.execute(_VERSION_OF.format(self._schema).encode()).fetchall()
         if found != VERSION:
             raise StorageUnavailable(

@@ -205,7 +205,7 @@ class PostgresCheckpointStorage(Records):
 
     If the server goes away, each call goes on trying for `wait_seconds`. A save that is tried
     again looks whether its first try had arrived, so nothing is written twice. A server that
-    stands still and keeps its connections open, as a machine that is paused does, is waited for.
+    stands still with its connections open, as a paused machine does, is given up after as long.
 
     A save that returned is on the disk of the server: `synchronous_commit` is turned on where it
     is off. What else it is set to stays. With `local`, a standby may lack what was saved last.

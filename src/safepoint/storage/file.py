@@ -259,7 +259,12 @@ class FileCheckpointStorage(Leasing):
             return Ownership(thread) if folder is None else folder.ownership()
 
     def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
-        with self._writing("save to", thread) as folder:
+        self._check_writable()
+        with self._reading(thread) as found:
+            if found is None:
+                step(Ownership(thread))  # what is refused makes no folder
+        # Not "save to": what was not confirmed may count, so nothing is said of that.
+        with self._writing("keep the lease in", thread) as folder:
             before = folder.ownership()
             after = step(before)
             if not before.token:

@@ -138,7 +138,8 @@ def _check_python(data: bytes, path: str) -> Iterator[Finding]:
         why = ascii(error.msg)[1:-1][:80]  # it may quote the file
         yield _unseen(path, f"it is not Python ({why})", error.lineno or 1, error.offset or 1)
     except (ValueError, RecursionError, MemoryError, Tangled) as error:
-        yield _unseen(path, f"it is no Python that can be followed ({type(error).__name__})")
+        why = "too tangled" if isinstance(error, Tangled) else type(error).__name__
+        yield _unseen(path, f"it is no Python that can be followed ({why})")
     else:
         yield from _allowed(findings, _comments(data), path)
 

@@ -101,7 +101,7 @@ def _judge(loader: str, shown: str, given: _Arguments, *, bound: bool) -> Judged
         hidden = allow is None and (given.opaque or given.starred)
         if not hidden and (allow is None or _is(allow, False) or _is(allow, None)):
             return None
-        return "SL10", f"{shown} without a literal allow_pickle=False may run what the file says."
+        return "SL10", f"{shown} may get allow_pickle=True, and then runs what the file says."
     if loader in _SAYS and loader not in ("torch", "open"):
         kind, says = _SAYS[loader]
         return None if bound else (kind, f"{shown} {says}.")
