@@ -471,7 +471,13 @@ def _flag(tag: str, cls: type[Flag]) -> _Entry:
         writer.rebuilt = True
         return f'{{"${tag}":{writer.write(value._value_)}}}'
 
-    return _Entry(tag, write, cls)
+    def revive(saved: int) -> Flag:
+        value = cls(saved)
+        if value._value_ != saved:  # Python 3.11.2 drops the bits that it does not know
+            raise ValueError
+        return value
+
+    return _Entry(tag, write, revive)
 
 
 def _record(
