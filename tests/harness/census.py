@@ -2,6 +2,7 @@
 
 A whole `make test` ends with it. It takes the site that was built for all tests of the run, or
 builds one, takes every block out of the HTML, and compares page by page with the evidence.
+What a rule names has to have run, too, if nothing was skipped.
 """
 
 from __future__ import annotations
