@@ -197,20 +197,24 @@ def _leg(leg: str, names: tuple[str, ...], found: Evidence) -> str:
         end = _end(leg, name, found)
         whose = "" if leg == "test" or end == "not run" else "its tests "
         said = f" ({whose}{end})" if found.proofs and end not in ("", "passed") else ""
-        test = name.partition("::test_")[2].replace("_", " ")  # its name is a sentence already
-        links.append((test if leg == "test" else shown(leg, name)) + said)
+        test, _, case = name.partition("::test_")[2].partition("[")
+        sentence = test.replace("_", " ") + (f": `{case[:-1]}`" if case else "")
+        links.append((sentence if leg == "test" else shown(leg, name)) + said)
     if leg == "test":
         return f"- test: {'; '.join(_by_file(names, links))}"
     return f"- {_NAMES.get(leg, leg)}: {', '.join(links)}"
 
 
 def _by_file(names: tuple[str, ...], sentences: list[str]) -> list[str]:
-    """Name each file once, before the first of its tests."""
-    shown, last = [], ""
+    """Name each file once, before the first of its tests, and a test before the first case."""
+    shown, last, before = list[str](), "", ""
     for name, sentence in zip(names, sentences, strict=True):
-        file = name.partition("::")[0]
-        shown.append(sentence if file == last else f"`{file}`: {sentence}")
-        last = file
+        file, test = name.partition("::")[0], name.partition("[")[0]
+        if test == before:
+            shown[-1] += f", {sentence.partition(': ')[2]}"
+        else:
+            shown.append(sentence if file == last else f"`{file}`: {sentence}")
+        last, before = file, test
     return shown
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from types import MappingProxyType
@@ -63,9 +63,18 @@ def _read() -> Mapping[str, Rule]:
         legs = entry.pop("legs", {})
         entry["callout"] = entry["callout"].strip()
         entry["source"] = data["source"][entry["source"]]
+        legs["test"] = _cases(legs.get("test", ()), legs.get("attack", ()))
         held = MappingProxyType({leg: tuple(legs.get(leg, ())) for leg in LEGS})
         rules[entry["id"]] = Rule(**{"page": None, **entry}, legs=held)
     return MappingProxyType(rules)
+
+
+def _cases(tests: Iterable[str], attacks: Iterable[str]) -> Iterator[str]:
+    """Yield each test; of one with `[attack`, the case of each attack that no other test names."""
+    rest = [attack for attack in attacks if not any(f"[{attack}" in test for test in tests)]
+    for test in tests:
+        cases = [test.replace("[attack", f"[{attack}") for attack in rest]
+        yield from cases if "[attack" in test else [test]
 
 
 RULES: Final = _read()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +24,7 @@ from safepoint.errors import (
 )
 from safepoint.record import Place, seal
 from tests.attacks.helpers import THREAD, Shop, refused
+from tests.harness.blocks import ROOT
 
 OLD = SigningKey.generate()
 NEW = SigningKey.generate("ed25519")
@@ -176,3 +180,24 @@ def test_worker_that_was_forgotten_is_stopped_by_a_file_in_place_of_the_folder(
     state.write_text("Stopped on purpose.")
     refused(UnsafeLocation, USES[0], forgotten)
     assert "state is not a folder" in refused(UnsafeLocation, night.ledger)
+
+
+@pytest.mark.parametrize(("way", "kept"), {"copied": 2, "backup": 2, "neither": 1}.items())
+def test_each_way_to_say_how_far_a_stolen_key_counts_runs_to_its_end(
+    way: str, kept: int, tmp_path: Path
+) -> None:
+    """With neither copy nor backup, what you vouch for is all that is left."""
+    code = (ROOT / "snippets/revoke_key.py").read_text()
+    section = re.compile(r"# --8<-- \[start:(copied|backup)\]\n(.*?)# --8<-- \[end:\1\]\n", re.S)
+    page = (ROOT / "docs/security/rotation.md").read_text()
+    neither = page.partition("that has seen nothing: `")[2].partition("`")[0]
+    ways = dict(section.findall(code)) | {"neither": f"before = {neither}"}
+    code = section.sub("", code).replace("def after(", f"{ways[way]}\n\n\ndef after(", 1)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    *_, seven, eight, nine, latest = done.stdout.splitlines()
+    assert [seven, eight] == [f"order-{n} verifies: {kept}" for n in (7, 8)]
+    assert nine == "order-9 verifies: 1"
+    assert latest == "{'amount': 42, 'payee': 'alice'}"

@@ -48,7 +48,7 @@ LOOK: Final = """() => ({
       label: getComputedStyle(block, "::before").content,
       buttons: block.querySelectorAll("button").length,
       marks: block.querySelectorAll(":scope > .proof--ran").length,
-      isOutput: block.matches(".language-text, .language-console"),
+      isOutput: block.matches(".language-text"),
       isDrawn: /[\u2500-\u257f]/.test(code.textContent),
       space: getComputedStyle(code).whiteSpace,
     };

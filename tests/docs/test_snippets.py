@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,10 +42,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         files = [f for f in files if not f.read_text(encoding="utf-8").startswith("# UNSAFE:")]
     pages = "".join(page.read_text(encoding="utf-8") for page in root.glob("docs/**/*.md"))
     names = [file.relative_to(folder).as_posix() for file in files]
-    # A page that shows a whole file runs it as well, in a module and a folder of its own.
+    # A page that shows a whole file alone runs it as well, in a module and a folder of its own.
     runs = metafunc.function is test_a_snippet_runs_by_itself
     marks = [
-        [pytest.mark.deep] if runs and f'\n--8<-- "{name}"\n' in pages else [] for name in names
+        [pytest.mark.deep] if runs and re.search(rf'\.alone .*\n--8<-- "{name}"\n', pages) else []
+        for name in names
     ]
     given = zip(files, names, marks, strict=True)
     metafunc.parametrize("file", [pytest.param(f, id=name, marks=m) for f, name, m in given])

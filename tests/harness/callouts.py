@@ -77,7 +77,7 @@ def _planned(rule: Rule) -> str:
 
 def _entry(rule: Rule) -> str:
     there = [
-        f"- {leg.capitalize()}: {', '.join(shown(leg, name) for name in rule.legs[leg])}"
+        f"- {leg.capitalize()}: {', '.join(dict.fromkeys(shown(leg, n) for n in rule.legs[leg]))}"
         for leg in LEGS
         if rule.legs[leg]
     ]
@@ -93,8 +93,11 @@ def _entry(rule: Rule) -> str:
 
 
 def shown(leg: str, reference: str) -> str:
-    """Return a reference by its last and telling part, as a link to where the site shows it."""
-    name = re.split(r"::|:|/", reference)[-1]
+    """Return a reference by its last and telling part, as a link to where the site shows it.
+
+    A test is named without its case.
+    """
+    name = re.split(r"::|:|/", reference)[-1].partition("[")[0]
     targets = {
         "attack": f"attacks.md#{name}",
         "defence": f"examples/{name}",

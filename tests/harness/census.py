@@ -2,6 +2,7 @@
 
 A whole `make test` ends with it. It takes the site that was built for all tests of the run, or
 builds one, takes every block out of the HTML, and compares page by page with the evidence.
+What a rule names has to have run, too, if nothing was skipped.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tests.harness.blocks import (
     without_fences,
     written_blocks,
 )
-from tests.harness.evidence import Entry, Outcome, find, read
+from tests.harness.evidence import Entry, Outcome, find, not_run, read
 from tests.harness.shared import BuildFailed, built
 
 OTHER_SITE: Final = "build/site-zensical"
@@ -223,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     root, evidence = options.root, options.root / "build" / "evidence.jsonl"
     try:
-        entries = read(evidence).entries
+        found = read(evidence)
         sites = {"mkdocs": built(root)[0]}
         if options.both:
             sites["Zensical"] = _built_with_the_other(root)
@@ -233,9 +234,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BuildFailed, ValueError) as error:
         print(error)
         return 1
-    problems = 0
+    legs = [] if root != ROOT or found.total("skipped") else not_run(found.proofs)
+    for leg in legs:
+        print(f"src/safepoint/rules.toml: nothing ran the {leg}; name what runs")
+    problems = len(legs)
     for generator, site in sites.items():
-        census = take_census(root, entries, site)
+        census = take_census(root, found.entries, site)
         print(*([f"{generator}:"] if options.both else []), *census.lines(), sep="\n")
         problems += len(census.problems)
     return 1 if problems else 0

@@ -26,7 +26,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
-from types import MappingProxyType, UnionType
+from types import FunctionType, MappingProxyType, UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -136,7 +136,7 @@ class Proof(NamedTuple):
         leg: `attack`, `defence`, `test` or `check`.
         name: what the rule names.
         test: the test, without the parameters of its cases.
-        outcome: `passed` if all cases that ran have passed.
+        outcome: `passed` if all cases that ran have passed, of those that the rule names.
         ms: how long all cases took.
         run: the process that ran it.
     """
@@ -411,7 +411,7 @@ ATTACKING: Final = frozenset(
 STRIKING: Final = ("tests/attacks/test_models.py::", "tests/attacks/test_network.py::")
 """Where a test runs the attack that its code names."""
 COPYING: Final = "tests/docs/test_snippets.py::test_a_snippet_runs_by_itself"
-"""The test that runs the example which is its parameter."""
+"""The test that runs the example which is its parameter, unless a block of a page does, alone."""
 NAMED: Final = {
     leg: frozenset(name for rule in RULES.values() for name in rule.legs[leg]) for leg in LEGS
 }
@@ -420,22 +420,45 @@ NAMED: Final = {
 
 def held_by(item: pytest.Item) -> Iterator[tuple[str, str]]:
     """Yield each leg, and the name in it, that a test holds up."""
+    block = getattr(item, "given", None)
+    if isinstance(block, Block) and "alone" in block.classes:
+        shown = {f"snippets/{block.file.name}"} & NAMED["defence"]
+        yield from (("defence", name) for name in shown)
     if not hasattr(item, "function"):
         return
     test = name_of(item)
-    code = inspect.unwrap(item.function).__code__
+    function = inspect.unwrap(item.function)
+    code, called = function.__code__, names_in(function)
     given = item.callspec.params if hasattr(item, "callspec") else {}
     names = {
-        "test": {test},
+        "test": {test, item.nodeid},
         "attack": {str(given.get("attack"))} if test in ATTACKING else set(),
         "defence": {f"snippets/{given['file'].name}"} if test == COPYING else set(),
-        "check": {check for check in NAMED["check"] if check.rpartition(":")[2] in code.co_names},
+        "check": {check for check in NAMED["check"] if check.rpartition(":")[2] in called},
     }
     if test.startswith(STRIKING):
         names["attack"] = {constant for constant in code.co_consts if isinstance(constant, str)}
     for leg, found in names.items():
         for name in sorted(found & NAMED[leg]):
             yield leg, name
+
+
+def names_in(test: FunctionType) -> set[str]:
+    """Return the names in the code of a test, and of the helpers of its module that it uses."""
+    used = [test.__globals__.get(name) for name in test.__code__.co_names]
+    own = [each for each in used if isinstance(each, FunctionType | type)]
+    helpers = [each for each in own if each.__module__ == test.__module__]
+    made = [test, *helpers, *(each for helper in helpers for each in vars(helper).values())]
+    codes = [each.__code__ for each in made if isinstance(each, FunctionType)]
+    return {name for code in codes for name in code.co_names}
+
+
+def not_run(proofs: Iterable[Proof]) -> list[str]:
+    """Return what the rules name and nothing ran. Only Python runs by itself."""
+    held = {proof[:2] for proof in proofs}
+    named = [(leg, name) for leg in LEGS for name in sorted(NAMED[leg])]
+    runs = [each for each in named if each[0] != "defence" or each[1].endswith(".py")]
+    return [f"{leg} {name}" for leg, name in runs if (leg, name) not in held]
 
 
 def name_of(item: pytest.Item) -> str:

@@ -52,7 +52,7 @@ class Source(pytest.File):
 
     def _test(self, line: int, kind: str, run: Callable[..., None], *given: Any) -> PlaceTest:
         test: PlaceTest = PlaceTest.from_parent(self, name=f"{line}-{kind}")
-        test.line, test.run = line, partial(run, *given)
+        test.line, test.run, test.given = line, partial(run, *given), given[-1]
         return test
 
     def _run(self, page: Callable[[], Page], block: Block) -> None:
@@ -82,6 +82,7 @@ class PlaceTest(pytest.Item):
 
     line: int
     run: Callable[[], None]
+    given: Block | list[Problem]
 
     def runtest(self) -> None:
         """Do what the place is for."""

@@ -10,7 +10,7 @@ import pytest
 
 from tests.harness.blocks import digest
 from tests.harness.census import main, rendered_blocks, take_census
-from tests.harness.evidence import read
+from tests.harness.evidence import not_run, pretend, read
 from tests.harness.shared import build
 from tests.harness.testing import make_project, run_tests
 
@@ -185,6 +185,22 @@ def test_evidence_that_is_short_red_stale_or_missing_is_refused(
     file.unlink()
     assert main([f"--root={good}"]) == 1
     assert capsys.readouterr().out == "There is no evidence at evidence.jsonl. Run make test.\n"
+
+
+def test_what_a_rule_names_and_nothing_ran_is_found(
+    good: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing was skipped. A file that does not run by itself is not asked for."""
+    monkeypatch.setattr("tests.harness.census.ROOT", good)
+    file = good / "build/evidence.jsonl"
+    pretend(file, good)
+    assert not_run(read(file).proofs) == []
+    file.write_text("".join(x for x in file.read_text().splitlines(True) if "edit-state" not in x))
+    assert main([f"--root={good}"]) == 1
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    said = "src/safepoint/rules.toml: nothing ran the {}; name what runs"
+    assert first == said.format("attack edit-state")
+    assert second.endswith("_for_its_own_reason[edit-state]; name what runs")
 
 
 def test_a_page_that_no_source_explains_or_nobody_can_read_is_found(

@@ -145,9 +145,15 @@ import pytest
 @pytest.mark.parametrize("attack", ["edit-state", "unheard-of"])
 def test_the_top_detects_every_attack_that_applies(attack):
     pass
+
+
+@pytest.mark.parametrize("attack", ["edit-state", "plant-record"])
+def test_the_top_refuses_each_attack_for_its_own_reason(attack):
+    assert attack == "edit-state"
 """
 SNIPPETS: Final = {
     "journal": ("", "print([1])\n#> [1]\n"),
+    "anchored": ("", "print([1])\n#> [1]\n"),
     "unsafe": ("", "# UNSAFE: badly formatted, and fine\nprint( 1 )\n#> 1\n"),
     "output": ("runs_by_itself", "print(2)\n#> 1\n"),
     "raises": ("runs_by_itself", 'raise KeyError("planted")\n'),
@@ -161,6 +167,7 @@ SNIPPETS: Final = {
 FILES: Final = {
     "docs/good.md": GOOD,
     "docs/good_after.md": AFTER,
+    "docs/alone.md": "'''{ .python .fix .alone }\n--8<-- \"anchored.py\"\n'''\n",
     "docs/sql.md": "\n\n".join(f"'''{SQL}\n{text}\n'''" for text, _ in QUERIES.values() if text),
     **{
         f"docs/behind_{name}.md": f"'''{{ .bash data-check=\"make\" }}\n{line}\n'''"
@@ -174,7 +181,8 @@ FILES: Final = {
     "src/safepoint/m.py": MODULE,
     "src/other/m.py": MODULE,
     "tests/attacks/test_check.py": "from safepoint.audit import check_pickles\n\n\n"
-    "def test_a_check():\n    assert check_pickles\n",
+    "class Desk:\n    def found(self):\n        return check_pickles\n\n\n"
+    "def test_a_check():\n    assert Desk().found()\n",
     "tests/attacks/test_ladder.py": LADDER,
     "tests/attacks/test_models.py": "def test_it():\n    [].append('stray-plugin')\n",
     "tests/docs/test_snippets.py": (ROOT / "tests/docs/test_snippets.py").read_text("utf-8"),
@@ -269,10 +277,12 @@ def test_the_rest_passes_and_nothing_else_is_collected(run: Run) -> None:
 
 
 def test_the_run_left_evidence_of_what_the_rules_stand_on(run: Run) -> None:
-    """The worst of the cases of a test counts; what was skipped does not."""
+    """Of a test the worst of its cases counts, or the one that is named; no skipped one does."""
     named = {(proof.leg, proof.name, proof.outcome) for proof in run.evidence.proofs}
-    top = "tests/attacks/test_ladder.py::test_the_top_detects_every_attack_that_applies"
-    assert named - {("test", top, "passed")} == {
+    top = "tests/attacks/test_ladder.py::test_the_top_refuses_each_attack_for_its_own_reason"
+    assert named == {
+        ("test", f"{top}[edit-state]", "passed"),
+        ("test", f"{top}[plant-record]", "failed"),
         ("test", RULES["passed"], "passed"),
         ("test", RULES["failed"], "failed"),
         ("test", RULES["error"], "failed"),
@@ -280,6 +290,7 @@ def test_the_run_left_evidence_of_what_the_rules_stand_on(run: Run) -> None:
         ("attack", "edit-state", "passed"),
         ("attack", "stray-plugin", "passed"),
         ("defence", "snippets/journal.py", "passed"),
+        ("defence", "snippets/anchored.py", "passed"),
     }
 
 

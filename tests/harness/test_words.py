@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import tomllib
 from dataclasses import replace
@@ -12,12 +11,9 @@ from typing import Final
 import pytest
 
 from bootstrap import read_lock
-from safepoint.attacks import ATTACKS
 from safepoint.rules import LEGS, Rule
-from tests.attacks.sql import SQL_ATTACKS
 from tests.harness.blocks import ROOT
 from tests.harness.callouts import CalloutError, filled, main
-from tests.harness.evidence import ATTACKING, COPYING, NAMED, STRIKING
 from tests.harness.lock import File, canonical, locked
 from tests.harness.prose import main as prose
 from tests.harness.prose import problems
@@ -100,30 +96,6 @@ def test_a_bad_marker_is_refused_with_page_and_line(text: str, message: str) -> 
     with pytest.raises(CalloutError) as error:
         filled(text, "docs/x.md", {"SP01": RULE})
     assert str(error.value).startswith(message)
-
-
-def functions(file: Path) -> dict[str, ast.FunctionDef]:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    found = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    return {node.name: node for node in found if node.name.startswith("test_")}
-
-
-def test_every_attack_and_check_that_a_rule_names_is_run_by_a_test() -> None:
-    """An attack by the parameter of a test, or by its name in the code of one."""
-    for test in (*ATTACKING, COPYING):
-        where, _, name = test.partition("::")
-        arguments = {each.arg for each in functions(ROOT / where)[name].args.args}
-        assert {"attack", "file"} & arguments
-    said: set[object] = {*ATTACKS, *SQL_ATTACKS}
-    called: set[str] = set()
-    for file in sorted((ROOT / "tests").rglob("test_*.py")):
-        strikes = file.relative_to(ROOT).as_posix().startswith(tuple(s[:-2] for s in STRIKING))
-        for function in functions(file).values():
-            nodes = list(ast.walk(function))
-            called |= {node.id for node in nodes if isinstance(node, ast.Name)}
-            said |= {n.value for n in nodes if strikes and isinstance(n, ast.Constant)}
-    assert NAMED["attack"] <= said
-    assert {name.rpartition(":")[2] for name in NAMED["check"]} <= called
 
 
 PACKAGES, TORCH, FOR_GPUS = read_lock()

@@ -244,7 +244,7 @@ class Fixed(Project):
         names = {
             "attack": ("edit-state",),
             "defence": ("snippets/a.py", "snippets/pg_hba.conf"),
-            "test": (EDITED, "tests/test_z.py::test_edited_memory_is_refused"),
+            "test": (EDITED, *(f"tests/test_z.py::test_memory[{n}]" for n in ("a_b", "c"))),
             "check": (),
         }
         whole = {**names, "check": ("safepoint.audit:check_location",)}
@@ -308,13 +308,14 @@ def test_the_matrix_says_what_ran_and_not_what_is_named(root: Path) -> None:
     head, first, second = verified.matrix(Fixed(root)).split("\n\n??? ")
     assert head == (
         "1 of 2 rules stand on all four. Passed in that run: 1 of 1 attacks, 0 of 1 examples, "
-        "1 of 2 tests and 0 of 1 checks."
+        "1 of 3 tests and 0 of 1 checks."
     )
-    assert first.startswith('legs "SP01 A boundary: 2 of 5 passed, 3 not run"\n')
+    assert first.startswith('legs "SP01 A boundary: 2 of 6 passed, 4 not run"\n')
     assert "- attack: [`edit-state`](attacks.md#edit-state)\n" in first
     assert "[`a.py`](examples/a.py) (not run), [`pg_hba.conf`](examples/pg_hba.conf)\n" in first
     assert (
-        "- test: `tests/test_z.py`: edited amount is refused; edited memory is refused (not run)\n"
+        "- test: `tests/test_z.py`: edited amount is refused; memory: `a_b` (not run), "
+        "`c` (not run)\n"
     ) in first
     assert "(reference/audit.md#safepoint.audit.check_location) (not run)" in first
     assert ' not run, check planned"\n' in second
@@ -322,7 +323,7 @@ def test_the_matrix_says_what_ran_and_not_what_is_named(root: Path) -> None:
     (root / "tests/unit/test_z.py").write_text("z = 2\n", encoding="utf-8")
     said = verified.matrix(Fixed(root))
     assert "edit-state`](attacks.md#edit-state) (its tests failed)\n" in said
-    assert 'boundary: 1 of 5 passed, 1 failed, 3 not run"\n' in said
+    assert 'boundary: 1 of 6 passed, 1 failed, 4 not run"\n' in said
     assert "Passed in that run, before later changes: " in said
 
 

@@ -66,7 +66,7 @@ def test_a_leg_is_there(rule: Rule, leg: str, reference: str) -> None:
     elif leg == "defence":
         assert (ROOT / reference).is_file()
     elif leg == "test":
-        file, _, name = reference.partition("::")
+        file, _, name = reference.partition("[")[0].partition("::")
         tree = ast.parse((ROOT / file).read_text())
         names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
         assert name in names
