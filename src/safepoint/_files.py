@@ -82,14 +82,14 @@ def as_named(path: str | os.PathLike[str], what: str, kind: str = "folder") -> P
     Raises:
         StorageUnavailable: no file can have it, or it is relative to a folder that is gone.
     """
-    text = os.fspath(path)
     try:
+        text = os.fspath(path)
         if text and b"\0" not in os.fsencode(text):
             return Path(text).absolute()
-    except (OSError, ValueError):
+    except (OSError, TypeError, ValueError):
         pass
     raise StorageUnavailable(
-        f"{what} is {quoted(text)}, which cannot be the path of a {kind}.",
+        f"{what} is {quoted(path)}, which cannot be the path of a {kind}.",
         f"Name a {kind}, from the root on: there is no default.",
     )
 

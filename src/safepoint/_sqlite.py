@@ -34,6 +34,7 @@ from safepoint.errors import CheckpointError, LimitExceeded, StorageUnavailable,
 
 BESIDE: Final = ("", "-wal", "-shm", "-journal")
 _STEPS: Final = 1000  # of SQLite's machine: a unit of work
+_LOOK: Final = 100  # to open it, and to look at its schema
 _WORK: Final = 100_000
 _PER_UNIT: Final = 200  # bytes of the files: whoever reads or prunes all of them needs less
 _SLACK: Final = 4096  # a row is longer than the longest value in it
@@ -203,10 +204,11 @@ class Database:
                     slot.busy = True
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")  # a signal's handler raised in the last one
-                    _bound(connection, self._work() if many else _WORK)
+                    _bound(connection, _LOOK)
                     connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                     self._look(slot)
                     self._check_schema(slot, connection)
+                    _bound(connection, self._work() if many else _WORK)
                     yield connection
                     written = write
                     connection.execute("COMMIT")
@@ -287,7 +289,7 @@ class Database:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, self._longest + _SLACK)
         if sys.version_info >= (3, 12):
             connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
-        _bound(connection, _WORK)
+        _bound(connection, _LOOK)
         for setting in (*_SETTINGS, f"query_only = {int(self._read_only)}"):
             connection.execute(f"PRAGMA {setting}")
         slot.cookie = None
@@ -374,6 +376,8 @@ class Database:
             return
         _files.enforce(_files.location_refusals(folder))
         _files.create_root(folder)
+        if os.path.lexists(self._file):
+            return  # without the lock, which whoever can list the folder can hold
         with _files.opened(folder, _files.FOLDER) as fd, _files.locked(fd, folder):
             if not os.path.lexists(self._file):
                 _files.put(self._file, fd, self._schema.image, over=True)
@@ -461,7 +465,8 @@ def place_of(path: str | os.PathLike[str]) -> str:
     """
     named = _files.as_named(path, "path", "file")
     remote = str(path).lower().startswith((":memory:", "file:", "sqlite:"))
-    if remote or named.name in ("", "..") or named.is_dir():
+    is_folder = os.path.isdir(named)  # noqa: PTH112  Path's raises where a name is too long
+    if remote or named.name in ("", "..") or is_folder:
         raise StorageUnavailable(
             f"{quoted(str(path))} is not the path of a file.",
             "Name the file itself, state/checkpoints.db, or use InMemoryCheckpointStorage() for a"

@@ -414,16 +414,31 @@ def _registered(types: Iterable[type] | Mapping[str, type]) -> dict[type, _Entry
     Raises:
         CodecError: a class could not be restored faithfully, or a tag is not free.
     """
-    named = types.items() if isinstance(types, Mapping) else [(cls.__name__, cls) for cls in types]
+    named = (
+        types.items()
+        if isinstance(types, Mapping)
+        else [(getattr(cls, "__name__", ""), cls) for cls in types]
+    )
     taken = {entry.tag for entry in _BUILT_IN.values()}
     found: dict[type, _Entry] = {}
     for tag, cls in named:
-        if not _TAG.match(tag) or tag in taken or cls in found:
+        if not isinstance(cls, type):
             raise CodecError(
-                f"The tag {quoted(tag)} is taken, cannot be one, or is the second of its type.",
-                "Give each type one tag of its own, of letters, digits, '_' and '.':"
+                f"{quoted(cls)} is not a class.", "Register classes: Codec([Invoice])."
+            )
+        if not isinstance(tag, str) or not _TAG.match(tag):
+            raise CodecError(
+                f"{quoted(tag)} cannot be a tag.",
+                "Use letters, digits, '_' and '.', and begin with a letter or '_':"
                 " Codec({'billing.Invoice': Invoice}).",
             )
+        if tag in taken:
+            raise CodecError(
+                f"The tag {quoted(tag)} is taken.",
+                "Give the type another one: Codec({'billing.Invoice': Invoice}).",
+            )
+        if cls in found:
+            raise CodecError(f"{_type_name(cls)} is registered twice.", "Give it one tag.")
         taken.add(tag)
         found[cls] = _entry(tag, cls)
     return found

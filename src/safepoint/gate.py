@@ -67,15 +67,14 @@ class Policy:
                     f"{quoted(reason)} is not a reason.", f"The reasons are {', '.join(Reason)}."
                 )
             least = 1 if reason == Reason.ASKED else 0
-            if number is not None and (
-                type(number) is not int
-                or not least <= number <= MAX_APPROVERS
-                or reason == Reason.OWNED_BY_ANOTHER
-            ):
+            never = reason == Reason.OWNED_BY_ANOTHER
+            right = type(number) is int and least <= number <= MAX_APPROVERS and not never
+            if number is not None and not right:
                 raise ConfigurationError(
                     f"The number of approvers for {reason} cannot be {quoted(number)}.",
-                    f"Give a whole number from 0 to {MAX_APPROVERS}, or None for never. What a step"
-                    " asks needs 1 or more, and nobody approves what another worker owns.",
+                    "Leave it out: nobody approves that."
+                    if never
+                    else f"Give a whole number from {least} to {MAX_APPROVERS}, or None for never.",
                 )
         if not timedelta(0) < lifetime <= MAX_LIFETIME:
             raise ConfigurationError(

@@ -11,11 +11,12 @@ import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal, get_args
 
+from safepoint import _files
 from safepoint.anchor import Anchor
 from safepoint.codec import Codec
 from safepoint.errors import (
@@ -258,7 +259,8 @@ class Journal:
             JournalUnavailable: it could not be written.
             KeyRefused: no key on the ring signs.
         """
-        key, payload = self._view.keys.signing, _CODEC.encode(asdict(event))
+        key, said = self._view.keys.signing, asdict(event)  # an Entry of another journal has more
+        payload = _CODEC.encode({each.name: said[each.name] for each in fields(Event)})
         with _told():
             end = self._view.remembered(THREAD) or self._view.tip(THREAD)
             for _ in range(_TRIES):
@@ -362,7 +364,8 @@ class FileJournal(Journal):
         anchor: Anchor | None = None,
         create: bool = False,
     ) -> None:
-        begun = Path(path, THREAD)
+        with _told():
+            begun = _files.as_named(path, "path") / THREAD
         if not create and not begun.is_dir():
             raise JournalUnavailable(
                 f"{shell(str(path))} is no journal.",

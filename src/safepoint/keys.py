@@ -14,6 +14,7 @@ import re
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, NoReturn, get_args
@@ -192,7 +193,7 @@ def _read(path: str | os.PathLike[str], kind: Kind) -> tuple[Algorithm, Hidden, 
     Raises:
         KeyRefused: it is missing, malformed, of the other kind, or others could have changed it.
     """
-    shown = shell(os.fspath(path))
+    shown = _shown(path)
     try:
         opened = _files.opened(os.fspath(path), _files.READ)
         with opened as fd:
@@ -223,8 +224,21 @@ def _read(path: str | os.PathLike[str], kind: Kind) -> tuple[Algorithm, Hidden, 
             return known, content, Path(os.path.realpath(Path(path).parent), Path(path).name)
     raise KeyRefused(
         f"The file {shown} does not hold a key that this release reads.",
-        f"Restore it from a backup, or name another one. {_MAKE}",
+        "Restore it from a backup, or name another file: a new key would verify nothing that the"
+        " old one sealed.",
     )
+
+
+def _shown(path: str | os.PathLike[str]) -> str:
+    """Write the path of a key for a message.
+
+    Raises:
+        KeyRefused: no file can have it.
+    """
+    with suppress(TypeError):
+        if Path(path).name:
+            return shell(os.fspath(path))
+    raise KeyRefused(f"{quoted(path)} is not the path of a file.", "Name a key file.")
 
 
 def _parse(text: bytes) -> tuple[bytes, bytes, Hidden]:
@@ -257,15 +271,23 @@ def _write(
     Raises:
         KeyRefused: something is at `path`, the file cannot be written, or others could replace it.
     """
-    folder = str(Path(path).parent)
+    shown, folder = _shown(path), str(Path(path).parent)
+    if create and os.path.lexists(path) and not os.path.lexists(Path(path).with_name(_TEMP)):
+        return
     problem: OSError | ValueError | StorageError
     try:
         if create:
             _files.make_folder(folder)
         _check_folder(path)
-        with _files.opened(folder, _files.FOLDER) as fd, _files.locked(fd, folder):
+        with _files.opened(folder, _files.FOLDER) as fd, ExitStack() as held:
+            # Whoever can list the folder can hold it, and NFS may have no locks: two writers may
+            # meet then, so each takes a name that nobody else has.
+            temp = f"{_TEMP}-{secrets.token_hex(16)}"
+            with suppress(StorageError):
+                held.enter_context(_files.locked(fd, folder))
+                temp = _TEMP
             _files.put(
-                os.fspath(path), fd, _line(kind, algorithm, content), mode=kind.mode, temp=_TEMP
+                os.fspath(path), fd, _line(kind, algorithm, content), mode=kind.mode, temp=temp
             )
     except (OSError, ValueError, StorageError) as error:
         # Raised below, where nothing leads to the bytes that were on their way.
@@ -280,9 +302,7 @@ def _write(
         if create:
             return
         do = "If it holds a key, load it, or give the new one another file: readers need both."
-    raise KeyRefused(
-        f"The key file {shell(os.fspath(path))} cannot be made ({_reason(problem)}).", do
-    )
+    raise KeyRefused(f"The key file {shown} cannot be made ({_reason(problem)}).", do)
 
 
 def _line(kind: Kind, algorithm: Algorithm, content: Hidden) -> bytes:
@@ -480,8 +500,7 @@ class SigningKey(Key):
         """
         if create:
             new = cls.generate(algorithm or HMAC)
-            if os.path.lexists(Path(path).with_name(_TEMP)) or not os.path.lexists(path):
-                _write(path, SECRET, new.algorithm, new._secret, create=True)  # noqa: SLF001
+            _write(path, SECRET, new.algorithm, new._secret, create=True)  # noqa: SLF001
         made_for, content, found = _read(path, SECRET)
         if algorithm not in (None, made_for):
             raise KeyRefused(

@@ -164,6 +164,7 @@ class Ledger:
 
         Raises:
             InvalidId: the thread, `app` or `tools` is outside its grammar.
+            ConfigurationError: `anchor` is something else, or there is no anchor.
             EncodeError: the state holds something that could not be restored.
             LimitExceeded: the state is too large, too deep or has too many values.
             Conflict: another writer was first.
@@ -178,6 +179,10 @@ class Ledger:
                 written, and the message says that the checkpoint is saved.
         """
         check_name("thread", thread)
+        if anchor not in (None, "now"):
+            raise ConfigurationError(
+                f"{quoted(anchor)} is no time to anchor.", 'Write anchor="now", or leave it out.'
+            )
         now = anchor == "now"
         if now:
             self._anchor()
@@ -401,7 +406,8 @@ class Ledger:
         rewind = getattr(anchor, "rewind", None)
         if not callable(rewind):
             raise ConfigurationError(
-                f"{type(anchor).__name__} cannot be set back.", "Do it where the anchor is kept."
+                f"{type(anchor).__name__} has no method rewind, so this cannot set it back.",
+                "Set it back with the tools of whatever keeps it, or give the class a rewind.",
             )
         with self.notes.doing("accept-loss", thread):
             before, after = self._view.anchored(thread), None

@@ -194,10 +194,14 @@ def _refusals(path: str, info: os.stat_result, *, own: bool) -> Iterator[Storage
             f" {os.geteuid()}.",
             f"If what is inside is yours, run: sudo chown {os.geteuid()} {shell(path)}",
         )
-    if info.st_mode & 0o777 != 0o700 if own else info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    shown, mode = shell(path), f"{stat.S_IMODE(info.st_mode):04o}"
+    if own and info.st_mode & 0o777 != 0o700:
         yield UnsafeLocation(
-            f"{shell(path)} has mode {stat.S_IMODE(info.st_mode):04o}, and should have 0700.",
-            f"Run: chmod 700 {shell(path)}",
+            f"{shown} has mode {mode}, and should have 0700.", f"Run: chmod 700 {shown}"
+        )
+    if not own and info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        yield UnsafeLocation(
+            f"{shown} has mode {mode}, so others can write it.", f"Run: chmod go-w {shown}"
         )
 
 

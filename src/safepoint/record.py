@@ -28,6 +28,7 @@ from safepoint.names import (
     check_name,
     check_sequence,
     digest_of,
+    is_digest,
     spelled,
 )
 
@@ -211,6 +212,11 @@ def seal(
     Raises:
         InvalidId: a name, the sequence or another field is outside its grammar.
     """
+    if tools is not None and not is_digest(tools):
+        raise InvalidId(
+            f"{quoted(tools)} is not the digest of a tool set.",
+            "Pass ToolSet(...).digest, or None.",
+        )
     header = Header(
         app=check_app(app),
         created=spelled(created),

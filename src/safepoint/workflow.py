@@ -36,7 +36,7 @@ from safepoint.errors import (
 from safepoint.gate import Gate
 from safepoint.journal import RESUMING, Actor, Outcome, What
 from safepoint.ledger import Ledger
-from safepoint.names import Head, check_name, check_sequence
+from safepoint.names import Head, check_name, check_sequence, digest_of
 from safepoint.record import Checkpoint, check_app
 from safepoint.tools import Tool, ToolSet
 
@@ -323,6 +323,21 @@ def _head(checkpoint: Checkpoint) -> Head:
     return Head(checkpoint.sequence, checkpoint.digest)
 
 
+def _folded(details: tuple[str, ...]) -> tuple[str, ...]:
+    """Return no more than a person reads. What is left out is bound by the digest of the tools.
+
+    The last two stay: what was asked, approved or denied before is said there.
+    """
+    short = [
+        each if len(each) <= 200 else f"{each[:200]}... ({len(each)} characters)"
+        for each in details
+    ]
+    if len(short) > 24:
+        rest = digest_of("\n".join(details[21:-2]).encode())
+        short[21:-2] = [f"And {len(details) - 23} more like these: {rest}."]
+    return tuple(short)
+
+
 _INSTEAD: Final = {
     Reason.NO_MIGRATION: "Register a migration from the version that wrote it, or resume it with"
     " that version.",
@@ -471,7 +486,7 @@ class Resumption:
             app=self.workflow.app,
             tools=self.workflow.tools.digest,
             reasons=self.decision.reasons,
-            details=self.decision.details,
+            details=_folded(self.decision.details),
             action="" if self.asked is None else self.asked.action,
             arguments={} if self.asked is None else dict(self.asked.arguments),
         )
@@ -510,7 +525,7 @@ class Resumption:
             self._check_unspent(approval)
             if question is None:
                 raise ApprovalMismatch(
-                    f"{self} needs no approval, and was given one of {approval.approver}.",
+                    f"{self} needs no approval, and was given one from {approval.approver}.",
                     "Somebody may have answered another question. Resume it without.",
                 )
             approval.check_answers(question)
@@ -1005,11 +1020,15 @@ class Workflow:
         named = [(_step_name(step), step) for step in steps]
         self.steps = dict(named)
         self.anchor_before = frozenset(map(_step_name, anchor_before))
-        once = named and len(self.steps) == len(named)
-        if not once or not self.anchor_before <= self.steps.keys():
+        if not named or len(self.steps) < len(named):
             raise WorkflowError(
                 f"The workflow {name} needs one or more steps with different names.",
-                "Give each step a function of its own, and name steps of these in anchor_before.",
+                "Give each step a function of its own.",
+            )
+        if unknown := sorted(self.anchor_before - self.steps.keys()):
+            raise WorkflowError(
+                f"anchor_before names {unknown[0]}, which is no step of the workflow {name}.",
+                "Name in it the steps that cannot be undone, as they are in steps.",
             )
         self._told = frozenset(name for name, step in named if _is_told(step))
         self.tools = tools if isinstance(tools, ToolSet) else ToolSet(tools)

@@ -134,9 +134,12 @@ CANNOT: list[tuple[Any, str]] = [
     ),
     ([Codec], "it is not a dataclass, an Enum or a pydantic model"),
     ({"Int": int}, "it is not a dataclass, an Enum or a pydantic model"),
-    *(({tag: Invoice}, "is taken, cannot be one") for tag in ("", "a b", "é", "a\n", "$a", ".a")),
-    *(({tag: Invoice}, "is taken, cannot be one") for tag in ("datetime", "dict")),
-    *((twice, "is the second of its") for twice in ([Invoice, Invoice], {"a": Note, "b": Note})),
+    *(({tag: Invoice}, "cannot be a tag") for tag in ("", "a b", "é", "a\n", "$a", ".a", 5)),
+    *(({tag: Invoice}, "is taken") for tag in ("datetime", "dict")),
+    ([Invoice, Invoice], "The tag 'Invoice' is taken"),
+    ({"a": Note, "b": Note}, "is registered twice"),
+    ([5], "5 is not a class"),
+    ({"x": []}, "[] is not a class"),
 ]
 
 

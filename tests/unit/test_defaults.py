@@ -199,7 +199,7 @@ def test_a_folder_that_is_not_as_it_should_be_is_refused(
         if name in PARENTS:
             at_home(home).create()  # those around may be read
             folder.chmod(0o775)
-        what = "and should have 0700. Run: chmod 700"
+        what = "Run: chmod go-w" if name in PARENTS else "and should have 0700. Run: chmod 700"
     elif kind == "others":
         real, given = os.stat, folder.stat().st_ino
 

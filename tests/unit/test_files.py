@@ -108,6 +108,10 @@ def test_a_second_name_is_refused_unless_it_is_of_what_is_on_its_way_in(tmp_path
     ("path", "message"),
     [
         ("", "storage_path is '', which cannot be the path of a folder. Name a folder"),
+        *(
+            (odd, f"storage_path is {odd!r}, which cannot be the path of a folder.")
+            for odd in (None, 5, b"/store")
+        ),
         ("a\0b", "storage_path is 'a\\x00b', which cannot be the path of a folder."),
         ("a\ud800", "storage_path is 'a\\ud800', which cannot be the path of a folder."),
         ("a" * 5000 + "/store", "cannot be reached (File name too long)"),

@@ -151,8 +151,9 @@ def test_what_is_less_is_said_and_stops_nothing() -> None:
     ],
 )
 def test_a_policy_that_opens_what_stays_shut_is_refused(given: Any) -> None:
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError) as refusal:
         Policy(given)
+    assert ("Leave it out" in refusal.value.do) == (Reason.OWNED_BY_ANOTHER in given)
     most = Policy({Reason.TOOLS_ADDED: MAX_APPROVERS, Reason.OWNED_BY_ANOTHER: None})
     assert most.needs(Reason.TOOLS_ADDED) == MAX_APPROVERS
     assert Policy({Reason.OLD_CHECKPOINT: 0}).needs(Reason.OLD_CHECKPOINT) == 0

@@ -92,12 +92,17 @@ def test_what_was_recorded_is_told_in_order_and_by_question() -> None:
     assert [e.number for e in journal.show(what="save")] == [2]
     assert journal.verify() == 2
     assert anchor.read("book", "journal") is not None
-    assert list(InMemoryJournal().show()) == []
+    other = InMemoryJournal()
+    assert list(other.show()) == []
+    other.record(second)  # an entry is an event, and has its own number there
+    assert [(e.number, e.detail) for e in other.show()] == [(1, "x")]
 
 
 def test_a_journal_is_begun_once_and_by_name(tmp_path: Path) -> None:
     with pytest.raises(JournalUnavailable, match="is no journal"):
         FileJournal(tmp_path / "journal", keys=KEYS)
+    with pytest.raises(JournalUnavailable, match="cannot be the path"):
+        FileJournal(None, keys=KEYS)  # type: ignore[arg-type]
     assert not (tmp_path / "journal").exists()
     FileJournal(tmp_path / "journal", keys=KEYS, create=True).record(event())
     assert FileJournal(tmp_path / "journal", keys=KEYS).verify() == 1

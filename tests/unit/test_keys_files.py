@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from safepoint import SigningKey
+from safepoint import SigningKey, _files
 from safepoint.errors import KeyRefused
 from safepoint.keys import Key, VerifyingKey
 from tests.harness.crash import failed, killed
@@ -87,7 +88,7 @@ def test_a_key_is_not_made_where_something_else_stands(tmp_path: Path) -> None:
     (tmp_path / "broken").touch(mode=0o600)
     for name, message in {
         "link": "cannot be opened",
-        "broken": "does not hold a key",
+        "broken": "this release reads. Restore it from a backup, or name another file: a new key",
         "a/b/key": "cannot be made (No such file or directory). Name a file in a folder that",
         "broken/key": "cannot be made (Not a directory)",
     }.items():
@@ -139,6 +140,15 @@ def test_of_several_processes_that_start_at_once_one_makes_the_key(tmp_path: Pat
         print(len(set(os.fdopen(read).read().split())))
     """
     assert python(code, str(tmp_path)) == "10"
+
+
+def test_whoever_holds_the_folder_keeps_nobody_from_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_files, "PATIENCE", 0.02)
+    with _files.opened(str(tmp_path), _files.FOLDER) as fd, _files.locked(fd, "folder"):
+        SigningKey.from_file(tmp_path / "key", create=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
 
 
 def test_a_key_is_on_disk_when_it_is_made_and_when_it_is_found(
@@ -206,7 +216,9 @@ def test_what_is_no_file_of_ours_is_refused(
         refused("cannot be opened (not a path)", load, Path(odd))
         refused("cannot be made (not a path)", make, Path(odd))
         refused("cannot be made (not a path)", SigningKey.from_file, odd, create=True)
-    refused("cannot be made", make, Path())
+    for no_path in (None, 5, b"key", "", "/"):
+        for act in (load, make, partial(SigningKey.from_file, create=True)):
+            refused("is not the path of a file", act, no_path)
     make(tmp_path / "key")
     (tmp_path / "soft").symlink_to("key")
     refused("cannot be opened", load, tmp_path / "soft")

@@ -214,6 +214,10 @@ class Fixed:
         (lambda: opened(Memory(), Fixed()).accept_loss(THREAD), ConfigurationError),  # type: ignore[arg-type]
         (lambda: opened(Memory()).save(THREAD, {}, anchor="now"), ConfigurationError),
         *(
+            (lambda a=a: opened(Memory(), Fixed()).save(THREAD, {}, anchor=a), ConfigurationError)  # type: ignore[arg-type]
+            for a in ("Now", True, 1)
+        ),
+        *(
             (lambda s=s: Ledger(Memory(), store=s, keys=KEYS), InvalidId)
             for s in ("My", "safepoint-x")
         ),

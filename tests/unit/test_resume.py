@@ -240,6 +240,7 @@ LAPSES: dict[str, State] = {
     "another version": NEWER,
     "a tool more": WIDER,
     "another tool": {"tools": [Tool("bank")]},
+    "thousands of tools": {"tools": [Tool(f"bank-{number}") for number in range(3000)]},
 }
 
 

@@ -89,7 +89,7 @@ def test_times_are_kept_in_utc() -> None:
 
 WRONG: list[dict[str, Any]] = [
     *({"app": app} for app in ("a b", "a\nb", "x" * 129, "é")),
-    *({"tools": tools} for tools in (5, "", "sha256:")),
+    *({"tools": tools} for tools in (5, "", "sha256:", "é", "v1")),
     {"previous": None},
     {"created": CREATED.replace(tzinfo=None)},
     {"kind": "other"},
@@ -98,5 +98,7 @@ WRONG: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_outside_the_grammar_is_not_written(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidId, match=r"is not an app name|is outside its grammar"):
+    with pytest.raises(
+        InvalidId, match=r"is not an app name|is not the digest|is outside its grammar"
+    ):
         seal(PAYLOAD, PLACE, KEY, **{"created": CREATED, "previous": PREVIOUS, **wrong})

@@ -109,6 +109,8 @@ def test_everything_that_is_made_is_private_whatever_the_umask(path: Path, umask
         ("file:x.db?mode=memory", "is not the path of a file."),
         ("SQLite:///x.db", "is not the path of a file."),
         ("a\0b", "cannot be the path of a file."),
+        (None, "cannot be the path of a file."),
+        ("a" * 5000, "could not open"),
     ],
 )
 def test_what_is_no_path_of_a_file_is_refused(
@@ -182,6 +184,14 @@ def test_the_place_is_looked_at_again_at_each_call(
     aside.rename(path)
     calls(storage)["append"]()
     assert storage.head("a") == 2
+
+
+def test_whoever_holds_the_folder_keeps_nobody_from_a_database_that_is_there(
+    storage: SQLiteCheckpointStorage, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "PATIENCE", 0.02)
+    with files.opened(str(path.parent), files.FOLDER) as fd, files.locked(fd, "folder"):
+        SQLiteCheckpointStorage(path).close()
 
 
 def test_it_works_where_the_system_is_not_posix(path: Path, monkeypatch: Any) -> None:
@@ -293,7 +303,7 @@ SCHEMAS: list[tuple[Any, list[str], str]] = [
     (reschema, [NO_TABLE, ENDLESS_VIEW], "'threads' was added or changed."),
     (reschema, [NOT_TEXT], "(UnicodeDecodeError)"),
     (reschema, [LONG], "(SQLITE_TOOBIG)"),
-    (reschema, [MANY], "was added or changed."),
+    (reschema, [MANY], "(SQLITE_INTERRUPT)"),
 ]
 
 

@@ -243,8 +243,7 @@ def _check_roles(connection: psycopg.Connection[Any], prefix: str) -> None:
     values = {"roles": [f"{prefix}_{role}" for role in ROLES], "owner": owner}
     for (role,) in connection.execute(_ABLE, values).fetchall():
         raise StorageUnavailable(
-            f"The role {role} is there already, and can more than its part, or somebody can act as"
-            " it.",
+            f"The role {role} is there already, and has rights beyond its part, or members.",
             f"Nothing was made. Choose another prefix, or take from {role} what migrate does not"
             " give it: rights, memberships, members and default privileges.",
         )
