@@ -40,6 +40,7 @@ class Share(NamedTuple):
     def __str__(self) -> str:
         low, high = self.interval
         percent = f"{100 * self.part / self.total:.0f} % ({100 * low:.0f} to {100 * high:.0f})"
+        percent = percent.replace(" ", "\xa0").replace("\xa0(", " (")  # where a cell may break
         return f"{self.part} of {self.total}: {percent}"
 
 
