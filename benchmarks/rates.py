@@ -39,8 +39,12 @@ class Share(NamedTuple):
 
     def __str__(self) -> str:
         low, high = self.interval
-        percent = f"{100 * self.part / self.total:.0f} % ({100 * low:.0f} to {100 * high:.0f})"
-        return f"{self.part} of {self.total}: {percent}"
+        figures = (
+            f"{self.part} of {self.total}:",
+            f"{100 * self.part / self.total:.0f} %",
+            f"({100 * low:.0f} to {100 * high:.0f})",
+        )
+        return " ".join(each.replace(" ", "\xa0") for each in figures)  # where a cell may break
 
 
 class Found(NamedTuple):

@@ -130,8 +130,13 @@ def markdown(project: Project, group: str) -> str:
     for about in dict.fromkeys(each.about for each in attacks):
         head, rest = _END.split(about, maxsplit=1)
         parts += [f"### {head}", *([rest[0].upper() + rest[1:]] if rest else [])]
-        those = [_item(each, usual, project) for each in attacks if each.about == about]
-        parts += ['<div class="attacks" markdown>', *those, "</div>"]
+        those = [each for each in attacks if each.about == about]
+        here = usual
+        if usual not in map(_pattern, those):
+            here = _pattern(those[0])
+            parts.append(f"Run one of these: `{here}`.")
+        items = [_item(each, here, project) for each in those]
+        parts += ['<div class="attacks" markdown>', *items, "</div>"]
     return "\n\n".join(parts)
 
 

@@ -34,8 +34,8 @@ STYLE: Final = """  <style>
 
 _HEAD: Final = re.compile(r"^\| (?P<kind>tool|loader) \| ", re.MULTILINE)
 _ROW: Final = re.compile(
-    r"^\| (?P<tool>[^|]+?) \| (?P<found>\d+) of (?P<gadgets>\d+):[^|]*"
-    r"\| (?P<false>\d+) of (?P<honest>\d+):[^|]*\| \d+ \|$",
+    r"^\| (?P<tool>[^|]+?) \| (?P<found>\d+)\sof\s(?P<gadgets>\d+):[^|]*"
+    r"\| (?P<false>\d+)\sof\s(?P<honest>\d+):[^|]*\| \d+ \|$",
     re.MULTILINE,
 )
 

@@ -491,7 +491,7 @@ def _ini(text: str) -> None:
 
 
 def check_make(page: Page, block: Block) -> str:
-    """Check that each `make` target exists, and the syntax of `git`, `cd` and `pip` lines.
+    """Check that each `make` target exists, and the syntax of lines that install something.
 
     One simple command per line: what stands behind a `&&` would not be looked at.
     """
@@ -509,7 +509,7 @@ def check_make(page: Page, block: Block) -> str:
                 if "=" not in target and target not in defined:
                     raise Failure(f"the Makefile has no target {target}; correct the command")
             command = ["make", "-n", *words[1:]]
-        elif words[0] in {"git", "cd", "pip"}:
+        elif words[0] in {"git", "cd", "pip", "."} or words[:3] == ["python3", "-m", "venv"]:
             command = ["bash", "-n", "-c", line]
         else:
             raise Failure(f"{words[0]} can run here; move it to a block of its own")

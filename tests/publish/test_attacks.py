@@ -44,6 +44,7 @@ def test_every_item_links_a_rule_that_teaches_it_and_has_a_command() -> None:
             assert f"[{rule}]({there})" in said
         usual = re.sub(rf" {each.id}\b", " NAME", each.command)
         assert f": `{usual}`." in TEXT or said.endswith(f" · `{each.command}`")
+    assert " · `python" not in TEXT  # what all of a list have in common is said once
 
 
 def test_the_ladder_that_lacks_an_attack_or_holds_it_nowhere_is_noticed() -> None:

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from safepoint._command import Bar, keyring_of
 from safepoint._files import absolute
-from safepoint._sqlite import BESIDE
 from safepoint.anchor import Anchor, FileAnchor, SQLiteAnchor
 from safepoint.approval import Approvers, Reason
 from safepoint.audit.contents import check_contents, keys_inside
@@ -30,7 +29,7 @@ from safepoint.audit.network import check_network, may_see_rules
 from safepoint.audit.postgres import check_privileges
 from safepoint.audit.reading import Thread, read
 from safepoint.audit.runs import Runs
-from safepoint.audit.sqlite import check_database
+from safepoint.audit.sqlite import BESIDE, check_database
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from safepoint._files import absolute, location_refusals, require_posix
-from safepoint._sqlite import BESIDE
 from safepoint.audit.contents import has_pickle
 from safepoint.audit.finding import Finding, finding, guarded, refused, worst_first
 from safepoint.audit.folder import record_file, surroundings
@@ -29,6 +28,7 @@ from safepoint.names import DEFAULT_LIMITS, Limits
 from safepoint.storage.base import gap, is_thread
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
+BESIDE: Final = ("", "-wal", "-shm", "-journal")
 _NAMES: Final = (
     "SELECT substr(thread, 1, 999) FROM (SELECT DISTINCT thread FROM checkpoints"
     " UNION SELECT thread FROM threads)"

@@ -384,7 +384,10 @@ class _Walk:
         text = self._names.text(target, self._scope)
         bases = self._names.of(target, self._scope) if text is None else {text}
         names = {*bases, *(f"{base}.{end}" for base in bases for end in ends)}
-        called = [value for key, value in named.items() if key in {*_CALLED, "value", "load"}]
+        # In monkeypatch.setattr("torch.load", name=f) the name is the value.
+        named_value = text is not None and _dotted(call.func).endswith(".setattr")
+        puts = {*_CALLED, "value", "load", *(["name"] if named_value else [])}
+        called = [value for key, value in named.items() if key in puts]
         for name in sorted(name for name in names if loader_of(name) == "torch"):
             # One that wraps the very function is a spy.
             new = [*call.args[1:], *called]
