@@ -749,7 +749,7 @@ def _packed(data: Data) -> Kind | None:
 
 
 def unbased(text: str, *, strict: bool) -> bytes | None:
-    """Return what base64 says, None if it is none. Readers skip other letters, and need no padding."""
+    """Return what base64 says, None if it is none. Readers skip odd letters, and need no end."""
     if not strict:
         text = _NO_BASE.sub("", text.translate(_SAFE))
         text += "=" * (-len(text) % 4)
