@@ -179,19 +179,19 @@ def strict_json(text: bytes, shown: str, size: int, items: int) -> Any:
     if len(text) > size:
         raise LimitExceeded(
             f"{shown} is over the limit of {size} bytes.",
-            "Look what it is before you raise Limits.state_bytes.",
+            "Find out what it is before you raise Limits.state_bytes.",
         )
     # Before a parser builds them. Those in a text count too, and few texts have as many.
     if text.count(b",") + text.count(b"[") + text.count(b"{") > items:
         raise LimitExceeded(
             f"{shown} has more than {items} values.",
-            "Look what it is before you raise Limits.items.",
+            "Find out what it is before you raise Limits.items.",
         )
     problem: CheckpointError  # raised below: the error of the parser carries the text along
     try:
         return json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse)
     except RecursionError:
-        problem = LimitExceeded(f"{shown} is nested too deep.", "Look who wrote it.")
+        problem = LimitExceeded(f"{shown} is nested too deep.", "Find out who wrote it.")
     except ValueError:
         problem = DecodeError(
             f"{shown} is not strict JSON.",

@@ -129,6 +129,8 @@ FILES: dict[str, list[bytes]] = {
         json.dumps([BASE64]).encode(),
         json.dumps([BASE64]).replace("Y", "\\u0059").encode(),
         json.dumps({"a b": ["short", "é", BASE64[:6] + " " + BASE64[6:]]}).encode(),
+        b'{"a":          "' + BASE64.encode() + b'"',
+        json.dumps([BASE64]).encode("utf-16"),
     ],
     TAG: [
         b'{"a": {"__type__": "b:c"}}',
@@ -151,8 +153,6 @@ FILES: dict[str, list[bytes]] = {
         gzip.compress(pickle.dumps([1])),
         zipped(bytes(1000), zipfile.ZIP_LZMA),
         b"PK\x03\x04 not a zip",
-        b'{"a":          "' + BASE64.encode() + b'"',
-        json.dumps([BASE64]).encode("utf-16"),
     ],
     "": [
         b".",

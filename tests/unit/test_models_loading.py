@@ -81,6 +81,8 @@ def test_a_payload_runs_only_where_it_is_trusted_and_is_said(tmp_path: Path) -> 
     for false in (None, 0, ""):  # only the literal False is a yes to code
         with pytest.raises(UnsafeModel):
             load_checkpoint(path, safe=false)  # type: ignore[arg-type]
+    with pytest.raises(UnsafeModel):
+        load_checkpoint(path, safe=object(), isolated=True)  # type: ignore[arg-type]
     assert not (tmp_path / "marker").exists()
     with pytest.warns(UnrestrictedLoad, match="nothing verified who made it"):
         load_checkpoint(path, safe=False)

@@ -86,7 +86,7 @@ def check_pickles(folder: str | os.PathLike[str]) -> list[Finding]:
 
     Returns:
         A warning under SP03 for each file that carries a pickle: alone, in an archive, in an array
-        of objects, or in base64 inside JSON; and for each file or folder that could not be looked
+        of objects, or in base64 inside a text; and for each file or folder that could not be looked
         at as a whole.
 
     Raises:
@@ -244,8 +244,10 @@ def _pickles(file: File) -> Iterator[Finding]:
     kind, found = file.found.kind, file.found
     if has_pickle(found):
         what = f"is {file.kind} that carries a pickle"
-        if kind in _PICKLES or kind is Kind.UNKNOWN:
+        if kind in _PICKLES:
             what = "is a pickle"
+        elif kind is Kind.UNKNOWN:
+            what = "is a pickle, or carries one in base64"
         elif kind is Kind.JSON:
             what = "carries a pickle in base64"
         yield finding("SP03.pickle", file.path, what=what)

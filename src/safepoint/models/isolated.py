@@ -87,7 +87,7 @@ def load_apart(
 def task_of(path: str, files: Sequence[int], limits: ModelLimits, safe: bool) -> str:
     """Return what the child is to do: load what is behind a descriptor, and write what it held."""
     task = dict(zip(("source", "tensors", "rest", "answer"), files, strict=True))
-    return json.dumps({**task, "path": path, "safe": safe, "limits": asdict(limits)})
+    return json.dumps({**task, "path": path, "safe": safe is not False, "limits": asdict(limits)})
 
 
 def _run(task: str, descriptors: Sequence[int], limits: ModelLimits) -> int:
@@ -125,7 +125,7 @@ def _failure(shown: str, code: int, limits: ModelLimits) -> CheckpointError:
     if code == -signal.SIGKILL:
         return LimitExceeded(
             f"The isolated process that read {shown} was killed from outside.",
-            "Nothing was loaded. Look whether the machine ran out of memory, and load it where"
+            "Nothing was loaded. Find out whether the machine ran out of memory, and load it where"
             " there is more.",
         )
     if code == -signal.SIGXCPU:
@@ -165,7 +165,7 @@ def main(text: str) -> NoReturn:
     shown = shell(task["path"])
     too_much = LimitExceeded(
         f"{shown} needs more memory than the {limits.memory_bytes:,} bytes that the isolated"
-        " process may use besides.",
+        " process may use beyond PyTorch itself and three times the file.",
         "Nothing was loaded. If it is meant to be that large, raise ModelLimits.memory_bytes.",
     )
     problem: CheckpointError

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from itertools import chain
 from typing import IO, Any, Final, NamedTuple, Self
 
 from safepoint.errors import (
@@ -33,9 +34,9 @@ from safepoint.errors import (
 )
 from safepoint.migrate import strict_json
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, DEFAULT_PICKLE_LIMITS, PickleLimits
-from safepoint.models.machine import run
+from safepoint.models.machine import Functions, run
 from safepoint.models.opcodes import Data, Scan, Window, asks, over, read_at, scan
-from safepoint.models.plain import FRAMEWORK, functions_for
+from safepoint.models.plain import FRAMEWORK, PLAIN, functions_for
 from safepoint.models.plan import is_data, read_plan
 from safepoint.models.tensors import PREFIX, read_table
 from safepoint.models.zips import (
@@ -60,7 +61,7 @@ _DEPTH: Final = 200
 _LISTED: Final = 1000  # of plain pickles in one file
 # Instructions that the bytes of an honest file may happen to spell before a full stop.
 _CHANCE: Final = 4
-_FUNCTIONS: Final = functions_for(FRAMEWORK)
+_FRAMEWORK: Final = functions_for(FRAMEWORK)
 _JSON: Final = re.compile(rb'(?:\xef\xbb\xbf)?[ \t\r\n]*(?:([{\[])|["\-0-9tfn])')
 _OBJECT: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[]")  # not a text that speaks of pickles
 _PROTO: Final = re.compile(rb"\x80[\x00-\x05]")
@@ -73,6 +74,12 @@ _NUMBERS: Final = re.compile(
     rb"\{'descr': '[<>|=]([?biufcSUVmM])([0-9]{1,9})(?:\[[^'\]]{0,20}\])?', 'fortran_order':"
     rb" (?:True|False), 'shape': \(([0-9, ]{0,600})\), \} *\n"
 )
+# Of base64: what may be a pickle, quoted or line by line; what readers skip; and its other form.
+_QUOTED: Final = re.compile(rb"[^\"']{20,}")
+_RUN: Final = re.compile(rb"[\w+/-]{20,}(?:\s+[\w+/-]{20,})*")
+_NO_BASE: Final = re.compile(r"[^A-Za-z0-9+/]+")
+_SAFE: Final = str.maketrans("-_", "+/")
+_BINARY: Final = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]")
 _WORD: Final = re.compile(r"[A-Za-z_]\w{0,40}\Z", re.ASCII)
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -435,7 +442,7 @@ def inspect(
 ) -> Inspection:
     r"""Say what a file is, and what the pickles in it would import and call. Nothing of it runs.
 
-    It goes into PyTorch archives, zip archives, NumPy arrays of objects, and JSON with pickles in
+    It goes into PyTorch archives, zip archives, NumPy arrays of objects, and texts with pickles in
     base64. An archive in an archive, or what is compressed, is told and not looked into.
 
     ```python
@@ -556,6 +563,8 @@ class _Look:
             packed = kind if kind in _PACKED else None
             self._piece("", Window(self._file), pickled=pickled, packed=packed)
             if kind is Kind.UNKNOWN and not self._pickles:
+                self._text()
+            if kind is Kind.UNKNOWN and not self._pickles:
                 self._unseen.append(f"It is {kind.sentence}.")
         if kind is Kind.TORCH_SCRIPT:
             self._unseen.append("It holds code of TorchScript, which is not looked into.")
@@ -583,8 +592,8 @@ class _Look:
             model = self._kind is Kind.TORCH_ZIP
             self._tensors_of = model and member.name.endswith("/data.pkl")
             try:
-                # The bytes of a tensor are any bytes.
-                if model and _STORAGE.match(member.name):
+                # The bytes of a tensor are any bytes. NumPy reads its arrays out of any archive.
+                if model and _STORAGE.match(member.name) and data[0 : len(_ARRAY)] != _ARRAY:
                     self._pickled(name, data, asks(data, self._limits), sure=False)
                 else:
                     named = member.name.endswith((".pkl", ".pickle"))
@@ -625,7 +634,7 @@ class _Look:
         steps = found.opcodes * self._limits.data_bytes // self._limits.opcodes
         self._left -= max(found.end if isinstance(data, Window) else 0, steps)
 
-    def _stack(self, where: str, data: Data) -> None:
+    def _stack(self, where: str, data: Data, functions: Functions = PLAIN) -> None:
         # Of an old PyTorch file, the bytes of the tensors follow.
         most = 5 if self._kind is Kind.TORCH_LEGACY else self._limits.opcodes
         start = count = 0
@@ -634,13 +643,14 @@ class _Look:
             count += 1
             several = count > 1 or found.end < len(data)
             numbered = f"pickle {count} (byte {start})" if several else ""
-            self._add(", ".join(filter(None, (where, numbered))), data[start : found.end], found)
+            place = ", ".join(filter(None, (where, numbered)))
+            self._add(place, data[start : found.end], found, functions)
             start = found.end
             if found.broken is not None:
                 break
         self._left -= start if isinstance(data, Window) else 0
 
-    def _add(self, where: str, data: bytes, found: Scan) -> None:
+    def _add(self, where: str, data: bytes, found: Scan, functions: Functions) -> None:
         """Look at one pickle."""
         if isinstance(found.broken, LimitExceeded):
             raise found.broken
@@ -653,13 +663,13 @@ class _Look:
             reason = self._model
         else:
             try:
-                run(data, functions=_FUNCTIONS, limits=self._limits)
+                run(data, functions=functions, limits=self._limits)
             except CheckpointError as error:
                 reason = error.what
         wants = {
             str(each)
             for each in found.asked
-            if not (is_data(*each[:2]) if model else each[:2] in _FUNCTIONS)
+            if not (is_data(*each[:2]) if model else each[:2] in functions)
         }
         wanted = tuple(sorted(wants | {*found.unclear}))
         if reason or len(self._pickles) < _LISTED:
@@ -684,14 +694,27 @@ class _Look:
                         f"{inside or 'It'} is marked as a pickle, and is no base64.", _LOOK
                     )
                 continue
-            found = asks(pickled, self._limits)
-            # A pickle of protocol 2 or later begins with PROTO. Few texts do by chance.
-            whole = found.stopped and found.end == len(pickled) and pickled[:1] == b"\x80"
-            if key == PICKLED or whole or found.asks:
-                self._stack(", ".join(filter(None, (where, inside))), pickled)
-            self._left -= found.opcodes * self._limits.data_bytes // self._limits.opcodes
-            if self._left < 0:
-                raise over(self._limits, "opcodes")
+            self._based(", ".join(filter(None, (where, inside))), pickled, sure=key == PICKLED)
+
+    def _text(self) -> None:
+        """Look at a text that is no JSON: at each part between quotes, and each run of base64."""
+        data = read_at(self._file, 0, self._limits.data_bytes).replace(b"\0", b"")  # UTF-16
+        if _BINARY.search(data, 0, _HEAD):
+            return
+        for part in chain(_QUOTED.finditer(data), _RUN.finditer(data)):
+            text = unbased(part[0].decode("latin-1"), strict=False)
+            self._based(f"the text at byte {part.start()}", text or b"")
+
+    def _based(self, where: str, data: bytes, *, sure: bool = False) -> None:
+        """Look at what was base64."""
+        found = asks(data, self._limits)
+        # A pickle of protocol 2 or later begins with PROTO. Few texts do by chance.
+        whole = found.stopped and found.end == len(data) and data[:1] == b"\x80"
+        if sure or whole or found.asks:
+            self._stack(where, data, _FRAMEWORK)
+        self._left -= found.opcodes * self._limits.data_bytes // self._limits.opcodes
+        if self._left < 0:
+            raise over(self._limits, "opcodes")
 
     def _array(self, where: str, data: Data, head: bytes) -> None:
         """Look at the pickle behind the header of an array of Python objects."""
@@ -733,9 +756,9 @@ def _packed(data: Data) -> Kind | None:
 
 
 def unbased(text: str, *, strict: bool) -> bytes | None:
-    """Return what base64 says, None if it is none. Readers forgive spaces and a missing end."""
+    """Return what base64 says, None if it is none. Readers skip odd letters, and need no end."""
     if not strict:
-        text = "".join(text.split()).translate(str.maketrans("-_", "+/")).rstrip("=")
+        text = _NO_BASE.sub("", text.translate(_SAFE))
         text += "=" * (-len(text) % 4)
     try:
         return base64.b64decode(text, validate=True)
@@ -750,6 +773,7 @@ def _texts(value: Any, where: str, depth: int) -> Iterator[tuple[str, str, str]]
     if isinstance(value, dict):
         for key, inner in value.items():
             inside = where if key == PICKLED else step(where, key)
+            yield inside, "", key
             if isinstance(inner, str):
                 yield inside, key, inner
             else:

@@ -48,9 +48,9 @@ class Constant(NamedTuple):
 
 
 class Collect(NamedTuple):
-    """An entry that makes a set or frozenset of one list, as pickles before protocol 4 do."""
+    """An entry that makes a set, or a dict, of one list, as pickles before protocol 4 do."""
 
-    form: Literal["set", "frozenset"]
+    form: Literal["set", "frozenset", "dict"]
 
 
 class Refused(NamedTuple):
@@ -332,7 +332,13 @@ class _Drawing:
         if isinstance(entry, Collect):
             if parts and not (len(parts) == 1 and getattr(parts[0], "form", "") == "list"):
                 raise _odd(op, f"gives {target} something else than one list")
-            return self._make(op, entry.form, parts[0].parts if parts else [])
+            items = parts[0].parts if parts else []
+            if entry.form == "dict":
+                pair = [getattr(item, "form", "") in ("list", "tuple") for item in items]
+                if not all(pair) or any(len(item.parts) != 2 for item in items):
+                    raise _odd(op, f"gives {target} something else than pairs")
+                items = [part for item in items for part in item.parts]
+            return self._make(op, entry.form, items)
         node = self._new("call", target)
         self._join(op, node, "call", [part for part in parts if type(part) is not Name])
         node.parts = parts

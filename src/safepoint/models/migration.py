@@ -46,8 +46,8 @@ from safepoint.names import check_name
 
 REFUSED: Final = "refused"
 _VERSION: Final = "1.0"  # of the framework's checkpoints
-_NOT_SEALED: Final = "Nothing of it was sealed. Look who wrote it."
-_THREAD: Final = "Nothing of this thread was sealed. Look who wrote these files."
+_NOT_SEALED: Final = "Nothing of it was sealed. Find out who wrote it."
+_THREAD: Final = "Nothing of this thread was sealed. Find out who wrote these files."
 _YOURS: Final = (
     "If that is a dataclass, an Enum or a pydantic model of yours, pass it as a type. Anything else"
     " is not migrated: look what it does with safepoint scan --decompile."

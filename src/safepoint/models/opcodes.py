@@ -261,7 +261,7 @@ def _lined(
         raise over(limits, "integer_bits")
     try:
         value = (_loose if lenient else _strict)(name, lines[0])
-    except ValueError:
+    except (ValueError, DeprecationWarning):  # as for an unknown escape, where those are errors
         problem = _malformed("memo index" if name in ("GET", "PUT") else name, position)
     else:
         if type(value) is int and value.bit_length() > limits.integer_bits:

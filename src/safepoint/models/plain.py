@@ -202,7 +202,7 @@ PLAIN: Final[Functions] = MappingProxyType(
         ("datetime", "timezone"): made_of(timezone, timedelta, str),
         ("decimal", "Decimal"): made_of(_decimal, str),
         ("_codecs", "encode"): made_of(_encode, str, str),
-        ("collections", "OrderedDict"): dict,
+        ("collections", "OrderedDict"): Collect("dict"),
         ("collections", "defaultdict"): _default,
         **_UUIDS,
         **{(module, "_reconstructor"): partial(_reconstructor, _UUIDS) for module in _COPYREG},

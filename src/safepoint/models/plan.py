@@ -450,8 +450,8 @@ class _Planner:
             self._copied += math.prod(size) * SIZES[dtype]
         if self._copied > self._held + self.limits.memory_bytes:
             raise over_limit(
-                f"The tensors take {self._copied} bytes when they are copied, and are made of"
-                f" {self._held}.",
+                f"The tensors are made of {self._held} bytes and take {self._copied} when they are"
+                f" copied, over the limit of {self.limits.memory_bytes} more.",
                 "memory_bytes",
             )
         return TensorPlan(dtype, tuple(size))
@@ -512,7 +512,7 @@ def _check_extras(dtype: str, grad: object, hooks: object, remarks: object = Non
         type(remarks) is not dict
         or any(not bits.get(name) or type(bit) is not bool for name, bit in remarks.items())
     ):
-        raise malformed("A tensor has remarks that PyTorch does not write.")
+        raise malformed("A tensor has metadata that PyTorch does not write.")
 
 
 class _Ordered(dict[Any, Any]):

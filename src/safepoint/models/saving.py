@@ -271,17 +271,26 @@ class _Sealing:
 
     def _name(self, temp: str, folder: int, seal: bytes) -> None:
         """Give both their names: the seal first, since a model counts once it is there."""
-        name = Path(self._path).name
-        made = [name + ENDING]
+        name, aside = Path(self._path).name, _temp()
+        made = []
+        # What a crash left. Or it is another's, whose model is on its way.
+        with suppress(FileNotFoundError):
+            os.rename(name + ENDING, aside, src_dir_fd=folder, dst_dir_fd=folder)
         try:
-            _files.put(self._path + ENDING, folder, seal, over=True, temp=_temp())
+            _files.put(self._path + ENDING, folder, seal, temp=_temp())
+            made.append(name + ENDING)
             os.link(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
             made.append(name)
             os.fsync(folder)
         except BaseException:
             for each in reversed(made):
                 _remove(each, folder)
+            with suppress(OSError):
+                os.link(aside, name + ENDING, src_dir_fd=folder, dst_dir_fd=folder)
+            self._check_free(folder)
             raise
+        finally:
+            _remove(aside, folder)
 
     def _check_free(self, folder: int) -> None:
         if _files.exists(Path(self._path).name, folder):  # by descriptor

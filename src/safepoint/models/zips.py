@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Final, NamedTuple
 
-from safepoint.errors import ModelMalformed, quoted
+from safepoint.errors import LimitExceeded, ModelMalformed, quoted
 from safepoint.models.limits import over_limit
 from safepoint.models.opcodes import read_at
 
@@ -160,12 +160,13 @@ def _end(file: IO[bytes], size: int, entries: int) -> tuple[int, int, int]:
         if told != (count, start, length):
             raise unclear("The two records that end the archive disagree")
         count, start, length = large
-    if count > entries or length > _DIRECTORY:
-        raise over_limit(
-            f"The archive has {count} members, over the limit of {entries}, or a directory of more"
-            f" than {_DIRECTORY} bytes.",
-            "entries",
-            "have that many",
+    if count > entries:
+        what = f"The archive has {count} members, over the limit of {entries}."
+        raise over_limit(what, "entries", "have that many")
+    if length > _DIRECTORY:
+        raise LimitExceeded(
+            f"The directory of the archive has {length} bytes, over the limit of {_DIRECTORY}.",
+            "Give its members shorter names.",
         )
     if start + length != end:
         raise unclear(_HIDDEN)
