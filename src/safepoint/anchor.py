@@ -299,6 +299,7 @@ class FileAnchor(_Heads):
             self._path = _files.absolute(path, "The path of the anchor")
             named = _files.as_named(path, "The path of the anchor")
             _files.enforce(_files.rollback_refusals(named, self._path))
+            self._gone = f"{shell(self._path)} is gone, and with it the anchor.", _GONE
             if create:
                 _files.create_root(self._path)
             _check_exists(self._path)
@@ -320,13 +321,12 @@ class FileAnchor(_Heads):
     @contextmanager
     def _held(self, store: str, *, write: bool = False) -> Iterator[int]:
         doing = "write the anchor in" if write else "read the anchor in"
-        gone = f"{shell(self._path)} is gone, and with it the anchor.", _GONE
         with (
-            _files.translated(doing, self._path, AnchorUnavailable, gone),
+            _files.translated(doing, self._path, AnchorUnavailable, self._gone),
             _files.same_folder(self._path, self._identity, "anchor") as root,
             self._locked(root) if write else nullcontext(),
         ):
-            owner = self._owner(root)
+            owner = self._owner(root, store)
             if owner not in (None, store):
                 raise _of_another_store(self._path, str(owner), store)
             if write and owner is None:
@@ -355,7 +355,7 @@ class FileAnchor(_Heads):
             if self._read(root, _MARK) is None:
                 _files.put(self._at(_MARK), root, _mark_of(None))
 
-    def _owner(self, root: int) -> str | None:
+    def _owner(self, root: int, store: str | None = None) -> str | None:
         """Return the store that this is the anchor of, or None if it is of none yet."""
         text = self._read(root, _MARK)
         if text is None:
@@ -364,6 +364,8 @@ class FileAnchor(_Heads):
                 "Correct the path, mount the volume, or put the file back from a copy. To begin a"
                 " new anchor, in an empty folder, pass create=True once.",
             )
+        if store is not None and text == _mark_of(store):
+            return store
         owner = text.decode("ascii", "replace").removeprefix(_FORMAT).strip() or None
         if text != _mark_of(owner) or not (owner is None or is_thread(owner)):
             raise _unreadable(self._at(_MARK), "the name of a store")
