@@ -236,5 +236,5 @@ def test_a_page_that_was_loaded_works_offline(site: Site, context: BrowserContex
     page.locator("form[data-md-component=palette] label:visible").click()
     page.evaluate("navigator.clipboard.writeText('nothing was copied')")
     page.locator("article button[data-clipboard-target]").first.click()
-    assert copied(page, instead_of="nothing was copied").strip() == "pip install ."
+    assert "pip install ." in copied(page, instead_of="nothing was copied")
     assert visit.complaints == []
