@@ -235,20 +235,20 @@ class InMemoryAnchor(_Heads):
         return f"InMemoryAnchor(<{len(self._heads)} threads>)"
 
     @contextmanager
-    def _held(self, store: str, *, write: bool = False) -> Iterator[None]:  # noqa: ARG002
+    def _held(self, store: str, *, write: bool = False) -> Iterator[None]:
         with self._lock:
             yield
 
-    def _head(self, held: None, store: str, thread: str) -> Head | None:  # noqa: ARG002
+    def _head(self, held: None, store: str, thread: str) -> Head | None:
         return self._heads.get((store, thread))
 
-    def _put(self, held: None, store: str, thread: str, head: Head | None) -> None:  # noqa: ARG002
+    def _put(self, held: None, store: str, thread: str, head: Head | None) -> None:
         if head is None:
             self._heads.pop((store, thread), None)
         else:
             self._heads[store, thread] = head
 
-    def _threads(self, held: None, store: str) -> Iterable[str]:  # noqa: ARG002
+    def _threads(self, held: None, store: str) -> Iterable[str]:
         return (thread for owner, thread in self._heads if owner == store)
 
 
@@ -392,7 +392,7 @@ class FileAnchor(_Heads):
             os.unlink(name, dir_fd=held)
         os.fsync(held)
 
-    def _threads(self, held: int, store: str) -> Iterable[str]:  # noqa: ARG002
+    def _threads(self, held: int, store: str) -> Iterable[str]:
         names = [name for name in os.listdir(held) if name.endswith(_HEAD)]
         return filter(is_thread, (name.removesuffix(_HEAD) for name in names))
 
@@ -527,15 +527,15 @@ class SQLiteAnchor(Database, _Heads):
         except (InvalidId, LimitExceeded) as error:  # of what it holds
             raise _unreadable(self._file, "what an anchor writes") from error
 
-    def _head(self, held: sqlite3.Connection, store: str, thread: str) -> Head | None:  # noqa: ARG002
+    def _head(self, held: sqlite3.Connection, store: str, thread: str) -> Head | None:
         row = held.execute(_READ, (thread,)).fetchone()
         return None if row is None else Head(*row)
 
-    def _put(self, held: sqlite3.Connection, store: str, thread: str, head: Head | None) -> None:  # noqa: ARG002
+    def _put(self, held: sqlite3.Connection, store: str, thread: str, head: Head | None) -> None:
         if head is None:
             held.execute("DELETE FROM heads WHERE thread = ?", (thread,))
         else:
             held.execute(_PUT, (thread, head.sequence, head.digest))
 
-    def _threads(self, held: sqlite3.Connection, store: str) -> Iterable[str]:  # noqa: ARG002
+    def _threads(self, held: sqlite3.Connection, store: str) -> Iterable[str]:
         return [check_name("thread", name) for (name,) in held.execute("SELECT thread FROM heads")]

@@ -190,8 +190,9 @@ def test_whoever_holds_the_folder_keeps_nobody_from_a_database_that_is_there(
     storage: SQLiteCheckpointStorage, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "PATIENCE", 0.02)
-    with files.opened(str(path.parent), files.FOLDER) as fd, files.locked(fd, "folder"):
-        SQLiteCheckpointStorage(path).close()
+    folder = files.opened(str(path.parent), files.FOLDER)
+    with folder as fd, files.locked(fd, "folder"), SQLiteCheckpointStorage(path) as again:
+        assert again.head("a") == storage.head("a")
 
 
 def test_it_works_where_the_system_is_not_posix(path: Path, monkeypatch: Any) -> None:

@@ -76,16 +76,16 @@ class _Entries(Records):
         super().__init__(dsn, "safepoint_journal.records", "journal", _LARGEST, **options)
         self._name = name
 
-    def append(self, thread: str, sequence: int, record: bytes) -> None:  # noqa: ARG002
+    def append(self, thread: str, sequence: int, record: bytes) -> None:
         self._add(_APPEND, (self._name, sequence, record))
 
-    def read(self, thread: str, sequence: int) -> bytes:  # noqa: ARG002
+    def read(self, thread: str, sequence: int) -> bytes:
         return super().read(self._name, sequence)
 
-    def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:  # noqa: ARG002
+    def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
         return super().scan(self._name, first, last)
 
-    def head(self, thread: str) -> int:  # noqa: ARG002
+    def head(self, thread: str) -> int:
         return self._rows(_HEAD, (self._name,))[0][0] or 0
 
     def threads(self) -> list[str]:

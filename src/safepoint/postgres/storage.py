@@ -177,7 +177,7 @@ class Records(Server):
             return None
         return record_of(thread, sequence, row[0], row[1], self._limit)
 
-    def _first(self, connection: Connection, thread: str) -> int:  # noqa: ARG002
+    def _first(self, connection: Connection, thread: str) -> int:
         """Return where a thread begins, unless nothing is ever pruned."""
         return 1
 
