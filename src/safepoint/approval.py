@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Literal
@@ -174,9 +174,9 @@ class Question:
         values = {
             **vars(self),
             "arguments": arguments,
-            "checkpoint": asdict(self.checkpoint),
+            "checkpoint": _place(self.checkpoint),
             "details": list(self.details),
-            "head": asdict(self.head),
+            "head": _place(self.head),
             "reasons": list(reasons),
         }
         line = _encoded(_QUESTION, values)
@@ -241,6 +241,10 @@ _ASK: Final = (
     "Ask with a word of A-Z, a-z, 0-9 and . _ : / -, and with named, plain values: text, numbers,"
     " Decimals, dates, bytes, and lists and dicts of them."
 )
+
+
+def _place(head: Head) -> dict[str, Any]:
+    return {"sequence": head.sequence, "digest": head.digest}
 
 
 def _question(values: Any) -> Question:

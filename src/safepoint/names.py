@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -116,12 +116,18 @@ def spelled(moment: datetime) -> str:
 class Head:
     """The end of a thread as somebody saw it: its last sequence, and that record's digest.
 
+    Attributes:
+        sequence: of its last record.
+        digest: of that record.
+        seen: when an anchor was first told of it, by the anchor's own clock, if it says so.
+
     Raises:
         InvalidId: the sequence or the digest is outside its grammar.
     """
 
     sequence: int
     digest: str
+    seen: datetime | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_sequence(self.sequence)
