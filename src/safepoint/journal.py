@@ -42,7 +42,7 @@ from safepoint.errors import (
 )
 from safepoint.keys import Keyring, SigningKey
 from safepoint.names import Head, Limits, check_name, check_sequence, is_digest, spelled
-from safepoint.record import Opened, Place, seal
+from safepoint.record import Opened, seal
 from safepoint.storage.base import CheckpointStorage
 from safepoint.storage.file import FileCheckpointStorage
 from safepoint.storage.memory import InMemoryCheckpointStorage
@@ -273,7 +273,7 @@ class Journal:
 
     def _append(self, key: SigningKey, payload: bytes, end: Seen | None) -> Entry:
         view, head = self._view, end and end.head
-        place = Place(view.store, THREAD, head.sequence + 1 if head else 1)
+        place = view.place(THREAD, head.sequence + 1 if head else 1)
         record, opened = seal(
             payload,
             place,

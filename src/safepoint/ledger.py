@@ -217,7 +217,7 @@ class Ledger:
     ) -> Opened:
         """Seal a record after the end of a thread, keep it, and let the anchor see it."""
         head = end and end.head
-        place = Place(self.store, thread, head.sequence + 1 if head else 1)
+        place = self._view.place(thread, head.sequence + 1 if head else 1)
         record, opened = self._seal(payload, place, kind, head.digest if head else None, app, tools)
         if self.journal is not None:
             what: What = "save" if kind == "state" else "delete"
@@ -519,7 +519,7 @@ class Ledger:
             if further is None or further.header.sequence <= first:
                 raise
             return 0
-        base, _ = self._seal(_NOTHING, Place(self.store, thread, first), "base", previous)
+        base, _ = self._seal(_NOTHING, self._view.place(thread, first), "base", previous)
         with storage_errors("prune", thread):
             return cast("RetentionStorage", self.storage).prune(thread, first, base)
 

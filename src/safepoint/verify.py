@@ -151,6 +151,7 @@ class View:
         anchor: what has seen the end of each thread, if anything has.
         limits: how large a record may be.
         use: what they were signed as.
+        tenant: whose they are, or "". Storage and anchor are that tenant's.
     """
 
     def __init__(
@@ -161,6 +162,7 @@ class View:
         anchor: Anchor | None,
         limits: Limits,
         use: Use = "record",
+        tenant: str = "",
     ) -> None:
         self.storage = storage
         self.store = store
@@ -168,6 +170,7 @@ class View:
         self.anchor = anchor
         self.limits = limits
         self.use = use
+        self.tenant = tenant
         self._seen: dict[str, Seen] = {}
 
     # --- the end of a thread
@@ -269,6 +272,10 @@ class View:
 
     # --- one record
 
+    def place(self, thread: str, sequence: int) -> Place:
+        """Return where a record of this view belongs."""
+        return Place(self.store, self.tenant, thread, sequence)
+
     @_settled
     def at(self, thread: str, anchored: Head | None, sequence: int) -> Opened:
         """Return the record at `sequence`, verified.
@@ -360,7 +367,7 @@ class View:
 
     def open(self, thread: str, sequence: int, *, digest: str | None = None) -> Opened:
         """Return one record, verified by its seal alone, or by a digest that is known."""
-        place = Place(self.store, thread, sequence)
+        place = self.place(thread, sequence)
         with storage_errors("read", str(place)):
             record = self.storage.read(thread, sequence)
             if type(record) is not bytes:
@@ -382,7 +389,7 @@ class View:
         if found is None:
             return None
         first, record = found
-        return self._open(record, Place(self.store, thread, first), base=True)
+        return self._open(record, self.place(thread, first), base=True)
 
     def first(self, thread: str) -> int:
         """Return where the storage says that a thread begins, 1 if nothing was pruned."""
@@ -520,7 +527,7 @@ class View:
                     record = next(following)
                     if type(record) is not bytes:
                         raise TypeError
-                    yield Place(self.store, thread, sequence), record
+                    yield self.place(thread, sequence), record
         except NotFound as error:
             base = self.base(thread)
             if base is not None and sequence < base.header.sequence:

@@ -194,7 +194,7 @@ class World:
             assert kept.version == before.version
 
     def opened(self, thread: str, sequence: int, record: bytes) -> Kept:
-        opened = open_sealed(record, Place(STORE, thread, sequence), KEYS)
+        opened = open_sealed(record, Place(STORE, "", thread, sequence), KEYS)
         payload = Codec().decode(opened.payload)
         return Kept(record, opened.head, payload, opened.header.app.partition("@")[2])
 
