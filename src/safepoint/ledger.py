@@ -32,6 +32,7 @@ from safepoint.storage.base import (
     Lease,
     LeasingStorage,
     RetentionStorage,
+    check_tenant,
 )
 from safepoint.verify import (
     Seen,
@@ -84,6 +85,8 @@ class Ledger:
         journal: where each save and each refusal is written down. If it cannot be written, nothing
             is saved.
         actor: who acts, for the journal; the user of this process if you leave it out.
+        tenant: whose threads these are. Storage and anchor are asked for that tenant's, and the
+            name is sealed into every record. `tenant` gives the same of a ledger that is open.
 
     Raises:
         ConfigurationError: an argument is of the wrong kind, or the anchor or the journal is in one
@@ -106,18 +109,23 @@ class Ledger:
         anchor_every: int = 1,
         journal: Journal | None = None,
         actor: Actor | None = None,
+        tenant: str = "",
     ) -> None:
         check_apart(storage, keys, anchor, journal)
         check_frozen(keys, anchor)
+        self._whole: Final = storage, anchor
+        if tenant:
+            storage, anchor = _scope(storage, tenant), anchor and _scope(anchor, tenant)
         self.storage: Final = storage
         self.store: Final = check_store(store)
+        self.tenant_name: Final = tenant
         self.keys: Final = keys
         self.codec: Final = codec if codec is not None else Codec()
         self.anchor: Final = anchor
         self.anchor_every: Final = _count("anchor_every", anchor_every)
         self.journal: Final = journal
-        self.notes: Final = Notes(journal, actor, store)
-        self._view: Final = View(storage, store, keys, anchor, self.codec.limits)
+        self.notes: Final = Notes(journal, actor, store, tenant)
+        self._view: Final = self._look(anchor)
         self._held: dict[str, Owned] = {}
 
     @property
@@ -134,7 +142,38 @@ class Ledger:
     def __repr__(self) -> str:
         anchor = "" if self.anchor is None else f", anchor={type(self.anchor).__name__}"
         storage = type(self.storage).__name__
-        return f"Ledger(store={self.store!r}, storage={storage}{anchor}, {self.keys!r})"
+        tenant = f", tenant={self.tenant_name!r}" if self.tenant_name else ""
+        return f"Ledger(store={self.store!r}{tenant}, storage={storage}{anchor}, {self.keys!r})"
+
+    def _look(self, anchor: Anchor | None) -> View:
+        limits, tenant = self.codec.limits, self.tenant_name
+        return View(self.storage, self.store, self.keys, anchor, limits, tenant=tenant)
+
+    def tenant(self, name: str) -> Ledger:
+        """Return the ledger of one tenant, with the same keys, codec, journal and options.
+
+        It sees that tenant's threads alone, and a record of another tenant is refused by its seal.
+
+        Raises:
+            InvalidId: the name is outside the grammar.
+            ConfigurationError: the storage or the anchor has no method `tenant`, or this is the
+                ledger of a tenant already.
+        """
+        return self._like(tenant=check_tenant(name, self.tenant_name))
+
+    def _like(self, **changes: Any) -> Ledger:
+        storage, anchor = self._whole
+        given: dict[str, Any] = {
+            "store": self.store,
+            "keys": self.keys,
+            "codec": self.codec,
+            "anchor": anchor,
+            "anchor_every": self.anchor_every,
+            "journal": self.journal,
+            "actor": self.actor,
+            "tenant": self.tenant_name,
+        }
+        return Ledger(storage, **(given | changes))
 
     # --- save
 
@@ -411,7 +450,7 @@ class Ledger:
             )
         with self.notes.doing("accept-loss", thread):
             before, after = self._view.anchored(thread), None
-            bare = View(self.storage, self.store, self.keys, None, self.codec.limits)
+            bare = self._look(None)
             self._seal_base_anew(bare, thread)
             for opened in bare.walk(thread):
                 after = opened.head
@@ -532,17 +571,8 @@ class Ledger:
             KeyRefused: a key lies inside the storage folder.
             JournalError: it cannot be written down.
         """
-        following = Ledger(
-            self.storage,
-            store=self.store,
-            keys=keys,
-            codec=self.codec,
-            anchor=self.anchor,
-            anchor_every=self.anchor_every,
-            journal=self.journal,
-            actor=self.actor,
-        )
-        following._held = self._held  # what this ledger owns, it goes on owning
+        following = self._like(keys=keys)
+        vars(following).update(_held=self._held)  # what this ledger owns, it goes on owning
         detail = f"from {self.keys!r} to {keys!r}"
         with self.notes.doing("rotate", detail=detail):
             return following
@@ -576,12 +606,15 @@ class Ledger:
             CheckpointError: a thread does not verify. Unless somebody changed it meanwhile, nothing
                 of it was copied.
         """
-        if target.store != self.store:
+        ours, theirs = (Place(each.store, each.tenant_name, "", 0) for each in (self, target))
+        if theirs != ours:
             raise ConfigurationError(
-                f"A record of store {self.store} means nothing in store {target.store}.",
-                f"Open the target with store={self.store!r}.",
+                f"A record of {ours.owner} means nothing in {theirs.owner}.",
+                "Open the target for the same store, and for the same tenant.",
             )
         check_other(self.storage, target.storage)
+        if up_to is not None and self.tenant_name:
+            up_to = _scope(up_to, self.tenant_name)
         names = self.threads() if threads is None else [check_name("thread", t) for t in threads]
         done = 0
         for thread in names:
@@ -748,6 +781,16 @@ class Owned:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def _scope(value: Any, tenant: str) -> Any:
+    """Return what a storage or an anchor keeps of one tenant."""
+    if not _has(value, ("tenant",)):
+        raise ConfigurationError(
+            f"{type(value).__name__} knows no tenants.",
+            "Add the method tenant of safepoint.storage to it.",
+        )
+    return value.tenant(tenant)
 
 
 def _has(value: object, methods: tuple[str, ...]) -> bool:

@@ -107,9 +107,9 @@ class Place(NamedTuple):
         return f"{self.thread} #{self.sequence}"
 
     @property
-    def whole(self) -> str:
-        """The same with store and tenant, for a message."""
-        return f"{self} of store {self.store}" + (self.tenant and f", tenant {self.tenant}")
+    def owner(self) -> str:
+        """Whose it is, for a message."""
+        return f"store {self.store}" + (self.tenant and f", tenant {self.tenant}")
 
 
 class Header(NamedTuple):
@@ -416,7 +416,8 @@ def _not_sealed(record: bytes, shown: str) -> RecordMalformed:
 
 
 def _misplaced(kind: Kind, found: Place, place: Place) -> WrongPlace:
-    what, at = f"is the one of {found.whole}.", f"The record at {place.whole}"
+    what = f"is the one of {found} of {found.owner}."
+    at = f"The record at {place} of {place.owner}"
     do = "Somebody moved it: restore the record that belongs here, and find out who can write."
     if found == place:
         what, at = f"is of the kind {kind}, which does not belong there.", f"The record at {place}"

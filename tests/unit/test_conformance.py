@@ -105,9 +105,9 @@ class OnThePage(StorageSuite):
 LACKS: dict[type[StorageSuite], set[str]] = {
     Memory: {"a_place_out_of_order_is_refused", *OPENINGS},
     File: set(),
-    SQLite: set(),
-    Postgres: set(),
-    PostgresOfAWorker: OF_A_PRUNED_THREAD,
+    SQLite: {"tenants_do_not_mix"},
+    Postgres: {"tenants_do_not_mix"},
+    PostgresOfAWorker: {*OF_A_PRUNED_THREAD, "tenants_do_not_mix"},
     OnThePage: {*claims()} - OF_FOUR_METHODS,
 }
 

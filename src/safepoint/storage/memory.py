@@ -11,6 +11,7 @@ from safepoint.storage.base import (
     Leasing,
     Ownership,
     check_place,
+    check_tenant,
     missing,
     sized,
     span,
@@ -39,9 +40,24 @@ class InMemoryCheckpointStorage(Leasing):
         self._heads: dict[str, int] = {}
         self._bases: dict[str, tuple[int, bytes]] = {}
         self._owners: dict[str, Ownership] = {}
+        self._tenant = ""
+        self._tenants: dict[str, InMemoryCheckpointStorage] = {}
 
     def __repr__(self) -> str:
         return f"InMemoryCheckpointStorage(<{len(self._heads)} threads>)"
+
+    def tenant(self, name: str) -> InMemoryCheckpointStorage:
+        """Return the storage of one tenant, which sees its own threads alone.
+
+        Raises:
+            InvalidId: the name is outside the grammar.
+            ConfigurationError: this is a tenant's storage itself.
+        """
+        check_tenant(name, self._tenant)
+        with self._lock:
+            scope = self._tenants.setdefault(name, InMemoryCheckpointStorage(clock=self._clock))
+            vars(scope).update(_tenant=name)
+            return scope
 
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
