@@ -112,6 +112,7 @@ What = Literal[
     "rotate",
     "prune",
     "delete",
+    "erase",
     "migrate",
     "copy",
     "accept-loss",

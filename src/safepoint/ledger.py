@@ -20,7 +20,6 @@ from safepoint.errors import (
     NotFound,
     NotOwner,
     RecordsMissing,
-    StorageError,
     quoted,
 )
 from safepoint.journal import NO_NEWS, READING, Actor, Journal, Notes, What
@@ -511,39 +510,56 @@ class Ledger:
             return self._cut(thread, first)
 
     def delete(self, thread: str) -> Head:
-        """Delete a thread: end it with a signed record that says so, and erase what came before.
+        """Delete a thread: end it with a signed record that says so, and is anchored at once.
 
-        Any writer may end a thread, and nobody loads or continues it from then on; its name stays
-        taken. A storage may leave the erasure to an operator. Interrupted, it can be called again,
-        and finishes.
+        Any writer may, and nobody loads or continues the thread from then on; its name stays taken.
+        Nothing is removed: until `erase`, whoever reads the storage can read what came before.
+        Interrupted, it can be called again, and finishes.
+
+        Returns:
+            Where the thread ends now: at its tombstone.
 
         Raises:
             NotFound: the thread has no checkpoint.
-            ConfigurationError: the storage cannot remove records.
-            StorageError: the tombstone could not be written; or it was, and the erasure failed or
-                is an operator's. The message says which.
+            CheckpointError: the thread does not verify, or the tombstone could not be written. It
+                is not deleted.
+            AnchorUnavailable: the tombstone is saved, and not anchored.
+        """
+        self.verify(thread)
+        opened = self._view.latest(thread)
+        if opened.header.kind == "deleted":
+            self.settle(thread)  # whoever wrote it may have died before this
+            return opened.head
+        end = Seen(opened.head, self._view.anchored(thread))
+        with self.notes.watching("delete", thread, opened.head):
+            return self._append(thread, _NOTHING, end, kind="deleted", now=True).head
+
+    def erase(self, thread: str) -> int:
+        """Remove what came before the tombstone of a deleted thread, for good.
+
+        A storage may leave that to an operator: then nothing is erased, and the thread stays
+        deleted. Interrupted, it can be called again, and finishes.
+
+        Returns:
+            How many records were removed.
+
+        Raises:
+            ConfigurationError: the thread is not deleted, or the storage cannot remove records.
+            NotFound: the thread has no checkpoint.
+            StorageRefused: this login may not.
             CheckpointError: the thread does not verify. Nothing was removed.
         """
         self._require(_RETENTION, "cannot remove records")
         self.verify(thread)
         opened = self._view.latest(thread)
         if opened.header.kind != "deleted":
-            end = Seen(opened.head, self._view.anchored(thread))
-            with self.notes.watching("delete", thread, opened.head):
-                opened = self._append(thread, _NOTHING, end, kind="deleted", now=True)
-        elif self.anchor is not None:
-            self.anchor_now(thread)  # whoever wrote it may have died before this
-        with self.notes.watching("delete", thread, opened.head):
-            try:
-                self._cut(thread, opened.header.sequence)
-            except StorageError as error:
-                raise type(error)(
-                    f"{thread} is deleted as of #{opened.header.sequence}, and nobody loads it any"
-                    f" more. But what came before is not erased: {error.what}",
-                    "It can still be read in the storage. Call delete again, as one who may erase.",
-                ) from error
-        self.notes.write("delete", "done", thread, opened.head)
-        return opened.head
+            raise ConfigurationError(
+                f"{thread} is not deleted, so nothing of it is erased.",
+                "Call Ledger.delete first; to shorten a thread that goes on, Ledger.prune.",
+            )
+        self.settle(thread)  # the anchor must not point to what is removed
+        with self.notes.doing("erase", thread, opened.head):
+            return self._cut(thread, opened.header.sequence)
 
     def _cut(self, thread: str, first: int) -> int:
         """Leave a signed base at `first`, and remove what is before it.

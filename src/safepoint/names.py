@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+from base64 import b32decode, b32encode
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
@@ -15,6 +17,9 @@ RESERVED = "safepoint-"
 """How the names of stores begin that no ledger may have. Seals of models are of one of them."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
+_MARK = re.compile(r"[tbh]--")  # of the names that thread_name makes
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
+_ESCAPED = re.compile(rb"_([0-9a-f]{2})")
 _IS_DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _DEVICES = frozenset(
     ["con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))]
@@ -43,6 +48,56 @@ def check_name(kind: str, name: object) -> str:
             f"Choose another {kind} name, for example '{name}-1'.",
         )
     return name
+
+
+def thread_name(text: str) -> str:
+    """Return the thread name that stands for any text, for example an id of another system.
+
+    No two texts have the same name. A text that is a thread name already keeps it, unless it begins
+    with one of these marks: `t--` comes before a text with escapes, `b--` before one in base32,
+    and `h--` before a SHA-256 where both are longer than a name. `thread_text` gives the text back,
+    but for the last.
+
+    ```python
+    from safepoint.names import thread_name, thread_text
+
+    print(thread_name("order-7"), thread_name("Order #7"))
+    #> order-7 t--_4frder_20_237
+    print(thread_text("t--_4frder_20_237"))
+    #> Order #7
+    ```
+
+    Raises:
+        InvalidId: it is no text.
+    """
+    if not isinstance(text, str):
+        raise InvalidId(f"{quoted(text)} is not text.", "Write thread_name(str(value)).")
+    if _NAME.match(text) and text not in _DEVICES and not _MARK.match(text):
+        return text
+    data = text.encode("utf-8", "surrogatepass")
+    escaped = "".join(chr(each) if each in _PLAIN else f"_{each:02x}" for each in data)
+    for name in (f"t--{escaped}", f"b--{_base32(data)}"):
+        if _NAME.match(name):
+            return name
+    return f"h--{_base32(hashlib.sha256(data).digest())}"
+
+
+def thread_text(name: str) -> str | None:
+    """Return the text that `thread_name` made a name of, None if the name does not tell."""
+    text, coded = name, name[3:].encode("utf-8", "surrogatepass")
+    with suppress(ValueError):  # not base32, or not UTF-8: nothing that thread_name has made
+        if name.startswith("t--"):
+            data = _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), coded)
+            text = data.decode("utf-8", "surrogatepass")
+        elif name.startswith("b--"):
+            padded = coded.upper() + b"=" * (-len(coded) % 8)
+            text = b32decode(padded).decode("utf-8", "surrogatepass")
+        return text if thread_name(text) == name else None
+    return None
+
+
+def _base32(data: bytes) -> str:
+    return b32encode(data).decode().rstrip("=").lower()
 
 
 def check_store(name: object) -> str:

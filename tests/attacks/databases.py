@@ -318,11 +318,12 @@ class PostgresTarget(DatabaseTarget):
         self._operate(lambda ledger: ledger.prune(thread, keep=keep))
 
     def delete(self, thread: str) -> None:
-        """Leave a tombstone, as an operator who has taken the thread."""
+        """Leave a tombstone and nothing before it, as an operator who has taken the thread."""
 
         def delete(ledger: Ledger) -> None:
             with ledger.own(thread, "operator"):
                 ledger.delete(thread)
+                ledger.erase(thread)
 
         self._operate(delete)
 

@@ -122,5 +122,6 @@ USES: dict[str, Use] = {
     "verify": lambda ledger: ledger.verify(THREAD),
     "prune": lambda ledger: ledger.prune(THREAD, keep=1),
     "delete": lambda ledger: ledger.delete(THREAD),
+    "erase": lambda ledger: ledger.erase(THREAD),
     "copy": lambda ledger: ledger.copy_to(opened(Memory()), threads=[THREAD]),
 }

@@ -40,6 +40,7 @@ def made(folder: Path, *states: Any) -> Path:
         for state in states:
             ledger.save(thread, state)
     ledger.delete("b")
+    ledger.erase("b")
     return folder / "state"
 
 

@@ -186,6 +186,7 @@ def test_a_bad_name_reaches_no_storage(thread: Any) -> None:
         lambda: ledger.verify(thread),
         lambda: ledger.prune(thread, keep=1),
         lambda: ledger.delete(thread),
+        lambda: ledger.erase(thread),
         lambda: ledger.copy_to(opened(Memory()), threads=[thread]),
     ):
         with pytest.raises(InvalidId):
@@ -358,7 +359,7 @@ def test_four_methods_are_enough_to_save_verify_and_copy() -> None:
     fill(source, 3)
     assert source.copy_to(target) == source.verify(THREAD) == target.verify(THREAD) == 3
     assert source.owner(THREAD) is None
-    for use in (USES["prune"], USES["delete"], lambda ledger: ledger.own(THREAD, "worker-1")):
+    for use in (USES["prune"], USES["erase"], lambda ledger: ledger.own(THREAD, "worker-1")):
         with pytest.raises(ConfigurationError, match="Add the methods"):
             use(source)
     pruned = Memory()
@@ -501,7 +502,7 @@ def test_each_failure_to_verify_is_written_down(farm: Farm, *, cut: bool) -> Non
     else:
         records[2] = records[2].replace(b'{"amount":42}', b'{"amount":43}')
     for look in (
-        *(USES[use] for use in ("latest", "history", "verify", "prune", "delete")),
+        *(USES[use] for use in ("latest", "history", "verify", "prune", "delete", "erase")),
         lambda ledger: ledger.load(THREAD, 2),
         lambda ledger: ledger.load(THREAD, 1, linked=True),
         lambda ledger: ledger.anchor_now(THREAD),
@@ -522,6 +523,7 @@ ACTS: dict[str, Callable[[Ledger], object]] = {
     "own": lambda ledger: ledger.own("order-8", "worker-1").release(),
     "rotate": lambda ledger: ledger.rotated(KEYS.rotated(GENERATED).revoking(KEY, until=None)),
     "delete": lambda ledger: ledger.delete(THREAD),
+    "erase": lambda ledger: ledger.erase(THREAD),
 }
 
 
@@ -529,15 +531,21 @@ def test_what_an_operator_does_is_written_down_or_does_not_happen(farm: Farm) ->
     for _ in range(3):
         farm.ledger().save(THREAD, {})
     before = dict(farm.storage._records[THREAD])
-    for act in ACTS.values():
-        with pytest.raises(JournalUnavailable):
+    for what, act in ACTS.items():
+        with pytest.raises(ConfigurationError if what == "erase" else JournalUnavailable):
             act(farm.ledger(journal=FullDisk(0)))
     assert (farm.storage._records[THREAD], farm.storage.base(THREAD)) == (before, None)
     assert (farm.ledger().owner("order-8"), len(farm.told())) == (None, 3)
     for what, act in ACTS.items():
+        if what == "erase":  # of what is deleted by now
+            with pytest.raises(JournalUnavailable):
+                act(farm.ledger(journal=FullDisk(0)))
+            assert len(farm.storage._records[THREAD]) == 3
         act(farm.ledger())
         told = [line for line in farm.told() if line.startswith(what)]
-        assert told == ([] if what == "own" else [f"{what} intended"]) + [f"{what} done"]
+        # A tombstone is a record, and its digest is in the entry that was written before it.
+        outcomes = {"own": ["done"], "delete": ["intended"]}.get(what, ["intended", "done"])
+        assert told == [f"{what} {outcome}" for outcome in outcomes]
     (rotation,) = (each for each in farm.journal.show(what="rotate") if each.outcome == "done")
     assert f"to Keyring(signing='{GENERATED.id}', trusted=['{GENERATED.id}']" in rotation.detail
 

@@ -87,7 +87,7 @@ def test_a_copy_has_all_that_the_original_has(
             opened(storage, anchor, keys=BOTH).latest(THREAD)
 
 
-def test_a_thread_is_pruned_or_deleted_in_the_copy_as_it_was(
+def test_a_thread_is_pruned_deleted_or_erased_in_the_copy_as_it_was(
     storage: Memory, target: Memory, anchor: InMemoryAnchor | None
 ) -> None:
     source = opened(storage, anchor)
@@ -95,15 +95,19 @@ def test_a_thread_is_pruned_or_deleted_in_the_copy_as_it_was(
     source.prune(THREAD, keep=3)
     fill(source, 3, OTHER)
     source.delete(OTHER)
-    assert source.copy_to(new(target, anchor)) == 4
+    source.erase(OTHER)
+    fill(source, 2, "order-9")
+    source.delete("order-9")
+    assert source.copy_to(new(target, anchor)) == 7
     copy = new(target, anchor)
     assert list(copy.history(THREAD)) == list(source.history(THREAD))
-    assert (copy.verify(THREAD), copy.verify(OTHER)) == (3, 1)
+    assert [copy.verify(each) for each in (THREAD, OTHER, "order-9")] == [3, 1, 3]
     assert copy.save(THREAD, {"n": 7}).sequence == 7
     assert copy.prune(THREAD, keep=2) == 2
     for use in (copy.latest, lambda thread: copy.save(thread, {})):
-        with pytest.raises(ThreadDeleted):
-            use(OTHER)
+        for gone in (OTHER, "order-9"):
+            with pytest.raises(ThreadDeleted):
+                use(gone)
 
 
 def test_what_a_thief_wrote_is_not_sealed_anew(storage: Memory, target: Memory) -> None:

@@ -1,6 +1,6 @@
 """A process killed at any instant: what was acknowledged is there, no alarm, and the next goes on.
 
-The crash driver kills a save, a prune, a deletion and a copy after each of their steps.
+The crash driver kills a save, a prune, a deletion, an erasure and a copy after each of their steps.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ def prune(folder: Path, kind: str) -> None:
 
 def delete(folder: Path, kind: str) -> None:
     ledger_in(folder, kind, 100).delete(THREAD)
+
+
+def erase(folder: Path, kind: str) -> None:
+    ledger_in(folder, kind, 100).erase(THREAD)
 
 
 def copy(folder: Path, kind: str) -> None:
@@ -70,9 +74,10 @@ def test_a_save_that_is_killed(tmp_path: Path, kind: str, before: int) -> None:
 
 @pytest.mark.parametrize("kind", ["files", SQLITE])
 @pytest.mark.parametrize(
-    ("act", "seen", "counts"), [(prune, {4, 2}, 2), (delete, {4, 5, 1}, 1), (copy, {4}, 4)]
+    ("act", "seen", "counts"),
+    [(prune, {4, 2}, 2), (delete, {4, 5}, 5), (erase, {5, 1}, 1), (copy, {4}, 4)],
 )
-def test_a_prune_a_deletion_or_a_copy_that_is_killed_is_finished_by_the_next(
+def test_what_an_operator_does_that_is_killed_is_finished_by_the_next(
     tmp_path: Path, kind: str, act: object, seen: set[int], counts: int
 ) -> None:
     prepared, found = tmp_path / "prepared", set()
@@ -84,6 +89,10 @@ def test_a_prune_a_deletion_or_a_copy_that_is_killed_is_finished_by_the_next(
             fill(ledger, 3, thread)
         ledger.prune("pruned", keep=2)
         ledger.delete("deleted")
+        ledger.erase("deleted")
+    if act is erase:
+        fresh = ledger_in(prepared, kind)  # whoever deleted it died before the anchor moved
+        fresh._append(THREAD, b"null", fresh._view.tip(THREAD), kind="deleted")
     for left in killed(act, tmp_path, kind, prepared=prepared):  # type: ignore[arg-type]
         ledger = ledger_in(left.folder, kind)
         found.add(ledger.verify(THREAD))
@@ -93,6 +102,8 @@ def test_a_prune_a_deletion_or_a_copy_that_is_killed_is_finished_by_the_next(
         else:
             assert ledger.latest(THREAD).state == {"n": 4}
         act(left.folder, kind)  # type: ignore[operator]
+        if act in (delete, erase):
+            assert ledger._view.anchored(THREAD) == ledger._view.latest(THREAD).head
         done = ledger_in(left.folder, kind, key=NEW if act is copy else KEY)
         assert done.verify(THREAD, every_signature=True) == counts
         if kind == "files":

@@ -19,7 +19,7 @@ from safepoint import (
     NotFound,
     SigningKey,
 )
-from safepoint.errors import KeyRefused, ThreadDeleted
+from safepoint.errors import ConfigurationError, KeyRefused, ThreadDeleted
 from safepoint.verify import View
 from tests.unit.tampered import (
     KEY,
@@ -77,8 +77,10 @@ def test_a_deleted_thread_says_so(storage: Memory, anchor: Anchored, every: int)
     fill(ledger, 5)
     ledger.prune(THREAD, keep=3)
     last = ledger.latest(THREAD)
+    with pytest.raises(ConfigurationError, match="order-7 is not deleted, so nothing of it is"):
+        ledger.erase(THREAD)
     head = ledger.delete(THREAD)
-    assert (head.sequence, storage.head(THREAD)) == (6, 6)
+    assert (head.sequence, storage.head(THREAD), ledger.verify(THREAD)) == (6, 6, 4)
     assert last.digest.encode() in storage.read(THREAD, 6)
     for again in (ledger, opened(storage, anchor, every=every)):
         for use in (
@@ -90,19 +92,22 @@ def test_a_deleted_thread_says_so(storage: Memory, anchor: Anchored, every: int)
                 ThreadDeleted, match=r"^order-7 was deleted on 2.* that is signed\."
             ):
                 use(again)  # type: ignore[no-untyped-call]
+        assert again.delete(THREAD) == head
+        assert again.erase(THREAD) == (3 if again is ledger else 0)
         assert again.verify(THREAD) == 1
         assert again.threads() == [THREAD]
-        assert again.delete(THREAD) == head
         assert again.prune(THREAD, keep=1) == 0
     if anchor is not None:
         assert anchor.read(STORE, THREAD) == head
 
 
-def test_nothing_of_a_deleted_thread_is_left(tmp_path: Path) -> None:
+def test_nothing_of_an_erased_thread_is_left(tmp_path: Path) -> None:
     storage = FileCheckpointStorage(tmp_path / "store")
     for number in range(3):
         opened(storage).save(THREAD, f"canary-{number}")
     opened(storage).delete(THREAD)
+    assert b"canary-2" in storage.read(THREAD, 3)  # deleted is not erased
+    assert opened(storage).erase(THREAD) == 3
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert sorted(file.name for file in files) == ["0000000004.checkpoint", "base"]
     assert not any(b"canary" in file.read_bytes() for file in files)

@@ -263,12 +263,6 @@ def sealed_after(head: Head, key: SigningKey = KEY) -> bytes:
     return seal(b'{"n":99}', place, key, created=datetime.now(UTC), previous=head.digest)[0]
 
 
-def revive(storage: Memory, kept: dict[int, bytes]) -> None:
-    """Put the records of a deleted thread back, beside its tombstone."""
-    storage.remove_base(THREAD)
-    put_back(storage, kept)
-
-
 def test_a_record_after_an_anchored_tombstone_revives_nothing(storage: Memory) -> None:
     anchor = InMemoryAnchor()
     fill(opened(storage, anchor), 3)
@@ -288,7 +282,6 @@ def test_what_a_revoked_key_put_on_a_tombstone_revives_nothing(
 ) -> None:
     anchor, frozen = InMemoryAnchor(), InMemoryAnchor()
     fill(opened(storage, anchor), 3)
-    kept = records(storage, 1, 2, 3)
     head = anchor.read(STORE, THREAD)
     assert head is not None
     if over:
@@ -299,7 +292,6 @@ def test_what_a_revoked_key_put_on_a_tombstone_revives_nothing(
         head = opened(storage, anchor).delete(THREAD)
         frozen.advance(STORE, THREAD, head)
         keys = Keyring(NEW).revoking(KEY, until=frozen)
-    revive(storage, kept)
     storage.put(THREAD, head.sequence + 1, sealed_after(head))
     for use in (lambda ledger: ledger.load(THREAD, 2), USES["history"]):
         with pytest.raises(SealBroken if over else ThreadDeleted):

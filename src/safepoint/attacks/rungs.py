@@ -133,8 +133,8 @@ class SignedChainTarget(Target):
         self.use(lambda ledger: ledger.prune(thread, keep=keep))
 
     def delete(self, thread: str) -> None:
-        """Leave a tombstone."""
-        self.use(lambda ledger: ledger.delete(thread))
+        """Leave a tombstone, and nothing before it."""
+        self.use(lambda ledger: (ledger.delete(thread), ledger.erase(thread)))
 
     def rotate(self) -> None:
         """Seal with a new key. The old one still verifies: nobody can say since when it is lost."""

@@ -248,7 +248,7 @@ class CheckpointStorage(Protocol):
 
 
 class RetentionStorage(CheckpointStorage, Protocol):
-    """A storage that can forget the beginning of a thread.
+    """A storage that can forget the beginning of a thread, which `prune` and `erase` need.
 
     What was pruned is gone for every method: below the base there is nothing to read, to scan or
     to append, even while the files are still being removed.

@@ -1,0 +1,58 @@
+"""Thread names out of free text: none shared, all within the grammar, the text given back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from safepoint.errors import InvalidId
+from safepoint.names import check_name, thread_name, thread_text
+
+LONG = "x" * 65
+VECTORS = {
+    "order-7": "order-7",
+    "7": "7",
+    "3f0c2a9e-7d1b-4c55-9a51-0a7c3b1de2f4": "3f0c2a9e-7d1b-4c55-9a51-0a7c3b1de2f4",
+    "": "t--",
+    "\0": "t--_00",
+    "Order #7": "t--_4frder_20_237",
+    "Müller": "t--_4d_c3_bcller",
+    "-7": "t---7",
+    "_7": "t--_5f7",
+    "con": "t--con",
+    "t--order": "t--t--order",
+    "01ARZ3NDEKTSV4RRFFQ69G5FAV": "b--gayucus2gnheirklkrjvmncskjdemujwhfdtkrsbky",
+    LONG: "h--su34l7prebec67ky2jpj5vmd6uwafnhdatvictnrmm5nkzno27uq",
+}
+# Short, of few letters, and often like a name that was made: what could collide at all.
+TEXTS = st.one_of(
+    st.text(st.characters(exclude_categories=())),
+    st.text("tbh-_04aA\0ü", max_size=80),
+    st.builds(str.__add__, st.sampled_from(["t--", "b--", "h--"]), st.text("abc27_-", max_size=61)),
+    st.sampled_from([*VECTORS, *VECTORS.values(), "CON", "\ud800", "é", "e\u0301"]),
+)
+
+
+def test_the_vectors_of_the_format_page_hold() -> None:
+    assert {text: thread_name(text) for text in VECTORS} == VECTORS
+    assert [text for text, name in VECTORS.items() if thread_text(name) != text] == [LONG]
+    with pytest.raises(InvalidId, match=r"^7 is not text"):
+        thread_name(7)  # type: ignore[arg-type]
+
+
+@given(TEXTS, TEXTS)
+@example("K", "k")  # one folder, if a name had both, on a file system without cases
+@example("\u212a", "k")
+def test_no_two_texts_have_one_name_and_each_is_given_back(one: str, other: str) -> None:
+    names = [check_name("thread", thread_name(text)) for text in (one, other)]
+    assert (names[0] == names[1]) is (one == other)
+    assert thread_name(names[0]) != names[0] or names[0] == one  # nor a text that looks like one
+    assert thread_text(names[0]) == (None if names[0].startswith("h--") else one)
+    assert not names[0].startswith("h--") or len(one.encode("utf-8", "surrogatepass")) > 38
+
+
+@given(TEXTS)
+def test_a_name_that_was_made_of_nothing_has_no_text(name: str) -> None:
+    text = thread_text(name)
+    assert text is None or thread_name(text) == name
