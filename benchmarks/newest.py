@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 COUNTS = (10, 100, 1_000, 10_000, 100_000)
 PEER_COUNTS = (10, 100, 1_000)
 ROUNDS = 201
+FILL = "insert into checkpoints (thread, sequence, record) values (?, ?, ?)"
 Fill = Callable[[str, Iterator[bytes], int], None]
 
 
@@ -104,7 +105,7 @@ def _fill_sqlite(path: Path) -> Fill:
     def fill(thread: str, records: Iterator[bytes], count: int) -> None:  # noqa: ARG001
         rows = ((thread, sequence, record) for sequence, record in enumerate(records, start=1))
         with closing(sqlite3.connect(path)) as connection, connection:
-            connection.executemany("insert into checkpoints values (?, ?, ?)", rows)
+            connection.executemany(FILL, rows)
 
     return fill
 

@@ -20,6 +20,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
@@ -31,6 +32,7 @@ from weakref import WeakValueDictionary
 
 from safepoint import _files
 from safepoint.errors import CheckpointError, LimitExceeded, StorageUnavailable, quoted, shell
+from safepoint.names import check_name
 
 BESIDE: Final = ("", "-wal", "-shm", "-journal")
 _STEPS: Final = 1000  # of SQLite's machine: a unit of work
@@ -91,10 +93,17 @@ class Schema:
         return connection
 
 
+class _Shared:
+    """What the scopes of one database share: whether it is closed, and which file it is."""
+
+    closed = False
+    main: tuple[int, ...] | None = None
+
+
 class _Slot:
     """The connection of one thread. A fork in another thread takes it away between two uses."""
 
-    def __init__(self, database: object) -> None:
+    def __init__(self, database: _Shared) -> None:
         self.database, self.lock, self.busy = database, RLock(), False
         self.connection: sqlite3.Connection | None = None
         self.process = 0
@@ -138,10 +147,9 @@ class Database:
         create: bool = True,
         read_only: bool = False,
     ) -> None:
-        self._closed, self._here, self._key = False, local(), object()
+        self._here, self._shared, self._tenant = local(), _Shared(), ""
         self._file = place_of(path)
         self._folder = str(Path(self._file).parent)
-        self._main: tuple[int, ...] | None = None
         self._schema, self._longest, self._seconds = schema, longest, wait_seconds
         self._read_only = read_only
         try:
@@ -163,9 +171,9 @@ class Database:
 
     def close(self) -> None:
         """Let go of the file. What is on disk stays; to close twice does nothing."""
-        self._closed = True
+        self._shared.closed = True
         for slot in _slots():
-            if slot.database is self._key:
+            if slot.database is self._shared:
                 with slot.lock:
                     slot.drop()
 
@@ -173,6 +181,16 @@ class Database:
     def path(self) -> Path:
         """The file: absolute, with the links above its folder resolved."""
         return Path(self._file)
+
+    def tenant(self, name: str) -> Self:
+        """Return the same for the threads of a tenant alone. Both have one connection.
+
+        Raises:
+            InvalidId: the name is outside the grammar.
+        """
+        scope = copy(self)
+        scope._tenant = check_name("tenant", name)  # noqa: SLF001  our own
+        return scope
 
     @contextmanager
     def _transaction(
@@ -243,13 +261,13 @@ class Database:
         slot: _Slot | None = getattr(self._here, "slot", None)
         if slot is None:
             with _LOCK:
-                slot = self._here.slot = _Slot(self._key)
+                slot = self._here.slot = _Slot(self._shared)
                 _SLOTS[id(slot)] = slot
         return slot
 
     def _opened(self, slot: _Slot) -> sqlite3.Connection:
         process = os.getpid()
-        if self._closed:
+        if self._shared.closed:
             raise StorageUnavailable(
                 f"This storage on {shell(self._file)} was closed.", "Construct it again to go on."
             )
@@ -276,7 +294,7 @@ class Database:
         try:
             self._set_up(slot, connection)
             slot.files = self._state()
-            self._main = self._main or slot.files[0]
+            self._shared.main = self._shared.main or slot.files[0]
         except BaseException:
             connection.close()
             raise
@@ -400,10 +418,11 @@ class Database:
         SQLite would not notice: it goes on with what it has open, which nobody else can find.
         """
         found = self._state()
-        if found == slot.files and found[0] == self._main:
+        if found == slot.files and found[0] == self._shared.main:
             return
         self._check_place()
-        for suffix, now, before in zip(BESIDE, found, (self._main, *slot.files[1:]), strict=False):
+        known = self._shared.main, *slot.files[1:]
+        for suffix, now, before in zip(BESIDE, found, known, strict=False):
             if now is None or before is None or now[:2] != before[:2]:
                 raise StorageUnavailable(
                     f"{shell(self._file + suffix)} was removed or replaced while it was in use, so"
@@ -412,7 +431,7 @@ class Database:
                     " database, and construct the storage again: the ledger's anchor tells what is"
                     " missing.",
                 )
-        slot.files, self._main = found, found[0]
+        slot.files, self._shared.main = found, found[0]
 
     def _state(self) -> list[tuple[int, ...] | None]:
         """Return what tells each file, and last the folder, from another, and who may write it."""

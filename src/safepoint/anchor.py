@@ -7,9 +7,12 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from copy import copy
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 from safepoint import _files
 from safepoint._sqlite import Database, Schema, place_of
@@ -19,17 +22,16 @@ from safepoint.errors import (
     ConfigurationError,
     Forked,
     InvalidId,
-    LimitExceeded,
     StorageFull,
     StorageUnavailable,
     UnsafeLocation,
     shell,
 )
-from safepoint.names import Head, check_name
-from safepoint.storage.base import is_thread
+from safepoint.names import Head, check_name, spelled
+from safepoint.storage.base import is_thread, utc_now
 
 _FORMAT = "safepoint-anchor/1"
-_LIMIT = 256
+_LIMIT = 512
 _GONE = (
     "Mount it again or put it back from a copy: until then no rollback would be noticed, so nothing"
     " is loaded."
@@ -79,6 +81,9 @@ class Anchor(Protocol):
       have. An anchor that they can write protects from nothing.
     - **Never silent**: if it cannot be asked, it raises `AnchorUnavailable`. None means that the
       thread was never seen, and nothing else.
+
+    Ours also say since when they know a head, in `Head.seen`, and have `tenant(name)`, which
+    returns the same anchor for the threads of a tenant.
     """
 
     def read(self, store: str, thread: str) -> Head | None:
@@ -148,6 +153,18 @@ def checked(head: object) -> Head:
 class _Heads(ABC):
     """What each anchor does, with whatever it holds while it is asked."""
 
+    _tenant = ""
+
+    def tenant(self, name: str) -> Self:
+        """Return the same anchor for the threads of a tenant alone.
+
+        Raises:
+            InvalidId: the name is outside the grammar.
+        """
+        scope = copy(self)
+        scope._tenant = check_name("tenant", name)  # noqa: SLF001  our own
+        return scope
+
     def read(self, store: str, thread: str) -> Head | None:
         """Return the thread's head as it was last seen, or None if it never was.
 
@@ -174,9 +191,10 @@ class _Heads(ABC):
         checked(head)
         with self._held(store, write=True) as held:
             known = self._head(held, *place)
-            # One that is known is written again: who wrote it may have died before the sync.
-            if is_further(thread, known, head) or head == known:
-                self._put(held, *place, head)
+            if is_further(thread, known, head):
+                self._put(held, *place, replace(head, seen=utc_now()))
+            elif head == known:  # written again: who wrote it may have died before the sync
+                self._put(held, *place, known)
 
     def threads(self, store: str) -> list[str]:
         """Return the name of each thread of the store that was ever seen, sorted.
@@ -202,7 +220,7 @@ class _Heads(ABC):
             UnsafeLocation: others could change what is stored there.
         """
         place = check_name("store", store), check_name("thread", thread)
-        to = None if head is None else checked(head)
+        to = None if head is None else replace(checked(head), seen=utc_now())
         with self._held(store, write=True) as held:
             self._put(held, *place, to)
 
@@ -229,7 +247,7 @@ class InMemoryAnchor(_Heads):
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._heads: dict[tuple[str, str], Head] = {}
+        self._heads: dict[tuple[str, str, str], Head] = {}
 
     def __repr__(self) -> str:
         return f"InMemoryAnchor(<{len(self._heads)} threads>)"
@@ -240,16 +258,16 @@ class InMemoryAnchor(_Heads):
             yield
 
     def _head(self, held: None, store: str, thread: str) -> Head | None:
-        return self._heads.get((store, thread))
+        return self._heads.get((store, self._tenant, thread))
 
     def _put(self, held: None, store: str, thread: str, head: Head | None) -> None:
         if head is None:
-            self._heads.pop((store, thread), None)
+            self._heads.pop((store, self._tenant, thread), None)
         else:
-            self._heads[store, thread] = head
+            self._heads[store, self._tenant, thread] = head
 
     def _threads(self, held: None, store: str) -> Iterable[str]:
-        return (thread for owner, thread in self._heads if owner == store)
+        return (thread for *of, thread in self._heads if of == [store, self._tenant])
 
 
 class FileAnchor(_Heads):
@@ -266,10 +284,11 @@ class FileAnchor(_Heads):
     ```
 
     The folder holds a file `store` with the name of the store, one file such as `order-7.head` for
-    each thread, with one line, `.lock`, which is held by whoever writes, and `.next` while a file
-    is on its way in.
+    each thread (`@acme.order-7.head` if it is a tenant's), with one line, `.lock`, which is held by
+    whoever writes, and `.next` while a file is on its way in.
 
-    A line names all that it is about, so that a file under another's name is seen.
+    A line names all that it is about, so that a file under another's name is seen. Last in it is
+    since when the head is known.
 
     Choose a folder that whoever can write the storage cannot write: another volume, not shared
     and not restored together with the storage. That is all its protection: whoever can write
@@ -372,29 +391,32 @@ class FileAnchor(_Heads):
         return owner
 
     def _head(self, held: int, store: str, thread: str) -> Head | None:
-        name = f"{thread}{_HEAD}"
-        text = self._read(held, name)
+        name = f"{self._before}{thread}"
+        text = self._read(held, f"{name}{_HEAD}")
         if text is None:
             return None
         with suppress(ValueError, InvalidId):
-            *_, sequence, digest = text.decode("ascii").split()
-            head = Head(int(sequence), digest)
-            if text == _line_of(store, thread, head):
+            *_, sequence, digest, seen = text.decode("ascii").split()
+            head = Head(int(sequence), digest, datetime.fromisoformat(seen))
+            if text == _line_of(store, name, head):
                 return head
-        raise _unreadable(self._at(name), f"the head of thread {thread} of store {store}")
+        said = f"the head of thread {thread} of store {store}"
+        raise _unreadable(self._at(f"{name}{_HEAD}"), said)
 
     def _put(self, held: int, store: str, thread: str, head: Head | None) -> None:
-        name = f"{thread}{_HEAD}"
+        name = f"{self._before}{thread}{_HEAD}"
         if head is not None:
-            _files.put(self._at(name), held, _line_of(store, thread, head), over=True)
+            line = _line_of(store, name.removesuffix(_HEAD), head)
+            _files.put(self._at(name), held, line, over=True)
             return
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=held)
         os.fsync(held)
 
     def _threads(self, held: int, store: str) -> Iterable[str]:
-        names = [name for name in os.listdir(held) if name.endswith(_HEAD)]
-        return filter(is_thread, (name.removesuffix(_HEAD) for name in names))
+        begin, end = self._before, _HEAD
+        names = [each for each in os.listdir(held) if each.startswith(begin) and each.endswith(end)]
+        return filter(is_thread, (each[len(begin) : -len(end)] for each in names))
 
     def _read(self, root: int, name: str) -> bytes | None:
         try:
@@ -408,6 +430,11 @@ class FileAnchor(_Heads):
                 f" as a file of user {os.geteuid()} with mode 600.",
             ) from None
         return None
+
+    @property
+    def _before(self) -> str:
+        """With what the name of a thread's file begins: a thread's own begins otherwise."""
+        return self._tenant and f"@{self._tenant}."
 
     def _at(self, name: str) -> str:
         return f"{self._path}/{name}"
@@ -426,8 +453,9 @@ def _mark_of(store: str | None) -> bytes:
     return f"{_FORMAT} {store}\n".encode() if store else f"{_FORMAT}\n".encode()
 
 
-def _line_of(store: str, thread: str, head: Head) -> bytes:
-    return f"{_FORMAT} {store} {thread} {head.sequence} {head.digest}\n".encode()
+def _line_of(store: str, name: str, head: Head) -> bytes:
+    seen = spelled(head.seen) if head.seen else ""
+    return f"{_FORMAT} {store} {name} {head.sequence} {head.digest} {seen}\n".encode()
 
 
 def _of_another_store(path: str, owner: str, store: str) -> AnchorMismatch:
@@ -451,17 +479,19 @@ CREATE TABLE store (
     name TEXT NOT NULL
 ) STRICT;
 CREATE TABLE heads (
-    thread TEXT NOT NULL PRIMARY KEY,
+    tenant TEXT NOT NULL DEFAULT '',
+    thread TEXT NOT NULL,
     sequence INTEGER NOT NULL CHECK (sequence > 0),
-    digest TEXT NOT NULL
-) STRICT;
+    digest TEXT NOT NULL,
+    seen TEXT NOT NULL,
+    PRIMARY KEY (tenant, thread)
+) STRICT, WITHOUT ROWID;
 """
 _SCHEMA: Final = Schema(0x53465041, 1, _SQL)  # "SFPA"
-_READ: Final = "SELECT sequence, digest FROM heads WHERE thread = ?"
-_PUT: Final = (
-    "INSERT INTO heads (thread, sequence, digest) VALUES (?, ?, ?) ON CONFLICT (thread)"
-    " DO UPDATE SET sequence = excluded.sequence, digest = excluded.digest"
-)
+_READ: Final = "SELECT sequence, digest, seen FROM heads WHERE tenant = ? AND thread = ?"
+_PUT: Final = "REPLACE INTO heads (tenant, thread, sequence, digest, seen) VALUES (?, ?, ?, ?, ?)"
+_THREADS: Final = "SELECT thread FROM heads WHERE tenant = ?"
+_FORGET: Final = "DELETE FROM heads WHERE tenant = ? AND thread = ?"
 
 
 class SQLiteAnchor(Database, _Heads):
@@ -524,18 +554,24 @@ class SQLiteAnchor(Database, _Heads):
             gone = isinstance(error.__cause__, FileNotFoundError)
             told = (f"{shell(self._file)} is gone, and with it the anchor.", _GONE)
             raise AnchorUnavailable(*told if gone else (error.what, error.do)) from error
-        except (InvalidId, LimitExceeded) as error:  # of what it holds
+        except ValueError as error:  # what it holds is no name, no head, no time, or too long
             raise _unreadable(self._file, "what an anchor writes") from error
 
     def _head(self, held: sqlite3.Connection, store: str, thread: str) -> Head | None:
-        row = held.execute(_READ, (thread,)).fetchone()
-        return None if row is None else Head(*row)
+        row = held.execute(_READ, (self._tenant, thread)).fetchone()
+        if row is None:
+            return None
+        if (seen := datetime.fromisoformat(row[2])).tzinfo is None:
+            raise ValueError
+        return Head(row[0], row[1], seen)
 
     def _put(self, held: sqlite3.Connection, store: str, thread: str, head: Head | None) -> None:
         if head is None:
-            held.execute("DELETE FROM heads WHERE thread = ?", (thread,))
+            held.execute(_FORGET, (self._tenant, thread))
         else:
-            held.execute(_PUT, (thread, head.sequence, head.digest))
+            seen = spelled(head.seen or utc_now())
+            held.execute(_PUT, (self._tenant, thread, head.sequence, head.digest, seen))
 
     def _threads(self, held: sqlite3.Connection, store: str) -> Iterable[str]:
-        return [check_name("thread", name) for (name,) in held.execute("SELECT thread FROM heads")]
+        names = held.execute(_THREADS, (self._tenant,))
+        return [check_name("thread", name) for (name,) in names]

@@ -10,6 +10,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -19,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from safepoint import SQLiteCheckpointStorage, _files
+from safepoint import anchor as module
 from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor, SQLiteAnchor, is_further
 from safepoint.errors import (
     AnchorMismatch,
@@ -106,6 +108,44 @@ def test_rewind_sets_an_older_head_or_forgets_one_thread(anchor: Each) -> None:
     for _ in range(2):
         anchor.rewind("s", "t", None)
         assert (anchor.read("s", "t"), anchor.threads("s")) == (None, ["u"])
+
+
+def test_a_tenant_sees_its_own_threads_alone(anchor: Each) -> None:
+    """Both ways, and also where one tenant's name begins with another's."""
+    scopes = [anchor, anchor.tenant("acme"), anchor.tenant("acme-2"), anchor.tenant("order-7")]
+    for number, scope in enumerate(scopes, 1):
+        assert (scope.read(S, T), scope.threads(S)) == (None, [])
+        scope.advance(S, T, head(number))
+    for number, scope in enumerate(scopes, 1):
+        assert (scope.read(S, T), scope.threads(S)) == (head(number), [T])
+    scopes[1].rewind(S, T, None)
+    assert [scope.read(S, T) for scope in scopes] == [head(1), None, head(3), head(4)]
+    for name in ("", "A", "a/b", "@acme", ".."):
+        with pytest.raises(InvalidId, match="tenant name"):
+            anchor.tenant(name)
+
+
+def test_an_anchor_says_since_when_it_knows_a_head(
+    anchor: Each, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its own clock, whatever it is told, and the first time counts."""
+    clock = iter([NOON + timedelta(hours=hour) for hour in range(9)])
+    monkeypatch.setattr(module, "utc_now", lambda: next(clock))
+
+    def seen() -> datetime | None:
+        found = anchor.read(S, T)
+        return None if found is None else found.seen
+
+    anchor.advance(S, T, Head(1, head(1).digest, NOON - timedelta(days=1)))
+    for _ in range(2):
+        assert seen() == NOON
+        anchor.advance(S, T, head(1))
+    anchor.advance(S, T, head(2))
+    assert seen() == NOON + timedelta(hours=1)
+    anchor.advance(S, T, head(1))
+    assert seen() == NOON + timedelta(hours=1)
+    anchor.rewind(S, T, head(1))
+    assert seen() == NOON + timedelta(hours=2)
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "A", "a.head", "é", "a\n", "x" * 65, "con", 7])
@@ -287,7 +327,10 @@ def test_what_changed_is_never_an_empty_anchor(
 
 
 @pytest.mark.parametrize("mask", [0, 0o022, 0o777])
-def test_the_files_are_private_lines_that_a_person_can_read(tmp_path: Path, mask: int) -> None:
+def test_the_files_are_private_lines_that_a_person_can_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: int
+) -> None:
+    monkeypatch.setattr(module, "utc_now", lambda: NOON)
     path, before = tmp_path / "anchor", os.umask(mask)
     try:
         anchor = FileAnchor(path, create=True)
@@ -331,7 +374,8 @@ def test_a_frozen_copy_is_asked_and_never_moved(tmp_path: Path, monkeypatch: Any
 # --- what it holds
 
 
-LINE = f"safepoint-anchor/1 invoices order-7 57 sha256:{'a' * 64}\n"
+NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
+LINE = f"safepoint-anchor/1 invoices order-7 57 sha256:{'a' * 64} 2026-11-16T12:00:00.000000Z\n"
 DAMAGED = [
     "",
     LINE[:-1],
@@ -345,6 +389,10 @@ DAMAGED = [
     LINE.replace("order-7", "order-8"),
     LINE.replace("invoices", "orders"),
     LINE.replace("/1", "/2"),
+    LINE.replace(" 2026-11-16T12:00:00.000000Z", ""),
+    LINE.replace("order-7", "@acme.order-7"),
+    LINE.replace("000Z", "000"),
+    LINE.replace("T12", "T25"),
 ]
 
 
@@ -391,8 +439,10 @@ def test_a_file_that_others_may_have_written_is_refused(
 WRITTEN = {
     "UPDATE heads SET digest = 'sha256:x'": 0,
     "UPDATE heads SET digest = hex(zeroblob(1000000))": 0,
-    "INSERT INTO heads VALUES ('../etc', 1, 'x')": 4,
-    "INSERT INTO heads VALUES (hex(zeroblob(1000000)), 1, 'x')": 4,
+    "UPDATE heads SET seen = 'yesterday'": 0,
+    "UPDATE heads SET seen = '2026-11-16T12:00:00'": 0,
+    "INSERT INTO heads VALUES ('', '../etc', 1, 'x', 'x')": 4,
+    "INSERT INTO heads VALUES ('', hex(zeroblob(1000000)), 1, 'x', 'x')": 4,
     "UPDATE store SET name = 'NOT A NAME'": 0,
     "CREATE TRIGGER t AFTER INSERT ON heads BEGIN SELECT 1; END": 0,
     "DROP TABLE heads": 0,

@@ -19,6 +19,7 @@ from safepoint import _files as files
 from safepoint import _sqlite as engine
 from safepoint.errors import (
     CheckpointError,
+    InvalidId,
     LimitExceeded,
     RecordMalformed,
     RecordsMissing,
@@ -202,6 +203,33 @@ def test_it_works_where_the_system_is_not_posix(path: Path, monkeypatch: Any) ->
         assert storage.head("a") == 2
 
 
+def test_a_tenant_has_threads_labels_and_leases_of_its_own(
+    storage: SQLiteCheckpointStorage, path: Path
+) -> None:
+    """All on one connection, which all lose together."""
+    acme, other = storage.tenant("acme"), storage.tenant("acme-2")
+    for sequence, label in enumerate(["x", "y", "x", ""], 1):
+        acme.append("a", sequence, b"acme %d" % sequence, label=label)
+    storage.append("a", 1, b"nobody's", label="y")
+    found = [[each.find("a", label) for label in ("x", "y", "z", "")] for each in (acme, storage)]
+    assert found == [[3, 2, None, None], [None, 1, None, None]]
+    acme.acquire("a", "worker", 60)
+    acme.prune("a", 3, b"base")
+    heads = [(each.head("a"), each.threads(), each.base("a")) for each in (acme, storage, other)]
+    assert heads == [(4, ["a"], (3, b"base")), (1, ["a"], None), (0, [], None)]
+    assert (acme.find("a", "x"), acme.find("a", "y"), storage.lease("a")) == (3, None, None)
+    assert [b"".join(each.scan("a", 3, 4)) for each in (acme,)] == [b"acme 3acme 4"]
+    for name in ("", "A", "a/b", "@acme", ".."):
+        with pytest.raises(InvalidId, match="tenant name"):
+            storage.tenant(name)
+    acme.close()
+    assert "was closed" in said(StorageUnavailable, lambda: storage.head("a"))
+    with SQLiteCheckpointStorage(path) as again:
+        assert again.tenant("acme").head("a") == 4
+        [plan] = [row[3] for row in again.rows(f"EXPLAIN QUERY PLAN {module._FIND}", ("", "a", ""))]
+        assert "COVERING INDEX labels (tenant=? AND thread=? AND label=?)" in plan
+
+
 # --- the rules of the database
 
 
@@ -211,18 +239,19 @@ def test_it_works_where_the_system_is_not_posix(path: Path, monkeypatch: Any) ->
         ("UPDATE checkpoints SET record = x'00' WHERE sequence = 3", "a record never changes"),
         ("UPDATE OR REPLACE checkpoints SET sequence = 4 WHERE sequence = 3", "a record never"),
         ("DELETE FROM checkpoints WHERE sequence = 5", "a record goes only when"),
-        ("REPLACE INTO checkpoints VALUES ('a', 3, x'00')", "a record follows upon"),
-        ("REPLACE INTO checkpoints VALUES ('a', 5, x'00')", "a record follows upon"),
-        ("INSERT INTO checkpoints VALUES ('a', 7, x'00')", "a record follows upon"),
-        ("INSERT INTO checkpoints VALUES ('a', 1, x'00')", "a record follows upon"),
-        ("INSERT INTO checkpoints VALUES ('b', 0, x'00')", "CHECK constraint"),
-        ("INSERT INTO checkpoints VALUES ('b', 1, 'text')", "cannot store TEXT"),
-        ("INSERT INTO checkpoints VALUES ('b', 'one', x'00')", "cannot store TEXT"),
+        ("REPLACE INTO checkpoints VALUES ('', 'a', 3, '', x'00')", "a record follows upon"),
+        ("REPLACE INTO checkpoints VALUES ('', 'a', 5, '', x'00')", "a record follows upon"),
+        ("INSERT INTO checkpoints VALUES ('', 'a', 7, '', x'00')", "a record follows upon"),
+        ("INSERT INTO checkpoints VALUES ('', 'a', 1, '', x'00')", "a record follows upon"),
+        ("INSERT INTO checkpoints VALUES ('', 'b', 0, '', x'00')", "CHECK constraint"),
+        ("INSERT INTO checkpoints VALUES ('', 'b', 1, '', 'text')", "cannot store TEXT"),
+        ("INSERT INTO checkpoints VALUES ('', 'b', 'one', '', x'00')", "cannot store TEXT"),
         ("DELETE FROM threads", "a thread never goes"),
         ("REPLACE INTO threads (thread) VALUES ('a')", "a thread begins once"),
         ("INSERT INTO threads (thread, first, base) VALUES ('b', 1, x'')", "a thread begins once"),
         ("INSERT INTO threads (thread, base) VALUES ('b', x'00')", "CHECK constraint"),
         ("UPDATE threads SET thread = 'b'", "a thread never moves back"),
+        ("UPDATE threads SET tenant = 'b'", "a thread never moves back"),
         ("UPDATE threads SET first = 1", "a thread never moves back"),
         ("UPDATE threads SET first = 6", "a thread never moves back"),
         ("UPDATE threads SET first = 0, base = NULL", "a thread never moves back"),
@@ -370,7 +399,7 @@ LARGE: dict[str, set[str]] = {
     "UPDATE threads SET base = zeroblob(100000)": {"base", "acquire"},
     "UPDATE threads SET owner = hex(zeroblob(100000))": NEEDS_ROW,
     "UPDATE threads SET expires = hex(zeroblob(100000))": NEEDS_ROW,
-    "INSERT INTO checkpoints VALUES (hex(zeroblob(100000)), 1, x'')": {"threads"},
+    "INSERT INTO checkpoints VALUES ('', hex(zeroblob(100000)), 1, '', x'')": {"threads"},
 }
 
 
@@ -453,7 +482,8 @@ def test_a_hole_is_not_filled_and_what_is_no_record_is_malformed(
         "UPDATE checkpoints SET record = 'text' WHERE sequence = 3",
         "DELETE FROM checkpoints WHERE sequence = 4",
         "DELETE FROM checkpoints WHERE sequence = 2",
-        "INSERT INTO checkpoints VALUES ('../etc', 1, x'00'), (CAST(x'ff' AS TEXT), 1, x'00')",
+        "INSERT INTO checkpoints VALUES ('', '../etc', 1, '', x'00'),"
+        " ('', CAST(x'ff' AS TEXT), 1, '', x'00')",
     )
     with SQLiteCheckpointStorage(path) as storage:
         said(RecordMalformed, lambda: storage.read("a", 3))
@@ -631,7 +661,7 @@ def test_a_handler_that_uses_the_storage_it_interrupted_is_refused(
 ) -> None:
     with storage._transaction("save to", write=True) as connection:
         assert "in the middle of another call" in said(StorageUnavailable, calls(storage)["head"])
-        connection.execute("INSERT INTO checkpoints VALUES ('a', 1, x'01')")
+        connection.execute("INSERT INTO checkpoints VALUES ('', 'a', 1, '', x'01')")
     assert storage.read("a", 1) == b"\1"
 
 
@@ -646,7 +676,7 @@ def test_a_closed_storage_says_so(storage: SQLiteCheckpointStorage, path: Path) 
 
 def test_a_signal_after_a_fork_leaves_nothing_locked() -> None:
     """Python hears of no exception there, so whatever was left locked would stay so."""
-    slot = engine._Slot(None)
+    slot = engine._Slot(engine._Shared())
 
     def interrupted() -> None:
         raise KeyboardInterrupt

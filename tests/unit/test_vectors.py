@@ -192,7 +192,8 @@ def test_an_anchor_file_is_as_the_page_says(tmp_path: Path) -> None:
     head = next(vector["anchor"] for vector in THREADS if "anchor" in vector)
     folder = tmp_path / "anchor"
     folder.mkdir(mode=0o700)
-    text = f"safepoint-anchor/1 invoices order-7 {head['sequence']} {head['digest']}\n"
+    told, seen = f"{head['sequence']} {head['digest']}", "2026-11-16T12:00:00.000000Z"
+    text = f"safepoint-anchor/1 invoices order-7 {told} {seen}\n"
     for name, content in (("store", "safepoint-anchor/1 invoices\n"), ("order-7.head", text)):
         (folder / name).write_text(content)
         (folder / name).chmod(0o600)

@@ -30,10 +30,10 @@ from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
 BESIDE: Final = ("", "-wal", "-shm", "-journal")
 _NAMES: Final = (
-    "SELECT substr(thread, 1, 999) FROM (SELECT DISTINCT thread FROM checkpoints"
-    " UNION SELECT thread FROM threads)"
+    "SELECT substr(tenant, 1, 999), substr(thread, 1, 999) FROM"
+    " (SELECT DISTINCT tenant, thread FROM checkpoints UNION SELECT tenant, thread FROM threads)"
 )
-_BELOW: Final = "SELECT count(*) FROM checkpoints WHERE thread = ? AND sequence < ?"
+_BELOW: Final = "SELECT count(*) FROM checkpoints WHERE tenant = ? AND thread = ? AND sequence < ?"
 
 
 def check_database(
@@ -107,29 +107,33 @@ def _contents(storage: SQLiteCheckpointStorage) -> Iterator[Finding]:
     if state != "ok":
         yield finding("SP13.damaged", where)
         return
-    odd = [name for (name,) in storage.rows(_NAMES) if not is_thread(name)]
+    names = storage.rows(_NAMES)
+    odd = [name for name in names if not all(map(is_thread, filter(None, name))) or not name[1]]
     if odd:
         yield finding("SP13.odd-names", where, count=len(odd))
-    for thread in storage.threads():
-        yield from _thread(storage, thread)
+    for tenant in sorted({tenant for tenant, _ in names if not tenant or is_thread(tenant)}):
+        scope = storage.tenant(tenant) if tenant else storage
+        for thread in scope.threads():
+            yield from _thread(scope, tenant, thread)
 
 
-def _thread(storage: SQLiteCheckpointStorage, thread: str) -> Iterator[Finding]:
+def _thread(storage: SQLiteCheckpointStorage, tenant: str, name: str) -> Iterator[Finding]:
+    thread = f"@{tenant}/{name}" if tenant else name
     try:
-        head, base = storage.head(thread), storage.base(thread)
+        head, base = storage.head(name), storage.base(name)
     except CheckpointError as refusal:
         yield refused("SP13", refusal, thread)
         return
     first = 1 if base is None else base[0]
-    [(below,)] = storage.rows(_BELOW, (thread, first))
+    [(below,)] = storage.rows(_BELOW, (tenant, name, first))
     if below:
         said = {"thread": thread, "first": first, "count": below}
         yield finding("SP13.below-base", thread, severity="error", **said)
     for sequence in range(first, head + 1):
         try:
-            record = storage.read(thread, sequence)
+            record = storage.read(name, sequence)
         except NotFound:
-            if storage.base(thread) == base:  # and otherwise it was pruned meanwhile
+            if storage.base(name) == base:  # and otherwise it was pruned meanwhile
                 yield refused("SP13", gap(thread, sequence, head), thread)
             return
         except CheckpointError as refusal:

@@ -56,72 +56,92 @@ _RECORDS, _BYTES = 256, 1 << 20
 # is for the seal.
 _SQL: Final = """
 CREATE TABLE checkpoints (
+    tenant TEXT NOT NULL DEFAULT '',
     thread TEXT NOT NULL,
     sequence INTEGER NOT NULL CHECK (sequence > 0),
+    label TEXT NOT NULL DEFAULT '',
     record BLOB NOT NULL,
-    PRIMARY KEY (thread, sequence)
+    PRIMARY KEY (tenant, thread, sequence)
 ) STRICT;
+CREATE INDEX labels ON checkpoints (tenant, thread, label, sequence) WHERE label <> '';
 CREATE TABLE threads (
-    thread TEXT NOT NULL PRIMARY KEY,
+    tenant TEXT NOT NULL DEFAULT '',
+    thread TEXT NOT NULL,
     first INTEGER NOT NULL DEFAULT 0,
     token INTEGER NOT NULL DEFAULT 0 CHECK (token >= 0),
     owner TEXT,
     expires TEXT,
     base BLOB,
+    PRIMARY KEY (tenant, thread),
     CHECK ((base IS NULL) = (first = 0)),
     CHECK ((owner IS NULL) = (expires IS NULL))
 ) STRICT;
 -- BEFORE INSERT, too: INSERT OR REPLACE removes a row and fires no trigger of DELETE.
 CREATE TRIGGER checkpoints_insert BEFORE INSERT ON checkpoints
-WHEN NEW.sequence <> (SELECT max(sequence) + 1 FROM checkpoints WHERE thread = NEW.thread)
+WHEN NEW.sequence <> (SELECT max(sequence) + 1 FROM checkpoints
+    WHERE tenant = NEW.tenant AND thread = NEW.thread)
 BEGIN SELECT RAISE(ABORT, 'a record follows upon the last one'); END;
 CREATE TRIGGER checkpoints_update BEFORE UPDATE ON checkpoints
 BEGIN SELECT RAISE(ABORT, 'a record never changes'); END;
 CREATE TRIGGER checkpoints_delete BEFORE DELETE ON checkpoints
-WHEN NOT EXISTS (SELECT 1 FROM threads WHERE thread = OLD.thread AND OLD.sequence < first)
+WHEN NOT EXISTS (SELECT 1 FROM threads
+    WHERE tenant = OLD.tenant AND thread = OLD.thread AND OLD.sequence < first)
 BEGIN SELECT RAISE(ABORT, 'a record goes only when its thread is pruned'); END;
 CREATE TRIGGER threads_insert BEFORE INSERT ON threads
-WHEN NEW.first <> 0 OR EXISTS (SELECT 1 FROM threads WHERE thread = NEW.thread)
+WHEN NEW.first <> 0
+    OR EXISTS (SELECT 1 FROM threads WHERE tenant = NEW.tenant AND thread = NEW.thread)
 BEGIN SELECT RAISE(ABORT, 'a thread begins once, and whole'); END;
 CREATE TRIGGER threads_update BEFORE UPDATE ON threads
-WHEN NEW.thread IS NOT OLD.thread OR NEW.first < OLD.first OR NEW.token < OLD.token
-    OR (NEW.first <> OLD.first AND NOT EXISTS (
-        SELECT 1 FROM checkpoints WHERE thread = NEW.thread AND sequence = NEW.first))
+WHEN NEW.tenant IS NOT OLD.tenant OR NEW.thread IS NOT OLD.thread
+    OR NEW.first < OLD.first OR NEW.token < OLD.token
+    OR (NEW.first <> OLD.first AND NOT EXISTS (SELECT 1 FROM checkpoints
+        WHERE tenant = NEW.tenant AND thread = NEW.thread AND sequence = NEW.first))
 BEGIN SELECT RAISE(ABORT, 'a thread never moves back'); END;
 CREATE TRIGGER threads_delete BEFORE DELETE ON threads
 BEGIN SELECT RAISE(ABORT, 'a thread never goes'); END;
 """
 SCHEMA: Final = Schema(0x53465054, 1, _SQL)  # "SFPT"
 
+# ?1 is the tenant, and ?2 the thread.
 _THREAD: Final = (
-    "SELECT (SELECT max(sequence) FROM checkpoints WHERE thread = ?1), first,"
-    " EXISTS (SELECT 1 FROM checkpoints c WHERE c.thread = ?1 AND c.sequence = first),"
-    " token, owner, expires FROM (SELECT 1) LEFT JOIN threads ON thread = ?1"
+    "SELECT (SELECT max(sequence) FROM checkpoints WHERE tenant = ?1 AND thread = ?2), first,"
+    " EXISTS (SELECT 1 FROM checkpoints c"
+    " WHERE c.tenant = ?1 AND c.thread = ?2 AND c.sequence = first),"
+    " token, owner, expires FROM (SELECT 1) LEFT JOIN threads ON tenant = ?1 AND thread = ?2"
 )
 # A record over the limit is not read into memory: length() looks at the row's own header.
 _READ: Final = (
-    "SELECT sequence, length(record), CASE WHEN length(record) <= ?4 THEN record END"
-    " FROM checkpoints WHERE thread = ?1 AND sequence BETWEEN ?2 AND ?3"
-    " AND sequence >= coalesce((SELECT first FROM threads WHERE thread = ?1), 0)"
-    " ORDER BY sequence {} LIMIT ?5"
+    "SELECT sequence, length(record), CASE WHEN length(record) <= ?5 THEN record END"
+    " FROM checkpoints WHERE tenant = ?1 AND thread = ?2 AND sequence BETWEEN ?3 AND ?4"
+    " AND sequence >="
+    " coalesce((SELECT first FROM threads WHERE tenant = ?1 AND thread = ?2), 0)"
+    " ORDER BY sequence {} LIMIT ?6"
 )
-_THERE: Final = "SELECT 1 FROM checkpoints WHERE thread = ? AND sequence = ?"
+_THERE: Final = "SELECT 1 FROM checkpoints WHERE tenant = ?1 AND thread = ?2 AND sequence = ?3"
+_FIND: Final = (
+    "SELECT max(sequence) FROM checkpoints"
+    " WHERE tenant = ?1 AND thread = ?2 AND label = ?3 AND label <> ''"
+)
+_APPEND: Final = "INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?)"
 _BASE: Final = (
-    "SELECT first, length(base), CASE WHEN length(base) <= ?2 THEN base END FROM threads"
-    " WHERE thread = ?1 AND base IS NOT NULL"
+    "SELECT first, length(base), CASE WHEN length(base) <= ?3 THEN base END FROM threads"
+    " WHERE tenant = ?1 AND thread = ?2 AND base IS NOT NULL"
 )
 # Each name is looked up behind the one before it: records are not counted.
 _THREADS: Final = (
-    "WITH RECURSIVE names (name) AS (SELECT min(thread) FROM checkpoints UNION ALL"
-    " SELECT (SELECT min(thread) FROM checkpoints WHERE thread > name) FROM names"
-    " WHERE name IS NOT NULL) SELECT name FROM names"
+    "WITH RECURSIVE names (name) AS (SELECT min(thread) FROM checkpoints WHERE tenant = ?1"
+    " UNION ALL SELECT (SELECT min(thread) FROM checkpoints WHERE tenant = ?1 AND thread > name)"
+    " FROM names WHERE name IS NOT NULL) SELECT name FROM names"
 )
 _NEW: Final = (
-    "INSERT INTO threads (thread) SELECT ?1 WHERE NOT EXISTS"
-    " (SELECT 1 FROM threads WHERE thread = ?1)"
+    "INSERT INTO threads (tenant, thread) SELECT ?1, ?2 WHERE NOT EXISTS"
+    " (SELECT 1 FROM threads WHERE tenant = ?1 AND thread = ?2)"
 )
-_PRUNE: Final = "UPDATE threads SET first = ?2, base = ?3 WHERE thread = ?1"
-_OWN: Final = "UPDATE threads SET token = ?2, owner = ?3, expires = ?4 WHERE thread = ?1"
+_PRUNE: Final = "UPDATE threads SET first = ?3, base = ?4 WHERE tenant = ?1 AND thread = ?2"
+_DELETE: Final = "DELETE FROM checkpoints WHERE tenant = ?1 AND thread = ?2 AND sequence < ?3"
+_OWN: Final = (
+    "UPDATE threads SET token = ?3, owner = ?4, expires = ?5 WHERE tenant = ?1 AND thread = ?2"
+)
 
 
 class SQLiteCheckpointStorage(Database, Leasing):
@@ -177,7 +197,13 @@ class SQLiteCheckpointStorage(Database, Leasing):
         )
 
     def append(
-        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
+        self,
+        thread: str,
+        sequence: int,
+        record: bytes,
+        *,
+        fence: int | None = None,
+        label: str = "",
     ) -> None:
         """Keep `record` at `(thread, sequence)`: on disk when this returns, never over another."""
         check_place(thread, sequence, fence)
@@ -185,13 +211,14 @@ class SQLiteCheckpointStorage(Database, Leasing):
         with self._transaction("save to", write=True) as connection:
             head, first, _, ownership = self._thread(connection, thread)
             ownership.check_fence(fence)
-            if sequence < first or connection.execute(_THERE, (thread, sequence)).fetchone():
+            if sequence < first:
                 raise taken(thread, sequence, first)
             if sequence <= head:
-                raise gap(thread, sequence, head)
+                there = connection.execute(_THERE, (self._tenant, thread, sequence)).fetchone()
+                raise (taken if there else gap)(thread, sequence, first if there else head)
             if head and sequence != head + 1:
                 raise ahead(thread, sequence, head)
-            connection.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", (thread, sequence, data))
+            connection.execute(_APPEND, (self._tenant, thread, sequence, label, data))
 
     def read(self, thread: str, sequence: int) -> bytes:
         """Return the record exactly as it was appended.
@@ -223,6 +250,17 @@ class SQLiteCheckpointStorage(Database, Leasing):
             raise beheaded(thread, first)
         return head
 
+    def find(self, thread: str, label: str) -> int | None:
+        """Return the newest sequence that was kept under a label, or None. It proves nothing.
+
+        Raises:
+            StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
+        """
+        check_name("thread", thread)
+        with self._transaction() as connection:
+            found = connection.execute(_FIND, (self._tenant, thread, label)).fetchone()[0]
+        return found if type(found) is int and 0 < found <= MAX_SEQUENCE else None
+
     def threads(self) -> list[str]:
         """Return the name of each thread that has a record.
 
@@ -230,7 +268,8 @@ class SQLiteCheckpointStorage(Database, Leasing):
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
         with self._transaction(many=True) as connection:
-            return [name for (name,) in connection.execute(_THREADS) if is_thread(name)]
+            names = connection.execute(_THREADS, (self._tenant,))
+            return [name for (name,) in names if is_thread(name)]
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None.
@@ -242,7 +281,7 @@ class SQLiteCheckpointStorage(Database, Leasing):
         """
         check_name("thread", thread)
         with self._transaction() as connection:
-            row = connection.execute(_BASE, (thread, self._limit)).fetchone()
+            row = connection.execute(_BASE, (self._tenant, thread, self._limit)).fetchone()
         if row is None:
             return None
         first, size, base = row
@@ -276,13 +315,12 @@ class SQLiteCheckpointStorage(Database, Leasing):
         with self._transaction("prune", write=True, many=True) as connection:
             if first < self._thread(connection, thread)[1]:
                 return 0
-            if not connection.execute(_THERE, (thread, first)).fetchone():
+            place = self._tenant, thread
+            if not connection.execute(_THERE, (*place, first)).fetchone():
                 raise missing(thread, first, 0)
-            connection.execute(_NEW, (thread,))
-            connection.execute(_PRUNE, (thread, first, data))
-            removed: int = connection.execute(
-                "DELETE FROM checkpoints WHERE thread = ? AND sequence < ?", (thread, first)
-            ).rowcount
+            connection.execute(_NEW, place)
+            connection.execute(_PRUNE, (*place, first, data))
+            removed: int = connection.execute(_DELETE, (*place, first)).rowcount
         self._empty_log()
         return removed
 
@@ -323,7 +361,7 @@ class SQLiteCheckpointStorage(Database, Leasing):
         """
         low, high = sorted((wanted[0], wanted[-1]))
         read = _READ.format("ASC" if wanted.step > 0 else "DESC")
-        given = (thread, low, high, self._limit, min(len(wanted), _RECORDS))
+        given = (self._tenant, thread, low, high, self._limit, min(len(wanted), _RECORDS))
         rows, size = [], 0
         with (
             self._transaction() as connection,
@@ -349,8 +387,8 @@ class SQLiteCheckpointStorage(Database, Leasing):
             after = step(self._thread(connection, thread)[3])
             holder = after.holder
             lease = (holder.owner, spelled(holder.expires)) if holder else (None, None)
-            connection.execute(_NEW, (thread,))
-            connection.execute(_OWN, (thread, after.token, *lease))
+            connection.execute(_NEW, (self._tenant, thread))
+            connection.execute(_OWN, (self._tenant, thread, after.token, *lease))
         return after
 
     def _thread(
@@ -361,7 +399,7 @@ class SQLiteCheckpointStorage(Database, Leasing):
         Raises:
             StorageUnavailable: its row says something that this package never writes.
         """
-        row = connection.execute(_THREAD, (thread,)).fetchone()
+        row = connection.execute(_THREAD, (self._tenant, thread)).fetchone()
         head, first, there, token = (0 if each is None else each for each in row[:4])
         owner, expires = row[4:]
         numbers = ((head, MAX_SEQUENCE), (first, MAX_SEQUENCE), (token, MAX_TOKEN))
