@@ -1,7 +1,8 @@
-"""The journal: who did what, when. A chain of sealed records like any other, with its own key.
+"""The journal: who did what, when. Chains of sealed records like any other, with their own key.
 
-Each entry is a record of one thread, in a storage of the journal's own, signed as `journal`: the
-key of the checkpoints never signs it, and no checkpoint opens as an entry.
+Each entry is a record in a storage of the journal's own, signed as `journal`: the key of the
+checkpoints never signs it, and no checkpoint opens as an entry. What is about one thread is one
+chain, which has the thread's name, so that nobody waits for who writes about another one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
+from heapq import merge
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -193,12 +195,17 @@ class Entry(Event):
     """An event as the journal holds it.
 
     Attributes:
-        number: 1, 2, 3 … in the journal. Order comes from it, never from the time.
+        number: 1, 2, 3 … in its chain. Order comes from it there, never from the time.
         at: when it was written, by the writer's clock, in UTC.
     """
 
     number: int
     at: datetime
+
+    @property
+    def chain(self) -> str:
+        """The chain that it is in: that of its thread, or the one of the whole store."""
+        return self.thread or THREAD
 
     def __str__(self) -> str:
         """Return one line of printable ASCII, whatever the fields hold."""
@@ -214,7 +221,7 @@ class Entry(Event):
 
 
 THREAD: Final = "journal"
-"""The one thread of a journal, under which an anchor keeps its head."""
+"""The chain of what is about no thread. The others have the names of their threads."""
 
 _LIMITS: Final = Limits(state_bytes=32 * 1024)
 _CODEC: Final = Codec(limits=_LIMITS)
@@ -231,13 +238,15 @@ class Journal:
 
     An entry is durable when `record` returns. If it cannot be, `record` raises: then do not do
     what could not be written down. An edit, a removed entry and a moved one show, to whoever has
-    the key. That the newest entries were cut off shows with an anchor alone.
+    the key. That the newest entries of a chain were cut off, or a whole chain, shows with an anchor
+    alone.
 
     Args:
         storage: where the entries are, for this journal alone.
         keys: the key that signs, and older ones that verify. A ring that only verifies reads.
         name: the journal's name, which each entry carries, and under which an anchor knows it.
-        anchor: where the newest entry is kept in mind, out of reach of whoever writes the storage.
+        anchor: where the newest entry of each chain is kept in mind, out of reach of whoever writes
+            the storage.
     """
 
     def __init__(
@@ -268,19 +277,20 @@ class Journal:
         """
         key, said = self._view.keys.signing, asdict(event)  # an Entry of another journal has more
         payload = _CODEC.encode({each.name: said[each.name] for each in fields(Event)})
+        chain = event.thread or THREAD
         with _told():
-            end = self._view.remembered(THREAD) or self._view.tip(THREAD)
+            end = self._view.remembered(chain) or self._view.tip(chain)
             for _ in range(_TRIES):
                 with suppress(Conflict, RecordsMissing):
-                    return self._append(key, payload, end)
-                end = self._view.tip(THREAD)  # another writer was first, or something is wrong
+                    return self._append(chain, key, payload, end)
+                end = self._view.tip(chain)  # another writer was first, or something is wrong
         raise JournalUnavailable(
             f"Other writers were faster than this one {_TRIES} times in a row.", "Try again."
         )
 
-    def _append(self, key: SigningKey, payload: bytes, end: Seen | None) -> Entry:
+    def _append(self, chain: str, key: SigningKey, payload: bytes, end: Seen | None) -> Entry:
         view, head = self._view, end and end.head
-        place = view.place(THREAD, head.sequence + 1 if head else 1)
+        place = view.place(chain, head.sequence + 1 if head else 1)
         record, opened = seal(
             payload,
             place,
@@ -290,29 +300,34 @@ class Journal:
             use="journal",
         )
         with storage_errors("keep", str(place)):
-            view.storage.append(THREAD, place.sequence, record)
+            view.storage.append(chain, place.sequence, record)
         if view.anchor is not None:
-            with anchor_errors("be moved for", THREAD):
-                view.anchor.advance(view.store, THREAD, opened.head)
-        view.remember(THREAD, opened.head, opened.head if view.anchor else None)
+            with anchor_errors("be moved for", chain):
+                view.anchor.advance(view.store, chain, opened.head)
+        view.remember(chain, opened.head, opened.head if view.anchor else None)
         return _entry(opened)
 
     def show(self, *, thread: str | None = None, what: str | None = None) -> Iterator[Entry]:
-        """Yield the entries, oldest first, each verified with all before it.
+        """Yield the entries by their time, each verified with all before it in its chain.
+
+        Those of one chain stay in their order, whatever their times say.
 
         Args:
-            thread: only those about this thread.
+            thread: only those about this thread. The other chains are not looked at.
             what: only those of this kind.
 
         Raises:
-            JournalBroken: an entry was edited, moved or removed, or the journal ends before what
-                the anchor has seen.
+            JournalBroken: an entry was edited, moved or removed, or a chain ends before what the
+                anchor has seen.
             JournalUnavailable: it cannot be read.
         """
         with _told():
-            for entry in map(_entry, self._view.walk(THREAD)):
-                if thread in (None, entry.thread) and what in (None, entry.what):
-                    yield entry
+            chains = self._chains() if thread is None else [check_name("thread", thread)]
+            shown = (
+                [e for e in self._walk(c) if thread in (None, e.thread) and what in (None, e.what)]
+                for c in chains
+            )
+            yield from merge(*shown, key=lambda entry: (entry.at, entry.chain))
 
     def verify(self, progress: Progress | None = None) -> int:
         """Verify every entry and every link, and return how many entries there are.
@@ -320,8 +335,35 @@ class Journal:
         Raises:
             JournalError: as `show` does.
         """
+        return sum(self.counts(progress).values())
+
+    def counts(self, progress: Progress | None = None) -> dict[str, int]:
+        """Verify every entry and every link, and return how many entries each chain has.
+
+        Raises:
+            JournalError: as `show` does.
+        """
+        found = {}
         with _told():
-            return sum(1 for _ in map(_entry, self._view.walk(THREAD, progress)))
+            chains = self._chains()
+            for done, chain in enumerate(chains, start=1):
+                found[chain] = sum(1 for _ in self._walk(chain))
+                if progress is not None:
+                    progress(done, len(chains))
+        return found
+
+    def _walk(self, chain: str) -> Iterator[Entry]:
+        return map(_entry, self._view.walk(chain))
+
+    def _chains(self) -> list[str]:
+        """Return the chains that the storage has or the anchor knows: one that is gone shows."""
+        view = self._view
+        with storage_errors("list", "the chains"):
+            names = set(view.storage.threads())
+        if view.anchor is not None:
+            with anchor_errors("list", "the chains"):
+                names.update(view.anchor.threads(view.store))
+        return sorted(names)
 
 
 class InMemoryJournal(Journal):
@@ -333,7 +375,7 @@ class InMemoryJournal(Journal):
 
 
 class FileJournal(Journal):
-    """A journal in a folder that you name, one file per entry.
+    """A journal in a folder that you name, one file per entry, in a folder for each chain.
 
     ```python
     from safepoint import Keyring, SigningKey
@@ -346,7 +388,7 @@ class FileJournal(Journal):
     journal.record(Event("resume", "refused", ana, "invoices", "order-8"))
     for entry in journal.show(thread="order-8"):
         print(entry.number, entry.what, entry.outcome, entry.actor)
-        #> 2 resume refused 'ana' (by 'login')
+        #> 1 resume refused 'ana' (by 'login')
     ```
 
     Args:
@@ -397,11 +439,13 @@ def _entry(opened: Opened) -> Entry:
         fields = _CODEC.decode(opened.payload)
         fields["actor"] = Actor(**fields["actor"])
         created = datetime.fromisoformat(header.created)
+        if (fields["thread"] or THREAD) != header.thread:  # or show(thread=…) would not find it
+            fields = None
         return Entry(**fields, number=header.sequence, at=created)
     except (CodecError, InvalidId, ConfigurationError, KeyError, TypeError) as error:
         raise JournalBroken(
-            f"Entry {header.sequence} of the journal {header.store} is one that this release did"
-            " not write.",
+            f"Entry {header.sequence} of {header.thread} in the journal {header.store} is one that"
+            " this release did not write.",
             "Check that its writer runs a released version of safepoint with the same format.",
         ) from error
 
@@ -486,12 +530,18 @@ class Notes:
             yield
         except CheckpointError as error:
             if not isinstance(error, quiet):
-                # What differs between two questions is for whoever asked: it may be an argument.
-                other = isinstance(error, ApprovalMismatch)
-                why = "it answers another question." if other else error.what
                 with suppress(CheckpointError):  # the refusal stands, whether or not this succeeds
-                    self.write(what, "refused", thread, at, f"{type(error).__name__}: {why}")
+                    self.refuse(what, thread, error, at)
             raise
+
+    def refuse(
+        self, what: What, thread: str | None, error: CheckpointError, at: Head | None = None
+    ) -> None:
+        """Write that something was refused, and why."""
+        # What differs between two questions is for whoever asked: it may be an argument.
+        other = isinstance(error, ApprovalMismatch)
+        why = "it answers another question." if other else error.what
+        self.write(what, "refused", thread, at, f"{type(error).__name__}: {why}")
 
     @contextmanager
     def doing(

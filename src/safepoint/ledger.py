@@ -226,12 +226,14 @@ class Ledger:
             self._anchor()
         with self._watching("save", thread):
             payload = self.codec.encode(state)
-            # With a journal the end is looked at: what is written down must be what is done.
-            known = None if self.journal else self._view.remembered(thread)
+            known = self._view.remembered(thread)
             if known is not None and after in (None, known.head.sequence):
-                with suppress(Conflict, RecordsMissing):  # somebody saved, pruned, deleted or cut
+                try:
                     opened = self._append(thread, payload, known, app=app, tools=tools, now=now)
                     return opened.checkpoint(state)
+                except (Conflict, RecordsMissing) as error:  # others saved, pruned, deleted or cut
+                    # What is written down must be what is done: that one was not.
+                    self.notes.refuse("save", thread, error)
             end = self._view.tip(thread)
             number = end.head.sequence if end else 0
             if after is not None and after != number:

@@ -40,7 +40,7 @@ update safepoint_anchor.heads set sequence = sequence - 1, digest = %(digest)s
 
 update safepoint.threads set head = head - 1 where thread = 'theirs';
 
-select safepoint.discard('theirs', 1);
+select safepoint.discard('', 'theirs', 1);
 
 
 -- # truncate SP13
@@ -117,7 +117,7 @@ insert into safepoint.checkpoints (thread, sequence, record, fence, login, writt
   values ('mine', %(next)s, %(mine)s, %(token)s, 'worker_2', '1999-12-31');
 
 insert into safepoint.checkpoints
-  values ('mine', %(next)s, %(mine)s, %(token)s, 'worker_2', '1999-12-31');
+  values ('', 'mine', %(next)s, %(mine)s, %(token)s, 'worker_2', '1999-12-31');
 
 
 -- # move-anchor SP15
@@ -127,14 +127,14 @@ update safepoint_anchor.heads set sequence = sequence - 1, digest = %(digest)s
   where thread = 'theirs';
 
 insert into safepoint_anchor.heads
-  values ('orders', 'theirs', 1, %(digest)s)
-  on conflict (store, thread) do update set sequence = 1;
+  values ('', 'orders', 'theirs', 1, %(digest)s)
+  on conflict (tenant, store, thread) do update set sequence = 1;
 
 delete from safepoint_anchor.heads;
 
 truncate safepoint_anchor.heads;
 
-select safepoint_anchor.rewind('orders', 'theirs', 1, %(digest)s);
+select safepoint_anchor.rewind('', 'orders', 'theirs', 1, %(digest)s);
 
 drop table safepoint_anchor.heads;
 
@@ -162,8 +162,8 @@ truncate safepoint_journal.records;
 
 truncate safepoint.takings, safepoint.prunings;
 
-insert into safepoint.takings (thread, token, owner)
-  values ('mine', 9, 'alice');
+insert into safepoint.takings (tenant, thread, token, owner)
+  values ('', 'mine', 9, 'alice');
 
 
 -- # edit-journal SP20
@@ -173,12 +173,12 @@ update safepoint_journal.records set record = 'x' where sequence = 1;
 
 delete from safepoint_journal.records where sequence = 1;
 
-insert into safepoint_journal.records (journal, sequence, record)
-  values ('journal', 2, 'x');
+insert into safepoint_journal.records (journal, chain, sequence, record)
+  values ('journal', 'mended', 2, 'x');
 
-insert into safepoint_journal.records (journal, sequence, record)
-  values ('journal', 1, 'x')
-  on conflict (journal, sequence) do update set record = excluded.record;
+insert into safepoint_journal.records (journal, chain, sequence, record)
+  values ('journal', 'mended', 1, 'x')
+  on conflict (tenant, journal, chain, sequence) do update set record = excluded.record;
 
 drop table safepoint_journal.records;
 
@@ -186,9 +186,9 @@ drop table safepoint_journal.records;
 -- # prune SP13
 -- The beginning of a thread is removed, and said to have been pruned.
 
-select safepoint.prune('theirs', 2, 'x');
+select safepoint.prune('', 'theirs', 2, 'x');
 
-select safepoint.prune('theirs', 2, null);
+select safepoint.prune('', 'theirs', 2, null);
 
 update safepoint.threads set first = 2, base = 'x' where thread = 'theirs';
 delete from safepoint.checkpoints where thread = 'theirs' and sequence < 2;
@@ -232,33 +232,33 @@ insert into safepoint.checkpoints (thread, sequence, record)
 -- # steal-lease SP07
 -- The lease of a worker that is alive is taken, renewed or released by somebody else.
 
-select * from safepoint.acquire('theirs', 'mallory', 60);
+select * from safepoint.acquire('', 'theirs', 'mallory', 60);
 
-select * from safepoint.acquire('theirs', 'worker-of-theirs', 60);
+select * from safepoint.acquire('', 'theirs', 'worker-of-theirs', 60);
 
-select * from safepoint.acquire('theirs', 'mallory', 1e308);
+select * from safepoint.acquire('', 'theirs', 'mallory', 1e308);
 
-select * from safepoint.acquire('theirs', 'mallory', -1);
+select * from safepoint.acquire('', 'theirs', 'mallory', -1);
 
-select * from safepoint.acquire('theirs', 'mallory', 'NaN');
+select * from safepoint.acquire('', 'theirs', 'mallory', 'NaN');
 
-select * from safepoint.acquire('theirs', 'mallory', 'infinity');
+select * from safepoint.acquire('', 'theirs', 'mallory', 'infinity');
 
-select * from safepoint.acquire('theirs', 'mallory', null);
+select * from safepoint.acquire('', 'theirs', 'mallory', null);
 
-select * from safepoint.acquire('theirs', null, 60);
+select * from safepoint.acquire('', 'theirs', null, 60);
 
-select * from safepoint.acquire(null, 'mallory', 60);
+select * from safepoint.acquire('', null, 'mallory', 60);
 
-select safepoint.renew('theirs', 'worker-of-theirs', %(their_token)s, 86400);
+select safepoint.renew('', 'theirs', 'worker-of-theirs', %(their_token)s, 86400);
 
-select safepoint.renew('theirs', null, %(their_token)s, 86400);
+select safepoint.renew('', 'theirs', null, %(their_token)s, 86400);
 
-select safepoint.release('theirs', 'worker-of-theirs', %(their_token)s);
+select safepoint.release('', 'theirs', 'worker-of-theirs', %(their_token)s);
 
-select safepoint.release('theirs', null, %(their_token)s);
+select safepoint.release('', 'theirs', null, %(their_token)s);
 
-select safepoint.break_lease('theirs');
+select safepoint.break_lease('', 'theirs');
 
 update safepoint.threads set owner = 'mallory', token = token + 1 where thread = 'theirs';
 
@@ -266,7 +266,7 @@ update safepoint.threads set owner = 'mallory', token = token + 1 where thread =
 -- # take-free SP07
 -- A thread whose lease has ended is taken, as it should be, and gets a forged record.
 
-select * from safepoint.acquire('free', 'mallory', 60);
+select * from safepoint.acquire('', 'free', 'mallory', 60);
 put ('free', %(free_next)s, %(free)s, (select token from safepoint.threads where thread = 'free'));
 
 put ('free', %(free_next)s, %(free)s, null);
@@ -275,13 +275,13 @@ put ('free', %(free_next)s, %(free)s, null);
 -- # no-owner SP07
 -- A thread is taken in the name of nobody, so that it has an end of a lease and no owner of it.
 
-select * from safepoint.acquire('free', null, 60);
+select * from safepoint.acquire('', 'free', null, 60);
 
-select * from safepoint.acquire('new', null, 60);
+select * from safepoint.acquire('', 'new', null, 60);
 
-select * from safepoint.acquire('mine', null, 60);
+select * from safepoint.acquire('', 'mine', null, 60);
 
-select safepoint.release('mine', null, %(token)s);
+select safepoint.release('', 'mine', null, %(token)s);
 
 update safepoint.threads set owner = null where thread = 'mine';
 
@@ -309,11 +309,11 @@ put ('nul', 1, %(mine)s, null);
 
 put (null, 1, %(mine)s, null);
 
-select * from safepoint.acquire('../outside', 'mallory', 60);
+select * from safepoint.acquire('', '../outside', 'mallory', 60);
 
-select * from safepoint.acquire('new', E'two\nlines', 60);
+select * from safepoint.acquire('', 'new', E'two\nlines', 60);
 
-select * from safepoint.acquire('new', 'con', 60);
+select * from safepoint.acquire('', 'new', 'con', 60);
 
 -- Attacks on the rules themselves: triggers, functions, rights, roles, and the server below.
 
@@ -366,7 +366,7 @@ set role safepoint_owner;
 edit;
 
 set role safepoint_operator;
-select safepoint.prune('theirs', 2, 'x');
+select safepoint.prune('', 'theirs', 2, 'x');
 
 select set_config('role', 'safepoint_owner', false);
 edit;
@@ -378,7 +378,7 @@ grant safepoint_owner to current_user;
 edit;
 
 set role safepoint_anchor_operator;
-select safepoint_anchor.rewind('orders', 'theirs', 1, %(digest)s);
+select safepoint_anchor.rewind('', 'orders', 'theirs', 1, %(digest)s);
 
 grant safepoint_operator to current_user;
 
@@ -414,7 +414,7 @@ put ('theirs', %(their_next)s, %(theirs)s, %(their_token)s);
 create function pg_temp.clock_timestamp() returns timestamptz language sql
   as $$ select 'infinity'::timestamptz $$;
 set search_path = pg_temp, pg_catalog;
-select * from safepoint.acquire('theirs', 'mallory', 60);
+select * from safepoint.acquire('', 'theirs', 'mallory', 60);
 
 create function pg_temp.same(text, text) returns boolean language sql as 'select true';
 create operator pg_temp.= (leftarg = text, rightarg = text, function = pg_temp.same);
@@ -505,7 +505,7 @@ select usename, passwd from pg_shadow;
 -- A transaction is prepared and never ends, and its locks outlive the session.
 
 begin;
-select * from safepoint.acquire('new', 'mallory', 60);
+select * from safepoint.acquire('', 'new', 'mallory', 60);
 prepare transaction 'forgotten';
 
 begin;
@@ -525,7 +525,7 @@ select record from safepoint.checkpoints where thread = 'theirs';
 -- The login's own thread is released, and taken for a day under a name of the attacker's.
 
 select safepoint.release(thread, owner, token) from safepoint.threads where thread = 'mine';
-select * from safepoint.acquire('mine', 'mallory', 86400);
+select * from safepoint.acquire('', 'mine', 'mallory', 86400);
 
 update safepoint.threads set owner = 'mallory', token = token + 1 where thread = 'mine'
   and owner <> 'mallory';
@@ -534,7 +534,7 @@ update safepoint.threads set owner = 'mallory', token = token + 1 where thread =
 -- # squat SP07 residue
 -- A thread that does not exist yet is taken for a day, before its worker begins it.
 
-select * from safepoint.acquire('order-8', 'mallory', 86400);
+select * from safepoint.acquire('', 'order-8', 'mallory', 86400);
 
 insert into safepoint.threads (thread, token, owner, expires)
   values ('order-8', 1, 'mallory', now() + interval '1 day');

@@ -503,7 +503,7 @@ def test_a_journal_is_verified_with_its_key_and_its_anchor(deployed: Deployed, o
     assert said(*anchored) == []
     assert said() == ["SP20 warning"]
     assert "SP20 error" in said(*anchored, "--journal-name", "other")
-    file = root / "journal/journal/0000000001.checkpoint"
+    file = root / "journal/order-7/0000000001.checkpoint"
     file.write_bytes(file.read_bytes().replace(b"ana", b"bob", 1))
     assert said(*anchored) == ["SP20 error"]
     shutil.move(root / "journal", deployed.state / "journal")

@@ -241,7 +241,7 @@ class Journal:
             journal.record(Event("save", "done", who, "invoices", "order-7", number + 1))
 
     def entry(self, number: int) -> Path:
-        return self.path / f"journal/{number:010}.checkpoint"
+        return self.path / f"order-7/{number:010}.checkpoint"
 
     def edit(self) -> None:
         self.entry(1).write_bytes(self.entry(1).read_bytes().replace(b"ana", b"ben"))

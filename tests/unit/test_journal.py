@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from tests.harness.crash import failed, killed
 
 KEY = SigningKey(bytes(range(32)))
 KEYS = Keyring(KEY)
-ENTRIES = "journal/journal"
+ENTRIES = "journal/order-7"
 
 
 @pytest.fixture
@@ -57,8 +58,8 @@ def ledger_at(folder: Path) -> Ledger:
     return Ledger(storage, store="invoices", keys=KEYS, journal=journal_at(folder))
 
 
-def event(name: str = "dana", detail: str = "pay") -> Event:
-    return Event("approve", "done", Actor(name, "signature"), "invoices", "order-7", detail=detail)
+def event(name: str = "dana", detail: str = "pay", thread: str | None = "order-7") -> Event:
+    return Event("approve", "done", Actor(name, "signature"), "invoices", thread, detail=detail)
 
 
 def written(folder: Path) -> list[Path]:
@@ -85,13 +86,13 @@ def test_what_was_recorded_is_told_in_order_and_by_question() -> None:
     first, second = journal.show()
     assert (recorded, first.number, first.actor.name) == (first, 1, "dana")
     assert str(second) == (
-        f"2 {spelled(second.at)} save intended orders/a #7 sha256:aaaaaaaaaaaa 'w' (by 'login'):"
+        f"1 {spelled(second.at)} save intended orders/a #7 sha256:aaaaaaaaaaaa 'w' (by 'login'):"
         " 'x'"
     )
-    assert [e.number for e in journal.show(thread="order-7")] == [1]
-    assert [e.number for e in journal.show(what="save")] == [2]
+    assert list(journal.show(thread="order-7")) == [first]
+    assert list(journal.show(what="save")) == [second]
     assert journal.verify() == 2
-    assert anchor.read("book", "journal") is not None
+    assert anchor.threads("book") == ["a", "order-7"]
     other = InMemoryJournal()
     assert list(other.show()) == []
     other.record(second)  # an entry is an event, and has its own number there
@@ -107,6 +108,47 @@ def test_a_journal_is_begun_once_and_by_name(tmp_path: Path) -> None:
     FileJournal(tmp_path / "journal", keys=KEYS, create=True).record(event())
     assert FileJournal(tmp_path / "journal", keys=KEYS).verify() == 1
     assert FileJournal(tmp_path / "journal", keys=KEYS, create=True).verify() == 1
+
+
+def test_what_each_chain_says_is_told_by_time_and_in_the_order_of_the_chain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A clock that goes back moves nothing within a chain; what is as old goes by the chain."""
+
+    class Clock:
+        now = staticmethod(lambda _: datetime(2026, 1, 31, 12, next(minutes), tzinfo=UTC))
+        fromisoformat = datetime.fromisoformat
+
+    monkeypatch.setattr("safepoint.journal.datetime", Clock)
+    minutes = iter([2, 1, 1, 4, 1])
+    journal = InMemoryJournal()
+    for name, thread in (("b2", "b"), ("b1", "b"), ("a1", "a"), ("a4", "a"), ("all1", None)):
+        journal.record(event(name, thread=thread))
+    assert [e.actor.name for e in journal.show()] == ["a1", "all1", "b2", "b1", "a4"]
+    assert journal.counts() == {"a": 2, "b": 2, "journal": 1}
+
+
+def test_a_chain_that_is_dropped_cut_or_spliced_shows(folder: Path) -> None:
+    for thread in ("order-7", "order-8", "order-8", None):
+        journal_at(folder).record(event(thread=thread))
+    kept, path = folder / "kept", folder / "journal"
+    shutil.copytree(path, kept)
+    name = f"{1:010}.checkpoint"
+    for change in (
+        partial(shutil.rmtree, path / "order-7"),
+        (path / "journal" / name).unlink,
+        (path / "order-8" / f"{2:010}.checkpoint").unlink,
+        partial(shutil.copy, path / "order-7" / name, path / "order-8" / name),
+        partial(shutil.copy, path / "order-7" / name, path / "order-8" / f"{3:010}.checkpoint"),
+        partial(shutil.copytree, path / "order-7", path / "order-9"),
+    ):
+        change()
+        for use in (journal_at(folder).verify, lambda: list(journal_at(folder).show())):
+            with pytest.raises(JournalBroken):
+                use()
+        shutil.rmtree(path)
+        shutil.copytree(kept, path)
+    assert journal_at(folder).verify() == 4
 
 
 @pytest.mark.parametrize(
@@ -145,7 +187,7 @@ def test_an_entry_that_is_cut_moved_or_repeated_shows(folder: Path, kept: list[i
     refused(folder)
     if kept[2:] != [2]:  # a writer looks at the end
         with pytest.raises(JournalError):
-            ledger_at(folder).save("order-9", {})
+            ledger_at(folder).save("order-7", {})
         assert ledger_at(folder).threads() == []
 
 
@@ -155,9 +197,9 @@ def test_a_planted_entry_shows(folder: Path) -> None:
     with pytest.raises(JournalBroken):
         FileJournal(folder / "journal", keys=KEYS, name="book").verify()
     with pytest.raises(CheckpointError, match="was never sealed"):
-        open_sealed(last.read_bytes(), Place("journal", "", "journal", 3), KEYS)
-    ends = open_sealed(last.read_bytes(), Place("journal", "", "journal", 3), KEYS, use="journal")
-    place, now = Place("journal", "", "journal", 4), datetime.now(UTC)
+        open_sealed(last.read_bytes(), Place("journal", "", "order-7", 3), KEYS)
+    ends = open_sealed(last.read_bytes(), Place("journal", "", "order-7", 3), KEYS, use="journal")
+    place, now = Place("journal", "", "order-7", 4), datetime.now(UTC)
     payload = last.read_bytes().split(b"\n")[2]
     options: Any = {"created": now, "previous": ends.digest}
     thief = SigningKey.generate()
@@ -166,6 +208,7 @@ def test_a_planted_entry_shows(folder: Path) -> None:
         seal(payload, place, KEY, **options)[0],
         seal(b'{"paid":true}', place, KEY, **options, use="journal")[0],
         seal(b"null", place, KEY, **options, use="journal")[0],
+        seal(payload.replace(b"order-7", b"order-8"), place, KEY, **options, use="journal")[0],
         b"2026-01-31 dana approved order-7\n",
         b"",
     ):

@@ -22,6 +22,7 @@ from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
     Forked,
+    InvalidId,
     JournalUnavailable,
     LimitExceeded,
     NotFound,
@@ -229,6 +230,42 @@ def test_a_head_moves_forward_alone_and_a_fork_is_told(anchor: PostgresAnchor) -
             anchor.read(*place)
     with pytest.raises(AnchorUnavailable, match="permission denied for function rewind"):
         anchor.rewind("s", "t", head(1))
+
+
+def test_a_tenant_sees_its_own_threads_and_a_label_is_found_where_it_was_put(
+    database: Database,
+) -> None:
+    with PostgresCheckpointStorage(database.worker(1)) as storage:
+        acme, other = storage.tenant("acme"), storage.tenant("other")
+        for scope, count in ((storage, 1), (acme, 3)):
+            for number in range(1, count + 1):
+                scope.append("t", number, b"x", label="a/b" if number < 3 else "")
+        other.append("u", 1, b"u", label="a/b", fence=other.acquire("u", "w", 60).token)
+        scopes = (storage, acme, other)
+        assert [scope.threads() for scope in scopes] == [["t"], ["t"], ["u"]]
+        assert [scope.head("t") for scope in scopes] == [1, 3, 0]
+        assert [scope.find("t", "a/b") for scope in scopes] == [1, 2, None]
+        assert acme.find("t", "") is None
+        assert len(list(acme.scan("t", 3, 1))) == 3
+        assert other.lease("u") is not None
+        assert storage.lease("u") is None
+        with PostgresCheckpointStorage(database.operator) as operator:
+            assert operator.tenant("acme").prune("t", 2, b"base") == 1
+            assert operator.tenant("acme").discard("t", 2) == 1
+        assert (storage.base("t"), acme.base("t"), acme.head("t")) == (None, (2, b"base"), 2)
+        with pytest.raises(InvalidId, match="is not a tenant name"):
+            storage.tenant("../acme")
+
+
+def test_an_anchor_says_when_it_saw_a_head_first(database: Database) -> None:
+    with PostgresAnchor(database.anchor) as anchor:
+        acme = anchor.tenant("acme")
+        seen = []
+        for number in (1, 1, 2):
+            acme.advance("s", "t", head(number))
+            seen.append(acme.read("s", "t").seen)  # type: ignore[union-attr]
+        assert seen[0] == seen[1] < seen[2]
+        assert (anchor.read("s", "t"), anchor.threads("s"), acme.threads("s")) == (None, [], ["t"])
 
 
 # The journal

@@ -281,7 +281,7 @@ def test_who_holds_a_thread_in_an_open_transaction_is_told_from_a_slow_server(
     with PostgresCheckpointStorage(database.worker(1), wait_seconds=1) as storage:
         storage.append("t", 1, b"one")
         with psycopg.connect(database.worker(2)) as holder:
-            holder.execute("select safepoint.acquire('t', 'mallory', 60)")
+            holder.execute("select safepoint.acquire('', 't', 'mallory', 60)")
             began = time.monotonic()
             said = refusal(StorageUnavailable, lambda: storage.append("t", 2, b"two"))
             assert time.monotonic() - began < 60
@@ -295,10 +295,10 @@ def test_who_holds_a_thread_in_an_open_transaction_is_told_from_a_slow_server(
 @pytest.mark.parametrize(
     "statement",
     [
-        "select safepoint.release('t', 'anyone', 1)",
-        "select safepoint.release('t', 'w', 1)",
-        "select safepoint.release('t', null, 1)",
-        "select safepoint.renew('t', 'w', 1, 60)",
+        "select safepoint.release('', 't', 'anyone', 1)",
+        "select safepoint.release('', 't', 'w', 1)",
+        "select safepoint.release('', 't', null, 1)",
+        "select safepoint.renew('', 't', 'w', 1, 60)",
     ],
 )
 def test_an_open_transaction_after_a_release_blocks_no_thread_of_another_login(

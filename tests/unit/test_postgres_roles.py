@@ -30,6 +30,8 @@ LOGINS: Final = (
     "auditor",
 )
 STORE, HEADS = "worker other reader operator auditor", "operator anchor anchor_operator auditor"
+HEAD: Final = "insert into safepoint_anchor.heads (store, thread, sequence, digest) values "
+PUT: Final = "insert into safepoint_journal.records (journal, chain, sequence, record) values "
 TRACES: Final = "operator auditor"
 # What each statement takes: the logins that may, and the SQLSTATE for those who may not, which is
 # 42501 (no such right) unless it is said. Nobody has any right that is not here.
@@ -82,40 +84,42 @@ TABLE: Final = {
     "set local role safepoint_owner": "",
     "create table safepoint.mine (x integer)": "",
     # Leases: of a free thread by any writer, of one that is held by its holder.
-    "select safepoint.acquire('free', 'w', 60)": "worker other operator",
-    "select safepoint.acquire('held', 'w', 60)": (
+    "select safepoint.acquire('', 'free', 'w', 60)": "worker other operator",
+    "select safepoint.acquire('', 'held', 'w', 60)": (
         "worker",
         {"other": "SP001", "operator": "SP001"},
     ),
-    "select safepoint.acquire('held', 'another', 60)": (
+    "select safepoint.acquire('', 'held', 'another', 60)": (
         "",
         dict.fromkeys(("worker", "other", "operator"), "SP001"),
     ),
-    "select safepoint.acquire('free', null, 60)": (
+    "select safepoint.acquire('', 'free', null, 60)": (
         "",
         dict.fromkeys(("worker", "other", "operator"), "23514"),
     ),
-    "select safepoint.acquire('free', 'w', 'infinity')": (
+    "select safepoint.acquire('', 'free', 'w', 'infinity')": (
         "",
         dict.fromkeys(("worker", "other", "operator"), "22023"),
     ),
-    "select safepoint.renew('held', 'w', 1, 60)": (
+    "select safepoint.renew('', 'held', 'w', 1, 60)": (
         "worker",
         {"other": "SP001", "operator": "SP001"},
     ),
-    "select safepoint.release('held', 'w', 1)": (
+    "select safepoint.release('', 'held', 'w', 1)": (
         "worker",
         {"other": "SP001", "operator": "SP001"},
     ),
     "select safepoint.is_live(now())": "",
     # What operators do, on record.
-    "select safepoint.break_lease('held')": "operator",
-    "select safepoint.discard('free', 1)": "operator",
-    "select safepoint.discard('held', 0)": ("", {"operator": "SP001"}),
-    "select safepoint.prune('free', 2, 'base')": "operator",
-    "select safepoint.prune('free', 2, null)": ("", {"operator": "22004"}),
+    "select safepoint.break_lease('', 'held')": "operator",
+    "select safepoint.discard('', 'free', 1)": "operator",
+    "select safepoint.discard('', 'held', 0)": ("", {"operator": "SP001"}),
+    "select safepoint.prune('', 'free', 2, 'base')": "operator",
+    "select safepoint.prune('', 'free', 2, null)": ("", {"operator": "22004"}),
     # The anchor: forward for its login, back for its operators.
-    f"insert into safepoint_anchor.heads values ('s', 'new', 1, {DIGEST})": "anchor",  # noqa: S608
+    HEAD + f"('s', 'new', 1, {DIGEST})": "anchor",
+    f"insert into safepoint_anchor.heads values ('', 's', 'new', 1, {DIGEST}, now())": "",  # noqa: S608
+    "update safepoint_anchor.heads set seen = now()": "",
     "update safepoint_anchor.heads set sequence = 9 where thread = 't'": "anchor",
     "update safepoint_anchor.heads set sequence = 1 where thread = 't'": (
         "",
@@ -125,16 +129,14 @@ TABLE: Final = {
     "delete from safepoint_anchor.heads": "",
     "truncate safepoint_anchor.heads": "",
     "delete from safepoint_anchor.rewinds": "",
-    "select safepoint_anchor.rewind('s', 't', null, null)": "anchor_operator",
+    "select safepoint_anchor.rewind('', 's', 't', null, null)": "anchor_operator",
     # The journal: the next entry.
-    "insert into safepoint_journal.records (journal, sequence, record) values ('j', 2, 'x')": (
-        "journal"
-    ),
-    "insert into safepoint_journal.records (journal, sequence, record) values ('j', 1, 'x')": (
+    PUT + "('j', 'c', 2, 'x')": ("journal"),
+    PUT + "('j', 'c', 1, 'x')": (
         "",
         {"journal": "23505"},
     ),
-    "insert into safepoint_journal.records (journal, sequence, record) values ('j', 3, 'x')": (
+    PUT + "('j', 'c', 3, 'x')": (
         "",
         {"journal": "SP004"},
     ),
@@ -163,10 +165,12 @@ BY_ACCIDENT: Final = {
     "truncate safepoint_journal.records": "SP006",
     "insert into safepoint.threads (thread, login) values ('../x', 'y')": "23514",
     "insert into safepoint.threads (thread, login) values ('con', 'y')": "23514",
-    f"insert into safepoint_anchor.heads values ('s', 'LPT1', 1, {DIGEST})": "23514",  # noqa: S608
-    "insert into safepoint_anchor.heads values ('s', 'x', 1, 'md5:1')": "23514",
-    "insert into safepoint_journal.records (journal, sequence, record)"
-    " values ('j', 2, convert_to(repeat('x', 65537), 'UTF8'))": "23514",
+    "insert into safepoint.threads (tenant, thread, login) values ('../x', 'x', 'y')": "23514",
+    "insert into safepoint.checkpoints (thread, sequence, record, label)"
+    " values ('x', 1, '', ' ')": "23514",
+    f"insert into safepoint_anchor.heads values ('', 's', 'LPT1', 1, {DIGEST})": "23514",  # noqa: S608
+    "insert into safepoint_anchor.heads values ('', 's', 'x', 1, 'md5:1')": "23514",
+    PUT + "('j', 'c', 2, convert_to(repeat('x', 65537), 'UTF8'))": "23514",
 }
 
 
@@ -191,7 +195,7 @@ def filled(database: Database) -> Database:
     with PostgresAnchor(database.anchor) as anchor:
         anchor.advance("s", "t", head(5))
     with _Entries(database.journal, "j", connections=1, wait_seconds=5) as entries:
-        entries.append("journal", 1, b"x")
+        entries.append("c", 1, b"x")
     return database
 
 

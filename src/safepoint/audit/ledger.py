@@ -31,7 +31,7 @@ from safepoint.errors import (
     UnsafeLocation,
     shell,
 )
-from safepoint.journal import THREAD, FileJournal
+from safepoint.journal import FileJournal
 from safepoint.keys import ED25519, HMAC, SECRET, Key, Keyring, SigningKey
 from safepoint.ledger import Ledger
 from safepoint.names import check_name
@@ -314,7 +314,7 @@ def check_journal(
     journal.record(Event("resume", "done", Actor("ana", "login"), "invoices", "order-7"))
     print(check_journal("journal", keys, anchor=anchor))
     #> []
-    Path("journal/journal/0000000001.checkpoint").unlink()
+    Path("journal/order-7/0000000001.checkpoint").unlink()
     print(check_journal("journal", keys, anchor=anchor)[0].severity)
     #> error
     ```
@@ -325,7 +325,7 @@ def check_journal(
         name: the journal's name.
         anchor: its anchor, if it has one.
         storage: the folder of the storage whose events it holds, to see that the two are apart.
-        progress: called with how many entries are verified and how many there are.
+        progress: called with how many chains are verified and how many there are.
 
     Returns:
         Under SP20, an error if the journal is missing, does not verify, can be changed by others,
@@ -341,12 +341,12 @@ def check_journal(
     shown = str(as_named(path, "The path of the journal"))
     found = [*_modes(shown), *_around(shown, keys, storage)]
     try:
-        count = FileJournal(path, keys=keys, name=name, anchor=anchor).verify(progress)
+        counts = FileJournal(path, keys=keys, name=name, anchor=anchor).counts(progress)
     except (UnsafeLocation, JournalError) as refusal:
         if not any(refusal.what.endswith(each.what) for each in found):
             found.append(refused("SP20", refusal, shown))
     else:
-        found += () if anchor is None else _behind(shown, name, count, anchor)
+        found += () if anchor is None else _behind(shown, name, counts, anchor)
     if anchor is None:
         found.append(finding("SP20.no-anchor", shown))
     return worst_first(found)
@@ -356,7 +356,8 @@ def _modes(path: str) -> Iterator[Finding]:
     """Look at the folder and its files by what they are, links included."""
     if not SUPPORTED or not Path(path).is_dir():
         return
-    for file in (Path(path), *sorted(Path(path, THREAD).glob("*"))):
+    inside = (file for file in Path(path).rglob("*") if file.is_symlink() or not file.is_dir())
+    for file in (Path(path), *sorted(inside)):
         where, info = str(file), file.lstat()
         refusals = folder_refusals if file == Path(path) else record_refusals
         changed = [refused("SP20", refusal, where) for refusal in refusals(where, info)]
@@ -379,9 +380,10 @@ def _around(path: str, keys: Keyring, storage: str | os.PathLike[str] | None) ->
             yield finding("SP20.key-inside", str(key.path))
 
 
-def _behind(path: str, name: str, count: int, anchor: Anchor) -> Iterator[Finding]:
+def _behind(path: str, name: str, counts: dict[str, int], anchor: Anchor) -> Iterator[Finding]:
     """Compare how far the anchor has come with what was verified before."""
-    known = anchor.read(name, THREAD)
-    seen = 0 if known is None else known.sequence
-    if count - seen > _LAG:
-        yield finding("SP20.behind", path, count=count, seen=seen)
+    for chain, count in counts.items():
+        known = anchor.read(name, chain)
+        seen = 0 if known is None else known.sequence
+        if count - seen > _LAG:
+            yield finding("SP20.behind", path, chain=chain, count=count, seen=seen)

@@ -13,16 +13,19 @@ from safepoint.postgres.connection import Connection, Server, told_as
 _T = TypeVar("_T")
 
 _READ: Final = (
-    "select sequence, digest from safepoint_anchor.heads where store = %s and thread = %s"
+    "select sequence, digest, seen from safepoint_anchor.heads"
+    " where tenant = %s and store = %s and thread = %s"
 )
 _ADVANCE: Final = (
-    "insert into safepoint_anchor.heads (store, thread, sequence, digest) values (%s, %s, %s, %s)"
-    " on conflict (store, thread) do update"
+    "insert into safepoint_anchor.heads (tenant, store, thread, sequence, digest)"
+    " values (%s, %s, %s, %s, %s) on conflict (tenant, store, thread) do update"
     " set sequence = excluded.sequence, digest = excluded.digest"
     " where heads.sequence < excluded.sequence"
 )
-_THREADS: Final = "select thread from safepoint_anchor.heads where store = %s order by thread"
-_REWIND: Final = "select safepoint_anchor.rewind(%s, %s, %s::bigint, %s::text)"
+_THREADS: Final = (
+    "select thread from safepoint_anchor.heads where tenant = %s and store = %s order by thread"
+)
+_REWIND: Final = "select safepoint_anchor.rewind(%s, %s, %s, %s::bigint, %s::text)"
 
 
 class PostgresAnchor(Server):
@@ -58,7 +61,7 @@ class PostgresAnchor(Server):
         Raises:
             AnchorUnavailable: the server refuses, or is away.
         """
-        place = check_name("store", store), check_name("thread", thread)
+        place = self._place(store, thread)
         return self._run(lambda connection: _head(connection, place))
 
     def advance(self, store: str, thread: str, head: Head) -> None:
@@ -68,7 +71,7 @@ class PostgresAnchor(Server):
             Forked: another record is known at that sequence. The anchor stays as it is.
             AnchorUnavailable: the server refuses, or is away.
         """
-        place = check_name("store", store), check_name("thread", thread)
+        place = self._place(store, thread)
         checked(head)
 
         def move(connection: Connection) -> None:
@@ -84,7 +87,8 @@ class PostgresAnchor(Server):
         Raises:
             AnchorUnavailable: the server refuses, or is away.
         """
-        return [row[0] for row in self._rows(_THREADS, (check_name("store", store),))]
+        values = self._tenant, check_name("store", store)
+        return [row[0] for row in self._rows(_THREADS, values)]
 
     def rewind(self, store: str, thread: str, head: Head | None) -> None:
         """Set the head to what you say, further back or forgotten (None). It takes an operator.
@@ -96,15 +100,18 @@ class PostgresAnchor(Server):
             AnchorUnavailable: this login is not in the role of the anchor's operators, or the
                 server is away.
         """
-        place = check_name("store", store), check_name("thread", thread)
+        place = self._place(store, thread)
         to = (None, None) if head is None else (checked(head).sequence, head.digest)
         self._run(lambda connection: connection.execute(_REWIND, (*place, *to)))
+
+    def _place(self, store: str, thread: str) -> tuple[str, str, str]:
+        return self._tenant, check_name("store", store), check_name("thread", thread)
 
     def _run(self, act: Callable[[Connection], _T]) -> _T:
         with told_as(AnchorUnavailable):
             return super()._run(act)
 
 
-def _head(connection: Connection, place: tuple[str, str]) -> Head | None:
+def _head(connection: Connection, place: tuple[str, str, str]) -> Head | None:
     row = connection.execute(_READ, place).fetchone()
-    return None if row is None else Head(int(row[0]), row[1])
+    return None if row is None else Head(*row)

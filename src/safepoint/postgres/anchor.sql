@@ -4,15 +4,18 @@
 grant usage on schema safepoint_anchor to {anchor}, {anchor_operator}, {operator}, {auditor};
 
 create table safepoint_anchor.heads (
+  tenant   safepoint_anchor.tenant not null default '',
   store    safepoint_anchor.name not null,
   thread   safepoint_anchor.name not null,
   sequence bigint not null check (sequence between 1 and 9999999999),
   digest   text collate "C" not null check (digest ~ '^sha256:[0-9a-f]{{64}}$'),
-  primary key (store, thread)
+  seen     timestamptz not null default clock_timestamp(),  -- and no login chooses it
+  primary key (tenant, store, thread)
 ) with (fillfactor = 50);
 
 -- What an operator set back, by name, after a loss that they accepted.
 create table safepoint_anchor.rewinds (
+  tenant   text collate "C" not null,
   store    text collate "C" not null,
   thread   text collate "C" not null,
   from_sequence bigint,
@@ -27,9 +30,12 @@ create table safepoint_anchor.rewinds (
 create function safepoint_anchor.advance() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-  if tg_op = 'UPDATE' and (new.store, new.thread) = (old.store, old.thread)
-     and new.sequence > old.sequence then
-    return new;
+  if tg_op = 'UPDATE' then
+    new.seen := clock_timestamp();
+    if (new.tenant, new.store, new.thread) = (old.tenant, old.store, old.thread)
+       and new.sequence > old.sequence then
+      return new;
+    end if;
   end if;
   perform from pg_class where oid = tg_relid and pg_get_userbyid(relowner) = current_user;
   if found and tg_op <> 'TRUNCATE' then
@@ -52,21 +58,22 @@ create trigger refuse_change before update or delete or truncate on safepoint_an
   for each statement execute function safepoint_anchor.keep();
 
 create function safepoint_anchor.rewind(
-  a_store text, a_thread text, a_sequence bigint, a_digest text
+  a_tenant text, a_store text, a_thread text, a_sequence bigint, a_digest text
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   known safepoint_anchor.heads;
 begin
   select * into known from safepoint_anchor.heads h
-    where h.store = a_store and h.thread = a_thread for update;
-  insert into safepoint_anchor.rewinds values (a_store, a_thread, known.sequence, known.digest,
-    a_sequence, a_digest, session_user, clock_timestamp());
+    where h.tenant = a_tenant and h.store = a_store and h.thread = a_thread for update;
+  insert into safepoint_anchor.rewinds values (a_tenant, a_store, a_thread, known.sequence,
+    known.digest, a_sequence, a_digest, session_user, clock_timestamp());
   if a_sequence is null then
-    delete from safepoint_anchor.heads h where h.store = a_store and h.thread = a_thread;
+    delete from safepoint_anchor.heads h
+      where h.tenant = a_tenant and h.store = a_store and h.thread = a_thread;
   else
-    insert into safepoint_anchor.heads values (a_store, a_thread, a_sequence, a_digest)
-      on conflict (store, thread) do update
+    insert into safepoint_anchor.heads values (a_tenant, a_store, a_thread, a_sequence, a_digest)
+      on conflict (tenant, store, thread) do update
       set sequence = excluded.sequence, digest = excluded.digest
       where (heads.sequence, heads.digest) <> (excluded.sequence, excluded.digest);
   end if;
@@ -75,5 +82,7 @@ end $$;
 grant select on safepoint_anchor.version, safepoint_anchor.heads
   to {anchor}, {anchor_operator}, {operator}, {auditor};
 grant select on safepoint_anchor.rewinds to {anchor_operator}, {auditor};
-grant insert, update (sequence, digest) on safepoint_anchor.heads to {anchor};
-grant execute on function safepoint_anchor.rewind(text, text, bigint, text) to {anchor_operator};
+grant insert (tenant, store, thread, sequence, digest), update (sequence, digest)
+  on safepoint_anchor.heads to {anchor};
+grant execute on function safepoint_anchor.rewind(text, text, text, bigint, text)
+  to {anchor_operator};

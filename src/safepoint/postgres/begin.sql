@@ -1,4 +1,4 @@
--- What each part begins with: its schema, its version, and the names that a thread can have.
+-- What each part begins with: its schema, its version, and the names that there can be.
 
 create schema {schema} authorization {owner};
 
@@ -13,4 +13,8 @@ create domain {schema}.name as text collate "C" check (
   value ~ '^[a-z0-9][a-z0-9_-]{{0,63}}$'
   and value !~ '^(con|prn|aux|nul|(com|lpt)[0-9])$'  -- devices on Windows
 );
-revoke all on type {schema}.name from public;
+create domain {schema}.tenant as text collate "C" check (
+  value = '' or value ~ '^[a-z0-9][a-z0-9_-]{{0,63}}$'
+  and value !~ '^(con|prn|aux|nul|(com|lpt)[0-9])$'
+);
+revoke all on type {schema}.name, {schema}.tenant from public;

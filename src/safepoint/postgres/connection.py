@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from safepoint.errors import (
@@ -23,6 +24,7 @@ from safepoint.errors import (
     StorageUnavailable,
     quoted,
 )
+from safepoint.names import check_name
 
 try:
     import psycopg as psycopg  # noqa: PLC0414  for those who get it from here
@@ -166,6 +168,8 @@ class Server:
         StorageError: the server cannot be used. The message says what to run.
     """
 
+    _tenant = ""
+
     def __init__(self, dsn: str, schema: str, *, connections: int, wait_seconds: float) -> None:
         given = parsed(dsn)
         self._where = place(given)
@@ -196,7 +200,18 @@ class Server:
         self._look()  # so that what is wrong is said here, and at once
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(<{self._where}>)"
+        tenant = f", tenant {self._tenant!r}" if self._tenant else ""
+        return f"{type(self).__name__}(<{self._where}>{tenant})"
+
+    def tenant(self, name: str) -> Self:
+        """Return the same for one tenant: it sees that tenant's threads, on these connections.
+
+        Raises:
+            InvalidId: the name is outside the grammar.
+        """
+        scope = copy(self)
+        scope.__dict__["_tenant"] = check_name("tenant", name)
+        return scope
 
     def __enter__(self) -> Self:
         return self

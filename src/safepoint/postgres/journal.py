@@ -1,22 +1,28 @@
-"""PostgresJournal: a chain of sealed records in a table, under a login that can only add to it."""
+"""PostgresJournal: chains of sealed records in a table, under a login that can only add to them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final, Self
 
 from safepoint.anchor import Anchor
 from safepoint.errors import JournalUnavailable
-from safepoint.journal import THREAD, Journal
+from safepoint.journal import Journal
 from safepoint.keys import Keyring
 from safepoint.names import check_name
 from safepoint.postgres.connection import told_as
 from safepoint.postgres.storage import Records
 
 _LARGEST: Final = 65536
-_HEAD: Final = "select max(sequence) from safepoint_journal.records where journal = %s"
+_HEAD: Final = (
+    "select max(sequence) from safepoint_journal.records"
+    " where tenant = %s and journal = %s and chain = %s"
+)
+_CHAINS: Final = (
+    "select distinct chain from safepoint_journal.records where tenant = %s and journal = %s"
+)
 _APPEND: Final = (
-    "insert into safepoint_journal.records (journal, sequence, record) values (%s, %s, %b)"
+    "insert into safepoint_journal.records (tenant, journal, chain, sequence, record)"
+    " values (%s, %s, %s, %s, %b)"
 )
 
 
@@ -24,9 +30,9 @@ class PostgresJournal(Journal):
     """A journal in a table, for workers on many machines.
 
     Give it a login in the role that `migrate` made for journals: the database lets it add an entry
-    after the last one and read, and lets nobody change or remove one. The chain and the signatures
-    show what somebody did who administers the server; that the newest entries were cut off shows
-    with an anchor, on another server.
+    after the last one of a chain and read, and lets nobody change or remove one. The chains and the
+    signatures show what somebody did who administers the server; that the newest entries were cut
+    off, or a whole chain, shows with an anchor, on another server.
 
     Args:
         dsn: a connection string as libpq takes it. What it leaves out comes from the environment.
@@ -68,25 +74,20 @@ class PostgresJournal(Journal):
 
 
 class _Entries(Records):
-    """The records of one journal. The one thread of a journal has the journal's name here."""
+    """The records of one journal, in its chains."""
 
     in_order = True
+    _where_is = "tenant = %s and journal = %s and chain = %s"
 
     def __init__(self, dsn: str, name: str, **options: Any) -> None:
-        super().__init__(dsn, "safepoint_journal.records", "journal", _LARGEST, **options)
-        self._name = name
+        super().__init__(dsn, "safepoint_journal.records", _LARGEST, **options)
+        self._apart = (name,)
 
     def append(self, thread: str, sequence: int, record: bytes) -> None:
-        self._add(_APPEND, (self._name, sequence, record))
-
-    def read(self, thread: str, sequence: int) -> bytes:
-        return super().read(self._name, sequence)
-
-    def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
-        return super().scan(self._name, first, last)
+        self._add(_APPEND, (thread, sequence, record))
 
     def head(self, thread: str) -> int:
-        return self._rows(_HEAD, (self._name,))[0][0] or 0
+        return self._rows(_HEAD, (*self._scope, thread))[0][0] or 0
 
     def threads(self) -> list[str]:
-        return [THREAD] if self.head(THREAD) else []
+        return [row[0] for row in self._rows(_CHAINS, self._scope)]

@@ -1,14 +1,16 @@
--- The journal: sealed records, each after the one before it, and never changed.
+-- The journal: sealed records in chains, each after the one before it, and never changed.
 
 grant usage on schema safepoint_journal to {journal}, {auditor};
 
 create table safepoint_journal.records (
+  tenant   safepoint_journal.tenant not null default '',
   journal  safepoint_journal.name not null,
+  chain    safepoint_journal.name not null,
   sequence bigint not null check (sequence between 1 and 9999999999),
   record   bytea not null check (octet_length(record) <= 65536),
   login    name not null,
   written  timestamptz not null,
-  primary key (journal, sequence)
+  primary key (tenant, journal, chain, sequence)
 );
 
 create function safepoint_journal.keep() returns trigger
@@ -18,12 +20,13 @@ begin
     new.login := session_user;
     new.written := clock_timestamp();
     perform from safepoint_journal.records r
-      where r.journal = new.journal and r.sequence = new.sequence - 1;
+      where r.tenant = new.tenant and r.journal = new.journal and r.chain = new.chain
+        and r.sequence = new.sequence - 1;
     if found or new.sequence = 1 then
       return new;
     end if;
-    raise exception 'journal % has no record %, so % does not follow',
-      new.journal, new.sequence - 1, new.sequence using errcode = 'SP004';
+    raise exception 'chain % of journal % has no record %, so % does not follow',
+      new.chain, new.journal, new.sequence - 1, new.sequence using errcode = 'SP004';
   end if;
   raise exception '% is append-only: % is refused', tg_table_name, lower(tg_op)
     using errcode = 'SP006';
@@ -34,4 +37,4 @@ create trigger keep_all before truncate on safepoint_journal.records
   for each statement execute function safepoint_journal.keep();
 
 grant select on safepoint_journal.version, safepoint_journal.records to {journal}, {auditor};
-grant insert (journal, sequence, record) on safepoint_journal.records to {journal};
+grant insert (tenant, journal, chain, sequence, record) on safepoint_journal.records to {journal};

@@ -37,30 +37,34 @@ LARGEST: Final = 256 * 1024 * 1024
 """How many bytes the database takes in a record."""
 _READ: Final = (
     "select octet_length(record), case when octet_length(record) <= %s then record end"
-    " from {table} where {name} = %s and sequence = %s"
+    " from {table} where {where} and sequence = %s"
 )
 # A portion ends with the record that makes it a megabyte.
 _SCAN: Final = (
     "select sequence, size, case when size <= %s then record end from ("
     "select sequence, record, octet_length(record) as size, sum(octet_length(record)) over"
     " (order by sequence {order} rows between unbounded preceding and 1 preceding) as before"
-    " from {table} where {name} = %s and sequence between %s and %s"
+    " from {table} where {where} and sequence between %s and %s"
     " order by sequence {order} limit 256) portion"
     " where before is null or before < 1048576 order by sequence {order}"
 )
 _APPEND: Final = (
-    "insert into safepoint.checkpoints (thread, sequence, record, fence)"
-    " values (%s, %s, %b, %s::bigint)"
+    "insert into safepoint.checkpoints (tenant, thread, sequence, record, fence, label)"
+    " values (%s, %s, %s, %b, %s::bigint, %s)"
 )
 # PostgreSQL has times that Python has not: infinity, and years before 1 and after 9999.
 _THREAD: Final = (
     "select head, first, token, owner, case when expires >= '0001-01-02 00:00:00+00'"
     " and expires < '9999-12-31 00:00:00+00' then expires end, login = session_user"
-    " from safepoint.threads where thread = %s"
+    " from safepoint.threads where tenant = %s and thread = %s"
 )
 _BASE: Final = (
     "select first, octet_length(base), case when octet_length(base) <= %s then base end"
-    " from safepoint.threads where thread = %s and base is not null"
+    " from safepoint.threads where tenant = %s and thread = %s and base is not null"
+)
+_FIND: Final = (
+    "select max(sequence) from safepoint.checkpoints"
+    " where tenant = %s and thread = %s and label = %s and label <> ''"
 )
 _SETTLED: Final = frozenset(["SP001", "SP002", "SP003", "SP004", "23505"])
 """What the database says of a record when it knows that the one before it is not on its way."""
@@ -72,19 +76,27 @@ class Records(Server):
     Args:
         dsn: a connection string as libpq takes it.
         table: its name, after that of its schema.
-        name: the column that tells one chain of records from another.
         limit: how many bytes a record may have.
         options: as for `Server`.
     """
 
-    def __init__(self, dsn: str, table: str, name: str, limit: int, **options: Any) -> None:
+    _apart: tuple[str, ...] = ()
+    _where_is = "tenant = %s and thread = %s"
+
+    def __init__(self, dsn: str, table: str, limit: int, **options: Any) -> None:
         super().__init__(dsn, table.partition(".")[0], **options)
         self._limit = limit
-        self._read = _READ.format(table=table, name=name).encode()
+        where = self._where_is
+        self._read = _READ.format(table=table, where=where).encode()
         self._portion = {
-            step: _SCAN.format(table=table, name=name, order=order)
+            step: _SCAN.format(table=table, where=where, order=order)
             for step, order in ((1, "asc"), (-1, "desc"))
         }
+
+    @property
+    def _scope(self) -> tuple[str, ...]:
+        """What comes before the name of a thread, in each key and in each statement."""
+        return self._tenant, *self._apart
 
     def read(self, thread: str, sequence: int) -> bytes:
         """Return the record exactly as it was appended.
@@ -120,7 +132,7 @@ class Records(Server):
     def _scan(self, thread: str, sequences: range) -> Iterator[bytes]:
         statement = self._portion[sequences.step]
         while sequences:
-            values = (self._limit, thread, *sorted((sequences[0], sequences[-1])))
+            values = (self._limit, *self._scope, thread, *sorted((sequences[0], sequences[-1])))
             rows = self._rows(statement, values, binary=True)
             if not rows or rows[0][0] != sequences[0]:
                 yield self.read(thread, sequences[0])  # which says why it is not there
@@ -137,16 +149,18 @@ class Records(Server):
 
         Args:
             statement: what inserts it.
-            values: the thread, the sequence and the record, and what else the statement takes.
+            values: the thread, the sequence and the record, and what else the statement takes
+                after its scope.
         """
         thread, sequence, data = values[:3]
+        given = (*self._scope, *values)
         unknown = False
 
         def insert(connection: Connection) -> None:
             nonlocal unknown
             again, unknown = unknown, True
             try:
-                connection.execute(statement.encode(), values)
+                connection.execute(statement.encode(), given)
             except psycopg.Error as error:
                 if is_lost(connection, error):
                     raise
@@ -171,7 +185,7 @@ class Records(Server):
             ) from error
 
     def _found(self, connection: Connection, thread: str, sequence: int) -> bytes | None:
-        values = (self._limit, thread, sequence)
+        values = (self._limit, *self._scope, thread, sequence)
         row = connection.execute(self._read, values, binary=True).fetchone()
         if row is None:
             return None
@@ -237,14 +251,19 @@ class PostgresCheckpointStorage(Records):
         super().__init__(
             dsn,
             "safepoint.checkpoints",
-            "thread",
             min(limits.record_bytes, LARGEST),
             connections=connections,
             wait_seconds=wait_seconds,
         )
 
     def append(
-        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
+        self,
+        thread: str,
+        sequence: int,
+        record: bytes,
+        *,
+        fence: int | None = None,
+        label: str = "",
     ) -> None:
         """Keep `record` at `(thread, sequence)`: committed when this returns, never over another.
 
@@ -252,7 +271,16 @@ class PostgresCheckpointStorage(Records):
         another login wrote last is not yours either: NotOwner.
         """
         check_place(thread, sequence, fence)
-        self._add(_APPEND, (thread, sequence, sized(record, self._limit), fence))
+        self._add(_APPEND, (thread, sequence, sized(record, self._limit), fence, label))
+
+    def find(self, thread: str, label: str) -> int | None:
+        """Return the newest sequence that was appended with this label, or None.
+
+        It is a hint, which nothing signs: open what it finds, and believe no absence.
+        """
+        check_name("thread", thread)
+        [(found,)] = self._rows(_FIND, (self._tenant, thread, label))
+        return None if found is None else int(found)
 
     def head(self, thread: str) -> int:
         """Return the highest sequence of the thread, or 0 if it has no record."""
@@ -260,13 +288,13 @@ class PostgresCheckpointStorage(Records):
 
     def threads(self) -> list[str]:
         """Return the name of each thread that has a record."""
-        query = "select thread from safepoint.threads where head > 0 order by thread"
-        return [row[0] for row in self._rows(query)]
+        query = "select thread from safepoint.threads where tenant = %s and head > 0 order by 1"
+        return [row[0] for row in self._rows(query, (self._tenant,))]
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None."""
         check_name("thread", thread)
-        rows = self._rows(_BASE, (self._limit, thread), binary=True)
+        rows = self._rows(_BASE, (self._limit, self._tenant, thread), binary=True)
         if not rows:
             return None
         first, size, base = rows[0]
@@ -292,7 +320,8 @@ class PostgresCheckpointStorage(Records):
         check_name("thread", thread)
         check_sequence(first)
         data = sized(base, self._limit)
-        [(removed,)] = self._rows("select safepoint.prune(%s, %s, %b)", (thread, first, data))
+        values = (self._tenant, thread, first, data)
+        [(removed,)] = self._rows("select safepoint.prune(%s, %s, %s, %b)", values)
         return int(removed)
 
     def discard(self, thread: str, last: int) -> int:
@@ -318,7 +347,9 @@ class PostgresCheckpointStorage(Records):
         check_name("thread", thread)
         if last != 0:
             check_sequence(last)
-        [(moved,)] = self._rows("select safepoint.discard(%s, %s)", (thread, last))
+        [(moved,)] = self._rows(
+            "select safepoint.discard(%s, %s, %s)", (self._tenant, thread, last)
+        )
         return int(moved)
 
     def acquire(self, thread: str, owner: str, seconds: float) -> Lease:
@@ -335,8 +366,8 @@ class PostgresCheckpointStorage(Records):
         check_name("worker", owner)
         check_span(seconds, datetime.now(UTC))
         [(token, expires)] = self._rows(
-            "select token, expires from safepoint.acquire(%s, %s, %s)",
-            (thread, owner, float(seconds)),
+            "select token, expires from safepoint.acquire(%s, %s, %s, %s)",
+            (self._tenant, thread, owner, float(seconds)),
         )
         return Lease(thread, owner, token, expires)
 
@@ -352,8 +383,8 @@ class PostgresCheckpointStorage(Records):
         check_lease(lease)
         check_span(seconds, datetime.now(UTC))
         [(expires,)] = self._rows(
-            "select safepoint.renew(%s, %s, %s, %s)",
-            (lease.thread, lease.owner, lease.token, float(seconds)),
+            "select safepoint.renew(%s, %s, %s, %s, %s)",
+            (self._tenant, lease.thread, lease.owner, lease.token, float(seconds)),
         )
         return Lease(lease.thread, lease.owner, lease.token, expires)
 
@@ -367,8 +398,8 @@ class PostgresCheckpointStorage(Records):
             StorageError: the server refuses, or is away.
         """
         check_lease(lease)
-        values = (lease.thread, lease.owner, lease.token)
-        self._rows("select safepoint.release(%s, %s, %s)", values)
+        values = (self._tenant, lease.thread, lease.owner, lease.token)
+        self._rows("select safepoint.release(%s, %s, %s, %s)", values)
 
     def lease(self, thread: str) -> Lease | None:
         """Return the lease that counts for a thread, also if it has expired; None if it is free."""
@@ -396,7 +427,7 @@ class PostgresCheckpointStorage(Records):
             StorageUnavailable: the server is away.
         """
         check_name("thread", thread)
-        [(broken,)] = self._rows("select safepoint.break_lease(%s)", (thread,))
+        [(broken,)] = self._rows("select safepoint.break_lease(%s, %s)", (self._tenant, thread))
         return bool(broken)
 
     def _first(self, connection: Connection, thread: str) -> int:
@@ -412,7 +443,7 @@ class PostgresCheckpointStorage(Records):
         Raises:
             StorageUnavailable: it says something that the functions of the schema never write.
         """
-        row = connection.execute(_THREAD, (thread,)).fetchone()
+        row = connection.execute(_THREAD, (self._tenant, thread)).fetchone()
         if row is None:
             return _Thread(0, 1, Ownership(thread), own=True)
         head, first, token, owner, expires, own = row

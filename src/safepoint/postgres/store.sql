@@ -10,7 +10,8 @@ create domain safepoint.record as bytea check (octet_length(value) <= 268435456)
 
 -- One row for each thread: how far it is, where it begins, and who may write it.
 create table safepoint.threads (
-  thread  safepoint.name primary key,
+  tenant  safepoint.tenant not null default '',
+  thread  safepoint.name not null,
   head    bigint not null default 0,  -- 0, or the sequence of a record
   first   safepoint.sequence not null default 1,
   base    safepoint.record,
@@ -18,44 +19,55 @@ create table safepoint.threads (
   owner   safepoint.name,
   login   name not null,
   expires timestamptz,
+  primary key (tenant, thread),
   check ((owner is null) = (expires is null))
 ) with (fillfactor = 50);  -- a row changes with each record of its thread, in the same page
 
 create table safepoint.checkpoints (
-  thread   text collate "C" not null,  -- the name of one of the threads: see keep
+  tenant   text collate "C" not null default '',  -- of one of the threads: see keep
+  thread   text collate "C" not null,
   sequence safepoint.sequence not null,
   record   safepoint.record not null,
   fence    bigint,
   login    name not null,
   written  timestamptz not null,
-  primary key (thread, sequence)
+  label    text collate "C" not null default ''
+           check (label = '' or label ~ '^[A-Za-z0-9._@/+:-]{{1,128}}$'),
+  primary key (tenant, thread, sequence)
 );
 alter table safepoint.checkpoints alter column record set storage external;
+-- A label only says where to look. What has none is not in it, and costs nothing.
+create index checkpoints_label on safepoint.checkpoints (tenant, thread, label, sequence)
+  where label <> '';
 
 -- What an operator took out of a thread because it does not verify. It stays as it was.
 create table safepoint.discarded (
+  tenant   text collate "C" not null,
   thread   text collate "C" not null,
   sequence bigint not null,
   record   bytea not null,
   fence    bigint,
   login    name not null,
   written  timestamptz not null,
+  label    text collate "C" not null,
   discarded_by name not null,
   discarded_at timestamptz not null
 );
 alter table safepoint.discarded alter column record set storage external;
-create index discarded_place on safepoint.discarded (thread, sequence);
+create index discarded_place on safepoint.discarded (tenant, thread, sequence);
 
 -- Who took which thread, and who pruned it. Without an owner: an operator broke the lease.
 create table safepoint.takings (
+  tenant text collate "C" not null,
   thread text collate "C" not null,
   token  bigint not null,
   owner  text collate "C",
   login  name not null,
   taken  timestamptz not null
 );
-create unique index takings_once on safepoint.takings (thread, token, (owner is null));
+create unique index takings_once on safepoint.takings (tenant, thread, token, (owner is null));
 create table safepoint.prunings (
+  tenant  text collate "C" not null,
   thread  text collate "C" not null,
   first   bigint not null,
   removed bigint not null,
@@ -74,20 +86,20 @@ begin
   new.written := clock_timestamp();
   -- The condition is looked at again under the row's lock, so no lease changes hands in between.
   update safepoint.threads set head = new.sequence
-    where thread = new.thread and login = session_user
+    where tenant = new.tenant and thread = new.thread and login = session_user
       and (head = new.sequence - 1 and head > 0 or head = 0 and new.sequence = first)
       and new.sequence >= first
       and new.fence is not distinct from case when owner is not null then token end;
   if found then
     return new;
   end if;
-  insert into safepoint.threads (thread, login, head)
-    select new.thread, session_user, new.sequence where new.fence is null
+  insert into safepoint.threads (tenant, thread, login, head)
+    select new.tenant, new.thread, session_user, new.sequence where new.fence is null
     on conflict do nothing;
   if found then
     return new;
   end if;
-  select * into held from safepoint.threads where thread = new.thread;
+  select * into held from safepoint.threads where tenant = new.tenant and thread = new.thread;
   if not found or new.fence is distinct from (case when held.owner is not null
                                                   then held.token end) then
     raise exception 'thread % is owned by % with token %, and this record carries token %',
@@ -111,14 +123,15 @@ create function safepoint.refuse() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   if tg_table_name = 'checkpoints' and tg_op = 'DELETE' then
-    perform from safepoint.threads where thread = old.thread and old.sequence < first;
+    perform from safepoint.threads
+      where tenant = old.tenant and thread = old.thread and old.sequence < first;
     if found then
       return old;
     end if;
     perform from safepoint.discarded d
-      where d.thread = old.thread and d.sequence = old.sequence
-        and (d.record, d.fence, d.login, d.written)
-          is not distinct from (old.record, old.fence, old.login, old.written);
+      where d.tenant = old.tenant and d.thread = old.thread and d.sequence = old.sequence
+        and (d.record, d.fence, d.login, d.written, d.label)
+          is not distinct from (old.record, old.fence, old.login, old.written, old.label);
     if found then
       return old;
     end if;
@@ -141,14 +154,16 @@ create trigger refuse_change before update or delete or truncate on safepoint.pr
 create function safepoint.advance() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-  if tg_op = 'UPDATE' and new.thread = old.thread and new.first >= old.first
-     and new.token >= old.token then
+  if tg_op = 'UPDATE' and (new.tenant, new.thread) = (old.tenant, old.thread)
+     and new.first >= old.first and new.token >= old.token then
     if new.head >= old.head then
       return new;
     end if;
-    perform from safepoint.discarded d where d.thread = old.thread and d.sequence = old.head
+    perform from safepoint.discarded d
+      where d.tenant = old.tenant and d.thread = old.thread and d.sequence = old.head
       and not exists (select from safepoint.checkpoints c
-                      where c.thread = old.thread and c.sequence > new.head);
+                      where c.tenant = old.tenant and c.thread = old.thread
+                        and c.sequence > new.head);
     if found then
       return new;
     end if;
@@ -172,7 +187,7 @@ end $$;
 -- leaves the transaction open blocks nobody else's thread. What is null matches no row, or breaks
 -- the rule that an owner and an end come together.
 create function safepoint.acquire(
-  a_thread text, a_owner text, a_seconds double precision,
+  a_tenant text, a_thread text, a_owner text, a_seconds double precision,
   out token bigint, out expires timestamptz
 ) language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -181,25 +196,26 @@ begin
   if not a_seconds between 0.001 and 86400 then
     raise exception 'a lease lasts from 0.001 to 86400 seconds' using errcode = '22023';
   end if;
-  insert into safepoint.threads as t (thread, login, token, owner, expires)
-    values (a_thread, session_user, 1, a_owner,
+  insert into safepoint.threads as t (tenant, thread, login, token, owner, expires)
+    values (a_tenant, a_thread, session_user, 1, a_owner,
             clock_timestamp() + make_interval(secs => a_seconds))
-    on conflict (thread) do update
+    on conflict (tenant, thread) do update
       set login = excluded.login, token = t.token + 1, owner = excluded.owner,
           expires = excluded.expires
       where t.owner is null or not safepoint.is_live(t.expires)
         or (t.owner, t.login) = (excluded.owner, excluded.login)
     returning t.token, t.expires into acquire.token, acquire.expires;
   if not found then
-    select * into held from safepoint.threads t where t.thread = a_thread;
+    select * into held from safepoint.threads t where t.tenant = a_tenant and t.thread = a_thread;
     raise exception 'thread % is owned by % (login %) until %',
       a_thread, held.owner, held.login, held.expires using errcode = 'SP001';
   end if;
-  insert into safepoint.takings values (a_thread, token, a_owner, session_user, clock_timestamp());
+  insert into safepoint.takings
+    values (a_tenant, a_thread, token, a_owner, session_user, clock_timestamp());
 end $$;
 
 create function safepoint.renew(
-  a_thread text, a_owner text, a_token bigint, a_seconds double precision,
+  a_tenant text, a_thread text, a_owner text, a_token bigint, a_seconds double precision,
   out expires timestamptz
 ) language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -208,7 +224,7 @@ begin
   end if;
   update safepoint.threads t
     set expires = clock_timestamp() + make_interval(secs => a_seconds)
-    where t.thread = a_thread and t.owner = a_owner and t.token = a_token
+    where t.tenant = a_tenant and t.thread = a_thread and t.owner = a_owner and t.token = a_token
       and t.login = session_user
     returning t.expires into renew.expires;
   if not found then
@@ -217,15 +233,17 @@ begin
   end if;
 end $$;
 
-create function safepoint.release(a_thread text, a_owner text, a_token bigint) returns void
+create function safepoint.release(
+  a_tenant text, a_thread text, a_owner text, a_token bigint
+) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   update safepoint.threads t set owner = null, expires = null
-    where t.thread = a_thread and t.owner = a_owner and t.token = a_token
+    where t.tenant = a_tenant and t.thread = a_thread and t.owner = a_owner and t.token = a_token
       and t.login = session_user;
   if not found then  -- once more is no harm
     perform from safepoint.threads t
-      where t.thread = a_thread and t.owner is null and t.token = a_token;
+      where t.tenant = a_tenant and t.thread = a_thread and t.owner is null and t.token = a_token;
     if not found then
       raise exception '% does not own thread % with token %', a_owner, a_thread, a_token
         using errcode = 'SP001';
@@ -235,19 +253,20 @@ end $$;
 
 -- Ends a lease that somebody holds who should not. Whoever wrote the thread last has to acquire it
 -- from then on, like everybody else.
-create function safepoint.break_lease(a_thread text) returns boolean
+create function safepoint.break_lease(a_tenant text, a_thread text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   broken bigint;
 begin
   update safepoint.threads t set owner = null, expires = null, login = current_user
-    where t.thread = a_thread and t.owner is not null returning t.token into broken;
+    where t.tenant = a_tenant and t.thread = a_thread and t.owner is not null
+    returning t.token into broken;
   if found then
     insert into safepoint.takings
-      values (a_thread, broken, null, session_user, clock_timestamp());
+      values (a_tenant, a_thread, broken, null, session_user, clock_timestamp());
     return true;
   end if;
-  perform from safepoint.threads t where t.thread = a_thread;
+  perform from safepoint.threads t where t.tenant = a_tenant and t.thread = a_thread;
   if not found then
     raise exception 'there is no thread %', a_thread using errcode = 'SP005';
   end if;
@@ -255,35 +274,42 @@ begin
 end $$;
 
 -- Takes what comes after `last` out of a thread, because it does not verify, and keeps it apart.
-create function safepoint.discard(a_thread text, a_last bigint) returns bigint
+create function safepoint.discard(a_tenant text, a_thread text, a_last bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   held safepoint.threads;
   moved bigint;
 begin
-  select * into held from safepoint.threads t where t.thread = a_thread for update;
+  select * into held from safepoint.threads t
+    where t.tenant = a_tenant and t.thread = a_thread for update;
   if found and held.owner is not null and held.login <> session_user
      and safepoint.is_live(held.expires) then
     raise exception 'thread % is owned by % (login %) until %',
       a_thread, held.owner, held.login, held.expires using errcode = 'SP001';
   end if;
-  perform from safepoint.checkpoints c where c.thread = a_thread and c.sequence = a_last;
+  perform from safepoint.checkpoints c
+    where c.tenant = a_tenant and c.thread = a_thread and c.sequence = a_last;
   -- One that was never pruned may lose all that it has: then it is as new.
   if not found and (held.thread is null or held.base is not null or a_last is distinct from 0) then
     raise exception 'thread % has no record %', a_thread, a_last using errcode = 'SP005';
   end if;
   insert into safepoint.discarded
-    select c.thread, c.sequence, c.record, c.fence, c.login, c.written,
+    select c.tenant, c.thread, c.sequence, c.record, c.fence, c.login, c.written, c.label,
            session_user, clock_timestamp()
-    from safepoint.checkpoints c where c.thread = a_thread and c.sequence > a_last;
+    from safepoint.checkpoints c
+    where c.tenant = a_tenant and c.thread = a_thread and c.sequence > a_last;
   get diagnostics moved = row_count;
-  delete from safepoint.checkpoints c where c.thread = a_thread and c.sequence > a_last;
-  update safepoint.threads t set head = a_last where t.thread = a_thread and t.head > a_last;
+  delete from safepoint.checkpoints c
+    where c.tenant = a_tenant and c.thread = a_thread and c.sequence > a_last;
+  update safepoint.threads t set head = a_last
+    where t.tenant = a_tenant and t.thread = a_thread and t.head > a_last;
   return moved;
 end $$;
 
 -- The one way in which records go for good: what is before `first`, once a base stands in for it.
-create function safepoint.prune(a_thread text, a_first bigint, a_base bytea) returns bigint
+create function safepoint.prune(
+  a_tenant text, a_thread text, a_first bigint, a_base bytea
+) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   held safepoint.threads;
@@ -292,19 +318,23 @@ begin
   if a_base is null then
     raise exception 'a base is bytes, and this is null' using errcode = '22004';
   end if;
-  select * into held from safepoint.threads t where t.thread = a_thread for update;
+  select * into held from safepoint.threads t
+    where t.tenant = a_tenant and t.thread = a_thread for update;
   if found and a_first < held.first then
     return 0;
   end if;
-  perform from safepoint.checkpoints c where c.thread = a_thread and c.sequence = a_first;
+  perform from safepoint.checkpoints c
+    where c.tenant = a_tenant and c.thread = a_thread and c.sequence = a_first;
   if not found then
     raise exception 'thread % has no record %', a_thread, a_first using errcode = 'SP005';
   end if;
-  update safepoint.threads t set first = a_first, base = a_base where t.thread = a_thread;
-  delete from safepoint.checkpoints c where c.thread = a_thread and c.sequence < a_first;
+  update safepoint.threads t set first = a_first, base = a_base
+    where t.tenant = a_tenant and t.thread = a_thread;
+  delete from safepoint.checkpoints c
+    where c.tenant = a_tenant and c.thread = a_thread and c.sequence < a_first;
   get diagnostics gone = row_count;
   insert into safepoint.prunings
-    values (a_thread, a_first, gone, session_user, clock_timestamp());
+    values (a_tenant, a_thread, a_first, gone, session_user, clock_timestamp());
   return gone;
 end $$;
 
@@ -312,16 +342,17 @@ revoke all on type safepoint.sequence, safepoint.token, safepoint.record
   from public;
 grant select on safepoint.version, safepoint.threads, safepoint.checkpoints
   to {writer}, {reader}, {operator}, {auditor};
-grant insert (thread, sequence, record, fence) on safepoint.checkpoints to {writer}, {operator};
+grant insert (tenant, thread, sequence, record, fence, label) on safepoint.checkpoints
+  to {writer}, {operator};
 grant select on safepoint.takings, safepoint.prunings, safepoint.discarded
   to {auditor}, {operator};
 grant execute on function
-    safepoint.acquire(text, text, double precision),
-    safepoint.renew(text, text, bigint, double precision),
-    safepoint.release(text, text, bigint)
+    safepoint.acquire(text, text, text, double precision),
+    safepoint.renew(text, text, text, bigint, double precision),
+    safepoint.release(text, text, text, bigint)
   to {writer}, {operator};
 grant execute on function
-    safepoint.break_lease(text),
-    safepoint.discard(text, bigint),
-    safepoint.prune(text, bigint, bytea)
+    safepoint.break_lease(text, text),
+    safepoint.discard(text, text, bigint),
+    safepoint.prune(text, text, bigint, bytea)
   to {operator};
