@@ -342,8 +342,8 @@ class Victim:
 _ONE_ROLE: Final = """
 reassign owned by safepoint_owner to app;
 create or replace function safepoint.keep() returns trigger language plpgsql as $$ begin
-  insert into safepoint.threads (thread, head) values (new.thread, new.sequence)
-    on conflict (thread) do update set head = greatest(threads.head, excluded.head);
+  insert into safepoint.threads (tenant, thread, head) values (new.tenant, new.thread, new.sequence)
+    on conflict (tenant, thread) do update set head = greatest(threads.head, excluded.head);
   return new;
 end $$;
 do $$ declare statement text; begin

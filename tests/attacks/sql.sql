@@ -524,7 +524,7 @@ select record from safepoint.checkpoints where thread = 'theirs';
 -- # hold-own SP07 residue spoils
 -- The login's own thread is released, and taken for a day under a name of the attacker's.
 
-select safepoint.release(thread, owner, token) from safepoint.threads where thread = 'mine';
+select safepoint.release('', thread, owner, token) from safepoint.threads where thread = 'mine';
 select * from safepoint.acquire('', 'mine', 'mallory', 86400);
 
 update safepoint.threads set owner = 'mallory', token = token + 1 where thread = 'mine'

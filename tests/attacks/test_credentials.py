@@ -89,17 +89,18 @@ def test_a_head_that_was_moved_too_far_stops_loads_until_the_anchors_operator_se
 def test_neither_operator_rolls_back_alone(orders: Database) -> None:
     """The one takes records out, and is noticed. The other one cannot touch a record."""
     with pytest.raises(psycopg.Error, match=r"^permission denied for schema safepoint"):
-        run_as(orders.anchor_operator, "select safepoint.discard('order-7', 1)")
+        run_as(orders.anchor_operator, "select safepoint.discard('', 'order-7', 1)")
+    rewind = "select safepoint_anchor.rewind('', 'invoices', 'order-7', null, null)"
     with pytest.raises(psycopg.Error, match=r"^permission denied for function rewind"):
-        run_as(orders.operator, "select safepoint_anchor.rewind('invoices', 'order-7', null, null)")
-    run_as(orders.operator, "select safepoint.discard('order-7', 1)")
+        run_as(orders.operator, rewind)
+    run_as(orders.operator, "select safepoint.discard('', 'order-7', 1)")
     with pytest.raises(RolledBack):
         ledger_of(orders, 1).latest("order-7")
 
 
 def test_whoever_holds_both_operators_logins_rolls_back_on_record(orders: Database) -> None:
     """It is what remains. The database writes both down, and gives neither record away."""
-    run_as(orders.operator, "select safepoint.discard('order-7', 1)")
+    run_as(orders.operator, "select safepoint.discard('', 'order-7', 1)")
     PostgresAnchor(orders.anchor_operator).rewind("invoices", "order-7", None)
     assert ledger_of(orders, 1).latest("order-7").state["status"] == "approved"
     with psycopg.connect(orders.auditor) as connection:

@@ -260,7 +260,7 @@ def test_a_tenant_sees_its_own_threads_and_a_label_is_found_where_it_was_put(
 def test_an_anchor_says_when_it_saw_a_head_first(database: Database) -> None:
     with PostgresAnchor(database.anchor) as anchor:
         acme = anchor.tenant("acme")
-        seen = []
+        seen: list[Any] = []
         for number in (1, 1, 2):
             acme.advance("s", "t", head(number))
             seen.append(acme.read("s", "t").seen)  # type: ignore[union-attr]
