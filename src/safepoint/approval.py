@@ -131,6 +131,9 @@ class Question:
         action: what a step asks for, or "" if none does.
         arguments: what it asks for exactly, or {}. Each read gives a new copy.
         details: what is different, in the gate's words: which tool is new, how far it goes back.
+        tenant: whose thread it is, or "".
+        next: the step that would run, or "" if none is left.
+        done: the steps that count as done, as `app` has them.
 
     Raises:
         InvalidId: a name is outside its grammar.
@@ -149,10 +152,15 @@ class Question:
     action: str
     arguments: Arguments = Arguments()
     details: tuple[str, ...] = ()
+    tenant: str = ""
+    next: str = ""
+    done: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_name("store", self.store)
         check_name("thread", self.thread)
+        if self.tenant != "":
+            check_name("tenant", self.tenant)
         check_app(self.app)
         arguments, reasons = vars(self).pop("_given"), tuple(map(str, self.reasons))
         # Whatever is shown is one line of ASCII, and no more than it seems.
@@ -162,25 +170,29 @@ class Question:
             "action": _ACTION.fullmatch(self.action),
             "arguments": _are_named(arguments),
             "details": all(each.isascii() and each.isprintable() for each in self.details),
+            "next": type(self.next) is str,
+            "done": all(type(each) is str for each in self.done),
         }
         for name, is_right in right.items():
             if not is_right:
                 value = arguments if name == "arguments" else getattr(self, name)
                 raise ConfigurationError(
                     f"{quoted(value)} cannot be the {name} of a question.",
-                    "Ask with words for reasons and action, a dict of named arguments, and"
-                    " sentences in ASCII for details.",
+                    "Ask with words for reasons and action, a dict of named arguments, names of"
+                    " steps, and sentences in ASCII for details.",
                 )
         values = {
             **vars(self),
             "arguments": arguments,
             "checkpoint": _place(self.checkpoint),
             "details": list(self.details),
+            "done": list(self.done),
             "head": _place(self.head),
             "reasons": list(reasons),
         }
         line = _encoded(_QUESTION, values)
-        vars(self).update(reasons=reasons, details=tuple(self.details), _line=line)
+        lists = {"details": tuple(self.details), "done": tuple(self.done)}
+        vars(self).update(lists, reasons=reasons, _line=line)
 
     @property
     def text(self) -> str:
@@ -215,7 +227,10 @@ class Question:
             f"action: {shown(self.action) if self.action else '(none)'}",
             f"arguments: {len(arguments) or '(none)'}",
             *(f"argument {shown(name)}: {shown(value)}" for name, value in arguments.items()),
+            f"next: {shown(self.next) if self.next else '(none)'}",
+            f"done: {', '.join(map(shown, self.done)) or '(none)'}",
             f"thread: {self.thread}",
+            f"tenant: {self.tenant or '(none)'}",
             f"store: {self.store}",
             f"app: {self.app or '(none)'}",
             f"reasons: {', '.join(self.reasons)}",
@@ -249,7 +264,7 @@ def _place(head: Head) -> dict[str, Any]:
 
 def _question(values: Any) -> Question:
     """Return the question of decoded fields: exactly them, and each of its own type."""
-    lists = [values["reasons"], values["details"]]
+    lists = [values["reasons"], values["details"], values["done"]]
     if values.keys() != _FIELDS or not all(
         type(each) is list and all(type(word) is str for word in each) for each in lists
     ):

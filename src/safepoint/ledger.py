@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
 from safepoint.anchor import Anchor
-from safepoint.codec import Codec
+from safepoint.codec import Codec, check_shape
 from safepoint.errors import (
     AnchorUnavailable,
     CheckpointError,
@@ -24,7 +25,7 @@ from safepoint.errors import (
 )
 from safepoint.journal import NO_NEWS, READING, Actor, Journal, Notes, What
 from safepoint.keys import Keyring
-from safepoint.names import Head, Heads, check_name, check_sequence, check_store
+from safepoint.names import Head, Heads, Limits, check_name, check_sequence, check_store
 from safepoint.record import Checkpoint, Kind, Opened, Place, reseal, seal
 from safepoint.storage.base import (
     CheckpointStorage,
@@ -407,6 +408,14 @@ class Ledger:
             self._move(thread, head)
             return head
 
+    def anchored(self, thread: str) -> Head | None:
+        """Return what the anchor has seen of a thread, and since when; None if there is none.
+
+        Raises:
+            AnchorError: it cannot be asked.
+        """
+        return self._view.anchored(check_name("thread", thread))
+
     def settle(self, thread: str) -> None:
         """Let the anchor see the newest checkpoint, if there is an anchor and it has not yet.
 
@@ -487,7 +496,9 @@ class Ledger:
     def prune(self, thread: str, *, keep: int) -> int:
         """Verify a thread, then remove all but the newest `keep` checkpoints.
 
-        A signed base says where the thread begins now, so that what is left still verifies.
+        A signed base says where the thread begins now, so that what is left still verifies. More
+        is kept where a workflow goes on from what people approved: up to the record that they were
+        asked about, without which their approval does not count.
 
         Returns:
             How many were removed.
@@ -504,8 +515,12 @@ class Ledger:
             head = self._view.latest(thread).header.sequence
         else:
             head = self.anchor_now(thread).sequence  # so that the anchored record stays
-        begins = self._view.span(thread).first
-        first = max(head - keep + 1, begins)  # an interrupted prune to the same place is finished
+        begins, newest = self._view.span(thread).first, self._view.open(thread, head)
+        while newest.header.kind not in ("state", "deleted"):  # a note, which is no state
+            newest = self._view.open(thread, newest.header.sequence - 1)
+        needed = min(newest.header.sequence, _asked_about(newest, self.codec.limits) or head)
+        # An interrupted prune to the same place is finished.
+        first = max(min(head - keep + 1, needed), begins)
         if first == 1:
             return 0
         with self.notes.doing("prune", thread, detail=f"keep from #{first} on"):
@@ -809,6 +824,19 @@ def _scope(value: Any, tenant: str) -> Any:
             "Add the method tenant of safepoint.storage to it.",
         )
     return value.tenant(tenant)
+
+
+def _asked_about(newest: Opened, limits: Limits) -> int | None:
+    """Return the record that people answered about, if a workflow's newest state holds an answer.
+
+    Its state may be of types that this ledger does not know, so it is not decoded.
+    """
+    with suppress(CheckpointError, ValueError, KeyError, TypeError):
+        check_shape(newest.payload, limits)
+        resumed = json.loads(newest.payload)["resumed"]
+        if resumed["statements"] and type(resumed["sequence"]) is int:
+            return max(resumed["sequence"], 1)
+    return None
 
 
 def _has(value: object, methods: tuple[str, ...]) -> bool:

@@ -545,7 +545,7 @@ def head_in(heads: Heads, store: str, thread: str) -> Head | None:
     """
     with anchor_errors("be asked about", thread):
         head = heads.read(store, thread)
-        return None if head is None else Head(head.sequence, head.digest)
+        return None if head is None else Head(head.sequence, head.digest, head.seen)
 
 
 def refuse_deleted(opened: Opened) -> None:

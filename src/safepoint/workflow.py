@@ -43,6 +43,7 @@ from safepoint.tools import Tool, ToolSet
 _NOBODY: Final = (
     'Say who may approve: Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).'
 )
+_READ: Final = 4_000  # characters of details, which leave room for the arguments
 _THIEF: Final = "Whoever wrote it had the writer's key. Do not use it; replace that key."
 
 
@@ -140,9 +141,6 @@ class Call:
         return self._approved._replace(arguments=copy.deepcopy(self._approved.arguments))
 
 
-_Carried = tuple[dict[str, Any], tuple[str, ...]]
-
-
 @dataclass(frozen=True, slots=True)
 class Migration:
     """One step from a version to a later one.
@@ -168,8 +166,8 @@ class Migration:
     change: Callable[[dict[str, Any]], Mapping[str, Any]]
     steps: Mapping[str, str | None] = field(default_factory=dict)
 
-    def carry(self, state: dict[str, Any], done: tuple[str, ...]) -> _Carried:
-        """Return the state and what is done, as the next version has it.
+    def carry(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return the state, as the next version has it.
 
         Raises:
             MigrationFailed: the function raised, or returned something else than a state.
@@ -188,8 +186,7 @@ class Migration:
             raise MigrationFailed(
                 f"{shown} returned {type(returned).__name__}.", "Return the whole state, as a dict."
             )
-        names = (self.steps.get(name, name) for name in done)
-        return dict(returned), tuple(name for name in names if name is not None)
+        return dict(returned)
 
 
 class Resumed(NamedTuple):
@@ -324,18 +321,17 @@ def _head(checkpoint: Checkpoint) -> Head:
 
 
 def _folded(details: tuple[str, ...]) -> tuple[str, ...]:
-    """Return no more than a person reads. What is left out is bound by the digest of the tools.
+    """Return whole sentences, and no more than a person reads: a digest stands for the rest.
 
     The last two stay: what was asked, approved or denied before is said there.
     """
-    short = [
-        each if len(each) <= 200 else f"{each[:200]}... ({len(each)} characters)"
-        for each in details
-    ]
-    if len(short) > 24:
-        rest = digest_of("\n".join(details[21:-2]).encode())
-        short[21:-2] = [f"And {len(details) - 23} more like these: {rest}."]
-    return tuple(short)
+    first, last = list(details[:-2]), details[-2:]
+    while sum(map(len, first)) > _READ:
+        first.pop()
+    if rest := details[len(first) : -2]:
+        more = f"And {len(rest)} more like these, which are not shown: "
+        first.append(f"{more}{digest_of(chr(10).join(rest).encode())}.")
+    return (*first, *last)
 
 
 _INSTEAD: Final = {
@@ -357,6 +353,7 @@ class Resumption:
         checkpoint: from where, verified.
         latest: the end of the thread, verified.
         to_ask: whether somebody only wants to know what to ask, whoever owns the thread now.
+        now: the time, if not that of the clock.
 
     Raises:
         WorkflowMismatch: it belongs to another workflow.
@@ -372,6 +369,7 @@ class Resumption:
         latest: Checkpoint,
         *,
         to_ask: bool = False,
+        now: datetime | None = None,
     ) -> None:
         self.workflow, self.ledger, self.gate = workflow, ledger, workflow.gate
         self.checkpoint, self.latest, self.thread = checkpoint, latest, latest.thread
@@ -382,7 +380,7 @@ class Resumption:
                 "Resume it with the workflow that wrote it.",
             )
         self.payload = payload = Payload.unpack(checkpoint)
-        self.granted = granted = _granted(self.gate, checkpoint, payload)
+        self.granted = granted = _granted(self.gate, ledger, checkpoint, payload)
         is_old = checkpoint is not latest
         if payload.denied is not None and is_old:
             raise ResumeRefused(
@@ -397,13 +395,13 @@ class Resumption:
             app=workflow.app,
             migrates_from=workflow.migrations,
             asked=payload.asked is not None,
-            lapsed=_lapsed(self.gate, granted) if granted else None,
+            lapsed=self._lapsed(now or datetime.now(UTC)) if granted else None,
             owner=None if to_ask else ledger.holder(self.thread),
         )
         self.asked = payload.asked
         if granted and Reason.ASKED in decision.reasons:
             # Who goes back to before it was acted upon, or on with something else, asks again.
-            self.asked = Ask(granted[0].question.action, granted[0].question.arguments)
+            self.asked = _ask(granted)
         if is_old and (denial := _denial(self.gate, latest)):
             decision = replace(decision, details=(*decision.details, denial))
         self.decision = decision
@@ -417,6 +415,7 @@ class Resumption:
         sequence: int | None = None,
         *,
         to_ask: bool = False,
+        now: datetime | None = None,
     ) -> Resumption:
         """Verify what is to be resumed: the latest, or an older checkpoint that somebody names.
 
@@ -426,8 +425,8 @@ class Resumption:
         latest = checkpoint = ledger.latest(thread)
         if sequence is not None and check_sequence(sequence) != latest.sequence:
             checkpoint = ledger.load(thread, sequence, linked=True)
-        wanted = cls(workflow, ledger, checkpoint, latest, to_ask=to_ask)
-        if wanted.granted:
+        wanted = cls(workflow, ledger, checkpoint, latest, to_ask=to_ask, now=now)
+        if wanted.granted and checkpoint is latest:  # who goes back is asked anew
             wanted.check_source()
         return wanted
 
@@ -453,33 +452,89 @@ class Resumption:
             payload.denied is not None or (finished and self.checkpoint.app == workflow.app)
         )
 
+    @property
+    def done(self) -> tuple[str, ...]:
+        """The steps that are done, as the workflow of today has them."""
+        return self.workflow.renamed(self.checkpoint.app, self.payload.done)
+
+    @property
+    def next(self) -> str:
+        """The step that would run, "" if none is left."""
+        return next(iter(list(self.workflow.steps)[len(self.done) :]), "")
+
     def check_source(self) -> None:
         """Refuse a record that goes on from elsewhere than where people let it go on.
 
         Raises:
-            ApprovalMismatch: it skips a step, or does what they were not asked.
+            ApprovalMismatch: it skips a step, changes the state or the key of what is done, or does
+                what they were not asked; or what they were asked about is gone.
         """
         asked, same = self.granted[0].question, False
         with suppress(WorkflowMismatch):
             try:
-                source = self.ledger.load(self.thread, asked.checkpoint.sequence)
+                source = self.ledger.load(self.thread, asked.checkpoint.sequence, linked=True)
             except NotFound:
-                return  # it was pruned
-            before = Payload.unpack(source)
+                raise ApprovalMismatch(
+                    f"{self} goes on from {asked.checkpoint}, and what people were asked about"
+                    " there is gone.",
+                    "Ledger.prune keeps it. Restore it from a backup; or go back to a checkpoint"
+                    " that is there, which people are asked about.",
+                ) from None
+            before, app = Payload.unpack(source), self.checkpoint.app
+            encode = self.ledger.codec.encode
+            opened = (self.gate.people.open(text, revoked=True) for text in before.approved)
+            done = self.workflow.renamed(source.app, before.done)
+            back = Reason.OLD_CHECKPOINT in asked.reasons
+            # Another version is asked about anew. What a migration makes of a state may differ.
             same = (
                 source.digest == asked.checkpoint.digest
-                and (source.app != self.checkpoint.app or before.done == self.payload.done)
-                and before.asked in (None, Ask(asked.action, asked.arguments))
+                and (before.asked or _ask(tuple(opened))) == _ask(self.granted)
+                and (app != self.workflow.app or done == self.payload.done)
+                and (app != source.app or encode(before.state) == encode(self.payload.state))
+                and self.payload.origin == (None if back else before.origin or source.sequence)
             )
         if not same:
             raise ApprovalMismatch(
                 f"{self} goes on from another place than people let it go on from.", _THIEF
             )
 
+    def _lapsed(self, now: datetime) -> str:
+        """Say why what people approved no longer counts, or "" if it does.
+
+        It was used when the anchor first saw the record that spends it: whoever has the writer's
+        key can write any time. If the anchor has not seen that yet, it is used now.
+        """
+        gate, granted, used = self.gate, self.granted, self.checkpoint.created
+        if self.checkpoint is not self.latest:
+            return ""  # it is asked about as it is
+        revoked = [each.approver for each in granted if each.key in gate.people.revoked]
+        if revoked:
+            return f"The key with which {revoked[0]} approved it was revoked since."
+        if len({each.approver for each in granted}) < (gate.policy.needs(Reason.ASKED) or 1):
+            return "Fewer people approved it than the policy asks for now."
+        if granted[0].question.next != self.next:
+            return "Another step comes next by now."
+        if self.ledger.anchor is not None:
+            anchored = self.ledger.anchored(self.thread)
+            is_seen = anchored is not None and anchored.sequence >= self.checkpoint.sequence
+            used = max(used, (anchored.seen or used) if anchored and is_seen else now)
+        try:
+            for each in granted:
+                each.check_time(used, gate.policy.lifetime)
+        except ApprovalExpired:
+            return "Nothing shows that it was used before it expired."
+        return ""
+
     def question(self) -> Question:
-        """Return what people are asked to approve."""
+        """Return what people are asked to approve.
+
+        Raises:
+            WorkflowMismatch: other steps are done than those that the workflow begins with.
+        """
+        self.check_steps()
         return Question(
             store=self.checkpoint.store,
+            tenant=getattr(self.checkpoint, "tenant", ""),
             thread=self.thread,
             checkpoint=self.at,
             head=self.head,
@@ -489,6 +544,8 @@ class Resumption:
             details=_folded(self.decision.details),
             action="" if self.asked is None else self.asked.action,
             arguments={} if self.asked is None else dict(self.asked.arguments),
+            next=self.next,
+            done=self.done,
         )
 
     def open_question(self) -> Question | None:
@@ -599,9 +656,9 @@ class Resumption:
         denied = any(each.verdict == "denied" for each in accepted)
         state, done, tools, app = payload.state, payload.done, payload.tools, checkpoint.app
         if not denied:
-            tools, app = workflow.tools, workflow.app
-            state, done = workflow.carried(checkpoint.app, state, done)
-            self.check_steps(done)
+            tools, app, done = workflow.tools, workflow.app, self.done
+            state = workflow.carried(checkpoint.app, state)
+            self.check_steps()
         resumed = Resumed(
             app=checkpoint.app,
             digest=checkpoint.digest,
@@ -632,7 +689,13 @@ class Resumption:
         self.note_answers(accepted, "done")
         note("resume", "refused" if denied else "done", self.thread, _head(written), detail)
         # Held to what was signed once more, as by whoever comes after a crash.
-        run.approved = _approved(_granted(self.gate, written, following))
+        held = Resumption(workflow, ledger, written, written, to_ask=True)
+        if held.granted and held.asked is not None:
+            raise ApprovalExpired(
+                f"{self.thread} {held.head} goes on too late. {' '.join(held.decision.details)}",
+                "No step ran. Resume it without approvals, and ask again.",
+            )
+        run.approved = _approved(held.granted)
         return run
 
     def note_answers(self, accepted: tuple[Approval, ...], outcome: Outcome) -> None:
@@ -643,13 +706,13 @@ class Resumption:
             action = each.question.action
             self.ledger.notes.write(what, outcome, self.thread, self.at, action, actor=who)
 
-    def check_steps(self, done: tuple[str, ...]) -> None:
+    def check_steps(self) -> None:
         """Refuse a run that has done something else than the workflow of today begins with.
 
         Raises:
             WorkflowMismatch: it has.
         """
-        if list(done) != list(self.workflow.steps)[: len(done)]:
+        if list(self.done) != list(self.workflow.steps)[: len(self.done)]:
             raise WorkflowMismatch(
                 f"{self} was written by other steps than those of {self.workflow.name} today.",
                 "Resume it with the code that wrote it, or give the workflow a new version and a"
@@ -657,13 +720,16 @@ class Resumption:
             )
 
 
-def _granted(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> tuple[Approval, ...]:
+def _granted(
+    gate: Gate, ledger: Ledger, checkpoint: Checkpoint, payload: Payload
+) -> tuple[Approval, ...]:
     """Return what people approved, out of what they signed, for the step after a record.
 
     The record is sealed by the writer. That is not enough: whoever has the writer's key must not
     be able to say what a person approved, nor to say it twice, nor for something else. So what
-    they signed must be about the very record that this one follows, and name what this one is:
-    its app and its tools. A denial that ended the run is held to what was signed likewise.
+    they signed must be about the very state that this one follows, and name what this one is: its
+    app, its tools, and what is done. A denial that ended the run is held to what was signed
+    likewise.
 
     Raises:
         ApprovalError: the statements do not bear it out.
@@ -671,33 +737,45 @@ def _granted(gate: Gate, checkpoint: Checkpoint, payload: Payload) -> tuple[Appr
     yes = payload.denied is None
     texts = payload.approved if payload.denied is None else (payload.denied,)
     approvals = tuple(gate.people.open(text, revoked=True) for text in texts)
-    follows = checkpoint.store, checkpoint.thread, checkpoint.sequence - 1, checkpoint.previous
-    goes_on = checkpoint.app, payload.tools.digest
     for each in approvals:
-        asked = each.question
-        if (
-            (each.verdict == "approved") is not yes
-            or (asked.store, asked.thread, asked.head.sequence, asked.head.digest) != follows
-            or asked != approvals[0].question
-            or (yes and (asked.app, asked.tools) != goes_on)
-            or (yes and Reason.ASKED not in asked.reasons)
-        ):
-            raise ApprovalMismatch(
-                f"{checkpoint.thread} #{checkpoint.sequence} goes on from an answer to something"
-                " else.",
-                _THIEF,
-            )
+        asked, why = each.question, ""
+        right = replace(asked, store=checkpoint.store, thread=checkpoint.thread)
+        right = replace(right, tenant=getattr(checkpoint, "tenant", ""))
+        if yes:
+            tools = payload.tools.digest
+            right = replace(right, app=checkpoint.app, tools=tools, done=payload.done)
+        try:
+            each.check_answers(right)
+            if (
+                (each.verdict == "approved") is yes
+                and asked == approvals[0].question
+                and (Reason.ASKED in asked.reasons or not yes)
+                and _follows(ledger, checkpoint, asked.head)
+            ):
+                continue
+        except ApprovalMismatch as error:
+            why = f" {error.what}"
+        raise ApprovalMismatch(
+            f"{checkpoint.thread} #{checkpoint.sequence} goes on from an answer to something"
+            f" else.{why}",
+            _THIEF,
+        )
     return approvals if yes else ()
 
 
-def _lapsed(gate: Gate, granted: tuple[Approval, ...]) -> str:
-    """Say why what people approved no longer counts, or "" if it does."""
-    revoked = [each.approver for each in granted if each.key in gate.people.revoked]
-    if revoked:
-        return f"The key with which {revoked[0]} approved it was revoked since."
-    if len({each.approver for each in granted}) < (gate.policy.needs(Reason.ASKED) or 1):
-        return "Fewer people approved it than the policy asks for now."
-    return ""
+def _follows(ledger: Ledger, checkpoint: Checkpoint, head: Head) -> bool:
+    """Tell whether a state is the newest one before a record: between them, all are notes."""
+    before, digest = checkpoint.sequence - 1, checkpoint.previous
+    while before > head.sequence:
+        note = ledger.load(checkpoint.thread, before)
+        if note.digest != digest or getattr(note, "kind", "state") == "state":
+            return False
+        before, digest = before - 1, note.previous
+    return (before, digest) == (head.sequence, head.digest)
+
+
+def _ask(granted: tuple[Approval, ...]) -> Ask | None:
+    return Ask(granted[0].question.action, granted[0].question.arguments) if granted else None
 
 
 def _approved(granted: tuple[Approval, ...]) -> Approved | None:
@@ -1042,8 +1120,7 @@ class Workflow:
                 f"Two migrations of the workflow {name} begin at one version.",
                 "Keep one: which of them to take would be a guess.",
             )
-        for before in self.migrations:
-            self._path(before)
+        self._paths = {before: self._path(before) for before in self.migrations}
 
     @property
     def app(self) -> str:
@@ -1120,7 +1197,7 @@ class Workflow:
         notes = ledger.notes
         with notes.watching("resume", thread, quiet=RESUMING):
             self.gate.people.check_apart(ledger.keys)
-            wanted = Resumption.look(self, ledger, thread, sequence)
+            wanted = Resumption.look(self, ledger, thread, sequence, now=now)
         with notes.watching("resume", thread, wanted.at, quiet=RESUMING):
             accepted = wanted.answered(approvals, now or datetime.now(UTC))
             waits_here = wanted.payload.asked is not None and wanted.checkpoint is wanted.latest
@@ -1135,7 +1212,7 @@ class Workflow:
             if not wanted.is_over:
                 if wanted.decision.reasons:
                     return wanted.go_on(accepted)
-                wanted.check_steps(wanted.payload.done)
+                wanted.check_steps()
             ledger.settle(thread)  # a crash may have come between the last save and its anchor
             less = wanted.decision.notes
             if not wanted.is_over:
@@ -1175,16 +1252,22 @@ class Workflow:
         step = self.steps[name]
         return step(state, call) if name in self._told else step(state)
 
-    def carried(self, app: str, state: dict[str, Any], done: tuple[str, ...]) -> _Carried:
-        """Return the state and what is done, as this version has it.
+    def carried(self, app: str, state: dict[str, Any]) -> dict[str, Any]:
+        """Return a state of `app` as this version has it.
 
         Raises:
             MigrationFailed: a migration failed.
         """
-        before = app.partition("@")[2]
-        for migration in self._path(before) if before in self.migrations else ():
-            state, done = migration.carry(state, done)
-        return state, done
+        for migration in self._paths.get(app.partition("@")[2], ()):
+            state = migration.carry(state)
+        return state
+
+    def renamed(self, app: str, done: tuple[str, ...]) -> tuple[str, ...]:
+        """Return what is done in `app` as this version has it."""
+        for migration in self._paths.get(app.partition("@")[2], ()):
+            names = (migration.steps.get(name, name) for name in done)
+            done = tuple(name for name in names if name is not None)
+        return done
 
     def _path(self, before: str) -> list[Migration]:
         """Return the migrations from a version to this one, in order; none if it is this one.

@@ -114,7 +114,7 @@ def test_an_attack_is_a_leg_of_its_rule_and_has_a_story_of_its_own() -> None:
         assert attack.residue or name in RULES[attack.rule].legs["attack"]
         assert re.fullmatch(r".{1,89}\.", attack.story)
         assert attack.about.endswith(".")
-    assert len({attack.story for attack in every.values()}) == len(every) == 81
+    assert len({attack.story for attack in every.values()}) == len(every) == 90
 
 
 @cache
@@ -187,7 +187,8 @@ DECODED = """deep-nesting duplicate-keys not-a-number pickle-payload pickle-righ
 row-chooses-decoder secret-in-error unknown-type"""
 FORGED = "edit-and-rehash flip-byte algorithm-downgrade forged-base"
 PAST = "reorder delete-middle splice-branches cut-oldest"
-GATED = "old-checkpoint other-version wider-tools changed-tool wider-permissions"
+GATED = """old-checkpoint other-version wider-tools changed-tool wider-permissions
+thief-revives-expired"""
 DEFENCES: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     "codec.Codec.decode": (plain_json, "memory", TOP, DECODED),
     "codec._check_hashes": (nothing, "memory", TOP, "equal-hashes"),
@@ -201,7 +202,15 @@ DEFENCES: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     "_files.folder_refusals": (nothing, "disk", TOP, "open-folder"),
     "gate.Gate.decide": (only_asks, "memory", TOP, GATED),
     "keys.VerifyingKey.verify": (genuine, "memory", TOP, "forge-approval"),
-    "approval.Approval.check_time": (nothing, "memory", TOP, "expired-approval"),
+    "approval.Approval.check_time": (
+        nothing,
+        "memory",
+        TOP,
+        "expired-approval thief-revives-expired",
+    ),
+    "approval.Approval.check_answers": (nothing, "memory", TOP, "ride-along thief-adds-tools"),
+    "workflow._follows": (genuine, "memory", TOP, "thief-revives-denied"),
+    "workflow.Resumption.check_source": (nothing, "memory", TOP, "thief-invents-question"),
 }
 """What can be removed alone: in place of it, where, on which rung, and what falls then. The rest
 stands on two checks: a cut is missed by the anchor and by the chain, an odd name by each layer."""

@@ -29,6 +29,8 @@ FIELDS: dict[str, Any] = {
     "reasons": ("old-checkpoint", "asked"),
     "action": "pay",
     "arguments": {"amount": 42, "to": "ACME"},
+    "next": "pay",
+    "done": ("fetch", "ask"),
 }
 
 

@@ -85,7 +85,10 @@ def test_an_approval_opens_or_is_refused_as_the_vectors_say(vector: dict[str, An
         "issued": f"{opened.issued:%Y-%m-%dT%H:%M:%S.%f}Z",
         "expires": f"{opened.expires:%Y-%m-%dT%H:%M:%S.%f}Z",
         "nonce": opened.nonce,
+        "tenant": opened.question.tenant,
         "thread": opened.question.thread,
+        "next": opened.question.next,
+        "done": list(opened.question.done),
         "arguments": Codec().encode(opened.question.arguments).decode(),
     }
 
@@ -142,6 +145,9 @@ def test_a_question_travels_as_one_line_and_comes_back_equal() -> None:
         (ConfigurationError, {"arguments": {1: 2}}),
         (ConfigurationError, {"details": ("two\nlines",)}),
         (ConfigurationError, {"details": ("cr\xe8me",)}),
+        (InvalidId, {"tenant": "Acme"}),
+        (ConfigurationError, {"next": None}),
+        (ConfigurationError, {"done": (1,)}),
         (EncodeError, {"arguments": {"amount": object()}}),
         (LimitExceeded, {"arguments": {"memo": "x" * 62_000}}),
         (LimitExceeded, {"arguments": {"many": [1] * 8_000}}),
@@ -175,7 +181,10 @@ def test_what_is_shown_is_all_of_it_on_lines_of_its_own() -> None:
         f"argument 'big': JSON {Codec().encode(10**5000).decode()}",
         r"argument 'by': b'\xff'",
         "argument 'when': datetime.date(2026, 1, 2)",
+        "next: 'pay'",
+        "done: 'fetch', 'ask'",
         "thread: order-7",
+        "tenant: (none)",
         "store: invoices",
         "app: invoice@2",
         "reasons: old-checkpoint, asked",
@@ -185,8 +194,9 @@ def test_what_is_shown_is_all_of_it_on_lines_of_its_own() -> None:
         f"tools: {DIGEST['c']}",
     ]
     assert all(line.isascii() and line.isprintable() for line in lines)
-    none = ask(action="", arguments={}, app="").described
-    assert [none[0], none[1], none[4]] == ["action: (none)", "arguments: (none)", "app: (none)"]
+    none = ask(action="", arguments={}, app="", next="", done=()).described
+    empty = [line.partition(":")[0] for line in none if line.endswith(": (none)")]
+    assert empty == ["action", "arguments", "next", "done", "tenant", "app"]
     assert "ACME" not in repr(QUESTION)
 
 
@@ -202,6 +212,9 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "tools": ({"tools": DIGEST["d"]}, f"the tools {DIGEST['c']}, and the question has sha256:d"),
     "reasons": ({"reasons": ("asked",)}, "the reasons ('old-checkpoint', 'asked'), and the"),
     "details": ({"details": ("a",)}, "the details (), and the question has ('a',)"),
+    "tenant": ({"tenant": "acme"}, "the tenant '', and the question has 'acme'"),
+    "next": ({"next": "refund"}, "the next 'pay', and the question has 'refund'"),
+    "done": ({"done": ("fetch",)}, "the done ('fetch', 'ask'), and the question has ('fetch',)"),
     "action": ({"action": "refund"}, "the action 'pay', and the question has 'refund'"),
     "an argument": ({"arguments": {"amount": 43, "to": "ACME"}}, "the argument 'amount': 42, and"),
     "its type": ({"arguments": {"amount": Decimal(42), "to": "ACME"}}, "has Decimal('42')"),

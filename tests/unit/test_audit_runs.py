@@ -146,7 +146,9 @@ class Desk:
         return {**told, "statements": list(texts), **fields}
 
     def prune(self, keep: int = 1) -> None:
-        self.ledger().prune("order-7", keep=keep)
+        """Remove what is older, as a thief does: a prune of the house keeps what was asked."""
+        end = self.ledger().anchor_now("order-7").sequence
+        self.ledger()._cut("order-7", end - keep + 1)
 
     def found(self, gate: Gate = GATE) -> list[str]:
         """Return what all four checks find."""
@@ -434,6 +436,8 @@ FORGED: dict[str, Callable[[Desk], Any]] = {
     "back, of another store": back(lambda q: replace(q, store="payments")),
     "back, of another version": back(lambda q: replace(q, app="invoice@2")),
     "back, of other tools": back(lambda q: replace(q, tools=ZERO)),
+    "back, with other steps done": back(lambda q: replace(q, done=("fetch",))),
+    "back, of a tenant": back(lambda q: replace(q, tenant="acme")),
     "back, of another checkpoint": back(lambda q: replace(q, checkpoint=q.head)),
     "back, of another head": back(lambda q: replace(q, head=replace(q.head, digest=ZERO))),
     "back, for other reasons": back(lambda q: replace(q, reasons=("tools-added",))),
@@ -533,7 +537,7 @@ FOUND = {
     "SP19.not-counted SP16.too-few": (
         "back, of another thread; back, of another store; back, of another version; back, "
         "of other tools; back, of another checkpoint; back, of another head; back, for "
-        "other reasons; back, by a stranger"
+        "other reasons; back, by a stranger; back, with other steps done; back, of a tenant"
     ),
     "SP16.origin SP16.back": "back, with an origin",
     "SP18.too-few": "a new tool; three hundred tools",

@@ -17,17 +17,31 @@ FIELDS: Final[dict[str, Any]] = {
     "arguments": {"amount": 42, "payee": "alice"},
     "checkpoint": HEAD,
     "details": ["The run paused at #2 for a person's answer."],
+    "done": ["ask"],
     "expires": "2026-11-15T13:00:00.000000Z",
     "head": HEAD,
     "issued": "2026-11-15T12:00:00.000000Z",
+    "next": "pay",
     "nonce": "00112233445566778899aabbccddeeff",
     "reasons": ["asked"],
     "store": "invoices",
+    "tenant": "",
     "thread": "order-7",
     "tools": ELSEWHERE,
     "verdict": "approved",
 }
-OPENS: Final = ("approver", "verdict", "issued", "expires", "nonce", "thread", "arguments")
+OPENS: Final = (
+    "approver",
+    "verdict",
+    "issued",
+    "expires",
+    "nonce",
+    "tenant",
+    "thread",
+    "next",
+    "done",
+    "arguments",
+)
 
 
 def signed(line_2: bytes, use: Use = "approval") -> str:
@@ -56,6 +70,8 @@ def _accepted() -> list[Vector]:
         ("yes", "A yes of dana.", {}),
         ("no", "A no of dana.", {"verdict": "denied"}),
         ("no-action", "Nothing is asked by a step.", {"action": "", "arguments": {}}),
+        ("tenant", "A thread of a tenant.", {"tenant": "acme"}),
+        ("at-the-end", "No step is left, and none was done.", {"next": "", "done": []}),
         ("values", "An argument that JSON has no type for.", {"arguments": {"of": (1, 2**70)}}),
     ]
     opened = [
@@ -94,6 +110,9 @@ def _untrusted() -> list[Vector]:
     found = [
         ("stranger", "A key of nobody here.", yes.replace(ED25519.id, HMAC.id)),
         ("edited", "5,000,000 in place of 42.", yes.replace(":42", ":5000000")),
+        ("other-next", "Another step is next.", yes.replace('"next":"pay"', '"next":"refund"')),
+        ("other-done", "One more step is done.", yes.replace('["ask"]', '["ask","pay"]')),
+        ("other-tenant", "Of a tenant.", yes.replace('"tenant":""', '"tenant":"acme"')),
         ("extended", "A year more.", yes.replace('"expires":"2026', '"expires":"2027')),
         ("third-line", "A line more than was signed.", yes + "{}\n"),
         ("hmac", "A signature of 32 bytes.", f"safepoint/1 {ED25519.id} {mac}\n{line().decode()}"),
@@ -124,6 +143,9 @@ def _no_statements() -> list[Vector]:
         "arguments": [],
         "reasons": [],
         "details": ["a line\nmore"],
+        "tenant": "Acme",
+        "next": 7,
+        "done": "ask",
         "checkpoint": {"digest": ELSEWHERE, "sequence": True},
         "head": {"digest": ELSEWHERE},
     }
@@ -135,11 +157,12 @@ def _no_statements() -> list[Vector]:
         ("field-more", "A field more.", line(amount=42)),
         *(
             (f"without-{field}", f"No {field}.", line(**{field: ...}))
-            for field in ("details", "nonce", "thread")
+            for field in ("details", "done", "next", "nonce", "tenant", "thread")
         ),
         *((f"bad-{field}", f"No {field}.", line(**{field: bad[field]})) for field in bad),
         ("words", "The reasons are another type.", line(reasons=("asked",))),
         ("number", "A detail is a number.", line(details=[7])),
+        ("done-number", "A step that is done is a number.", line(done=[7])),
         ("name", "A name of an argument is a number.", line(arguments={7: 42})),
     ]
     return [

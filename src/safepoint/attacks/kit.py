@@ -148,6 +148,13 @@ def loads(target: Target, wanted: object, thread: str = "victim") -> Look:
     return lambda: bool(target.latest(thread) == wanted)
 
 
+def resumes(
+    target: Target, wanted: object, yes: bytes = b"", thread: str = "victim", **options: Any
+) -> Look:
+    """Let a worker go on, and see whether it acts as the adversary wants."""
+    return lambda: bool(target.resume(thread, yes, **options) == wanted)
+
+
 def unnoticed(look: Callable[[], object]) -> Look:
     """Let the victim look at what was tampered with: any answer is one too many."""
 

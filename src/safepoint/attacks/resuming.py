@@ -9,13 +9,12 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, get_args
 
-from safepoint.attacks.kit import Look, attacks, overwrite, runs
+from safepoint.attacks.kit import Look, attacks, overwrite, resumes, runs
 from safepoint.attacks.outcome import FORTUNE, HONEST, WANTED, Miss, step
-from safepoint.attacks.target import TOOLS, Target, Trick
+from safepoint.attacks.target import WIDER, Target, Trick
 from safepoint.tools import Tool
 
 _TIME = "2026-01-31T09:30:00+00:00"
-_BANK = (*TOOLS, Tool("bank", version="1", permissions=["transfer"]))
 
 ownership = attacks(
     "Attacks without an attacker: a worker writes what is no longer its own.",
@@ -37,13 +36,6 @@ journal = attacks(
     attacker="resumes",
     control=runs,
 )
-
-
-def _resumes(
-    target: Target, wanted: object, yes: bytes = b"", thread: str = "victim", **options: Any
-) -> Look:
-    """Let a worker go on, and see whether it acts as the adversary wants."""
-    return lambda: bool(target.resume(thread, yes, **options) == wanted)
 
 
 @ownership("former-owner", "SP07")
@@ -76,7 +68,7 @@ def second_writer(target: Target) -> Iterator[Look]:
 def wider_tools(target: Target) -> Iterator[Look]:
     """A run that began with a mailbox wakes up with a bank account, and nobody said yes."""
     target.begin("victim", HONEST)
-    yield _resumes(target, HONEST, tools=_BANK)
+    yield resumes(target, HONEST, tools=WIDER)
 
 
 @resume("changed-tool", "SP18")
@@ -84,28 +76,28 @@ def changed_tool(target: Target) -> Iterator[Look]:
     """Behind the name of a tool that was looked at there is now another one."""
     target.begin("victim", HONEST)
     other = Tool("mail", version="2-of-somebody-else", permissions=["read"])
-    yield _resumes(target, HONEST, tools=(other,))
+    yield resumes(target, HONEST, tools=(other,))
 
 
 @resume("wider-permissions", "SP18")
 def wider_permissions(target: Target) -> Iterator[Look]:
     """The mailbox that the run could read can now send as well, and it does."""
     target.begin("victim", HONEST)
-    yield _resumes(target, HONEST, tools=(Tool("mail", version="1", permissions=["read", "send"]),))
+    yield resumes(target, HONEST, tools=(Tool("mail", version="1", permissions=["read", "send"]),))
 
 
 @resume("ride-along", "SP18")
 def ride_along(target: Target) -> Iterator[Look]:
     """Somebody says yes to a payment, and the run wakes up with a new tool as well."""
     target.ask("victim", HONEST)
-    yield _resumes(target, HONEST, target.approve("victim"), tools=_BANK)
+    yield resumes(target, HONEST, target.approve("victim"), tools=WIDER)
 
 
 @resume("other-version", "SP17")
 def other_version(target: Target) -> Iterator[Look]:
     """The new version counts in euros. A run with cents resumes, and pays a hundredfold."""
     target.begin("victim", HONEST)
-    yield _resumes(target, HONEST, version="2")
+    yield resumes(target, HONEST, version="2")
 
 
 @resume("old-checkpoint", "SP16")
@@ -113,7 +105,7 @@ def old_checkpoint(target: Target) -> Iterator[Look]:
     """A worker is told to resume from step 1, and pays a second time. Nobody asked for it."""
     target.begin("victim", HONEST)
     target.resume("victim")
-    yield _resumes(target, HONEST, sequence=1)
+    yield resumes(target, HONEST, sequence=1)
 
 
 @approval("forge-approval", "SP19")
@@ -123,14 +115,14 @@ def forge_approval(target: Target) -> Iterator[Look]:
         thread = f"victim-{trick}"
         target.ask(thread, FORTUNE)
         with suppress(Miss):
-            yield _resumes(target, FORTUNE, target.counterfeit(thread, FORTUNE, trick), thread)
+            yield resumes(target, FORTUNE, target.counterfeit(thread, FORTUNE, trick), thread)
 
 
 @approval("stranger-approval", "SP19")
 def stranger_approval(target: Target) -> Iterator[Look]:
     """Somebody who may not approve payments says yes, and nobody looks who it was."""
     target.ask("victim", FORTUNE)
-    yield _resumes(target, FORTUNE, target.approve("victim", "mally"))
+    yield resumes(target, FORTUNE, target.approve("victim", "mally"))
 
 
 @approval("self-approval", "SP19")
@@ -138,14 +130,14 @@ def self_approval(target: Target) -> Iterator[Look]:
     """The worker asks, and answers itself: whoever may write the state writes the yes."""
     target.ask("victim", FORTUNE)
     for yes in target.self_approve("victim", FORTUNE):
-        yield _resumes(target, FORTUNE, yes)
+        yield resumes(target, FORTUNE, yes)
 
 
 @approval("swap-request", "SP19")
 def swap_request(target: Target) -> Iterator[Look]:
     """A person sees 42 and says yes, and the worker pays 5,000,000."""
     target.ask("victim", FORTUNE)
-    yield _resumes(target, FORTUNE, target.approve("victim", shown=HONEST))
+    yield resumes(target, FORTUNE, target.approve("victim", shown=HONEST))
 
 
 @approval("change-request", "SP19")
@@ -166,7 +158,7 @@ def _used_again(target: Target, first: dict[str, Any]) -> Iterator[Look]:
     yes = target.approve("victim")
     target.resume("victim", yes)
     target.ask("victim", FORTUNE)
-    yield _resumes(target, FORTUNE, yes)
+    yield resumes(target, FORTUNE, yes)
 
 
 @approval("replay-approval", "SP19")
@@ -178,7 +170,7 @@ def replay_approval(target: Target) -> Iterator[Look]:
     if not yes:  # it is a field of the record
         record = target.medium.read(target.records("victim")[-1])
         overwrite(target, target.records("attacker")[-1], record, "attacker")
-    yield _resumes(target, FORTUNE, yes, "attacker")
+    yield resumes(target, FORTUNE, yes, "attacker")
 
 
 @approval("race-approval", "SP19")
@@ -203,7 +195,7 @@ def race_approval(target: Target) -> Iterator[Look]:
 def expired_approval(target: Target) -> Iterator[Look]:
     """A yes of last year, which everybody has forgotten, is used today."""
     target.ask("victim", FORTUNE)
-    yield _resumes(target, FORTUNE, target.approve("victim", ago=timedelta(days=365)))
+    yield resumes(target, FORTUNE, target.approve("victim", ago=timedelta(days=365)))
 
 
 @approval("rollback-denial", "SP16")
@@ -215,7 +207,7 @@ def rollback_denial(target: Target) -> Iterator[Look]:
     target.deny("victim")
     for name in set(target.records("victim")) - before:
         target.medium.delete(name)
-    yield _resumes(target, FORTUNE, yes)
+    yield resumes(target, FORTUNE, yes)
 
 
 @journal("journal-down", "SP20")
@@ -223,7 +215,7 @@ def journal_down(target: Target) -> Iterator[Look]:
     """The journal cannot be written, as on a full disk, and the run goes on unseen."""
     target.begin("victim", HONEST)
     target.journal.lose()
-    yield _resumes(target, HONEST)
+    yield resumes(target, HONEST)
 
 
 @journal("journal-edit", "SP20")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -29,6 +30,7 @@ from safepoint.attacks.home_made import (
 from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.outcome import Miss
 from safepoint.attacks.target import TOOLS, VERSION, Target, Trick
+from safepoint.codec import Codec
 from safepoint.errors import CheckpointError
 from safepoint.gate import Gate
 from safepoint.journal import FileJournal, Journal
@@ -40,7 +42,7 @@ from safepoint.storage.base import CheckpointStorage
 from safepoint.storage.file import BASE, LEASE, FileCheckpointStorage, read_lease, write_lease
 from safepoint.storage.memory import InMemoryCheckpointStorage
 from safepoint.tools import Tool, ToolSet
-from safepoint.workflow import Ask, Call, Run, Step, Workflow
+from safepoint.workflow import Ask, Call, Migration, Run, Step, Workflow
 
 _RECORD = ".checkpoint"
 _LEASE = 0.001  # seconds: whoever owns a thread is overdue when the next one comes
@@ -68,12 +70,12 @@ class Kept(InMemoryCheckpointStorage):
                 self._owners[thread] = read_lease(name, thread, content)
 
     def store(self, medium: Medium) -> None:
-        """Write back what one use can change: an end, a lease, a base with nothing below."""
+        """Write back what one use can change: records, a lease, a base with nothing below."""
         for thread, ownership in self._owners.items():
             medium.write(f"{thread}/{LEASE}", write_lease(ownership))
         for thread in self.threads():
-            head = self.head(thread)
-            medium.write(_name(thread, head), self.read(thread, head))
+            for sequence, record in self._records[thread].items():
+                medium.write(_name(thread, sequence), record)
             base = self.base(thread)
             if base is not None:
                 medium.write(f"{thread}/{BASE}", b"%d\n%b" % base)
@@ -302,6 +304,7 @@ class GatedTarget(SealedTarget):
         self.written: Journal | None = self._journal(create=True)
         self.opened: Ledger | None = None
         self._asking: set[str] = set()
+        self._upgraded: set[str] = set()
         self._bank: set[str] = set()
 
     def begin(self, thread: str, arguments: dict[str, Any]) -> None:
@@ -393,12 +396,62 @@ class GatedTarget(SealedTarget):
         question = replace(self._question(thread), arguments=arguments)
         said = Approver("dana", self.keys.signing).approve(question)
         yield said.encode()
-        done: dict[str, Any] = {"done": ["ask"], "state": {}, "tools": ToolSet(TOOLS).described}
-        head = {"digest": question.head.digest, "sequence": question.head.sequence}
-        went = {"app": question.app, **head, "reasons": ["asked"], "statements": [said]}
-        for state in ({**done, "resumed": went}, done):
-            self._write(thread, state)
-            yield b""
+        self.misuse(thread, arguments, said.encode())
+        yield b""
+        tools = ToolSet(TOOLS)
+        done = {"done": ["ask"], "state": {}, "tools": tools.described}
+        self._write(thread, done, tools, datetime.now(UTC))
+        yield b""
+
+    def upgrade(self, thread: str) -> None:
+        """Deploy version 2, with a migration from version 1."""
+        self._upgraded.add(thread)
+
+    def misuse(
+        self,
+        thread: str,
+        arguments: dict[str, Any],
+        yes: bytes,
+        *,
+        skips: bool = False,
+        prunes: bool = False,
+        tools: Iterable[Tool] = TOOLS,
+    ) -> None:
+        """Seal a resumption by hand that spends a statement, dated to when that counted."""
+        has, text = ToolSet(tools), yes.decode()
+        said = json.loads(text.splitlines()[1])
+        state: dict[str, Any] = {
+            "done": ["ask", "pay", "ask_again"][: 3 if skips else 1],
+            "state": {},
+            "tools": has.described,
+            "origin": said["checkpoint"]["sequence"],
+            "resumed": {
+                "app": said["app"],
+                **said["checkpoint"],
+                "reasons": ["asked"],
+                "statements": [text],
+            },
+        }
+        self._write(thread, state, has, datetime.fromisoformat(said["issued"]))
+        if prunes:
+            self._cut_by_hand(thread)
+
+    def blame(self, thread: str, who: str) -> None:
+        """Seal the journal's last entry anew with the writer's key, after it, by somebody else."""
+        name = self.journal.names()[-1]
+        record = self.journal.read(name)
+        header, digest = _parsed(record)
+        place = Place(header.store, header.thread, header.sequence + 1)
+        forged, _ = seal(
+            record.split(b"\n", 2)[2].rstrip(b"\n").replace(b"dana", who.encode()),
+            place,
+            self.keys.signing,
+            created=datetime.now(UTC),
+            previous=digest,
+            use="journal",
+        )
+        following = f"{place.sequence:010d}".join(name.rsplit(f"{header.sequence:010d}", 1))
+        self.journal.write(following, forged)
 
     def twin(self, medium: Medium, store: str | None = None) -> Self:
         """Return a copy that knows the key, and has no reason to write anything down."""
@@ -411,7 +464,7 @@ class GatedTarget(SealedTarget):
         thread: str,
         request: dict[str, Any] | None = None,
         tools: Iterable[Tool] = TOOLS,
-        version: str = VERSION,
+        version: str | None = None,
     ) -> tuple[Workflow, list[Any]]:
         """Return what a process runs, and the arguments of each payment that it makes.
 
@@ -437,8 +490,16 @@ class GatedTarget(SealedTarget):
             pay(state, call)
 
         steps: list[Step] = [ask, pay, ask_again, pay_again] if asks else [pay]
-        name = "payment" if asks else "errand"
-        return Workflow(name, steps, version=version, tools=tools, gate=self.gate), paid
+        newer = thread in self._upgraded
+        flow = Workflow(
+            "payment" if asks else "errand",
+            steps,
+            version=version or ("2" if newer else VERSION),
+            tools=tools,
+            gate=self.gate,
+            migrations=[Migration("1", "2", dict)] if newer else [],
+        )
+        return flow, paid
 
     def _question(self, thread: str) -> Question:
         """Return what a person sees who looks at the verified store.
@@ -458,12 +519,37 @@ class GatedTarget(SealedTarget):
         said = [approval.decode()] if approval else []
         return self.use(lambda ledger: workflow.rehydrate(ledger, thread, sequence, approvals=said))
 
-    def _write(self, thread: str, state: dict[str, Any]) -> None:
-        """Append what a worker would, with its key."""
-        flow, _ = self._payments(thread)
-        self.twin(self.medium).use(
-            lambda ledger: ledger.save(thread, state, app=flow.app, tools=flow.tools.digest)
+    def _write(self, thread: str, state: dict[str, Any], tools: ToolSet, created: datetime) -> None:
+        """Append what a worker would, with its key, at a time of one's own."""
+        header, digest = _parsed(self.medium.read(self.records(thread)[-1]))
+        place = Place(self.store, thread, header.sequence + 1)
+        record, _ = seal(
+            Codec().encode(state),
+            place,
+            self.keys.signing,
+            created=created,
+            previous=digest,
+            app=self._payments(thread)[0].app,
+            tools=tools.digest,
         )
+        self.medium.write(self.place(thread, place.sequence), record)
+
+    def _cut_by_hand(self, thread: str) -> None:
+        """Leave the last record, and a genuine base: what `prune` would keep stays no longer."""
+        *names, last = self.records(thread)
+        header, _ = _parsed(self.medium.read(last))
+        place = Place(self.store, thread, header.sequence)
+        base, _ = seal(
+            b"null",
+            place,
+            self.keys.signing,
+            created=datetime.now(UTC),
+            kind="base",
+            previous=header.previous,
+        )
+        for name in names:
+            self.medium.delete(name)
+        self.medium.write(f"{thread}/{BASE}", b"%010d\n%b" % (header.sequence, base))
 
     def _journal(self, *, create: bool = False) -> FileJournal:
         keys, anchor = self._journal_keys, self._journal_anchor

@@ -19,6 +19,9 @@ from safepoint.tools import Tool
 TOOLS: Final = (Tool("mail", version="1", permissions=["read"]),)
 """What a run has when it begins."""
 
+WIDER: Final = (*TOOLS, Tool("bank", version="1", permissions=["transfer"]))
+"""What somebody would like it to have when it goes on."""
+
 VERSION: Final = "1"
 """The version of the code that begins a run."""
 
@@ -260,6 +263,9 @@ class Target(Victim):
             self.note(thread, "worker", "resume")
         return arguments
 
+    def upgrade(self, thread: str) -> None:
+        """Let version 2 go on with a run of version 1 from now on, as somebody planned it."""
+
     def own(self, thread: str, worker: str) -> Self:
         """A worker takes a thread over, because the one before it did not answer any more.
 
@@ -375,6 +381,38 @@ class Target(Victim):
         name = self.records(thread)[-1]
         self.medium.write(name, self.forge(self.medium.read(name), payload))
         self.relink(thread)
+
+    def misuse(
+        self,
+        thread: str,
+        arguments: dict[str, Any],
+        yes: bytes,
+        *,
+        skips: bool = False,
+        prunes: bool = False,
+        tools: Iterable[Tool] = TOOLS,
+    ) -> None:
+        """Write a thread's next record, which says that these arguments were approved.
+
+        Args:
+            thread: the thread.
+            arguments: what is to be done.
+            yes: what a person signed, for whatever it was; it is put where a worker would put it.
+            skips: say also that the steps before a later payment are done.
+            prunes: remove what is before that record, with whatever a prune would leave.
+            tools: what the run is said to have.
+        """
+        self.save(thread, {**self.latest(thread), "approved": True, "pending": arguments})
+        if prunes:
+            self.prune(thread, 1)
+
+    def blame(self, thread: str, who: str) -> None:
+        """Add to the journal, with the key of the store, that somebody else did what was done.
+
+        Raises:
+            Miss: there is no journal.
+        """
+        self.note(thread, who, "approve")
 
     def on(self, medium: Medium) -> Self:
         """Return this very store, reading and writing another medium: a replica."""

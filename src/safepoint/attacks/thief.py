@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 
-from safepoint.attacks.kit import Look, attacks, loads, save_steps
-from safepoint.attacks.outcome import WANTED, step
-from safepoint.attacks.target import Target
+from safepoint.attacks.kit import Look, attacks, loads, resumes, runs, save_steps
+from safepoint.attacks.outcome import FORTUNE, HONEST, WANTED, step
+from safepoint.attacks.target import WIDER, Target
 
 thief = attacks("Attacks with the genuine key, which somebody copied.", attacker="key")
+bends = attacks(
+    "Attacks on a person's yes with the writer's key, which somebody copied.",
+    attacker="key",
+    control=runs,
+)
 residue = attacks("Attacks that no rung detects.", residue=True)
 
 
@@ -60,6 +66,89 @@ def stolen_key_undelete(target: Target) -> Iterator[Look]:
     target.smuggle("victim", json.dumps(WANTED, separators=(",", ":")).encode())
     yield loads(target, WANTED)
     yield lambda: bool(target.history("victim")[-1] == WANTED)
+
+
+@bends("thief-skips-step", "SP19")
+def thief_skips_step(target: Target) -> Iterator[Look]:
+    """What people were asked about is pruned, and their yes reaches another step."""
+    for thread, prunes in (("victim-1", False), ("victim-2", True)):
+        target.ask(thread, HONEST)
+        target.misuse(thread, HONEST, target.approve(thread), skips=True, prunes=prunes)
+        if not prunes:  # the thief need not: the victim does so every night
+            target.prune(thread, 1)
+        yield resumes(target, HONEST, thread=thread)
+
+
+@bends("thief-crosses-version", "SP17")
+def thief_crosses_version(target: Target) -> Iterator[Look]:
+    """People let the next version go on, and it begins after steps that never ran."""
+    target.ask("victim", HONEST)
+    target.upgrade("victim")
+    target.misuse("victim", HONEST, target.approve("victim"), skips=True)
+    yield resumes(target, HONEST, version="2")
+
+
+@bends("thief-adds-tools", "SP18")
+def thief_adds_tools(target: Target) -> Iterator[Look]:
+    """A yes to a payment is put into a record with more tools than anybody was shown."""
+    target.ask("victim", HONEST)
+    target.misuse("victim", HONEST, target.approve("victim"), tools=WIDER)
+    yield resumes(target, HONEST, tools=WIDER)
+
+
+@bends("thief-moves-approval", "SP19")
+def thief_moves_approval(target: Target) -> Iterator[Look]:
+    """The yes to one customer's refund is sealed into the record of another's."""
+    target.ask("victim", FORTUNE)
+    target.ask("attacker", FORTUNE)
+    target.misuse("attacker", FORTUNE, target.approve("victim"))
+    yield resumes(target, FORTUNE, thread="attacker")
+
+
+@bends("thief-invents-question", "SP19")
+def thief_invents_question(target: Target) -> Iterator[Look]:
+    """Dana answers a question by mail that no run has asked, and her answer is sealed in."""
+    target.ask("victim", HONEST)
+    target.misuse("victim", FORTUNE, target.approve("victim", shown=FORTUNE))
+    yield resumes(target, FORTUNE)
+
+
+@bends("thief-revives-expired", "SP19")
+def thief_revives_expired(target: Target) -> Iterator[Look]:
+    """A yes that expired unused is put into a record, which is dated to fit."""
+    target.ask("victim", FORTUNE)
+    target.misuse("victim", FORTUNE, target.approve("victim", ago=timedelta(days=365)))
+    yield resumes(target, FORTUNE)
+
+
+@bends("thief-revives-denied", "SP19")
+def thief_revives_denied(target: Target) -> Iterator[Look]:
+    """Erin's no ended the run. A record after it says that dana had said yes."""
+    target.ask("victim", FORTUNE)
+    yes = target.approve("victim")
+    target.deny("victim")
+    target.misuse("victim", FORTUNE, yes)
+    yield resumes(target, FORTUNE)
+
+
+@bends("thief-spends-twice", "SP19")
+def thief_spends_twice(target: Target) -> Iterator[Look]:
+    """What was paid is paid again: the record that spent the yes is written once more."""
+    for thread, skips in (("victim-1", False), ("victim-2", True)):
+        target.ask(thread, HONEST)
+        yes = target.approve(thread)
+        target.resume(thread, yes)
+        target.misuse(thread, HONEST, yes, skips=skips)
+        yield resumes(target, HONEST, thread=thread)
+
+
+@bends("thief-writes-journal", "SP20")
+def thief_writes_journal(target: Target) -> Iterator[Look]:
+    """An entry is added to the journal with the writer's key: it was erin who said yes."""
+    target.ask("victim", HONEST)
+    target.resume("victim", target.approve("victim"))
+    target.blame("victim", "erin")
+    yield lambda: "erin" in " ".join(target.journalled("victim"))
 
 
 @residue("cut-unanchored", "SP15")

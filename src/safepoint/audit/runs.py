@@ -391,12 +391,16 @@ class Runs:
         no more than what was signed.
         """
         place, signed, resumed = link.entry.checkpoint, approval.question, link.payload.resumed
-        right = replace(signed, store=place.store, thread=place.thread, head=link.head)
+        tenant = getattr(place, "tenant", "")
+        right = replace(
+            signed, store=place.store, tenant=tenant, thread=place.thread, head=link.head
+        )
         if resumed is not None:
             right = replace(right, checkpoint=Head(resumed.sequence, resumed.digest))
         if approval.verdict == "approved":
             tools, reasons = link.payload.tools.digest, decision.reasons or signed.reasons
-            right = replace(right, app=place.app, tools=tools, reasons=reasons)
+            done = link.payload.done
+            right = replace(right, app=place.app, tools=tools, reasons=reasons, done=done)
         elif signed.app.partition("@")[0] != place.app.partition("@")[0]:
             right = replace(right, app=place.app)
         if source is None:
