@@ -490,7 +490,7 @@ def put(desk: Desk, *texts: str, created: datetime, **more: Any) -> None:
     last = desk.ledger().latest("order-7")
     kept = {key: value for key, value in last.state.items() if key != "asked"}
     said = {**RESUMED, "app": last.app, "statements": list(texts)}
-    place = Place("invoices", "order-7", last.sequence + 1)
+    place = Place("invoices", "", "order-7", last.sequence + 1)
     record, _ = seal(
         Codec().encode({"origin": 3, **kept, "resumed": said, **more}),
         place,

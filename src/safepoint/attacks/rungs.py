@@ -441,7 +441,7 @@ class GatedTarget(SealedTarget):
         name = self.journal.names()[-1]
         record = self.journal.read(name)
         header, digest = _parsed(record)
-        place = Place(header.store, header.thread, header.sequence + 1)
+        place = header.place._replace(sequence=header.sequence + 1)
         forged, _ = seal(
             record.split(b"\n", 2)[2].rstrip(b"\n").replace(b"dana", who.encode()),
             place,
@@ -522,7 +522,7 @@ class GatedTarget(SealedTarget):
     def _write(self, thread: str, state: dict[str, Any], tools: ToolSet, created: datetime) -> None:
         """Append what a worker would, with its key, at a time of one's own."""
         header, digest = _parsed(self.medium.read(self.records(thread)[-1]))
-        place = Place(self.store, thread, header.sequence + 1)
+        place = Place(self.store, "", thread, header.sequence + 1)
         record, _ = seal(
             Codec().encode(state),
             place,
@@ -538,7 +538,7 @@ class GatedTarget(SealedTarget):
         """Leave the last record, and a genuine base: what `prune` would keep stays no longer."""
         *names, last = self.records(thread)
         header, _ = _parsed(self.medium.read(last))
-        place = Place(self.store, thread, header.sequence)
+        place = Place(self.store, "", thread, header.sequence)
         base, _ = seal(
             b"null",
             place,
