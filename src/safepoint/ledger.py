@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, cast
 
 from safepoint.anchor import Anchor
@@ -950,43 +951,28 @@ class Link:
     Attributes:
         header: all of line 2: `app`, `created`, `previous`, `tools` and the rest.
         digest: the digest of it, which the record after it names.
+        sequence: its place in the thread.
+        kind: `state` or `note`.
+        label: what it can be found by, or "".
     """
 
-    __slots__ = ("_checkpoint", "_decode", "_opened", "digest", "header")
-
     def __init__(self, opened: Opened, decode: Callable[[Opened], Checkpoint]) -> None:
-        self.header, self.digest = opened.header, opened.digest
+        self.header = header = opened.header
+        self.sequence, self.kind, self.label = header.sequence, header.kind, header.label
+        self.digest = opened.digest
         self._opened, self._decode = opened, decode
-        self._checkpoint: Checkpoint | None = None
 
     def __repr__(self) -> str:
         return f"Link({self.header.place}, {self.kind}, label={self.label!r})"
 
-    @property
-    def sequence(self) -> int:
-        """Its place in the thread."""
-        return self.header.sequence
-
-    @property
-    def kind(self) -> Kind:
-        """`state` or `note`."""
-        return self.header.kind
-
-    @property
-    def label(self) -> str:
-        """What it can be found by, or ""."""
-        return self.header.label
-
-    @property
+    @cached_property
     def checkpoint(self) -> Checkpoint:
         """The whole of it, decoded once.
 
         Raises:
             DecodeError: it holds a type that the ledger's codec does not know.
         """
-        if self._checkpoint is None:
-            self._checkpoint = self._decode(self._opened)
-        return self._checkpoint
+        return self._decode(self._opened)
 
     @property
     def state(self) -> Any:
