@@ -6,9 +6,10 @@ import base64
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
 from safepoint.errors import (
+    ConfigurationError,
     Forked,
     InvalidId,
     KeyRevoked,
@@ -71,6 +72,25 @@ class Checkpoint:
 Kind = Literal["state", "note", "base", "deleted"]
 """What a record is: a state; something noted that is no new state; where a pruned thread begins; or
 that a thread was deleted."""
+
+
+class Cipher(Protocol):
+    """Turns the encoded state into another form and back, between the codec and the seal.
+
+    The seal covers what it makes, and its place. Whether a store is encrypted says the reader, and
+    never a record. This package has none yet.
+    """
+
+    @property
+    def id(self) -> str:
+        """The id of the key that `close` uses now: 16 hex digits in lower case."""
+
+    def close(self, plain: bytes) -> bytes:
+        """Return the ciphertext: at most 2,048 bytes more, and never the same twice."""
+
+    def open(self, text: bytes, key: str) -> bytes:
+        """Return what was closed under the key of that id, which may be an older one."""
+
 
 _NAME: Final = "[a-z0-9][a-z0-9_-]{0,63}"
 _DIGEST: Final = "sha256:[0-9a-f]{64}"
@@ -165,6 +185,20 @@ class Header(NamedTuple):
         return cls._make(
             (app, cipher, created, digest, kind, label, previous, number, *place, tools)
         )
+
+
+def check_cipher(cipher: Cipher | None) -> Cipher | None:
+    """Return a cipher whose key has an id, or None.
+
+    Raises:
+        ConfigurationError: it has none.
+    """
+    if cipher is not None and not _KEY.fullmatch(str(getattr(cipher, "id", ""))):
+        raise ConfigurationError(
+            f"{type(cipher).__name__} does not say the id of its key.",
+            "Give it an attribute id: 16 hex digits in lower case.",
+        )
+    return cipher
 
 
 def check_app(word: object, called: str = "an app name") -> str:

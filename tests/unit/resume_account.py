@@ -291,11 +291,9 @@ class Storage(Memory):
         super().__init__()
         self.world = world
 
-    def append(
-        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
-    ) -> None:
+    def append(self, thread: str, sequence: int, record: bytes, **options: Any) -> None:
         with self.world.change("append"):
-            super().append(thread, sequence, record, fence=fence)
+            super().append(thread, sequence, record, **options)
             with self.world.judging():
                 self.world.append(thread, sequence, record)
 

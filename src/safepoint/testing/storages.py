@@ -789,6 +789,27 @@ class StorageSuite:
             each.holds("a", first if each is other else 1, number)
             each.refuses(NotFound, "read", "a", number + 1)
 
+    # Labels.
+
+    @claim("find")
+    def test_a_label_finds_the_newest_record(self, storage: Asked) -> None:
+        """Of that thread and tenant, by each letter of it, unless it was pruned."""
+        label = "Az09._@/+:-" + "x" * 117
+        for sequence, options in enumerate(({"label": label}, {}, {"label": label}), start=1):
+            storage.fill("a", sequence, first=sequence, **options)
+        storage.fill("a", 4, first=4, label="y")
+        storage.holds("a", 1, 4)
+        for thread, wanted, found in (("a", label, 3), ("a", "y", 4), ("b", "y", None)):
+            storage.gives(found, "find", thread, wanted)
+        for wanted in (label.lower(), label[:-1], "%", "Y", ""):
+            storage.gives(None, "find", "a", wanted)
+        if storage.has("prune"):
+            storage.prune("a", 4, b"base")
+            storage.gives(None, "find", "a", label)
+            storage.gives(4, "find", "a", "y")
+        if storage.has("tenant"):
+            Asked(storage.tenant("acme")).gives(None, "find", "a", "y")
+
     # Under a ledger.
 
     @claim()
