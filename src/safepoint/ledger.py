@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, cast
 
 from safepoint.anchor import Anchor
@@ -71,6 +75,30 @@ _RETENTION: Final = ("base", "prune")
 _LEASING: Final = ("acquire", "renew", "release", "lease")
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The policy that the first write to a thread takes its lease, where nobody can call `own`.
+
+    Another ledger gets NotOwner until this one calls `release`, or has not written for so long that
+    the lease ended. Who lost a thread in that way gets NotOwner until it calls `release`, too, so
+    that a run that was overtaken does not go on. Release a thread when its run is over.
+
+    Attributes:
+        worker: the name of this worker, and of no other live one; one that no other process has, if
+            you leave it out. Give the same name after a restart, and the thread is yours at once.
+        seconds: how long the lease lasts. A write renews it once half of that has passed.
+    """
+
+    worker: str | None = None
+    seconds: float = 60.0
+    _other: str = field(default_factory=lambda: secrets.token_hex(8), init=False, repr=False)
+
+    @property
+    def owner(self) -> str:
+        """The name that stands in the lease. A process that was forked has another one."""
+        return self.worker or f"{self._other}-{os.getpid()}"
+
+
 class Ledger:
     """Saves and loads checkpoints. Nothing that it returns was decoded before it was verified.
 
@@ -106,10 +134,12 @@ class Ledger:
         actor: who acts, for the journal; the user of this process if you leave it out.
         tenant: whose threads these are. Storage and anchor are asked for that tenant's, and the
             name is sealed into every record. `tenant` gives the same of a ledger that is open.
+        ownership: who may write a thread that nobody has called `own` for. `"unowned"`: anybody,
+            until somebody owns it. `"claim"`: whoever writes first, as `Claim` says.
 
     Raises:
-        ConfigurationError: an argument is of the wrong kind, or the anchor or the journal is in one
-            place with the storage.
+        ConfigurationError: an argument is of the wrong kind, the anchor or the journal is in one
+            place with the storage, or the storage knows no owners and is to claim threads.
         InvalidId: `store` is outside the grammar.
         KeyRefused: a key lies inside the storage's `path`, if it says one.
     """
@@ -130,6 +160,7 @@ class Ledger:
         journal: Journal | None = None,
         actor: Actor | None = None,
         tenant: str = "",
+        ownership: Claim | Literal["unowned", "claim"] = "unowned",
     ) -> None:
         check_apart(storage, keys, anchor, journal)
         check_frozen(keys, anchor)
@@ -149,7 +180,15 @@ class Ledger:
         self.journal: Final = journal
         self.notes: Final = Notes(journal, actor, store, tenant)
         self._view: Final = self._look(anchor)
+        self.ownership: Final = Claim() if ownership == "claim" else ownership
         self._held: dict[str, Owned] = {}
+        self._claiming: Final = Lock()
+        if isinstance(self.ownership, Claim):
+            self._require(_LEASING, "knows no owners")
+        elif ownership != "unowned":
+            raise ConfigurationError(
+                f"{quoted(ownership)} is no policy of ownership.", 'Write "unowned" or "claim".'
+            )
 
     @property
     def actor(self) -> Actor | None:
@@ -196,6 +235,7 @@ class Ledger:
             "journal": self.journal,
             "actor": self.actor,
             "tenant": self.tenant_name,
+            "ownership": self.ownership,
         }
         made = Ledger(storage, **(given | changes))
         vars(made).update((k, v) for k, v in vars(self).items() if k == "places")
@@ -318,13 +358,13 @@ class Ledger:
         now: bool = False,
     ) -> Opened:
         """Seal a record after the end of a thread, keep it, and let the anchor see it."""
+        owned = self._claimed(thread)
         head = end and end.head
         place = self._view.place(thread, head.sequence + 1 if head else 1)
         record, opened = self._seal(payload, place, said, head.digest if head else None)
         if self.journal is not None:
             what: What = "delete" if said.kind == "deleted" else "save"
             self.notes.write(what, "intended", thread, opened.head)
-        owned = self._held.get(thread)
         # What the storage need not know of, it is not told.
         options: dict[str, Any] = {} if owned is None else {"fence": owned.lease.token}
         self._store(thread, place.sequence, record, said.label, options)
@@ -931,6 +971,15 @@ class Ledger:
             with suppress(NotOwner), storage_errors("release", thread):
                 cast("LeasingStorage", self.storage).release(owned.lease)
 
+    def release(self, thread: str | None = None) -> None:
+        """Let a thread go that this ledger owns or has claimed; all of them, if you name none.
+
+        If another worker has it by now, it stays theirs.
+        """
+        for owned in list(self._held.values()):
+            if thread in (None, owned.lease.thread):
+                self.disown(owned)
+
     def owner(self, thread: str) -> str | None:
         """Return the name of the worker whose lease on a thread counts, None if it is free.
 
@@ -941,22 +990,27 @@ class Ledger:
         return None if lease is None else lease.owner
 
     def holder(self, thread: str) -> str | None:
-        """Return the same, if that is another worker than this ledger's."""
+        """Return the same, if that is another worker than this ledger's.
+
+        A ledger that claims threads takes one over whose lease has ended.
+        """
         lease, owned = self._lease(thread), self._held.get(thread)
         if lease is None or (owned is not None and owned.lease.token == lease.token):
+            return None
+        if self.ownership != "unowned" and owned is None and lease.expires <= datetime.now(UTC):
             return None
         return lease.owner
 
     def keep(self, thread: str) -> None:
-        """Renew the lease on a thread, if this ledger has one, before a step acts.
+        """Renew the lease on a thread, if this ledger has one or claims one, before a step acts.
 
         Raises:
             NotOwner: another worker holds it.
         """
         if owned := self._held.get(thread):
-            storage = cast("LeasingStorage", self.storage)
-            with self.notes.watching("own", thread), storage_errors("lease", thread):
-                owned.lease = storage.renew(owned.lease, owned.seconds)
+            self._renew(owned)
+            return
+        if self._claimed(thread) is not None:
             return
         other = self.holder(thread)
         held = other and f"is held by worker '{other}', and this ledger does not own it"
@@ -968,6 +1022,25 @@ class Ledger:
             raise NotOwner(
                 f"Thread '{thread}' {held}.", "Own it first: what you save would be refused."
             )
+
+    def _claimed(self, thread: str) -> Owned | None:
+        """Return what this ledger owns of a thread, claimed or renewed if that is the policy."""
+        owned, claim = self._held.get(thread), self.ownership
+        if not isinstance(claim, Claim):
+            return owned
+        if owned is None:
+            with self._claiming:  # or two threads of this process would fence each other off
+                if (owned := self._held.get(thread)) is None:
+                    return self.own(thread, claim.owner, seconds=claim.seconds)
+        if time.monotonic() - owned.renewed > owned.seconds / 2:
+            self._renew(owned)
+        return owned
+
+    def _renew(self, owned: Owned) -> None:
+        thread, storage = owned.lease.thread, cast("LeasingStorage", self.storage)
+        with self.notes.watching("own", thread), storage_errors("lease", thread):
+            owned.lease = storage.renew(owned.lease, owned.seconds)
+        owned.renewed = time.monotonic()
 
     def _lease(self, thread: str) -> Lease | None:
         check_name("thread", thread)
@@ -1041,6 +1114,7 @@ class Owned:
     ledger: Ledger
     lease: Lease
     seconds: float
+    renewed: float = field(default_factory=time.monotonic, init=False, repr=False)
 
     def release(self) -> None:
         """Let the thread go. If another worker has it by now, it stays theirs."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
@@ -29,6 +32,7 @@ from safepoint import (
     SealBroken,
     SealError,
     SigningKey,
+    SQLiteCheckpointStorage,
     Workflow,
 )
 from safepoint.errors import (
@@ -44,9 +48,11 @@ from safepoint.errors import (
     WrongPlace,
 )
 from safepoint.journal import Entry
+from safepoint.ledger import Claim
 from safepoint.migrate import Unsigned, migrate
 from safepoint.names import Head
 from safepoint.record import Place, seal
+from safepoint.storage import Lease
 from tests.unit.desk import FullDisk
 from tests.unit.tampered import KEY, KEYS, STORE, THREAD, USES, Memory, fill, opened
 
@@ -460,6 +466,96 @@ def test_where_a_lease_has_ended_no_step_runs_until_somebody_owns_the_thread(far
     with other.own(THREAD, "worker-2"):
         farm.workflow().resume(other, thread=THREAD)
     assert farm.ran == ["act"]
+
+
+# ---------------------------------------------------------------- claimed by whoever writes first
+
+
+@pytest.mark.parametrize("kind", ["memory", "files", "sqlite"])
+def test_the_first_write_claims_a_thread(tmp_path: Path, kind: str) -> None:
+    late = [timedelta(0)]
+    storage: Any = InMemoryCheckpointStorage()
+    if kind == "files":
+        storage = FileCheckpointStorage(tmp_path / "store")
+    elif kind == "sqlite":
+        storage = SQLiteCheckpointStorage(tmp_path / "store.db")
+    storage._clock = lambda: datetime.now(UTC) + late[0]
+
+    def worker(ownership: Any) -> Ledger:
+        return Ledger(storage, store=STORE, keys=KEYS, ownership=ownership)
+
+    one, two = worker("claim"), worker(Claim("two", seconds=60))
+    one.save(THREAD, {})
+    one.save(THREAD, {})
+    for other in (two, worker("claim"), worker("unowned")):
+        with pytest.raises(NotOwner, match="is owned by worker"):
+            other.save(THREAD, {})
+        with pytest.raises(NotOwner):
+            other.keep(THREAD)
+    one.release("order-8")
+    one.release(THREAD)
+    assert two.save(THREAD, {}).sequence == 3
+    assert two.owner(THREAD) == "two"
+    late[0] += timedelta(minutes=2)  # it is silent for too long, and another one writes
+    assert one.delete(THREAD).sequence == 4
+    for _ in range(2):  # what was overtaken does not go on, until somebody says so
+        with pytest.raises(NotOwner, match="this lease of worker 'two' has token"):
+            two.keep(THREAD)
+    two.release()
+    one.release()
+    assert two.owner(THREAD) is None
+    two.keep(THREAD)  # a step acts before it writes
+    assert two.owner(THREAD) == "two"
+    two.save("order-8", {})
+    worker(Claim("two")).save("order-8", {})  # it was restarted, and its former self is fenced off
+    with pytest.raises(NotOwner):
+        two.rotated(KEYS).save("order-8", {})
+
+
+def test_a_claim_is_renewed_by_a_write_and_a_resume_takes_over_what_has_ended(farm: Farm) -> None:
+    run = farm.workflow().begin(old := farm.ledger(ownership=Claim("one", seconds=60)), THREAD)
+    owned = old._held[THREAD]
+    before = owned.lease
+    old.save("order-8", {})
+    assert owned.lease == before
+    owned.renewed -= 31  # half of it has passed
+    old.save(THREAD, old.latest(THREAD).state, app="invoice")
+    assert (owned.lease.token, owned.lease.expires > before.expires) == (1, True)
+    new = farm.ledger(ownership="claim")
+    with pytest.raises(ResumeRefused, match="Worker 'one' owns the thread"):
+        farm.workflow().resume(new, THREAD)
+    old.release()
+    farm.late = -timedelta(hours=1)
+    farm.storage.acquire(THREAD, "dead", 60)
+    farm.late = timedelta(0)
+    farm.workflow().resume(new, THREAD)
+    assert farm.ran == ["act"]
+    with pytest.raises(CheckpointError):
+        run.step()
+    assert farm.ran == ["act"]
+
+
+def test_threads_of_one_process_claim_once() -> None:
+    class Slow(Memory):
+        both = Barrier(2)
+
+        def acquire(self, thread: str, owner: str, seconds: float) -> Lease:
+            with suppress(BrokenBarrierError):
+                self.both.wait(0.2)  # for another one, who must not come
+            return super().acquire(thread, owner, seconds)
+
+    ledger = Ledger(Slow(), store=STORE, keys=KEYS, ownership="claim")
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(ledger.keep, THREAD) for _ in range(2)]:
+            done.result()
+    assert ledger._held[THREAD].lease.token == 1
+
+
+def test_a_policy_of_ownership_is_named_and_needs_leases() -> None:
+    with pytest.raises(ConfigurationError, match="'anyone' is no policy of ownership"):
+        Ledger(Memory(), store=STORE, keys=KEYS, ownership="anyone")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="Four knows no owners"):
+        Ledger(Four(), store=STORE, keys=KEYS, ownership="claim")
 
 
 # ---------------------------------------------------------------- what is written down
