@@ -86,27 +86,28 @@ class _Writer:
         depth: levels of containers that are left.
         items: values of the text that are left, counted as `check_shape` counts them. Scalars
             take theirs off unchecked; the next container, or the end, notices.
-        records: the fields of each value of a class of the caller, if they are of types that
-            cannot be changed, by the function that tells whether the class gives them back.
+        fixed: types of values that a class of the caller may be given as they are, since it
+            cannot change them.
+        records: the fields of each value of a class of the caller, if all are fixed, by the
+            function that tells whether the class gives them back.
         times: the text of each time by its id, with the time, so that the id stays its own.
         unproven: there is a value of a class of the caller that is not among those.
         converted: what a converter gave, and was given, with the function that proves it.
     """
 
     __slots__ = (
-        *("_labels", "_limits", "_room", "_top", "converted", "depth", "find", "items", "records"),
-        *("times", "unproven"),
+        *("_limits", "_room", "converted", "depth", "find", "fixed", "items", "records", "times"),
+        "unproven",
     )
 
-    def __init__(self, table: dict[type, _Write], limits: Limits) -> None:
-        self.find = table.get
+    def __init__(self, table: dict[type, _Write], limits: Limits, fixed: set[type]) -> None:
+        self.find, self.fixed = table.get, fixed
         self.depth, self.items, self._room = limits.depth, limits.items, limits.state_bytes
         self.records: dict[_GivesBack, list[tuple[Any, ...]]] = defaultdict(list)
         self.times: dict[int, tuple[object, str]] = {}
         self.converted: list[tuple[Callable[..., None], Any, str]] = []
         self.unproven = False
-        self._labels: dict[str, str] = {}
-        self._limits, self._top = limits, limits.depth - 2
+        self._limits = limits
 
     def run(self, value: object) -> str:
         """Return the text of a whole state.
@@ -166,36 +167,22 @@ class _Writer:
         self._room -= size
         return texts
 
-    def label(self, key: str) -> str:
-        """Return a key of a dict, in quotes and with its colon."""
-        label = self._labels.get(key)
-        if label is None:
-            try:
-                label = self._labels[key] = f"{self.string(key)}:"
-            except _Refusal as refusal:
-                refusal.steps.append(_step(key))
-                raise
-        self.take(len(label))
-        return label
-
     def whole(self, value: object) -> str | None:
         """Return the text of a value that is JSON at every level, or None.
 
-        All of a level is looked at together, by functions that are written in C, and all of it is
-        written by C's json. None is for whatever else: the walk finds out what it is, and where.
-        Below the upper levels it is not tried, so that nothing is looked at many times.
+        Each level is looked at as a whole, and the text is made, by functions that are written in
+        C. None is for whatever else: the walk finds out what it is, and where. This is tried at
+        the upper levels alone, so that nothing is looked at many times.
         """
-        if self.depth < self._top:
-            return None
         level: list[Any] = [value]
-        items = 0
+        items = size = 0
         for left in range(self.depth, -1, -1):
             kinds = set(map(type, level))
-            if not kinds <= _JSON:
+            if not kinds <= _JSON or self.depth < self._limits.depth - 2:
                 return None
-            of: dict[Any, list[Any]] = dict.fromkeys(kinds, level)
-            if len(kinds) > 1:
-                of = {kind: [one for one in level if type(one) is kind] for kind in kinds}
+            of: dict[Any, list[Any]] = {}
+            for kind in kinds:
+                of[kind] = [one for one in level if type(one) is kind] if len(kinds) > 1 else level
             dicts, lists, ints = of.get(dict, []), of.get(list, []), of.get(int, [0])
             keys = [*chain.from_iterable(dicts)]
             items += len(keys) + sum(map(len, lists))
@@ -206,8 +193,11 @@ class _Writer:
                 or not all(map(isfinite, of.get(float, [])))
                 or not set(map(type, keys)) <= {str}
                 or any(key[:1] == "$" for key in set(keys))
-                or not self._is_text([*keys, *of.get(str, [])])
             ):
+                return None
+            texts = [*keys, *of.get(str, [])]
+            size += sum(map(len, texts))
+            if size > self._room or not _is_text("".join(texts)):
                 return None
             level = [*chain.from_iterable(map(dict.values, dicts)), *chain.from_iterable(lists)]
             if not level:
@@ -217,15 +207,6 @@ class _Writer:
         self.take(len(text))
         return text
 
-    def _is_text(self, values: list[str]) -> bool:
-        if sum(map(len, values)) > self._room:
-            return False
-        try:
-            "".join(values).encode()
-        except UnicodeEncodeError:
-            return False
-        return True
-
     def string(self, value: str) -> str:
         """Return a string in quotes.
 
@@ -233,15 +214,12 @@ class _Writer:
             _Refusal: it holds half a character, which no UTF-8 file or database could keep.
             LimitExceeded: there is no room left.
         """
-        if not value.isascii():
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                raise _Refusal(
-                    "holds a lone surrogate, which is half a character.",
-                    "Replace it before you save, for example with "
-                    "text.encode(errors='replace').decode().",
-                ) from None
+        if not _is_text(value):
+            raise _Refusal(
+                "holds a lone surrogate, which is half a character.",
+                "Replace it before you save, for example with "
+                "text.encode(errors='replace').decode().",
+            )
         text = escape(value)
         self.take(len(text))
         return text
@@ -282,6 +260,13 @@ class _Entry(NamedTuple):
     tag: str
     write: _Write
     revive: _Revive = str
+
+
+def _is_text(value: str) -> bool:
+    try:
+        return value.isascii() or bool(value.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _refuse(_: _Writer, value: object) -> NoReturn:
@@ -429,13 +414,12 @@ def _dict(writer: _Writer, value: dict[Any, Any]) -> str:
     text = writer.whole(value)
     if text is not None:
         return text
-    for key in value:
-        if type(key) is not str or key[:1] == "$":
-            return f'{{"$dict":[{",".join(sorted(_pairs(writer, value)))}]}}'
+    if any(type(key) is not str or key[:1] == "$" for key in value):
+        return f'{{"$dict":[{",".join(sorted(_pairs(writer, value)))}]}}'
     keys = sorted(value)
-    labels = [*map(writer.label, keys)]
-    texts = writer.each([value[key] for key in keys], len(keys), lambda n: _step(keys[n]))
-    return f"{{{','.join(map(str.__add__, labels, texts))}}}"
+    names = writer.each(keys, len(keys), lambda n: _step(keys[n]))
+    texts = writer.each([value[key] for key in keys], 0, lambda n: _step(keys[n]))
+    return f"{{{','.join(map('{}:{}'.format, names, texts))}}}"
 
 
 def _odict(writer: _Writer, value: OrderedDict[Any, Any]) -> str:
@@ -517,7 +501,6 @@ _BUILT_IN: Final[dict[type, _Entry]] = {
     PureWindowsPath: _path("windowspath", PureWindowsPath),
 }
 
-# What a class of the caller may be given as it is, since it cannot change it.
 _FIXED: Final = {type(None), bool, int, float, str, bytes, datetime, date, time, timedelta} | {
     *(Decimal, UUID, type(Path()), PurePosixPath, PureWindowsPath),
 }
@@ -641,11 +624,11 @@ def _record(tag: str, cls: type, known: set[str], build: Callable[..., object]) 
     """Return the entry of a class with named fields, which its own constructor brings back."""
     _check_hidden_state(cls, known)
     names = sorted(known)
-    text = f'{{"${tag}":{{{",".join(f"{escape(name)}:%s" for name in names)}}}}}'
+    labels = [escape(name).replace("%", "%%") for name in names]
+    text = f'{{"${tag}":{{{",".join(f"{label}:%s" for label in labels)}}}}}'
     # pydantic keeps what is no field in places of its own.
     holders = ["__dict__"] if cls.__dictoffset__ else []
     holders += [n for n in ("__pydantic_extra__", "__pydantic_private__") if hasattr(cls, n)]
-
     read = attrgetter(*names) if len(names) > 1 and all(map(str.isidentifier, names)) else None
 
     def held(value: Any) -> tuple[Any, ...]:
@@ -664,7 +647,7 @@ def _record(tag: str, cls: type, known: set[str], build: Callable[..., object]) 
     def write(writer: _Writer, value: Any) -> str:
         values = held(value)
         if not writer.unproven:
-            if _FIXED.issuperset(map(type, values)):
+            if writer.fixed.issuperset(map(type, values)):
                 writer.records[gives_back].append(values)
             else:
                 writer.unproven = True
@@ -905,7 +888,7 @@ class Codec:
         CodecError: a type could not be restored faithfully, or two have one name.
     """
 
-    __slots__ = ("_converters", "_decoder", "_limits", "_table", "_types")
+    __slots__ = ("_decoder", "_fixed", "_limits", "_table", "_types")
 
     def __init__(
         self,
@@ -914,16 +897,13 @@ class Codec:
         converters: Iterable[Converter] = (),
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        self._converters = tuple(converters)
-        converted = {converter.cls for converter in self._converters}
-        registered = _registered(types, self._converters)
+        registered = _registered(types, converters)
         table = {**_BUILT_IN, **registered}
+        self._fixed = _FIXED | {cls for cls in registered if issubclass(cls, Enum)}
         self._table = {cls: entry.write for cls, entry in table.items()}
         revive = {f"${entry.tag}": entry.revive for entry in table.values() if entry.tag}
         self._decoder = json.JSONDecoder(object_hook=_hook(revive))
-        self._types = MappingProxyType(
-            {e.tag: cls for cls, e in registered.items() if cls not in converted}
-        )
+        self._types = MappingProxyType({entry.tag: cls for cls, entry in registered.items()})
         self._limits = limits
 
     @property
@@ -933,13 +913,8 @@ class Codec:
 
     @property
     def types(self) -> Mapping[str, type]:
-        """The registered types by tag."""
+        """The registered types by tag, those with a converter among them."""
         return self._types
-
-    @property
-    def converters(self) -> tuple[Converter, ...]:
-        """The converters, as they were given."""
-        return self._converters
 
     def encode(self, value: Any) -> bytes:
         """Return the canonical bytes of a state.
@@ -977,7 +952,7 @@ class Codec:
 
     def _write(self, value: object, error: type[CodecError]) -> tuple[str, _Writer]:
         """Return the text of a state, and what is left to prove."""
-        writer = _Writer(self._table, self._limits)
+        writer = _Writer(self._table, self._limits, self._fixed)
         writer.unproven = error is DecodeError  # which is after the proof, and collects none
         # Raised after the handlers, so that no other exception hangs on to it with its values.
         problem: CheckpointError
