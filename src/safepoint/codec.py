@@ -25,16 +25,18 @@ import json
 import re
 import sys
 from base64 import b64decode, b64encode
-from collections import Counter
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
-from functools import cached_property, partial
-from itertools import accumulate
+from functools import cached_property, lru_cache, partial
+from itertools import accumulate, chain
 from json.encoder import encode_basestring_ascii as escape
 from math import isfinite
+from operator import attrgetter, eq, is_
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn
@@ -58,7 +60,14 @@ _PLAIN_NAME: Final = re.compile(r"[A-Za-z_]{1,24}\Z")
 _TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, not in C
 _FROM_HERE: Final = "Restore a checkpoint that this codec wrote."
+_NOT_CANONICAL: Final = ("The encoded state is not in canonical form.", _FROM_HERE)
 _NO_NUMBER: Final = "Save None, or a word of your own, in place of NaN and infinity."
+
+
+_JSON: Final = {type(None), bool, int, float, str, list, dict}
+_write_json: Final = json.JSONEncoder(
+    check_circular=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+).encode
 
 
 class _Refusal(Exception):
@@ -77,15 +86,27 @@ class _Writer:
         depth: levels of containers that are left.
         items: values of the text that are left, counted as `check_shape` counts them. Scalars
             take theirs off unchecked; the next container, or the end, notices.
-        rebuilt: a value was written that only the caller's own class can bring back.
+        fixed: types of values that a class of the caller may be given as they are, since it
+            cannot change them.
+        records: the fields of each value of a class of the caller, if all are fixed, by the
+            function that tells whether the class gives them back.
+        times: the text of each time by its id, with the time, so that the id stays its own.
+        unproven: there is a value of a class of the caller that is not among those.
+        converted: what a converter gave, and was given, with the function that proves it.
     """
 
-    __slots__ = ("_limits", "_room", "depth", "find", "items", "rebuilt")
+    __slots__ = (
+        *("_limits", "_room", "converted", "depth", "find", "fixed", "items", "records", "times"),
+        "unproven",
+    )
 
-    def __init__(self, table: dict[type, _Write], limits: Limits) -> None:
-        self.find = table.get
+    def __init__(self, table: dict[type, _Write], limits: Limits, fixed: set[type]) -> None:
+        self.find, self.fixed = table.get, fixed
         self.depth, self.items, self._room = limits.depth, limits.items, limits.state_bytes
-        self.rebuilt = False
+        self.records: dict[_GivesBack, list[tuple[Any, ...]]] = defaultdict(list)
+        self.times: dict[int, tuple[object, str]] = {}
+        self.converted: list[tuple[Callable[..., None], Any, str]] = []
+        self.unproven = False
         self._limits = limits
 
     def run(self, value: object) -> str:
@@ -125,15 +146,66 @@ class _Writer:
         """
         self.enter(items)
         texts: list[str] = []
-        find = self.find
+        find, size = self.find, 0
         try:
             for value in values:
-                texts.append(find(type(value), _refuse)(self, value))  # noqa: PERF401  its length
+                cls = type(value)
+                if cls is str and value.isascii():
+                    text = escape(value)
+                    size += len(text)
+                    if size > self._room:
+                        self._check(fits=False)
+                elif cls is int and -_INT64 <= value < _INT64:
+                    text = repr(value)
+                else:
+                    text = find(cls, _refuse)(self, value)
+                texts.append(text)
         except _Refusal as refusal:
             refusal.steps.append(step(len(texts)))
             raise
         self.depth += 1
+        self._room -= size
         return texts
+
+    def whole(self, value: object) -> str | None:
+        """Return the text of a value that is JSON at every level, or None.
+
+        Each level is looked at as a whole, and the text is made, by functions that are written in
+        C. None is for whatever else: the walk finds out what it is, and where. This is tried at
+        the upper levels alone, so that nothing is looked at many times.
+        """
+        level: list[Any] = [value]
+        items = size = 0
+        for left in range(self.depth, -1, -1):
+            kinds = set(map(type, level))
+            if not kinds <= _JSON or self.depth < self._limits.depth - 2:
+                return None
+            of: dict[Any, list[Any]] = {}
+            for kind in kinds:
+                of[kind] = [one for one in level if type(one) is kind] if len(kinds) > 1 else level
+            dicts, lists, ints = of.get(dict, []), of.get(list, []), of.get(int, [0])
+            keys = [*chain.from_iterable(dicts)]
+            items += len(keys) + sum(map(len, lists))
+            if (
+                items > self.items
+                or (not left and (dicts or lists))
+                or not -_INT64 <= min(ints) <= max(ints) < _INT64
+                or not all(map(isfinite, of.get(float, [])))
+                or not set(map(type, keys)) <= {str}
+                or any(key[:1] == "$" for key in set(keys))
+            ):
+                return None
+            texts = [*keys, *of.get(str, [])]
+            size += sum(map(len, texts))
+            if size > self._room or not _is_text("".join(texts)):
+                return None
+            level = [*chain.from_iterable(map(dict.values, dicts)), *chain.from_iterable(lists)]
+            if not level:
+                break
+        self.items -= items
+        text = _write_json(value)
+        self.take(len(text))
+        return text
 
     def string(self, value: str) -> str:
         """Return a string in quotes.
@@ -142,20 +214,21 @@ class _Writer:
             _Refusal: it holds half a character, which no UTF-8 file or database could keep.
             LimitExceeded: there is no room left.
         """
-        if not value.isascii():
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                raise _Refusal(
-                    "holds a lone surrogate, which is half a character.",
-                    "Replace it before you save, for example with "
-                    "text.encode(errors='replace').decode().",
-                ) from None
+        if not _is_text(value):
+            raise _Refusal(
+                "holds a lone surrogate, which is half a character.",
+                "Replace it before you save, for example with "
+                "text.encode(errors='replace').decode().",
+            )
         text = escape(value)
-        self._room -= len(text)
+        self.take(len(text))
+        return text
+
+    def take(self, size: int) -> None:
+        """Take so many characters off the room that is left."""
+        self._room -= size
         if self._room < 0:
             self._check(fits=False)
-        return text
 
     def _check(self, fits: bool) -> None:
         if fits and self.items >= 0:
@@ -172,6 +245,7 @@ class _Writer:
 
 _Write = Callable[[_Writer, Any], str]
 _Revive = Callable[[Any], Any]
+_GivesBack = Callable[[tuple[Any, ...]], bool]
 
 
 class _Entry(NamedTuple):
@@ -186,6 +260,13 @@ class _Entry(NamedTuple):
     tag: str
     write: _Write
     revive: _Revive = str
+
+
+def _is_text(value: str) -> bool:
+    try:
+        return value.isascii() or bool(value.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _refuse(_: _Writer, value: object) -> NoReturn:
@@ -230,10 +311,28 @@ def _timedelta(writer: _Writer, value: timedelta) -> str:
 
 def _spelled(tag: str, spell: Callable[[Any], str], revive: _Revive) -> _Entry:
     """Return the entry of a type whose values have a spelling."""
+    label = f'{{"${tag}":'
 
     def write(writer: _Writer, value: object) -> str:
         writer.items -= 1
-        return f'{{"${tag}":{writer.string(spell(value))}}}'
+        return f"{label}{writer.string(spell(value))}}}"
+
+    return _Entry(tag, write, revive)
+
+
+def _timed(tag: str, revive: _Revive) -> _Entry:
+    """Return the entry of times."""
+    label = f'{{"${tag}":"'
+
+    def write(writer: _Writer, value: datetime | time) -> str:
+        writer.items -= 1
+        _, text = writer.times.get(id(value), (None, ""))
+        if not text:
+            text = f'{label}{_moment(value)}"}}'
+            writer.times[id(value)] = value, text
+            if value.tzinfo is not None and type(value.tzinfo) is not timezone:
+                writer.unproven = True  # it will have a zone of another class
+        return text
 
     return _Entry(tag, write, revive)
 
@@ -291,7 +390,7 @@ def _path(tag: str, cls: type[PurePath]) -> _Entry:
 
 
 def _list(writer: _Writer, value: list[Any]) -> str:
-    return f"[{','.join(writer.each(value, len(value), '[{}]'.format))}]"
+    return writer.whole(value) or f"[{','.join(writer.each(value, len(value), '[{}]'.format))}]"
 
 
 def _tuple(writer: _Writer, value: tuple[Any, ...]) -> str:
@@ -312,35 +411,32 @@ def _any_order(tag: str, make: Callable[[list[Any]], Any]) -> _Entry:
 
 
 def _dict(writer: _Writer, value: dict[Any, Any]) -> str:
-    for key in value:
-        if type(key) is not str or key[:1] == "$":
-            return _pairs(writer, value)
-    writer.enter(len(value))
-    texts = []
-    find, string, key = writer.find, writer.string, None
-    try:
-        for key in sorted(value):
-            item = value[key]
-            texts.append(f"{string(key)}:{find(type(item), _refuse)(writer, item)}")
-    except _Refusal as refusal:
-        refusal.steps.append(_step(key))
-        raise
-    writer.depth += 1
-    return f"{{{','.join(texts)}}}"
+    text = writer.whole(value)
+    if text is not None:
+        return text
+    if any(type(key) is not str or key[:1] == "$" for key in value):
+        return f'{{"$dict":[{",".join(sorted(_pairs(writer, value)))}]}}'
+    keys = sorted(value)
+    names = writer.each(keys, len(keys), lambda n: _step(keys[n]))
+    texts = writer.each([value[key] for key in keys], 0, lambda n: _step(keys[n]))
+    return f"{{{','.join(map('{}:{}'.format, names, texts))}}}"
 
 
-def _pairs(writer: _Writer, value: dict[Any, Any]) -> str:
+def _odict(writer: _Writer, value: OrderedDict[Any, Any]) -> str:
+    return f'{{"$odict":[{",".join(_pairs(writer, value))}]}}'
+
+
+def _pairs(writer: _Writer, value: dict[Any, Any]) -> list[str]:
     _check_hashes(value)
     keys = list(value)
     names = writer.each(keys, 3 * len(keys) + 1, lambda _: ".keys()[…]")
     texts = writer.each(value.values(), 0, lambda n: _step(keys[n]))
-    pairs = ",".join(f"[{name},{text}]" for name, text in sorted(zip(names, texts, strict=True)))
-    return f'{{"$dict":[{pairs}]}}'
+    return [f"[{name},{text}]" for name, text in zip(names, texts, strict=True)]
 
 
-def _to_dict(pairs: list[list[Any]]) -> dict[Any, Any]:
+def _to_dict(make: Callable[..., Any], pairs: list[list[Any]]) -> Any:
     _check_hashes([key for key, _ in pairs])
-    return dict(pairs)
+    return make(pairs)
 
 
 def _step(key: object) -> str:
@@ -380,7 +476,8 @@ def _is_long(value: Any) -> bool:
 _BUILT_IN: Final[dict[type, _Entry]] = {
     type(None): _Entry("", lambda _, __: "null"),
     bool: _Entry("", lambda _, value: "true" if value else "false"),
-    dict: _Entry("dict", _dict, _to_dict),
+    dict: _Entry("dict", _dict, partial(_to_dict, dict)),
+    OrderedDict: _Entry("odict", _odict, partial(_to_dict, OrderedDict)),
     list: _Entry("", _list),
     tuple: _Entry("tuple", _tuple, tuple),
     set: _any_order("set", set),
@@ -393,9 +490,9 @@ _BUILT_IN: Final[dict[type, _Entry]] = {
         lambda value: b64encode(value).decode(),
         lambda text: b64decode(text, validate=True),
     ),
-    datetime: _spelled("datetime", _moment, datetime.fromisoformat),
+    datetime: _timed("datetime", lru_cache(datetime.fromisoformat)),
     date: _spelled("date", date.isoformat, date.fromisoformat),
-    time: _spelled("time", _moment, time.fromisoformat),
+    time: _timed("time", time.fromisoformat),
     timedelta: _Entry("timedelta", _timedelta, lambda parts: timedelta(*parts)),
     Decimal: _spelled("decimal", _decimal, Decimal),
     UUID: _spelled("uuid", str, UUID),
@@ -404,24 +501,52 @@ _BUILT_IN: Final[dict[type, _Entry]] = {
     PureWindowsPath: _path("windowspath", PureWindowsPath),
 }
 
+_FIXED: Final = {type(None), bool, int, float, str, bytes, datetime, date, time, timedelta} | {
+    *(Decimal, UUID, type(Path()), PurePosixPath, PureWindowsPath),
+}
+
 
 # --- types of the caller
 
 
-def _registered(types: Iterable[type] | Mapping[str, type]) -> dict[type, _Entry]:
+class Converter(NamedTuple):
+    """Teaches a codec a type that is not yours to register.
+
+    What `to` makes of a value is written in its place. That is proven on save: what `from_` makes
+    of it again is of this class, the `same` as the value, and has the same text.
+
+    Attributes:
+        tag: what its text is tagged with.
+        cls: the class, and none that extends it.
+        to: makes what the codec knows out of a value.
+        from_: makes the value out of that.
+        same: tells whether two values are equal, if `==` does not.
+    """
+
+    tag: str
+    cls: type
+    to: Callable[[Any], Any]
+    from_: Callable[[Any], Any]
+    same: Callable[[Any, Any], Any] = eq
+
+
+def _registered(
+    types: Iterable[type] | Mapping[str, type], converters: Iterable[Converter]
+) -> dict[type, _Entry]:
     """Return the entry of each type.
 
     Raises:
         CodecError: a class could not be restored faithfully, or a tag is not free.
     """
-    named = (
-        types.items()
+    named: list[tuple[str, type, Converter | None]] = (
+        [(tag, cls, None) for tag, cls in types.items()]
         if isinstance(types, Mapping)
-        else [(getattr(cls, "__name__", ""), cls) for cls in types]
+        else [(getattr(cls, "__name__", ""), cls, None) for cls in types]
     )
+    named += [(converter.tag, converter.cls, converter) for converter in converters]
     taken = {entry.tag for entry in _BUILT_IN.values()}
     found: dict[type, _Entry] = {}
-    for tag, cls in named:
+    for tag, cls, converter in named:
         if not isinstance(cls, type):
             raise CodecError(
                 f"{quoted(cls)} is not a class.", "Register classes: Codec([Invoice])."
@@ -437,10 +562,10 @@ def _registered(types: Iterable[type] | Mapping[str, type]) -> dict[type, _Entry
                 f"The tag {quoted(tag)} is taken.",
                 "Give the type another one: Codec({'billing.Invoice': Invoice}).",
             )
-        if cls in found:
+        if cls in found or (converter and cls in _BUILT_IN):
             raise CodecError(f"{_type_name(cls)} is registered twice.", "Give it one tag.")
         taken.add(tag)
-        found[cls] = _entry(tag, cls)
+        found[cls] = _converted(*converter) if converter else _entry(tag, cls)
     return found
 
 
@@ -451,10 +576,10 @@ def _entry(tag: str, cls: Any) -> _Entry:
         return _enum(tag, cls)
     if hasattr(cls, "model_fields") and hasattr(cls, "model_validate"):  # pydantic, not imported
         # By name alone: an alias may be the name of another field.
-        build = partial(cls.model_validate, strict=True, by_name=True, by_alias=False)
-        return _record(tag, cls, set(cls.model_fields), build)
+        validate = partial(cls.model_validate, strict=True, by_name=True, by_alias=False)
+        return _record(tag, cls, set(cls.model_fields), lambda **saved: validate(saved))
     if hasattr(cls, "__dataclass_fields__"):
-        return _record(tag, cls, {field.name for field in fields(cls)}, lambda saved: cls(**saved))
+        return _record(tag, cls, {field.name for field in fields(cls)}, cls)
     raise _cannot(
         cls,
         "it is not a dataclass, an Enum or a pydantic model",
@@ -483,7 +608,7 @@ def _enum(tag: str, cls: type[Enum]) -> _Entry:
 def _flag(tag: str, cls: type[Flag]) -> _Entry:
     def write(writer: _Writer, value: Flag) -> str:
         writer.items -= 1
-        writer.rebuilt = True
+        writer.unproven = True
         return f'{{"${tag}":{writer.write(value._value_)}}}'
 
     def revive(saved: int) -> Flag:
@@ -495,32 +620,48 @@ def _flag(tag: str, cls: type[Flag]) -> _Entry:
     return _Entry(tag, write, revive)
 
 
-def _record(
-    tag: str, cls: type, known: set[str], build: Callable[[dict[str, Any]], object]
-) -> _Entry:
+def _record(tag: str, cls: type, known: set[str], build: Callable[..., object]) -> _Entry:
     """Return the entry of a class with named fields, which its own constructor brings back."""
     _check_hidden_state(cls, known)
     names = sorted(known)
-    labels = [f"{escape(name)}:" for name in names]
+    labels = [escape(name).replace("%", "%%") for name in names]
+    text = f'{{"${tag}":{{{",".join(f"{label}:%s" for label in labels)}}}}}'
     # pydantic keeps what is no field in places of its own.
     holders = ["__dict__"] if cls.__dictoffset__ else []
     holders += [n for n in ("__pydantic_extra__", "__pydantic_private__") if hasattr(cls, n)]
+    read = attrgetter(*names) if len(names) > 1 and all(map(str.isidentifier, names)) else None
 
-    def write(writer: _Writer, value: Any) -> str:
-        writer.rebuilt = True
+    def held(value: Any) -> tuple[Any, ...]:
         for holder in holders:
-            held = getattr(value, holder)
-            if held and not held.keys() <= known:
-                _check_attributes(tag, cls, held.keys() - known)
+            attributes = getattr(value, holder)
+            if attributes and not attributes.keys() <= known:
+                _check_attributes(tag, cls, attributes.keys() - known)
         try:
-            values = [getattr(value, name) for name in names]
+            return read(value) if read else tuple([getattr(value, name) for name in names])
         except Exception:  # noqa: BLE001 - a property of the caller's class may raise anything
             raise _Refusal(
                 f"is of the type {tag} and has a field that cannot be read.",
                 "Set each field before you save.",
             ) from None
-        texts = writer.each(values, len(names) + 1, lambda n: f".{ascii(names[n])[1:-1]}")
-        return f'{{"${tag}":{{{",".join(map(str.__add__, labels, texts))}}}}}'
+
+    def write(writer: _Writer, value: Any) -> str:
+        values = held(value)
+        if not writer.unproven:
+            if writer.fixed.issuperset(map(type, values)):
+                writer.records[gives_back].append(values)
+            else:
+                writer.unproven = True
+        return text % tuple(writer.each(values, len(names) + 1, step))
+
+    def step(number: int) -> str:
+        return f".{ascii(names[number])[1:-1]}"
+
+    def gives_back(values: tuple[Any, ...]) -> bool:
+        try:
+            again = build(**dict(zip(names, values, strict=True)))
+            return type(again) is cls and all(map(is_, held(again), values))
+        except Exception:  # noqa: BLE001 - whatever it is, the whole proof will tell
+            return False
 
     def revive(saved: object) -> object:
         if type(saved) is not dict or saved.keys() != known:
@@ -529,13 +670,43 @@ def _record(
                 "Restore with the version of the class that wrote it.",
             )
         try:
-            return build(saved)
+            return build(**saved)
         except Exception:  # noqa: BLE001 - whatever the caller's class raises
             problem = DecodeError(
                 f"{tag} refuses its saved fields.",
                 "Restore with the version of the class that wrote it, or let it accept this value.",
             )
         raise problem  # without its cause, which would carry the values
+
+    return _Entry(tag, write, revive)
+
+
+def _converted(tag: str, cls: type, to: _Revive, from_: _Revive, same: Any) -> _Entry:
+    def write(writer: _Writer, value: Any) -> str:
+        writer.enter(1)
+        try:
+            known = to(value)
+        except Exception as failed:  # noqa: BLE001 - whatever the converter raises
+            raise _Refusal(
+                f"is of the type {tag}, whose converter raised {type(failed).__name__}.",
+                "Convert it first, or let the converter accept it.",
+            ) from None
+        text = f'{{"${tag}":{writer.write(known)}}}'
+        writer.depth += 1
+        writer.converted.append((prove, value, text))
+        return text
+
+    def prove(value: Any, again: Any) -> None:
+        with suppress(Exception):  # whatever the comparison raises
+            if same(value, again):
+                return
+        raise DecodeError(f"{tag} changes when it is rebuilt.", _FROM_HERE)
+
+    def revive(known: Any) -> Any:
+        value = from_(known)
+        if type(value) is not cls:
+            raise TypeError
+        return value
 
     return _Entry(tag, write, revive)
 
@@ -651,8 +822,8 @@ class Codec:
 
     What it saves it can restore: each value comes back equal and of the same type, at every
     level. What could not come back is refused when you save it, not when you need it. Two things
-    are not part of a value and are not kept: the order of a dict, and which fields of a pydantic
-    model were set explicitly.
+    are not part of a value and are not kept: the order of a dict, where an OrderedDict keeps its
+    own, and which fields of a pydantic model were set explicitly.
 
     ```python
     from dataclasses import dataclass
@@ -680,16 +851,16 @@ class Codec:
     Types are exact. A subclass that you did not register is refused, on save and on load:
 
     ```python
-    from collections import OrderedDict
+    from collections import Counter
 
     from safepoint.codec import Codec
     from safepoint.errors import DecodeError, EncodeError
 
     try:
-        Codec().encode({"cart": [OrderedDict(apples=2)]})
+        Codec().encode({"cart": [Counter(apples=2)]})
     except EncodeError as error:
         print(error.what)
-        #> state['cart'][0] is of the type collections.OrderedDict, which this codec does not know.
+        #> state['cart'][0] is of the type collections.Counter, which this codec does not know.
         print(error.do)
         #> Convert it first: dict(value) is kept, a subclass of dict is not.
 
@@ -710,25 +881,28 @@ class Codec:
         types: dataclasses, Enums, Flags and pydantic models that may occur in a state. Each is
             stored under its name; give a mapping to choose the names, which is what you do
             before you rename a class: `Codec({"Invoice": BillingInvoice})`.
+        converters: for types that are not yours to register.
         limits: what is too large, too deep or too many, on save and on load.
 
     Raises:
         CodecError: a type could not be restored faithfully, or two have one name.
     """
 
-    __slots__ = ("_decoder", "_limits", "_revive", "_table", "_types")
+    __slots__ = ("_decoder", "_fixed", "_limits", "_table", "_types")
 
     def __init__(
         self,
         types: Iterable[type] | Mapping[str, type] = (),
         *,
+        converters: Iterable[Converter] = (),
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        registered = _registered(types)
+        registered = _registered(types, converters)
         table = {**_BUILT_IN, **registered}
+        self._fixed = _FIXED | {cls for cls in registered if issubclass(cls, Enum)}
         self._table = {cls: entry.write for cls, entry in table.items()}
-        self._revive = {f"${entry.tag}": entry.revive for entry in table.values() if entry.tag}
-        self._decoder = json.JSONDecoder(object_pairs_hook=self._object, parse_constant=_not_finite)
+        revive = {f"${entry.tag}": entry.revive for entry in table.values() if entry.tag}
+        self._decoder = json.JSONDecoder(object_hook=_hook(revive))
         self._types = MappingProxyType({entry.tag: cls for cls, entry in registered.items()})
         self._limits = limits
 
@@ -739,7 +913,7 @@ class Codec:
 
     @property
     def types(self) -> Mapping[str, type]:
-        """The registered types by tag."""
+        """The registered types by tag, those with a converter among them."""
         return self._types
 
     def encode(self, value: Any) -> bytes:
@@ -751,8 +925,10 @@ class Codec:
                 a short word of letters alone: another may be a token or an address.
             LimitExceeded: it is too large, too deep or has too many values.
         """
-        text, rebuilt = self._write(value, EncodeError)
-        if rebuilt:
+        text, writer = self._write(value, EncodeError)
+        for prove, given, part in writer.converted:
+            self._prove(part, partial(prove, given))
+        if writer.unproven or not all(all(map(*each)) for each in writer.records.items()):
             self._prove(text)
         return text.encode("ascii")
 
@@ -771,16 +947,17 @@ class Codec:
         text = data.decode("ascii")
         value = self._read(text)
         if self._write(value, DecodeError)[0] != text:
-            raise DecodeError("The encoded state is not in canonical form.", _FROM_HERE)
+            raise DecodeError(*_NOT_CANONICAL)
         return value
 
-    def _write(self, value: object, error: type[CodecError]) -> tuple[str, bool]:
-        """Return the text of a state, and whether a class of the caller is needed to rebuild it."""
-        writer = _Writer(self._table, self._limits)
+    def _write(self, value: object, error: type[CodecError]) -> tuple[str, _Writer]:
+        """Return the text of a state, and what is left to prove."""
+        writer = _Writer(self._table, self._limits, self._fixed)
+        writer.unproven = error is DecodeError  # which is after the proof, and collects none
         # Raised after the handlers, so that no other exception hangs on to it with its values.
         problem: CheckpointError
         try:
-            return writer.run(value), writer.rebuilt
+            return writer.run(value), writer
         except _Refusal as refusal:
             where = "".join(reversed(refusal.steps))
             do = refusal.do if error is EncodeError else _FROM_HERE
@@ -815,38 +992,17 @@ class Codec:
             problem = _out_of_resources()
         raise problem
 
-    def _object(self, pairs: list[tuple[str, Any]]) -> Any:
-        """Return the dict of a JSON object, or the value of a tagged one."""
-        if len(pairs) != 1 or pairs[0][0][:1] != "$":
-            value = dict(pairs)
-            if len(value) != len(pairs):
-                raise DecodeError("The encoded state has a key twice in one object.", _FROM_HERE)
-            return value
-        tag, inner = pairs[0]
-        revive = self._revive.get(tag)
-        if revive is None:
-            raise DecodeError(
-                f"The encoded state holds the tag {quoted(tag[1:])}, which this codec does not"
-                " know.",
-                "Register the type that is stored under that name, as Codec([Invoice]) does for"
-                " Invoice.",
-            )
-        try:
-            return revive(inner)
-        except CheckpointError:
-            raise
-        except Exception:  # noqa: BLE001 - each type has its own way to say that it is malformed
-            problem = DecodeError(f"The encoded state holds a malformed {tag[1:]}.", _FROM_HERE)
-        raise problem
-
-    def _prove(self, text: str) -> None:
-        """Restore what is about to be saved.
+    def _prove(self, text: str, compare: Callable[[Any], None] | None = None) -> None:
+        """Restore what is about to be saved, or a part of it.
 
         Raises:
             EncodeError: that fails, or gives another value.
         """
         try:
-            again = self._write(self._read(text), DecodeError)[0]
+            value = self._read(text)
+            if compare:
+                compare(value)
+            again = self._write(value, DecodeError)[0]
             if again == text:
                 return
             leaves = zip(_leaves(json.loads(text)), _leaves(json.loads(again)), strict=False)
@@ -860,8 +1016,33 @@ class Codec:
         )
 
 
-def _not_finite(_: str) -> NoReturn:
-    raise DecodeError("The encoded state holds a number that is not finite.", _FROM_HERE)
+def _hook(table: dict[str, _Revive]) -> _Revive:
+    """Return what makes a JSON object a dict, or the value that is tagged in it."""
+    find = table.get
+
+    def revived(plain: dict[str, Any]) -> Any:
+        if len(plain) != 1:
+            return plain
+        (tag,) = plain
+        revive = find(tag)
+        if revive is None:
+            if tag[:1] != "$":
+                return plain
+            raise DecodeError(
+                f"The encoded state holds the tag {quoted(tag[1:])}, which this codec does not"
+                " know.",
+                "Register the type that is stored under that name, as Codec([Invoice]) does for"
+                " Invoice.",
+            )
+        try:
+            return revive(plain[tag])
+        except CheckpointError:
+            raise
+        except Exception:  # noqa: BLE001 - each type has its own way to say that it is malformed
+            problem = DecodeError(f"The encoded state holds a malformed {tag[1:]}.", _FROM_HERE)
+        raise problem
+
+    return revived
 
 
 def _leaves(plain: Any, tag: str = "A registered type") -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import decimal
 import json
 import tracemalloc
-from collections import OrderedDict, namedtuple
+from collections import Counter, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass
 from datetime import UTC, datetime, time, timedelta, timezone
@@ -221,10 +221,7 @@ REFUSED_ON_SAVE: list[tuple[Any, str]] = [
     (Extra.model_validate({"a": 1, "more": "TOPSECRET"}), f"state.more {LOST} Extra"),
     (Root(5), f"{RESTORED} Root refuses its saved fields"),
     *((value, f"{at} is of the type builtins.complex, which") for value, at in ODD),
-    (
-        OrderedDict(a=1),
-        "OrderedDict, which this codec does not know. Convert it first: dict(value)",
-    ),
+    (Counter("a"), "Counter, which this codec does not know. Convert it first: dict(value)"),
     (Child(1, "a"), "Child, which this codec does not know. Register it: Codec([Child])."),
     (Pair(1, 2), "Pair, which this codec does not know. Convert it first: tuple(value)"),
     ({Text("TOPSECRET"): 1}, "state.keys()[…] is of the type tests.unit.test_codec.Text"),
@@ -300,6 +297,8 @@ NOT_CANONICAL = r""" 1
 "\u0041"
 "\/"
 -9223372036854775809
+{"a":1,"a":1}
+{"$date":"2026-01-31","$date":"2026-01-31"}
 {"$a":1,"$b":2}
 {"$dict":[]}
 {"$dict":[[2,0],[1,0]]}
@@ -342,13 +341,7 @@ REFUSED_ON_LOAD: list[tuple[bytes, str]] = [
     *((data, JSON) for data in (b"", b" ", b"nul", b"[1", b"]", b"{", b'"', b"'a'", b"[1,]")),
     *((data, JSON) for data in (b'{"a"}', b'"\\x"', b'"\t"', b"[1]]", b"+1", b"01", b".5", b"\\")),
     *((line.encode(), FORM) for line in NOT_CANONICAL.splitlines()),
-    (b'{"a":1,"a":1}', "The encoded state has a key twice in one object."),
-    (b'{"$date":1,"$date":1}', "The encoded state has a key twice in one object."),
-    *(
-        (data, "The encoded state holds a number that is not finite.")
-        for data in (b"NaN", b"[Infinity]", b'{"a":-Infinity}')
-    ),
-    (b"[1e999]", "state[0] is a float that is not finite."),
+    *((data, "is a float that is not finite.") for data in (b"NaN", b"[-Infinity]", b"[1e999]")),
     (b'{"$decimal":"NaN"}', "state is a Decimal that is not finite."),
     (b'"\\ud800"', "state holds a lone surrogate, which is half a character."),
     (b'{"\\udc00":1}', "state[…] holds a lone surrogate, which is half a character."),

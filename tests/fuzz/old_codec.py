@@ -1,0 +1,874 @@
+"""State to bytes and back, without a way for the bytes to choose what happens.
+
+The bytes are canonical JSON: ASCII, sorted keys, no spaces. None, bool, int, float, str, list and
+dict are what they are in JSON. Everything else is an object with one key that begins with `$`:
+
+| type | example |
+|---|---|
+| datetime, date, time | `{"$datetime":"2026-01-31T09:30:00+00:00"}` |
+| timedelta | `{"$timedelta":[1,3600,0]}`: days, seconds, microseconds |
+| Decimal, UUID, bytes | `{"$decimal":"12.50"}`, `{"$uuid":"…"}`, `{"$bytes":"aGk="}` |
+| tuple, set, frozenset | `{"$tuple":[1,2]}` |
+| Path | `{"$path":"a/b"}`; PurePosixPath and PureWindowsPath are `$posixpath`, `$windowspath` |
+| int beyond 64 bits | `{"$int":"0x10000000000000000"}` |
+| dict with other keys | `{"$dict":[[1,"one"]]}`: keys that are not str, or that begin with `$` |
+| a type that you registered | `{"$Invoice":{"number":7}}`, `{"$Colour":"RED"}`, `{"$Rights":3}` |
+
+A tag is a key into the list of types that the reader gave to its codec. It is never imported, and
+an unknown one is refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import sys
+from base64 import b64decode, b64encode
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum, Flag
+from functools import cached_property, partial
+from itertools import accumulate
+from json.encoder import encode_basestring_ascii as escape
+from math import isfinite
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, NoReturn
+from uuid import UUID
+
+from safepoint.errors import (
+    CheckpointError,
+    CodecError,
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    quoted,
+)
+from safepoint.names import DEFAULT_LIMITS, Limits
+
+_INT64: Final = 2**63
+_LONGEST_PATH: Final = 32_767  # on Windows; elsewhere it is less
+_SHARED_HASHES: Final = 1000
+_PLAIN: Final = (dict, list, tuple, set, frozenset, bytes, str, int, float)
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_]{1,24}\Z")
+_TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
+_HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, not in C
+_FROM_HERE: Final = "Restore a checkpoint that this codec wrote."
+_NO_NUMBER: Final = "Save None, or a word of your own, in place of NaN and infinity."
+
+
+class _Refusal(Exception):
+    """Why a value is not written. The way to it is collected while the exception unwinds."""
+
+    def __init__(self, what: str, do: str, *steps: str) -> None:
+        super().__init__(what, do)
+        self.what, self.do, self.steps = what, do, list(steps)
+
+
+class _Writer:
+    """The walk over a state that writes it, and what is left of each limit.
+
+    Attributes:
+        find: `get` of the table from type to the function that writes it.
+        depth: levels of containers that are left.
+        items: values of the text that are left, counted as `check_shape` counts them. Scalars
+            take theirs off unchecked; the next container, or the end, notices.
+        rebuilt: a value was written that only the caller's own class can bring back.
+    """
+
+    __slots__ = ("_limits", "_room", "depth", "find", "items", "rebuilt")
+
+    def __init__(self, table: dict[type, _Write], limits: Limits) -> None:
+        self.find = table.get
+        self.depth, self.items, self._room = limits.depth, limits.items, limits.state_bytes
+        self.rebuilt = False
+        self._limits = limits
+
+    def run(self, value: object) -> str:
+        """Return the text of a whole state.
+
+        Raises:
+            LimitExceeded: it is too deep, too large or has too many values.
+            _Refusal: it holds a value that could not be restored faithfully.
+        """
+        text = self.write(value)
+        self._check(len(text) <= self._limits.state_bytes)
+        return text
+
+    def write(self, value: object) -> str:
+        """Return the text of one value."""
+        return self.find(type(value), _refuse)(self, value)
+
+    def enter(self, items: int) -> None:
+        """Go into a container whose text holds `items` values more. Leave by `depth += 1`."""
+        self.depth -= 1
+        self.items -= items
+        if self.depth < 0:
+            raise LimitExceeded(
+                f"The state is nested deeper than {self._limits.depth} levels, or contains itself.",
+                "Save a flatter state, with ids in place of objects inside objects.",
+            )
+        if self.items < 0:
+            self._check(True)
+
+    def each(self, values: Iterable[Any], items: int, step: Callable[[int], str]) -> list[str]:
+        """Return the texts of what a container holds.
+
+        Args:
+            values: what it holds.
+            items: how many values that adds to the text.
+            step: how the way to the value of that number is shown.
+        """
+        self.enter(items)
+        texts: list[str] = []
+        find = self.find
+        try:
+            for value in values:
+                texts.append(find(type(value), _refuse)(self, value))  # noqa: PERF401  its length
+        except _Refusal as refusal:
+            refusal.steps.append(step(len(texts)))
+            raise
+        self.depth += 1
+        return texts
+
+    def string(self, value: str) -> str:
+        """Return a string in quotes.
+
+        Raises:
+            _Refusal: it holds half a character, which no UTF-8 file or database could keep.
+            LimitExceeded: there is no room left.
+        """
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise _Refusal(
+                    "holds a lone surrogate, which is half a character.",
+                    "Replace it before you save, for example with "
+                    "text.encode(errors='replace').decode().",
+                ) from None
+        text = escape(value)
+        self._room -= len(text)
+        if self._room < 0:
+            self._check(fits=False)
+        return text
+
+    def _check(self, fits: bool) -> None:
+        if fits and self.items >= 0:
+            return
+        limits = self._limits
+        raise LimitExceeded(
+            f"The state takes more than {limits.state_bytes} bytes when encoded."
+            if not fits
+            else f"The state holds more than {limits.items} values.",
+            "Keep large data elsewhere and save a reference to it, or raise"
+            f" Limits.{'items' if fits else 'state_bytes'}.",
+        )
+
+
+_Write = Callable[[_Writer, Any], str]
+_Revive = Callable[[Any], Any]
+
+
+class _Entry(NamedTuple):
+    """How one type is written and brought back.
+
+    Attributes:
+        tag: what its text is tagged with, or "" if it is what it is in JSON.
+        write: makes the text.
+        revive: makes the value out of what is tagged.
+    """
+
+    tag: str
+    write: _Write
+    revive: _Revive = str
+
+
+def _refuse(_: _Writer, value: object) -> NoReturn:
+    """Refuse a value whose exact type is not in the table."""
+    cls = type(value)
+    plain = next((base.__name__ for base in _PLAIN if issubclass(cls, base)), None)
+    if any(
+        hasattr(cls, name) for name in ("__dataclass_fields__", "__members__", "model_validate")
+    ):
+        do = f"Register it: Codec([{ascii(cls.__name__)[1:-1]}])."
+    elif plain:
+        do = f"Convert it first: {plain}(value) is kept, a subclass of {plain} is not."
+    else:
+        do = "Convert it first to a type that the codec knows, such as dict, list, str or bytes."
+    raise _Refusal(f"is of the type {_type_name(cls)}, which this codec does not know.", do)
+
+
+def _type_name(cls: type) -> str:
+    return ascii(f"{cls.__module__}.{cls.__qualname__}")[1:-1]
+
+
+# --- scalars
+
+
+def _int(writer: _Writer, value: int) -> str:
+    if -_INT64 <= value < _INT64:
+        return int.__repr__(value)
+    writer.items -= 1
+    return f'{{"$int":{writer.string(f"{value:#x}")}}}'
+
+
+def _float(_: _Writer, value: float) -> str:
+    if not isfinite(value):
+        raise _Refusal("is a float that is not finite.", _NO_NUMBER)
+    return float.__repr__(value)
+
+
+def _timedelta(writer: _Writer, value: timedelta) -> str:
+    writer.items -= 4
+    return f'{{"$timedelta":[{value.days},{value.seconds},{value.microseconds}]}}'
+
+
+def _spelled(tag: str, spell: Callable[[Any], str], revive: _Revive) -> _Entry:
+    """Return the entry of a type whose values have a spelling."""
+
+    def write(writer: _Writer, value: object) -> str:
+        writer.items -= 1
+        return f'{{"${tag}":{writer.string(spell(value))}}}'
+
+    return _Entry(tag, write, revive)
+
+
+def _moment(value: datetime | time) -> str:
+    zone = value.tzinfo
+    if zone is not None and zone is not UTC and not _is_offset(zone):
+        raise _Refusal(
+            f"has a time zone of the type {_type_name(type(zone))}, whose rules or name would be"
+            " lost.",
+            "Save the moment: convert with .astimezone(timezone.utc).",
+        )
+    if value.fold:
+        raise _Refusal(
+            "has fold=1, which ISO 8601 cannot say.",
+            "Save an unambiguous time: convert with .astimezone(timezone.utc).",
+        )
+    return value.isoformat()
+
+
+def _is_offset(zone: object) -> bool:
+    """Tell whether a time zone is an offset in seconds, and nothing else."""
+    core = sys.modules.get("pydantic_core")
+    if core is not None and type(zone) is core.TzInfo:
+        return True  # which is what pydantic gives to each time that it parses
+    if type(zone) is not timezone:
+        return False
+    offset = zone.utcoffset(None)  # fromisoformat reads a fraction as UTC if it is all there is
+    return not offset.microseconds and zone.tzname(None) == timezone(offset).tzname(None)
+
+
+def _decimal(value: Decimal) -> str:
+    if not value.is_finite():
+        raise _Refusal("is a Decimal that is not finite.", _NO_NUMBER)
+    return str(value).upper()  # a decimal context can ask for 1e+5
+
+
+def _path(tag: str, cls: type[PurePath]) -> _Entry:
+    def spell(value: PurePath) -> str:
+        text = str(value)
+        # A Windows path of one file called "c:x" reads back as x on drive c.
+        if len(text) > _LONGEST_PATH or cls(text) != value:
+            raise _Refusal("is a path that its own text does not give back.", "Save it as a str.")
+        return text
+
+    def revive(text: str) -> PurePath:
+        if len(text) > _LONGEST_PATH:
+            raise ValueError
+        return cls(text)
+
+    return _spelled(tag, spell, revive)
+
+
+# --- containers
+
+
+def _list(writer: _Writer, value: list[Any]) -> str:
+    return f"[{','.join(writer.each(value, len(value), '[{}]'.format))}]"
+
+
+def _tuple(writer: _Writer, value: tuple[Any, ...]) -> str:
+    return f'{{"$tuple":[{",".join(writer.each(value, len(value) + 1, "[{}]".format))}]}}'
+
+
+def _any_order(tag: str, make: Callable[[list[Any]], Any]) -> _Entry:
+    def write(writer: _Writer, value: Collection[Any]) -> str:
+        _check_hashes(value)
+        texts = writer.each(value, len(value) + 1, lambda _: "[…]")
+        return f'{{"${tag}":[{",".join(sorted(texts))}]}}'
+
+    def revive(items: list[Any]) -> Any:
+        _check_hashes(items)
+        return make(items)
+
+    return _Entry(tag, write, revive)
+
+
+def _dict(writer: _Writer, value: dict[Any, Any]) -> str:
+    for key in value:
+        if type(key) is not str or key[:1] == "$":
+            return _pairs(writer, value)
+    writer.enter(len(value))
+    texts = []
+    find, string, key = writer.find, writer.string, None
+    try:
+        for key in sorted(value):
+            item = value[key]
+            texts.append(f"{string(key)}:{find(type(item), _refuse)(writer, item)}")
+    except _Refusal as refusal:
+        refusal.steps.append(_step(key))
+        raise
+    writer.depth += 1
+    return f"{{{','.join(texts)}}}"
+
+
+def _pairs(writer: _Writer, value: dict[Any, Any]) -> str:
+    _check_hashes(value)
+    keys = list(value)
+    names = writer.each(keys, 3 * len(keys) + 1, lambda _: ".keys()[…]")
+    texts = writer.each(value.values(), 0, lambda n: _step(keys[n]))
+    pairs = ",".join(f"[{name},{text}]" for name, text in sorted(zip(names, texts, strict=True)))
+    return f'{{"$dict":[{pairs}]}}'
+
+
+def _to_dict(pairs: list[list[Any]]) -> dict[Any, Any]:
+    _check_hashes([key for key, _ in pairs])
+    return dict(pairs)
+
+
+def _step(key: object) -> str:
+    """Show a key if it is a short word; a longer one, or one with digits, may be a secret."""
+    return f"['{key}']" if type(key) is str and _PLAIN_NAME.match(key) else "[…]"
+
+
+def _check_hashes(values: Collection[Any]) -> None:
+    """Refuse keys that were chosen to share one hash, which makes a set or dict take forever.
+
+    A few may share one, unless they are long numbers: to compare two of those takes long by itself.
+    """
+    if len(values) == len(set(map(hash, values))):
+        return
+    times = Counter(map(hash, values))
+    shared = [value for value in values if times[hash(value)] > 1]
+    if len(values) - len(times) > _SHARED_HASHES or any(map(_is_long, shared)):
+        raise LimitExceeded(
+            "Too many items of one set or dict share a hash.",
+            "Save a list instead of a set or of the keys of a dict.",
+        )
+
+
+def _is_long(value: Any) -> bool:
+    """Tell whether a value is, or holds, a number that is longer than 64 bits."""
+    if isinstance(value, (int, Decimal)):
+        return type(value) is Decimal or not -_INT64 <= value < _INT64
+    if isinstance(value, (tuple, frozenset)):
+        inner: Iterable[Any] = value
+    elif is_dataclass(value):  # it may keep its fields in slots
+        inner = [getattr(value, field.name) for field in fields(value)]
+    else:
+        inner = getattr(value, "__dict__", {}).values()
+    return any(map(_is_long, inner))
+
+
+_BUILT_IN: Final[dict[type, _Entry]] = {
+    type(None): _Entry("", lambda _, __: "null"),
+    bool: _Entry("", lambda _, value: "true" if value else "false"),
+    dict: _Entry("dict", _dict, _to_dict),
+    list: _Entry("", _list),
+    tuple: _Entry("tuple", _tuple, tuple),
+    set: _any_order("set", set),
+    frozenset: _any_order("frozenset", frozenset),
+    str: _Entry("", _Writer.string),
+    int: _Entry("int", _int, lambda text: int(text, 16)),
+    float: _Entry("", _float),
+    bytes: _spelled(
+        "bytes",
+        lambda value: b64encode(value).decode(),
+        lambda text: b64decode(text, validate=True),
+    ),
+    datetime: _spelled("datetime", _moment, datetime.fromisoformat),
+    date: _spelled("date", date.isoformat, date.fromisoformat),
+    time: _spelled("time", _moment, time.fromisoformat),
+    timedelta: _Entry("timedelta", _timedelta, lambda parts: timedelta(*parts)),
+    Decimal: _spelled("decimal", _decimal, Decimal),
+    UUID: _spelled("uuid", str, UUID),
+    type(Path()): _path("path", Path),
+    PurePosixPath: _path("posixpath", PurePosixPath),
+    PureWindowsPath: _path("windowspath", PureWindowsPath),
+}
+
+
+# --- types of the caller
+
+
+def _registered(types: Iterable[type] | Mapping[str, type]) -> dict[type, _Entry]:
+    """Return the entry of each type.
+
+    Raises:
+        CodecError: a class could not be restored faithfully, or a tag is not free.
+    """
+    named = (
+        types.items()
+        if isinstance(types, Mapping)
+        else [(getattr(cls, "__name__", ""), cls) for cls in types]
+    )
+    taken = {entry.tag for entry in _BUILT_IN.values()}
+    found: dict[type, _Entry] = {}
+    for tag, cls in named:
+        if not isinstance(cls, type):
+            raise CodecError(
+                f"{quoted(cls)} is not a class.", "Register classes: Codec([Invoice])."
+            )
+        if not isinstance(tag, str) or not _TAG.match(tag):
+            raise CodecError(
+                f"{quoted(tag)} cannot be a tag.",
+                "Use letters, digits, '_' and '.', and begin with a letter or '_':"
+                " Codec({'billing.Invoice': Invoice}).",
+            )
+        if tag in taken:
+            raise CodecError(
+                f"The tag {quoted(tag)} is taken.",
+                "Give the type another one: Codec({'billing.Invoice': Invoice}).",
+            )
+        if cls in found:
+            raise CodecError(f"{_type_name(cls)} is registered twice.", "Give it one tag.")
+        taken.add(tag)
+        found[cls] = _entry(tag, cls)
+    return found
+
+
+def _entry(tag: str, cls: Any) -> _Entry:
+    if issubclass(cls, Flag):
+        return _flag(tag, cls)
+    if issubclass(cls, Enum):
+        return _enum(tag, cls)
+    if hasattr(cls, "model_fields") and hasattr(cls, "model_validate"):  # pydantic, not imported
+        # By name alone: an alias may be the name of another field.
+        build = partial(cls.model_validate, strict=True, by_name=True, by_alias=False)
+        return _record(tag, cls, set(cls.model_fields), build)
+    if hasattr(cls, "__dataclass_fields__"):
+        return _record(tag, cls, {field.name for field in fields(cls)}, lambda saved: cls(**saved))
+    raise _cannot(
+        cls,
+        "it is not a dataclass, an Enum or a pydantic model",
+        "Make it a dataclass, or convert it to one before you save.",
+    )
+
+
+def _cannot(cls: type, why: str, do: str) -> CodecError:
+    return CodecError(f"{_type_name(cls)} cannot be registered: {why}.", do)
+
+
+def _enum(tag: str, cls: type[Enum]) -> _Entry:
+    members = dict(cls.__members__)
+
+    def name(value: Enum) -> str:
+        if members.get(value._name_) is not value:
+            raise _Refusal(
+                f"is of the type {tag} and not one of its members.",
+                "Save a member that the class lists.",
+            )
+        return value._name_
+
+    return _spelled(tag, name, members.__getitem__)
+
+
+def _flag(tag: str, cls: type[Flag]) -> _Entry:
+    def write(writer: _Writer, value: Flag) -> str:
+        writer.items -= 1
+        writer.rebuilt = True
+        return f'{{"${tag}":{writer.write(value._value_)}}}'
+
+    def revive(saved: int) -> Flag:
+        value = cls(saved)
+        if value._value_ != saved:  # Python 3.11.2 drops the bits that it does not know
+            raise ValueError
+        return value
+
+    return _Entry(tag, write, revive)
+
+
+def _record(
+    tag: str, cls: type, known: set[str], build: Callable[[dict[str, Any]], object]
+) -> _Entry:
+    """Return the entry of a class with named fields, which its own constructor brings back."""
+    _check_hidden_state(cls, known)
+    names = sorted(known)
+    labels = [f"{escape(name)}:" for name in names]
+    # pydantic keeps what is no field in places of its own.
+    holders = ["__dict__"] if cls.__dictoffset__ else []
+    holders += [n for n in ("__pydantic_extra__", "__pydantic_private__") if hasattr(cls, n)]
+
+    def write(writer: _Writer, value: Any) -> str:
+        writer.rebuilt = True
+        for holder in holders:
+            held = getattr(value, holder)
+            if held and not held.keys() <= known:
+                _check_attributes(tag, cls, held.keys() - known)
+        try:
+            values = [getattr(value, name) for name in names]
+        except Exception:  # noqa: BLE001 - a property of the caller's class may raise anything
+            raise _Refusal(
+                f"is of the type {tag} and has a field that cannot be read.",
+                "Set each field before you save.",
+            ) from None
+        texts = writer.each(values, len(names) + 1, lambda n: f".{ascii(names[n])[1:-1]}")
+        return f'{{"${tag}":{{{",".join(map(str.__add__, labels, texts))}}}}}'
+
+    def revive(saved: object) -> object:
+        if type(saved) is not dict or saved.keys() != known:
+            raise DecodeError(
+                f"The saved fields of {tag} are not the fields that the class has now.",
+                "Restore with the version of the class that wrote it.",
+            )
+        try:
+            return build(saved)
+        except Exception:  # noqa: BLE001 - whatever the caller's class raises
+            problem = DecodeError(
+                f"{tag} refuses its saved fields.",
+                "Restore with the version of the class that wrote it, or let it accept this value.",
+            )
+        raise problem  # without its cause, which would carry the values
+
+    return _Entry(tag, write, revive)
+
+
+def _check_hidden_state(cls: type, names: set[str]) -> None:
+    """Refuse a class whose instances hold something beside their fields."""
+    for base in cls.__mro__[:-1]:
+        slots = base.__dict__.get("__slots__", ())
+        slots = {slots} if isinstance(slots, str) else set(slots)
+        hidden = [slot for slot in slots - names if not (slot[:2] == slot[-2:] == "__")]
+        if hidden or not base.__flags__ & _HEAP_TYPE:
+            why = f"it extends {base.__name__}, whose content is not a field"
+            raise _cannot(cls, why, "Make that content a field.")
+
+
+def _check_attributes(tag: str, cls: type, names: Iterable[str]) -> None:
+    """Refuse attributes that are not fields: they would be gone after a restore."""
+    for name in sorted(names):
+        derived = isinstance(inspect.getattr_static(cls, name, None), cached_property)
+        if not derived and name != "__orig_class__":  # typing notes Box[int] there
+            raise _Refusal(
+                f"is an attribute but not a field of {tag}, so it would be lost.",
+                "Make it a field, a property or a functools.cached_property.",
+                f".{name}" if _PLAIN_NAME.match(name) else ".…",
+            )
+
+
+# --- bytes from outside
+
+# The longest number that `repr` writes is -2.2250738585072014e-308, with 24 characters.
+_LONG_TOKEN: Final = b"0" * 25
+_WINDOW: Final = 64 * 1024
+_FLAT: Final = 8
+# At most this many brackets per container: {"$dict":[[key,value]]}. A scalar adds two at most.
+_BRACKETS: Final = 3
+_SHAPES: Final = dict(zip(b'[{]},":', b'(()),":', strict=True))
+_SHAPE: Final = bytes(_SHAPES.get(byte, ord("0")) for byte in range(256))
+
+
+def check_shape(data: bytes, limits: Limits) -> None:
+    """Refuse bytes that are too large, too deep or too many for a parser to see.
+
+    Nesting is measured in brackets here, and a state of the allowed depth may have a few per
+    container; the exact depth is counted when the decoded state is encoded again.
+
+    Raises:
+        LimitExceeded: the size, the nesting or the number of values is over its limit.
+        DecodeError: a byte that is not ASCII, or a token longer than any that is written.
+    """
+    if len(data) > limits.state_bytes:
+        raise LimitExceeded(
+            f"The encoded state has {len(data)} bytes, and the limit is {limits.state_bytes}.",
+            "Restore an earlier checkpoint, or raise Limits.state_bytes if you expect this size.",
+        )
+    if not data.isascii():
+        raise DecodeError("The encoded state holds a byte that is not ASCII.", _FROM_HERE)
+    shape = b"".join(_without_strings(data)).translate(_SHAPE)
+    if shape.count(b",") + shape.count(b"(") - shape.count(b"()") > limits.items:
+        raise LimitExceeded(
+            f"The encoded state holds more than {limits.items} values.",
+            "Restore an earlier checkpoint, or raise Limits.items if you expect this many.",
+        )
+    if _LONG_TOKEN in shape:
+        raise DecodeError(
+            "The encoded state holds a token that is longer than any this codec writes.", _FROM_HERE
+        )
+    if _nesting(shape) > _BRACKETS * limits.depth + 2:
+        raise LimitExceeded(
+            f"The encoded state is nested deeper than {limits.depth} levels.",
+            "Restore an earlier checkpoint, or raise Limits.depth if you expect this nesting.",
+        )
+
+
+def _without_strings(data: bytes) -> Iterator[bytes]:
+    """Yield `data` with each string replaced by one quote.
+
+    It goes window by window, so that a megabyte of quotes does not become a list of a million
+    pieces. Outside a string a backslash ends the parse, so it does not matter what follows it.
+    """
+    bare = data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
+    inside = False
+    for start in range(0, len(bare), _WINDOW):
+        pieces = bare[start : start + _WINDOW].split(b'"')
+        yield b'"'.join(pieces[inside::2])
+        inside ^= not len(pieces) % 2
+        if inside and len(pieces) > 1:
+            yield b'"'
+
+
+def _nesting(shape: bytes) -> int:
+    """Return how deep the brackets go.
+
+    Each pass removes the innermost pairs, which ends soon for nearly every state. What remains
+    after a few passes is walked, so that deep nesting costs one walk and not one pass per level.
+    """
+    brackets = shape.translate(None, b'0,":')
+    for level in range(1, _FLAT + 1):
+        brackets = brackets.replace(b"()", b"")
+        if not brackets:
+            return level
+    return _FLAT + max(accumulate(1 if byte == ord("(") else -1 for byte in brackets), default=0)
+
+
+def _out_of_resources() -> LimitExceeded:
+    return LimitExceeded(
+        "The state is nested too deep, or is too large, for this process.",
+        "Save a flatter or smaller state, or lower the limits to what the process can hold.",
+    )
+
+
+class Codec:
+    """Turns state into canonical JSON, and back into equal values of the same types.
+
+    What it saves it can restore: each value comes back equal and of the same type, at every
+    level. What could not come back is refused when you save it, not when you need it. Two things
+    are not part of a value and are not kept: the order of a dict, and which fields of a pydantic
+    model were set explicitly.
+
+    ```python
+    from dataclasses import dataclass
+    from datetime import date
+    from decimal import Decimal
+
+    from safepoint.codec import Codec
+
+
+    @dataclass
+    class Invoice:
+        number: int
+        total: Decimal
+        due: date
+
+
+    codec = Codec([Invoice])
+    data = codec.encode([Invoice(7, Decimal("12.50"), date(2026, 1, 31))])
+    print(data.decode())
+    #> [{"$Invoice":{"due":{"$date":"2026-01-31"},"number":7,"total":{"$decimal":"12.50"}}}]
+    print(codec.decode(data)[0].total)
+    #> 12.50
+    ```
+
+    Types are exact. A subclass that you did not register is refused, on save and on load:
+
+    ```python
+    from collections import OrderedDict
+
+    from safepoint.codec import Codec
+    from safepoint.errors import DecodeError, EncodeError
+
+    try:
+        Codec().encode({"cart": [OrderedDict(apples=2)]})
+    except EncodeError as error:
+        print(error.what)
+        #> state['cart'][0] is of the type collections.OrderedDict, which this codec does not know.
+        print(error.do)
+        #> Convert it first: dict(value) is kept, a subclass of dict is not.
+
+    try:
+        Codec().decode(b'{"$os.system":"id"}')
+    except DecodeError as error:
+        print(error.what)
+        #> The encoded state holds the tag 'os.system', which this codec does not know.
+    ```
+
+    Dataclasses and pydantic models are rebuilt through their own constructor, so their
+    validation runs on what was stored. It also runs on save, once, as the proof that it accepts
+    what it will be given.
+
+    An instance does not change after it was made, and threads may share it.
+
+    Args:
+        types: dataclasses, Enums, Flags and pydantic models that may occur in a state. Each is
+            stored under its name; give a mapping to choose the names, which is what you do
+            before you rename a class: `Codec({"Invoice": BillingInvoice})`.
+        limits: what is too large, too deep or too many, on save and on load.
+
+    Raises:
+        CodecError: a type could not be restored faithfully, or two have one name.
+    """
+
+    __slots__ = ("_decoder", "_limits", "_revive", "_table", "_types")
+
+    def __init__(
+        self,
+        types: Iterable[type] | Mapping[str, type] = (),
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        registered = _registered(types)
+        table = {**_BUILT_IN, **registered}
+        self._table = {cls: entry.write for cls, entry in table.items()}
+        self._revive = {f"${entry.tag}": entry.revive for entry in table.values() if entry.tag}
+        self._decoder = json.JSONDecoder(object_pairs_hook=self._object, parse_constant=_not_finite)
+        self._types = MappingProxyType({entry.tag: cls for cls, entry in registered.items()})
+        self._limits = limits
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that hold on save and on load."""
+        return self._limits
+
+    @property
+    def types(self) -> Mapping[str, type]:
+        """The registered types by tag."""
+        return self._types
+
+    def encode(self, value: Any) -> bytes:
+        """Return the canonical bytes of a state.
+
+        Raises:
+            EncodeError: a value in it could not be restored faithfully. The message says where it
+                is and of which type, and not what it is. A key on the way to it is shown if it is
+                a short word of letters alone: another may be a token or an address.
+            LimitExceeded: it is too large, too deep or has too many values.
+        """
+        text, rebuilt = self._write(value, EncodeError)
+        if rebuilt:
+            self._prove(text)
+        return text.encode("ascii")
+
+    def decode(self, data: bytes) -> Any:
+        """Return the state that was encoded.
+
+        Size, depth and count are checked before anything is parsed. What was decoded is encoded
+        once more: unless that gives the same bytes, it is refused.
+
+        Raises:
+            DecodeError: the bytes are not what `encode` writes, or hold a type that is not
+                registered, or a registered type refuses them.
+            LimitExceeded: they are too large, too deep or have too many values.
+        """
+        check_shape(data, self._limits)
+        text = data.decode("ascii")
+        value = self._read(text)
+        if self._write(value, DecodeError)[0] != text:
+            raise DecodeError("The encoded state is not in canonical form.", _FROM_HERE)
+        return value
+
+    def _write(self, value: object, error: type[CodecError]) -> tuple[str, bool]:
+        """Return the text of a state, and whether a class of the caller is needed to rebuild it."""
+        writer = _Writer(self._table, self._limits)
+        # Raised after the handlers, so that no other exception hangs on to it with its values.
+        problem: CheckpointError
+        try:
+            return writer.run(value), writer.rebuilt
+        except _Refusal as refusal:
+            where = "".join(reversed(refusal.steps))
+            do = refusal.do if error is EncodeError else _FROM_HERE
+            problem = error(f"state{where} {refusal.what}", do)
+        except (RecursionError, MemoryError):
+            problem = _out_of_resources()
+        except CheckpointError:
+            raise
+        except Exception as failed:  # noqa: BLE001  a property, a hash, another thread's edit
+            problem = error(
+                f"The state could not be read: it raised {type(failed).__name__}.",
+                "Save a state that nothing else changes meanwhile.",
+            )
+        raise problem
+
+    def _read(self, text: str) -> Any:
+        """Return the value of a text whose shape was checked; it may still be not canonical.
+
+        Raises:
+            DecodeError: it is not JSON, or a tag is unknown, or a type refuses what is tagged.
+            LimitExceeded: the stack or the memory of this process does not suffice.
+        """
+        # Raised after the handlers: a JSONDecodeError carries the whole text along.
+        problem: CheckpointError
+        try:
+            return self._decoder.decode(text)
+        except CheckpointError:
+            raise
+        except ValueError:
+            problem = DecodeError("The encoded state is not JSON.", _FROM_HERE)
+        except (RecursionError, MemoryError):
+            problem = _out_of_resources()
+        raise problem
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> Any:
+        """Return the dict of a JSON object, or the value of a tagged one."""
+        if len(pairs) != 1 or pairs[0][0][:1] != "$":
+            value = dict(pairs)
+            if len(value) != len(pairs):
+                raise DecodeError("The encoded state has a key twice in one object.", _FROM_HERE)
+            return value
+        tag, inner = pairs[0]
+        revive = self._revive.get(tag)
+        if revive is None:
+            raise DecodeError(
+                f"The encoded state holds the tag {quoted(tag[1:])}, which this codec does not"
+                " know.",
+                "Register the type that is stored under that name, as Codec([Invoice]) does for"
+                " Invoice.",
+            )
+        try:
+            return revive(inner)
+        except CheckpointError:
+            raise
+        except Exception:  # noqa: BLE001 - each type has its own way to say that it is malformed
+            problem = DecodeError(f"The encoded state holds a malformed {tag[1:]}.", _FROM_HERE)
+        raise problem
+
+    def _prove(self, text: str) -> None:
+        """Restore what is about to be saved.
+
+        Raises:
+            EncodeError: that fails, or gives another value.
+        """
+        try:
+            again = self._write(self._read(text), DecodeError)[0]
+            if again == text:
+                return
+            leaves = zip(_leaves(json.loads(text)), _leaves(json.loads(again)), strict=False)
+            tag = next((tag for (tag, old), (_, new) in leaves if old != new), "A registered type")
+            why = f"{tag} changes when it is rebuilt."
+        except CheckpointError as error:
+            why = error.what
+        raise EncodeError(
+            f"The state could not be restored. {why}",
+            "Let the class accept, unchanged, the fields of its own instances.",
+        )
+
+
+def _not_finite(_: str) -> NoReturn:
+    raise DecodeError("The encoded state holds a number that is not finite.", _FROM_HERE)
+
+
+def _leaves(plain: Any, tag: str = "A registered type") -> Iterator[tuple[str, str]]:
+    """Yield what parsed text holds, in order, each with the tag around it."""
+    if not isinstance(plain, (dict, list)):
+        yield tag, repr(plain)
+        return
+    yield tag, str(len(plain))
+    for key, inner in plain.items() if isinstance(plain, dict) else enumerate(plain):
+        yield from _leaves(inner, str(key)[1:] if str(key)[:1] == "$" else tag)
