@@ -216,6 +216,7 @@ class Entry(Event):
 THREAD: Final = "journal"
 """The chain of what is about no thread. The others have the names of their threads."""
 
+_SAID: Final = tuple(each.name for each in fields(Event))
 _LIMITS: Final = Limits(state_bytes=32 * 1024)
 _CODEC: Final = Codec(limits=_LIMITS)
 _RESTORE: Final = (
@@ -268,20 +269,23 @@ class Journal:
             JournalUnavailable: it could not be written.
             KeyRefused: no key on the ring signs.
         """
-        key, said = self._view.keys.signing, asdict(event)  # an Entry of another journal has more
-        payload = _CODEC.encode({each.name: said[each.name] for each in fields(Event)})
+        key = self._view.keys.signing
+        said = {name: getattr(event, name) for name in _SAID}  # an Entry of another one has more
+        payload = _CODEC.encode({**said, "actor": asdict(event.actor)})
         chain = event.thread or THREAD
         with _told():
             end = self._view.remembered(chain) or self._view.tip(chain)
             for _ in range(_TRIES):
                 with suppress(Conflict, RecordsMissing):
-                    return self._append(chain, key, payload, end)
+                    done = self._append(chain, key, payload, end).header
+                    at = datetime.fromisoformat(done.created)
+                    return Entry(**said, number=done.sequence, at=at)
                 end = self._view.tip(chain)  # another writer was first, or something is wrong
         raise JournalUnavailable(
             f"Other writers were faster than this one {_TRIES} times in a row.", "Try again."
         )
 
-    def _append(self, chain: str, key: SigningKey, payload: bytes, end: Seen | None) -> Entry:
+    def _append(self, chain: str, key: SigningKey, payload: bytes, end: Seen | None) -> Opened:
         view, head = self._view, end and end.head
         place = Place(view.store, chain, head.sequence + 1 if head else 1)
         record, opened = seal(
@@ -298,7 +302,7 @@ class Journal:
             with anchor_errors("be moved for", chain):
                 view.anchor.advance(view.store, chain, opened.head)
         view.remember(chain, opened.head, opened.head if view.anchor else None)
-        return _entry(opened)
+        return opened
 
     def show(self, *, thread: str | None = None, what: str | None = None) -> Iterator[Entry]:
         """Yield the entries by their time, each verified with all before it in its chain.

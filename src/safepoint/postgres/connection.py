@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
+from math import inf
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from safepoint.errors import (
@@ -28,6 +30,7 @@ from safepoint.names import check_name
 
 try:
     import psycopg as psycopg  # noqa: PLC0414  for those who get it from here
+    from psycopg import pq
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
     from psycopg_pool import ConnectionPool, PoolTimeout
 except ImportError as _missing:
@@ -37,6 +40,7 @@ except ImportError as _missing:
     ) from _missing
 
 _T = TypeVar("_T")
+Row = list[bytes | None]
 
 VERSION: Final = 1
 """The version of the schema that this package works with."""
@@ -139,6 +143,49 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that ends if a server stands still: TCP and the server's limits see nothing."""
 
     seconds: float | None = None
+
+    def ask(self, statement: bytes, values: Sequence[str | int | bytes | None]) -> list[Row]:
+        """Return what a statement finds, as text; prepared once, in as few steps as libpq has.
+
+        It is for what every save asks. The cursor of the driver takes four times as long.
+
+        Args:
+            statement: with `$1` for the first value.
+            values: bytes go as they are, and the others as text.
+        """
+        names = self.__dict__.setdefault("_names", {})
+        if statement not in names:
+            name = b"%d %s" % (len(names), statement[:48])
+            self.pgconn.send_prepare(name, statement)
+            self._answer()
+            names[statement] = name
+        given = [v if v is None or type(v) is bytes else str(v).encode() for v in values]
+        formats = [int(type(v) is bytes) for v in values]
+        self.pgconn.send_query_prepared(names[statement], given, formats)
+        found = self._answer()
+        rows, columns = range(found.ntuples), range(found.nfields)
+        return [[found.get_value(row, column) for column in columns] for row in rows]
+
+    def _answer(self) -> pq.abc.PGresult:
+        pgconn, poll = self.pgconn, select.poll()
+        poll.register(pgconn.socket, select.POLLIN | select.POLLOUT)
+        end = time.monotonic() + (self.seconds or inf)
+        while pgconn.flush() or pgconn.is_busy():
+            if not pgconn.flush():
+                poll.modify(pgconn.socket, select.POLLIN)
+            left = end - time.monotonic()
+            if left <= 0 or not poll.poll(None if left == inf else left * 1000):
+                self.close()  # what it still says answers no question of ours
+                raise psycopg.OperationalError("the server did not answer in time")
+            pgconn.consume_input()
+        found = pgconn.get_result()
+        while pgconn.get_result() is not None:
+            pass
+        if found is None:
+            raise psycopg.OperationalError("the server sent no answer")
+        if found.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
+            raise psycopg.errors.error_from_result(found, "utf-8")
+        return found
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Wait as the driver does, for so many seconds at most."""
