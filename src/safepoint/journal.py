@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
+from hashlib import sha256
 from heapq import merge
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -44,7 +45,7 @@ from safepoint.errors import (
 )
 from safepoint.keys import Keyring, SigningKey
 from safepoint.names import Head, Limits, check_name, check_sequence, is_digest, spelled
-from safepoint.record import Opened, Place, seal
+from safepoint.record import Opened, seal
 from safepoint.storage.base import CheckpointStorage
 from safepoint.storage.file import FileCheckpointStorage
 from safepoint.storage.memory import InMemoryCheckpointStorage
@@ -150,9 +151,10 @@ class Event:
         digest: the digest of the record, or None.
         detail: the rest, for people. What is longer than 1,000 characters is cut and says so, and
             half a character (a lone surrogate) is spelled out.
+        tenant: whose thread it is, or "".
 
     Raises:
-        InvalidId: the store, thread or sequence is outside its grammar.
+        InvalidId: the store, tenant, thread or sequence is outside its grammar.
         ConfigurationError: another field is of the wrong kind.
     """
 
@@ -164,6 +166,7 @@ class Event:
     sequence: int | None = None
     digest: str | None = None
     detail: str = ""
+    tenant: str = ""
 
     def __post_init__(self) -> None:
         choices = self.what in WHATS and self.outcome in OUTCOMES
@@ -174,6 +177,8 @@ class Event:
                 f"Choose one of {', '.join(WHATS)}, and one of {', '.join(OUTCOMES)}.",
             )
         check_name("store", self.store)
+        if self.tenant:
+            check_name("tenant", self.tenant)
         if self.thread is not None:
             check_name("thread", self.thread)
         if self.sequence is not None:
@@ -183,6 +188,11 @@ class Event:
             mark = f"... ({len(text)} characters)"
             text = text[: MAX_DETAIL - len(mark)] + mark
         object.__setattr__(self, "detail", text)
+
+    @property
+    def chain(self) -> str:
+        """The chain that it is in: that of its thread, or the one of the whole store."""
+        return _chain(self.tenant, self.thread)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,14 +207,11 @@ class Entry(Event):
     number: int
     at: datetime
 
-    @property
-    def chain(self) -> str:
-        """The chain that it is in: that of its thread, or the one of the whole store."""
-        return self.thread or THREAD
-
     def __str__(self) -> str:
         """Return one line of printable ASCII, whatever the fields hold."""
-        place = self.store if self.thread is None else f"{self.store}/{self.thread}"
+        place = f"{self.store}/@{self.tenant}" if self.tenant else self.store
+        if self.thread is not None:
+            place += f"/{self.thread}"
         if self.sequence is not None:
             place += f" #{self.sequence}"
         if self.digest is not None:
@@ -272,7 +279,7 @@ class Journal:
         key = self._view.keys.signing
         said = {name: getattr(event, name) for name in _SAID}  # an Entry of another one has more
         payload = _CODEC.encode({**said, "actor": asdict(event.actor)})
-        chain = event.thread or THREAD
+        chain = event.chain
         with _told():
             end = self._view.remembered(chain) or self._view.tip(chain)
             for _ in range(_TRIES):
@@ -287,7 +294,7 @@ class Journal:
 
     def _append(self, chain: str, key: SigningKey, payload: bytes, end: Seen | None) -> Opened:
         view, head = self._view, end and end.head
-        place = Place(view.store, chain, head.sequence + 1 if head else 1)
+        place = view.place(chain, head.sequence + 1 if head else 1)
         record, opened = seal(
             payload,
             place,
@@ -304,7 +311,9 @@ class Journal:
         view.remember(chain, opened.head, opened.head if view.anchor else None)
         return opened
 
-    def show(self, *, thread: str | None = None, what: str | None = None) -> Iterator[Entry]:
+    def show(
+        self, *, thread: str | None = None, what: str | None = None, tenant: str = ""
+    ) -> Iterator[Entry]:
         """Yield the entries by their time, each verified with all before it in its chain.
 
         Those of one chain stay in their order, whatever their times say.
@@ -312,6 +321,7 @@ class Journal:
         Args:
             thread: only those about this thread. The other chains are not looked at.
             what: only those of this kind.
+            tenant: whose thread it is.
 
         Raises:
             JournalBroken: an entry was edited, moved or removed, or a chain ends before what the
@@ -319,7 +329,7 @@ class Journal:
             JournalUnavailable: it cannot be read.
         """
         with _told():
-            chains = self._chains() if thread is None else [check_name("thread", thread)]
+            chains = self._chains() if thread is None else [_chain(tenant, thread)]
             shown = (
                 [e for e in self._walk(c) if thread in (None, e.thread) and what in (None, e.what)]
                 for c in chains
@@ -425,6 +435,13 @@ class FileJournal(Journal):
         super().__init__(storage, keys=keys, name=name, anchor=anchor)
 
 
+def _chain(tenant: str, thread: str | None) -> str:
+    """Name a chain: a tenant and a thread may be longer than one name is."""
+    if thread is None:
+        return THREAD
+    return sha256(f"{tenant}/{thread}".encode()).hexdigest() if tenant else thread
+
+
 def _entry(opened: Opened) -> Entry:
     """Return the entry that a verified record holds.
 
@@ -436,7 +453,9 @@ def _entry(opened: Opened) -> Entry:
         fields = _CODEC.decode(opened.payload)
         fields["actor"] = Actor(**fields["actor"])
         created = datetime.fromisoformat(header.created)
-        if (fields["thread"] or THREAD) != header.thread:  # or show(thread=…) would not find it
+        if (
+            _chain(fields["tenant"], fields["thread"]) != header.thread
+        ):  # show(thread=…) looks there
             fields = None
         return Entry(**fields, number=header.sequence, at=created)
     except (CodecError, InvalidId, ConfigurationError, KeyError, TypeError) as error:
@@ -479,12 +498,16 @@ class Notes:
         journal: where to write, or None.
         actor: who acts.
         store: the name of the store.
+        tenant: whose threads these are, or "".
     """
 
-    def __init__(self, journal: Journal | None, actor: Actor | None, store: str) -> None:
+    def __init__(
+        self, journal: Journal | None, actor: Actor | None, store: str, tenant: str = ""
+    ) -> None:
         self.journal = journal
         self.actor = actor if actor is not None or journal is None else Actor.process()
         self.store = store
+        self.tenant = tenant
 
     def write(
         self,
@@ -504,8 +527,9 @@ class Notes:
         who = actor or self.actor
         if self.journal is None or who is None:
             return
-        sequence, digest = (None, None) if at is None else (at.sequence, at.digest)
-        event = Event(what, outcome, who, self.store, thread, sequence, digest, detail)
+        known = (None, None) if at is None else (at.sequence, at.digest)
+        told = *known, detail, self.tenant
+        event = Event(what, outcome, who, self.store, thread, *told)
         with journal_errors():
             self.journal.record(event)
 

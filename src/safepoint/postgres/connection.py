@@ -26,7 +26,7 @@ from safepoint.errors import (
     StorageUnavailable,
     quoted,
 )
-from safepoint.names import check_name
+from safepoint.storage.base import check_tenant
 
 try:
     import psycopg as psycopg  # noqa: PLC0414  for those who get it from here
@@ -263,9 +263,10 @@ class Server:
 
         Raises:
             InvalidId: the name is outside the grammar.
+            ConfigurationError: this is a tenant's itself.
         """
         scope = copy(self)
-        scope.__dict__["_tenant"] = check_name("tenant", name)
+        vars(scope).update(_tenant=check_tenant(name, self._tenant))
         return scope
 
     def __enter__(self) -> Self:
