@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
+from hashlib import sha256
 from heapq import merge
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -189,6 +190,11 @@ class Event:
             text = text[: MAX_DETAIL - len(mark)] + mark
         object.__setattr__(self, "detail", text)
 
+    @property
+    def chain(self) -> str:
+        """The chain that it is in: that of its thread, or the one of the whole store."""
+        return _chain(self.tenant, self.thread)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry(Event):
@@ -201,11 +207,6 @@ class Entry(Event):
 
     number: int
     at: datetime
-
-    @property
-    def chain(self) -> str:
-        """The chain that it is in: that of its thread, or the one of the whole store."""
-        return self.thread or THREAD
 
     def __str__(self) -> str:
         """Return one line of printable ASCII, whatever the fields hold."""
@@ -223,6 +224,7 @@ class Entry(Event):
 THREAD: Final = "journal"
 """The chain of what is about no thread. The others have the names of their threads."""
 
+_SAID: Final = tuple(each.name for each in fields(Event))
 _LIMITS: Final = Limits(state_bytes=32 * 1024)
 _CODEC: Final = Codec(limits=_LIMITS)
 _RESTORE: Final = (
@@ -275,20 +277,23 @@ class Journal:
             JournalUnavailable: it could not be written.
             KeyRefused: no key on the ring signs.
         """
-        key, said = self._view.keys.signing, asdict(event)  # an Entry of another journal has more
-        payload = _CODEC.encode({each.name: said[each.name] for each in fields(Event)})
-        chain = event.thread or THREAD
+        key = self._view.keys.signing
+        said = {name: getattr(event, name) for name in _SAID}  # an Entry of another one has more
+        payload = _CODEC.encode({**said, "actor": asdict(event.actor)})
+        chain = event.chain
         with _told():
             end = self._view.remembered(chain) or self._view.tip(chain)
             for _ in range(_TRIES):
                 with suppress(Conflict, RecordsMissing):
-                    return self._append(chain, key, payload, end)
+                    done = self._append(chain, key, payload, end).header
+                    at = datetime.fromisoformat(done.created)
+                    return Entry(**said, number=done.sequence, at=at)
                 end = self._view.tip(chain)  # another writer was first, or something is wrong
         raise JournalUnavailable(
             f"Other writers were faster than this one {_TRIES} times in a row.", "Try again."
         )
 
-    def _append(self, chain: str, key: SigningKey, payload: bytes, end: Seen | None) -> Entry:
+    def _append(self, chain: str, key: SigningKey, payload: bytes, end: Seen | None) -> Opened:
         view, head = self._view, end and end.head
         place = view.place(chain, head.sequence + 1 if head else 1)
         record, opened = seal(
@@ -305,9 +310,11 @@ class Journal:
             with anchor_errors("be moved for", chain):
                 view.anchor.advance(view.store, chain, opened.head)
         view.remember(chain, opened.head, opened.head if view.anchor else None)
-        return _entry(opened)
+        return opened
 
-    def show(self, *, thread: str | None = None, what: str | None = None) -> Iterator[Entry]:
+    def show(
+        self, *, thread: str | None = None, what: str | None = None, tenant: str = ""
+    ) -> Iterator[Entry]:
         """Yield the entries by their time, each verified with all before it in its chain.
 
         Those of one chain stay in their order, whatever their times say.
@@ -315,6 +322,7 @@ class Journal:
         Args:
             thread: only those about this thread. The other chains are not looked at.
             what: only those of this kind.
+            tenant: whose thread it is.
 
         Raises:
             JournalBroken: an entry was edited, moved or removed, or a chain ends before what the
@@ -322,7 +330,7 @@ class Journal:
             JournalUnavailable: it cannot be read.
         """
         with _told():
-            chains = self._chains() if thread is None else [check_name("thread", thread)]
+            chains = self._chains() if thread is None else [_chain(tenant, thread)]
             shown = (
                 [e for e in self._walk(c) if thread in (None, e.thread) and what in (None, e.what)]
                 for c in chains
@@ -428,6 +436,13 @@ class FileJournal(Journal):
         super().__init__(storage, keys=keys, name=name, anchor=anchor)
 
 
+def _chain(tenant: str, thread: str | None) -> str:
+    """Name a chain: a tenant and a thread may be longer than one name is."""
+    if thread is None:
+        return THREAD
+    return sha256(f"{tenant}/{thread}".encode()).hexdigest() if tenant else thread
+
+
 def _entry(opened: Opened) -> Entry:
     """Return the entry that a verified record holds.
 
@@ -439,7 +454,9 @@ def _entry(opened: Opened) -> Entry:
         fields = _CODEC.decode(opened.payload)
         fields["actor"] = Actor(**fields["actor"])
         created = datetime.fromisoformat(header.created)
-        if (fields["thread"] or THREAD) != header.thread:  # or show(thread=…) would not find it
+        if (
+            _chain(fields["tenant"], fields["thread"]) != header.thread
+        ):  # show(thread=…) looks there
             fields = None
         return Entry(**fields, number=header.sequence, at=created)
     except (CodecError, InvalidId, ConfigurationError, KeyError, TypeError) as error:

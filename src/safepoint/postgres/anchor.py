@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Final, TypeVar
 
 from safepoint.anchor import checked, is_further
@@ -13,14 +14,14 @@ from safepoint.postgres.connection import Connection, Server, told_as
 _T = TypeVar("_T")
 
 _READ: Final = (
-    "select sequence, digest, seen from safepoint_anchor.heads"
-    " where tenant = %s and store = %s and thread = %s"
+    b"select sequence, digest, seen from safepoint_anchor.heads"
+    b" where tenant = $1 and store = $2 and thread = $3"
 )
 _ADVANCE: Final = (
-    "insert into safepoint_anchor.heads (tenant, store, thread, sequence, digest)"
-    " values (%s, %s, %s, %s, %s) on conflict (tenant, store, thread) do update"
-    " set sequence = excluded.sequence, digest = excluded.digest"
-    " where heads.sequence < excluded.sequence"
+    b"insert into safepoint_anchor.heads (tenant, store, thread, sequence, digest)"
+    b" values ($1, $2, $3, $4, $5) on conflict (tenant, store, thread) do update"
+    b" set sequence = excluded.sequence, digest = excluded.digest"
+    b" where heads.sequence < excluded.sequence returning 1"
 )
 _THREADS: Final = (
     "select thread from safepoint_anchor.heads where tenant = %s and store = %s order by thread"
@@ -75,8 +76,7 @@ class PostgresAnchor(Server):
         checked(head)
 
         def move(connection: Connection) -> None:
-            moved = connection.execute(_ADVANCE, (*place, head.sequence, head.digest)).rowcount
-            if not moved:
+            if not connection.ask(_ADVANCE, (*place, head.sequence, head.digest)):
                 is_further(thread, _head(connection, place), head)
 
         self._run(move)
@@ -113,5 +113,7 @@ class PostgresAnchor(Server):
 
 
 def _head(connection: Connection, place: tuple[str, str, str]) -> Head | None:
-    row = connection.execute(_READ, place).fetchone()
-    return None if row is None else Head(*row)
+    for row in connection.ask(_READ, place):
+        sequence, digest, seen = (str(value or b"", "utf-8") for value in row)
+        return Head(int(sequence), digest, datetime.fromisoformat(seen))
+    return None

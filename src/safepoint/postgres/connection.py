@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
+from math import inf
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from safepoint.errors import (
@@ -24,10 +26,11 @@ from safepoint.errors import (
     StorageUnavailable,
     quoted,
 )
-from safepoint.names import check_name
+from safepoint.storage.base import check_tenant
 
 try:
     import psycopg as psycopg  # noqa: PLC0414  for those who get it from here
+    from psycopg import pq
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
     from psycopg_pool import ConnectionPool, PoolTimeout
 except ImportError as _missing:
@@ -37,6 +40,7 @@ except ImportError as _missing:
     ) from _missing
 
 _T = TypeVar("_T")
+Row = list[bytes | None]
 
 VERSION: Final = 1
 """The version of the schema that this package works with."""
@@ -135,10 +139,61 @@ _REFUSALS: Final[dict[str | None, _Refusal]] = {
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 
+_SOMETIMES: Final = 5
+"""How many times a statement is asked before it is prepared, as the driver does it."""
+_ANSWERS: Final = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
+
+
 class Connection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that ends if a server stands still: TCP and the server's limits see nothing."""
 
     seconds: float | None = None
+
+    def ask(self, statement: bytes, values: Sequence[str | int | bytes | None]) -> list[Row]:
+        """Return what a statement finds, as text; prepared if it comes often.
+
+        It is for what every save asks: in as few steps as libpq has, a quarter of a cursor's time.
+
+        Args:
+            statement: with `$1` for the first value.
+            values: bytes go as they are, and the others as text.
+        """
+        given = [v if v is None or type(v) is bytes else str(v).encode() for v in values]
+        formats = [int(type(v) is bytes) for v in values]
+        uses: dict[bytes, int] = self.__dict__.setdefault("_uses", {})
+        uses[statement] = uses.get(statement, 0) + 1
+        if uses[statement] <= _SOMETIMES:
+            self.pgconn.send_query_params(statement, given, param_formats=formats)
+        else:
+            name = b"safepoint_%d" % list(uses).index(statement)
+            if uses[statement] == _SOMETIMES + 1:
+                self.pgconn.send_prepare(name, statement)
+                self._answer()
+            self.pgconn.send_query_prepared(name, given, formats)
+        found = self._answer()
+        rows, columns = range(found.ntuples), range(found.nfields)
+        return [[found.get_value(row, column) for column in columns] for row in rows]
+
+    def _answer(self) -> pq.abc.PGresult:
+        pgconn, poll, found = self.pgconn, select.poll(), None
+        end = time.monotonic() + (self.seconds or inf)
+        while True:
+            while (unsent := pgconn.flush()) or pgconn.is_busy():
+                poll.register(pgconn.socket, select.POLLIN | select.POLLOUT * unsent)
+                left = end - time.monotonic()
+                if left <= 0 or not poll.poll(None if left == inf else left * 1000):
+                    self.close()  # what it still says answers no question of ours
+                    raise psycopg.OperationalError("the server did not answer in time")
+                pgconn.consume_input()
+            following = pgconn.get_result()
+            if following is None:
+                break
+            found = following
+        if found is None:
+            raise psycopg.OperationalError("the server sent no answer")
+        if found.status not in _ANSWERS:
+            raise psycopg.errors.error_from_result(found, "utf-8")
+        return found
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Wait as the driver does, for so many seconds at most."""
@@ -208,9 +263,10 @@ class Server:
 
         Raises:
             InvalidId: the name is outside the grammar.
+            ConfigurationError: this is a tenant's itself.
         """
         scope = copy(self)
-        scope.__dict__["_tenant"] = check_name("tenant", name)
+        vars(scope).update(_tenant=check_tenant(name, self._tenant))
         return scope
 
     def __enter__(self) -> Self:

@@ -21,8 +21,8 @@ _CHAINS: Final = (
     "select distinct chain from safepoint_journal.records where tenant = %s and journal = %s"
 )
 _APPEND: Final = (
-    "insert into safepoint_journal.records (tenant, journal, chain, sequence, record)"
-    " values (%s, %s, %s, %s, %b)"
+    b"insert into safepoint_journal.records (tenant, journal, chain, sequence, record)"
+    b" values ($1, $2, $3, $4, $5)"
 )
 
 

@@ -49,8 +49,8 @@ _SCAN: Final = (
     " where before is null or before < 1048576 order by sequence {order}"
 )
 _APPEND: Final = (
-    "insert into safepoint.checkpoints (tenant, thread, sequence, record, fence, label)"
-    " values (%s, %s, %s, %b, %s::bigint, %s)"
+    b"insert into safepoint.checkpoints (tenant, thread, sequence, record, fence, label)"
+    b" values ($1, $2, $3, $4, $5, $6)"
 )
 # PostgreSQL has times that Python has not: infinity, and years before 1 and after 9999.
 _THREAD: Final = (
@@ -144,7 +144,7 @@ class Records(Server):
                 yield record_of(thread, found, size, record, self._limit)
                 sequences = sequences[1:]
 
-    def _add(self, statement: str, values: tuple[Any, ...]) -> None:
+    def _add(self, statement: bytes, values: tuple[Any, ...]) -> None:
         """Insert a record, once: after an answer that was lost, look whether it had arrived.
 
         Args:
@@ -160,7 +160,7 @@ class Records(Server):
             nonlocal unknown
             again, unknown = unknown, True
             try:
-                connection.execute(statement.encode(), given)
+                connection.ask(statement, given)
             except psycopg.Error as error:
                 if is_lost(connection, error):
                     raise
