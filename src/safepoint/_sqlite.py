@@ -32,7 +32,7 @@ from weakref import WeakValueDictionary
 
 from safepoint import _files
 from safepoint.errors import CheckpointError, LimitExceeded, StorageUnavailable, quoted, shell
-from safepoint.names import check_name
+from safepoint.names import check_tenant
 
 BESIDE: Final = ("", "-wal", "-shm", "-journal")
 _STEPS: Final = 1000  # of SQLite's machine: a unit of work
@@ -189,7 +189,7 @@ class Database:
             InvalidId: the name is outside the grammar.
         """
         scope = copy(self)
-        scope._tenant = check_name("tenant", name)  # noqa: SLF001  our own
+        scope._tenant = check_tenant(name, self._tenant)  # noqa: SLF001  our own
         return scope
 
     @contextmanager

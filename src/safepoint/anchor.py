@@ -27,7 +27,7 @@ from safepoint.errors import (
     UnsafeLocation,
     shell,
 )
-from safepoint.names import Head, check_name, spelled
+from safepoint.names import Head, check_name, check_tenant, spelled
 from safepoint.storage.base import is_thread, utc_now
 
 _FORMAT = "safepoint-anchor/1"
@@ -162,7 +162,7 @@ class _Heads(ABC):
             InvalidId: the name is outside the grammar.
         """
         scope = copy(self)
-        scope._tenant = check_name("tenant", name)  # noqa: SLF001  our own
+        scope._tenant = check_tenant(name, self._tenant)  # noqa: SLF001  our own
         return scope
 
     def read(self, store: str, thread: str) -> Head | None:

@@ -34,7 +34,7 @@ from safepoint.errors import (
 )
 from safepoint.journal import NO_NEWS, READING, Actor, Journal, Notes, What
 from safepoint.keys import Keyring
-from safepoint.names import Head, Heads, check_name, check_sequence, check_store
+from safepoint.names import Head, Heads, check_name, check_sequence, check_store, check_tenant
 from safepoint.record import (
     Checkpoint,
     Cipher,
@@ -51,7 +51,6 @@ from safepoint.storage.base import (
     Lease,
     LeasingStorage,
     RetentionStorage,
-    check_tenant,
 )
 from safepoint.verify import (
     Seen,

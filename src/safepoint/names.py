@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
-from safepoint.errors import InvalidId, quoted
+from safepoint.errors import ConfigurationError, InvalidId, quoted
 
 MAX_SEQUENCE = 9_999_999_999
 RESERVED = "safepoint-"
@@ -113,6 +113,25 @@ def check_store(name: object) -> str:
             "Choose another store name.",
         )
     return store
+
+
+def check_tenant(name: object, within: str = "") -> str:
+    """Return the name of a tenant.
+
+    Args:
+        name: the value to check.
+        within: the tenant that was asked for it, which has none of its own.
+
+    Raises:
+        InvalidId: it is outside the grammar.
+        ConfigurationError: it is to be a tenant of a tenant.
+    """
+    if within:
+        raise ConfigurationError(
+            f"This is tenant '{within}', and a tenant has no tenants.",
+            "Ask what you took it from.",
+        )
+    return check_name("tenant", name)
 
 
 def check_sequence(sequence: object) -> int:

@@ -22,11 +22,17 @@ class Waiting(Memory):
         self.entered, self.go, self.kept = Event(), Event(), Event()
 
     def append(
-        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
+        self,
+        thread: str,
+        sequence: int,
+        record: bytes,
+        *,
+        fence: int | None = None,
+        label: str = "",
     ) -> None:
         self.entered.set()
         assert self.go.wait(LONG), "nobody ran while this waited"
-        super().append(thread, sequence, record, fence=fence)
+        super().append(thread, sequence, record, fence=fence, label=label)
         self.kept.set()
 
 

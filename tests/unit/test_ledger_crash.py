@@ -11,6 +11,7 @@ import pytest
 
 from safepoint import SigningKey
 from safepoint.errors import ThreadDeleted
+from safepoint.ledger import _Said
 from safepoint.names import Head
 from tests.harness.crash import killed
 from tests.unit.tampered import KEY, THREAD, fill, ledger_in, states
@@ -91,7 +92,7 @@ def test_what_an_operator_does_that_is_killed_is_finished_by_the_next(
         ledger.delete("deleted")
         ledger.erase("deleted")
     if act is erase:  # and whoever deleted it died before the anchor moved
-        ledger._append(THREAD, b"null", ledger._view.tip(THREAD), kind="deleted")
+        ledger._append(THREAD, b"null", ledger._view.tip(THREAD), _Said("deleted"))
     for left in killed(act, tmp_path, kind, prepared=prepared):  # type: ignore[arg-type]
         ledger = ledger_in(left.folder, kind)
         found.add(ledger.verify(THREAD))

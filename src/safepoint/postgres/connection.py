@@ -26,7 +26,7 @@ from safepoint.errors import (
     StorageUnavailable,
     quoted,
 )
-from safepoint.storage.base import check_tenant
+from safepoint.names import check_tenant
 
 try:
     import psycopg as psycopg  # noqa: PLC0414  for those who get it from here

@@ -413,25 +413,6 @@ class Leasing(ABC):
         """Keep what `step` makes of it, durably, with nobody in between. Return that."""
 
 
-def check_tenant(name: object, within: str = "") -> str:
-    """Return the name of a tenant.
-
-    Args:
-        name: the value to check.
-        within: the tenant that was asked for it, which has none of its own.
-
-    Raises:
-        InvalidId: it is outside the grammar.
-        ConfigurationError: it is to be a tenant of a tenant.
-    """
-    if within:
-        raise ConfigurationError(
-            f"This is tenant '{within}', and a tenant has no tenants.",
-            "Ask what you took it from.",
-        )
-    return check_name("tenant", name)
-
-
 def is_thread(name: object) -> bool:
     """Tell whether a name that was found is one that a thread can have."""
     try:

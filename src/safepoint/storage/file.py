@@ -35,6 +35,7 @@ from safepoint.names import (
     Limits,
     check_name,
     check_sequence,
+    check_tenant,
     spelled,
 )
 from safepoint.storage.base import (
@@ -44,7 +45,6 @@ from safepoint.storage.base import (
     ahead,
     beheaded,
     check_place,
-    check_tenant,
     gap,
     is_thread,
     malformed_base,

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from threading import Lock
 
-from safepoint.names import check_name, check_sequence
+from safepoint.names import check_name, check_sequence, check_tenant
 from safepoint.storage.base import (
     Leasing,
     Ownership,
     check_place,
-    check_tenant,
     missing,
     sized,
     span,
