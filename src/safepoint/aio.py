@@ -73,6 +73,8 @@ class AsyncLedger:
         self.ledger: Final = ledger
 
     save = _awaited(Ledger.save)
+    note = _awaited(Ledger.note)
+    find = _awaited(Ledger.find)
     load = _awaited(Ledger.load)
     latest = _awaited(Ledger.latest)
     threads = _awaited(Ledger.threads)
@@ -85,3 +87,4 @@ class AsyncLedger:
     owner = _awaited(Ledger.owner)
     release = _awaited(Ledger.release)
     history = _iterated(Ledger.history)
+    back = _iterated(Ledger.back)

@@ -310,7 +310,7 @@ def test_a_record_never_chooses_plaintext(storage: Memory) -> None:
     with pytest.raises(DecodeError, match="#4 is not encrypted, and this ledger has a cipher"):
         later.latest(THREAD)
     assert Counted.decoded == 0
-    later.prune(THREAD, keep=1)
+    plain.prune(THREAD, keep=1)
     assert later.delete(THREAD).sequence == 5  # which has no state to encrypt
     with pytest.raises(ConfigurationError, match="Toy does not say the id of its key"):
         reader(Toy("key 1"))
