@@ -522,21 +522,32 @@ class Ledger:
 
     def _decoded(self, opened: Opened) -> Checkpoint:
         refuse_deleted(opened)
-        payload, key, shown = opened.payload, opened.header.cipher, opened.header.place
-        if self.cipher is None and key is not None:
-            raise DecodeError(
-                f"{shown} is encrypted under key {key}, and this ledger has no cipher.",
-                "Nothing was decoded. Open the ledger with the cipher of this store.",
-            )
-        if self.cipher is not None:
-            if key is None:
+        return opened.checkpoint(self.codec.decode(self._plain(opened)))
+
+    def _plain(self, opened: Opened) -> bytes:
+        """Return what the codec wrote. Whether that is encrypted says the ledger, not the record.
+
+        Raises:
+            DecodeError: the record says otherwise, or the cipher cannot read it.
+        """
+        key, shown = opened.header.cipher, opened.header.place
+        if self.cipher is None:
+            if key is not None:
                 raise DecodeError(
-                    f"{shown} is not encrypted, and this ledger has a cipher.",
-                    "Nothing was decoded: a record never chooses plaintext. Find out who wrote it.",
+                    f"{shown} is encrypted under key {key}, and this ledger has no cipher.",
+                    "Nothing was decoded. Open the ledger with the cipher of this store.",
                 )
-            with cipher_errors(DecodeError, "decrypt"):
-                payload = self.cipher.open(payload, key)
-        return opened.checkpoint(self.codec.decode(payload))
+            return opened.payload
+        if key is None:
+            raise DecodeError(
+                f"{shown} is not encrypted, and this ledger has a cipher.",
+                "Nothing was decoded: a record never chooses plaintext. Find out who wrote it.",
+            )
+        with cipher_errors(DecodeError, "decrypt"):
+            plain = self.cipher.open(opened.payload, key)
+            if type(plain) is not bytes:
+                raise TypeError
+        return plain
 
     # --- verify and anchor
 
@@ -677,10 +688,11 @@ class Ledger:
         first, left = 1, keep
         with suppress(NotFound):  # another process prunes, too, and further
             for opened in self._view.back(thread):
-                left -= opened.header.kind == "state" and opened.header.sequence <= head
-                if not left:
-                    first = opened.header.sequence
-                    break
+                if opened.header.kind != "note" and opened.header.sequence <= head:
+                    left -= 1
+                    if not left:
+                        first = opened.header.sequence
+                        break
         begins = self._view.span(thread).first
         first = max(first, begins)  # an interrupted prune to the same place is finished
         if first == 1:
