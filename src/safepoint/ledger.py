@@ -566,22 +566,29 @@ class Ledger:
         return opened.checkpoint(self.codec.decode(self._plain(opened)))
 
     def _plain(self, opened: Opened) -> bytes:
-        """Return the encoded state of a record, decrypted as this ledger, not the record, says."""
-        payload, key, shown = opened.payload, opened.header.cipher, opened.header.place
-        if self.cipher is None and key is not None:
-            raise DecodeError(
-                f"{shown} is encrypted under key {key}, and this ledger has no cipher.",
-                "Nothing was decoded. Open the ledger with the cipher of this store.",
-            )
-        if self.cipher is not None:
-            if key is None:
+        """Return what the codec wrote. Whether that is encrypted says the ledger, not the record.
+
+        Raises:
+            DecodeError: the record says otherwise, or the cipher cannot read it.
+        """
+        key, shown = opened.header.cipher, opened.header.place
+        if self.cipher is None:
+            if key is not None:
                 raise DecodeError(
-                    f"{shown} is not encrypted, and this ledger has a cipher.",
-                    "Nothing was decoded: a record never chooses plaintext. Find out who wrote it.",
+                    f"{shown} is encrypted under key {key}, and this ledger has no cipher.",
+                    "Nothing was decoded. Open the ledger with the cipher of this store.",
                 )
-            with cipher_errors(DecodeError, "decrypt"):
-                payload = self.cipher.open(payload, key)
-        return payload
+            return opened.payload
+        if key is None:
+            raise DecodeError(
+                f"{shown} is not encrypted, and this ledger has a cipher.",
+                "Nothing was decoded: a record never chooses plaintext. Find out who wrote it.",
+            )
+        with cipher_errors(DecodeError, "decrypt"):
+            plain = self.cipher.open(opened.payload, key)
+            if type(plain) is not bytes:
+                raise TypeError
+        return plain
 
     # --- verify and anchor
 
@@ -732,12 +739,13 @@ class Ledger:
         first, left, needed = 1, keep, head
         with suppress(NotFound):  # another process prunes, too, and further
             for opened in self._view.back(thread):
-                if opened.header.kind == "state" and opened.header.sequence <= head:
-                    needed = (self._asked_about(opened) or head) if left == keep else needed
+                if opened.header.kind != "note" and opened.header.sequence <= head:
+                    if left == keep and opened.header.kind == "state":
+                        needed = self._asked_about(opened) or head
                     left -= 1
-                if not left:
-                    first = opened.header.sequence
-                    break
+                    if not left:
+                        first = opened.header.sequence
+                        break
         begins = self._view.span(thread).first
         first = max(min(first, needed), begins)  # an interrupted prune to there is finished
         if first == 1:

@@ -772,7 +772,6 @@ class StorageSuite:
             each.gives(0, "head", "a")
             each.fill("a", number)
         acme, other, _ = owners
-        acme.refuses(ConfigurationError, "tenant", "acme")
         if storage.has("acquire"):
             lease = acme.acquire("a", "worker-a", 60)
             for each in (other, storage):
