@@ -104,10 +104,11 @@ SCHEMA: Final = Schema(0x53465054, 1, _SQL)  # "SFPT"
 
 # ?1 is the tenant, and ?2 the thread.
 _THREAD: Final = (
-    "SELECT (SELECT max(sequence) FROM checkpoints WHERE tenant = ?1 AND thread = ?2), first,"
-    " EXISTS (SELECT 1 FROM checkpoints c"
-    " WHERE c.tenant = ?1 AND c.thread = ?2 AND c.sequence = first),"
-    " token, owner, expires FROM (SELECT 1) LEFT JOIN threads ON tenant = ?1 AND thread = ?2"
+    "SELECT"
+    " coalesce((SELECT max(sequence) FROM checkpoints WHERE tenant = ?1 AND thread = ?2), 0),"
+    " coalesce(first, 0), EXISTS (SELECT 1 FROM checkpoints c"
+    " WHERE c.tenant = ?1 AND c.thread = ?2 AND c.sequence = first), coalesce(token, 0),"
+    " owner, expires FROM (SELECT 1) LEFT JOIN threads ON tenant = ?1 AND thread = ?2"
 )
 # A record over the limit is not read into memory: length() looks at the row's own header.
 _READ: Final = (
@@ -117,6 +118,8 @@ _READ: Final = (
     " coalesce((SELECT first FROM threads WHERE tenant = ?1 AND thread = ?2), 0)"
     " ORDER BY sequence {} LIMIT ?6"
 )
+_UP: Final = _READ.format("ASC")
+_DOWN: Final = _READ.format("DESC")
 _THERE: Final = "SELECT 1 FROM checkpoints WHERE tenant = ?1 AND thread = ?2 AND sequence = ?3"
 _FIND: Final = (
     "SELECT max(sequence) FROM checkpoints"
@@ -230,9 +233,12 @@ class SQLiteCheckpointStorage(Database, Leasing):
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
         check_name("thread", thread)
-        check_sequence(sequence)
-        [(_, size, record)] = self._portion(thread, range(sequence, sequence + 1))
-        return record_of(thread, sequence, size, record, self._limit)
+        given = self._tenant, thread, check_sequence(sequence), sequence, self._limit, 1
+        with self._transaction() as connection:
+            row = connection.execute(_UP, given).fetchone()
+            if row is None:
+                raise missing(thread, sequence, self._thread(connection, thread)[1])
+        return record_of(thread, sequence, row[1], row[2], self._limit)
 
     def head(self, thread: str) -> int:
         """Return the highest sequence of the thread, or 0 if it has no record.
@@ -360,7 +366,7 @@ class SQLiteCheckpointStorage(Database, Leasing):
             NotFound: the first is not there.
         """
         low, high = sorted((wanted[0], wanted[-1]))
-        read = _READ.format("ASC" if wanted.step > 0 else "DESC")
+        read = _UP if wanted.step > 0 else _DOWN
         given = (self._tenant, thread, low, high, self._limit, min(len(wanted), _RECORDS))
         rows, size = [], 0
         with (
@@ -400,10 +406,12 @@ class SQLiteCheckpointStorage(Database, Leasing):
             StorageUnavailable: its row says something that this package never writes.
         """
         row = connection.execute(_THREAD, (self._tenant, thread)).fetchone()
-        head, first, there, token = (0 if each is None else each for each in row[:4])
-        owner, expires = row[4:]
-        numbers = ((head, MAX_SEQUENCE), (first, MAX_SEQUENCE), (token, MAX_TOKEN))
-        if all(type(number) is int and 0 <= number <= most for number, most in numbers):
+        head, first, there, token, owner, expires = row
+        if (
+            (type(head) is type(first) is type(token) is int)
+            and (0 <= head <= MAX_SEQUENCE and 0 <= first <= MAX_SEQUENCE)
+            and 0 <= token <= MAX_TOKEN
+        ):
             if (owner, expires) == (None, None):
                 return head, first, bool(there), Ownership(thread, token)
             with suppress(CheckpointError, TypeError, ValueError):
