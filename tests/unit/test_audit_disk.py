@@ -434,9 +434,7 @@ def unruled(path: Path) -> None:
 
 
 EDIT = "UPDATE checkpoints SET record = ?"
-BACK = (
-    "INSERT INTO checkpoints SELECT '', '{}', 1, '', record FROM checkpoints WHERE sequence = 1"
-)
+BACK = "INSERT INTO checkpoints SELECT '', '{}', 1, '', record FROM checkpoints WHERE sequence = 1"
 DATABASE: Table = {
     "": {"honest": lambda p: None},
     "SP04.mode": {
