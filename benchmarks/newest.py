@@ -95,7 +95,7 @@ def _records(ours: Worked, thread: str, count: int) -> Iterator[bytes]:
     now, previous = datetime.now(UTC), None
     payload = Codec().encode(state_of(thread, 1))
     for sequence in range(1, count + 1):
-        place = Place(STORE, thread, sequence)
+        place = Place(STORE, "", thread, sequence)
         record, opened = seal(payload, place, KEY, created=now, previous=previous)
         previous = opened.digest
         yield record

@@ -12,20 +12,24 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 DIGEST = "sha256:[0-9a-f]{64}"
 NAME = "[a-z0-9][a-z0-9_-]{0,63}"
+WORD = "[A-Za-z0-9._@/+:-]{0,128}"
 LINE_1 = re.compile(
     rb"safepoint/1 ([0-9a-f]{16}) "
     rb"([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="
     rb"|[A-Za-z0-9+/]{85}[AQgw]==)\n"
 )
 LINE_2 = re.compile(
-    r'\{"app":"[A-Za-z0-9._@/+:-]{0,128}",'
+    rf'\{{"app":"{WORD}",'
+    r'"cipher":(null|"(?P<cipher>[0-9a-f]{16})"),'
     r'"created":"(?P<created>[0-9]{4}-[0-9]{2}-[0-9]{2}'
     r'T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z)",'
     rf'"digest":"(?P<digest>{DIGEST})",'
-    r'"kind":"(?P<kind>state|base|deleted)",'
+    r'"kind":"(?P<kind>state|note|base|deleted)",'
+    rf'"label":"(?P<label>{WORD})",'
     rf'"previous":(null|"(?P<previous>{DIGEST})"),'
     r'"sequence":(?P<sequence>[1-9][0-9]{0,9}),'
     rf'"store":"(?P<store>{NAME})",'
+    rf'"tenant":"(?P<tenant>(?:{NAME})?)",'
     rf'"thread":"(?P<thread>{NAME})",'
     rf'"tools":(null|"{DIGEST}")\}}'
 )
@@ -66,7 +70,11 @@ def parse(line_2):
     except ValueError:
         return None
     is_first = header["sequence"] == "1"
-    return header if is_first == (header["previous"] is None) else None
+    if is_first != (header["previous"] is None):
+        return None
+    has_state = header["kind"] in ("state", "note")
+    labelled = header["label"] or header["cipher"]
+    return header if has_state or not labelled else None
 
 
 def counts(until, sequence, digest, base):
@@ -93,8 +101,8 @@ def open_record(
 
     header = check(parse(line_2), "RecordMalformed")
     sequence = int(header["sequence"])
-    here = (header["store"], header["thread"], sequence)
-    check(here == place, "WrongPlace")
+    here = header["store"], header["tenant"], header["thread"]
+    check((*here, sequence) == place, "WrongPlace")
     check((header["kind"] == "base") == base, "WrongPlace")
 
     check(digest_of(rest) == header["digest"], "SealBroken")
@@ -110,12 +118,13 @@ def open_record(
 # --8<-- [end:record]
 # --8<-- [start:thread]
 def verify_thread(
-    records, store, thread, keys, base=None, anchor=None, revoked=None
+    records, where, keys, base=None, anchor=None, revoked=None
 ):
     """Return how many records there are, or refuse.
 
     Args:
         records: by sequence, read after the anchor.
+        where: store, tenant and thread.
         base: a sequence and a record, or None.
         anchor: a sequence and a digest, or None.
     """
@@ -125,7 +134,7 @@ def verify_thread(
     first, previous = 1, None
     if base:
         first, record = base
-        place = (store, thread, first)
+        place = (*where, first)
         header, _, _ = open_record(record, place, keys, True, revoked)
         previous = header["previous"]
     check(not base or head >= first, "RecordsMissing")
@@ -135,7 +144,7 @@ def verify_thread(
         check(sequence in records, "RecordsMissing")
         header, digest, _ = open_record(
             records[sequence],
-            (store, thread, sequence),
+            (*where, sequence),
             keys,
             revoked=revoked,
         )
@@ -153,35 +162,38 @@ def verify_thread(
 records = {}
 records[1] = b"""\
 safepoint/1 21e1d2f0634272a3 \
-jBcO2i6KOzXvt+EKxtbcAMBNA7Q5FgbcJo/T/5hAu34=
-{"app":"invoice/1.4","created":"2026-11-15T12:01:00.000000Z",\
-"digest":"sha256:\
+/ajeMDEVn/UmMSJt+FczlmCM6oHgRnwDoVgTF7PGkF0=
+{"app":"invoice/1.4","cipher":null,\
+"created":"2026-11-15T12:01:00.000000Z","digest":"sha256:\
 79648ffb98a05a67d00ee67f08503504bf51a632a8533a2dd6994cb6bd4e19a5",\
-"kind":"state","previous":null,\
-"sequence":1,"store":"invoices","thread":"order-7","tools":null}
+"kind":"state","label":"","previous":null,\
+"sequence":1,"store":"invoices","tenant":"",\
+"thread":"order-7","tools":null}
 {"amount":42}
 """
 records[2] = b"""\
 safepoint/1 21e1d2f0634272a3 \
-bK+/qcf7GuLMoILEOmhbqsIKd7XeDFmjzv0mqvLtkF4=
-{"app":"invoice/1.4","created":"2026-11-15T12:02:00.000000Z",\
-"digest":"sha256:\
+2wXfTbebrdUPN9z7sz/H7pCNkh+dkF1YQS+9XBLEYro=
+{"app":"invoice/1.4","cipher":null,\
+"created":"2026-11-15T12:02:00.000000Z","digest":"sha256:\
 1284011b559fb0e572e846007695ba67b5af29ca7bfca29358746bd71b022e1b",\
-"kind":"state","previous":"sha256:\
-69335e2b276f90b7fbc292f341507d5da74ddf7f677469e013ef0e246eb8610c",\
-"sequence":2,"store":"invoices","thread":"order-7","tools":null}
+"kind":"state","label":"","previous":"sha256:\
+6226e3a738e388028eb48e9236e33f500be661c31692b0a2d532d970a5ed520b",\
+"sequence":2,"store":"invoices","tenant":"",\
+"thread":"order-7","tools":null}
 {"amount":43}
 """
 
 secret = b"published test key: do not use!!"
 key_id = hmac.digest(secret, b"safepoint/1 key id", "sha256")[:8].hex()
+where = ("invoices", "", "order-7")
 keys = {key_id: {"algorithm": "hmac-sha256", "secret": secret}}
-print(verify_thread(records, "invoices", "order-7", keys), "records")
+print(verify_thread(records, where, keys), "records")
 #> 2 records
 
 records[2] = records[2].replace(b":43}", b":99}")
 try:
-    verify_thread(records, "invoices", "order-7", keys)
+    verify_thread(records, where, keys)
 except Refused as refusal:
     print(refusal)
     #> SealBroken

@@ -17,7 +17,7 @@ CheckpointError
 │   ├── UnknownKey       sealed by a key that is not on the keyring
 │   ├── KeyRevoked       sealed by a key that no longer counts there
 │   ├── SealBroken       changed after it was sealed
-│   └── WrongPlace       genuine, but of another store, thread or sequence
+│   └── WrongPlace       genuine, but of another place
 ├── AnchorError
 │   ├── RolledBack       the store ends before what the anchor has seen
 │   ├── Forked           another record stands where the anchored one stood
@@ -151,7 +151,7 @@ class SealBroken(SealError):
 
 
 class WrongPlace(SealError):
-    """The record is genuine but belongs to another store, thread or sequence."""
+    """The record is genuine but belongs to another store, tenant, thread or sequence."""
 
 
 class AnchorError(CheckpointError):

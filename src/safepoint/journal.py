@@ -42,7 +42,7 @@ from safepoint.errors import (
 )
 from safepoint.keys import Keyring, SigningKey
 from safepoint.names import Head, Limits, check_name, check_sequence, is_digest, spelled
-from safepoint.record import Opened, Place, seal
+from safepoint.record import Opened, seal
 from safepoint.storage.base import CheckpointStorage
 from safepoint.storage.file import FileCheckpointStorage
 from safepoint.storage.memory import InMemoryCheckpointStorage
@@ -148,9 +148,10 @@ class Event:
         digest: the digest of the record, or None.
         detail: the rest, for people. What is longer than 1,000 characters is cut and says so, and
             half a character (a lone surrogate) is spelled out.
+        tenant: whose thread it is, or "".
 
     Raises:
-        InvalidId: the store, thread or sequence is outside its grammar.
+        InvalidId: the store, tenant, thread or sequence is outside its grammar.
         ConfigurationError: another field is of the wrong kind.
     """
 
@@ -162,6 +163,7 @@ class Event:
     sequence: int | None = None
     digest: str | None = None
     detail: str = ""
+    tenant: str = ""
 
     def __post_init__(self) -> None:
         choices = self.what in WHATS and self.outcome in OUTCOMES
@@ -172,6 +174,8 @@ class Event:
                 f"Choose one of {', '.join(WHATS)}, and one of {', '.join(OUTCOMES)}.",
             )
         check_name("store", self.store)
+        if self.tenant:
+            check_name("tenant", self.tenant)
         if self.thread is not None:
             check_name("thread", self.thread)
         if self.sequence is not None:
@@ -197,7 +201,9 @@ class Entry(Event):
 
     def __str__(self) -> str:
         """Return one line of printable ASCII, whatever the fields hold."""
-        place = self.store if self.thread is None else f"{self.store}/{self.thread}"
+        place = f"{self.store}/@{self.tenant}" if self.tenant else self.store
+        if self.thread is not None:
+            place += f"/{self.thread}"
         if self.sequence is not None:
             place += f" #{self.sequence}"
         if self.digest is not None:
@@ -273,7 +279,7 @@ class Journal:
 
     def _append(self, key: SigningKey, payload: bytes, end: Seen | None) -> Entry:
         view, head = self._view, end and end.head
-        place = Place(view.store, THREAD, head.sequence + 1 if head else 1)
+        place = view.place(THREAD, head.sequence + 1 if head else 1)
         record, opened = seal(
             payload,
             place,
@@ -431,12 +437,16 @@ class Notes:
         journal: where to write, or None.
         actor: who acts.
         store: the name of the store.
+        tenant: whose threads these are, or "".
     """
 
-    def __init__(self, journal: Journal | None, actor: Actor | None, store: str) -> None:
+    def __init__(
+        self, journal: Journal | None, actor: Actor | None, store: str, tenant: str = ""
+    ) -> None:
         self.journal = journal
         self.actor = actor if actor is not None or journal is None else Actor.process()
         self.store = store
+        self.tenant = tenant
 
     def write(
         self,
@@ -456,8 +466,9 @@ class Notes:
         who = actor or self.actor
         if self.journal is None or who is None:
             return
-        sequence, digest = (None, None) if at is None else (at.sequence, at.digest)
-        event = Event(what, outcome, who, self.store, thread, sequence, digest, detail)
+        known = (None, None) if at is None else (at.sequence, at.digest)
+        told = *known, detail, self.tenant
+        event = Event(what, outcome, who, self.store, thread, *told)
         with journal_errors():
             self.journal.record(event)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, NoReturn, get_args
+from typing import Any, Final, Literal, NamedTuple, NoReturn, get_args
 
 from safepoint import _files
 from safepoint.errors import (
@@ -580,7 +580,7 @@ class Revoked:
     key: Key
     until: Heads | None
 
-    def head(self, store: str, thread: str) -> Head | None:
+    def head(self, store: str, thread: str, tenant: str = "") -> Head | None:
         """Return the last checkpoint of the thread up to which the key counts, or None.
 
         Raises:
@@ -590,7 +590,8 @@ class Revoked:
         if self.until is None:
             return None
         try:
-            head = self.until.read(store, thread)
+            until: Any = self.until
+            head = (until.tenant(tenant) if tenant else until).read(store, thread)
             # One that was unpickled, or copied by hand, was never looked at.
             return None if head is None else Head(head.sequence, head.digest)
         except Exception as error:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, cast
 
 from safepoint.anchor import Anchor
 from safepoint.codec import Codec
@@ -15,8 +16,12 @@ from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
     Conflict,
+    DecodeError,
+    EncodeError,
     Forked,
+    InvalidId,
     KeyRevoked,
+    LimitExceeded,
     NotFound,
     NotOwner,
     RecordsMissing,
@@ -26,12 +31,23 @@ from safepoint.errors import (
 from safepoint.journal import NO_NEWS, READING, Actor, Journal, Notes, What
 from safepoint.keys import Keyring
 from safepoint.names import Head, Heads, check_name, check_sequence, check_store
-from safepoint.record import Checkpoint, Kind, Opened, Place, reseal, seal
+from safepoint.record import (
+    Checkpoint,
+    Cipher,
+    Kind,
+    Opened,
+    Place,
+    check_app,
+    check_cipher,
+    reseal,
+    seal,
+)
 from safepoint.storage.base import (
     CheckpointStorage,
     Lease,
     LeasingStorage,
     RetentionStorage,
+    check_tenant,
 )
 from safepoint.verify import (
     Seen,
@@ -41,6 +57,7 @@ from safepoint.verify import (
     check_apart,
     check_frozen,
     check_other,
+    cipher_errors,
     head_in,
     refuse_deleted,
     storage_errors,
@@ -77,13 +94,18 @@ class Ledger:
             store is refused here. It comes from you, never from the storage.
         keys: the key that seals and the keys that are trusted.
         codec: turns state into bytes and back. Give it your own types: `Codec([Invoice])`.
+        cipher: encrypts what the codec wrote, before it is sealed. A ledger with one loads nothing
+            that is not encrypted, and a ledger without loads nothing that is.
         anchor: remembers the head of each thread where the storage's writer cannot write. Without
             one, nobody notices that the newest checkpoints were cut off.
-        anchor_every: after how many checkpoints a save moves the anchor. What is newer than the
-            anchor could be cut off unnoticed.
+        anchor_every: after how many records a save moves the anchor, notes counted; or "step":
+            each state moves it, and notes ride along until the next one. What is newer than the
+            anchor could be cut off unnoticed: with "step", the notes after the newest state.
         journal: where each save and each refusal is written down. If it cannot be written, nothing
             is saved.
         actor: who acts, for the journal; the user of this process if you leave it out.
+        tenant: whose threads these are. Storage and anchor are asked for that tenant's, and the
+            name is sealed into every record. `tenant` gives the same of a ledger that is open.
 
     Raises:
         ConfigurationError: an argument is of the wrong kind, or the anchor or the journal is in one
@@ -102,22 +124,31 @@ class Ledger:
         store: str,
         keys: Keyring,
         codec: Codec | None = None,
+        cipher: Cipher | None = None,
         anchor: Anchor | None = None,
-        anchor_every: int = 1,
+        anchor_every: int | Literal["step"] = 1,
         journal: Journal | None = None,
         actor: Actor | None = None,
+        tenant: str = "",
     ) -> None:
         check_apart(storage, keys, anchor, journal)
         check_frozen(keys, anchor)
+        self._whole: Final = storage, anchor
+        if tenant:
+            storage, anchor = _scope(storage, tenant), anchor and _scope(anchor, tenant)
         self.storage: Final = storage
         self.store: Final = check_store(store)
+        self.tenant_name: Final = tenant
         self.keys: Final = keys
         self.codec: Final = codec if codec is not None else Codec()
+        self.cipher: Final = check_cipher(cipher)
         self.anchor: Final = anchor
-        self.anchor_every: Final = _count("anchor_every", anchor_every)
+        self.anchor_every: Final[int | Literal["step"]] = (
+            anchor_every if anchor_every == "step" else _count("anchor_every", anchor_every)
+        )
         self.journal: Final = journal
-        self.notes: Final = Notes(journal, actor, store)
-        self._view: Final = View(storage, store, keys, anchor, self.codec.limits)
+        self.notes: Final = Notes(journal, actor, store, tenant)
+        self._view: Final = self._look(anchor)
         self._held: dict[str, Owned] = {}
 
     @property
@@ -134,7 +165,41 @@ class Ledger:
     def __repr__(self) -> str:
         anchor = "" if self.anchor is None else f", anchor={type(self.anchor).__name__}"
         storage = type(self.storage).__name__
-        return f"Ledger(store={self.store!r}, storage={storage}{anchor}, {self.keys!r})"
+        tenant = f", tenant={self.tenant_name!r}" if self.tenant_name else ""
+        return f"Ledger(store={self.store!r}{tenant}, storage={storage}{anchor}, {self.keys!r})"
+
+    def _look(self, anchor: Anchor | None) -> View:
+        limits, tenant = self.codec.limits, self.tenant_name
+        return View(self.storage, self.store, self.keys, anchor, limits, tenant=tenant)
+
+    def tenant(self, name: str) -> Ledger:
+        """Return the ledger of one tenant, with the same keys, codec, journal and options.
+
+        It sees that tenant's threads alone, and a record of another tenant is refused by its seal.
+
+        Raises:
+            InvalidId: the name is outside the grammar.
+            ConfigurationError: the storage or the anchor has no method `tenant`, or this is the
+                ledger of a tenant already.
+        """
+        return self._like(tenant=check_tenant(name, self.tenant_name))
+
+    def _like(self, **changes: Any) -> Ledger:
+        storage, anchor = self._whole
+        given: dict[str, Any] = {
+            "store": self.store,
+            "keys": self.keys,
+            "codec": self.codec,
+            "cipher": self.cipher,
+            "anchor": anchor,
+            "anchor_every": self.anchor_every,
+            "journal": self.journal,
+            "actor": self.actor,
+            "tenant": self.tenant_name,
+        }
+        made = Ledger(storage, **(given | changes))
+        vars(made).update((k, v) for k, v in vars(self).items() if k == "places")
+        return made
 
     # --- save
 
@@ -145,6 +210,7 @@ class Ledger:
         *,
         app: str = "",
         tools: str | None = None,
+        label: str = "",
         after: int | None = None,
         anchor: Literal["now"] | None = None,
     ) -> Checkpoint:
@@ -157,13 +223,15 @@ class Ledger:
             state: anything the codec can restore faithfully.
             app: what writes it: a name, a version.
             tools: the digest of the tool set in force.
-            after: the sequence that you built on, 0 for a new thread. If the thread has moved on
-                since, the save is refused and nothing is lost.
+            label: what it can be found by. Whoever can read the storage reads it.
+            after: the sequence of the state that you built on, 0 for a new thread. If the thread
+                has another state since, the save is refused and nothing is lost. A note in between
+                is no other state.
             anchor: `"now"` before a step that cannot be undone: when this returns, the checkpoint
                 is anchored too, whatever `anchor_every` says.
 
         Raises:
-            InvalidId: the thread, `app` or `tools` is outside its grammar.
+            InvalidId: the thread, `app`, `tools` or `label` is outside its grammar.
             ConfigurationError: `anchor` is something else, or there is no anchor.
             EncodeError: the state holds something that could not be restored.
             LimitExceeded: the state is too large, too deep or has too many values.
@@ -178,6 +246,33 @@ class Ledger:
             AnchorUnavailable: the anchor cannot be read, and nothing was saved; or it cannot be
                 written, and the message says that the checkpoint is saved.
         """
+        said = _Said("state", app, tools, label)
+        return self._keep(thread, state, said, after, anchor)
+
+    def note(
+        self,
+        thread: str,
+        value: Any,
+        *,
+        app: str = "",
+        label: str = "",
+        after: int | None = None,
+        anchor: Literal["now"] | None = None,
+    ) -> Checkpoint:
+        """Seal `value` as the thread's next record, which is no new state.
+
+        It is a link of the chain like any other: nobody swaps, drops or repeats it unnoticed.
+        `latest` and `history` pass over it, `back`, `find` and `load` show it, and `verify` counts
+        it. The arguments are those of `save`, and so are the errors.
+
+        Raises:
+            NotFound: the thread has no state to note anything about.
+        """
+        return self._keep(thread, value, _Said("note", app, None, label), after, anchor)
+
+    def _keep(
+        self, thread: str, value: Any, said: _Said, after: int | None, anchor: str | None
+    ) -> Checkpoint:
         check_name("thread", thread)
         if anchor not in (None, "now"):
             raise ConfigurationError(
@@ -187,47 +282,55 @@ class Ledger:
         if now:
             self._anchor()
         with self._watching("save", thread):
-            payload = self.codec.encode(state)
+            payload = self._encoded(value)
             # With a journal the end is looked at: what is written down must be what is done.
             known = None if self.journal else self._view.remembered(thread)
-            if known is not None and after in (None, known.head.sequence):
+            if known is not None and after in (None, known.state):
                 with suppress(Conflict, RecordsMissing):  # somebody saved, pruned, deleted or cut
-                    opened = self._append(thread, payload, known, app=app, tools=tools, now=now)
-                    return opened.checkpoint(state)
+                    return self._append(thread, payload, known, said, now=now).checkpoint(value)
             end = self._view.tip(thread)
-            number = end.head.sequence if end else 0
-            if after is not None and after != number:
+            number = end.state if end else 0
+            if number is None and after is not None:
+                number = self._view.latest(thread, state=True).header.sequence
+            if after not in (None, number):
                 raise Conflict(
                     f"{thread} is at #{number}, and this save builds on #{quoted(after)}.",
                     "Nothing was overwritten. Load the latest, and decide again.",
                 )
-            opened = self._append(thread, payload, end, app=app, tools=tools, now=now)
-        return opened.checkpoint(state)
+            if end is None and said.kind == "note":
+                raise NotFound(
+                    f"{thread} has no state yet, so there is nothing to note.",
+                    "Save its first state, then note what belongs to it.",
+                )
+            if end is not None:
+                end = end._replace(state=number)
+            return self._append(thread, payload, end, said, now=now).checkpoint(value)
 
     def _append(
         self,
         thread: str,
         payload: bytes,
         end: Seen | None,
+        said: _Said,
         *,
-        kind: Kind = "state",
-        app: str = "",
-        tools: str | None = None,
         now: bool = False,
     ) -> Opened:
         """Seal a record after the end of a thread, keep it, and let the anchor see it."""
         head = end and end.head
-        place = Place(self.store, thread, head.sequence + 1 if head else 1)
-        record, opened = self._seal(payload, place, kind, head.digest if head else None, app, tools)
+        place = self._view.place(thread, head.sequence + 1 if head else 1)
+        record, opened = self._seal(payload, place, said, head.digest if head else None)
         if self.journal is not None:
-            what: What = "save" if kind == "state" else "delete"
+            what: What = "delete" if said.kind == "deleted" else "save"
             self.notes.write(what, "intended", thread, opened.head)
-        owned, storage = self._held.get(thread), cast("LeasingStorage", self.storage)
-        fence = {} if owned is None else {"fence": owned.lease.token}  # or it need not know of any
-        with storage_errors("keep", thread):
-            storage.append(thread, place.sequence, record, **fence)
+        owned = self._held.get(thread)
+        # What the storage need not know of, it is not told.
+        options: dict[str, Any] = {} if owned is None else {"fence": owned.lease.token}
+        self._store(thread, place.sequence, record, said.label, options)
         anchored = end and end.anchored
-        due = anchored is None or place.sequence - anchored.sequence >= self.anchor_every
+        if self.anchor_every == "step":
+            due = said.kind != "note"
+        else:
+            due = anchored is None or place.sequence - anchored.sequence >= self.anchor_every
         if self.anchor is not None and (now or due):
             try:
                 self._move(thread, opened.head)
@@ -240,28 +343,31 @@ class Ledger:
                     " it.",
                 ) from error
             anchored = opened.head
-        if kind == "state":
-            self._view.remember(thread, opened.head, anchored)
+        if said.kind != "deleted":
+            state = place.sequence if said.kind == "state" else end and end.state
+            self._view.remember(thread, opened.head, anchored, state)
         return opened
 
+    def _store(
+        self, thread: str, sequence: int, record: bytes, label: str, options: dict[str, Any]
+    ) -> None:
+        if label and _has(self.storage, ("find",)):
+            options = {**options, "label": label}
+        with storage_errors("keep", thread):
+            self.storage.append(thread, sequence, record, **options)
+
     def _seal(
-        self,
-        payload: bytes,
-        place: Place,
-        kind: Kind,
-        previous: str | None,
-        app: str = "",
-        tools: str | None = None,
+        self, payload: bytes, place: Place, said: _Said, previous: str | None
     ) -> tuple[bytes, Opened]:
-        key, now = self.keys.signing, datetime.now(UTC)
-        return seal(
-            payload, place, key, created=now, kind=kind, previous=previous, app=app, tools=tools
-        )
+        key, now, options = self.keys.signing, datetime.now(UTC), said._asdict()
+        if self.cipher is not None and said.kind in ("state", "note"):
+            options["cipher"] = self.cipher.id
+        return seal(payload, place, key, created=now, previous=previous, **options)
 
     # --- load
 
     def load(self, thread: str, sequence: int, *, linked: bool = False) -> Checkpoint:
-        """Return the checkpoint at `sequence`, verified.
+        """Return the record at `sequence`, verified: a state or a note, as its `kind` says.
 
         An old one is verified by its own seal. A thief of the key can rewrite it: `verify` and
         `history` notice, because they follow every link.
@@ -287,7 +393,10 @@ class Ledger:
             return self._decoded(found or self._view.at(thread, sequence))
 
     def latest(self, thread: str) -> Checkpoint:
-        """Return the newest checkpoint, verified. It never falls back to an older one.
+        """Return the newest state, verified. It never falls back to an older one.
+
+        If notes follow it, each of them is verified, too, and named by the one after it, from the
+        end of the thread back to the state.
 
         Raises:
             NotFound: the thread has no checkpoint.
@@ -296,10 +405,12 @@ class Ledger:
         """
         check_name("thread", thread)
         with self._watching("verify", thread, READING):
-            return self._decoded(self._view.latest(thread))
+            return self._decoded(self._view.latest(thread, state=True))
 
     def history(self, thread: str) -> Iterator[Checkpoint]:
-        """Return each checkpoint, oldest first, after its seal and its link were verified.
+        """Return each state, oldest first, after its seal and its link were verified.
+
+        Notes are verified with them, and not returned: `back` returns both.
 
         Raises:
             SealError: one does not verify. Those before it were already handed out.
@@ -310,7 +421,77 @@ class Ledger:
         with self._watching("verify", thread, READING):
             self._view.refuse_ended(thread)  # a tombstone comes last, and must be heard first
             for opened in self._view.walk(thread):
-                yield self._decoded(opened)
+                if opened.header.kind != "note":
+                    yield self._decoded(opened)
+
+    def back(self, thread: str) -> Iterator[Link]:
+        """Return each state and note, newest first, each named by the one after it.
+
+        It begins at the verified end, and reads headers. A state is decoded when you ask for it,
+        so that to look for a record costs little.
+
+        ```python
+        from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
+
+        keys = Keyring(SigningKey.generate())
+        ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys)
+        ledger.save("order-7", {"amount": 42}, label="fetch-1")
+        ledger.note("order-7", {"mail": "pending"})
+        for link in ledger.back("order-7"):
+            print(link.sequence, link.kind, link.label, link.state)
+            #> 2 note  {'mail': 'pending'}
+            #> 1 state fetch-1 {'amount': 42}
+        print(ledger.latest("order-7").state, ledger.find("order-7", "fetch-1").sequence)
+        #> {'amount': 42} 1
+        ```
+
+        Raises:
+            NotFound: the thread has none, or the next one was pruned meanwhile.
+            SealError: one does not verify. Those after it were already handed out.
+            AnchorError: the storage contradicts the anchor, or that cannot be asked.
+        """
+        check_name("thread", thread)
+        with self._watching("verify", thread, READING):
+            for opened in self._view.back(thread):
+                refuse_deleted(opened)
+                yield Link(opened, self._decoded)
+
+    def find(self, thread: str, label: str, *, linked: bool = True) -> Checkpoint:
+        """Return the newest state or note of a label, verified.
+
+        Args:
+            thread: the thread.
+            label: what it was saved with.
+            linked: look for it from the end of the thread back, as `back` does. False asks the
+                storage where it is, if that can tell, and verifies what is there as `load` does.
+                In a long thread that is faster; but a storage that lies can point at an older
+                record of that label. That there is none is believed from the walk alone.
+
+        Raises:
+            NotFound: there is none.
+            CheckpointError: as `back` and `load`.
+        """
+        check_name("thread", thread)
+        if not check_app(label, "a label"):
+            raise InvalidId("A label to look for is not empty.", "Use latest, or back.")
+        with self._watching("verify", thread, READING):
+            hint = None
+            if not linked and _has(self.storage, ("find",)):
+                with storage_errors("find a label in", thread):
+                    hint = cast("Any", self.storage).find(thread, label)
+            if type(hint) is int:
+                with suppress(NotFound, InvalidId):  # it is a hint, and nothing more
+                    opened = self._view.at(thread, hint)
+                    if opened.header.label == label:
+                        return self._decoded(opened)
+            for opened in self._view.back(thread):
+                refuse_deleted(opened)
+                if opened.header.label == label:
+                    return self._decoded(opened)
+        raise NotFound(
+            f"{thread} has no record of the label {label}.",
+            "Check the label. It may have been pruned.",
+        )
 
     def threads(self) -> list[str]:
         """Return the names of the threads that the storage has or the anchor knows, sorted.
@@ -324,14 +505,54 @@ class Ledger:
                 names.update(self.anchor.threads(self.store))
         return sorted(names)
 
+    def _encoded(self, value: Any) -> bytes:
+        plain, most = self.codec.encode(value), self.codec.limits.state_bytes + 2048
+        if self.cipher is None:
+            return plain
+        with cipher_errors(EncodeError, "encrypt"):
+            text = self.cipher.close(plain)
+            if type(text) is not bytes:
+                raise TypeError
+        if len(text) > most:
+            raise LimitExceeded(
+                f"The state has {len(text)} bytes once it is encrypted, over the limit of {most}.",
+                "Nothing was saved. Use a cipher that adds less.",
+            )
+        return text
+
     def _decoded(self, opened: Opened) -> Checkpoint:
         refuse_deleted(opened)
-        return opened.checkpoint(self.codec.decode(opened.payload))
+        return opened.checkpoint(self.codec.decode(self._plain(opened)))
+
+    def _plain(self, opened: Opened) -> bytes:
+        """Return what the codec wrote. Whether that is encrypted says the ledger, not the record.
+
+        Raises:
+            DecodeError: the record says otherwise, or the cipher cannot read it.
+        """
+        key, shown = opened.header.cipher, opened.header.place
+        if self.cipher is None:
+            if key is not None:
+                raise DecodeError(
+                    f"{shown} is encrypted under key {key}, and this ledger has no cipher.",
+                    "Nothing was decoded. Open the ledger with the cipher of this store.",
+                )
+            return opened.payload
+        if key is None:
+            raise DecodeError(
+                f"{shown} is not encrypted, and this ledger has a cipher.",
+                "Nothing was decoded: a record never chooses plaintext. Find out who wrote it.",
+            )
+        with cipher_errors(DecodeError, "decrypt"):
+            plain = self.cipher.open(opened.payload, key)
+            if type(plain) is not bytes:
+                raise TypeError
+        return plain
 
     # --- verify and anchor
 
     def verify(self, thread: str, *, every_signature: bool = False) -> int:
-        """Verify each checkpoint of a thread and each link, without decoding any state.
+        """Verify each record of a thread and each link, notes too, without decoding any.
 
         Up to the anchored head, the digests prove that header and state are the ones that were
         sealed, and the signatures above them are not looked at.
@@ -411,7 +632,7 @@ class Ledger:
             )
         with self.notes.doing("accept-loss", thread):
             before, after = self._view.anchored(thread), None
-            bare = View(self.storage, self.store, self.keys, None, self.codec.limits)
+            bare = self._look(None)
             self._seal_base_anew(bare, thread)
             for opened in bare.walk(thread):
                 after = opened.head
@@ -445,7 +666,7 @@ class Ledger:
     # --- forget
 
     def prune(self, thread: str, *, keep: int) -> int:
-        """Verify a thread, then remove all but the newest `keep` checkpoints.
+        """Verify a thread, then remove all but the newest `keep` states and what follows them.
 
         A signed base says where the thread begins now, so that what is left still verifies.
 
@@ -464,8 +685,16 @@ class Ledger:
             head = self._view.latest(thread).header.sequence
         else:
             head = self.anchor_now(thread).sequence  # so that the anchored record stays
+        first, left = 1, keep
+        with suppress(NotFound):  # another process prunes, too, and further
+            for opened in self._view.back(thread):
+                if opened.header.kind != "note" and opened.header.sequence <= head:
+                    left -= 1
+                    if not left:
+                        first = opened.header.sequence
+                        break
         begins = self._view.span(thread).first
-        first = max(head - keep + 1, begins)  # an interrupted prune to the same place is finished
+        first = max(first, begins)  # an interrupted prune to the same place is finished
         if first == 1:
             return 0
         with self.notes.doing("prune", thread, detail=f"keep from #{first} on"):
@@ -491,7 +720,7 @@ class Ledger:
         if opened.header.kind != "deleted":
             end = Seen(opened.head, self._view.anchored(thread))
             with self.notes.watching("delete", thread, opened.head):
-                opened = self._append(thread, _NOTHING, end, kind="deleted", now=True)
+                opened = self._append(thread, _NOTHING, end, _Said("deleted"), now=True)
         elif self.anchor is not None:
             self.anchor_now(thread)  # whoever wrote it may have died before this
         with self.notes.watching("delete", thread, opened.head):
@@ -519,7 +748,7 @@ class Ledger:
             if further is None or further.header.sequence <= first:
                 raise
             return 0
-        base, _ = self._seal(_NOTHING, Place(self.store, thread, first), "base", previous)
+        base, _ = self._seal(_NOTHING, self._view.place(thread, first), _Said("base"), previous)
         with storage_errors("prune", thread):
             return cast("RetentionStorage", self.storage).prune(thread, first, base)
 
@@ -532,17 +761,8 @@ class Ledger:
             KeyRefused: a key lies inside the storage folder.
             JournalError: it cannot be written down.
         """
-        following = Ledger(
-            self.storage,
-            store=self.store,
-            keys=keys,
-            codec=self.codec,
-            anchor=self.anchor,
-            anchor_every=self.anchor_every,
-            journal=self.journal,
-            actor=self.actor,
-        )
-        following._held = self._held  # what this ledger owns, it goes on owning
+        following = self._like(keys=keys)
+        vars(following).update(_held=self._held)  # what this ledger owns, it goes on owning
         detail = f"from {self.keys!r} to {keys!r}"
         with self.notes.doing("rotate", detail=detail):
             return following
@@ -576,12 +796,15 @@ class Ledger:
             CheckpointError: a thread does not verify. Unless somebody changed it meanwhile, nothing
                 of it was copied.
         """
-        if target.store != self.store:
+        ours, theirs = (Place(each.store, each.tenant_name, "", 0) for each in (self, target))
+        if theirs != ours:
             raise ConfigurationError(
-                f"A record of store {self.store} means nothing in store {target.store}.",
-                f"Open the target with store={self.store!r}.",
+                f"A record of {ours.owner} means nothing in {theirs.owner}.",
+                "Open the target for the same store, and for the same tenant.",
             )
         check_other(self.storage, target.storage)
+        if up_to is not None and self.tenant_name:
+            up_to = _scope(up_to, self.tenant_name)
         names = self.threads() if threads is None else [check_name("thread", t) for t in threads]
         done = 0
         for thread in names:
@@ -610,8 +833,8 @@ class Ledger:
             self._require(_RETENTION, "cannot remove records")
         sequence = opened.header.sequence
         try:
-            with storage_errors("keep", thread):
-                self.storage.append(thread, sequence, reseal(opened, self.keys.signing))
+            record = reseal(opened, self.keys.signing)
+            self._store(thread, sequence, record, opened.header.label, {})
         except Conflict:
             try:
                 same = self._view.open(thread, sequence).digest == opened.digest
@@ -725,6 +948,50 @@ class Ledger:
             )
 
 
+class _Said(NamedTuple):
+    """What a record says of itself, besides its place, its time and its link."""
+
+    kind: Kind
+    app: str = ""
+    tools: str | None = None
+    label: str = ""
+
+
+class Link:
+    """A record on the way back: its header is verified, its state is decoded when you ask.
+
+    Attributes:
+        header: all of line 2: `app`, `created`, `previous`, `tools` and the rest.
+        digest: the digest of it, which the record after it names.
+        sequence: its place in the thread.
+        kind: `state` or `note`.
+        label: what it can be found by, or "".
+    """
+
+    def __init__(self, opened: Opened, decode: Callable[[Opened], Checkpoint]) -> None:
+        self.header = header = opened.header
+        self.sequence, self.kind, self.label = header.sequence, header.kind, header.label
+        self.digest = opened.digest
+        self._opened, self._decode = opened, decode
+
+    def __repr__(self) -> str:
+        return f"Link({self.header.place}, {self.kind}, label={self.label!r})"
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The whole of it, decoded once.
+
+        Raises:
+            DecodeError: it holds a type that the ledger's codec does not know.
+        """
+        return self._decode(self._opened)
+
+    @property
+    def state(self) -> Any:
+        """The state, or what was noted, decoded once."""
+        return self.checkpoint.state
+
+
 @dataclass(eq=False)
 class Owned:
     """A thread that a ledger owns, until the end of a `with`.
@@ -748,6 +1015,16 @@ class Owned:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def _scope(value: Any, tenant: str) -> Any:
+    """Return what a storage or an anchor keeps of one tenant."""
+    if not _has(value, ("tenant",)):
+        raise ConfigurationError(
+            f"{type(value).__name__} knows no tenants.",
+            "Add the method tenant of safepoint.storage to it.",
+        )
+    return value.tenant(tenant)
 
 
 def _has(value: object, methods: tuple[str, ...]) -> bool:

@@ -6,9 +6,10 @@ import base64
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
 from safepoint.errors import (
+    ConfigurationError,
     Forked,
     InvalidId,
     KeyRevoked,
@@ -41,6 +42,7 @@ class Checkpoint:
 
     Attributes:
         store: the store that the ledger was opened for.
+        tenant: whose it is, or "" if the store has no tenants.
         thread: one run of one workflow.
         sequence: 1, 2, 3 … in the thread. Order comes from it, never from a clock.
         app: what wrote it, as told to `Ledger.save`.
@@ -48,10 +50,13 @@ class Checkpoint:
         previous: the digest of the checkpoint before it, or None for the first.
         digest: the digest of this one's sealed header, which covers everything else.
         tools: the digest of the tool set in force, or None.
+        kind: "state"; or "note", for a record of the chain that is no new state.
+        label: what it can be found by, or "".
         state: the decoded state. It is yours: changing it changes nothing stored.
     """
 
     store: str
+    tenant: str
     thread: str
     sequence: int
     app: str
@@ -59,24 +64,50 @@ class Checkpoint:
     previous: str | None
     digest: str
     tools: str | None
+    kind: Kind
+    label: str
     state: Any = field(repr=False)
 
 
-Kind = Literal["state", "base", "deleted"]
-"""What a record is: a checkpoint, where a pruned thread begins, or that a thread was deleted."""
+Kind = Literal["state", "note", "base", "deleted"]
+"""What a record is: a state; something noted that is no new state; where a pruned thread begins; or
+that a thread was deleted."""
+
+
+class Cipher(Protocol):
+    """Turns the encoded state into another form and back, between the codec and the seal.
+
+    The seal covers what it makes, and its place. Whether a store is encrypted says the reader, and
+    never a record. This package has none yet.
+    """
+
+    @property
+    def id(self) -> str:
+        """The id of the key that `close` uses now: 16 hex digits in lower case."""
+
+    def close(self, plain: bytes) -> bytes:
+        """Return the ciphertext: at most 2,048 bytes more, and never the same twice."""
+
+    def open(self, text: bytes, key: str) -> bytes:
+        """Return what was closed under the key of that id, which may be an older one."""
+
 
 _NAME: Final = "[a-z0-9][a-z0-9_-]{0,63}"
 _DIGEST: Final = "sha256:[0-9a-f]{64}"
-_APP: Final = re.compile("[A-Za-z0-9._@/+:-]{0,128}")
+_WORD: Final = re.compile("[A-Za-z0-9._@/+:-]{0,128}")
+_KEY: Final = re.compile("[0-9a-f]{16}")
 _DAY, _TIME = "[0-9]{4}-[0-9]{2}-[0-9]{2}", r"(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
 _FIELDS: Final = {
-    "app": f'"({_APP.pattern})"',
+    "app": f'"({_WORD.pattern})"',
+    "cipher": f'(?:null|"({_KEY.pattern})")',
     "created": f'"({_DAY}T{_TIME})"',
     "digest": f'"({_DIGEST})"',
     "kind": f'"({"|".join(get_args(Kind))})"',
+    "label": f'"({_WORD.pattern})"',
     "previous": f'(?:null|"({_DIGEST})")',
     "sequence": "([1-9][0-9]{0,9})",
     "store": f'"({_NAME})"',
+    "tenant": f'"((?:{_NAME})?)"',
     "thread": f'"({_NAME})"',
     "tools": f'(?:null|"({_DIGEST})")',
 }
@@ -85,35 +116,52 @@ _LINE_2 = re.compile("{" + ",".join(f'"{name}":{text}' for name, text in _FIELDS
 
 
 class Place(NamedTuple):
-    """Where the reader expects a record to belong."""
+    """Where the reader expects a record to belong. The tenant may be empty."""
 
     store: str
+    tenant: str
     thread: str
     sequence: int
 
     def __str__(self) -> str:
         return f"{self.thread} #{self.sequence}"
 
+    @property
+    def owner(self) -> str:
+        """Whose it is, for a message."""
+        return f"store {self.store}" + (self.tenant and f", tenant {self.tenant}")
+
 
 class Header(NamedTuple):
     """Line 2 of a record."""
 
     app: str
+    cipher: str | None
     created: str
     digest: str
     kind: Kind
+    label: str
     previous: str | None
     sequence: int
     store: str
+    tenant: str
     thread: str
     tools: str | None
 
+    @property
+    def place(self) -> Place:
+        """Where it says that it belongs."""
+        return Place(self.store, self.tenant, self.thread, self.sequence)
+
     def __bytes__(self) -> bytes:
-        previous, tools = (f'"{each}"' if each else "null" for each in (self.previous, self.tools))
+        cipher, previous, tools = (
+            f'"{each}"' if each else "null" for each in (self.cipher, self.previous, self.tools)
+        )
         return (
-            f'{{"app":"{self.app}","created":"{self.created}","digest":"{self.digest}",'
-            f'"kind":"{self.kind}","previous":{previous},"sequence":{self.sequence},'
-            f'"store":"{self.store}","thread":"{self.thread}","tools":{tools}}}'
+            f'{{"app":"{self.app}","cipher":{cipher},"created":"{self.created}",'
+            f'"digest":"{self.digest}","kind":"{self.kind}","label":"{self.label}",'
+            f'"previous":{previous},"sequence":{self.sequence},"store":"{self.store}",'
+            f'"tenant":"{self.tenant}","thread":"{self.thread}","tools":{tools}}}'
         ).encode("ascii")
 
     @classmethod
@@ -124,7 +172,7 @@ class Header(NamedTuple):
         if found is None:
             return None
         fields: Any = found.groups()
-        app, created, digest, kind, previous, sequence, store, thread, tools = fields
+        app, cipher, created, digest, kind, label, previous, sequence, *place, tools = fields
         number = int(sequence)
         try:
             datetime.fromisoformat(created)
@@ -132,21 +180,39 @@ class Header(NamedTuple):
             return None
         if (number == 1) != (previous is None):
             return None
-        return cls(app, created, digest, kind, previous, number, store, thread, tools)
+        if (label or cipher) and kind in ("base", "deleted"):  # which have no state
+            return None
+        return cls._make(
+            (app, cipher, created, digest, kind, label, previous, number, *place, tools)
+        )
 
 
-def check_app(app: object) -> str:
-    """Return the name of what writes a record, if it is one.
+def check_cipher(cipher: Cipher | None) -> Cipher | None:
+    """Return a cipher whose key has an id, or None.
+
+    Raises:
+        ConfigurationError: it has none.
+    """
+    if cipher is not None and not _KEY.fullmatch(str(getattr(cipher, "id", ""))):
+        raise ConfigurationError(
+            f"{type(cipher).__name__} does not say the id of its key.",
+            "Give it an attribute id: 16 hex digits in lower case.",
+        )
+    return cipher
+
+
+def check_app(word: object, called: str = "an app name") -> str:
+    """Return the name of an app, or the label of a record, if it is one.
 
     Raises:
         InvalidId: it is outside the grammar.
     """
-    if not isinstance(app, str) or not _APP.fullmatch(app):
+    if not isinstance(word, str) or not _WORD.fullmatch(word):
         raise InvalidId(
-            f"{quoted(app)} is not an app name.",
+            f"{quoted(word)} is not {called}.",
             "Use up to 128 of A-Z, a-z, 0-9 and . _ @ / + : -",
         )
-    return app
+    return word
 
 
 FORMAT: Final = "safepoint/1"
@@ -189,10 +255,12 @@ class Opened:
 
     def checkpoint(self, state: Any) -> Checkpoint:
         """Return what a ledger hands out for this record, with its state decoded."""
-        place = self.header.store, self.header.thread, self.header.sequence
-        created = datetime.fromisoformat(self.header.created)
-        links = self.header.previous, self.digest, self.header.tools
-        return Checkpoint(*place, self.header.app, created, *links, state)
+        header = self.header
+        created = datetime.fromisoformat(header.created)
+        links = header.previous, self.digest, header.tools
+        return Checkpoint(
+            *header.place, header.app, created, *links, header.kind, header.label, state
+        )
 
 
 def seal(
@@ -205,6 +273,8 @@ def seal(
     previous: str | None = None,
     app: str = "",
     tools: str | None = None,
+    label: str = "",
+    cipher: str | None = None,
     use: Use = "record",
 ) -> tuple[bytes, Opened]:
     """Return the record that binds `payload` to `place`, and the same as `open_sealed` gives it.
@@ -219,20 +289,23 @@ def seal(
         )
     header = Header(
         app=check_app(app),
+        cipher=cipher,
         created=spelled(created),
         digest=digest_of(payload + b"\n"),
         kind=kind,
+        label=check_app(label, "a label"),
         previous=previous,
         sequence=check_sequence(place.sequence),
         store=check_name("store", place.store),
+        tenant=place.tenant and check_name("tenant", place.tenant),
         thread=check_name("thread", place.thread),
         tools=tools,
     )
     line_2 = bytes(header)
     if created.tzinfo is None or Header.parse(line_2) != header:
         raise InvalidId(
-            "The header of a record is outside its grammar: a kind, a digest, a time without a"
-            " zone, or a first record that has a previous one.",
+            "The header of a record is outside its grammar: a kind, a digest, the id of a"
+            " cipher, a time without a zone, or a first record that has a previous one.",
             "Write records with Ledger.save.",
         )
     return _sealed(line_2, payload, key, use), Opened(header, digest_of(line_2), key.id, payload)
@@ -337,9 +410,8 @@ def open_sealed(
         )
 
     # 5. its place
-    found = Place(header.store, header.thread, header.sequence)
-    if found != place or (header.kind == "base") != base:
-        raise _misplaced(header.kind, found, place)
+    if header.place != place or (header.kind == "base") != base:
+        raise _misplaced(header.kind, header.place, place)
 
     # 6. the state's digest
     rest = record[end + 1 :]
@@ -378,15 +450,15 @@ def _not_sealed(record: bytes, shown: str) -> RecordMalformed:
 
 
 def _misplaced(kind: Kind, found: Place, place: Place) -> WrongPlace:
-    what = f"is the one of {found} of store {found.store}."
-    at = f"The record at {place} of store {place.store}"
+    what = f"is the one of {found} of {found.owner}."
+    at = f"The record at {place} of {place.owner}"
     do = "Somebody moved it: restore the record that belongs here, and find out who can write."
     if found == place:
         what, at = f"is of the kind {kind}, which does not belong there.", f"The record at {place}"
-    elif found.store != place.store:
+    elif found[:2] != place[:2]:
         do = (
-            "Somebody may have moved it here. Only if you mistyped the name of the store, open the"
-            " ledger with the right one."
+            "Somebody may have moved it here. Only if you mistyped the name of the store or of the"
+            " tenant, open the ledger with the right one."
         )
     return WrongPlace(f"{at} {what}", do)
 
@@ -401,7 +473,7 @@ def _check_revoked(opened: Opened, revoked: Revoked) -> None:
             "Whoever stole that key may have removed what was before. Restore that; or if it was"
             " you who pruned, seal the base anew with Ledger.accept_loss.",
         )
-    until = revoked.head(header.store, header.thread)
+    until = revoked.head(header.store, header.thread, header.tenant)
     counts = until is not None and (header.sequence < until.sequence or opened.head == until)
     if not counts:
         last = "here" if until is None else f"after {until}"

@@ -93,11 +93,27 @@ def journal_errors() -> AbstractContextManager[None]:
     )
 
 
+def cipher_errors(to: type[CheckpointError], doing: str) -> AbstractContextManager[None]:
+    """Turn whatever a cipher raises into an error of the tree."""
+    return _translated(
+        to,
+        f"The cipher could not {doing} the state",
+        "See the error it came from, and give the ledger a cipher that has the key.",
+    )
+
+
 class Seen(NamedTuple):
-    """The end of a thread as this process last saw it, and what the anchor said at the time."""
+    """The end of a thread as this process last saw it.
+
+    Attributes:
+        head: its last record.
+        anchored: what the anchor said at the time.
+        state: the sequence of its newest state; None if notes follow that, and nobody looked.
+    """
 
     head: Head
     anchored: Head | None
+    state: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +167,7 @@ class View:
         anchor: what has seen the end of each thread, if anything has.
         limits: how large a record may be.
         use: what they were signed as.
+        tenant: whose they are, or "". Storage and anchor are that tenant's.
     """
 
     def __init__(
@@ -161,6 +178,7 @@ class View:
         anchor: Anchor | None,
         limits: Limits,
         use: Use = "record",
+        tenant: str = "",
     ) -> None:
         self.storage = storage
         self.store = store
@@ -168,6 +186,7 @@ class View:
         self.anchor = anchor
         self.limits = limits
         self.use = use
+        self.tenant = tenant
         self._seen: dict[str, Seen] = {}
 
     # --- the end of a thread
@@ -189,10 +208,10 @@ class View:
             return None
         seen = self._seen.get(thread)
         if seen and seen.head.sequence == number and anchored in (seen.anchored, seen.head):
-            return Seen(seen.head, anchored)  # this process made or verified it
+            return seen._replace(anchored=anchored)  # this process made or verified it
         opened = self._end(thread, number, anchored)
         refuse_deleted(opened)
-        return Seen(opened.head, anchored)
+        return Seen(opened.head, anchored, _state_in(opened))
 
     def remembered(self, thread: str) -> Seen | None:
         """Return the same without a look at the storage, or None if this process does not know.
@@ -203,28 +222,63 @@ class View:
         if seen is None or not getattr(self.storage, "in_order", False):
             return None
         anchored = self.anchored(thread)
-        return Seen(seen.head, anchored) if anchored in (seen.anchored, seen.head) else None
+        known = anchored in (seen.anchored, seen.head)
+        return seen._replace(anchored=anchored) if known else None
 
     @_settled
-    def latest(self, thread: str, anchored: Head | None, *, anew: bool = False) -> Opened:
+    def latest(
+        self, thread: str, anchored: Head | None, *, anew: bool = False, state: bool = False
+    ) -> Opened:
         """Return the newest record, verified, as one that extends what the anchor has seen.
 
         Args:
             thread: the thread.
             anchored: what the anchor has seen of it.
             anew: whether to follow links, too, that this process has followed before.
+            state: whether to follow them back over notes, to the newest record that is none.
 
         Raises:
             NotFound: the thread has none.
             CheckpointError: it does not verify, or does not extend what the anchor has seen.
         """
         number = self.reach(thread, anchored)
-        if not number:
-            raise NotFound(
-                f"There is no checkpoint of {thread} in store {self.store}.",
-                "Start the workflow, or check the name of the thread and the storage's path.",
-            )
-        return self._end(thread, number, anchored, anew=anew)
+        if number:
+            opened = self._end(thread, number, anchored, anew=anew)
+            if not state or opened.header.kind != "note":
+                return opened
+            for before in self._before(opened):
+                if before.header.kind != "note":
+                    return before
+        raise NotFound(
+            f"There is no checkpoint of {thread} in store {self.store}.",
+            "Start the workflow, or check the name of the thread and the storage's path.",
+        )
+
+    def back(self, thread: str, *, anew: bool = False) -> Iterator[Opened]:
+        """Return each record, newest first, by the digest that the one after it names.
+
+        Args:
+            thread: the thread.
+            anew: as in `latest`.
+
+        Raises:
+            CheckpointError: one does not verify. Those after it were already handed out.
+        """
+        opened = self.latest(thread, anew=anew)
+        yield opened
+        yield from self._before(opened)
+
+    def _before(self, opened: Opened) -> Iterator[Opened]:
+        thread = opened.header.thread
+        base = self.base(thread)
+        first = 1 if base is None else base.header.sequence
+        for place, record in self._records(
+            thread, range(opened.header.sequence - 1, first - 1, -1)
+        ):
+            opened = self._open(record, place, digest=opened.header.previous)
+            yield opened
+        if opened.header.sequence == first:  # or it was pruned meanwhile, further than this
+            _check_begins(opened, base.header.previous if base else None)
 
     def _end(
         self, thread: str, number: int, anchored: Head | None, *, anew: bool = False
@@ -234,10 +288,11 @@ class View:
         seen = self._seen.get(thread)
         if seen is not None and seen.head.sequence == number:
             check_is(opened, seen.head, PROCESS)
-        if anchored is not None and (anew or seen != Seen(opened.head, anchored)):
+        state = seen.state if seen and seen.head == opened.head else _state_in(opened)
+        if anchored is not None and (anew or seen != Seen(opened.head, anchored, state)):
             self._check_extends(opened, anchored)
-        if opened.header.kind == "state":
-            self.remember(thread, opened.head, anchored)
+        if opened.header.kind != "deleted":
+            self.remember(thread, opened.head, anchored, state)
         return opened
 
     def reach(self, thread: str, anchored: Head | None) -> int:
@@ -255,19 +310,25 @@ class View:
         check_reaches(thread, head, seen and seen.head, PROCESS)
         return head
 
-    def remember(self, thread: str, head: Head, anchored: Head | None) -> None:
+    def remember(
+        self, thread: str, head: Head, anchored: Head | None, state: int | None = None
+    ) -> None:
         """Keep in mind where a thread ends, so that it cannot shrink unnoticed."""
         if len(self._seen) >= _REMEMBERED:
             for oldest in list(self._seen)[: _REMEMBERED // 2]:
                 self._seen.pop(oldest, None)
         self._seen.pop(thread, None)
-        self._seen[thread] = Seen(head, anchored)
+        self._seen[thread] = Seen(head, anchored, state)
 
     def forget(self, thread: str) -> None:
         """Drop what this process remembers of a thread."""
         self._seen.pop(thread, None)
 
     # --- one record
+
+    def place(self, thread: str, sequence: int) -> Place:
+        """Return where a record of this view belongs."""
+        return Place(self.store, self.tenant, thread, sequence)
 
     @_settled
     def at(self, thread: str, anchored: Head | None, sequence: int) -> Opened:
@@ -289,12 +350,8 @@ class View:
     def linked(self, thread: str, sequence: int) -> Opened:
         """Return one record after following every link from the thread's end back to it."""
         self.at(thread, sequence)  # whether there is such a record, in the words of a plain load
-        opened = self.latest(thread, anew=True)
-        for place, record in self._records(
-            thread, range(opened.header.sequence - 1, sequence - 1, -1)
-        ):
-            opened = self._open(record, place, digest=opened.header.previous)
-        return opened
+        way = self.back(thread, anew=True)
+        return next(opened for opened in way if opened.header.sequence == sequence)
 
     @_settled
     def refuse_ended(self, thread: str, anchored: Head | None) -> None:
@@ -360,7 +417,7 @@ class View:
 
     def open(self, thread: str, sequence: int, *, digest: str | None = None) -> Opened:
         """Return one record, verified by its seal alone, or by a digest that is known."""
-        place = Place(self.store, thread, sequence)
+        place = self.place(thread, sequence)
         with storage_errors("read", str(place)):
             record = self.storage.read(thread, sequence)
             if type(record) is not bytes:
@@ -382,7 +439,7 @@ class View:
         if found is None:
             return None
         first, record = found
-        return self._open(record, Place(self.store, thread, first), base=True)
+        return self._open(record, self.place(thread, first), base=True)
 
     def first(self, thread: str) -> int:
         """Return where the storage says that a thread begins, 1 if nothing was pruned."""
@@ -492,11 +549,7 @@ class View:
             opened = self._open(record, place, digest=digest)
             _check_last_words(opened, span)
             digest = opened.header.previous
-        if digest != span.previous:
-            raise WrongPlace(
-                f"{thread} #{span.first} does not follow what the base of the thread says.",
-                "One of the two was replaced. Restore both from a copy that verifies.",
-            )
+        _check_begins(opened, span.previous)
         return len(span)
 
     def _records(self, thread: str, sequences: range) -> Iterator[tuple[Place, bytes]]:
@@ -520,7 +573,7 @@ class View:
                     record = next(following)
                     if type(record) is not bytes:
                         raise TypeError
-                    yield Place(self.store, thread, sequence), record
+                    yield self.place(thread, sequence), record
         except NotFound as error:
             base = self.base(thread)
             if base is not None and sequence < base.header.sequence:
@@ -553,6 +606,19 @@ def refuse_deleted(opened: Opened) -> None:
             f"{header.thread} was deleted on {header.created}, by a record that is signed.",
             "Its name stays taken, so that nobody can pass another thread off as this one. Start a"
             " thread of another name.",
+        )
+
+
+def _state_in(opened: Opened) -> int | None:
+    return None if opened.header.kind == "note" else opened.header.sequence
+
+
+def _check_begins(first: Opened, previous: str | None) -> None:
+    """Refuse a first record that does not continue what its base says."""
+    if first.header.previous != previous:
+        raise WrongPlace(
+            f"{first.header.place} does not follow what the base of the thread says.",
+            "One of the two was replaced. Restore both from a copy that verifies.",
         )
 
 

@@ -394,7 +394,7 @@ def _forged(thread: str, newest: bytes) -> bytes:
     line = newest.split(b"\n", 2)[1]
     header = Header.parse(line)
     assert header is not None
-    place = Place(header.store, thread, header.sequence + 1)
+    place = Place(header.store, header.tenant, thread, header.sequence + 1)
     now, key = datetime.now(UTC), SigningKey.generate()
     payload = b'{"payee":"mally"}'
     return seal(payload, place, key, created=now, previous=digest_of(line))[0]

@@ -18,7 +18,7 @@ from tests.unit.codec_types import CODEC
 MAC = SigningKey.generate()
 PAIR = SigningKey.generate("ed25519")
 KEYS = Keyring(MAC, verify=[PAIR.public])
-PLACE = Place("invoices", "order-7", 2)
+PLACE = Place("invoices", "", "order-7", 2)
 LIMITS = Limits(state_bytes=32 * 1024, depth=16, items=2_000)
 CREATED = datetime(2026, 11, 15, tzinfo=UTC)
 # What Python may need for a state of that size: it decodes to objects, each larger than its text.

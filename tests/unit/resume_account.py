@@ -194,7 +194,7 @@ class World:
             assert kept.version == before.version
 
     def opened(self, thread: str, sequence: int, record: bytes) -> Kept:
-        opened = open_sealed(record, Place(STORE, thread, sequence), KEYS)
+        opened = open_sealed(record, Place(STORE, "", thread, sequence), KEYS)
         payload = Codec().decode(opened.payload)
         return Kept(record, opened.head, payload, opened.header.app.partition("@")[2])
 
@@ -291,11 +291,9 @@ class Storage(Memory):
         super().__init__()
         self.world = world
 
-    def append(
-        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
-    ) -> None:
+    def append(self, thread: str, sequence: int, record: bytes, **options: Any) -> None:
         with self.world.change("append"):
-            super().append(thread, sequence, record, fence=fence)
+            super().append(thread, sequence, record, **options)
             with self.world.judging():
                 self.world.append(thread, sequence, record)
 

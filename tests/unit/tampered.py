@@ -52,13 +52,11 @@ class Ordered(Memory):
 
     in_order = True
 
-    def append(
-        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
-    ) -> None:
+    def append(self, thread: str, sequence: int, record: bytes, **options: Any) -> None:
         head = self.head(thread)
         if head and sequence > head + 1:
             raise ahead(thread, sequence, head)
-        super().append(thread, sequence, record, fence=fence)
+        super().append(thread, sequence, record, **options)
 
 
 Use = Callable[[Ledger], Any]

@@ -65,7 +65,7 @@ class Desk:
     def sealed(self, sequence: int, previous: str | None, thread: str = "a", **more: Any) -> bytes:
         """A record that a holder of the key forged."""
         key = more.pop("key", OLD)
-        place = Place("invoices", thread, sequence)
+        place = Place("invoices", "", thread, sequence)
         now = datetime.now(UTC)
         return seal(b'{"amount":9}', place, key, created=now, previous=previous, **more)[0]
 

@@ -289,7 +289,7 @@ def in_year(year: int) -> Any:
         day = datetime(1, 1, 1) if year == 1 else datetime.max  # noqa: DTZ001, DTZ901
         record, _ = seal(
             ledger.codec.encode(payload),
-            Place("invoices", "order-7", 4),
+            Place("invoices", "", "order-7", 4),
             WRITER,
             created=day.replace(tzinfo=UTC),
             previous=last.digest,

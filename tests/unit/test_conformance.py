@@ -29,6 +29,7 @@ OF_A_PRUNED_THREAD = {
     "of_prunes_that_race_the_highest_counts",
     "prune_removes_what_is_below",
 }
+FINDS = "a_label_finds_the_newest_record"
 OF_FOUR_METHODS = {
     "methods_come_in_whole_sets",
     "a_record_comes_back_byte_for_byte",
@@ -104,10 +105,10 @@ class OnThePage(StorageSuite):
 
 LACKS: dict[type[StorageSuite], set[str]] = {
     Memory: {"a_place_out_of_order_is_refused", *OPENINGS},
-    File: set(),
-    SQLite: set(),
-    Postgres: set(),
-    PostgresOfAWorker: OF_A_PRUNED_THREAD,
+    File: {FINDS},
+    SQLite: {FINDS, "tenants_do_not_mix"},
+    Postgres: {FINDS, "tenants_do_not_mix"},
+    PostgresOfAWorker: {*OF_A_PRUNED_THREAD, FINDS, "tenants_do_not_mix"},
     OnThePage: {*claims()} - OF_FOUR_METHODS,
 }
 

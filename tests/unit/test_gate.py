@@ -15,7 +15,20 @@ from safepoint.gate import MAX_APPROVERS, Decision
 from safepoint.names import Head
 from tests.unit.approval_helpers import DIGEST, NOW
 
-LAST = Checkpoint("invoices", "order-7", 3, "invoice@1", NOW, DIGEST["a"], DIGEST["b"], None, {})
+LAST = Checkpoint(
+    store="invoices",
+    tenant="",
+    thread="order-7",
+    sequence=3,
+    app="invoice@1",
+    created=NOW,
+    previous=DIGEST["a"],
+    digest=DIGEST["b"],
+    tools=None,
+    kind="state",
+    label="",
+    state={},
+)
 MAIL = Tool("mail", version="1", permissions=["read"], schema={"to": "text"})
 BANK = Tool("bank", permissions=["pay", "close"])
 

@@ -155,9 +155,9 @@ def test_a_planted_entry_shows(folder: Path) -> None:
     with pytest.raises(JournalBroken):
         FileJournal(folder / "journal", keys=KEYS, name="book").verify()
     with pytest.raises(CheckpointError, match="was never sealed"):
-        open_sealed(last.read_bytes(), Place("journal", "journal", 3), KEYS)
-    ends = open_sealed(last.read_bytes(), Place("journal", "journal", 3), KEYS, use="journal")
-    place, now = Place("journal", "journal", 4), datetime.now(UTC)
+        open_sealed(last.read_bytes(), Place("journal", "", "journal", 3), KEYS)
+    ends = open_sealed(last.read_bytes(), Place("journal", "", "journal", 3), KEYS, use="journal")
+    place, now = Place("journal", "", "journal", 4), datetime.now(UTC)
     payload = last.read_bytes().split(b"\n")[2]
     options: Any = {"created": now, "previous": ends.digest}
     thief = SigningKey.generate()

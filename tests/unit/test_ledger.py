@@ -98,7 +98,7 @@ def test_history_refuses_a_replaced_middle_even_by_a_holder_of_the_key(storage: 
     ledger = opened(storage)
     fill(ledger, 3)
     previous = ledger.load(THREAD, 1).digest
-    place, now = Place(STORE, THREAD, 2), datetime.now(UTC)
+    place, now = Place(STORE, "", THREAD, 2), datetime.now(UTC)
     storage.put(THREAD, 2, seal(b'{"n":9}', place, KEY, created=now, previous=previous)[0])
     for use in (USES["history"], lambda ledger: ledger.load(THREAD, 2, linked=True)):
         with pytest.raises(SealError, match=r"order-7 #[23] "):
@@ -128,7 +128,7 @@ def test_what_changes_while_the_process_runs_is_refused(storage: Memory) -> None
 
 
 def test_a_genuine_record_with_an_unregistered_type_is_refused() -> None:
-    storage, place = Memory(), Place(STORE, THREAD, 1)
+    storage, place = Memory(), Place(STORE, "", THREAD, 1)
     payload = b'{"$Invoice":{"amount":42}}'
     storage.append(THREAD, 1, seal(payload, place, KEY, created=datetime.now(UTC))[0])
     with pytest.raises(DecodeError):

@@ -127,6 +127,23 @@ def once(patch: pytest.MonkeyPatch, thing: Any, name: str, first: Any, *, after:
     patch.setattr(thing, name, raced)
 
 
+@pytest.mark.parametrize("moment", ["base", "scan"])
+def test_the_newest_state_is_found_while_another_process_prunes(
+    storage: Memory, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """On the way back over a note, the state behind it is pruned: there is a newer one by then."""
+    ledger = opened(storage)
+    fill(ledger, 2)
+    ledger.note(THREAD, "held")
+
+    def rival() -> None:
+        fill(opened(storage), 1, first=4)
+        assert opened(storage).prune(THREAD, keep=1) == 3
+
+    once(monkeypatch, storage, moment, rival, after=False)
+    assert opened(storage).latest(THREAD).state == {"n": 4}
+
+
 def test_a_save_that_is_faster_than_a_deletion_keeps_the_thread(
     storage: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

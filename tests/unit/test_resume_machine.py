@@ -368,7 +368,7 @@ class Resuming(RuleBasedStateMachine):
             }
         record, _ = seal(
             Codec().encode(payload),
-            Place(STORE, thread, end + 1),
+            Place(STORE, "", thread, end + 1),
             WRITER,
             created=datetime.now(UTC),
             previous=last.head.digest,

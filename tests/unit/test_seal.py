@@ -19,7 +19,7 @@ KEY = SigningKey(bytes(range(32)))
 PAIR = SigningKey.generate("ed25519")
 KEYS = Keyring(KEY)
 Reader = Callable[[bytes], Opened]
-PLACE = Place("invoices", "order-7", 2)
+PLACE = Place("invoices", "", "order-7", 2)
 PAYLOAD = b'{"amount":42}'
 CREATED = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 PREVIOUS = digest_of(b"the one before")
@@ -89,6 +89,9 @@ def test_times_are_kept_in_utc() -> None:
 
 WRONG: list[dict[str, Any]] = [
     *({"app": app} for app in ("a b", "a\nb", "x" * 129, "é")),
+    *({"label": label} for label in ("a b", "x" * 129, None)),
+    *({"cipher": cipher} for cipher in ("none", "0123456789ABCDEF")),
+    *({"kind": kind, "label": "x"} for kind in ("base", "deleted")),
     *({"tools": tools} for tools in (5, "", "sha256:", "é", "v1")),
     {"previous": None},
     {"created": CREATED.replace(tzinfo=None)},
@@ -99,6 +102,6 @@ WRONG: list[dict[str, Any]] = [
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_outside_the_grammar_is_not_written(wrong: dict[str, Any]) -> None:
     with pytest.raises(
-        InvalidId, match=r"is not an app name|is not the digest|is outside its grammar"
+        InvalidId, match=r"is not an app name|is not a label|is not the digest|is outside its gramm"
     ):
         seal(PAYLOAD, PLACE, KEY, **{"created": CREATED, "previous": PREVIOUS, **wrong})

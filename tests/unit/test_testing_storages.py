@@ -71,6 +71,17 @@ for each in ("record", "prune", "owner"):
     )
 
 
+@breaks("a_label_finds_the_newest_record", "find")
+def finds_without_a_label(_: Any, real: Any, thread: str, label: str) -> Any:
+    return real(thread, label) or real(thread, "y")
+
+
+@breaks("tenants_do_not_mix", "tenant")
+def has_one_tenant(self: Any, real: Any, name: str) -> Any:
+    real(name)
+    return self
+
+
 @breaks("a_record_comes_back_byte_for_byte", "read")
 def changes_line_ends(_: Any, real: Any, *place: Any) -> Any:
     return real(*place).replace(b"\r\n", b"\n")
@@ -373,9 +384,11 @@ def test_what_is_not_offered_is_never_passed() -> None:
         "It has no base and no prune.",
         "It has no scan.",
         "It has no scan and no prune.",
+        "It has no find.",
+        "It has no tenant.",
         "It has no acquire and no renew and no release and no lease.",
     }
-    assert str(report).endswith("30 claims: 6 passed, 0 failed, 24 not offered")
+    assert str(report).endswith("32 claims: 6 passed, 0 failed, 26 not offered")
 
 
 def test_a_storage_that_raises_fails() -> None:
@@ -398,9 +411,9 @@ Broken = BROKEN["changes_line_ends"][1]
 @pytest.mark.parametrize(
     ("named", "status", "last"),
     [
-        (f"{HERE}:Sound", 0, "30 claims: 29 passed, 0 failed, 1 not offered"),
-        (f"{HERE}:Suited", 0, "30 claims: 29 passed, 0 failed, 1 not offered"),
-        (f"{HERE}:Broken", 1, "30 claims: 28 passed, 1 failed, 1 not offered"),
+        (f"{HERE}:Sound", 0, "32 claims: 31 passed, 0 failed, 1 not offered"),
+        (f"{HERE}:Suited", 0, "32 claims: 31 passed, 0 failed, 1 not offered"),
+        (f"{HERE}:Broken", 1, "32 claims: 30 passed, 1 failed, 1 not offered"),
         ("app", 2, "'app' is not MODULE:NAME. Write app.storage:open_storage"),
         (":x", 2, "':x' is not MODULE:NAME. Write app.storage:open_storage"),
         ("no_such_module:x", 2, "ModuleNotFoundError. Name what python -c 'import MODULE' finds."),

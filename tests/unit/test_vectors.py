@@ -133,7 +133,7 @@ def outcome(act: Callable[[], Any]) -> Any:
 
 @each(RECORDS)
 def test_the_implementation_opens_or_refuses_a_record(vector: Vector) -> None:
-    place = Place(vector["store"], vector["thread"], vector["sequence"])
+    place = Place(vector["store"], vector["tenant"], vector["thread"], vector["sequence"])
     limits = (
         Limits(state_bytes=vector["record_bytes"] - 4096) if "record_bytes" in vector else Limits()
     )
@@ -291,7 +291,7 @@ def judge_record(vector: Vector, module: Vector) -> Any:
     try:
         header, digest, state = module["open_record"](
             vector["record"].encode("latin-1"),
-            (vector["store"], vector["thread"], vector["sequence"]),
+            (vector["store"], vector["tenant"], vector["thread"], vector["sequence"]),
             trusted(vector),
             vector.get("base", False),
             revoked(vector),
@@ -313,8 +313,7 @@ def judge_thread(vector: Vector, module: Vector) -> Any:
     try:
         return module["verify_thread"](
             {int(n): record.encode("latin-1") for n, record in vector["records"].items()},
-            vector["store"],
-            vector["thread"],
+            (vector["store"], vector["tenant"], vector["thread"]),
             trusted(vector),
             base and (base["sequence"], base["record"].encode("latin-1")),
             pair(vector.get("anchor")),

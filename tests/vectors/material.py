@@ -24,9 +24,10 @@ ED25519: Final = SigningKey(SECRETS["ed25519"], "ed25519")
 PUBLIC: Final = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
 
 STATE: Final = b'{"amount":42}'
-FIRST: Final = Place("invoices", "order-7", 1)
-SECOND: Final = Place("invoices", "order-7", 2)
-THIRD: Final = Place("invoices", "order-7", 3)
+FIRST: Final = Place("invoices", "", "order-7", 1)
+SECOND: Final = Place("invoices", "", "order-7", 2)
+THIRD: Final = Place("invoices", "", "order-7", 3)
+OF_ACME: Final = Place("invoices", "acme", "order-7", 1)
 
 
 def sealed(
@@ -37,14 +38,12 @@ def sealed(
     kind: Kind = "state",
     previous: str | None = None,
     app: str = "invoice/1.4",
-    tools: str | None = None,
     created: datetime | None = None,
+    **more: Any,
 ) -> tuple[bytes, Opened]:
     """Return a record as the implementation writes it, a minute later at each sequence."""
     created = created or datetime(2026, 11, 15, 12, place.sequence, tzinfo=UTC)
-    return seal(
-        payload, place, key, created=created, kind=kind, previous=previous, app=app, tools=tools
-    )
+    return seal(payload, place, key, created=created, kind=kind, previous=previous, app=app, **more)
 
 
 def stateless(kind: Kind, previous: str) -> tuple[bytes, Opened]:
@@ -74,6 +73,8 @@ def signature_of(record: bytes) -> bytes:
 ONE, OPENED_ONE = sealed(FIRST)
 TWO, OPENED_TWO = sealed(SECOND, previous=OPENED_ONE.digest, payload=b'{"amount":43}')
 THREE, OPENED_THREE = sealed(THIRD, previous=OPENED_TWO.digest, payload=b'{"amount":44}')
+ACME, OPENED_ACME = sealed(OF_ACME, label="fetch:1/2")
+NOTE, OPENED_NOTE = sealed(SECOND, kind="note", previous=OPENED_ONE.digest, payload=b'"held"')
 OTHER_TWO, _ = sealed(SECOND, previous=OPENED_ONE.digest, payload=b"[]")
 BASE, OPENED_BASE = stateless("base", OPENED_ONE.digest)
 DELETED, OPENED_DELETED = stateless("deleted", OPENED_ONE.digest)

@@ -12,6 +12,7 @@ from typing import Any
 from safepoint.names import digest_of
 from safepoint.record import Opened, Place
 from tests.vectors.material import (
+    ACME,
     BASE,
     DELETED,
     ED25519,
@@ -19,9 +20,13 @@ from tests.vectors.material import (
     FIRST,
     HMAC,
     HMAC_2,
+    NOTE,
+    OF_ACME,
     ONE,
+    OPENED_ACME,
     OPENED_BASE,
     OPENED_DELETED,
+    OPENED_NOTE,
     OPENED_ONE,
     OPENED_TWO,
     OTHER_TWO,
@@ -69,6 +74,7 @@ def _vector(
         "about": about,
         "keys": trusted.split(),
         "store": place.store,
+        "tenant": place.tenant,
         "thread": place.thread,
         "sequence": place.sequence,
         **more,
@@ -80,8 +86,7 @@ def _opens(
     name: str, about: str, record: bytes, opened: Opened, trusted: str = "hmac", **more: Any
 ) -> Vector:
     header = opened.header
-    place = Place(header.store, header.thread, header.sequence)
-    return _vector(name, about, record, place, trusted, **more) | {
+    return _vector(name, about, record, header.place, trusted, **more) | {
         "opens": {
             "key": opened.key,
             "digest": opened.digest,
@@ -107,11 +112,15 @@ def _refused(
 def _accepted() -> list[Vector]:
     by_ed25519, opened_ed25519 = sealed(FIRST, ED25519, tools=digest_of(b"search, pay"))
     unread, opened_unread = sealed(FIRST, payload=b"\xff not JSON")
+    ciphertext, opened_ciphertext = sealed(FIRST, payload=b"\x00\n\xff", cipher=HMAC_2.id)
     at_two = {"hmac": head(OPENED_TWO)}
     pair = "By an Ed25519 key, with a tool set. The public half is enough to verify it."
     return [
         _opens("first", "The first checkpoint of a thread, by an HMAC key.", ONE, OPENED_ONE),
         _opens("second", "The next one, which names the digest of the first.", TWO, OPENED_TWO),
+        _opens("note", "No new state, and a link of the chain.", NOTE, OPENED_NOTE),
+        _opens("tenant", "Of a tenant, with a label.", ACME, OPENED_ACME),
+        _opens("cipher", "Its state is a ciphertext.", ciphertext, opened_ciphertext),
         _opens("ed25519", pair, by_ed25519, opened_ed25519, "ed25519"),
         _opens("base", "What prune left: the thread begins at #2.", BASE, OPENED_BASE, base=True),
         _opens("deleted", "The tombstone of a thread.", DELETED, OPENED_DELETED),
@@ -174,6 +183,16 @@ def _no_headers() -> list[Vector]:
         ("header-twice", "A field twice.", b'{"app":"",' + line_2[1:]),
         ("header-escape", "A letter as an escape.", line_2.replace(b"invoices", b"\\u0069nvoices")),
         ("header-kind", "An unknown kind.", line_2.replace(b'"state"', b'"draft"')),
+        ("header-label", "A space in a label.", line_2.replace(b'"label":""', b'"label":"a b"')),
+        ("header-label-long", "A label of 129.", line_2.replace(
+            b'"label":""', b'"label":"%b"' % (b"x" * 129))),
+        ("header-no-label", "A label is a text.", line_2.replace(b'"label":""', b'"label":null')),
+        ("header-tenant", "No name.", line_2.replace(b'"tenant":""', b'"tenant":"@acme"')),
+        ("header-no-tenant", "A text, too.", line_2.replace(b'"tenant":""', b'"tenant":null')),
+        ("header-cipher", "No key's id.", line_2.replace(b'"cipher":null', b'"cipher":"none"')),
+        ("header-cipher-empty", "Nor this.", line_2.replace(b'"cipher":null', b'"cipher":""')),
+        ("header-cipher-short", "15 digits.", line_2.replace(
+            b'"cipher":null', b'"cipher":"%b"' % HMAC.id[1:].encode())),
         ("header-zero", "Sequence 0.", line_2.replace(b'"sequence":1', b'"sequence":0')),
         ("header-float", "Sequence 1.0.", line_2.replace(b'"sequence":1', b'"sequence":1.0')),
         ("header-octal", "Sequence 01.", line_2.replace(b'"sequence":1', b'"sequence":01')),
@@ -195,13 +214,22 @@ def _no_headers() -> list[Vector]:
             b'"previous":null', f'"previous":"{ELSEWHERE}"'.encode())),
     ]  # fmt: skip
     no_previous = signed(_dumped({**json.loads(second), "previous": None}), rest_of_second)
+    _, tombstone, null = DELETED.split(b"\n", 2)
+    labelled = tombstone.replace(b'"label":""', b'"label":"x"')
+    enciphered = tombstone.replace(b'"cipher":null', b'"cipher":"%b"' % HMAC_2.id.encode())
+    no_state = [
+        ("deleted-label", "What has no state has no label.", labelled),
+        ("deleted-cipher", "Nor a cipher.", enciphered),
+    ]
     return [
+        *(_refused("RecordMalformed", name, about, signed(line, null), SECOND)
+          for name, about, line in no_state),
         *(
             _refused("RecordMalformed", name, about, signed(line, rest))
             for name, about, line in found
         ),
         _refused("RecordMalformed", "header-second", "#2 has a previous.", no_previous, SECOND),
-    ]
+    ]  # fmt: skip
 
 
 def _dumped(fields: Vector) -> bytes:
@@ -231,6 +259,12 @@ def _broken() -> list[Vector]:
     alone = signed(line_2, rest, message=line_2)
     found: list[tuple[Any, ...]] = [
         ("header-edited", "An edit of line 2.", ONE.replace(b'"store":"i', b'"store":"j')),
+        ("tenant-edited", "Under another tenant's name.", ONE.replace(
+            b'"tenant":""', b'"tenant":"acme"')),
+        ("note-as-state", "A note, edited into a state.", NOTE.replace(b'"note"', b'"state"'),
+         SECOND),
+        ("cipher-dropped", "Passed off as plain text.", sealed(FIRST, cipher=HMAC_2.id)[0].replace(
+            f'"{HMAC_2.id}"'.encode(), b"null", 1)),
         ("signature-edited", "One bit of it.", with_signature(ONE, flipped)),
         ("id-borrowed", "Another key's signature, under a trusted id.", borrowed),
         ("signed-line-2-alone", "Without the line before it.", alone),
@@ -252,8 +286,10 @@ def _broken() -> list[Vector]:
 
 def _misplaced() -> list[Vector]:
     found = [
-        ("other-store", "Of store invoices.", ONE, Place("refunds", "order-7", 1)),
-        ("other-thread", "Of thread order-7.", ONE, Place("invoices", "order-8", 1)),
+        ("other-store", "Of store invoices.", ONE, Place("refunds", "", "order-7", 1)),
+        ("other-tenant", "Of tenant acme.", ACME, FIRST),
+        ("no-tenant", "Of no tenant.", ONE, OF_ACME),
+        ("other-thread", "Of thread order-7.", ONE, Place("invoices", "", "order-8", 1)),
         ("other-sequence", "Of #1.", ONE, SECOND),
         ("base-as-record", "A base is no checkpoint.", BASE, SECOND),
     ]
@@ -261,6 +297,7 @@ def _misplaced() -> list[Vector]:
         *(_refused("WrongPlace", *vector) for vector in found),
         _refused("WrongPlace", "record-as-base", "Nor the reverse.", TWO, SECOND, base=True),
         _refused("WrongPlace", "tombstone-as-base", "Nor that.", DELETED, SECOND, base=True),
+        _refused("WrongPlace", "note-as-base", "Nor a note.", NOTE, SECOND, base=True),
     ]
 
 
@@ -289,7 +326,7 @@ def _which_comes_first() -> list[Vector]:
     edited = unknown.replace(b'"store":"i', b'"store":"j')
     other_state = ONE.replace(b":42}", b":43}")
     no_header = with_signature(signed(b"{}", b"{}\n"), bytes(32))
-    elsewhere, no_key = Place("invoices", "order-8", 1), {"hmac": None}
+    elsewhere, no_key = Place("invoices", "", "order-8", 1), {"hmac": None}
     return [
         _refused("LimitExceeded", "size-first", "Also no record.", b"x" * 4101, record_bytes=4100),
         _refused("RecordMalformed", "line-2-before-key", "Also unknown.", unknown[:200]),

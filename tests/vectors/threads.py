@@ -11,8 +11,10 @@ from tests.vectors.material import (
     ELSEWHERE,
     FIRST,
     HMAC_2,
+    NOTE,
     ONE,
     OPENED_DELETED,
+    OPENED_NOTE,
     OPENED_ONE,
     OPENED_THREE,
     OPENED_TWO,
@@ -41,6 +43,7 @@ def _thread(
         "about": about,
         "keys": trusted.split(),
         "store": FIRST.store,
+        "tenant": FIRST.tenant,
         "thread": FIRST.thread,
         **more,
         "records": {str(number): record.decode() for number, record in records.items()},
@@ -69,6 +72,9 @@ def vectors() -> list[Vector]:
     two_keys, base, missing = "hmac ed25519", _base(2), "RecordsMissing"
     forked = "Another #2 stands where the anchored one stood."
     beyond = "It begins after what the anchor has seen."
+    on, opened_on = sealed(THIRD, previous=OPENED_NOTE.digest)
+    noted = {1: ONE, 2: NOTE, 3: on}
+    replayed = "Of a held run: the same note at the end again."
     found: list[tuple[Any, ...]] = [
         (3, "three", "Each names the one before it.", all_three),
         (3, "anchored", "The anchor has seen the head.", all_three, {"anchor": at_3}),
@@ -79,6 +85,12 @@ def vectors() -> list[Vector]:
         (2, "pruned", "It begins at #2, by its base.", rest, {"base": base, "anchor": at_3}),
         (1, "deleted", "A tombstone is all that is left.", {2: DELETED},
          {"base": base, "anchor": tombstone}),
+        (3, "noted", "A note is a link like any other.", noted, {"anchor": head(opened_on)}),
+        (missing, "note-dropped", "The note is gone.", {1: ONE, 3: on}),
+        ("WrongPlace", "note-swapped", "A state stands where the note stood.", {**noted, 2: TWO}),
+        ("WrongPlace", "note-replayed", replayed, {**noted, 4: NOTE}),
+        ("Forked", "note-as-head", "A note where the anchor has seen a state.", {1: ONE, 2: NOTE},
+         {"anchor": at_2}),
         (0, "empty", "No record, and nobody has seen one.", {}),
         ("WrongPlace", "after-a-tombstone", went_on, after),
         ("KeyRevoked", "base-of-a-thief", thief, rest, {"base": base, "revoked": {"hmac": at_3}}),

@@ -183,7 +183,7 @@ class SignedChainTarget(Target):
     def smuggle(self, thread: str, payload: bytes) -> None:
         """Seal it with the genuine key, as the record that follows."""
         header, digest = _parsed(self.medium.read(self.records(thread)[-1]))
-        place = Place(self.store, thread, header.sequence + 1)
+        place = Place(self.store, header.tenant, thread, header.sequence + 1)
         now = datetime.now(UTC)
         record, _ = seal(payload, place, self.keys.signing, created=now, previous=digest)
         self.medium.write(self.place(thread, place.sequence), record)
@@ -199,7 +199,7 @@ class SignedChainTarget(Target):
         header, _ = _parsed(record)
         forged, _ = seal(
             payload,
-            Place(header.store, header.thread, header.sequence),
+            header.place,
             SigningKey.generate(),
             created=datetime.now(UTC),
             kind=kind,

@@ -123,10 +123,20 @@ def _threads(path: str) -> list[Finding]:
     """Look at who else could change or read the threads and their records."""
     try:
         with os.scandir(path) as entries:
-            children = sorted(entry.path for entry in entries if is_thread(entry.name))
+            names = sorted(entry.name for entry in entries)
     except OSError as error:
         return [unseen("SP04", path, error.strerror)]
-    return worst_first(f for child in children for f in guarded("SP04", child, _thread(child)))
+    within = [f for name in names if _is_tenant(path, name) for f in _threads(f"{path}/{name}")]
+    kept = [f"{path}/{name}" for name in names if is_thread(name.removeprefix("@"))]
+    return worst_first(
+        [*within, *(f for child in kept for f in guarded("SP04", child, _thread(child)))]
+    )
+
+
+def _is_tenant(path: str, name: str) -> bool:
+    """Tell whether a tenant's threads are in a folder: it is named after the tenant, with an @."""
+    is_named = name[:1] == "@" and is_thread(name[1:])
+    return is_named and stat.S_ISDIR(Path(path, name).lstat().st_mode)
 
 
 def _thread(child: str) -> Iterator[Finding]:
@@ -292,11 +302,14 @@ def check_append_only(path: str | os.PathLike[str]) -> list[Finding]:
         return [unseen("SP13", root, error.strerror)]
     except CheckpointError as refusal:
         return [refused("SP13", refusal, root)]
-    for name in names:
+    tenants = [name for name in names if _is_tenant(root, name)]
+    for name in tenants:
+        found += check_append_only(f"{root}/{name}")
+    for name in (each for each in names if each not in tenants):
         is_folder = stat.S_ISDIR(Path(root, name).lstat().st_mode)
         (threads if is_folder and is_thread(name) else strange).append(name)
     kept = [RECORD_NAME.match(file) for each in threads for file in _names(Path(root, each))]
-    if not any(kept):
+    if not any(kept) and not tenants:
         return [finding("SP13.foreign", root)] if names else []
     for name in threads:
         found += guarded("SP13", f"{root}/{name}", _added(storage, name))

@@ -111,10 +111,12 @@ def _lag(ledger: Ledger, view: View, thread: str, head: int) -> Iterator[Finding
         return
     if anchored is None:
         yield finding("SP15.never-anchored", thread)
-    elif head - anchored.sequence > ledger.anchor_every:
-        yield finding(
-            "SP15.behind", thread, head=head, anchored=anchored, every=ledger.anchor_every
-        )
+        return
+    every, most = ledger.anchor_every, ledger.anchor_every
+    if most == "step":  # notes ride along until the next state
+        head, most = view.latest(thread, state=True).header.sequence, 0
+    if head - anchored.sequence > most:
+        yield finding("SP15.behind", thread, head=head, anchored=anchored, every=every)
 
 
 def _apart(ledger: Ledger) -> Iterator[Finding]:

@@ -156,7 +156,8 @@ def _walked(view: View, name: str) -> Thread:
 def view_of(ledger: Ledger, keys: Keyring | None = None) -> View:
     """Return a view of the ledger's storage that remembers nothing of what it saw before."""
     trusted = ledger.keys if keys is None else keys
-    return View(ledger.storage, ledger.store, trusted, ledger.anchor, ledger.codec.limits)
+    limits, tenant = ledger.codec.limits, ledger.tenant_name
+    return View(ledger.storage, ledger.store, trusted, ledger.anchor, limits, tenant=tenant)
 
 
 def _entry(checkpoint: Checkpoint) -> Entry:

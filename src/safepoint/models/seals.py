@@ -109,7 +109,7 @@ def make_seal(sealed: Sealed, key: SigningKey, *, app: str = "") -> bytes:
     state = b'{"bytes":%d,"digest":"%b"' % (sealed.size, sealed.digest.encode())
     if sealed.rest is not None:
         state += b',"rest":' + _fitting(sealed.rest)
-    place = Place(STORE, sealed.name, 1)
+    place = Place(STORE, "", sealed.name, 1)
     return seal(state + b"}", place, key, created=datetime.now(UTC), app=app)[0]
 
 
@@ -141,7 +141,7 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
         SealError: it is not genuine, or of another model.
     """
     shown, beside = shell(path), path + ENDING
-    place = Place(STORE, name_of(path, name), 1)
+    place = Place(STORE, "", name_of(path, name), 1)
     try:
         with opened(beside) as file:
             record = file.read(DEFAULT_LIMITS.record_bytes + 1)

@@ -219,6 +219,11 @@ class CheckpointStorage(Protocol):
     `last` is the lower one, which ends with NotFound at one that is not there: without it they are
     read one by one. Refuse bad names and sequences with InvalidId, or say `guarded = False` in the
     suite.
+
+    Two more are yours to give. `tenant(name)` returns a storage that shares what this one is kept
+    in and sees that tenant's threads alone, as this one sees none of them; without it a ledger has
+    no tenants. `find(thread, label)` returns the newest sequence that was appended with
+    `label=label`, or None. That is a hint, which a ledger verifies; without it a ledger walks.
     """
 
     def append(self, thread: str, sequence: int, record: bytes) -> None:
@@ -406,6 +411,25 @@ class Leasing(ABC):
     @abstractmethod
     def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
         """Keep what `step` makes of it, durably, with nobody in between. Return that."""
+
+
+def check_tenant(name: object, within: str = "") -> str:
+    """Return the name of a tenant.
+
+    Args:
+        name: the value to check.
+        within: the tenant that was asked for it, which has none of its own.
+
+    Raises:
+        InvalidId: it is outside the grammar.
+        ConfigurationError: it is to be a tenant of a tenant.
+    """
+    if within:
+        raise ConfigurationError(
+            f"This is tenant '{within}', and a tenant has no tenants.",
+            "Ask what you took it from.",
+        )
+    return check_name("tenant", name)
 
 
 def is_thread(name: object) -> bool:

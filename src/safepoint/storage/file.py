@@ -5,6 +5,7 @@
         base                   what `prune` left: the first sequence that is kept, and a record
         lease                  who owns the thread, until when, and the highest token so far
         .next                  a file on its way in; of a crash, the next write removes it
+    <storage_path>/@<tenant>/  the same for each tenant: no thread's name begins with @
 
 A record is written under the name `.next`, synced, and then linked to its own name, which fails if
 that name exists. So a record is absent or whole, and one writer wins. All writes to a thread are
@@ -17,6 +18,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
 from datetime import datetime
 from pathlib import Path
 
@@ -42,6 +44,7 @@ from safepoint.storage.base import (
     ahead,
     beheaded,
     check_place,
+    check_tenant,
     gap,
     is_thread,
     malformed_base,
@@ -104,6 +107,7 @@ class FileCheckpointStorage(Leasing):
         self._limit = limits.record_bytes
         self._path = _files.absolute(storage_path)
         self._heads: dict[str, int] = {}
+        self._store, self._tenant, self._made = self._path, "", False
         with _files.translated("open", self._path):
             _files.enforce(_files.location_refusals(self._path))
             if not read_only:
@@ -119,6 +123,17 @@ class FileCheckpointStorage(Leasing):
     def path(self) -> Path:
         """The folder: absolute, with the links above it resolved."""
         return Path(self._path)
+
+    def tenant(self, name: str) -> FileCheckpointStorage:
+        """Return the storage of one tenant, in a folder of its own, made with the first record.
+
+        Raises:
+            InvalidId: the name is outside the grammar.
+            ConfigurationError: this is a tenant's storage itself.
+        """
+        tenant, scope = f"@{check_tenant(name, self._tenant[1:])}", copy(self)
+        vars(scope).update(_tenant=tenant, _path=f"{self._store}/{tenant}", _heads={})
+        return scope
 
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
@@ -179,10 +194,14 @@ class FileCheckpointStorage(Leasing):
         Raises:
             StorageError: others could change what is stored there, or it cannot be read.
         """
-        with _files.translated("read from", self._path), self._root() as root:
-            with os.scandir(root) as entries:
-                names = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
-            return [name for name in names if is_thread(name) and self._has_files(root, name)]
+        with _files.translated("read from", self._path):
+            around = self._root()
+            if around is None:
+                return []
+            with around as root:
+                with os.scandir(root) as entries:
+                    names = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
+                return [name for name in names if is_thread(name) and self._has_files(root, name)]
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None.
@@ -281,34 +300,56 @@ class FileCheckpointStorage(Leasing):
                 "Write with a FileCheckpointStorage of your own.",
             )
 
-    def _root(self) -> _files.opened:
-        return _files.same_folder(self._path, self._identity, "storage")
+    def _root(self, *, make: bool = False) -> _files.opened | None:
+        """Open the folder around the threads; None if it is a tenant's, and not there yet."""
+        store = _files.same_folder(self._store, self._identity, "storage")
+        if not self._tenant:
+            return store
+        with store as fd:
+            if make and not self._made:
+                _files.make_folder(self._tenant, fd)
+                os.fsync(fd)  # whoever made it may have died before this
+                self._made = True
+            try:
+                return _files.folder(self._path, self._tenant, fd)
+            except FileNotFoundError:
+                self._made = False
+                return None
 
     @contextmanager
     def _reading(self, thread: str, doing: str = "read from") -> Iterator[ThreadFolder | None]:
         """Open the folder of a thread, None if there is none."""
-        with _files.translated(doing, self._path), self._root() as root:
-            try:
-                found = _files.folder(f"{self._path}/{thread}", thread, root)
-            except FileNotFoundError:
-                found = None
-            if found is None:
+        with _files.translated(doing, self._path):
+            around = self._root()
+            if around is None:
                 yield None
                 return
-            with found as fd:
-                yield ThreadFolder(self._path, thread, root, fd, self._limit)
+            with around as root:
+                try:
+                    found = _files.folder(f"{self._path}/{thread}", thread, root)
+                except FileNotFoundError:
+                    found = None
+                if found is None:
+                    yield None
+                    return
+                with found as fd:
+                    yield ThreadFolder(self._path, thread, root, fd, self._limit)
 
     @contextmanager
     def _writing(self, doing: str, thread: str) -> Iterator[ThreadFolder]:
         """Open the folder of a thread, or make it, and be the only one that writes it."""
         self._check_writable()
-        with _files.translated(doing, self._path), self._root() as root:
-            if not _files.exists(thread, root):
-                _files.make_folder(thread, root)
-            with _files.folder(f"{self._path}/{thread}", thread, root) as fd:
-                folder = ThreadFolder(self._path, thread, root, fd, self._limit)
-                with _files.locked(fd, folder.path):
-                    yield folder
+        with _files.translated(doing, self._path):
+            around = self._root(make=True)
+            if around is None:
+                raise FileNotFoundError(self._path)
+            with around as root:
+                if not _files.exists(thread, root):
+                    _files.make_folder(thread, root)
+                with _files.folder(f"{self._path}/{thread}", thread, root) as fd:
+                    folder = ThreadFolder(self._path, thread, root, fd, self._limit)
+                    with _files.locked(fd, folder.path):
+                        yield folder
 
     def _has_files(self, root: int, name: str) -> bool:
         try:

@@ -11,6 +11,7 @@ from safepoint.storage.base import (
     Leasing,
     Ownership,
     check_place,
+    check_tenant,
     missing,
     sized,
     span,
@@ -37,14 +38,36 @@ class InMemoryCheckpointStorage(Leasing):
         self._lock = Lock()
         self._records: dict[str, dict[int, bytes]] = {}
         self._heads: dict[str, int] = {}
+        self._labels: dict[str, dict[str, int]] = {}
         self._bases: dict[str, tuple[int, bytes]] = {}
         self._owners: dict[str, Ownership] = {}
+        self._tenant = ""
+        self._tenants: dict[str, InMemoryCheckpointStorage] = {}
 
     def __repr__(self) -> str:
         return f"InMemoryCheckpointStorage(<{len(self._heads)} threads>)"
 
+    def tenant(self, name: str) -> InMemoryCheckpointStorage:
+        """Return the storage of one tenant, which sees its own threads alone.
+
+        Raises:
+            InvalidId: the name is outside the grammar.
+            ConfigurationError: this is a tenant's storage itself.
+        """
+        check_tenant(name, self._tenant)
+        with self._lock:
+            scope = self._tenants.setdefault(name, InMemoryCheckpointStorage(clock=self._clock))
+            vars(scope).update(_tenant=name)
+            return scope
+
     def append(
-        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
+        self,
+        thread: str,
+        sequence: int,
+        record: bytes,
+        *,
+        fence: int | None = None,
+        label: str = "",
     ) -> None:
         """Keep a copy of `record` at `(thread, sequence)`, never over another one."""
         check_place(thread, sequence, fence)
@@ -56,6 +79,9 @@ class InMemoryCheckpointStorage(Leasing):
                 raise taken(thread, sequence, first)
             records = self._records.setdefault(thread, {})
             records[sequence] = copy
+            if label:
+                labels = self._labels.setdefault(thread, {})
+                labels[label] = max(sequence, labels.get(label, 0))
             self._heads[thread] = max(sequence, self._heads.get(thread, 0))
 
     def read(self, thread: str, sequence: int) -> bytes:
@@ -72,6 +98,17 @@ class InMemoryCheckpointStorage(Leasing):
             if record is None:
                 raise missing(thread, sequence, self._first(thread))
             return record
+
+    def find(self, thread: str, label: str) -> int | None:
+        """Return the newest sequence of a label, or None. It is a hint: a ledger verifies it.
+
+        Raises:
+            InvalidId: the thread is outside the grammar.
+        """
+        check_name("thread", thread)
+        with self._lock:
+            found = self._labels.get(thread, {}).get(label, 0)
+            return found if found in self._records.get(thread, ()) else None
 
     def head(self, thread: str) -> int:
         """Return the highest sequence of the thread, or 0 if it has no record.

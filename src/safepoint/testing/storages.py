@@ -413,6 +413,7 @@ class StorageSuite:
             ("acquire", "a", "w", 60.0),
             ("renew", lease, 60.0),
             ("release", lease),
+            ("tenant", "a"),
         ):
             for at, right in enumerate(given if storage.has(method) else ()):
                 kind, values = ODD[type(right)]
@@ -759,6 +760,54 @@ class StorageSuite:
             head = storage.head(thread)
             found = [storage.read(thread, sequence) for sequence in range(1, head + 1)]
             same(found, [b"old"] * saved + [b"new"] * PLACES, "What was acknowledged, in order,")
+
+    # Tenants.
+
+    @claim("tenant")
+    def test_tenants_do_not_mix(self, storage: Asked) -> None:
+        """Each sees its own threads alone, also if others have one of the same name."""
+        owners = [*(Asked(storage.tenant(name)) for name in ("acme", "acme-2")), storage]
+        for number, each in enumerate(owners, start=1):
+            each.gives([], "threads")
+            each.gives(0, "head", "a")
+            each.fill("a", number)
+        acme, other, _ = owners
+        if storage.has("acquire"):
+            lease = acme.acquire("a", "worker-a", 60)
+            for each in (other, storage):
+                each.gives(None, "lease", "a")
+            acme.refuses(NotOwner, "append", "a", 2, LATE)
+            acme.release(lease)
+        if storage.has("prune"):
+            other.prune("a", 2, b"base")
+            for each in (acme, storage):
+                each.gives(None, "base", "a")
+        first = 2 if storage.has("prune") else 1
+        for number, each in enumerate((Asked(storage.tenant("acme")), other, storage), start=1):
+            each.gives(["a"], "threads")
+            each.holds("a", first if each is other else 1, number)
+            each.refuses(NotFound, "read", "a", number + 1)
+
+    # Labels.
+
+    @claim("find")
+    def test_a_label_finds_the_newest_record(self, storage: Asked) -> None:
+        """Of that thread and tenant, by each letter of it, unless it was pruned."""
+        label = "Az09._@/+:-" + "x" * 117
+        for sequence, options in enumerate(({"label": label}, {}, {"label": label}), start=1):
+            storage.fill("a", sequence, first=sequence, **options)
+        storage.fill("a", 4, first=4, label="y")
+        storage.holds("a", 1, 4)
+        for thread, wanted, found in (("a", label, 3), ("a", "y", 4), ("b", "y", None)):
+            storage.gives(found, "find", thread, wanted)
+        for wanted in (label.lower(), label[:-1], "%", "Y", ""):
+            storage.gives(None, "find", "a", wanted)
+        if storage.has("prune"):
+            storage.prune("a", 4, b"base")
+            storage.gives(None, "find", "a", label)
+            storage.gives(4, "find", "a", "y")
+        if storage.has("tenant"):
+            Asked(storage.tenant("acme")).gives(None, "find", "a", "y")
 
     # Under a ledger.
 

@@ -1,0 +1,343 @@
+"""What stands on the header: tenants, notes, labels, the way back, and a cipher."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safepoint import (
+    CheckpointError,
+    Codec,
+    Conflict,
+    FileCheckpointStorage,
+    InMemoryAnchor,
+    Keyring,
+    Ledger,
+    LimitExceeded,
+    NotFound,
+    RolledBack,
+    SealBroken,
+    SealError,
+    SigningKey,
+)
+from safepoint.audit import check_anchor, check_append_only, check_location
+from safepoint.errors import (
+    ConfigurationError,
+    DecodeError,
+    EncodeError,
+    InvalidId,
+    RecordsMissing,
+    ThreadDeleted,
+    WrongPlace,
+)
+from safepoint.keys import Revoked
+from safepoint.record import Place, seal
+from tests.unit.tampered import (
+    KEY,
+    KEYS,
+    STORE,
+    THREAD,
+    Memory,
+    Ordered,
+    opened,
+    put_back,
+    records,
+)
+
+
+class Anchors(InMemoryAnchor):
+    """An anchor in memory that knows tenants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: dict[str, InMemoryAnchor] = {}
+
+    def tenant(self, name: str) -> InMemoryAnchor:
+        return self.of.setdefault(name, InMemoryAnchor())
+
+
+# ---------------------------------------------------------------- tenants
+
+
+def test_a_tenant_sees_its_own_threads_alone(tmp_path: Path) -> None:
+    """And a record that somebody moves to another tenant is refused, with the same key."""
+    anchor = Anchors()
+    ledger = Ledger(FileCheckpointStorage(tmp_path / "s"), store=STORE, keys=KEYS, anchor=anchor)
+    acme, globex = ledger.tenant("acme"), ledger.tenant("globex")
+    assert (acme.threads(), [*(tmp_path / "s").iterdir()]) == ([], [])  # to look makes nothing
+    for n, each in enumerate((ledger, acme, globex), start=1):
+        for _ in range(n):
+            each.save(THREAD, {"of": n})
+    for n, each in enumerate((ledger, acme, globex), start=1):
+        assert [at.state["of"] for at in each.history(THREAD)] == [n] * n
+        assert each.threads() == [THREAD]
+        assert each.latest(THREAD).tenant == each.tenant_name
+    assert (tmp_path / "s/@acme").stat().st_mode & 0o777 == 0o700
+    assert [f for f in check_append_only(tmp_path / "s") if f.severity != "note"] == []
+    (tmp_path / "s/@acme" / THREAD / "0000000001.checkpoint").chmod(0o666)
+    assert any("@acme" in found.where for found in check_location(tmp_path / "s"))
+    (tmp_path / "s/@acme" / THREAD / "0000000001.checkpoint").chmod(0o600)
+    shutil.rmtree(tmp_path / "s/@acme")
+    with pytest.raises(RolledBack):
+        acme.latest(THREAD)
+    shutil.copytree(tmp_path / "s/@globex", tmp_path / "s/@acme")
+    with pytest.raises(WrongPlace, match="of store invoices, tenant acme is the one of order-7 #3"):
+        acme.latest(THREAD)
+    with pytest.raises(WrongPlace, match=r"of store invoices, tenant globex\. Somebody"):
+        ledger.tenant("acme").latest(THREAD)
+    with pytest.raises(ConfigurationError, match="tenant globex means nothing in store invoices"):
+        globex.copy_to(Ledger(Memory(), store=STORE, keys=KEYS))
+
+
+def test_a_revoked_key_counts_up_to_where_that_tenant_stood() -> None:
+    storage, before, new = Memory(), Anchors(), SigningKey.generate()
+    ledger = Ledger(storage, store=STORE, keys=KEYS, anchor=before)
+    ledger.tenant("acme").save(THREAD, 1)
+    ledger.save(THREAD, 1)
+    after, keys = Anchors(), Keyring(new, revoked=Revoked(KEY, before))
+    later = Ledger(storage, store=STORE, keys=keys, anchor=after)
+    assert later.tenant("acme").latest(THREAD).state == 1
+    assert later.tenant("acme").rotated(keys).latest(THREAD).tenant == "acme"
+
+
+def test_what_knows_no_tenants_is_refused() -> None:
+    ledger = opened(Memory())
+    with pytest.raises(ConfigurationError, match="a tenant has no tenants"):
+        ledger.tenant("acme").tenant("globex")
+    with pytest.raises(ConfigurationError, match="Bare knows no tenants"):
+        opened(type("Bare", (Memory,), {"tenant": None})()).tenant("acme")
+    anchor: Any = type("BareAnchor", (InMemoryAnchor,), {"tenant": None})()
+    with pytest.raises(ConfigurationError, match="BareAnchor knows no tenants"):
+        opened(Memory(), anchor).tenant("acme")
+
+
+# ---------------------------------------------------------------- notes
+
+
+@pytest.fixture(params=[Memory, Ordered])
+def storage(request: pytest.FixtureRequest) -> Memory:
+    kept: Memory = request.param()
+    return kept
+
+
+def noted(storage: Memory, anchor: InMemoryAnchor | None = None) -> Ledger:
+    """A thread of a state, three notes, a state, and two notes more."""
+    ledger = opened(storage, anchor)
+    for n in range(1, 8):
+        keep = ledger.save if n in (1, 5) else ledger.note
+        keep(THREAD, {"n": n}, label=f"l-{n % 4}")
+    return ledger
+
+
+def test_a_note_is_no_new_state(storage: Memory) -> None:
+    for anchor in (None, InMemoryAnchor()):
+        storage = type(storage)()
+        for ledger in (noted(storage, anchor), opened(storage, anchor)):
+            assert (ledger.latest(THREAD).sequence, ledger.verify(THREAD)) == (5, 7)
+            assert [each.sequence for each in ledger.history(THREAD)] == [1, 5]
+            kinds = "".join(each.kind[0] for each in ledger.back(THREAD))
+            assert kinds == "nnsnnns"
+            assert ledger.load(THREAD, 7).kind == "note"
+            for wrong in (0, 1, 4, 6, 7):
+                with pytest.raises(Conflict, match="order-7 is at #5"):
+                    ledger.save(THREAD, {}, after=wrong)
+        assert ledger.note(THREAD, {"n": 8}, after=5).kind == "note"
+        assert ledger.save(THREAD, {"n": 9}, after=5).sequence == 9
+        assert opened(storage, anchor).note(THREAD, {"n": 10}, after=9).sequence == 10
+        assert ledger.prune(THREAD, keep=2) == 4  # two states, and what is noted of them
+        assert [each.sequence for each in ledger.back(THREAD)] == [10, 9, 8, 7, 6, 5]
+        target = Memory()
+        assert ledger.copy_to(opened(target)) == 6
+        assert opened(target).find(THREAD, "l-2", linked=False).sequence == 6
+        with pytest.raises(NotFound, match="has no state yet"):
+            ledger.note("order-8", {})
+        ledger.delete(THREAD)
+        for use in (ledger.note, ledger.save):
+            with pytest.raises(ThreadDeleted):
+                use(THREAD, {})
+
+
+CHANGES: dict[str, Callable[[Memory, Memory], None]] = {
+    "two swapped": lambda s, _: put_back(s, {6: s.read(THREAD, 7), 7: s.read(THREAD, 6)}),
+    "one dropped": lambda s, _: s.remove(THREAD, 6),
+    "one repeated at the end": lambda s, _: s.put(THREAD, 8, s.read(THREAD, 7)),
+    "an older one at the end": lambda s, _: s.put(THREAD, 7, s.read(THREAD, 3)),
+    "one of another run": lambda s, other: s.put(THREAD, 6, other.read(THREAD, 6)),
+    "the state of another run": lambda s, other: s.put(THREAD, 5, other.read(THREAD, 5)),
+    "a state in place of a note": lambda s, _: s.put(THREAD, 6, s.read(THREAD, 5)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_note_is_swapped_dropped_or_repeated(change: str, storage: Memory) -> None:
+    """From the end back to the newest state it is one chain, with or without an anchor."""
+    other = Memory()
+    noted(other)
+    noted(storage)
+    CHANGES[change](storage, other)
+    for use in (Ledger.latest, Ledger.verify, lambda ledger, thread: [*ledger.back(thread)]):
+        with pytest.raises(CheckpointError) as refusal:
+            use(opened(storage), THREAD)
+        assert isinstance(refusal.value, SealError | RecordsMissing)
+
+
+def test_once_a_step_only_states_and_what_is_asked_for_move_the_anchor() -> None:
+    """What can be cut off unnoticed are the notes after the newest state, and nothing else."""
+    storage, anchor = Memory(), InMemoryAnchor()
+    ledger = Ledger(storage, store=STORE, keys=KEYS, anchor=anchor, anchor_every="step")
+
+    def seen() -> int:
+        head = anchor.read(STORE, THREAD)
+        return head.sequence if head else 0
+
+    found = []
+    for n in range(1, 7):
+        keep = ledger.save if n in (1, 5) else ledger.note
+        keep(THREAD, {}, anchor="now" if n == 3 else None)
+        found.append(seen())
+    assert found == [1, 1, 3, 3, 5, 5]
+    assert [each.id for each in check_anchor(ledger)] == []
+    kept = records(storage, 5, 6)
+    storage.remove(THREAD, 6)
+    assert opened(storage, anchor).latest(THREAD).sequence == 5
+    storage.remove(THREAD, 5)
+    with pytest.raises(RolledBack):
+        opened(storage, anchor).latest(THREAD)
+    put_back(storage, kept)
+    assert (ledger.delete(THREAD).sequence, seen()) == (7, 7)
+    with pytest.raises(ConfigurationError, match="anchor_every is 'steps'"):
+        opened(storage, anchor, every="steps")  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- the way back, and labels
+
+
+class Counted(Codec):
+    decoded = 0
+
+    def decode(self, data: bytes) -> Any:
+        type(self).decoded += 1
+        return super().decode(data)
+
+
+def test_the_way_back_is_linked_and_decodes_what_is_asked_for(storage: Memory) -> None:
+    noted(storage)
+    Counted.decoded = 0
+    ledger = Ledger(storage, store=STORE, keys=KEYS, codec=Counted())
+    links = [*ledger.back(THREAD)]
+    assert [each.sequence for each in links] == [7, 6, 5, 4, 3, 2, 1]
+    assert [each.header.previous for each in links] == [*(each.digest for each in links[1:]), None]
+    assert (Counted.decoded, links[3].state, links[3].state, Counted.decoded) == (
+        *(0, {"n": 4}, {"n": 4}, 1),
+    )
+    assert links[3].checkpoint == ledger.load(THREAD, 4)
+    # A holder of the key rewrites the past: by its own seal it is genuine, and not on the way back.
+    place, now = Place(STORE, "", THREAD, 2), datetime.now(UTC)
+    previous = links[-1].digest
+    storage.put(THREAD, 2, seal(b"9", place, KEY, created=now, previous=previous)[0])
+    base, _ = seal(
+        b"null", Place(STORE, "", THREAD, 5), KEY, created=now, kind="base", previous=previous
+    )
+    storage.put_base(THREAD, 5, base)  # or says that the thread begins after another past
+    with pytest.raises(WrongPlace, match="#5 does not follow what the base of the thread says"):
+        [*opened(storage).back(THREAD)]
+    storage.remove_base(THREAD)
+    way = opened(storage).back(THREAD)
+    assert [next(way).sequence for _ in range(5)] == [7, 6, 5, 4, 3]
+    with pytest.raises(SealBroken, match="#2 is not the one that #3 was sealed upon"):
+        next(way)
+
+
+class Liar(Memory):
+    """It says of a label whatever it likes."""
+
+    says: Any = None
+
+    def find(self, thread: str, label: str) -> Any:
+        return self.says
+
+
+def test_a_lie_about_a_label_finds_nothing_else() -> None:
+    storage = Liar()
+    noted(storage)
+    for says in (None, 1, 2, 6, 7, 8, 0, -1, "3", True, 10**20):
+        storage.says = says
+        for linked in (True, False):
+            ledger = opened(storage)
+            assert ledger.find(THREAD, "l-1", linked=True).sequence == 5  # the newest of two
+            # Without the links, an older one of the same label is as genuine: that is the price.
+            older = not linked and says == 1 and type(says) is int
+            assert ledger.find(THREAD, "l-1", linked=linked).sequence == (1 if older else 5)
+            with pytest.raises(NotFound, match="no record of the label l-9"):
+                ledger.find(THREAD, "l-9", linked=linked)
+    storage.says = 5
+    storage.put(THREAD, 5, storage.read(THREAD, 1))  # an old copy, where the hint points
+    for linked in (True, False):
+        with pytest.raises(SealError):
+            opened(storage).find(THREAD, "l-1", linked=linked)
+    with pytest.raises(InvalidId, match="is not empty"):
+        opened(storage).find(THREAD, "")
+
+
+# ---------------------------------------------------------------- a cipher
+
+
+class Toy:
+    """It hides nothing, and shows what passed through it."""
+
+    def __init__(self, key: str = "0123456789abcdef") -> None:
+        self.id = key
+
+    def close(self, plain: bytes) -> bytes:
+        return self.id.encode() + plain[::-1]
+
+    def open(self, text: bytes, key: str) -> bytes:
+        if text[:16] != key.encode():
+            raise KeyError(key)
+        return text[:15:-1]
+
+
+def test_a_record_never_chooses_plaintext(storage: Memory) -> None:
+    def reader(cipher: Toy | None) -> Ledger:
+        return Ledger(storage, store=STORE, keys=KEYS, cipher=cipher, codec=Counted())
+
+    plain, closed = reader(None), reader(Toy())
+    assert closed.save(THREAD, {"n": 1}).state == {"n": 1}
+    closed.note(THREAD, "a note")
+    assert b'{"n":1}' not in storage.read(THREAD, 1)
+    later = reader(Toy("f" * 16))  # another key by now, and it knows the older one
+    later.save(THREAD, {"n": 2})
+    assert [each.state for each in later.back(THREAD)] == [{"n": 2}, "a note", {"n": 1}]
+    Counted.decoded = 0
+    with pytest.raises(
+        DecodeError, match="is encrypted under key ffffffffffffffff, and this ledger has"
+    ):
+        plain.latest(THREAD)
+    plain.save(THREAD, {"n": 3})
+    with pytest.raises(DecodeError, match="#4 is not encrypted, and this ledger has a cipher"):
+        later.latest(THREAD)
+    assert Counted.decoded == 0
+    later.prune(THREAD, keep=1)
+    assert later.delete(THREAD).sequence == 5  # which has no state to encrypt
+    with pytest.raises(ConfigurationError, match="Toy does not say the id of its key"):
+        reader(Toy("key 1"))
+
+
+def test_what_a_cipher_does_wrong_is_told_in_one_error() -> None:
+    storage = Memory()
+    toy: Any = Toy()
+    ledger = Ledger(storage, store=STORE, keys=KEYS, cipher=toy, codec=Codec())
+    ledger.save(THREAD, 1)
+    for opens, what in ((lambda *_: 1 / 0, "ZeroDivisionError"), (lambda *_: "1", "TypeError")):
+        toy.open = opens
+        with pytest.raises(DecodeError, match=f"could not decrypt the state: it raised {what}"):
+            ledger.latest(THREAD)
+    for wrong, error in ((lambda _: "text", EncodeError), (lambda _: bytes(2**25), LimitExceeded)):
+        toy.close = wrong
+        with pytest.raises(error):
+            ledger.save(THREAD, 2)
