@@ -22,7 +22,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
@@ -34,7 +33,6 @@ from weakref import WeakValueDictionary
 
 from safepoint import _files
 from safepoint.errors import CheckpointError, LimitExceeded, StorageUnavailable, quoted, shell
-from safepoint.names import check_name
 
 BESIDE: Final = ("", "-wal", "-shm", "-journal")
 _STEPS: Final = 1000  # of SQLite's machine: a unit of work
@@ -98,7 +96,7 @@ class Schema:
 
 
 class _Shared:
-    """What the scopes of one database share: whether it is closed, and which file it is."""
+    """What a database and its tenants share: whether it is closed, and which file it is."""
 
     closed = False
     main: tuple[int, ...] | None = None
@@ -151,7 +149,7 @@ class Database:
         create: bool = True,
         read_only: bool = False,
     ) -> None:
-        self._here, self._shared, self._tenant = local(), _Shared(), ""
+        self._here, self._shared = local(), _Shared()
         self._file = place_of(path)
         self._folder = str(Path(self._file).parent)
         self._watched = *(self._file + suffix for suffix in BESIDE[:3]), self._folder
@@ -186,16 +184,6 @@ class Database:
     def path(self) -> Path:
         """The file: absolute, with the links above its folder resolved."""
         return Path(self._file)
-
-    def tenant(self, name: str) -> Self:
-        """Return the same for the threads of a tenant alone. Both have one connection.
-
-        Raises:
-            InvalidId: the name is outside the grammar.
-        """
-        scope = copy(self)
-        scope._tenant = check_name("tenant", name)  # noqa: SLF001  our own
-        return scope
 
     @contextmanager
     def _transaction(

@@ -28,7 +28,7 @@ from safepoint.errors import (
     shell,
 )
 from safepoint.names import Head, check_name, spelled
-from safepoint.storage.base import is_thread, utc_now
+from safepoint.storage.base import check_tenant, is_thread, utc_now
 
 _FORMAT = "safepoint-anchor/1"
 _LIMIT = 512
@@ -160,9 +160,10 @@ class _Heads(ABC):
 
         Raises:
             InvalidId: the name is outside the grammar.
+            ConfigurationError: this is a tenant's itself.
         """
         scope = copy(self)
-        scope._tenant = check_name("tenant", name)  # noqa: SLF001  our own
+        vars(scope).update(_tenant=check_tenant(name, self._tenant))
         return scope
 
     def read(self, store: str, thread: str) -> Head | None:

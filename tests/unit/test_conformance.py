@@ -106,7 +106,7 @@ class OnThePage(StorageSuite):
 LACKS: dict[type[StorageSuite], set[str]] = {
     Memory: {"a_place_out_of_order_is_refused", *OPENINGS},
     File: {FINDS},
-    SQLite: {FINDS, "tenants_do_not_mix"},
+    SQLite: set(),
     Postgres: {FINDS, "tenants_do_not_mix"},
     PostgresOfAWorker: {*OF_A_PRUNED_THREAD, FINDS, "tenants_do_not_mix"},
     OnThePage: {*claims()} - OF_FOUR_METHODS,

@@ -15,8 +15,9 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from copy import copy
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from safepoint._sqlite import Database, Schema
 from safepoint.errors import CheckpointError, StorageUnavailable, shell
@@ -36,6 +37,7 @@ from safepoint.storage.base import (
     ahead,
     beheaded,
     check_place,
+    check_tenant,
     gap,
     is_thread,
     malformed_base,
@@ -185,6 +187,7 @@ class SQLiteCheckpointStorage(Database, Leasing):
 
     in_order = True
     """It takes a record after the last one alone."""
+    _tenant = ""
 
     def __init__(
         self,
@@ -198,6 +201,17 @@ class SQLiteCheckpointStorage(Database, Leasing):
         super().__init__(
             path, SCHEMA, longest=self._limit, wait_seconds=wait_seconds, read_only=read_only
         )
+
+    def tenant(self, name: str) -> Self:
+        """Return the storage of one tenant, on the same connections. It sees its own threads alone.
+
+        Raises:
+            InvalidId: the name is outside the grammar.
+            ConfigurationError: this is a tenant's storage itself.
+        """
+        scope = copy(self)
+        vars(scope).update(_tenant=check_tenant(name, self._tenant))
+        return scope
 
     def append(
         self,
