@@ -23,7 +23,7 @@ from benchmarks.measure import RATIO, medians, table, without_fsync
 from benchmarks.peers import AgentFramework, Line, PlainPickle, SyncedPickle, state_of
 from benchmarks.stores import stores
 from benchmarks.weights import models
-from safepoint import Codec, FileAnchor, FileCheckpointStorage, Keyring, Ledger, SigningKey
+from safepoint import Codec, FileCheckpointStorage, Keyring, Ledger, SigningKey, SQLiteAnchor
 
 SIZES = {"1 KB": 1_000, "10 KB": 10_000, "100 KB": 100_000, "1 MB": 1_000_000}
 COUNTS = (10, 100, 1_000, 10_000, 100_000)
@@ -46,12 +46,13 @@ class Store:
 
     def opened(self) -> Ledger:
         """Open it anew, as another process would: nothing is remembered."""
+        heads = self._folder / "anchor" / "heads.db"  # as open_ledger does
         return Ledger(
             FileCheckpointStorage(self._folder / "store"),
             store="invoices",
             keys=self._keys,
             codec=Codec([Line]),
-            anchor=FileAnchor(self._folder / "anchor", create=True) if self._anchored else None,
+            anchor=SQLiteAnchor(heads, create=True) if self._anchored else None,
         )
 
     def fill(self, count: int, state: Any) -> None:

@@ -35,8 +35,8 @@ What a save writes, in one transaction that is on disk when it returns:
 - PostgreSQL, ours: the record and the row of its thread. A first save asks where the thread ends.
   Theirs: the checkpoint and the state as a row each, with two more indexes, in one round trip.
 - SQLite (WAL, synchronous=FULL), ours: the record. Theirs: the checkpoint. It holds the state.
-- Anchored: the head as well, a transaction of its own in PostgreSQL under a login of its own; a
-  file of its own beside SQLite. Leased: a thread is owned before its first save, and released.
+- Anchored: the head as well, a transaction of its own in PostgreSQL under a login of its own; in
+  another SQLite file beside SQLite. Leased: a thread is owned before its first save, and released.
 - Journalled: besides the head, a signed line in a journal that all share, in a transaction of its
   own under a login of its own. Who comes second reads the new end of the journal, and signs again.
 """

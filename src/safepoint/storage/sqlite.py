@@ -15,12 +15,13 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from copy import copy
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from safepoint._sqlite import Database, Schema
 from safepoint.errors import CheckpointError, StorageUnavailable, shell
-from safepoint.names import (
+from safepoint.names import check_tenant, (
     DEFAULT_LIMITS,
     MAX_SEQUENCE,
     Limits,
@@ -104,10 +105,11 @@ SCHEMA: Final = Schema(0x53465054, 1, _SQL)  # "SFPT"
 
 # ?1 is the tenant, and ?2 the thread.
 _THREAD: Final = (
-    "SELECT (SELECT max(sequence) FROM checkpoints WHERE tenant = ?1 AND thread = ?2), first,"
-    " EXISTS (SELECT 1 FROM checkpoints c"
-    " WHERE c.tenant = ?1 AND c.thread = ?2 AND c.sequence = first),"
-    " token, owner, expires FROM (SELECT 1) LEFT JOIN threads ON tenant = ?1 AND thread = ?2"
+    "SELECT"
+    " coalesce((SELECT max(sequence) FROM checkpoints WHERE tenant = ?1 AND thread = ?2), 0),"
+    " coalesce(first, 0), EXISTS (SELECT 1 FROM checkpoints c"
+    " WHERE c.tenant = ?1 AND c.thread = ?2 AND c.sequence = first), coalesce(token, 0),"
+    " owner, expires FROM (SELECT 1) LEFT JOIN threads ON tenant = ?1 AND thread = ?2"
 )
 # A record over the limit is not read into memory: length() looks at the row's own header.
 _READ: Final = (
@@ -117,6 +119,8 @@ _READ: Final = (
     " coalesce((SELECT first FROM threads WHERE tenant = ?1 AND thread = ?2), 0)"
     " ORDER BY sequence {} LIMIT ?6"
 )
+_UP: Final = _READ.format("ASC")
+_DOWN: Final = _READ.format("DESC")
 _THERE: Final = "SELECT 1 FROM checkpoints WHERE tenant = ?1 AND thread = ?2 AND sequence = ?3"
 _FIND: Final = (
     "SELECT max(sequence) FROM checkpoints"
@@ -182,6 +186,7 @@ class SQLiteCheckpointStorage(Database, Leasing):
 
     in_order = True
     """It takes a record after the last one alone."""
+    _tenant = ""
 
     def __init__(
         self,
@@ -195,6 +200,17 @@ class SQLiteCheckpointStorage(Database, Leasing):
         super().__init__(
             path, SCHEMA, longest=self._limit, wait_seconds=wait_seconds, read_only=read_only
         )
+
+    def tenant(self, name: str) -> Self:
+        """Return the storage of one tenant, on the same connections. It sees its own threads alone.
+
+        Raises:
+            InvalidId: the name is outside the grammar.
+            ConfigurationError: this is a tenant's storage itself.
+        """
+        scope = copy(self)
+        vars(scope).update(_tenant=check_tenant(name, self._tenant))
+        return scope
 
     def append(
         self,
@@ -230,9 +246,12 @@ class SQLiteCheckpointStorage(Database, Leasing):
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
         check_name("thread", thread)
-        check_sequence(sequence)
-        [(_, size, record)] = self._portion(thread, range(sequence, sequence + 1))
-        return record_of(thread, sequence, size, record, self._limit)
+        given = self._tenant, thread, check_sequence(sequence), sequence, self._limit, 1
+        with self._transaction() as connection:
+            row = connection.execute(_UP, given).fetchone()
+            if row is None:
+                raise missing(thread, sequence, self._thread(connection, thread)[1])
+        return record_of(thread, sequence, row[1], row[2], self._limit)
 
     def head(self, thread: str) -> int:
         """Return the highest sequence of the thread, or 0 if it has no record.
@@ -360,7 +379,7 @@ class SQLiteCheckpointStorage(Database, Leasing):
             NotFound: the first is not there.
         """
         low, high = sorted((wanted[0], wanted[-1]))
-        read = _READ.format("ASC" if wanted.step > 0 else "DESC")
+        read = _UP if wanted.step > 0 else _DOWN
         given = (self._tenant, thread, low, high, self._limit, min(len(wanted), _RECORDS))
         rows, size = [], 0
         with (
@@ -400,10 +419,12 @@ class SQLiteCheckpointStorage(Database, Leasing):
             StorageUnavailable: its row says something that this package never writes.
         """
         row = connection.execute(_THREAD, (self._tenant, thread)).fetchone()
-        head, first, there, token = (0 if each is None else each for each in row[:4])
-        owner, expires = row[4:]
-        numbers = ((head, MAX_SEQUENCE), (first, MAX_SEQUENCE), (token, MAX_TOKEN))
-        if all(type(number) is int and 0 <= number <= most for number, most in numbers):
+        head, first, there, token, owner, expires = row
+        if (
+            (type(head) is type(first) is type(token) is int)
+            and (0 <= head <= MAX_SEQUENCE and 0 <= first <= MAX_SEQUENCE)
+            and 0 <= token <= MAX_TOKEN
+        ):
             if (owner, expires) == (None, None):
                 return head, first, bool(there), Ownership(thread, token)
             with suppress(CheckpointError, TypeError, ValueError):
