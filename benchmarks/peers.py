@@ -27,6 +27,39 @@ def state_of(size: int) -> dict[str, Any]:
     return {"lines": [Line(f"item {n}", n, due) for n in range(max(1, size // 110))]}
 
 
+def plain_of(size: int) -> dict[str, Any]:
+    """Return a state of as many bytes that is dicts, lists, texts and numbers alone."""
+    count = max(1, size // 110)
+    return {
+        "lines": [
+            {"item": f"item {n}", "amount": n, "price": n / 4, "open": True, "tags": ["a", "b"]}
+            for n in range(count)
+        ]
+    }
+
+
+@dataclass
+class Message:
+    """What was said in a chat."""
+
+    role: str
+    content: str
+    at: datetime
+    calls: list[dict[str, Any]]
+
+
+def chat_of(messages: int) -> dict[str, Any]:
+    """Return the state of a chat, about 20 KB for 30 messages."""
+    text = "Invoice 7 is due on the first. I would pay it, unless you say that it is not ours. "
+    call = {"name": "pay", "id": "call_7", "args": {"invoice": 7, "amount": 42.5}}
+    return {
+        "messages": [
+            Message("ai", text * 7, datetime(2026, 12, 1, 9, n, tzinfo=UTC), [call] * (n % 2))
+            for n in range(messages)
+        ]
+    }
+
+
 class PlainPickle:
     """`pickle.dump` to a file: no seal, no atomic write, nothing durable."""
 
@@ -77,7 +110,8 @@ class AgentFramework:
 
         self.release = version("agent-framework-core")
         self._storage = FileCheckpointStorage(
-            folder, allowed_checkpoint_types=[f"{Line.__module__}:{Line.__qualname__}"]
+            folder,
+            allowed_checkpoint_types=[f"{c.__module__}:{c.__qualname__}" for c in (Line, Message)],
         )
         self._checkpoint = WorkflowCheckpoint
         self._loop = asyncio.new_event_loop()

@@ -12,7 +12,9 @@ dict are what they are in JSON. Everything else is an object with one key that b
 | Path | `{"$path":"a/b"}`; PurePosixPath and PureWindowsPath are `$posixpath`, `$windowspath` |
 | int beyond 64 bits | `{"$int":"0x10000000000000000"}` |
 | dict with other keys | `{"$dict":[[1,"one"]]}`: keys that are not str, or that begin with `$` |
+| OrderedDict | `{"$odict":[["b",1],["a",2]]}`: in its order |
 | a type that you registered | `{"$Invoice":{"number":7}}`, `{"$Colour":"RED"}`, `{"$Rights":3}` |
+| a type with a converter | `{"$deque":[1,2]}`: what the converter makes of it |
 
 A tag is a key into the list of types that the reader gave to its codec. It is never imported, and
 an unknown one is refused.
@@ -60,7 +62,6 @@ _PLAIN_NAME: Final = re.compile(r"[A-Za-z_]{1,24}\Z")
 _TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, not in C
 _FROM_HERE: Final = "Restore a checkpoint that this codec wrote."
-_NOT_CANONICAL: Final = ("The encoded state is not in canonical form.", _FROM_HERE)
 _NO_NUMBER: Final = "Save None, or a word of your own, in place of NaN and infinity."
 
 
@@ -180,24 +181,26 @@ class _Writer:
             kinds = set(map(type, level))
             if not kinds <= _JSON or self.depth < self._limits.depth - 2:
                 return None
-            of: dict[Any, list[Any]] = {}
-            for kind in kinds:
-                of[kind] = [one for one in level if type(one) is kind] if len(kinds) > 1 else level
-            dicts, lists, ints = of.get(dict, []), of.get(list, []), of.get(int, [0])
+            of: dict[Any, list[Any]] = defaultdict(list, dict.fromkeys(kinds, level))
+            if len(kinds) > 1:
+                of.clear()
+                for one in level:
+                    of[type(one)].append(one)
+            dicts, lists, texts = of[dict], of[list], of[str]
             keys = [*chain.from_iterable(dicts)]
+            names = set(keys)
             items += len(keys) + sum(map(len, lists))
             if (
                 items > self.items
                 or (not left and (dicts or lists))
-                or not -_INT64 <= min(ints) <= max(ints) < _INT64
-                or not all(map(isfinite, of.get(float, [])))
+                or not -_INT64 <= min(of[int], default=0) <= max(of[int], default=0) < _INT64
+                or not all(map(isfinite, of[float]))
                 or not set(map(type, keys)) <= {str}
-                or any(key[:1] == "$" for key in set(keys))
+                or any(name[:1] == "$" for name in names)
             ):
                 return None
-            texts = [*keys, *of.get(str, [])]
-            size += sum(map(len, texts))
-            if size > self._room or not _is_text("".join(texts)):
+            size += sum(map(len, keys)) + sum(map(len, texts))
+            if size > self._room or not _is_text("".join([*names, *texts])):
                 return None
             level = [*chain.from_iterable(map(dict.values, dicts)), *chain.from_iterable(lists)]
             if not level:
@@ -947,7 +950,7 @@ class Codec:
         text = data.decode("ascii")
         value = self._read(text)
         if self._write(value, DecodeError)[0] != text:
-            raise DecodeError(*_NOT_CANONICAL)
+            raise DecodeError("The encoded state is not in canonical form.", _FROM_HERE)
         return value
 
     def _write(self, value: object, error: type[CodecError]) -> tuple[str, _Writer]:
@@ -983,7 +986,7 @@ class Codec:
         # Raised after the handlers: a JSONDecodeError carries the whole text along.
         problem: CheckpointError
         try:
-            return self._decoder.decode(text)
+            return self._decoder.decode(text) if '{"$' in text else json.loads(text)
         except CheckpointError:
             raise
         except ValueError:

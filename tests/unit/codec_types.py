@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -168,6 +169,8 @@ def same(left: Any, right: Any) -> bool:
     """Equal in value and in type, at every level. It shares no code with the codec."""
     if type(left) is not type(right):
         return False
+    if isinstance(left, OrderedDict):
+        return same([*left.items()], [*right.items()])
     if isinstance(left, dict):
         return len(left) == len(right) and all(
             any(same(key, other) and same(left[key], right[other]) for other in right)
@@ -222,6 +225,9 @@ VALUES: list[tuple[Any, str | None]] = [
     ({1: "one", "1": 2}, '{"$dict":[["1",2],[1,"one"]]}'),
     ({None: 1, True: 2, 2.5: 3}, '{"$dict":[[2.5,3],[null,1],[true,2]]}'),
     ({(1, "a"): {"$x": 0}}, '{"$dict":[[{"$tuple":[1,"a"]},{"$dict":[["$x",0]]}]]}'),
+    (OrderedDict(), '{"$odict":[]}'),
+    (OrderedDict(b=1, a=[]), '{"$odict":[["b",1],["a",[]]]}'),
+    (OrderedDict({(1,): OrderedDict()}), '{"$odict":[[{"$tuple":[1]},{"$odict":[]}]]}'),
     ((), '{"$tuple":[]}'),
     ((1, (2,), [3]), '{"$tuple":[1,{"$tuple":[2]},[3]]}'),
     (set(), '{"$set":[]}'),

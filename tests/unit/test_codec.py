@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import decimal
 import json
+import re
 import tracemalloc
-from collections import Counter, namedtuple
+from collections import Counter, OrderedDict, deque, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass
 from datetime import UTC, datetime, time, timedelta, timezone
@@ -24,7 +25,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from safepoint.codec import Codec
+from safepoint.codec import Codec, Converter
 from safepoint.errors import CodecError, DecodeError, EncodeError, LimitExceeded
 from safepoint.names import DEFAULT_LIMITS, Limits
 from tests.unit.codec_types import (
@@ -279,6 +280,83 @@ def test_saving_rebuilds_each_record_once_however_deep_they_nest() -> None:
     assert Counted.built == 30
 
 
+# --- types that are not yours
+
+
+class Link:
+    """A foreign class: no dataclass, and no equality."""
+
+    def __init__(self, to: Any, label: str = "") -> None:
+        self.to, self.label = to, label
+
+
+def pattern_of(parts: tuple[str, int]) -> re.Pattern[str]:
+    return re.compile(*parts)
+
+
+DEQUE = Converter("deque", deque, list, deque)
+PATTERN = Converter(
+    "re.Pattern", re.Pattern, lambda value: (value.pattern, value.flags), pattern_of
+)
+LINK = Converter("Link", Link, lambda link: link.to, Link, lambda a, b: not a.label and not b.label)
+FOREIGN = Codec([Invoice], converters=[DEQUE, PATTERN, LINK])
+
+
+def test_a_converter_teaches_a_type_wherever_it_is() -> None:
+    state = {"a": deque([1, deque(), (re.compile("x+", re.I),)]), re.compile("k"): Invoice(1, "b")}
+    data = FOREIGN.encode(state)
+    assert b'{"$deque":[1,{"$deque":[]},{"$tuple":[{"$re.Pattern":{"$tuple":["x+",34]}}]}]}' in data
+    assert FOREIGN.decode(data) == state
+    inside = FOREIGN.decode(FOREIGN.encode([Invoice(1, "b", None, [Link(deque([2]))])]))
+    assert inside[0].lines[0].to == deque([2])
+    assert FOREIGN.types == {
+        "Invoice": Invoice,
+        "deque": deque,
+        "re.Pattern": re.Pattern,
+        "Link": Link,
+    }
+
+
+@pytest.mark.parametrize(
+    ("converter", "value", "said"),
+    [
+        (Converter("deque", deque, list, list), deque(), "holds a malformed deque."),
+        (Converter("deque", deque, list, iter), deque(), "holds a malformed deque."),
+        (Converter("deque", deque, len, lambda n: deque()), deque("a"), "deque changes when it is"),
+        (Converter("deque", deque, iter, deque), deque(), "iterator, which"),
+        (Converter("deque", deque, dict, deque), deque("a"), "deque, whose converter raised Value"),
+        (Converter("deque", deque, list, deque, lambda a, b: 1 / 0), deque(), "deque changes when"),
+        (LINK, Link(1, "TOPSECRET"), "Link changes when it is rebuilt."),
+        (LINK, Link("\ud800"), "state[0] holds a lone surrogate"),
+    ],
+)
+def test_what_a_converter_does_not_give_back_is_refused_on_save(
+    converter: Converter, value: Any, said: str
+) -> None:
+    with pytest.raises(EncodeError) as caught:
+        Codec(converters=[converter]).encode([value])
+    assert said in caught.value.what
+    assert_carries_nothing(caught.value)
+
+
+def test_a_converter_is_for_one_type_that_has_no_tag_yet() -> None:
+    for tag, cls, said in [
+        ("set", deque, "The tag 'set' is taken"),
+        ("a b", deque, "cannot be a tag"),
+        ("Link", 5, "5 is not a class"),
+        ("mine", dict, "builtins.dict is registered twice"),
+        ("mine", Invoice, "is registered twice"),
+    ]:
+        with pytest.raises(CodecError) as caught:
+            Codec([Invoice], converters=[Converter(tag, cls, list, list)])  # type: ignore[arg-type]
+        assert said in caught.value.what
+    with pytest.raises(EncodeError, match="which this codec does not know"):
+        FOREIGN.encode(type("Deque", (deque,), {})())
+    endless = Codec(converters=[Converter("Link", Link, lambda link: link, Link)])
+    with pytest.raises(LimitExceeded, match="contains itself"):
+        endless.encode(Link(1))
+
+
 # --- what it refuses to load
 
 
@@ -333,7 +411,10 @@ NOT_CANONICAL = r""" 1
 {"$path":"a//b"}
 {"$Colour":"ROUGE"}
 {"$Rights":true}
-{"$Nothing":{"$dict":[]}}"""
+{"$Nothing":{"$dict":[]}}
+{"$odict":[["a",0],["a",0]]}
+{"$odict":[[1,0],[true,0]]}
+{"$odict":{"ab":1}}"""
 
 SPELLED = ("datetime", "decimal", "int", "Colour")
 NO_NUMBERS = ("date", "time", "uuid", "tuple", "posixpath")
@@ -414,6 +495,7 @@ NESTINGS: dict[str, Callable[[Any], Any]] = {
     "list": lambda inner: [inner],
     "dict": lambda inner: {"k": inner},
     "pairs": lambda inner: {1: inner},
+    "odict": lambda inner: OrderedDict(k=inner),
     "tuple": lambda inner: (inner,),
     "frozenset": lambda inner: frozenset([inner]),
     "dataclass": lambda inner: Point(x=inner),

@@ -377,7 +377,7 @@ def test_a_verifier_that_leaves_out_a_check_fails_a_vector(number: int) -> None:
 
 BUILT_IN_TAGS: Final = [
     *("date", "datetime", "time", "timedelta", "decimal", "uuid", "bytes", "int", "tuple"),
-    *("set", "frozenset", "dict", "path", "posixpath", "windowspath"),
+    *("set", "frozenset", "dict", "odict", "path", "posixpath", "windowspath"),
 ]
 
 
@@ -412,6 +412,7 @@ INSIDE_A_TAG: Final = {
     "int-for-nothing",
     "set-twice",
     "set-not-sorted",
+    "odict-key-twice",
     "dict-for-nothing",
     "malformed-date",
 }

@@ -24,6 +24,7 @@ _CANONICAL: Final = {
     "tuple": '{"$tuple":[1,2]}',
     "set": '[{"$set":[1,10,2]},{"$frozenset":[]}]',
     "dict": '{"$dict":[["$a",1],[1,2]]}',
+    "odict": '{"$odict":[["b",1],["a",2],[1,{"$odict":[]}]]}',
     "path": '[{"$path":"a/b"},{"$posixpath":"/a"},{"$windowspath":"c:\\\\a"}]',
 }
 _REFUSED: Final = {
@@ -47,6 +48,7 @@ _REFUSED: Final = {
     "unknown-tag": '{"$pickle":"gASVAA=="}',
     "set-twice": '{"$set":[1,1]}',
     "set-not-sorted": '{"$set":[2,1]}',
+    "odict-key-twice": '{"$odict":[["a",1],["a",2]]}',
     "dict-for-nothing": '{"$dict":[["a",1]]}',
     "tag-among-others": '{"$date":"2026-01-31","b":2}',
     "malformed-date": '{"$date":"31.01.2026"}',

@@ -21,12 +21,13 @@ from typing import Any, Final, Self
 
 from safepoint._sqlite import Database, Schema
 from safepoint.errors import CheckpointError, StorageUnavailable, shell
-from safepoint.names import check_tenant, (
+from safepoint.names import (
     DEFAULT_LIMITS,
     MAX_SEQUENCE,
     Limits,
     check_name,
     check_sequence,
+    check_tenant,
     spelled,
 )
 from safepoint.storage.base import (
