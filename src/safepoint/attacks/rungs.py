@@ -519,9 +519,7 @@ class GatedTarget(SealedTarget):
         said = [approval.decode()] if approval else []
         return self.use(lambda ledger: workflow.rehydrate(ledger, thread, sequence, approvals=said))
 
-    def _write(
-        self, thread: str, state: dict[str, Any], tools: ToolSet, created: datetime
-    ) -> None:
+    def _write(self, thread: str, state: dict[str, Any], tools: ToolSet, created: datetime) -> None:
         """Append what a worker would, with its key, at a time of one's own."""
         header, digest = _parsed(self.medium.read(self.records(thread)[-1]))
         place = Place(self.store, thread, header.sequence + 1)
