@@ -134,12 +134,8 @@ print("waits for people:", run.paused)
 #> waits for people: True
 
 question = question_about("order-7")
-for line in question.described[:4]:  # let her read every line
-    print(line)
-    #> action: 'pay'
-    #> arguments: 2
-    #> argument 'amount': 42
-    #> argument 'payee': 'alice'
+shown = "\n".join(question.described)
+Path("question.txt").write_text(shown)  # she reads and signs all of it
 signed = answer(question, "yes")  # text: mail it, upload it
 
 run = go_on("order-7", signed)

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
@@ -591,7 +592,10 @@ def head_in(heads: Heads, store: str, thread: str) -> Head | None:
     """
     with anchor_errors("be asked about", thread):
         head = heads.read(store, thread)
-        return None if head is None else Head(head.sequence, head.digest, head.seen)
+        if head is None:
+            return None
+        seen = None if head.seen is None else head.seen.astimezone(UTC)
+        return Head(head.sequence, head.digest, seen)
 
 
 def refuse_deleted(opened: Opened) -> None:

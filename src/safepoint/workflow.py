@@ -516,8 +516,9 @@ class Resumption:
             return "Another step comes next by now."
         if self.ledger.anchor is not None:
             anchored = self.ledger.anchored(self.thread)
-            is_seen = anchored is not None and anchored.sequence >= self.checkpoint.sequence
-            used = max(used, (anchored.seen or used) if anchored and is_seen else now)
+            if anchored is not None and anchored.sequence >= self.checkpoint.sequence:
+                now = anchored.seen or used
+            used = max(used, now)
         try:
             for each in granted:
                 each.check_time(used, gate.policy.lifetime)
@@ -737,15 +738,14 @@ def _granted(
     yes = payload.denied is None
     texts = payload.approved if payload.denied is None else (payload.denied,)
     approvals = tuple(gate.people.open(text, revoked=True) for text in texts)
+    right: dict[str, Any] = {"store": checkpoint.store, "thread": checkpoint.thread}
+    right["tenant"] = getattr(checkpoint, "tenant", "")
+    if yes:
+        right |= {"app": checkpoint.app, "tools": payload.tools.digest, "done": payload.done}
     for each in approvals:
         asked, why = each.question, ""
-        right = replace(asked, store=checkpoint.store, thread=checkpoint.thread)
-        right = replace(right, tenant=getattr(checkpoint, "tenant", ""))
-        if yes:
-            tools = payload.tools.digest
-            right = replace(right, app=checkpoint.app, tools=tools, done=payload.done)
         try:
-            each.check_answers(right)
+            each.check_answers(replace(asked, **right))
             if (
                 (each.verdict == "approved") is yes
                 and asked == approvals[0].question

@@ -69,6 +69,7 @@ class Signed:
     question: Question
     by: str
     verdict: str
+    expires: datetime
 
     def is_yes(self, thread: str) -> bool:
         return self.verdict == "approved" and self.question.thread == thread
@@ -127,12 +128,13 @@ class World:
         self.is_dead = self.is_journal_down = False
         self.wish: Wish | None = None
         self.quorum = 1
-        self.now = datetime.now(UTC) + timedelta(minutes=1)
+        self.now = self.clock = datetime.now(UTC) + timedelta(minutes=1)
         self.storage, self.anchor, self.journal = Storage(self), Anchor(self), Journal(self)
         self.written: dict[str, dict[int, Kept]] = defaultdict(dict)
         self.events: list[Event] = []
         self.spent: dict[str, tuple[str, int]] = {}
         self.denials: dict[str, list[int]] = defaultdict(list)
+        self.seen: dict[Head, datetime] = {}
         self.paid: dict[str, dict[str, Any]] = {}
         self.keys: dict[str, set[str]] = defaultdict(set)
         self.signed: list[Signed] = []
@@ -238,6 +240,8 @@ class World:
             assert question.arguments == (asked["arguments"] if asked else {})
             assert self.now <= wish.now < self.now + HOUR, "an answer was taken after its time"
             self.spent[signed.text] = thread, sequence
+            if signed.verdict == "denied":
+                break  # it counts at once, whatever comes with it
         is_denied = any(signed.verdict == "denied" for signed in wish.signed)
         if is_denied:
             assert not is_old
@@ -257,12 +261,16 @@ class World:
 
     def pay(self, call: Call, arguments: dict[str, Any]) -> None:
         """Judge a payment, and make it, unless the bank has seen the key."""
-        record = self.storage.read(call.thread, call.sequence)
-        answers = self.known(self.opened(call.thread, call.sequence, record).approved)
+        kept = self.written[call.thread][call.sequence]
+        assert kept.record == self.storage.read(call.thread, call.sequence)
+        answers = self.known(kept.approved)
         assert len({signed.by for signed in answers}) >= self.quorum
+        self.exactly(call, kept, answers[0].question)
         for signed in answers:
             assert signed.verdict == "approved"
             assert signed.question.arguments == arguments
+            assert self.seen[kept.head] < signed.expires, "paid for an answer after its time"
+            assert signed.question == answers[0].question
             assert signed.text in self.spent, "paid for an answer that nobody took"
             thread, spent = self.spent[signed.text]
             assert thread == call.thread
@@ -282,6 +290,22 @@ class World:
                 self.keys[reason].add(call.key)
                 assert len(self.keys[reason]) == 1, "paid twice for one question, or one answer"
             self.paid.setdefault(call.key, arguments)
+
+    def exactly(self, call: Call, kept: Kept, asked: Question) -> None:
+        """What was signed is what goes on: this thread, step, version and state, with these tools.
+
+        A migration may change the state, and nothing else does.
+        """
+        thread, payload = self.written[call.thread], kept.payload
+        source = thread[asked.checkpoint.sequence]
+        assert (asked.thread, asked.app) == (call.thread, f"invoice@{kept.version}")
+        assert (asked.next, list(asked.done)) == (call.step, payload["done"])
+        assert asked.tools == kept.tools.digest
+        assert asked.head == thread[call.sequence - 1].head
+        assert asked.checkpoint == source.head
+        assert source.payload["done"] == payload["done"]
+        if source.version == kept.version:
+            assert source.payload["state"] == payload["state"], "went on from another state"
 
 
 class Storage(Memory):
@@ -305,13 +329,18 @@ class Storage(Memory):
         self._records = copy.deepcopy(records)
         self._heads = {thread: max(kept) for thread, kept in records.items() if kept}
 
+    def restore(self, records: dict[str, dict[int, bytes]]) -> None:
+        """Put everything back that there ever was."""
+        self.replace(records)
+        self._bases = {}
+
     @property
     def copied(self) -> dict[str, dict[int, bytes]]:
         return copy.deepcopy(self._records)
 
 
 class Anchor(InMemoryAnchor):
-    """An anchor that outlives its processes."""
+    """An anchor that outlives its processes, and has a clock."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -320,6 +349,11 @@ class Anchor(InMemoryAnchor):
     def advance(self, store: str, thread: str, head: Head) -> None:
         with self.world.change("anchor"):
             super().advance(store, thread, head)
+            self.world.seen.setdefault(head, self.world.clock)
+
+    def read(self, store: str, thread: str) -> Head | None:
+        head = super().read(store, thread)
+        return None if head is None else replace(head, seen=self.world.seen[head])
 
 
 class Journal(InMemoryJournal):
@@ -351,7 +385,7 @@ def workflow_of(world: World, variant: str) -> Workflow:
         return {"payee": "alice"}
 
     def ask(state: State) -> Ask:
-        return Ask("pay", {"amount": state["amount"], "payee": state["payee"]})
+        return Ask("pay", {"amount": state["amount"], "payee": state.get("payee", "nobody")})
 
     def pay(state: State, call: Call) -> State:
         arguments = call.approved.arguments  # refused here, if nobody was asked

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from safepoint import CheckpointError, Codec, Ledger
+from safepoint import CheckpointError, Codec, Ledger, ToolSet
 from safepoint.approval import Question
 from safepoint.names import Head
 from safepoint.record import Place, seal
@@ -28,10 +28,12 @@ from tests.unit.resume_account import (
     Signed,
     Wish,
     World,
+    version_of,
     workflow_of,
 )
 from tests.unit.resume_helpers import STORE, WRITER
 
+NEVER = timedelta()
 slots = st.integers(0, 1)
 workers = st.integers(0, 1)
 variants = st.sampled_from(["1", "1", "2", "narrow", "wide"])
@@ -122,7 +124,7 @@ class Resuming(RuleBasedStateMachine):
             if must and plan.death is None:
                 raise
         finally:
-            world.death, world.is_dead, world.wish = None, False, None
+            world.death, world.is_dead, world.wish, world.clock = None, False, None, world.now
             if world.verdict is not None:
                 raise world.verdict
             if world.was_rewritten:
@@ -139,12 +141,19 @@ class Resuming(RuleBasedStateMachine):
             kept[number] = replace(kept[number], told=True)
 
     def sequence(self, thread: str, steps: int | None) -> int | None:
-        return None if steps is None else max(self.world.end(thread) - steps, 1)
+        first = self.pruned(thread) + 1
+        return None if steps is None else max(self.world.end(thread) - steps, first)
 
-    def sign(self, question: Question, who: str, verdict: str) -> Signed:
-        person = PEOPLE[who]
+    def pruned(self, thread: str) -> int:
+        """How many checkpoints are gone."""
+        base = self.world.storage.base(thread)
+        return 0 if base is None else base[0] - 1
+
+    def sign(self, question: Question, who: str, verdict: str, ago: timedelta = NEVER) -> Signed:
+        person, then = PEOPLE[who], self.world.now - ago
         make = person.approve if verdict == "approved" else person.deny
-        signed = Signed(make(question, now=self.world.now, lifetime=HOUR), question, who, verdict)
+        text = make(question, now=then, lifetime=HOUR)
+        signed = Signed(text, question, who, verdict, then + HOUR)
         self.world.signed.append(signed)
         return signed
 
@@ -154,7 +163,7 @@ class Resuming(RuleBasedStateMachine):
         head = world.end(thread)
 
         def action(process: Worker) -> None:
-            world.wish = wish
+            world.wish, world.clock = wish, wish.now
             run = self.workflows[wish.variant].rehydrate(
                 process.ledger,
                 thread,
@@ -217,9 +226,8 @@ class Resuming(RuleBasedStateMachine):
             signed = [self.sign(question, who, verdict) for who in people]
             if fault == "missing":
                 signed.pop()
-            must = must and not fault
         ends = "asked" in kept.payload and kept.head.sequence == self.world.end(thread)
-        must = must and (verdict == "approved" or not signed or ends)
+        must = must and not fault and (verdict == "approved" or not signed or ends)
         must = must and not self.leads_nowhere(thread, kept, variant)
         now = self.world.now + (HOUR if fault == "late" else timedelta())
         wish = Wish(thread, sequence, variant, tuple(signed), now)
@@ -278,6 +286,16 @@ class Resuming(RuleBasedStateMachine):
 
         self.attempt(plan, action, must=is_current and self.is_sound(thread))
 
+    @rule(plan=plans, keep=st.integers(1, 3))
+    def prune(self, plan: Plan, keep: int) -> None:
+        """Forget what is old. Nothing that is still to be done is in the way of it."""
+        thread = self.threads[plan.slot]
+
+        def action(process: Worker) -> None:
+            process.ledger.prune(thread, keep=keep)
+
+        self.attempt(plan, action, must=self.is_sound(thread))
+
     @rule(plan=plans)
     def crash(self, plan: Plan) -> None:
         """Begin the process anew, and look at everything with fresh eyes."""
@@ -291,11 +309,14 @@ class Resuming(RuleBasedStateMachine):
             found = [Head(each.sequence, each.digest) for each in ledger.history(thread)]
             assert ledger.verify(thread, every_signature=True) == len(found)
         except CheckpointError:
-            assert thread in self.tampered
+            if thread not in self.tampered:
+                raise
             return
-        kept = [written[number].head for number in sorted(written)]
+        pruned = self.pruned(thread)
+        kept = [written[number].head for number in sorted(written)][pruned:]
         assert found == kept[: len(found)]
-        assert len(found) >= max((n for n, each in written.items() if each.told), default=0)
+        told = max((number for number, each in written.items() if each.told), default=0)
+        assert pruned + len(found) >= told
 
     # What somebody does who can write the storage.
 
@@ -330,63 +351,133 @@ class Resuming(RuleBasedStateMachine):
         self.world.storage.replace(records)
         self.tampered |= tampered
 
+    # What a thief of the writer's key does.
+
     @rule(
         plan=plans,
-        done=st.sampled_from([0, 1, 2, 2, 2, 2, 3]),
+        done=st.sampled_from([None, None, None, 0, 1, 2, 3]),
         pick=st.integers(0, 2),
-        kind=st.sampled_from(["approved", "approved", "resumed", "asked"]),
+        kind=st.sampled_from(["taken", "taken", "answered", "answered", "expired", "asked"]),
+        forges=st.sampled_from([(), (), ("state",), ("origin",), ("dated",), ("pruned",)]),
     )
-    def write_with_the_stolen_key(self, plan: Plan, done: int, pick: int, kind: str) -> None:
-        """Go on from the end with a state of one's own, and with what people signed some time."""
-        thread = self.threads[plan.slot]
+    def write_with_the_stolen_key(
+        self, plan: Plan, done: int | None, pick: int, kind: str, forges: tuple[str, ...]
+    ) -> None:
+        """Go on from the end, as any version, with what people signed some time."""
+        thread, world = self.threads[plan.slot], self.world
         self.heal()
-        world, end = self.world, self.world.end(thread)
+        end = world.end(thread)
         last = world.written[thread][end]
-        if kind == "resumed" and (question := self.question(thread, last.version, None)):
-            done, pick = len(last.payload["done"]), 0
+        version, tools = version_of(plan.variant), ToolSet(TOOLS[plan.variant])
+        if kind in ("answered", "expired"):
+            question, pick = self.question(thread, plan.variant, None), 0
+            ago = 2 * HOUR if kind == "expired" else NEVER
             for who in PEOPLE:
-                self.sign(question, who, "approved")
+                if question is not None:
+                    self.sign(question, who, "approved", ago)
         taken: list[Signed] = []
         for who in list(PEOPLE)[: world.quorum]:
             own = [each for each in world.signed if each.by == who and each.is_yes(thread)]
             taken += own[-1 - pick : len(own) - pick]
-        approved = [each.text for each in taken]
+        count = len(last.payload["done"]) if done is None else done
         payload: dict[str, Any] = {
-            "done": STEPS[:done],
-            "state": {**last.payload["state"], "amount": 5_000_000, "payee": "mallory"},
-            "tools": last.payload["tools"],
+            "done": STEPS[:count],
+            "state": last.payload["state"],
+            "tools": tools.described,
         }
+        if "state" in forges:
+            payload["state"] = {**last.payload["state"], "amount": 5_000_000, "payee": "mallory"}
         if kind == "asked":
             payload["asked"] = {"action": "pay", "arguments": {"amount": 5_000_000}}
-        elif approved or kind == "resumed":
+        elif taken:
+            payload["origin"] = 1 if "origin" in forges else last.payload.get("origin", end)
             payload["resumed"] = {
                 "app": f"invoice@{last.version}",
                 "digest": last.head.digest,
                 "reasons": ["asked"],
                 "sequence": end,
-                "statements": approved,
+                "statements": [each.text for each in taken],
             }
-        record, _ = seal(
-            Codec().encode(payload),
-            Place(STORE, "", thread, end + 1),
-            WRITER,
-            created=datetime.now(UTC),
-            previous=last.head.digest,
-            app=f"invoice@{last.version}",
-            tools=last.tools.digest,
-        )
-        world.storage.put(thread, end + 1, record)
-        kept = world.opened(thread, end + 1, record)
-        # The key that the next step acts under comes from this record, too. What a thief cannot
-        # have is a second payment for the same answer.
-        world.written[thread][end + 1] = replace(kept, asked_at=end + 1)
+        fits = taken[0].expires - HOUR if taken and "dated" not in forges else datetime.now(UTC)
+        head = self.put(thread, last.head, payload, f"invoice@{version}", tools, fits)
+        kept = world.opened(thread, head.sequence, world.storage.read(thread, head.sequence))
+        # The key that the next step acts under comes from this record, too.
+        asked_at = last.asked_at if "resumed" in payload else head.sequence
+        world.written[thread][head.sequence] = replace(kept, asked_at=asked_at)
         if kind != "asked":  # which is what a worker would do with them, if they are for this
             fresh = [each for each in taken if each.question.head == last.head]
-            world.spent |= {each.text: (thread, end + 1) for each in fresh}
+            world.spent |= {each.text: (thread, head.sequence) for each in fresh}
         self.stolen.add(thread)
+        if "pruned" in forges:
+            self.cut_with_the_stolen_key(plan.slot, plan.count)
         self.workers[plan.worker] = self.opened()
-        wish = Wish(thread, None, last.version, (), world.now)
+        wish = Wish(thread, None, plan.variant, (), world.now)
         self.resume(replace(plan, death=None), wish)
+
+    def put(
+        self,
+        thread: str,
+        after: Head | None,
+        payload: dict[str, Any],
+        app: str,
+        tools: ToolSet,
+        created: datetime,
+    ) -> Head:
+        """Seal a record by hand, and put it after another, whatever is there."""
+        record, opened = seal(
+            Codec().encode(payload),
+            Place(STORE, "", thread, after.sequence + 1 if after else 1),
+            WRITER,
+            created=created,
+            previous=None if after is None else after.digest,
+            app=app,
+            tools=tools.digest,
+        )
+        self.world.storage.put(thread, opened.header.sequence, record)
+        return opened.head
+
+    @rule(slot=slots, steps=st.integers(0, 3))
+    def cut_with_the_stolen_key(self, slot: int, steps: int) -> None:
+        """Prune whatever is in the way, and leave a genuine base."""
+        thread, storage = self.threads[slot], self.world.storage
+        numbers = sorted(storage.copied.get(thread, {}))
+        if len(numbers) <= steps or thread in self.tampered:
+            return
+        first = numbers[-1 - steps]
+        record, _ = seal(
+            b"null",
+            Place(STORE, "", thread, first),
+            WRITER,
+            created=datetime.now(UTC),
+            kind="base",
+            previous=self.world.written[thread][first - 1].head.digest if first > 1 else None,
+        )
+        storage.prune(thread, first, record)
+        self.tampered.add(thread)
+
+    @rule(plan=plans, steps=st.integers(0, 3), more=st.integers(0, 2))
+    def begin_anew_with_the_stolen_key(self, plan: Plan, steps: int, more: int) -> None:
+        """Write another past, from some point on, up to beyond the end: the anchor knows better."""
+        self.heal()
+        thread, world = self.threads[plan.slot], self.world
+        anchored = world.anchor.read(STORE, thread)
+        if anchored is None:
+            return
+        first = max(anchored.sequence - steps, 1)
+        kept, head = world.written[thread], None
+        for number in range(first, world.end(thread) + 1 + more):
+            was = kept[min(number, world.end(thread))]
+            head = kept[number - 1].head if number > 1 and number == first else head
+            state = {**was.payload["state"], "amount": 5_000_000}
+            payload, app = {**was.payload, "state": state}, f"invoice@{was.version}"
+            head = self.put(thread, head, payload, app, was.tools, datetime.now(UTC))
+        self.tampered.add(thread)
+        self.workers[plan.worker] = self.opened()
+        try:
+            self.workflows[plan.variant].rehydrate(self.workers[plan.worker].ledger, thread)
+        except CheckpointError:
+            return
+        raise AssertionError("what was anchored was rewritten")
 
     @rule()
     def fill_the_disk_of_the_journal(self) -> None:
@@ -396,7 +487,7 @@ class Resuming(RuleBasedStateMachine):
         """Put back what was there. Processes that saw something else begin anew."""
         world = self.world
         if self.tampered:
-            world.storage.replace(
+            world.storage.restore(
                 {
                     thread: {number: each.record for number, each in kept.items()}
                     for thread, kept in world.written.items()
@@ -412,7 +503,8 @@ class Resuming(RuleBasedStateMachine):
         self.heal()
         for thread in self.world.written:
             self.look(thread)
-            assert self.opened().ledger.verify(thread) == self.world.end(thread)
+            left = self.world.end(thread) - self.pruned(thread)
+            assert self.opened().ledger.verify(thread) == left
         assert self.world.journal.verify() == len(self.world.events)
 
 
