@@ -310,8 +310,10 @@ def test_a_converter_teaches_a_type_wherever_it_is() -> None:
     inside = FOREIGN.decode(FOREIGN.encode([Invoice(1, "b", None, [Link(deque([2]))])]))
     assert inside[0].lines[0].to == deque([2])
     assert FOREIGN.types == {
-        "Invoice": Invoice, "deque": deque,
-        "re.Pattern": re.Pattern, "Link": Link,
+        "Invoice": Invoice,
+        "deque": deque,
+        "re.Pattern": re.Pattern,
+        "Link": Link,
     }
 
 
