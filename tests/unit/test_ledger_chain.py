@@ -49,24 +49,12 @@ from tests.unit.tampered import (
     records,
 )
 
-
-class Anchors(InMemoryAnchor):
-    """An anchor in memory that knows tenants."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.of: dict[str, InMemoryAnchor] = {}
-
-    def tenant(self, name: str) -> InMemoryAnchor:
-        return self.of.setdefault(name, InMemoryAnchor())
-
-
 # ---------------------------------------------------------------- tenants
 
 
 def test_a_tenant_sees_its_own_threads_alone(tmp_path: Path) -> None:
     """And a record that somebody moves to another tenant is refused, with the same key."""
-    anchor = Anchors()
+    anchor = InMemoryAnchor()
     ledger = Ledger(FileCheckpointStorage(tmp_path / "s"), store=STORE, keys=KEYS, anchor=anchor)
     acme, globex = ledger.tenant("acme"), ledger.tenant("globex")
     assert (acme.threads(), [*(tmp_path / "s").iterdir()]) == ([], [])  # to look makes nothing
@@ -95,11 +83,11 @@ def test_a_tenant_sees_its_own_threads_alone(tmp_path: Path) -> None:
 
 
 def test_a_revoked_key_counts_up_to_where_that_tenant_stood() -> None:
-    storage, before, new = Memory(), Anchors(), SigningKey.generate()
+    storage, before, new = Memory(), InMemoryAnchor(), SigningKey.generate()
     ledger = Ledger(storage, store=STORE, keys=KEYS, anchor=before)
     ledger.tenant("acme").save(THREAD, 1)
     ledger.save(THREAD, 1)
-    after, keys = Anchors(), Keyring(new, revoked=Revoked(KEY, before))
+    after, keys = InMemoryAnchor(), Keyring(new, revoked=Revoked(KEY, before))
     later = Ledger(storage, store=STORE, keys=keys, anchor=after)
     assert later.tenant("acme").latest(THREAD).state == 1
     assert later.tenant("acme").rotated(keys).latest(THREAD).tenant == "acme"
