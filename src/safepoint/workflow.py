@@ -535,7 +535,7 @@ class Resumption:
         self.check_steps()
         return Question(
             store=self.checkpoint.store,
-            tenant=getattr(self.checkpoint, "tenant", ""),
+            tenant=self.checkpoint.tenant,
             thread=self.thread,
             checkpoint=self.at,
             head=self.head,
@@ -739,7 +739,7 @@ def _granted(
     texts = payload.approved if payload.denied is None else (payload.denied,)
     approvals = tuple(gate.people.open(text, revoked=True) for text in texts)
     right: dict[str, Any] = {"store": checkpoint.store, "thread": checkpoint.thread}
-    right["tenant"] = getattr(checkpoint, "tenant", "")
+    right["tenant"] = checkpoint.tenant
     if yes:
         right |= {"app": checkpoint.app, "tools": payload.tools.digest, "done": payload.done}
     for each in approvals:
@@ -768,7 +768,7 @@ def _follows(ledger: Ledger, checkpoint: Checkpoint, head: Head) -> bool:
     before, digest = checkpoint.sequence - 1, checkpoint.previous
     while before > head.sequence:
         note = ledger.load(checkpoint.thread, before)
-        if note.digest != digest or getattr(note, "kind", "state") == "state":
+        if note.digest != digest or note.kind == "state":
             return False
         before, digest = before - 1, note.previous
     return (before, digest) == (head.sequence, head.digest)
