@@ -391,7 +391,7 @@ class Runs:
         no more than what was signed.
         """
         place, signed, resumed = link.entry.checkpoint, approval.question, link.payload.resumed
-        tenant = getattr(place, "tenant", "")
+        tenant = place.tenant
         right = replace(
             signed, store=place.store, tenant=tenant, thread=place.thread, head=link.head
         )
