@@ -555,6 +555,8 @@ def test_approvals_are_verified_by_the_keys_of_people(
         return [line.partition(f" {thread}")[0] for line in lines if f" {thread} #3" in line]
 
     assert said("order-8", files["dana"]) == []
+    assert "SP18 note" not in rules(out(deployed.anchored)[1])
+    assert "SP18 note" in rules(out([*deployed.anchored, "--approver", files["dana"]])[1])
     assert set(said("order-9", files["dana"])) == {"SP19 error:"}
     erin = files["erin"].replace("dana=", "erin=")
     two = (files["dana"], "--approver", erin, "--people", "2")

@@ -663,6 +663,9 @@ def test_long_numbers_that_share_a_hash_are_refused_before_they_are_compared() -
     with pytest.raises(LimitExceeded, match="share a hash"):
         Codec([SlottedNumber]).encode({SlottedNumber(number), SlottedNumber(number + 2**61 - 1)})
     assert CODEC.decode(CODEC.encode({number, number + 1, Decimal(7)})) == {number, number + 1, 7}
+    for longest in (-(2**63), 2**63 - 1):  # of those that are not long
+        values = {longest, hash(longest)}
+        assert CODEC.decode(CODEC.encode(values)) == values
 
 
 @pytest.mark.parametrize("filler", ["[,{", '"', "\\", '\\"', '[\\",', "é[", "]"])

@@ -200,6 +200,16 @@ def folder(tmp_path: Path) -> Iterator[int]:
     os.close(fd)
 
 
+def test_a_folder_that_is_refused_is_closed(tmp_path: Path) -> None:
+    """Or whoever tries again and again has no descriptor left."""
+    before = len([*Path("/dev/fd").iterdir()])
+    for mode, why in ((0o700, "is not the folder"), (0o777, "can be written by")):
+        tmp_path.chmod(mode)
+        with pytest.raises(UnsafeLocation, match=why):
+            _files.same_folder(str(tmp_path), (0, 0), "storage")
+    assert len([*Path("/dev/fd").iterdir()]) == before
+
+
 def names(path: Path) -> dict[str, bytes]:
     return {each.name: each.read_bytes() for each in path.iterdir()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from datetime import UTC, datetime
@@ -218,6 +219,11 @@ def test_a_planted_entry_shows(folder: Path) -> None:
         refused(folder)
         file.unlink()
     assert journal_at(folder).verify() == 3
+
+
+def test_a_process_is_known_by_its_user_and_not_by_a_number_that_passes() -> None:
+    assert Actor.process().name.startswith(f"uid {os.geteuid()} on ")
+    assert Actor.process().how == "operating system"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from safepoint.errors import (
     StorageUnavailable,
 )
 from safepoint.models import (
+    ModelLimits,
     UnrestrictedLoad,
     convert,
     load_checkpoint,
@@ -156,6 +157,10 @@ def test_what_is_too_deep_or_too_large_is_refused(tmp_path: Path) -> None:
         with pytest.raises(LimitExceeded):
             save_checkpoint(tmp_path / "run.safetensors", state, key=KEY)
     assert list(tmp_path.iterdir()) == []
+    two = {"a": torch.ones(1), "b": torch.ones(2)}
+    assert len(pack(two, ModelLimits(tensors=2)).tensors) == 2
+    with pytest.raises(LimitExceeded, match="more than 1 tensors"):
+        pack(two, ModelLimits(tensors=1))
 
 
 def test_nothing_is_overwritten_and_a_place_is_checked(tmp_path: Path) -> None:

@@ -193,6 +193,16 @@ def moves_backwards(self: Any, real: Any, thread: str, first: int, base: bytes) 
     return removed
 
 
+@breaks("a_thread_never_moves_backwards", "prune")
+def keeps_a_base_of_nothing(self: Any, real: Any, thread: str, first: int, base: bytes) -> Any:
+    try:
+        return real(thread, first, base)
+    except NotFound:
+        if thread not in self._records:
+            self._bases[thread] = first, base
+        raise
+
+
 @breaks("a_base_comes_back_byte_for_byte", "base")
 def strips_a_base(_: Any, real: Any, thread: str) -> Any:
     found = real(thread)
