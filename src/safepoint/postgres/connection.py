@@ -8,7 +8,6 @@ import select
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from copy import copy
 from math import inf
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -26,7 +25,7 @@ from safepoint.errors import (
     StorageUnavailable,
     quoted,
 )
-from safepoint.names import check_tenant
+from safepoint.storage.base import Tenants
 
 try:
     import psycopg as psycopg  # noqa: PLC0414  for those who get it from here
@@ -206,7 +205,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             raise
 
 
-class Server:
+class Server(Tenants):
     """A server with a schema of ours, as one login sees it, for the threads of a process.
 
     Every statement runs by itself, as a transaction of its own. If the connection is lost, what was
@@ -222,8 +221,6 @@ class Server:
         ConfigurationError: `dsn` is no connection string.
         StorageError: the server cannot be used. The message says what to run.
     """
-
-    _tenant = ""
 
     def __init__(self, dsn: str, schema: str, *, connections: int, wait_seconds: float) -> None:
         given = parsed(dsn)
@@ -257,17 +254,6 @@ class Server:
     def __repr__(self) -> str:
         tenant = f", tenant {self._tenant!r}" if self._tenant else ""
         return f"{type(self).__name__}(<{self._where}>{tenant})"
-
-    def tenant(self, name: str) -> Self:
-        """Return the same for one tenant: it sees that tenant's threads, on these connections.
-
-        Raises:
-            InvalidId: the name is outside the grammar.
-            ConfigurationError: this is a tenant's itself.
-        """
-        scope = copy(self)
-        vars(scope).update(_tenant=check_tenant(name, self._tenant))
-        return scope
 
     def __enter__(self) -> Self:
         return self

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from math import inf
-from typing import Final, Protocol, cast
+from typing import Final, Protocol, Self, cast
 
 from safepoint.errors import (
     ConfigurationError,
@@ -23,7 +24,7 @@ from safepoint.errors import (
     quoted,
     shell,
 )
-from safepoint.names import check_name, check_sequence, spelled
+from safepoint.names import check_name, check_sequence, check_tenant, spelled
 
 MAX_SECONDS: Final = 86_400
 MAX_TOKEN: Final = 10**18 - 1
@@ -333,6 +334,23 @@ class LeasingStorage(CheckpointStorage, Protocol):
 def utc_now() -> datetime:
     """Return what time it is."""
     return datetime.now(UTC)
+
+
+class Tenants:
+    """What keeps the threads of each tenant apart, by a name that stands before each of them."""
+
+    _tenant = ""
+
+    def tenant(self, name: str) -> Self:
+        """Return the same for one tenant, which sees its own threads alone and shares all else.
+
+        Raises:
+            InvalidId: the name is outside the grammar.
+            ConfigurationError: this is a tenant's itself.
+        """
+        scope = copy(self)
+        vars(scope).update(_tenant=check_tenant(name, self._tenant))
+        return scope
 
 
 class Leasing(ABC):

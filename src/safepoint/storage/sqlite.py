@@ -15,9 +15,8 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from copy import copy
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from safepoint._sqlite import Database, Schema
 from safepoint.errors import CheckpointError, StorageUnavailable, shell
@@ -27,7 +26,6 @@ from safepoint.names import (
     Limits,
     check_name,
     check_sequence,
-    check_tenant,
     spelled,
 )
 from safepoint.storage.base import (
@@ -35,6 +33,7 @@ from safepoint.storage.base import (
     Lease,
     Leasing,
     Ownership,
+    Tenants,
     ahead,
     beheaded,
     check_place,
@@ -149,7 +148,7 @@ _OWN: Final = (
 )
 
 
-class SQLiteCheckpointStorage(Database, Leasing):
+class SQLiteCheckpointStorage(Database, Leasing, Tenants):
     """Keeps records in one SQLite database: the default for one machine.
 
     ```python
@@ -187,7 +186,6 @@ class SQLiteCheckpointStorage(Database, Leasing):
 
     in_order = True
     """It takes a record after the last one alone."""
-    _tenant = ""
 
     def __init__(
         self,
@@ -201,17 +199,6 @@ class SQLiteCheckpointStorage(Database, Leasing):
         super().__init__(
             path, SCHEMA, longest=self._limit, wait_seconds=wait_seconds, read_only=read_only
         )
-
-    def tenant(self, name: str) -> Self:
-        """Return the storage of one tenant, on the same connections. It sees its own threads alone.
-
-        Raises:
-            InvalidId: the name is outside the grammar.
-            ConfigurationError: this is a tenant's storage itself.
-        """
-        scope = copy(self)
-        vars(scope).update(_tenant=check_tenant(name, self._tenant))
-        return scope
 
     def append(
         self,
