@@ -422,6 +422,10 @@ class Leasing(ABC):
         """
         return self._ownership(check_name("thread", thread)).holder
 
+    def token(self, thread: str) -> int:
+        """Return the highest token that was ever handed out for a thread, 0 if none was."""
+        return self._ownership(thread).token
+
     @abstractmethod
     def _ownership(self, thread: str) -> Ownership:
         """Return what is kept of the thread's leases."""

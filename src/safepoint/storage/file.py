@@ -269,10 +269,6 @@ class FileCheckpointStorage(Leasing, Tenants):
             for sequence in sequences:
                 yield folder.record(sequence, first)
 
-    def token(self, thread: str) -> int:
-        """Return the highest token that was ever handed out for a thread, 0 if none was."""
-        return self._ownership(thread).token
-
     def _ownership(self, thread: str) -> Ownership:
         with self._reading(thread) as folder:
             return Ownership(thread) if folder is None else folder.ownership()

@@ -349,10 +349,6 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         with self._transaction(many=True) as connection:
             return connection.execute(statement, values).fetchall()
 
-    def token(self, thread: str) -> int:
-        """Return the highest token that was ever handed out for a thread, 0 if none was."""
-        return self._ownership(thread).token
-
     def _scan(self, thread: str, wanted: range) -> Iterator[bytes]:
         while wanted:
             portion = self._portion(thread, wanted)
