@@ -504,9 +504,7 @@ _BUILT_IN: Final[dict[type, _Entry]] = {
     PureWindowsPath: _path("windowspath", PureWindowsPath),
 }
 
-_FIXED: Final = {type(None), bool, int, float, str, bytes, datetime, date, time, timedelta} | {
-    *(Decimal, UUID, type(Path()), PurePosixPath, PureWindowsPath),
-}
+_FIXED: Final = set(_BUILT_IN) - {dict, OrderedDict, list, tuple, set, frozenset}
 
 
 # --- types of the caller
