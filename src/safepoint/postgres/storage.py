@@ -11,13 +11,7 @@ from typing import Any, Final
 import psycopg
 
 from safepoint.errors import CheckpointError, StorageError, StorageUnavailable
-from safepoint.names import (
-    DEFAULT_LIMITS,
-    MAX_SEQUENCE,
-    Limits,
-    check_name,
-    check_sequence,
-)
+from safepoint.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, check_sequence
 from safepoint.postgres.connection import Connection, Server, is_lost
 from safepoint.storage.base import (
     MAX_TOKEN,
@@ -106,8 +100,7 @@ class Records(Server):
             LimitExceeded: it is larger than a record may be.
             StorageError: the server refuses, or is away.
         """
-        check_name("thread", thread)
-        check_sequence(sequence)
+        check_place(thread, sequence)
 
         def read(connection: Connection) -> bytes:
             found = self._found(connection, thread, sequence)
@@ -317,8 +310,7 @@ class PostgresCheckpointStorage(Records):
             StorageRefused: this login is not in the role of operators.
             StorageUnavailable: the server is away.
         """
-        check_name("thread", thread)
-        check_sequence(first)
+        check_place(thread, first)
         data = sized(base, self._limit)
         values = (self._tenant, thread, first, data)
         [(removed,)] = self._rows("select safepoint.prune(%s, %s, %s, %b)", values)

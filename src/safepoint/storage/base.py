@@ -520,7 +520,7 @@ def sized(record: object, limit: float = inf) -> bytes:
     return data
 
 
-def check_place(thread: object, sequence: object, fence: object) -> None:
+def check_place(thread: object, sequence: object, fence: object = None) -> None:
     """Refuse what is not the place of a record, or not the token of a lease.
 
     Raises:

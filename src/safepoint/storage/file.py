@@ -29,14 +29,7 @@ from safepoint.errors import (
     UnsafeLocation,
     shell,
 )
-from safepoint.names import (
-    DEFAULT_LIMITS,
-    MAX_SEQUENCE,
-    Limits,
-    check_name,
-    check_sequence,
-    spelled,
-)
+from safepoint.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, spelled
 from safepoint.storage.base import (
     Lease,
     Leasing,
@@ -160,8 +153,7 @@ class FileCheckpointStorage(Leasing, Tenants):
             LimitExceeded: the file is larger than a record may be.
             StorageError: others can write the file, or it cannot be read.
         """
-        check_name("thread", thread)
-        check_sequence(sequence)
+        check_place(thread, sequence)
         with self._reading(thread) as folder:
             if folder is None:
                 raise missing(thread, sequence, 0)
@@ -231,8 +223,7 @@ class FileCheckpointStorage(Leasing, Tenants):
             StorageFull: there is no room. Nothing was removed.
             StorageError: the folder cannot be used, or the disk fails.
         """
-        check_name("thread", thread)
-        check_sequence(first)
+        check_place(thread, first)
         data = sized(base, self._limit)
         self._check_writable()
         with self._reading(thread, "prune") as folder:

@@ -20,14 +20,7 @@ from typing import Any, Final
 
 from safepoint._sqlite import Database, Schema
 from safepoint.errors import CheckpointError, StorageUnavailable, shell
-from safepoint.names import (
-    DEFAULT_LIMITS,
-    MAX_SEQUENCE,
-    Limits,
-    check_name,
-    check_sequence,
-    spelled,
-)
+from safepoint.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, spelled
 from safepoint.storage.base import (
     MAX_TOKEN,
     Lease,
@@ -233,8 +226,8 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             RecordMalformed: it is not bytes.
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
-        check_name("thread", thread)
-        given = self._tenant, thread, check_sequence(sequence), sequence, self._limit, 1
+        check_place(thread, sequence)
+        given = self._tenant, thread, sequence, sequence, self._limit, 1
         with self._transaction() as connection:
             row = connection.execute(_UP, given).fetchone()
             if row is None:
@@ -316,8 +309,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             StorageUnavailable: another program holds the database, it is gone, closed or was
                 changed, or the disk fails. Nothing was removed.
         """
-        check_name("thread", thread)
-        check_sequence(first)
+        check_place(thread, first)
         data = sized(base, self._limit)
         with self._transaction("prune", write=True, many=True) as connection:
             if first < self._thread(connection, thread)[1]:
