@@ -43,7 +43,6 @@ Row = list[bytes | None]
 
 VERSION: Final = 1
 """The version of the schema that this package works with."""
-MIGRATE: Final = "safepoint postgres migrate"
 PINNED: Final = (
     "-c search_path=pg_catalog,pg_temp -c default_transaction_isolation=read\\ committed"
     # What a login may set for itself must not change how we read what the server says.
@@ -79,7 +78,7 @@ class _Refusal(NamedTuple):
 _NO_SCHEMA: Final = _Refusal(
     StorageUnavailable,
     "There is no schema of safepoint in {where}.",
-    f"Make it, as one who may create roles: {MIGRATE} DSN",
+    "Make it, as one who may create roles: safepoint postgres migrate DSN",
 )
 _OTHER: Final = _Refusal(
     StorageUnavailable,
