@@ -148,11 +148,6 @@ def enforce(refusals: Iterable[StorageError]) -> None:
         raise refusal
 
 
-def private(info: os.stat_result, kind: int) -> bool:
-    """Tell whether something is of that kind, this user's, and writable by nobody else."""
-    return info.st_mode & _KIND_AND_OTHERS == kind and info.st_uid == os.geteuid()
-
-
 def folder_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
     """Yield what is wrong with a folder of ours, by what `lstat` or `fstat` says of it."""
     shown, inside = shell(path), shell(str(Path(path, "checkpoints")))
@@ -368,7 +363,8 @@ def _checked(
             enforce(refusals(path, os.stat(name, dir_fd=dir_fd, follow_symlinks=False)))
         raise
     # What counts is what was opened, not what the name meant a moment before or after.
-    if not private(found.info, stat.S_IFDIR if flags == FOLDER else stat.S_IFREG):
+    kind = stat.S_IFDIR if flags == FOLDER else stat.S_IFREG
+    if found.info.st_mode & _KIND_AND_OTHERS != kind or found.info.st_uid != os.geteuid():
         for refusal in refusals(path, found.info):
             os.close(found.fd)
             raise refusal

@@ -155,11 +155,9 @@ class Database:
         self._watched = *(self._file + suffix for suffix in BESIDE[:3]), self._folder
         self._schema, self._longest, self._seconds = schema, longest, wait_seconds
         self._read_only = read_only
-        try:
-            if create and not read_only:
+        if create and not read_only:
+            with _files.translated("open", self._file):
                 self._prepare()
-        except OSError as error:
-            raise self._told(error, "open") from error
         with self._transaction("open"):
             pass
 

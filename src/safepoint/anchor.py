@@ -7,12 +7,11 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from copy import copy
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol
 
 from safepoint import _files
 from safepoint._sqlite import Database, Schema, place_of
@@ -27,8 +26,8 @@ from safepoint.errors import (
     UnsafeLocation,
     shell,
 )
-from safepoint.names import Head, check_name, check_tenant, spelled
-from safepoint.storage.base import is_thread, utc_now
+from safepoint.names import Head, check_name, spelled
+from safepoint.storage.base import Tenants, is_thread, utc_now
 
 _FORMAT = "safepoint-anchor/1"
 _LIMIT = 512
@@ -150,21 +149,8 @@ def checked(head: object) -> Head:
     return head
 
 
-class _Heads(ABC):
+class _Heads(Tenants, ABC):
     """What each anchor does, with whatever it holds while it is asked."""
-
-    _tenant = ""
-
-    def tenant(self, name: str) -> Self:
-        """Return the same anchor for the threads of a tenant alone.
-
-        Raises:
-            InvalidId: the name is outside the grammar.
-            ConfigurationError: this is a tenant's itself.
-        """
-        scope = copy(self)
-        vars(scope).update(_tenant=check_tenant(name, self._tenant))
-        return scope
 
     def read(self, store: str, thread: str) -> Head | None:
         """Return the thread's head as it was last seen, or None if it never was.

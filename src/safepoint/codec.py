@@ -40,7 +40,6 @@ from json.encoder import encode_basestring_ascii as escape
 from math import isfinite
 from operator import attrgetter, eq, is_
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn
 from uuid import UUID
 
@@ -504,9 +503,7 @@ _BUILT_IN: Final[dict[type, _Entry]] = {
     PureWindowsPath: _path("windowspath", PureWindowsPath),
 }
 
-_FIXED: Final = {type(None), bool, int, float, str, bytes, datetime, date, time, timedelta} | {
-    *(Decimal, UUID, type(Path()), PurePosixPath, PureWindowsPath),
-}
+_FIXED: Final = set(_BUILT_IN) - {dict, OrderedDict, list, tuple, set, frozenset}
 
 
 # --- types of the caller
@@ -891,7 +888,7 @@ class Codec:
         CodecError: a type could not be restored faithfully, or two have one name.
     """
 
-    __slots__ = ("_decoder", "_fixed", "_limits", "_table", "_types")
+    __slots__ = ("_decoder", "_fixed", "_limits", "_table")
 
     def __init__(
         self,
@@ -906,18 +903,12 @@ class Codec:
         self._table = {cls: entry.write for cls, entry in table.items()}
         revive = {f"${entry.tag}": entry.revive for entry in table.values() if entry.tag}
         self._decoder = json.JSONDecoder(object_hook=_hook(revive))
-        self._types = MappingProxyType({entry.tag: cls for cls, entry in registered.items()})
         self._limits = limits
 
     @property
     def limits(self) -> Limits:
         """The limits that hold on save and on load."""
         return self._limits
-
-    @property
-    def types(self) -> Mapping[str, type]:
-        """The registered types by tag, those with a converter among them."""
-        return self._types
 
     def encode(self, value: Any) -> bytes:
         """Return the canonical bytes of a state.

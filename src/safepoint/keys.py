@@ -704,16 +704,6 @@ class Keyring:
             )
         return self._signing
 
-    @property
-    def all(self) -> tuple[Key, ...]:
-        """Every key, oldest to newest, the signing key last.
-
-        A revoked one is a `RevokedKey`, which another ring takes only if it is revoked there too.
-        """
-        return tuple(
-            RevokedKey(key) if key.id in self._revoked else key for key in self._keys.values()
-        )
-
     def find(self, key_id: str) -> Key:
         """Return the key of that id. Ask `revoked` too: a revoked key is found as well.
 
@@ -765,7 +755,12 @@ class Keyring:
         return Keyring(self._signing, verify=self._keys.values(), revoked=revoked)
 
     def __iter__(self) -> Iterator[Key]:
-        return iter(self.all)
+        """Yield every key, oldest to newest, the signing key last.
+
+        A revoked one is a `RevokedKey`, which another ring takes only if it is revoked there too.
+        """
+        for key in self._keys.values():
+            yield RevokedKey(key) if key.id in self._revoked else key
 
     def __repr__(self) -> str:
         if not hasattr(self, "_keys"):  # refused while it was made, and now in somebody's report

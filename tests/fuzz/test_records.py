@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safepoint import CheckpointError, Codec, Keyring, Limits, SigningKey
 from safepoint.names import digest_of
 from safepoint.record import Kind, Opened, Place, open_sealed, seal
-from tests.unit.codec_types import CODEC
+from tests.unit.codec_types import TYPES
 
 MAC = SigningKey.generate()
 PAIR = SigningKey.generate("ed25519")
@@ -115,7 +115,7 @@ def test_a_holder_of_the_key_can_write_nothing_that_breaks_a_reader(
     payload: bytes, key: SigningKey
 ) -> None:
     record, _ = sealed(key, "state", payload)
-    codec = Codec(CODEC.types, limits=LIMITS)
+    codec = Codec(TYPES, limits=LIMITS)
     tracemalloc.start()
     try:
         opened = open_sealed(record, PLACE, KEYS, limits=LIMITS)

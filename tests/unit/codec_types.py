@@ -156,13 +156,12 @@ class Limited(pydantic.BaseModel):
     size: int = pydantic.Field(default=1, le=10)
 
 
-CODEC = Codec(
-    [
-        *(Colour, Level, Rights, Bits),
-        *(Invoice, Point, Nothing, Positive, Doubler, Appender, Elsewhere, Counted, Squared, Box),
-        *(Note, Swapped, Aliased, Shouting, Limited),
-    ]
-)
+TYPES = [
+    *(Colour, Level, Rights, Bits),
+    *(Invoice, Point, Nothing, Positive, Doubler, Appender, Elsewhere, Counted, Squared, Box),
+    *(Note, Swapped, Aliased, Shouting, Limited),
+]
+CODEC = Codec(TYPES)
 
 
 def same(left: Any, right: Any) -> bool:

@@ -30,6 +30,7 @@ from safepoint.errors import CodecError, DecodeError, EncodeError, LimitExceeded
 from safepoint.names import DEFAULT_LIMITS, Limits
 from tests.unit.codec_types import (
     CODEC,
+    TYPES,
     VALUES,
     Appender,
     Colour,
@@ -79,8 +80,9 @@ def test_numbers_are_written_alike_whatever_the_process_says_of_them() -> None:
 def test_a_mapping_chooses_the_tags() -> None:
     codec = Codec({"billing.Invoice": Invoice, "_p": Point})
     assert codec.encode(Point(x=1)) == b'{"$_p":{"x":1,"y":0}}'
-    assert codec.decode(codec.encode(Invoice(1, "a"))) == Invoice(1, "a")
-    assert codec.types == {"billing.Invoice": Invoice, "_p": Point}
+    data = codec.encode(Invoice(1, "a"))
+    assert data.startswith(b'{"$billing.Invoice":{')
+    assert codec.decode(data) == Invoice(1, "a")
 
 
 class Meeting(pydantic.BaseModel):
@@ -215,7 +217,7 @@ ODD: list[tuple[Any, str]] = [  # where a complex number is, and how that is sai
 BERLIN, MICROSECOND = ZoneInfo("Europe/Berlin"), timezone(-timedelta(microseconds=1))
 HALF, LOST = "holds a lone surrogate", "is an attribute but not a field of"
 RESTORED = "could not be restored."
-ODD_TYPES = Codec({**CODEC.types, **{cls.__name__: cls for cls in (Derived, Private, Extra, Root)}})
+ODD_TYPES = Codec([*TYPES, Derived, Private, Extra, Root])
 REFUSED_ON_SAVE: list[tuple[Any, str]] = [
     (Derived(1), f"{RESTORED} Derived refuses its saved fields."),
     (Private(a=1), f"state._b {LOST} Private"),
@@ -309,12 +311,6 @@ def test_a_converter_teaches_a_type_wherever_it_is() -> None:
     assert FOREIGN.decode(data) == state
     inside = FOREIGN.decode(FOREIGN.encode([Invoice(1, "b", None, [Link(deque([2]))])]))
     assert inside[0].lines[0].to == deque([2])
-    assert FOREIGN.types == {
-        "Invoice": Invoice,
-        "deque": deque,
-        "re.Pattern": re.Pattern,
-        "Link": Link,
-    }
 
 
 @pytest.mark.parametrize(
@@ -510,7 +506,7 @@ def test_64_levels_are_kept_and_65_are_refused(kind: str) -> None:
     assert same(CODEC.decode(CODEC.encode(value)), value)
     with pytest.raises(LimitExceeded, match="deeper than 64 levels, or contains itself"):
         CODEC.encode(NESTINGS[kind](value))
-    deeper = Codec(CODEC.types, limits=Limits(depth=65)).encode(NESTINGS[kind](value))
+    deeper = Codec(TYPES, limits=Limits(depth=65)).encode(NESTINGS[kind](value))
     with pytest.raises(LimitExceeded, match="nested deeper than 64 levels"):
         CODEC.decode(deeper)
 
@@ -528,17 +524,17 @@ def test_size_and_items_are_counted_alike_on_save_and_on_load(value: Any) -> Non
     """What is just within the limit can be saved and loaded; one less, and neither."""
     data = CODEC.encode([value])
     items = count(json.loads(data))
-    enough = Codec(CODEC.types, limits=Limits(items=items))
+    enough = Codec(TYPES, limits=Limits(items=items))
     assert enough.encode([value]) == data
     assert same(enough.decode(data), [value])
-    short = Codec(CODEC.types, limits=Limits(items=items - 1))
+    short = Codec(TYPES, limits=Limits(items=items - 1))
     with pytest.raises(LimitExceeded, match=f"The state holds more than {items - 1} values"):
         short.encode([value])
     with pytest.raises(LimitExceeded, match=f"encoded state holds more than {items - 1} val"):
         short.decode(data)
-    enough = Codec(CODEC.types, limits=Limits(state_bytes=len(data)))
+    enough = Codec(TYPES, limits=Limits(state_bytes=len(data)))
     assert same(enough.decode(enough.encode([value])), [value])
-    short = Codec(CODEC.types, limits=Limits(state_bytes=len(data) - 1))
+    short = Codec(TYPES, limits=Limits(state_bytes=len(data) - 1))
     with pytest.raises(LimitExceeded, match=f"takes more than {len(data) - 1} bytes"):
         short.encode([value])
     with pytest.raises(LimitExceeded, match=f"the limit is {len(data) - 1}"):

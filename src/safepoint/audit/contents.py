@@ -325,7 +325,7 @@ class _Keys:
 
     def __init__(self, path: str | os.PathLike[str], keys: Keyring | None) -> None:
         real = Path(os.path.realpath(existing_folder(path)))
-        paths = [key.path for key in (() if keys is None else keys.all) if key.path is not None]
+        paths = [key.path for key in keys or () if key.path is not None]
         self._public = {str(each): False for each in paths if each.is_relative_to(real)}
 
     def __call__(self, file: File) -> Iterator[Finding]:

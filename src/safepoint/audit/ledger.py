@@ -258,7 +258,7 @@ def approvers_apart(ledger: Ledger, approvers: Approvers) -> Iterator[Finding]:
     """Look whether the approvers' keys are where they belong: the secret with them alone."""
     people = list(approvers.keys.values())
     names = {key.id: name for name, key in people}
-    for key in ledger.keys.all:
+    for key in ledger.keys:
         if key.id in names:
             yield finding("SP19.on-keyring", ledger.store, key=key.id, name=names[key.id])
     storage = _folder(ledger.storage)
@@ -266,7 +266,7 @@ def approvers_apart(ledger: Ledger, approvers: Approvers) -> Iterator[Finding]:
     for name, public in people:
         if home is not None and public.path is not None and public.path.is_relative_to(home):
             yield finding("SP19.key-in-storage", str(public.path), name=name)
-    paths = [key.path for key in (*ledger.keys.all, *(key for _, key in people))]
+    paths = [key.path for key in (*ledger.keys, *(key for _, key in people))]
     for folder in sorted({path.parent for path in paths if path is not None}):
         for file in _files_in(folder):
             for key_id in dict.fromkeys(_ids(file)):

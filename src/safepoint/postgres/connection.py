@@ -8,7 +8,6 @@ import select
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from copy import copy
 from math import inf
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -26,7 +25,7 @@ from safepoint.errors import (
     StorageUnavailable,
     quoted,
 )
-from safepoint.names import check_tenant
+from safepoint.storage.base import Tenants
 
 try:
     import psycopg as psycopg  # noqa: PLC0414  for those who get it from here
@@ -44,7 +43,6 @@ Row = list[bytes | None]
 
 VERSION: Final = 1
 """The version of the schema that this package works with."""
-MIGRATE: Final = "safepoint postgres migrate"
 PINNED: Final = (
     "-c search_path=pg_catalog,pg_temp -c default_transaction_isolation=read\\ committed"
     # What a login may set for itself must not change how we read what the server says.
@@ -80,7 +78,7 @@ class _Refusal(NamedTuple):
 _NO_SCHEMA: Final = _Refusal(
     StorageUnavailable,
     "There is no schema of safepoint in {where}.",
-    f"Make it, as one who may create roles: {MIGRATE} DSN",
+    "Make it, as one who may create roles: safepoint postgres migrate DSN",
 )
 _OTHER: Final = _Refusal(
     StorageUnavailable,
@@ -206,7 +204,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             raise
 
 
-class Server:
+class Server(Tenants):
     """A server with a schema of ours, as one login sees it, for the threads of a process.
 
     Every statement runs by itself, as a transaction of its own. If the connection is lost, what was
@@ -222,8 +220,6 @@ class Server:
         ConfigurationError: `dsn` is no connection string.
         StorageError: the server cannot be used. The message says what to run.
     """
-
-    _tenant = ""
 
     def __init__(self, dsn: str, schema: str, *, connections: int, wait_seconds: float) -> None:
         given = parsed(dsn)
@@ -257,17 +253,6 @@ class Server:
     def __repr__(self) -> str:
         tenant = f", tenant {self._tenant!r}" if self._tenant else ""
         return f"{type(self).__name__}(<{self._where}>{tenant})"
-
-    def tenant(self, name: str) -> Self:
-        """Return the same for one tenant: it sees that tenant's threads, on these connections.
-
-        Raises:
-            InvalidId: the name is outside the grammar.
-            ConfigurationError: this is a tenant's itself.
-        """
-        scope = copy(self)
-        vars(scope).update(_tenant=check_tenant(name, self._tenant))
-        return scope
 
     def __enter__(self) -> Self:
         return self

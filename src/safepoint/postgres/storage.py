@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 
 from safepoint.errors import CheckpointError, StorageError, StorageUnavailable
-from safepoint.names import (
-    DEFAULT_LIMITS,
-    MAX_SEQUENCE,
-    Limits,
-    check_name,
-    check_sequence,
-)
+from safepoint.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, check_sequence
 from safepoint.postgres.connection import Connection, Server, is_lost
 from safepoint.storage.base import (
     MAX_TOKEN,
@@ -106,8 +99,7 @@ class Records(Server):
             LimitExceeded: it is larger than a record may be.
             StorageError: the server refuses, or is away.
         """
-        check_name("thread", thread)
-        check_sequence(sequence)
+        check_place(thread, sequence)
 
         def read(connection: Connection) -> bytes:
             found = self._found(connection, thread, sequence)
@@ -196,8 +188,7 @@ class Records(Server):
         return 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Thread:
+class _Thread(NamedTuple):
     """What is kept of a thread besides its records; `own` is whether this login had it last."""
 
     head: int
@@ -317,8 +308,7 @@ class PostgresCheckpointStorage(Records):
             StorageRefused: this login is not in the role of operators.
             StorageUnavailable: the server is away.
         """
-        check_name("thread", thread)
-        check_sequence(first)
+        check_place(thread, first)
         data = sized(base, self._limit)
         values = (self._tenant, thread, first, data)
         [(removed,)] = self._rows("select safepoint.prune(%s, %s, %s, %b)", values)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from math import inf
-from typing import Final, Protocol, cast
+from typing import Final, Protocol, Self, cast
 
 from safepoint.errors import (
     ConfigurationError,
@@ -23,7 +24,7 @@ from safepoint.errors import (
     quoted,
     shell,
 )
-from safepoint.names import check_name, check_sequence, spelled
+from safepoint.names import check_name, check_sequence, check_tenant, spelled
 
 MAX_SECONDS: Final = 86_400
 MAX_TOKEN: Final = 10**18 - 1
@@ -335,6 +336,23 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+class Tenants:
+    """What keeps the threads of each tenant apart, by a name that stands before each of them."""
+
+    _tenant = ""
+
+    def tenant(self, name: str) -> Self:
+        """Return the same for one tenant, which sees its own threads alone and shares all else.
+
+        Raises:
+            InvalidId: the name is outside the grammar.
+            ConfigurationError: this is a tenant's itself.
+        """
+        scope = copy(self)
+        vars(scope).update(_tenant=check_tenant(name, self._tenant))
+        return scope
+
+
 class Leasing(ABC):
     """The leases of a storage: who may write a thread.
 
@@ -403,6 +421,10 @@ class Leasing(ABC):
             StorageError: the storage cannot tell.
         """
         return self._ownership(check_name("thread", thread)).holder
+
+    def token(self, thread: str) -> int:
+        """Return the highest token that was ever handed out for a thread, 0 if none was."""
+        return self._ownership(thread).token
 
     @abstractmethod
     def _ownership(self, thread: str) -> Ownership:
@@ -498,7 +520,7 @@ def sized(record: object, limit: float = inf) -> bytes:
     return data
 
 
-def check_place(thread: object, sequence: object, fence: object) -> None:
+def check_place(thread: object, sequence: object, fence: object = None) -> None:
     """Refuse what is not the place of a record, or not the token of a lease.
 
     Raises:

@@ -18,9 +18,9 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from copy import copy
 from datetime import datetime
 from pathlib import Path
+from typing import Self
 
 from safepoint import _files
 from safepoint.errors import (
@@ -29,19 +29,12 @@ from safepoint.errors import (
     UnsafeLocation,
     shell,
 )
-from safepoint.names import (
-    DEFAULT_LIMITS,
-    MAX_SEQUENCE,
-    Limits,
-    check_name,
-    check_sequence,
-    check_tenant,
-    spelled,
-)
+from safepoint.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, spelled
 from safepoint.storage.base import (
     Lease,
     Leasing,
     Ownership,
+    Tenants,
     ahead,
     beheaded,
     check_place,
@@ -70,7 +63,7 @@ LEASE_LINE = re.compile(
 _REMEMBERED = 10_000
 
 
-class FileCheckpointStorage(Leasing):
+class FileCheckpointStorage(Leasing, Tenants):
     """Keeps each record in a file of its own, below a folder that you name.
 
     The folder is created with mode 0700 if it is missing; its parents are not. A place where
@@ -107,7 +100,7 @@ class FileCheckpointStorage(Leasing):
         self._limit = limits.record_bytes
         self._path = _files.absolute(storage_path)
         self._heads: dict[str, int] = {}
-        self._store, self._tenant, self._made = self._path, "", False
+        self._store, self._made = self._path, False
         with _files.translated("open", self._path):
             _files.enforce(_files.location_refusals(self._path))
             if not read_only:
@@ -124,15 +117,15 @@ class FileCheckpointStorage(Leasing):
         """The folder: absolute, with the links above it resolved."""
         return Path(self._path)
 
-    def tenant(self, name: str) -> FileCheckpointStorage:
+    def tenant(self, name: str) -> Self:
         """Return the storage of one tenant, in a folder of its own, made with the first record.
 
         Raises:
             InvalidId: the name is outside the grammar.
             ConfigurationError: this is a tenant's storage itself.
         """
-        tenant, scope = f"@{check_tenant(name, self._tenant[1:])}", copy(self)
-        vars(scope).update(_tenant=tenant, _path=f"{self._store}/{tenant}", _heads={})
+        scope = super().tenant(name)
+        vars(scope).update(_path=f"{self._store}/@{name}", _heads={})
         return scope
 
     def append(
@@ -160,8 +153,7 @@ class FileCheckpointStorage(Leasing):
             LimitExceeded: the file is larger than a record may be.
             StorageError: others can write the file, or it cannot be read.
         """
-        check_name("thread", thread)
-        check_sequence(sequence)
+        check_place(thread, sequence)
         with self._reading(thread) as folder:
             if folder is None:
                 raise missing(thread, sequence, 0)
@@ -231,8 +223,7 @@ class FileCheckpointStorage(Leasing):
             StorageFull: there is no room. Nothing was removed.
             StorageError: the folder cannot be used, or the disk fails.
         """
-        check_name("thread", thread)
-        check_sequence(first)
+        check_place(thread, first)
         data = sized(base, self._limit)
         self._check_writable()
         with self._reading(thread, "prune") as folder:
@@ -269,10 +260,6 @@ class FileCheckpointStorage(Leasing):
             for sequence in sequences:
                 yield folder.record(sequence, first)
 
-    def token(self, thread: str) -> int:
-        """Return the highest token that was ever handed out for a thread, 0 if none was."""
-        return self._ownership(thread).token
-
     def _ownership(self, thread: str) -> Ownership:
         with self._reading(thread) as folder:
             return Ownership(thread) if folder is None else folder.ownership()
@@ -307,11 +294,11 @@ class FileCheckpointStorage(Leasing):
             return store
         with store as fd:
             if make and not self._made:
-                _files.make_folder(self._tenant, fd)
+                _files.make_folder(f"@{self._tenant}", fd)
                 os.fsync(fd)  # whoever made it may have died before this
                 self._made = True
             try:
-                return _files.folder(self._path, self._tenant, fd)
+                return _files.folder(self._path, f"@{self._tenant}", fd)
             except FileNotFoundError:
                 self._made = False
                 return None

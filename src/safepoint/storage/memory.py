@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from threading import Lock
 
-from safepoint.names import check_name, check_sequence, check_tenant
+from safepoint.names import check_name, check_tenant
 from safepoint.storage.base import (
     Leasing,
     Ownership,
@@ -90,8 +90,7 @@ class InMemoryCheckpointStorage(Leasing):
             InvalidId: the thread or the sequence is outside the grammar.
             NotFound: there is none, or it was pruned.
         """
-        check_name("thread", thread)
-        check_sequence(sequence)
+        check_place(thread, sequence)
         with self._lock:
             record = self._records.get(thread, {}).get(sequence)
             if record is None:
@@ -147,8 +146,7 @@ class InMemoryCheckpointStorage(Leasing):
             EncodeError: the base is not bytes.
             NotFound: there is no record at `first`.
         """
-        check_name("thread", thread)
-        check_sequence(first)
+        check_place(thread, first)
         copy = sized(base)
         with self._lock:
             if first < self._first(thread):

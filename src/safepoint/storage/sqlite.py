@@ -15,26 +15,18 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from copy import copy
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from safepoint._sqlite import Database, Schema
 from safepoint.errors import CheckpointError, StorageUnavailable, shell
-from safepoint.names import (
-    DEFAULT_LIMITS,
-    MAX_SEQUENCE,
-    Limits,
-    check_name,
-    check_sequence,
-    check_tenant,
-    spelled,
-)
+from safepoint.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, spelled
 from safepoint.storage.base import (
     MAX_TOKEN,
     Lease,
     Leasing,
     Ownership,
+    Tenants,
     ahead,
     beheaded,
     check_place,
@@ -149,7 +141,7 @@ _OWN: Final = (
 )
 
 
-class SQLiteCheckpointStorage(Database, Leasing):
+class SQLiteCheckpointStorage(Database, Leasing, Tenants):
     """Keeps records in one SQLite database: the default for one machine.
 
     ```python
@@ -187,7 +179,6 @@ class SQLiteCheckpointStorage(Database, Leasing):
 
     in_order = True
     """It takes a record after the last one alone."""
-    _tenant = ""
 
     def __init__(
         self,
@@ -201,17 +192,6 @@ class SQLiteCheckpointStorage(Database, Leasing):
         super().__init__(
             path, SCHEMA, longest=self._limit, wait_seconds=wait_seconds, read_only=read_only
         )
-
-    def tenant(self, name: str) -> Self:
-        """Return the storage of one tenant, on the same connections. It sees its own threads alone.
-
-        Raises:
-            InvalidId: the name is outside the grammar.
-            ConfigurationError: this is a tenant's storage itself.
-        """
-        scope = copy(self)
-        vars(scope).update(_tenant=check_tenant(name, self._tenant))
-        return scope
 
     def append(
         self,
@@ -246,8 +226,8 @@ class SQLiteCheckpointStorage(Database, Leasing):
             RecordMalformed: it is not bytes.
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
-        check_name("thread", thread)
-        given = self._tenant, thread, check_sequence(sequence), sequence, self._limit, 1
+        check_place(thread, sequence)
+        given = self._tenant, thread, sequence, sequence, self._limit, 1
         with self._transaction() as connection:
             row = connection.execute(_UP, given).fetchone()
             if row is None:
@@ -329,8 +309,7 @@ class SQLiteCheckpointStorage(Database, Leasing):
             StorageUnavailable: another program holds the database, it is gone, closed or was
                 changed, or the disk fails. Nothing was removed.
         """
-        check_name("thread", thread)
-        check_sequence(first)
+        check_place(thread, first)
         data = sized(base, self._limit)
         with self._transaction("prune", write=True, many=True) as connection:
             if first < self._thread(connection, thread)[1]:
@@ -361,10 +340,6 @@ class SQLiteCheckpointStorage(Database, Leasing):
         """Return the rows of a query on the tables, for an audit."""
         with self._transaction(many=True) as connection:
             return connection.execute(statement, values).fetchall()
-
-    def token(self, thread: str) -> int:
-        """Return the highest token that was ever handed out for a thread, 0 if none was."""
-        return self._ownership(thread).token
 
     def _scan(self, thread: str, wanted: range) -> Iterator[bytes]:
         while wanted:
