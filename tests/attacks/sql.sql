@@ -13,7 +13,7 @@ edit;
 
 insert into safepoint.checkpoints (thread, sequence, record)
   values ('theirs', 2, 'x')
-  on conflict (thread, sequence) do update set record = excluded.record;
+  on conflict (tenant, thread, sequence) do update set record = excluded.record;
 
 merge into safepoint.checkpoints c using (values ('theirs')) v (thread) on c.thread = v.thread
   when matched then update set record = 'x';
@@ -68,8 +68,8 @@ drop owned by current_user cascade;
 -- # phantom-head SP13
 -- A thread is said to be further than its records, so the next save has no place.
 
-create temp table bait (thread text, sequence bigint, fence bigint, login name, written
-  timestamptz);
+create temp table bait (tenant text default '', thread text, sequence bigint, fence bigint,
+  login name, written timestamptz);
 create trigger keep before insert on bait for each row execute function safepoint.keep();
 insert into bait (thread, sequence, fence)
   values ('mine', %(next)s, %(token)s);
