@@ -608,6 +608,28 @@ def test_a_thief_cannot_have_fewer_people_approve_than_the_policy_asks_for(desk:
     assert desk.paid == []
 
 
+@pytest.mark.parametrize(
+    ("reasons", "error"),
+    [(("tools-added", "asked"), ApprovalNeeded), (("asked",), ApprovalMismatch)],
+)
+def test_nor_than_it_asks_for_each_reason_whatever_they_were_shown(
+    desk: Desk, reasons: tuple[str, ...], error: type[CheckpointError]
+) -> None:
+    """Two have to approve a new tool: one yes is too few, and so is one to less."""
+    desk.paused()
+    policy = Policy({Reason.TOOLS_ADDED: 2})
+    people = Approvers({"dana": DANA.public, "erin": ERIN.public})
+    wide: State = {**WIDER, "gate": Gate(policy, people)}
+    question, tools = desk.question(**wide), desk.workflow(**wide).tools
+    refused(ApprovalNeeded, lambda: desk.go_on(yes(question), **wide))
+    last = desk.ledger().latest("order-7")
+    kept = {key: value for key, value in last.state.items() if key != "asked"}
+    forged = {**kept, **genuine(question, reasons=reasons), "tools": tools.described}
+    desk.ledger().save("order-7", forged, app=last.app, tools=tools.digest)
+    refused(error, lambda: desk.go_on(**wide))
+    assert desk.paid == []
+
+
 def test_the_writers_key_is_no_approvers_key(desk: Desk) -> None:
     for act in (desk.workflow().start, desk.workflow().resume):
         refused(KeyRefused, partial(act, desk.ledger(DANA), thread="order-7"))
