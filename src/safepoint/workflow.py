@@ -109,10 +109,11 @@ class Call:
         thread: the name of the thread.
         step: the name of the step.
         sequence: the checkpoint that the step builds on.
-        key: a name for what this step does now, an idempotency key: store, thread, the checkpoint
-            that the last step left, and step. It is the same if the step runs again after a crash,
-            in another process, after an approval, or in a next version in which it has the same
-            name and still comes next. Give it to whatever acts, and let that drop what it has seen.
+        key: a name for what this step does now, an idempotency key: store, tenant, thread, the
+            checkpoint that the last step left, and step. It is the same if the step runs again
+            after a crash, in another process, after an approval, or in a next version in which it
+            has the same name and still comes next. Give it to whatever acts, and let that drop what
+            it has seen.
     """
 
     thread: str
@@ -992,6 +993,8 @@ class Run:
 
     def _call(self, name: str) -> Call:
         store = "" if self.at is None else self.at.store
+        if self.at is not None and self.at.tenant:  # each may have a thread of that name
+            store += f"/@{self.at.tenant}"
         key = f"{store}/{self.thread}/{self.payload.origin or self.head}/{name}"
         return Call(self.thread, name, self.head, key, self.approved)
 

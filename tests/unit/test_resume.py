@@ -239,6 +239,14 @@ def test_an_approved_run_goes_on_with_what_was_signed_and_once(desk: Desk) -> No
     assert desk.go_on(**NEWER).next is None
 
 
+def test_two_tenants_with_a_thread_of_one_name_pay_under_keys_of_their_own(desk: Desk) -> None:
+    for name in ("acme", "globex"):
+        ledger = desk.ledger().tenant(name)
+        text = yes(desk.workflow().start(ledger, thread="order-7").question)
+        desk.workflow().resume(ledger, "order-7", approvals=[text])
+    assert keys(desk) == ["invoices/@acme/order-7/3/pay", "invoices/@globex/order-7/3/pay"]
+
+
 def test_a_quorum_is_of_different_people(desk: Desk) -> None:
     question = desk.workflow(people=2).start(desk.ledger(), thread="order-7").question
     assert "2 people. The run paused at #3 for a person's answer. 1 of them approved" in refused(
