@@ -56,6 +56,7 @@ from safepoint.names import DEFAULT_LIMITS, Limits
 _INT64: Final = 2**63
 _LONGEST_PATH: Final = 32_767  # on Windows; elsewhere it is less
 _SHARED_HASHES: Final = 1000
+_ONE_HASH: Final = 64  # as -1 and -2 share theirs, so do the corners of a cube of six dimensions
 _PLAIN: Final = (dict, list, tuple, set, frozenset, bytes, str, int, float)
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_]{1,24}\Z")
 _TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
@@ -455,7 +456,8 @@ def _check_hashes(values: Collection[Any]) -> None:
         return
     times = Counter(map(hash, values))
     shared = [value for value in values if times[hash(value)] > 1]
-    if len(values) - len(times) > _SHARED_HASHES or any(map(_is_long, shared)):
+    crowded = max(times.values()) > _ONE_HASH  # each of them is compared with all the others
+    if len(values) - len(times) > _SHARED_HASHES or crowded or any(map(_is_long, shared)):
         raise LimitExceeded(
             "Too many items of one set or dict share a hash.",
             "Save a list instead of a set or of the keys of a dict.",

@@ -322,7 +322,7 @@ class Journal:
         Args:
             thread: only those about this thread. The other chains are not looked at.
             what: only those of this kind.
-            tenant: whose thread it is.
+            tenant: whose thread it is. Without a thread: only those of this tenant.
 
         Raises:
             JournalBroken: an entry was edited, moved or removed, or a chain ends before what the
@@ -332,7 +332,13 @@ class Journal:
         with _told():
             chains = self._chains() if thread is None else [_chain(tenant, thread)]
             shown = (
-                [e for e in self._walk(c) if thread in (None, e.thread) and what in (None, e.what)]
+                [
+                    e
+                    for e in self._walk(c)
+                    if thread in (None, e.thread)
+                    and what in (None, e.what)
+                    and tenant in ("", e.tenant)
+                ]
                 for c in chains
             )
             yield from merge(*shown, key=lambda entry: (entry.at, entry.chain))

@@ -975,6 +975,8 @@ class Ledger:
         thread = owned.lease.thread
         if self._held.get(thread) is owned:
             del self._held[thread]
+            if owned.process != os.getpid():
+                return  # it is that of the process that this one was forked from
             with suppress(NotOwner), storage_errors("release", thread):
                 cast("LeasingStorage", self.storage).release(owned.lease)
 
@@ -1001,7 +1003,7 @@ class Ledger:
 
         A ledger that claims threads takes one over whose lease has ended.
         """
-        lease, owned = self._lease(thread), self._held.get(thread)
+        lease, owned = self._lease(thread), self._mine(thread)
         if lease is None or (owned is not None and owned.lease.token == lease.token):
             return None
         if self.ownership != "unowned" and owned is None and lease.expires <= datetime.now(UTC):
@@ -1014,7 +1016,7 @@ class Ledger:
         Raises:
             NotOwner: another worker holds it.
         """
-        if owned := self._held.get(thread):
+        if owned := self._mine(thread):
             self._renew(owned)
             return
         if self._claimed(thread) is not None:
@@ -1032,7 +1034,7 @@ class Ledger:
 
     def _claimed(self, thread: str) -> Owned | None:
         """Return what this ledger owns of a thread, claimed or renewed if that is the policy."""
-        owned, claim = self._held.get(thread), self.ownership
+        owned, claim = self._mine(thread), self.ownership
         if not isinstance(claim, Claim):
             return owned
         if owned is None:
@@ -1041,6 +1043,14 @@ class Ledger:
                     return self.own(thread, claim.owner, seconds=claim.seconds)
         if time.monotonic() - owned.renewed > owned.seconds / 2:
             self._renew(owned)
+        return owned
+
+    def _mine(self, thread: str) -> Owned | None:
+        """Return what this ledger holds of a thread. What was claimed before a fork is left."""
+        owned = self._held.get(thread)
+        if owned and owned.process != os.getpid() and isinstance(self.ownership, Claim):
+            self._held.pop(thread, None)
+            return None
         return owned
 
     def _renew(self, owned: Owned) -> None:
@@ -1122,6 +1132,7 @@ class Owned:
     lease: Lease
     seconds: float
     renewed: float = field(default_factory=time.monotonic, init=False, repr=False)
+    process: int = field(default_factory=os.getpid, init=False, repr=False)
 
     def release(self) -> None:
         """Let the thread go. If another worker has it by now, it stays theirs."""

@@ -351,8 +351,10 @@ class View:
     def linked(self, thread: str, sequence: int) -> Opened:
         """Return one record after following every link from the thread's end back to it."""
         self.at(thread, sequence)  # whether there is such a record, in the words of a plain load
-        way = self.back(thread, anew=True)
-        return next(opened for opened in way if opened.header.sequence == sequence)
+        for opened in self.back(thread, anew=True):
+            if opened.header.sequence == sequence:
+                return opened
+        raise _pruned_meanwhile(thread)
 
     @_settled
     def refuse_ended(self, thread: str, anchored: Head | None) -> None:
@@ -578,9 +580,7 @@ class View:
         except NotFound as error:
             base = self.base(thread)
             if base is not None and sequence < base.header.sequence:
-                raise NotFound(
-                    f"{thread} was pruned while it was read.", "Nothing is wrong: read it again."
-                ) from error
+                raise _pruned_meanwhile(thread) from error
             raise _gone(thread, sequence) from error
 
 
@@ -632,6 +632,10 @@ def _gone(thread: str, sequence: int) -> RecordsMissing:
         f"{thread} #{sequence} is gone, and nothing signed says that it was pruned.",
         "Somebody removed it. Restore it from a copy that verifies.",
     )
+
+
+def _pruned_meanwhile(thread: str) -> NotFound:
+    return NotFound(f"{thread} was pruned while it was read.", "Nothing is wrong: read it again.")
 
 
 def _pruned_beyond(thread: str, anchored: Head) -> RecordsMissing:

@@ -109,10 +109,11 @@ class Call:
         thread: the name of the thread.
         step: the name of the step.
         sequence: the checkpoint that the step builds on.
-        key: a name for what this step does now, an idempotency key: store, thread, the checkpoint
-            that the last step left, and step. It is the same if the step runs again after a crash,
-            in another process, after an approval, or in a next version in which it has the same
-            name and still comes next. Give it to whatever acts, and let that drop what it has seen.
+        key: a name for what this step does now, an idempotency key: store, tenant, thread, the
+            checkpoint that the last step left, and step. It is the same if the step runs again
+            after a crash, in another process, after an approval, or in a next version in which it
+            has the same name and still comes next. Give it to whatever acts, and let that drop what
+            it has seen.
     """
 
     thread: str
@@ -485,11 +486,20 @@ class Resumption:
             opened = (self.gate.people.open(text, revoked=True) for text in before.approved)
             done = self.workflow.renamed(source.app, before.done)
             back = Reason.OLD_CHECKPOINT in asked.reasons
+            why = self.gate.decide(
+                source,
+                asked.head,
+                had=before.tools,
+                has=self.payload.tools,
+                app=app,
+                migrates_from=self.workflow.migrations,
+                asked=True,
+            ).reasons
             # Another version is asked about anew. What a migration makes of a state may differ.
             same = (
                 source.digest == asked.checkpoint.digest
                 and (before.asked or _ask(tuple(opened))) == _ask(self.granted)
-                and (app != self.workflow.app or done == self.payload.done)
+                and (app != self.workflow.app or (done, why) == (self.payload.done, asked.reasons))
                 and (app != source.app or encode(before.state) == encode(self.payload.state))
                 and self.payload.origin == (None if back else before.origin or source.sequence)
             )
@@ -510,9 +520,11 @@ class Resumption:
         revoked = [each.approver for each in granted if each.key in gate.people.revoked]
         if revoked:
             return f"The key with which {revoked[0]} approved it was revoked since."
-        if len({each.approver for each in granted}) < (gate.policy.needs(Reason.ASKED) or 1):
+        asked = granted[0].question  # whose reasons are the true ones, as check_source sees to
+        needed = gate.policy.needs(*(each for each in Reason if each in asked.reasons))
+        if needed is None or len({each.approver for each in granted}) < needed:
             return "Fewer people approved it than the policy asks for now."
-        if granted[0].question.next != self.next:
+        if asked.next != self.next:
             return "Another step comes next by now."
         if self.ledger.anchor is not None:
             anchored = self.ledger.anchored(self.thread)
@@ -981,6 +993,8 @@ class Run:
 
     def _call(self, name: str) -> Call:
         store = "" if self.at is None else self.at.store
+        if self.at is not None and self.at.tenant:  # each may have a thread of that name
+            store += f"/@{self.at.tenant}"
         key = f"{store}/{self.thread}/{self.payload.origin or self.head}/{name}"
         return Call(self.thread, name, self.head, key, self.approved)
 

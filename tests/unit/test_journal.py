@@ -306,6 +306,7 @@ def test_tenants_have_chains_of_their_own() -> None:
         ledger.tenant(tenant).save("t", {"of": tenant})
     assert len(journal.counts()) == 2
     assert [e.tenant for e in journal.show(thread="t", tenant="acme")] == ["acme"]
+    assert [e.tenant for e in journal.show(tenant="acme")] == ["acme"]
     assert {e.tenant for e in journal.show()} == {"acme", "other"}
     assert list(journal.show(thread="t")) == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -549,6 +550,24 @@ def test_threads_of_one_process_claim_once() -> None:
         for done in [pool.submit(ledger.keep, THREAD) for _ in range(2)]:
             done.result()
     assert ledger._held[THREAD].lease.token == 1
+
+
+def test_what_was_claimed_before_a_fork_stays_with_the_parent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger = Ledger(Memory(), store=STORE, keys=KEYS, ownership="claim")
+    ledger.save(THREAD, {})
+    held, owner, process = dict(ledger._held), ledger.owner(THREAD), os.getpid()
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: process + 1)
+        ledger.release()
+        ledger._held.update(held)
+        for write in (ledger.keep, lambda thread: ledger.save(thread, {})):
+            with pytest.raises(NotOwner):
+                write(THREAD)
+    assert ledger.owner(THREAD) == owner
+    ledger._held.update(held)
+    assert ledger.save(THREAD, {}).sequence == 2
 
 
 def test_a_policy_of_ownership_is_named_and_needs_leases() -> None:

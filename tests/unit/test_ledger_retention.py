@@ -278,6 +278,23 @@ def at_once(act: Callable[[int], object]) -> list[Any]:
         return [each.result() for each in [pool.submit(act, n) for n in range(3)]]
 
 
+def test_what_is_pruned_on_the_way_to_it_is_not_found(
+    storage: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = opened(storage)
+    fill(ledger, 5)
+    at = View.at
+
+    def at_first(view: View, thread: str, sequence: int) -> Any:
+        found = at(view, thread, sequence)
+        opened(storage).prune(thread, keep=2)
+        return found
+
+    monkeypatch.setattr(View, "at", at_first)
+    with pytest.raises(NotFound, match="pruned while it was read"):
+        ledger.load(THREAD, 1, linked=True)
+
+
 def test_threads_that_share_a_ledger_race(storage: Memory) -> None:
     """Each sequence is won once, by the writer whose state stands there, and all verifies."""
     ledger = opened(storage, InMemoryAnchor(), every=5)

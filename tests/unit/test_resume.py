@@ -239,6 +239,14 @@ def test_an_approved_run_goes_on_with_what_was_signed_and_once(desk: Desk) -> No
     assert desk.go_on(**NEWER).next is None
 
 
+def test_two_tenants_with_a_thread_of_one_name_pay_under_keys_of_their_own(desk: Desk) -> None:
+    for name in ("acme", "globex"):
+        ledger = desk.ledger().tenant(name)
+        text = yes(desk.workflow().start(ledger, thread="order-7").question)
+        desk.workflow().resume(ledger, "order-7", approvals=[text])
+    assert keys(desk) == ["invoices/@acme/order-7/3/pay", "invoices/@globex/order-7/3/pay"]
+
+
 def test_a_quorum_is_of_different_people(desk: Desk) -> None:
     question = desk.workflow(people=2).start(desk.ledger(), thread="order-7").question
     assert "2 people. The run paused at #3 for a person's answer. 1 of them approved" in refused(
@@ -605,6 +613,28 @@ def test_a_thief_cannot_have_fewer_people_approve_than_the_policy_asks_for(desk:
     assert question is not None
     desk.forge("asked", **signed(question, yes(question), yes(question)))
     refused(ApprovalNeeded, lambda: desk.go_on(people=2))
+    assert desk.paid == []
+
+
+@pytest.mark.parametrize(
+    ("reasons", "error"),
+    [(("tools-added", "asked"), ApprovalNeeded), (("asked",), ApprovalMismatch)],
+)
+def test_nor_than_it_asks_for_each_reason_whatever_they_were_shown(
+    desk: Desk, reasons: tuple[str, ...], error: type[CheckpointError]
+) -> None:
+    """Two have to approve a new tool: one yes is too few, and so is one to less."""
+    desk.paused()
+    policy = Policy({Reason.TOOLS_ADDED: 2})
+    people = Approvers({"dana": DANA.public, "erin": ERIN.public})
+    wide: State = {**WIDER, "gate": Gate(policy, people)}
+    question, tools = desk.question(**wide), desk.workflow(**wide).tools
+    refused(ApprovalNeeded, lambda: desk.go_on(yes(question), **wide))
+    last = desk.ledger().latest("order-7")
+    kept = {key: value for key, value in last.state.items() if key != "asked"}
+    forged = {**kept, **genuine(question, reasons=reasons), "tools": tools.described}
+    desk.ledger().save("order-7", forged, app=last.app, tools=tools.digest)
+    refused(error, lambda: desk.go_on(**wide))
     assert desk.paid == []
 
 
