@@ -337,13 +337,13 @@ class Journal:
             )
             yield from merge(*shown, key=lambda entry: (entry.at, entry.chain))
 
-    def verify(self, progress: Progress | None = None) -> int:
+    def verify(self) -> int:
         """Verify every entry and every link, and return how many entries there are.
 
         Raises:
             JournalError: as `show` does.
         """
-        return sum(self.counts(progress).values())
+        return sum(self.counts().values())
 
     def counts(self, progress: Progress | None = None) -> dict[str, int]:
         """Verify every entry and every link, and return how many entries each chain has.

@@ -133,9 +133,6 @@ class Span:
     previous: str | None
     anchored: Head | None
 
-    def __len__(self) -> int:
-        return self.head - self.first + 1
-
 
 def _settled(
     look: Callable[Concatenate[View, str, Head | None, _P], _T],
@@ -485,14 +482,11 @@ class View:
             )
         return span
 
-    def walk(
-        self, thread: str, progress: Progress | None = None, *, end: Head | None = None
-    ) -> Iterator[Opened]:
+    def walk(self, thread: str, *, end: Head | None = None) -> Iterator[Opened]:
         """Return each record, oldest first, after its seal and its link were checked.
 
         Args:
             thread: the thread.
-            progress: called after each record.
             end: the record to end with. What follows it is not looked at.
 
         Raises:
@@ -504,24 +498,21 @@ class View:
             if end.sequence < span.first:
                 raise _pruned_beyond(thread, end)
             span = replace(span, head=end.sequence)
-        for opened in self.along(thread, span, progress):
+        for opened in self.along(thread, span):
             if end is not None and opened.header.sequence == end.sequence:
                 check_is(opened, end, ANCHOR)
             yield opened
 
-    def along(self, thread: str, span: Span, progress: Progress | None = None) -> Iterator[Opened]:
+    def along(self, thread: str, span: Span) -> Iterator[Opened]:
         """Return each record of a span, after its seal and its link were checked."""
         previous = span.previous
-        found = self._records(thread, range(span.first, span.head + 1))
-        for done, (place, record) in enumerate(found, start=1):
+        for place, record in self._records(thread, range(span.first, span.head + 1)):
             opened = self._open(record, place)
             check_follows(opened, previous)
             _check_last_words(opened, span)
             if span.anchored is not None and place.sequence == span.anchored.sequence:
                 check_is(opened, span.anchored, ANCHOR)
             previous = opened.digest
-            if progress is not None:
-                progress(done, len(span))
             yield opened
 
     @_settled
@@ -551,7 +542,7 @@ class View:
             _check_last_words(opened, span)
             digest = opened.header.previous
         _check_begins(opened, span.previous)
-        return len(span)
+        return span.head - span.first + 1
 
     def _records(self, thread: str, sequences: range) -> Iterator[tuple[Place, bytes]]:
         """Return the records of a range that must all be there, as fast as the storage can.
