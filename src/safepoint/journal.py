@@ -330,7 +330,7 @@ class Journal:
             JournalUnavailable: it cannot be read.
         """
         with _told():
-            chains = self._chains() if thread is None else [_chain(tenant, thread)]
+            chains = self._view.threads() if thread is None else [_chain(tenant, thread)]
             shown = (
                 [e for e in self._walk(c) if thread in (None, e.thread) and what in (None, e.what)]
                 for c in chains
@@ -353,7 +353,7 @@ class Journal:
         """
         found = {}
         with _told():
-            chains = self._chains()
+            chains = self._view.threads()
             for done, chain in enumerate(chains, start=1):
                 found[chain] = sum(1 for _ in self._walk(chain))
                 if progress is not None:
@@ -362,16 +362,6 @@ class Journal:
 
     def _walk(self, chain: str) -> Iterator[Entry]:
         return map(_entry, self._view.walk(chain))
-
-    def _chains(self) -> list[str]:
-        """Return the chains that the storage has or the anchor knows: one that is gone shows."""
-        view = self._view
-        with storage_errors("list", "the chains"):
-            names = set(view.storage.threads())
-        if view.anchor is not None:
-            with anchor_errors("list", "the chains"):
-                names.update(view.anchor.threads(view.store))
-        return sorted(names)
 
 
 class InMemoryJournal(Journal):

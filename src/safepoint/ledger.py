@@ -539,12 +539,7 @@ class Ledger:
 
         Names are not verified; a thread that somebody removed is listed if it was anchored.
         """
-        with storage_errors("list", "the threads"):
-            names = set(self.storage.threads())
-        if self.anchor is not None:
-            with anchor_errors("list", "the threads"):
-                names.update(self.anchor.threads(self.store))
-        return sorted(names)
+        return self._view.threads()
 
     def _encoded(self, value: Any) -> bytes:
         plain, most = self.codec.encode(value), self.codec.limits.state_bytes + 2048

@@ -187,6 +187,15 @@ class View:
         self.tenant = tenant
         self._seen: dict[str, Seen] = {}
 
+    def threads(self) -> list[str]:
+        """Return the names that the storage has or the anchor knows: one that is gone shows."""
+        with storage_errors("list", "the threads"):
+            names = set(self.storage.threads())
+        if self.anchor is not None:
+            with anchor_errors("list", "the threads"):
+                names.update(self.anchor.threads(self.store))
+        return sorted(names)
+
     # --- the end of a thread
 
     def anchored(self, thread: str) -> Head | None:
