@@ -189,11 +189,6 @@ class Ledger:
                 f"{quoted(ownership)} is no policy of ownership.", 'Write "unowned" or "claim".'
             )
 
-    @property
-    def actor(self) -> Actor | None:
-        """Who acts, for the journal."""
-        return self.notes.actor
-
     def _watching(
         self, what: What, thread: str, quiet: tuple[type[CheckpointError], ...] = NO_NEWS
     ) -> AbstractContextManager[None]:
@@ -232,7 +227,7 @@ class Ledger:
             "anchor": anchor,
             "anchor_every": self.anchor_every,
             "journal": self.journal,
-            "actor": self.actor,
+            "actor": self.notes.actor,
             "tenant": self.tenant_name,
             "ownership": self.ownership,
         }
