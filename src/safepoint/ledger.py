@@ -721,11 +721,9 @@ class Ledger:
         """
         _count("keep", keep)
         self._require(_RETENTION, "cannot remove records")
-        if self.anchor is None:
-            self.verify(thread)
-            head = self._view.latest(thread).header.sequence
-        else:
-            head = self.anchor_now(thread).sequence  # so that the anchored record stays
+        self.verify(thread)
+        head = self._view.latest(thread).header.sequence
+        self.settle(thread)  # so that the anchored record stays
         first, left, needed = 1, keep, head
         with suppress(NotFound):  # another process prunes, too, and further
             for opened in self._view.back(thread):
