@@ -367,9 +367,8 @@ class Journal:
 class InMemoryJournal(Journal):
     """A journal for tests and examples. It is gone with the process."""
 
-    def __init__(self, *, keys: Keyring | None = None, name: str = "journal") -> None:
-        ring = Keyring(SigningKey.generate()) if keys is None else keys
-        super().__init__(InMemoryCheckpointStorage(), keys=ring, name=name)
+    def __init__(self) -> None:
+        super().__init__(InMemoryCheckpointStorage(), keys=Keyring(SigningKey.generate()))
 
 
 class FileJournal(Journal):
