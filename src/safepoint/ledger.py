@@ -288,7 +288,6 @@ class Ledger:
         thread: str,
         value: Any,
         *,
-        app: str = "",
         label: str = "",
         after: int | None = None,
         anchor: Literal["now"] | None = None,
@@ -297,12 +296,12 @@ class Ledger:
 
         It is a link of the chain like any other: nobody swaps, drops or repeats it unnoticed.
         `latest` and `history` pass over it, `back`, `find` and `load` show it, and `verify` counts
-        it. The arguments are those of `save`, and so are the errors.
+        it. The arguments are as in `save`, and so are the errors.
 
         Raises:
             NotFound: the thread has no state to note anything about.
         """
-        return self._keep(thread, value, _Said("note", app, None, label), after, anchor)
+        return self._keep(thread, value, _Said("note", label=label), after, anchor)
 
     def _keep(
         self, thread: str, value: Any, said: _Said, after: int | None, anchor: str | None
