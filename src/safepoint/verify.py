@@ -285,7 +285,7 @@ class View:
             opened = self._open(record, place, digest=opened.header.previous)
             yield opened
         if opened.header.sequence == first:  # or it was pruned meanwhile, further than this
-            _check_begins(opened, base.header.previous if base else None)
+            check_follows(opened, base.header.previous if base else None)
 
     def _end(
         self, thread: str, number: int, anchored: Head | None, *, anew: bool = False
@@ -550,7 +550,7 @@ class View:
             opened = self._open(record, place, digest=digest)
             _check_last_words(opened, span)
             digest = opened.header.previous
-        _check_begins(opened, span.previous)
+        check_follows(opened, span.previous)
         return span.head - span.first + 1
 
     def _records(self, thread: str, sequences: range) -> Iterator[tuple[Place, bytes]]:
@@ -615,15 +615,6 @@ def refuse_deleted(opened: Opened) -> None:
 
 def _state_in(opened: Opened) -> int | None:
     return None if opened.header.kind == "note" else opened.header.sequence
-
-
-def _check_begins(first: Opened, previous: str | None) -> None:
-    """Refuse a first record that does not continue what its base says."""
-    if first.header.previous != previous:
-        raise WrongPlace(
-            f"{first.header.place} does not follow what the base of the thread says.",
-            "One of the two was replaced. Restore both from a copy that verifies.",
-        )
 
 
 def _gone(thread: str, sequence: int) -> RecordsMissing:
