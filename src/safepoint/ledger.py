@@ -610,13 +610,15 @@ class Ledger:
             NotFound: the thread has no checkpoint.
             CheckpointError: the thread does not verify, or the anchor cannot be written.
         """
-        check_name("thread", thread)
         self._anchor()
-        with self.notes.watching("verify", thread):
-            self._view.verify(thread)
-            head = self._view.latest(thread).head
-            self._move(thread, head)
-            return head
+        return self._verified(thread).head
+
+    def _verified(self, thread: str) -> Opened:
+        """Verify a whole thread, let the anchor see its end, and return that."""
+        self.verify(thread)
+        opened = self._view.latest(thread)
+        self.settle(thread)
+        return opened
 
     def anchored(self, thread: str) -> Head | None:
         """Return what the anchor has seen of a thread, and since when; None if there is none.
@@ -720,9 +722,7 @@ class Ledger:
         """
         _count("keep", keep)
         self._require(_RETENTION, "cannot remove records")
-        self.verify(thread)
-        head = self._view.latest(thread).header.sequence
-        self.settle(thread)  # so that the anchored record stays
+        head = self._verified(thread).header.sequence  # and so the anchored record stays
         first, left, needed = 1, keep, head
         with suppress(NotFound):  # another process prunes, too, and further
             for opened in self._view.back(thread):
@@ -794,14 +794,12 @@ class Ledger:
             CheckpointError: the thread does not verify. Nothing was removed.
         """
         self._require(_RETENTION, "cannot remove records")
-        self.verify(thread)
-        opened = self._view.latest(thread)
+        opened = self._verified(thread)  # and the anchor points to nothing that is removed
         if opened.header.kind != "deleted":
             raise ConfigurationError(
                 f"{thread} is not deleted, so nothing of it is erased.",
                 "Call Ledger.delete first; to shorten a thread that goes on, Ledger.prune.",
             )
-        self.settle(thread)  # the anchor must not point to what is removed
         with self.notes.doing("erase", thread, opened.head):
             return self._cut(thread, opened.header.sequence)
 
