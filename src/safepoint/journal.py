@@ -330,7 +330,7 @@ class Journal:
             JournalUnavailable: it cannot be read.
         """
         with _told():
-            chains = self._chains() if thread is None else [_chain(tenant, thread)]
+            chains = self._view.threads() if thread is None else [_chain(tenant, thread)]
             shown = (
                 [
                     e
@@ -343,13 +343,13 @@ class Journal:
             )
             yield from merge(*shown, key=lambda entry: (entry.at, entry.chain))
 
-    def verify(self, progress: Progress | None = None) -> int:
+    def verify(self) -> int:
         """Verify every entry and every link, and return how many entries there are.
 
         Raises:
             JournalError: as `show` does.
         """
-        return sum(self.counts(progress).values())
+        return sum(self.counts().values())
 
     def counts(self, progress: Progress | None = None) -> dict[str, int]:
         """Verify every entry and every link, and return how many entries each chain has.
@@ -359,7 +359,7 @@ class Journal:
         """
         found = {}
         with _told():
-            chains = self._chains()
+            chains = self._view.threads()
             for done, chain in enumerate(chains, start=1):
                 found[chain] = sum(1 for _ in self._walk(chain))
                 if progress is not None:
@@ -369,23 +369,12 @@ class Journal:
     def _walk(self, chain: str) -> Iterator[Entry]:
         return map(_entry, self._view.walk(chain))
 
-    def _chains(self) -> list[str]:
-        """Return the chains that the storage has or the anchor knows: one that is gone shows."""
-        view = self._view
-        with storage_errors("list", "the chains"):
-            names = set(view.storage.threads())
-        if view.anchor is not None:
-            with anchor_errors("list", "the chains"):
-                names.update(view.anchor.threads(view.store))
-        return sorted(names)
-
 
 class InMemoryJournal(Journal):
     """A journal for tests and examples. It is gone with the process."""
 
-    def __init__(self, *, keys: Keyring | None = None, name: str = "journal") -> None:
-        ring = Keyring(SigningKey.generate()) if keys is None else keys
-        super().__init__(InMemoryCheckpointStorage(), keys=ring, name=name)
+    def __init__(self) -> None:
+        super().__init__(InMemoryCheckpointStorage(), keys=Keyring(SigningKey.generate()))
 
 
 class FileJournal(Journal):

@@ -189,11 +189,6 @@ class Ledger:
                 f"{quoted(ownership)} is no policy of ownership.", 'Write "unowned" or "claim".'
             )
 
-    @property
-    def actor(self) -> Actor | None:
-        """Who acts, for the journal."""
-        return self.notes.actor
-
     def _watching(
         self, what: What, thread: str, quiet: tuple[type[CheckpointError], ...] = NO_NEWS
     ) -> AbstractContextManager[None]:
@@ -232,7 +227,7 @@ class Ledger:
             "anchor": anchor,
             "anchor_every": self.anchor_every,
             "journal": self.journal,
-            "actor": self.actor,
+            "actor": self.notes.actor,
             "tenant": self.tenant_name,
             "ownership": self.ownership,
         }
@@ -293,7 +288,6 @@ class Ledger:
         thread: str,
         value: Any,
         *,
-        app: str = "",
         label: str = "",
         after: int | None = None,
         anchor: Literal["now"] | None = None,
@@ -302,12 +296,12 @@ class Ledger:
 
         It is a link of the chain like any other: nobody swaps, drops or repeats it unnoticed.
         `latest` and `history` pass over it, `back`, `find` and `load` show it, and `verify` counts
-        it. The arguments are those of `save`, and so are the errors.
+        it. The arguments are as in `save`, and so are the errors.
 
         Raises:
             NotFound: the thread has no state to note anything about.
         """
-        return self._keep(thread, value, _Said("note", app, None, label), after, anchor)
+        return self._keep(thread, value, _Said("note", label=label), after, anchor)
 
     def _keep(
         self, thread: str, value: Any, said: _Said, after: int | None, anchor: str | None
@@ -539,12 +533,7 @@ class Ledger:
 
         Names are not verified; a thread that somebody removed is listed if it was anchored.
         """
-        with storage_errors("list", "the threads"):
-            names = set(self.storage.threads())
-        if self.anchor is not None:
-            with anchor_errors("list", "the threads"):
-                names.update(self.anchor.threads(self.store))
-        return sorted(names)
+        return self._view.threads()
 
     def _encoded(self, value: Any) -> bytes:
         plain, most = self.codec.encode(value), self.codec.limits.state_bytes + 2048
@@ -621,13 +610,15 @@ class Ledger:
             NotFound: the thread has no checkpoint.
             CheckpointError: the thread does not verify, or the anchor cannot be written.
         """
-        check_name("thread", thread)
         self._anchor()
-        with self.notes.watching("verify", thread):
-            self._view.verify(thread)
-            head = self._view.latest(thread).head
-            self._move(thread, head)
-            return head
+        return self._verified(thread).head
+
+    def _verified(self, thread: str) -> Opened:
+        """Verify a whole thread, let the anchor see its end, and return that."""
+        self.verify(thread)
+        opened = self._view.latest(thread)
+        self.settle(thread)
+        return opened
 
     def anchored(self, thread: str) -> Head | None:
         """Return what the anchor has seen of a thread, and since when; None if there is none.
@@ -731,11 +722,7 @@ class Ledger:
         """
         _count("keep", keep)
         self._require(_RETENTION, "cannot remove records")
-        if self.anchor is None:
-            self.verify(thread)
-            head = self._view.latest(thread).header.sequence
-        else:
-            head = self.anchor_now(thread).sequence  # so that the anchored record stays
+        head = self._verified(thread).header.sequence  # and so the anchored record stays
         first, left, needed = 1, keep, head
         with suppress(NotFound):  # another process prunes, too, and further
             for opened in self._view.back(thread):
@@ -807,14 +794,12 @@ class Ledger:
             CheckpointError: the thread does not verify. Nothing was removed.
         """
         self._require(_RETENTION, "cannot remove records")
-        self.verify(thread)
-        opened = self._view.latest(thread)
+        opened = self._verified(thread)  # and the anchor points to nothing that is removed
         if opened.header.kind != "deleted":
             raise ConfigurationError(
                 f"{thread} is not deleted, so nothing of it is erased.",
                 "Call Ledger.delete first; to shorten a thread that goes on, Ledger.prune.",
             )
-        self.settle(thread)  # the anchor must not point to what is removed
         with self.notes.doing("erase", thread, opened.head):
             return self._cut(thread, opened.header.sequence)
 

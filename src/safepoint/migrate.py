@@ -7,7 +7,6 @@ here once, as data, decide that you vouch for them, and seal them.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import stat
@@ -31,7 +30,7 @@ from safepoint.errors import (
     shell,
 )
 from safepoint.ledger import Ledger
-from safepoint.names import DEFAULT_LIMITS, Limits, check_name
+from safepoint.names import DEFAULT_LIMITS, Limits, check_name, digest_of
 
 SEALED: Final = "sealed"
 THERE_ALREADY: Final = "there already"
@@ -106,7 +105,7 @@ def json_files(
     for name, file in threads.items():
         text = read_file(file, limits.state_bytes + 1)
         state = strict_json(text, shell(str(file)), limits.state_bytes, limits.items)
-        yield Unsigned(name, state, file.name, sha256(text), app)
+        yield Unsigned(name, state, file.name, digest_of(text), app)
 
 
 def _thread(thread: object, source: str) -> str:
@@ -156,11 +155,6 @@ def _unreadable(path: str | os.PathLike[str], reason: str | None) -> StorageUnav
         f"{shell(os.fspath(path))} cannot be read ({reason}).",
         "Name a folder of files that this user can read. Links are not followed.",
     )
-
-
-def sha256(data: bytes) -> str:
-    """Return the digest of bytes, as a report writes it."""
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def strict_json(text: bytes, shown: str, size: int, items: int) -> Any:

@@ -546,7 +546,7 @@ def check_is(opened: Opened, known: Head, witness: Witness) -> None:
 
 
 def check_follows(opened: Opened, previous: str | None) -> None:
-    """Refuse a record that does not continue the one before it.
+    """Refuse a record that does not continue the one before it, or a base in its place.
 
     Raises:
         WrongPlace: one of the two was replaced.
@@ -555,6 +555,6 @@ def check_follows(opened: Opened, previous: str | None) -> None:
     if header.previous != previous:
         raise WrongPlace(
             f"{header.thread} #{header.sequence} does not follow the #{header.sequence - 1} that"
-            " is stored.",
+            " is stored, or that its base names.",
             "One of the two was replaced. Restore both from a copy that verifies.",
         )

@@ -133,9 +133,6 @@ class Span:
     previous: str | None
     anchored: Head | None
 
-    def __len__(self) -> int:
-        return self.head - self.first + 1
-
 
 def _settled(
     look: Callable[Concatenate[View, str, Head | None, _P], _T],
@@ -189,6 +186,15 @@ class View:
         self.use = use
         self.tenant = tenant
         self._seen: dict[str, Seen] = {}
+
+    def threads(self) -> list[str]:
+        """Return the names that the storage has or the anchor knows: one that is gone shows."""
+        with storage_errors("list", "the threads"):
+            names = set(self.storage.threads())
+        if self.anchor is not None:
+            with anchor_errors("list", "the threads"):
+                names.update(self.anchor.threads(self.store))
+        return sorted(names)
 
     # --- the end of a thread
 
@@ -279,7 +285,7 @@ class View:
             opened = self._open(record, place, digest=opened.header.previous)
             yield opened
         if opened.header.sequence == first:  # or it was pruned meanwhile, further than this
-            _check_begins(opened, base.header.previous if base else None)
+            check_follows(opened, base.header.previous if base else None)
 
     def _end(
         self, thread: str, number: int, anchored: Head | None, *, anew: bool = False
@@ -487,14 +493,11 @@ class View:
             )
         return span
 
-    def walk(
-        self, thread: str, progress: Progress | None = None, *, end: Head | None = None
-    ) -> Iterator[Opened]:
+    def walk(self, thread: str, *, end: Head | None = None) -> Iterator[Opened]:
         """Return each record, oldest first, after its seal and its link were checked.
 
         Args:
             thread: the thread.
-            progress: called after each record.
             end: the record to end with. What follows it is not looked at.
 
         Raises:
@@ -506,24 +509,21 @@ class View:
             if end.sequence < span.first:
                 raise _pruned_beyond(thread, end)
             span = replace(span, head=end.sequence)
-        for opened in self.along(thread, span, progress):
+        for opened in self.along(thread, span):
             if end is not None and opened.header.sequence == end.sequence:
                 check_is(opened, end, ANCHOR)
             yield opened
 
-    def along(self, thread: str, span: Span, progress: Progress | None = None) -> Iterator[Opened]:
+    def along(self, thread: str, span: Span) -> Iterator[Opened]:
         """Return each record of a span, after its seal and its link were checked."""
         previous = span.previous
-        found = self._records(thread, range(span.first, span.head + 1))
-        for done, (place, record) in enumerate(found, start=1):
+        for place, record in self._records(thread, range(span.first, span.head + 1)):
             opened = self._open(record, place)
             check_follows(opened, previous)
             _check_last_words(opened, span)
             if span.anchored is not None and place.sequence == span.anchored.sequence:
                 check_is(opened, span.anchored, ANCHOR)
             previous = opened.digest
-            if progress is not None:
-                progress(done, len(span))
             yield opened
 
     @_settled
@@ -552,8 +552,8 @@ class View:
             opened = self._open(record, place, digest=digest)
             _check_last_words(opened, span)
             digest = opened.header.previous
-        _check_begins(opened, span.previous)
-        return len(span)
+        check_follows(opened, span.previous)
+        return span.head - span.first + 1
 
     def _records(self, thread: str, sequences: range) -> Iterator[tuple[Place, bytes]]:
         """Return the records of a range that must all be there, as fast as the storage can.
@@ -615,15 +615,6 @@ def refuse_deleted(opened: Opened) -> None:
 
 def _state_in(opened: Opened) -> int | None:
     return None if opened.header.kind == "note" else opened.header.sequence
-
-
-def _check_begins(first: Opened, previous: str | None) -> None:
-    """Refuse a first record that does not continue what its base says."""
-    if first.header.previous != previous:
-        raise WrongPlace(
-            f"{first.header.place} does not follow what the base of the thread says.",
-            "One of the two was replaced. Restore both from a copy that verifies.",
-        )
 
 
 def _gone(thread: str, sequence: int) -> RecordsMissing:

@@ -931,22 +931,6 @@ class Run:
         self.approved = None
         return checkpoint
 
-    def capture(self) -> Checkpoint:
-        """Save the run as it is now, as the thread's next checkpoint.
-
-        Raises:
-            WorkflowError: the run was denied, or goes on from an approval, which is for its next
-                step alone.
-            CheckpointError: the checkpoint was refused.
-        """
-        if self.denied or self.approved is not None:
-            raise WorkflowError(
-                f"{self.thread} goes on from what people said, which is for its next step alone.",
-                "Run that step: it is captured by itself. After a denial there is none.",
-            )
-        origin = self.payload.origin or self.head  # no step ran: the next one has the key it had
-        return self.record(replace(self.payload, resumed=None, origin=origin))
-
     def record(
         self, payload: Payload, *, at_once: bool = False, app: str | None = None
     ) -> Checkpoint:

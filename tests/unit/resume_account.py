@@ -360,7 +360,7 @@ class Journal(InMemoryJournal):
     """A journal that outlives its processes, and whose disk can be full."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(keys=KEYS)
+        super().__init__()
         self.world = world
 
     def record(self, event: Event) -> Entry:

@@ -40,7 +40,7 @@ from safepoint.approval import Reason
 from safepoint.audit import check_approvals, check_resumptions, check_tools, check_versions
 from safepoint.audit.reading import read
 from safepoint.audit.runs import Runs
-from safepoint.errors import AnchorUnavailable, ConfigurationError
+from safepoint.errors import ConfigurationError
 from safepoint.record import Place, seal
 from safepoint.workflow import Call, Migration
 
@@ -392,6 +392,8 @@ FORGED: dict[str, Callable[[Desk], Any]] = {
         lambda d, _: d.junk({"done": ["fetch"], "state": {}}),
     ),
     "steps left out": after(Desk.begin, lambda d, _: d.write(done=["fetch", "ask"])),
+    "the same again": after(Desk.begin, lambda d, _: d.write()),
+    "a step with an origin": after(Desk.begin, lambda d, _: d.write(done=["fetch"], origin=1)),
     "steps undone": after(lambda d: d.begin().step(), lambda d, _: d.write(done=[])),
     "a resumption of junk": after(Desk.begin, lambda d, _: d.junk(), lambda d, _: d.resume_junk()),
     # A no.
@@ -515,11 +517,12 @@ FOUND = {
     "SP19.reasons SP16.other-steps": "with other steps; with fewer steps; with a pause",
     "SP19.reasons SP17.unexplained": "of another workflow",
     "SP16.other-steps": "another version, more steps",
-    "SP16.origin SP17.unexplained": "another version, not said; no version",
+    "SP16.no-resume SP17.unexplained": "another version, not said; no version",
     "SP18.no-tools SP16.unbegun": "in the middle; behind junk",
     "SP18.no-tools SP16.origin": "with an origin from nowhere",
     "SP16.no-resume SP16.no-run": "after junk",
-    "SP16.no-resume": "steps left out; steps undone",
+    "SP16.no-resume": "steps left out; steps undone; the same again",
+    "SP16.origin": "a step with an origin",
     "SP16.not-there SP16.no-run": "a resumption of junk",
     "SP19.denied": "on after a no",
     "SP19.denied SP19.reasons": "resumed after a no",
@@ -541,7 +544,7 @@ FOUND = {
     ),
     "SP16.origin SP16.back": "back, with an origin",
     "SP18.too-few": "a new tool; three hundred tools",
-    "SP18.wider SP16.origin": (
+    "SP18.wider SP16.no-resume": (
         "a new tool outside of the gate; a new version outside of the gate; a permission "
         "outside of the gate"
     ),
@@ -576,12 +579,9 @@ def test_what_a_record_shows_by_itself_is_found_without_people(desk: Desk) -> No
 
 
 def test_a_store_of_every_honest_kind_of_run_has_no_finding(desk: Desk) -> None:
-    """Paused, approved twice, denied, captured, migrated, widened, by two, deleted, not a run."""
+    """Paused, approved twice, denied, migrated, widened, by two, deleted, not a run."""
     workflow, ledger = desk.workflow(), desk.ledger()
-    run = desk.begin()
-    run.capture()
-    run.finish()
-    run.capture()
+    desk.paused()
     again = workflow.resume(ledger, "order-7", approvals=[yes(desk.question())])
     workflow.resume(ledger, "order-7", approvals=[yes(again.question)])
     for thread, options in {"a": {}, "b": NEWER, "c": {"tools": [BANK, MAIL]}}.items():
@@ -633,7 +633,7 @@ def test_an_honest_history_of_any_kind_has_no_error_and_no_warning(desk: Desk, s
         workflow = desk.workflow(
             version=str(version), tools=used, gate=gate, migrations=steps[: version - 1]
         )
-        what = chance.choice(["on", "on", "yes", "yes", "no", "back", "capture", "other", "prune"])
+        what = chance.choice(["on", "on", "yes", "yes", "no", "back", "other", "prune"])
         to = chance.randint(1, ledger.latest("order-7").sequence) if what == "back" else None
         with suppress(CheckpointError):
             if what == "other":
@@ -641,8 +641,6 @@ def test_an_honest_history_of_any_kind_has_no_error_and_no_warning(desk: Desk, s
                 gate = chance.choice(gates)
             elif what == "prune":
                 desk.prune(chance.randint(2, 5))
-            elif what == "capture":
-                workflow.rehydrate(ledger, "order-7").capture()
             else:
                 question = None if what == "on" else workflow.question(ledger, "order-7", to)
                 assert gate.approvers is not None
@@ -658,28 +656,17 @@ def test_an_honest_history_of_any_kind_has_no_error_and_no_warning(desk: Desk, s
     assert {*desk.found(), *desk.unverified()} <= notes
 
 
-def test_no_type_of_yours_is_needed_and_a_step_that_was_saved_late_is_honest(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_type_of_yours_is_needed(desk: Desk) -> None:
     def fill(state: State) -> State:
         return {"cart": Cart(7)}
 
     def ask(state: State) -> Ask:
         return Ask("pay", {"amount": Decimal("42.00")})
 
-    def away(*_: object) -> None:
-        raise ConnectionError
-
     own = desk.ledger(codec=Codec([Cart]))
-    workflow = Workflow("shop", [fill, ask, _step], gate=GATE)
+    workflow = Workflow("shop", [fill, ask, _step], gate=GATE, tools=[BANK])
     run = workflow.start(own, thread="order-7")
     workflow.resume(own, "order-7", approvals=[yes(run.question)])
-    run = desk.begin("order-8")
-    with monkeypatch.context() as patch:
-        patch.setattr(InMemoryAnchor, "read", away)
-        with pytest.raises(AnchorUnavailable):
-            run.step()
-    run.capture()
     assert desk.found() == []
 
 

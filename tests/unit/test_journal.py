@@ -378,7 +378,7 @@ def test_whatever_a_journal_of_your_own_raises_is_said_and_nothing_is_saved() ->
         def record(self, event: Event) -> Entry:
             raise ValueError(event.what)
 
-    ledger = Ledger(InMemoryCheckpointStorage(), store="s", keys=KEYS, journal=Odd(keys=KEYS))
+    ledger = Ledger(InMemoryCheckpointStorage(), store="s", keys=KEYS, journal=Odd())
     with pytest.raises(JournalUnavailable, match="could not be written: it raised ValueError"):
         ledger.save("t", {"a": 1})
     assert list(ledger.threads()) == []

@@ -232,7 +232,7 @@ def test_the_way_back_is_linked_and_decodes_what_is_asked_for(storage: Memory) -
         b"null", Place(STORE, "", THREAD, 5), KEY, created=now, kind="base", previous=previous
     )
     storage.put_base(THREAD, 5, base)  # or says that the thread begins after another past
-    with pytest.raises(WrongPlace, match="#5 does not follow what the base of the thread says"):
+    with pytest.raises(WrongPlace, match="#5 does not follow the #4"):
         [*opened(storage).back(THREAD)]
     storage.remove_base(THREAD)
     way = opened(storage).back(THREAD)

@@ -783,26 +783,6 @@ def test_a_run_that_does_not_know_whether_it_was_captured_takes_no_step(desk: De
     assert Workflow("plain", [fetch]).resume(desk.ledger(), "plain").head == 2
 
 
-def test_a_capture_keeps_the_key_of_the_next_step_and_no_approval_from_it(desk: Desk) -> None:
-    seen: list[str] = []
-
-    def act(state: State, call: Call) -> None:
-        seen.append(call.key)
-        raise ConnectionError
-
-    desk.approved()
-    run = desk.workflow().rehydrate(desk.ledger(), "order-7")
-    refused(WorkflowError, run.capture)
-    run.finish().capture()
-    assert desk.go_on().head == 6
-    run = Workflow("plain", [act]).begin(desk.ledger(), thread="plain")
-    for _ in range(2):
-        with pytest.raises(ConnectionError):
-            run.step()
-        run.capture()
-    assert seen == ["invoices/plain/1/act"] * 2
-
-
 def test_what_waits_for_people_is_listed_whoever_owns_it(desk: Desk) -> None:
     first, second = desk.paused("order-7").question, desk.paused("order-8").question
     desk.workflow().begin(desk.ledger(), thread="order-9")

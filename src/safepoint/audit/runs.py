@@ -479,22 +479,19 @@ def _version(entry: Entry, last: Entry | None, entries: dict[int, Entry]) -> Ite
 
 
 def _stepped(link: Link) -> Iterator[Finding]:
-    """Look at a record that a step left, or `Run.capture`, or that begins a run."""
+    """Look at a record that a step left, or that begins a run."""
     payload, before = link.payload, link.before
     if before is None:
         yield from _begun(link)
         return
     was, kept = before.payload, before.checkpoint.sequence
-    is_same = was.denied is None and (payload.done, payload.asked) == (was.done, was.asked)
-    # `Run.capture` saves the end of a step that could not be saved when the anchor was not there.
-    origins = (was.origin or kept,) if payload.done == was.done else (None, kept)
-    if was.asked is not None and not is_same:
+    if was.asked is not None:
         yield link.found("SP19.unanswered", head=before.head)
     elif was.denied is not None:
         yield link.found("SP19.denied", head=before.head)
-    elif kept != link.end or not (is_same or (payload.done and payload.done[:-1] == was.done)):
+    elif kept != link.end or not payload.done or payload.done[:-1] != was.done:
         yield link.found("SP16.no-resume", end=link.end)
-    elif payload.origin not in origins:
+    elif payload.origin is not None:
         yield _origin(link)
     yield from _wider(link)
 

@@ -34,7 +34,6 @@ from safepoint.migrate import (
     check_vouched,
     listed,
     read_file,
-    sha256,
     strict_json,
 )
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS as LIMITS
@@ -42,7 +41,7 @@ from safepoint.models.look import PICKLED, Kind, identify, step, unbased
 from safepoint.models.machine import Functions, Refused, run
 from safepoint.models.opcodes import scan
 from safepoint.models.plain import FRAMEWORK, Message, Types, functions_for
-from safepoint.names import check_name
+from safepoint.names import check_name, digest_of
 
 REFUSED: Final = "refused"
 _VERSION: Final = "1.0"  # of the framework's checkpoints
@@ -223,7 +222,7 @@ class _Files:
     def _is_pickle(self, path: Path) -> bool:
         """Look what a file is, and keep what a checkpoint of the framework says of its place."""
         data = read_file(path, LIMITS.data_bytes + 1)
-        self._digests[path.name] = sha256(data)
+        self._digests[path.name] = digest_of(data)
         kind = identify(data)
         if kind is Kind.JSON:
             link = _link(path.name, strict_json(data, "It", LIMITS.data_bytes, LIMITS.nodes))
@@ -244,7 +243,7 @@ class _Files:
             Conflict: it is not what it was at the first look.
         """
         data = read_file(self._folder / source, LIMITS.data_bytes + 1)
-        digest = sha256(data)
+        digest = digest_of(data)
         if digest != self._digests[source]:
             raise Conflict(
                 f"{shell(source)} changed while it was migrated.",
