@@ -208,7 +208,7 @@ DEFENCES: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         TOP,
         "expired-approval thief-revives-expired",
     ),
-    "approval.Approval.check_answers": (nothing, "memory", TOP, "ride-along thief-adds-tools"),
+    "approval.Approval.check_answers": (nothing, "memory", TOP, "ride-along"),
     "workflow._follows": (genuine, "memory", TOP, "thief-revives-denied"),
     "workflow.Resumption.check_source": (nothing, "memory", TOP, "thief-invents-question"),
 }
