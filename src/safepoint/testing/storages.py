@@ -315,13 +315,16 @@ class StorageSuite:
 
     def _race(self, count: int, run: Callable[[int, Asked], T], one: Asked | None) -> list[T]:
         """Let threads run at once, each with its number and an opening of its own, or this one."""
-        start = threading.Barrier(count)
+        ready, start = threading.Semaphore(0), threading.Event()
 
         def compete(number: int) -> T:
             # Opened and closed here: some connections belong to the thread that made them.
-            storage = one or Asked(self.open(self.folder))
             try:
-                start.wait(PATIENCE)
+                storage = one or Asked(self.open(self.folder))
+            finally:
+                ready.release()
+            try:
+                start.wait()
                 return run(number, storage)
             finally:
                 if one is None:
@@ -331,7 +334,11 @@ class StorageSuite:
         sys.setswitchinterval(1e-5)  # so that threads meet within what takes microseconds
         try:
             with ThreadPoolExecutor(count) as pool:
-                return list(pool.map(compete, range(count)))
+                racers = [pool.submit(compete, number) for number in range(count)]
+                for _ in racers:
+                    ready.acquire(timeout=PATIENCE)  # whoever is later than that starts later
+                start.set()
+                return [each.result() for each in racers]
         finally:
             sys.setswitchinterval(interval)
 
