@@ -85,6 +85,7 @@ def test_the_corpus_is_as_large_as_it_should_be() -> None:
     assert min(Counter(g.family for g in GADGETS).values()) >= 10
 
 
+@pytest.mark.deep
 def test_every_gadget_executes_in_a_careless_reader(tmp_path: Path) -> None:
     """Plain pickle runs each; so does PyTorch without restriction, its two formats in turn."""
     files: dict[str, Path] = {}
@@ -261,6 +262,7 @@ def test_fickling_survives_files_that_exhaust(tmp_path: Path) -> None:
         assert one.ended == 0, name
 
 
+@pytest.mark.deep
 def test_files_that_exhaust_do_so(tmp_path: Path) -> None:
     """In a reader without limits of its own: these few show that the files are what they say."""
     memory = ["9 bytes, a memo of 4 GB", "4 GB reserved for a bytearray"]
