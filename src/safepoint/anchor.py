@@ -82,7 +82,9 @@ class Anchor(Protocol):
       thread was never seen, and nothing else.
 
     Ours also say since when they know a head, in `Head.seen`, and have `tenant(name)`, which
-    returns the same anchor for the threads of a tenant.
+    returns the same anchor for the threads of a tenant. If the new head comes with the very time
+    that was said of the one before it, they keep that: a note alone has followed. Any other time
+    that it comes with is ignored.
     """
 
     def read(self, store: str, thread: str) -> Head | None:
@@ -179,7 +181,8 @@ class _Heads(Tenants, ABC):
         with self._held(store, write=True) as held:
             known = self._head(held, *place)
             if is_further(thread, known, head):
-                self._put(held, *place, replace(head, seen=utc_now()))
+                since = known.seen if known and known.seen == head.seen else None
+                self._put(held, *place, replace(head, seen=since or utc_now()))
             elif head == known:  # written again: who wrote it may have died before the sync
                 self._put(held, *place, known)
 

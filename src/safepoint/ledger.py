@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from threading import Lock
@@ -296,7 +296,8 @@ class Ledger:
 
         It is a link of the chain like any other: nobody swaps, drops or repeats it unnoticed.
         `latest` and `history` pass over it, `back`, `find` and `load` show it, and `verify` counts
-        it. The arguments are as in `save`, and so are the errors.
+        it. The arguments are as in `save`, and so are the errors. With `anchor="now"` it is a turn
+        of its own, from which on the anchor counts its time; else it leaves that as it is.
 
         Raises:
             NotFound: the thread has no state to note anything about.
@@ -368,7 +369,10 @@ class Ledger:
             due = anchored is None or place.sequence - anchored.sequence >= self.anchor_every
         if self.anchor is not None and (now or due):
             try:
-                self._move(thread, opened.head)
+                # If a note of ours is all that is new to the anchor, its time stays what it was.
+                same = anchored if said.kind == "note" and not now and head == anchored else None
+                told = replace(opened.head, seen=same.seen) if same else opened.head
+                self._move(thread, told)
             except Forked:
                 raise
             except CheckpointError as error:
@@ -611,7 +615,9 @@ class Ledger:
             CheckpointError: the thread does not verify, or the anchor cannot be written.
         """
         self._anchor()
-        return self._verified(thread).head
+        head = self._verified(thread).head
+        self._move(thread, head)
+        return head
 
     def _verified(self, thread: str) -> Opened:
         """Verify a whole thread, let the anchor see its end, and return that."""
@@ -643,8 +649,9 @@ class Ledger:
             anchored = self._view.anchored(thread)
             if anchored is None:  # nothing vouches for the past yet, so all of it is looked at
                 self._view.verify(thread)
-            head = self._view.latest(thread).head
-            if head != anchored:
+            # Once a step, notes ride along, and so do not move the time either.
+            head = self._view.latest(thread, state=self.anchor_every == "step").head
+            if anchored is None or head.sequence > anchored.sequence:
                 self._move(thread, head)
 
     def accept_loss(self, thread: str) -> tuple[Head | None, Head | None]:

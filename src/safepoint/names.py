@@ -193,7 +193,8 @@ class Head:
     Attributes:
         sequence: of its last record.
         digest: of that record.
-        seen: when an anchor was first told of it, by the anchor's own clock, if it says so.
+        seen: when an anchor was first told of it, by the anchor's own clock, if it says so. A note
+            does not change that if the anchor was told of it at once.
 
     Raises:
         InvalidId: the sequence or the digest is outside its grammar.

@@ -145,8 +145,12 @@ def test_an_anchor_says_since_when_it_knows_a_head(
     assert seen() == NOON + timedelta(hours=1)
     anchor.advance(S, T, head(1))
     assert seen() == NOON + timedelta(hours=1)
-    anchor.rewind(S, T, head(1))
+    anchor.advance(S, T, Head(3, head(3).digest, seen()))  # a note, as whoever wrote it says
+    assert seen() == NOON + timedelta(hours=1)
+    anchor.advance(S, T, Head(4, head(4).digest, NOON))  # of a head before that
     assert seen() == NOON + timedelta(hours=2)
+    anchor.rewind(S, T, Head(1, head(1).digest, seen()))
+    assert seen() == NOON + timedelta(hours=3)
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "A", "a.head", "é", "a\n", "x" * 65, "con", 7])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -291,10 +292,11 @@ def test_an_anchor_says_when_it_saw_a_head_first(database: Database) -> None:
     with PostgresAnchor(database.anchor) as anchor:
         acme = anchor.tenant("acme")
         seen: list[Any] = []
-        for number in (1, 1, 2):
-            acme.advance("s", "t", head(number))
+        for number, told in ((1, None), (1, None), (2, None), (3, -1), (4, 0)):
+            since = None if told is None else seen[told]  # that of the head before it, or an older
+            acme.advance("s", "t", replace(head(number), seen=since))
             seen.append(acme.read("s", "t").seen)  # type: ignore[union-attr]
-        assert seen[0] == seen[1] < seen[2]
+        assert seen[0] == seen[1] < seen[2] == seen[3] < seen[4]
         assert (anchor.read("s", "t"), anchor.threads("s"), acme.threads("s")) == (None, [], ["t"])
 
 

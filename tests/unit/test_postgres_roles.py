@@ -119,7 +119,7 @@ TABLE: Final = {
     # The anchor: forward for its login, back for its operators.
     HEAD + f"('s', 'new', 1, {DIGEST})": "anchor",
     f"insert into safepoint_anchor.heads values ('', 's', 'new', 1, {DIGEST}, now())": "",  # noqa: S608
-    "update safepoint_anchor.heads set seen = now()": "",
+    "update safepoint_anchor.heads set seen = now()": ("", {"anchor": "SP007"}),
     "update safepoint_anchor.heads set sequence = 9 where thread = 't'": "anchor",
     "update safepoint_anchor.heads set sequence = 1 where thread = 't'": (
         "",

@@ -26,6 +26,8 @@ from safepoint import (
     Conflict,
     Gate,
     InMemoryAnchor,
+    Keyring,
+    Ledger,
     Policy,
     SealBroken,
     SigningKey,
@@ -549,6 +551,39 @@ def test_an_approval_counts_if_the_anchor_saw_in_time_that_it_was_used(
     clock.now = datetime.now(UTC)
     desk.go_on(yes(refusal.value.question))
     assert keys(desk) == [KEY]
+
+
+@pytest.mark.parametrize("every", [1, "step"])
+@pytest.mark.parametrize("thief", ["", "spend", "spend and note"])
+def test_a_note_does_not_change_when_an_approval_was_used(
+    desk: Desk, thief: str, every: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a thief whose record lies below an honest note gets no time from before it."""
+    start = datetime.now(UTC) - 30 * HOUR
+    clock = [start]
+    monkeypatch.setattr("safepoint.anchor.utc_now", lambda: clock[0])
+    question = desk.paused().question
+    text = Approver("dana", DANA).approve(question, now=start) if question else ""
+    put(desk, text, created=start + MINUTE)
+    if not thief:
+        desk.ledger().settle("order-7")
+    clock[0] += 20 * HOUR
+    if thief == "spend and note":
+        Ledger(desk.storage, store="invoices", keys=Keyring(WRITER)).note("order-7", {})
+    ledger = partial(desk.ledger, anchor_every=every)
+    ledger().note("order-7", {"mail": "pending"})
+    ledger().note("order-7", {"mail": "sent"})
+    desk.fails = 1
+    resume = partial(desk.workflow().resume, thread="order-7", now=clock[0])
+    if thief:
+        for _ in range(2):
+            with pytest.raises(ApprovalNeeded, match="Nothing shows that it was used before"):
+                resume(ledger())
+        assert desk.paid == []
+        return
+    with pytest.raises(ConnectionError):
+        resume(ledger())
+    assert resume(ledger()).state["paid"] == PAID["amount"]
 
 
 def test_a_worker_whose_anchor_says_that_it_is_too_late_does_not_act(desk: Desk) -> None:

@@ -20,7 +20,8 @@ _READ: Final = (
 _ADVANCE: Final = (
     b"insert into safepoint_anchor.heads (tenant, store, thread, sequence, digest)"
     b" values ($1, $2, $3, $4, $5) on conflict (tenant, store, thread) do update"
-    b" set sequence = excluded.sequence, digest = excluded.digest"
+    b" set sequence = excluded.sequence, digest = excluded.digest,"
+    b" seen = case heads.seen when $6 then '-infinity' else excluded.seen end"
     b" where heads.sequence < excluded.sequence returning 1"
 )
 _THREADS: Final = (
@@ -76,7 +77,8 @@ class PostgresAnchor(Server):
         checked(head)
 
         def move(connection: Connection) -> None:
-            if not connection.ask(_ADVANCE, (*place, head.sequence, head.digest)):
+            since = None if head.seen is None else head.seen.isoformat()
+            if not connection.ask(_ADVANCE, (*place, head.sequence, head.digest, since)):
                 is_further(thread, _head(connection, place), head)
 
         self._run(move)

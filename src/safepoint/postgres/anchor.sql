@@ -9,7 +9,7 @@ create table safepoint_anchor.heads (
   thread   safepoint_anchor.name not null,
   sequence bigint not null check (sequence between 1 and 9999999999),
   digest   text collate "C" not null check (digest ~ '^sha256:[0-9a-f]{{64}}$'),
-  seen     timestamptz not null default clock_timestamp(),  -- and no login chooses it
+  seen     timestamptz not null default clock_timestamp(),  -- a login keeps it, and chooses none
   primary key (tenant, store, thread)
 ) with (fillfactor = 50);
 
@@ -31,7 +31,7 @@ create function safepoint_anchor.advance() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   if tg_op = 'UPDATE' then
-    new.seen := clock_timestamp();
+    new.seen := case new.seen when '-infinity' then old.seen else clock_timestamp() end;
     if (new.tenant, new.store, new.thread) = (old.tenant, old.store, old.thread)
        and new.sequence > old.sequence then
       return new;
@@ -82,7 +82,7 @@ end $$;
 grant select on safepoint_anchor.version, safepoint_anchor.heads
   to {anchor}, {anchor_operator}, {operator}, {auditor};
 grant select on safepoint_anchor.rewinds to {anchor_operator}, {auditor};
-grant insert (tenant, store, thread, sequence, digest), update (sequence, digest)
+grant insert (tenant, store, thread, sequence, digest), update (sequence, digest, seen)
   on safepoint_anchor.heads to {anchor};
 grant execute on function safepoint_anchor.rewind(text, text, text, bigint, text)
   to {anchor_operator};
