@@ -82,8 +82,11 @@ class Claim:
     the lease ended. Who lost a thread in that way gets NotOwner until it calls `release`, too, so
     that a run that was overtaken does not go on. Release a thread when its run is over.
 
+    What `tenant` and `rotated` give of a ledger is one owner with it. Any other ledger is another
+    one, in one process as in two.
+
     Attributes:
-        worker: the name of this worker, and of no other live one; one that no other process has, if
+        worker: the name of this worker, and of no other live one; one that no other ledger has, if
             you leave it out. Give the same name after a restart, and the thread is yours at once.
         seconds: how long the lease lasts. A write renews it once half of that has passed.
     """
@@ -179,8 +182,10 @@ class Ledger:
         self.journal: Final = journal
         self.notes: Final = Notes(journal, actor, store, tenant)
         self._view: Final = self._look(anchor)
-        self.ownership: Final = Claim() if ownership == "claim" else ownership
-        self._held: dict[str, Owned] = {}
+        policy = Claim() if ownership == "claim" else ownership
+        # Anew: ledgers that were given one and the same policy are not one owner.
+        self.ownership: Final = replace(policy) if isinstance(policy, Claim) else policy
+        self._held: dict[tuple[str, str], Owned] = {}  # by tenant and thread
         self._claiming: Final = Lock()
         if isinstance(self.ownership, Claim):
             self._require(_LEASING, "knows no owners")
@@ -232,7 +237,9 @@ class Ledger:
             "ownership": self.ownership,
         }
         made = Ledger(storage, **(given | changes))
-        vars(made).update((k, v) for k, v in vars(self).items() if k == "places")
+        claims = isinstance(self.ownership, Claim)  # then both are one owner
+        shared = ("places", *(("ownership", "_held", "_claiming") if claims else ()))
+        vars(made).update((k, v) for k, v in vars(self).items() if k in shared)
         return made
 
     # --- save
@@ -946,7 +953,8 @@ class Ledger:
         """
         self._require(_LEASING, "knows no owners")
         storage = cast("LeasingStorage", self.storage)
-        if check_name("thread", thread) in self._held:
+        at = self.tenant_name, check_name("thread", thread)
+        if at in self._held:
             raise ConfigurationError(
                 f"This ledger owns {thread} already.",
                 "Use what own returned, or release it first.",
@@ -959,14 +967,14 @@ class Ledger:
         except BaseException:
             storage.release(lease)
             raise
-        self._held[thread] = owned = Owned(self, lease, seconds)
+        self._held[at] = owned = Owned(self, lease, seconds)
         return owned
 
     def disown(self, owned: Owned) -> None:
         """Let a thread go, once."""
         thread = owned.lease.thread
-        if self._held.get(thread) is owned:
-            del self._held[thread]
+        if self._held.get((self.tenant_name, thread)) is owned:
+            del self._held[self.tenant_name, thread]
             if owned.process != os.getpid():
                 return  # it is that of the process that this one was forked from
             with suppress(NotOwner), storage_errors("release", thread):
@@ -977,8 +985,8 @@ class Ledger:
 
         If another worker has it by now, it stays theirs.
         """
-        for owned in list(self._held.values()):
-            if thread in (None, owned.lease.thread):
+        for (tenant, name), owned in list(self._held.items()):
+            if tenant == self.tenant_name and thread in (None, name):
                 self.disown(owned)
 
     def owner(self, thread: str) -> str | None:
@@ -1031,7 +1039,7 @@ class Ledger:
             return owned
         if owned is None:
             with self._claiming:  # or two threads of this process would fence each other off
-                if (owned := self._held.get(thread)) is None:
+                if (owned := self._held.get((self.tenant_name, thread))) is None:
                     return self.own(thread, claim.owner, seconds=claim.seconds)
         if time.monotonic() - owned.renewed > owned.seconds / 2:
             self._renew(owned)
@@ -1039,9 +1047,9 @@ class Ledger:
 
     def _mine(self, thread: str) -> Owned | None:
         """Return what this ledger holds of a thread. What was claimed before a fork is left."""
-        owned = self._held.get(thread)
+        owned = self._held.get((self.tenant_name, thread))
         if owned and owned.process != os.getpid() and isinstance(self.ownership, Claim):
-            self._held.pop(thread, None)
+            self._held.pop((self.tenant_name, thread), None)
             return None
         return owned
 

@@ -515,7 +515,7 @@ def test_the_first_write_claims_a_thread(tmp_path: Path, kind: str) -> None:
 
 def test_a_claim_is_renewed_by_a_write_and_a_resume_takes_over_what_has_ended(farm: Farm) -> None:
     run = farm.workflow().begin(old := farm.ledger(ownership=Claim("one", seconds=60)), THREAD)
-    owned = old._held[THREAD]
+    owned = old._held["", THREAD]
     before = owned.lease
     old.save("order-8", {})
     assert owned.lease == before
@@ -549,7 +549,26 @@ def test_threads_of_one_process_claim_once() -> None:
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(ledger.keep, THREAD) for _ in range(2)]:
             done.result()
-    assert ledger._held[THREAD].lease.token == 1
+    assert ledger._held["", THREAD].lease.token == 1
+
+
+def test_a_ledger_and_its_tenants_are_one_owner_and_any_other_ledger_is_another() -> None:
+    """Two handles of one process take no thread from each other: neither by turns nor at once."""
+    storage, policy = Memory(), Claim()
+    ledger, other = (Ledger(storage, store=STORE, keys=KEYS, ownership=policy) for _ in range(2))
+    first, second = ledger.tenant("acme"), ledger.tenant("acme")
+    for sequence, each in enumerate((first, second, first, second.rotated(KEYS)), 1):
+        assert each.save(THREAD, {}).sequence == sequence
+    assert ledger.tenant("acme").save(THREAD, {}).sequence == 5  # those before it may be gone
+    ledger.save(THREAD, {})
+    for handle in (other, other.tenant("acme")):
+        with pytest.raises(NotOwner, match="is owned by worker"):
+            handle.save(THREAD, {})
+    ledger.release()  # and not what is its tenant's
+    assert other.save(THREAD, {}).sequence == 2
+    assert first.owner(THREAD) is not None
+    second.release(THREAD)
+    assert other.tenant("acme").save(THREAD, {}).sequence == 6
 
 
 def test_what_was_claimed_before_a_fork_stays_with_the_parent(
