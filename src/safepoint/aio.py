@@ -44,7 +44,8 @@ class AsyncLedger:
 
     Each method takes and returns what the ledger's does, and raises the same; `history` is for
     `async for`. A cancelled `await` does not stop its thread: a save that you no longer wait for
-    may still be saved. Ask `latest`. End what `own` gave with `await release(thread)`.
+    may still be saved. Ask `latest`. End what `own` gave with `await release(thread)`, and also
+    what a ledger with `ownership="claim"` has claimed.
 
     ```python
     import asyncio

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
+from typing import Literal
 
 from safepoint import _files
 from safepoint.anchor import SQLiteAnchor
@@ -34,7 +35,7 @@ from safepoint.errors import (
 )
 from safepoint.journal import Actor, Journal
 from safepoint.keys import Keyring, SigningKey
-from safepoint.ledger import Ledger
+from safepoint.ledger import Claim, Ledger
 from safepoint.names import check_name, check_store
 from safepoint.storage import SQLiteCheckpointStorage
 
@@ -331,6 +332,7 @@ def open_ledger(
     codec: Codec | None = None,
     journal: Journal | None = None,
     actor: Actor | None = None,
+    ownership: Claim | Literal["unowned", "claim"] = "unowned",
 ) -> Ledger:
     """Open a sealed and anchored ledger in the default places, and begin it the first time.
 
@@ -357,6 +359,7 @@ def open_ledger(
         codec: turns state into bytes and back, with your own types.
         journal: where each save and each refusal is written down.
         actor: who acts, for the journal.
+        ownership: who may write a thread that nobody has called `own` for, as in `Ledger`.
 
     Raises:
         StorageUnavailable: some of key, anchor and storage are there, and some are gone.
@@ -396,6 +399,7 @@ def open_ledger(
         anchor=anchor,
         journal=journal,
         actor=actor,
+        ownership=ownership,
     )
     ledger.places = found
     return ledger
