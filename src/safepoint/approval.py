@@ -134,6 +134,8 @@ class Question:
         tenant: whose thread it is, or "".
         next: the step that would run, or "" if none is left.
         done: the steps that count as done, as `app` has them.
+        scope: what in the thread it is about, or "" for all of it: a graph has several parts that
+            go on by themselves.
 
     Raises:
         InvalidId: a name is outside its grammar.
@@ -155,6 +157,7 @@ class Question:
     tenant: str = ""
     next: str = ""
     done: tuple[str, ...] = ()
+    scope: str = ""
 
     def __post_init__(self) -> None:
         check_name("store", self.store)
@@ -172,6 +175,7 @@ class Question:
             "details": all(each.isascii() and each.isprintable() for each in self.details),
             "next": type(self.next) is str,
             "done": all(type(each) is str for each in self.done),
+            "scope": type(self.scope) is str,
         }
         for name, is_right in right.items():
             if not is_right:
@@ -229,6 +233,7 @@ class Question:
             *(f"argument {shown(name)}: {shown(value)}" for name, value in arguments.items()),
             f"next: {shown(self.next) if self.next else '(none)'}",
             f"done: {', '.join(map(shown, self.done)) or '(none)'}",
+            f"scope: {shown(self.scope) if self.scope else '(none)'}",
             f"thread: {self.thread}",
             f"tenant: {self.tenant or '(none)'}",
             f"store: {self.store}",
@@ -302,7 +307,8 @@ def _encoded(codec: Codec, values: dict[str, Any]) -> bytes:
         raise LimitExceeded(
             "The question is more than a person could read.",
             f"Keep its arguments within {limits.state_bytes} bytes, {limits.depth} levels and"
-            f" {limits.items} values: ask about a digest of what is larger.",
+            f" {limits.items} values: ask about a digest of what is larger. If it is about many"
+            " tools, change fewer at a time.",
         ) from None
 
 

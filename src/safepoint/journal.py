@@ -259,6 +259,7 @@ class Journal:
         name: str = "journal",
         anchor: Anchor | None = None,
     ) -> None:
+        self.keys: Final = keys
         self._view = View(storage, check_name("journal", name), keys, anchor, _LIMITS, "journal")
 
     def __repr__(self) -> str:

@@ -216,7 +216,7 @@ def check_app(word: object, called: str = "an app name") -> str:
 
 
 FORMAT: Final = "safepoint/1"
-Use = Literal["record", "journal", "approval", "order"]
+Use = Literal["record", "journal", "approval", "order", "model"]
 """What the envelope holds. The signature covers it, so that none of them opens as another.
 
 `order` is reserved for signed instructions. Nothing writes one yet.

@@ -681,9 +681,17 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
     """Refuse a key, an anchor or a journal that whoever can write the storage could write too.
 
     Raises:
-        KeyRefused: a key's file is inside the storage folder.
+        KeyRefused: a key's file is inside the storage folder, or one is the journal's, too.
         ConfigurationError: the anchor or the journal is inside the storage folder, or around it.
     """
+    journals = {key.id for key in getattr(journal, "keys", ())}
+    for key in keys:
+        if key.id in journals:
+            raise KeyRefused(
+                f"Key {key.id} is the ledger's and the journal's.",
+                "Whoever has it could write down what nobody did. Give the journal a key of its"
+                " own.",
+            )
     folder = _home(storage)
     if folder is None:
         return

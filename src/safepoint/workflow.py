@@ -36,14 +36,13 @@ from safepoint.errors import (
 from safepoint.gate import Gate
 from safepoint.journal import RESUMING, Actor, Outcome, What
 from safepoint.ledger import Ledger
-from safepoint.names import Head, check_name, check_sequence, digest_of
+from safepoint.names import Head, check_name, check_sequence
 from safepoint.record import Checkpoint, check_app
 from safepoint.tools import Tool, ToolSet
 
 _NOBODY: Final = (
     'Say who may approve: Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).'
 )
-_READ: Final = 4_000  # characters of details, which leave room for the arguments
 _THIEF: Final = "Whoever wrote it had the writer's key. Do not use it; replace that key."
 
 
@@ -158,7 +157,8 @@ class Migration:
     Args:
         before: the version that wrote the checkpoint.
         after: the version that it is for.
-        change: takes the state and returns the whole state of the next version.
+        change: takes the state and returns the whole state of the next version, the same one each
+            time: it is compared when a run that people let through goes on after a crash.
         steps: new names of steps that are done; None for one that is no more.
     """
 
@@ -321,20 +321,6 @@ def _head(checkpoint: Checkpoint) -> Head:
     return Head(checkpoint.sequence, checkpoint.digest)
 
 
-def _folded(details: tuple[str, ...]) -> tuple[str, ...]:
-    """Return whole sentences, and no more than a person reads: a digest stands for the rest.
-
-    The last two stay: what was asked, approved or denied before is said there.
-    """
-    first, last = list(details[:-2]), details[-2:]
-    while sum(map(len, first)) > _READ:
-        first.pop()
-    if rest := details[len(first) : -2]:
-        more = f"And {len(rest)} more like these, which are not shown: "
-        first.append(f"{more}{digest_of(chr(10).join(rest).encode())}.")
-    return (*first, *last)
-
-
 _INSTEAD: Final = {
     Reason.NO_MIGRATION: "Register a migration from the version that wrote it, or resume it with"
     " that version.",
@@ -495,14 +481,24 @@ class Resumption:
                 migrates_from=self.workflow.migrations,
                 asked=True,
             ).reasons
-            # Another version is asked about anew. What a migration makes of a state may differ.
+            # If yet another version is to run it, people are asked anew.
+            is_this, state = app == self.workflow.app, before.state
+            if is_this:
+                state = self.workflow.carried(source.app, state)
             same = (
                 source.digest == asked.checkpoint.digest
                 and (before.asked or _ask(tuple(opened))) == _ask(self.granted)
-                and (app != self.workflow.app or (done, why) == (self.payload.done, asked.reasons))
-                and (app != source.app or encode(before.state) == encode(self.payload.state))
+                and (not is_this or (done, why) == (self.payload.done, asked.reasons))
                 and self.payload.origin == (None if back else before.origin or source.sequence)
             )
+            differs = encode(state) != encode(self.payload.state)
+            if same and differs and is_this and app != source.app:
+                raise ApprovalMismatch(
+                    f"{self} is not what the migrations make of {asked.checkpoint}.",
+                    "If you changed one of them since, go back to that checkpoint, which people are"
+                    " asked about. If not, replace the writer's key: whoever wrote it had that.",
+                )
+            same = same and not (differs and app == source.app)
         if not same:
             raise ApprovalMismatch(
                 f"{self} goes on from another place than people let it go on from.", _THIEF
@@ -512,7 +508,8 @@ class Resumption:
         """Say why what people approved no longer counts, or "" if it does.
 
         It was used when the anchor first saw the record that spends it: whoever has the writer's
-        key can write any time. If the anchor has not seen that yet, it is used now.
+        key can write any time. If the anchor has not seen that yet, it is used now. Where no anchor
+        tells the time, the journal does: it was told before that record was written.
         """
         gate, granted, used = self.gate, self.granted, self.checkpoint.created
         if self.checkpoint is not self.latest:
@@ -526,17 +523,30 @@ class Resumption:
             return "Fewer people approved it than the policy asks for now."
         if asked.next != self.next:
             return "Another step comes next by now."
-        if self.ledger.anchor is not None:
-            anchored = self.ledger.anchored(self.thread)
-            if anchored is not None and anchored.sequence >= self.checkpoint.sequence:
-                now = anchored.seen or used
-            used = max(used, now)
+        head = self.ledger.anchored(self.thread) if self.ledger.anchor is not None else None
+        if self.ledger.anchor is None or (head and head.sequence >= self.checkpoint.sequence):
+            now = (head and head.seen) or self._noted() or now
         try:
             for each in granted:
-                each.check_time(used, gate.policy.lifetime)
+                each.check_time(max(used, now), gate.policy.lifetime)
         except ApprovalExpired:
             return "Nothing shows that it was used before it expired."
         return ""
+
+    def _noted(self) -> datetime | None:
+        """Return when the journal was told of the last answer that is used here, None if never.
+
+        Where there is no journal either, nobody but the writer knows the time.
+        """
+        journal, found = self.ledger.journal, dict[str, datetime]()
+        if journal is None:
+            return self.checkpoint.created
+        told = journal.show(thread=self.thread, what="resume", tenant=self.checkpoint.tenant)
+        for entry in told:
+            for each in self.granted:
+                if entry.outcome == "intended" and f"nonce {each.nonce}." in entry.detail:
+                    found.setdefault(each.nonce, entry.at)
+        return max(found.values()) if len(found) == len(self.granted) else None
 
     def question(self) -> Question:
         """Return what people are asked to approve.
@@ -554,7 +564,7 @@ class Resumption:
             app=self.workflow.app,
             tools=self.workflow.tools.digest,
             reasons=self.decision.reasons,
-            details=_folded(self.decision.details),
+            details=self.decision.details,
             action="" if self.asked is None else self.asked.action,
             arguments={} if self.asked is None else dict(self.asked.arguments),
             next=self.next,
@@ -629,7 +639,8 @@ class Resumption:
                 f"It is {now:%Y-%m-%d %H:%M} by this worker's clock, and {self.head} was written"
                 f" {created:%Y-%m-%d %H:%M}.",
                 "So what has expired cannot be told. Set the clock that is wrong. If it is the one"
-                f" that wrote {self.head}, save that state anew with Ledger.save, and ask again.",
+                f" that wrote {self.head}, find out who did; save that state anew with Ledger.save"
+                " if it is right, and ask again.",
             )
 
     def _check_unspent(self, approval: Approval) -> None:
@@ -644,7 +655,9 @@ class Resumption:
             return  # of another history, if any, which the comparison with the question tells
         after, resumed = question.head.sequence + 1, None
         with suppress(CheckpointError):  # pruned, or not of a workflow
-            resumed = Payload.unpack(self.ledger.load(self.thread, after)).resumed
+            while (following := self.ledger.load(self.thread, after)).kind == "note":
+                after += 1
+            resumed = Payload.unpack(following).resumed
         if resumed is not None and approval.text in resumed.statements:
             raise ApprovalSpent(
                 f"This approval of {approval.approver} was used for {self.thread} #{after}.",
@@ -670,7 +683,13 @@ class Resumption:
         state, done, tools, app = payload.state, payload.done, payload.tools, checkpoint.app
         if not denied:
             tools, app, done = workflow.tools, workflow.app, self.done
-            state = workflow.carried(checkpoint.app, state)
+            state = workflow.carried(checkpoint.app, payload.state)
+            encode = ledger.codec.encode
+            if encode(state) != encode(workflow.carried(checkpoint.app, payload.state)):
+                raise MigrationFailed(
+                    f"{self} becomes another state each time that it is migrated.",
+                    "Take the clock and random numbers out of the migrations: a step can ask them.",
+                )
             self.check_steps()
         resumed = Resumed(
             app=checkpoint.app,
@@ -1198,7 +1217,7 @@ class Workflow:
             wanted = Resumption.look(self, ledger, thread, sequence, now=now)
         with notes.watching("resume", thread, wanted.at, quiet=RESUMING):
             accepted = wanted.answered(approvals, now or datetime.now(UTC))
-            waits_here = wanted.payload.asked is not None and wanted.checkpoint is wanted.latest
+            waits_here = wanted.asked is not None and wanted.checkpoint is wanted.latest
             if accepted and accepted[0].verdict == "denied" and not waits_here:
                 # A no ends the run if it answers what a step asked. A no to anything else, such as
                 # a wider tool set or a way back, leaves the run as it is.

@@ -105,7 +105,8 @@ class Desk:
         thief = self.ledger()
         latest = thief.latest("order-7")
         kept = {key: value for key, value in latest.state.items() if key not in without}
-        thief.save("order-7", {**kept, **payload}, app=latest.app, tools=latest.tools)
+        app = payload.pop("app", latest.app)
+        thief.save("order-7", {**kept, **payload}, app=app, tools=latest.tools)
 
     def told(self) -> list[str]:
         """Return what the journal says, in short."""

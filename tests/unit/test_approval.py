@@ -183,6 +183,7 @@ def test_what_is_shown_is_all_of_it_on_lines_of_its_own() -> None:
         "argument 'when': datetime.date(2026, 1, 2)",
         "next: 'pay'",
         "done: 'fetch', 'ask'",
+        "scope: (none)",
         "thread: order-7",
         "tenant: (none)",
         "store: invoices",
@@ -196,7 +197,7 @@ def test_what_is_shown_is_all_of_it_on_lines_of_its_own() -> None:
     assert all(line.isascii() and line.isprintable() for line in lines)
     none = ask(action="", arguments={}, app="", next="", done=()).described
     empty = [line.partition(":")[0] for line in none if line.endswith(": (none)")]
-    assert empty == ["action", "arguments", "next", "done", "tenant", "app"]
+    assert empty == ["action", "arguments", "next", "done", "scope", "tenant", "app"]
     assert "ACME" not in repr(QUESTION)
 
 

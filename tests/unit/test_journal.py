@@ -40,6 +40,7 @@ from tests.harness.crash import failed, killed
 
 KEY = SigningKey(bytes(range(32)))
 KEYS = Keyring(KEY)
+WRITER = Keyring(SigningKey(bytes(range(1, 33))))
 ENTRIES = "journal/order-7"
 
 
@@ -56,7 +57,7 @@ def journal_at(folder: Path, keys: Keyring = KEYS) -> FileJournal:
 
 def ledger_at(folder: Path) -> Ledger:
     storage = FileCheckpointStorage(folder / "store")
-    return Ledger(storage, store="invoices", keys=KEYS, journal=journal_at(folder))
+    return Ledger(storage, store="invoices", keys=WRITER, journal=journal_at(folder))
 
 
 def event(name: str = "dana", detail: str = "pay", thread: str | None = "order-7") -> Event:
@@ -290,7 +291,7 @@ def test_a_save_that_another_writer_came_before_is_written_down_as_refused() -> 
         in_order = True  # so that a save does not look first
 
     storage, journal = InOrder(), InMemoryJournal()
-    one, other = (Ledger(storage, store="s", keys=KEYS, journal=journal) for _ in range(2))
+    one, other = (Ledger(storage, store="s", keys=WRITER, journal=journal) for _ in range(2))
     one.save("t", 1)
     other.save("t", 2)
     kept = one.save("t", 3)
@@ -301,7 +302,7 @@ def test_a_save_that_another_writer_came_before_is_written_down_as_refused() -> 
 
 def test_tenants_have_chains_of_their_own() -> None:
     journal = InMemoryJournal()
-    ledger = Ledger(InMemoryCheckpointStorage(), store="s", keys=KEYS, journal=journal)
+    ledger = Ledger(InMemoryCheckpointStorage(), store="s", keys=WRITER, journal=journal)
     for tenant in ("acme", "other"):
         ledger.tenant(tenant).save("t", {"of": tenant})
     assert len(journal.counts()) == 2
@@ -378,7 +379,7 @@ def test_whatever_a_journal_of_your_own_raises_is_said_and_nothing_is_saved() ->
         def record(self, event: Event) -> Entry:
             raise ValueError(event.what)
 
-    ledger = Ledger(InMemoryCheckpointStorage(), store="s", keys=KEYS, journal=Odd())
+    ledger = Ledger(InMemoryCheckpointStorage(), store="s", keys=WRITER, journal=Odd())
     with pytest.raises(JournalUnavailable, match="could not be written: it raised ValueError"):
         ledger.save("t", {"a": 1})
     assert list(ledger.threads()) == []

@@ -48,7 +48,7 @@ from safepoint.errors import (
     StorageUnavailable,
     WrongPlace,
 )
-from safepoint.journal import Entry
+from safepoint.journal import Entry, Journal
 from safepoint.ledger import Claim
 from safepoint.migrate import Unsigned, migrate
 from safepoint.names import Head
@@ -266,7 +266,9 @@ def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
     (tmp_path / "a").mkdir(mode=0o700)
     options: dict[str, Any] = {"keys": KEYS}
     if what == "journal":
-        options["journal"] = FileJournal(tmp_path / inside, keys=KEYS, create=True)
+        with pytest.raises(KeyRefused, match="is the ledger's and the journal's"):
+            Ledger(Memory(), store=STORE, keys=KEYS, journal=Journal(Memory(), keys=KEYS))
+        options["journal"] = FileJournal(tmp_path / inside, keys=Keyring(GENERATED), create=True)
     elif what == "anchor":
         options["anchor"] = FileAnchor(tmp_path / inside, create=True)
     else:

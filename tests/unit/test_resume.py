@@ -47,6 +47,7 @@ from safepoint.errors import (
     InvalidId,
     JournalUnavailable,
     KeyRefused,
+    LimitExceeded,
     MigrationFailed,
     ResumeRefused,
     WorkflowError,
@@ -268,7 +269,6 @@ LAPSES: dict[str, State] = {
     "another version": NEWER,
     "a tool more": WIDER,
     "another tool": {"tools": [Tool("bank")]},
-    "thousands of tools": {"tools": [Tool(f"bank-{number}") for number in range(3000)]},
 }
 
 
@@ -629,18 +629,82 @@ def test_a_note_that_comes_between_does_not_void_an_approval(desk: Desk) -> None
     assert [follows(number, 3) for number in (3, 4, 5, 6, 7)] == [False, True, True, True, False]
 
 
-def test_a_detail_is_shown_whole_or_as_a_digest(desk: Desk) -> None:
+def test_every_detail_is_shown_or_nobody_is_asked(desk: Desk) -> None:
+    """A thief who says that many tools had other versions would hide behind them what is new."""
     desk.paused()
     words = [f"permission-{number:03}" for number in range(100)]
     wide: State = {"tools": [Tool("bank", version="1", permissions=["pay", *words])]}
     assert f"detail: The tool bank gains the permissions {', '.join(words)}." in (
         desk.question(**wide).described
     )
-    many: State = {"tools": [BANK, *(Tool(f"tool-{number:03}") for number in range(300))]}
-    details = desk.question(**many).details
-    assert all(each.endswith(".") for each in details)
-    assert sum("more like these, which are not shown: sha256:" in each for each in details) == 1
+    many: list[Tool] = [BANK, *(Tool(f"tool-{number:03}") for number in range(300))]
+    details = desk.question(tools=many).details
+    assert details[:-1] == tuple(f"The tool {tool.name} is new." for tool in many[1:])
     assert details[-1] == "The run paused at #3 for a person's answer."
+    many += [Tool(f"more-{number}") for number in range(3000)]
+    assert "change fewer at a time" in refused(LimitExceeded, lambda: desk.question(tools=many))
+
+
+def test_a_no_to_what_is_asked_again_ends_the_run_too(desk: Desk) -> None:
+    desk.anchor = clock = Clock()
+    text = yes(desk.paused().question)
+    clock.now += 2 * HOUR
+    refused(ApprovalExpired, lambda: desk.go_on(text))
+    question = desk.question()
+    assert question.details[-1].startswith("It was approved before")
+    assert desk.go_on(no(question)).denied
+    assert "answered about order-7 #4" in refused(ApprovalSpent, lambda: desk.go_on(yes(question)))
+    assert desk.paid == []
+
+
+class Timeless(InMemoryAnchor):
+    """An anchor that does not say when it saw a head."""
+
+    def read(self, store: str, thread: str) -> Head | None:
+        head = super().read(store, thread)
+        return head and replace(head, seen=None)
+
+
+@pytest.mark.parametrize("anchor", [None, Timeless()])
+def test_without_an_anchor_that_tells_the_time_the_journal_does(desk: Desk, anchor: Any) -> None:
+    ledger = partial(desk.ledger, anchor=anchor)
+    start, run = datetime.now(UTC) - 30 * HOUR, desk.workflow().start(ledger(), thread="order-7")
+    resume = partial(desk.workflow().resume, thread="order-7")
+    assert run.question is not None
+    put(desk, Approver("dana", DANA).approve(run.question, now=start), created=start + MINUTE)
+    for _ in range(2):
+        with pytest.raises(ApprovalNeeded, match="Nothing shows that it was used before") as asked:
+            resume(ledger())
+        if anchor:
+            ledger().settle("order-7")
+    assert desk.paid == []
+    desk.fails = 1
+    with pytest.raises(ConnectionError):
+        resume(ledger(), approvals=[yes(asked.value.question)])
+    resume(ledger(), now=datetime.now(UTC) + 30 * HOUR)
+    assert keys(desk) == [KEY] * 2
+
+
+def test_a_thief_cannot_change_the_state_on_its_way_to_another_version(desk: Desk) -> None:
+    desk.paused()
+    question = desk.question(**NEWER)
+    last = desk.ledger().latest("order-7")
+    state = {**last.state["state"], "payee": "mally"}
+    desk.forge("asked", **signed(question, yes(question)), state=state, app=question.app)
+    assert "is not what the migrations make of" in refused(
+        ApprovalMismatch, lambda: desk.go_on(**NEWER)
+    )
+    assert desk.paid == []
+
+
+def test_a_migration_makes_the_same_state_each_time(desk: Desk) -> None:
+    question, counted = desk.paused().question, iter(range(9))
+    changing = Migration("1", "2", lambda state: {**state, "n": next(counted)})
+    more = {"version": "2", "migrations": [changing]}
+    assert "another state each time" in refused(
+        MigrationFailed, lambda: desk.go_on(yes(desk.question(**more)), **more)
+    )
+    assert desk.go_on(yes(question)).state["paid"] == PAID["amount"]
 
 
 def test_a_thief_cannot_have_fewer_people_approve_than_the_policy_asks_for(desk: Desk) -> None:

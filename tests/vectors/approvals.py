@@ -24,6 +24,7 @@ FIELDS: Final[dict[str, Any]] = {
     "next": "pay",
     "nonce": "00112233445566778899aabbccddeeff",
     "reasons": ["asked"],
+    "scope": "",
     "store": "invoices",
     "tenant": "",
     "thread": "order-7",
@@ -118,6 +119,7 @@ def _untrusted() -> list[Vector]:
         ("hmac", "A signature of 32 bytes.", f"safepoint/1 {ED25519.id} {mac}\n{line().decode()}"),
         ("as-record", "The line was signed as a record.", signed(line(), "record")),
         ("as-journal", "The line was signed for the journal.", signed(line(), "journal")),
+        ("as-model", "The line was signed for a model.", signed(line(), "model")),
         ("record", "A record of the approver's key.", record),
         ("as-somebody", "Dana signs as erin.", signed(line(approver="erin"))),
     ]

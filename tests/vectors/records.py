@@ -270,7 +270,7 @@ def _broken() -> list[Vector]:
         ("signed-line-2-alone", "Without the line before it.", alone),
         ("signed-line-end", "With the end of line 2.", signed(line_2, rest, message=with_line_end)),
         *((f"signed-as-{use}", "For another use of the envelope.", signed_as(line_2, rest, use))
-          for use in ("journal", "approval", "order")),
+          for use in ("journal", "approval", "order", "model")),
         ("signature-of-64", "For an HMAC key.", with_signature(ONE, signature * 2)),
         ("state-edited", "An edit of the state.", ONE.replace(b":42}", b":43}")),
         ("state-longer", "A line after the state.", ONE + b"{}\n"),

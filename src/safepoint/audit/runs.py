@@ -566,7 +566,8 @@ def _denied(
     if source is not None:
         was = (source.checkpoint.app, source.payload.tools)
         as_it_was = was == (link.entry.checkpoint.app, link.payload.tools)
-        ends = ends and as_it_was and source.payload.asked is not None and source is link.last
+        waits = source.payload.asked is not None or bool(source.payload.approved)
+        ends = ends and as_it_was and waits and source is link.last
     if not ends:
         yield link.found("SP19.not-the-end")
     elif resumed.reasons != denial.question.reasons:

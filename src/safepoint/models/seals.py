@@ -110,7 +110,7 @@ def make_seal(sealed: Sealed, key: SigningKey, *, app: str = "") -> bytes:
     if sealed.rest is not None:
         state += b',"rest":' + _fitting(sealed.rest)
     place = Place(STORE, "", sealed.name, 1)
-    return seal(state + b"}", place, key, created=datetime.now(UTC), app=app)[0]
+    return seal(state + b"}", place, key, created=datetime.now(UTC), app=app, use="model")[0]
 
 
 def check_rest(file: BinaryIO | IO[bytes]) -> bytes:
@@ -152,7 +152,7 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
             f" seal it. If that was you: safepoint seal-model {shown} --key KEY",
         ) from None
     try:
-        state = _STATE.fullmatch(open_sealed(record, place, keys).payload)
+        state = _STATE.fullmatch(open_sealed(record, place, keys, use="model").payload)
     except WrongPlace:
         header = json.loads(record.split(b"\n", 2)[1])
         raise WrongPlace(
