@@ -21,7 +21,6 @@ from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
     Conflict,
-    DecodeError,
     EncodeError,
     Forked,
     InvalidId,
@@ -62,6 +61,7 @@ from safepoint.verify import (
     check_other,
     cipher_errors,
     head_in,
+    plain_of,
     refuse_deleted,
     storage_errors,
 )
@@ -563,32 +563,7 @@ class Ledger:
 
     def _decoded(self, opened: Opened) -> Checkpoint:
         refuse_deleted(opened)
-        return opened.checkpoint(self.codec.decode(self._plain(opened)))
-
-    def _plain(self, opened: Opened) -> bytes:
-        """Return what the codec wrote. Whether that is encrypted says the ledger, not the record.
-
-        Raises:
-            DecodeError: the record says otherwise, or the cipher cannot read it.
-        """
-        key, shown = opened.header.cipher, opened.header.place
-        if self.cipher is None:
-            if key is not None:
-                raise DecodeError(
-                    f"{shown} is encrypted under key {key}, and this ledger has no cipher.",
-                    "Nothing was decoded. Open the ledger with the cipher of this store.",
-                )
-            return opened.payload
-        if key is None:
-            raise DecodeError(
-                f"{shown} is not encrypted, and this ledger has a cipher.",
-                "Nothing was decoded: a record never chooses plaintext. Find out who wrote it.",
-            )
-        with cipher_errors(DecodeError, "decrypt"):
-            plain = self.cipher.open(opened.payload, key)
-            if type(plain) is not bytes:
-                raise TypeError
-        return plain
+        return opened.checkpoint(self.codec.decode(plain_of(opened, self.cipher)))
 
     # --- verify and anchor
 
@@ -759,7 +734,7 @@ class Ledger:
 
         Its state may be of types that this ledger does not know, so it is not decoded.
         """
-        plain = self._plain(newest)
+        plain = plain_of(newest, self.cipher)
         with suppress(CheckpointError, ValueError, KeyError, TypeError):
             check_shape(plain, self.codec.limits)
             resumed = json.loads(plain)["resumed"]

@@ -22,6 +22,7 @@ from safepoint.errors import (
     AnchorUnavailable,
     CheckpointError,
     ConfigurationError,
+    DecodeError,
     JournalUnavailable,
     KeyRefused,
     KeyRevoked,
@@ -38,6 +39,7 @@ from safepoint.names import Head, Heads, Limits
 from safepoint.record import (
     ANCHOR,
     PROCESS,
+    Cipher,
     Opened,
     Place,
     Use,
@@ -101,6 +103,32 @@ def cipher_errors(to: type[CheckpointError], doing: str) -> AbstractContextManag
         f"The cipher could not {doing} the state",
         "See the error it came from, and give the ledger a cipher that has the key.",
     )
+
+
+def plain_of(opened: Opened, cipher: Cipher | None) -> bytes:
+    """Return what the codec wrote. Whether that is encrypted says the reader, not the record.
+
+    Raises:
+        DecodeError: the record says otherwise, or the cipher cannot read it.
+    """
+    key, shown = opened.header.cipher, opened.header.place
+    if cipher is None:
+        if key is not None:
+            raise DecodeError(
+                f"{shown} is encrypted under key {key}, and this ledger has no cipher.",
+                "Nothing was decoded. Open the ledger with the cipher of this store.",
+            )
+        return opened.payload
+    if key is None:
+        raise DecodeError(
+            f"{shown} is not encrypted, and this ledger has a cipher.",
+            "Nothing was decoded: a record never chooses plaintext. Find out who wrote it.",
+        )
+    with cipher_errors(DecodeError, "decrypt"):
+        plain = cipher.open(opened.payload, key)
+        if type(plain) is not bytes:
+            raise TypeError
+    return plain
 
 
 class Seen(NamedTuple):

@@ -123,3 +123,18 @@ USES: dict[str, Use] = {
     "erase": lambda ledger: ledger.erase(THREAD),
     "copy": lambda ledger: ledger.copy_to(opened(Memory()), threads=[THREAD]),
 }
+
+
+class Toy:
+    """It hides nothing, and shows what passed through it."""
+
+    def __init__(self, key: str = "0123456789abcdef") -> None:
+        self.id = key
+
+    def close(self, plain: bytes) -> bytes:
+        return self.id.encode() + plain[::-1]
+
+    def open(self, text: bytes, key: str) -> bytes:
+        if text[:16] != key.encode():
+            raise KeyError(key)
+        return text[:15:-1]

@@ -25,6 +25,7 @@ from safepoint.audit.finding import content
 from safepoint.codec import Codec
 from safepoint.errors import StorageUnavailable
 from safepoint.models import classify
+from tests.unit.tampered import Toy
 
 WIDE = Limits(state_bytes=100_000, depth=1000, items=100_000)
 SMALL = Limits(state_bytes=10_000, depth=8, items=100)
@@ -59,6 +60,20 @@ def test_a_store_of_sealed_records_has_no_finding(store: Path) -> None:
     (store / "a/link").symlink_to("/etc/passwd")
     os.mkfifo(store / "a/pipe")
     assert [check(store) for check in CHECKS] == [[], [], [], []]
+
+
+def test_a_state_that_is_encrypted_is_said_not_to_be_looked_into(tmp_path: Path) -> None:
+    """Its brackets are no brackets, and its bounds are nobody's to vouch for."""
+
+    class Noise(Toy):
+        def close(self, plain: bytes) -> bytes:
+            return b"[" * 999
+
+    storage, keys = FileCheckpointStorage(tmp_path / "state"), Keyring(SigningKey.generate())
+    Ledger(storage, store="invoices", keys=keys, cipher=Noise()).save("a", {})
+    found = check_contents(tmp_path / "state") + check_bounds(tmp_path / "state")
+    assert ids(found) == "SP03.unseen SP11.unseen"
+    assert found[0].what.endswith("(Its state is encrypted).")
 
 
 @pytest.mark.parametrize("check", CHECKS)

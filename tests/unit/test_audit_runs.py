@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,20 @@ from safepoint import (
     Workflow,
 )
 from safepoint.approval import Reason
-from safepoint.audit import check_approvals, check_resumptions, check_tools, check_versions
+from safepoint.audit import (
+    Finding,
+    check_approvals,
+    check_records,
+    check_resumptions,
+    check_tools,
+    check_versions,
+)
 from safepoint.audit.reading import read
 from safepoint.audit.runs import Runs
 from safepoint.errors import ConfigurationError
 from safepoint.record import Place, seal
 from safepoint.workflow import Call, Migration
+from tests.unit.tampered import Toy
 
 State = dict[str, Any]
 DANA, ERIN, STRANGER = (SigningKey.generate("ed25519") for _ in range(3))
@@ -152,14 +161,15 @@ class Desk:
 
     def found(self, gate: Gate = GATE) -> list[str]:
         """Return what all four checks find."""
-        ledger = self.ledger()
-        findings = [
+        return [each.id for each in self.checked(self.ledger(), gate)]
+
+    def checked(self, ledger: Ledger, gate: Gate = GATE) -> list[Finding]:
+        return [
             *check_approvals(ledger, gate),
             *check_tools(ledger, gate),
             *check_resumptions(ledger, gate),
             *check_versions(ledger),
         ]
-        return [each.id for each in findings]
 
     def unverified(self) -> set[str]:
         """Return what is found by one who knows nobody that approves."""
@@ -685,6 +695,44 @@ def test_a_thread_that_does_not_verify_is_a_note_of_each_check(desk: Desk) -> No
     assert [each.severity for each in check_approvals(small, GATE)] == ["note"]
     del records[3]
     assert desk.found() == expected  # the anchor has seen more
+
+
+def test_what_is_encrypted_is_verified_and_is_not_said_to_be_right(desk: Desk) -> None:
+    """Nor does a thief hide what came before by a record that says it is encrypted."""
+    rules = ("SP19", "SP18", "SP16", "SP17", "SP10")
+
+    def found(**options: Any) -> list[tuple[str, str]]:
+        ledger = desk.ledger(**options)
+        every = [*desk.checked(ledger), *check_records(ledger)]
+        return [(each.id, each.severity) for each in every]
+
+    def hidden(severity: str) -> list[tuple[str, str]]:
+        return [(f"{rule}.hidden", severity) for rule in rules]
+
+    closed = partial(desk.ledger, cipher=Toy())
+    run = desk.workflow().start(closed(), thread="order-7")
+    desk.workflow().resume(closed(), "order-7", approvals=[yes(run.question)])
+    assert (found(cipher=Toy()), found()) == ([], hidden("warning"))
+    assert found(cipher=Toy("f" * 16)) == []  # the record names the key
+    [first, *_] = check_records(desk.ledger())
+    assert first.what == (
+        "6 of the states of order-7 could not be looked into, and its runs not from there on:"
+        " order-7 #1 is encrypted under key 0123456789abcdef, and this ledger has no cipher."
+    )
+    forged = {"done": ["fetch", "ask", "pay", "ask_more", "pay_more"], "state": {}}
+    desk.ledger().save("order-7", forged, app="invoice@1")
+    assert found(cipher=Toy()) == hidden("error")  # it chose plaintext
+    records = desk.storage._records["order-7"]
+    records[2] = records[2][:-9] + b"x" + records[2][-8:]
+    assert ("SP12.refused", "error") in found()
+
+    desk.storage, desk.anchor = InMemoryCheckpointStorage(), InMemoryAnchor()
+    desk.paused()
+    desk.write()
+    before = found()
+    closed().save("order-7", {}, app="invoice@1")
+    assert ("SP19.unanswered", "error") in before
+    assert set(found()) == {*before, *hidden("warning")}
 
 
 def test_what_was_deleted_and_not_erased_or_cannot_be_asked(desk: Desk) -> None:

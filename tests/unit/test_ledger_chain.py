@@ -44,6 +44,7 @@ from tests.unit.tampered import (
     THREAD,
     Memory,
     Ordered,
+    Toy,
     opened,
     put_back,
     records,
@@ -273,21 +274,6 @@ def test_a_lie_about_a_label_finds_nothing_else() -> None:
 
 
 # ---------------------------------------------------------------- a cipher
-
-
-class Toy:
-    """It hides nothing, and shows what passed through it."""
-
-    def __init__(self, key: str = "0123456789abcdef") -> None:
-        self.id = key
-
-    def close(self, plain: bytes) -> bytes:
-        return self.id.encode() + plain[::-1]
-
-    def open(self, text: bytes, key: str) -> bytes:
-        if text[:16] != key.encode():
-            raise KeyError(key)
-        return text[:15:-1]
 
 
 def test_a_record_never_chooses_plaintext(storage: Memory) -> None:

@@ -27,7 +27,7 @@ from safepoint.audit.ledger import approvers_apart, check_anchor, check_journal,
 from safepoint.audit.models import check_loads, check_models, check_safety_test, check_torch
 from safepoint.audit.network import check_network, may_see_rules
 from safepoint.audit.postgres import check_privileges
-from safepoint.audit.reading import Thread, read
+from safepoint.audit.reading import read
 from safepoint.audit.runs import Runs
 from safepoint.audit.sqlite import BESIDE, check_database
 from safepoint.errors import (
@@ -225,12 +225,8 @@ def _records(place: Place) -> Iterator[Finding]:
     if gate is not None:
         yield from approvers_apart(ledger, gate.people)
     with Bar("Verifying") as bar:
-        yield from read(ledger, lambda each: [*_refusal(each), *runs.look(each)], bar)
+        yield from read(ledger, lambda each: [*each.findings("SP10"), *runs.look(each)], bar)
     yield from runs.without_tools(ledger.store) if gate is not None else ()
-
-
-def _refusal(thread: Thread) -> list[Finding]:
-    return [] if thread.refusal is None else [thread.refusal]
 
 
 def _anchored(ledger: Ledger) -> Iterable[Finding]:

@@ -31,7 +31,7 @@ from safepoint.keys import Keyring
 from safepoint.models import Classified, Kind, Verdict, classify
 from safepoint.models.look import SEALED
 from safepoint.names import DEFAULT_LIMITS, Limits
-from safepoint.record import FORMAT
+from safepoint.record import FORMAT, Header
 from safepoint.storage.file import LEASE_LINE, RECORD_NAME
 
 KEY_FILE: Final = re.compile(
@@ -313,7 +313,10 @@ def _bounds(file: File, limits: Limits) -> Iterator[Finding]:
         return
     state = file.text if file.is_json else b""
     if sealed:
-        state = file.data[sealed.start(2) :].partition(b"\n")[2].partition(b"\n")[2].rstrip(b"\n")
+        _, line_2, state = (*file.data[sealed.start(2) :].split(b"\n", 2), b"", b"")[:3]
+        header, state = Header.parse(line_2), state.rstrip(b"\n")
+        if header is not None and header.cipher is not None:
+            raise LimitExceeded("Its state is encrypted.", _LOOK)
     try:
         check_shape(state, limits)
     except LimitExceeded as refusal:

@@ -9,11 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from safepoint.audit.finding import Finding, refused, worst_first
+from safepoint.audit.finding import Finding, finding, refused, worst_first
 from safepoint.codec import Codec, check_shape
 from safepoint.errors import (
     AnchorError,
     CheckpointError,
+    DecodeError,
     KeyRevoked,
     LimitExceeded,
     NotFound,
@@ -27,8 +28,8 @@ from safepoint.errors import (
 from safepoint.keys import Keyring
 from safepoint.ledger import Ledger
 from safepoint.names import Head, Limits
-from safepoint.record import Checkpoint
-from safepoint.verify import Progress, View
+from safepoint.record import Checkpoint, Cipher
+from safepoint.verify import Progress, View, plain_of
 from safepoint.workflow import Payload
 
 _RULES: Final[tuple[tuple[type[CheckpointError], str], ...]] = (
@@ -71,11 +72,29 @@ class Entry:
 
 
 class Thread(NamedTuple):
-    """What was read of a thread: entries up to where it does not verify, and why it does not."""
+    """What was read of a thread, up to where it does not verify or cannot be looked into.
+
+    Attributes:
+        name: its name.
+        entries: what was read.
+        refusal: why no more of it verifies, or None.
+        hidden: of each state that verifies and cannot be looked into, the key that it says it is
+            encrypted under, and the reason.
+    """
 
     name: str
     entries: list[Entry]
     refusal: Finding | None
+    hidden: list[tuple[str | None, DecodeError]]
+
+    def findings(self, rule: str) -> list[Finding]:
+        """Return what keeps from looking at it: that it does not verify, or is encrypted."""
+        found = [] if self.refusal is None else [self.refusal]
+        if self.hidden:
+            key, why = min(self.hidden, key=lambda each: each[0] is not None)
+            how = {"severity": "warning" if key else "error", "count": len(self.hidden)}
+            found.append(finding(f"{rule}.hidden", self.name, why=why.what, do=why.do, **how))
+        return found
 
 
 def check_records(ledger: Ledger, *, progress: Progress | None = None) -> list[Finding]:
@@ -104,12 +123,15 @@ def check_records(ledger: Ledger, *, progress: Progress | None = None) -> list[F
         SP02 if nobody you trust sealed the record, SP08 if a key did that is revoked, SP11 if it
         is over a limit, SP12 if the seal is broken or of another place, SP13 if records are
         missing or cannot be read, SP14 if a genuine record does not follow the one before it, SP15
-        if the anchor knows better or cannot be asked, and SP04 if others could change the file.
+        if the anchor knows better or cannot be asked, and SP04 if others could change the file. A
+        warning under SP10 for a thread with states that the ledger has no cipher or key for, and an
+        error for one with plain states where the ledger has a cipher: seals and links are verified
+        all the same, and its runs cannot be looked at from there on.
 
     Raises:
         StorageError: the storage cannot be listed.
     """
-    return read(ledger, lambda thread: [thread.refusal] if thread.refusal else [], progress)
+    return read(ledger, lambda thread: thread.findings("SP10"), progress)
 
 
 def read(
@@ -128,29 +150,35 @@ def read(
         return [refused("SP15", refusal, ledger.store)]
     found: list[Finding] = []
     for done, name in enumerate(names, start=1):
-        found += look(_walked(view_of(ledger), name))
+        found += look(_walked(view_of(ledger), name, ledger.cipher))
         if progress is not None:
             progress(done, len(names))
     return worst_first(found)
 
 
-def _walked(view: View, name: str) -> Thread:
+def _walked(view: View, name: str, cipher: Cipher | None) -> Thread:
     refusal: CheckpointError
     for _ in range(_ATTEMPTS):
         entries: list[Entry] = []
+        hidden: list[tuple[str | None, DecodeError]] = []
         try:
             for opened in view.walk(name):
-                if opened.header.kind == "state":
-                    state = _without_state(opened.payload, view.limits)
-                    entries.append(_entry(opened.checkpoint(state)))
+                if opened.header.kind != "state":
+                    continue
+                try:
+                    state = _without_state(plain_of(opened, cipher), view.limits)
+                except DecodeError as error:
+                    hidden.append((opened.header.cipher, error))
+                else:
+                    entries += [] if hidden else [_entry(opened.checkpoint(state))]
         except NotFound as error:
             refusal = error  # if it was pruned meanwhile, it is walked again
         except CheckpointError as error:
             refusal = error
             break
         else:
-            return Thread(name, entries, None)
-    return Thread(name, entries, refused(_rule(view, name, refusal), refusal, name))
+            return Thread(name, entries, None, hidden)
+    return Thread(name, entries, refused(_rule(view, name, refusal), refusal, name), hidden)
 
 
 def view_of(ledger: Ledger, keys: Keyring | None = None) -> View:

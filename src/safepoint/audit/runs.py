@@ -226,7 +226,8 @@ def _looked(ledger: Ledger, rule: str, runs: Runs) -> list[Finding]:
 
     def look(thread: Thread) -> list[Finding]:
         found = [each for each in runs.look(thread) if each.rule == rule]
-        return found + [finding(f"{rule}.not-read", thread.name)] * (thread.refusal is not None)
+        unread = [finding(f"{rule}.not-read", thread.name)] * (thread.refusal is not None)
+        return found + unread + thread._replace(refusal=None).findings(rule)
 
     return read(ledger, look)
 
@@ -309,7 +310,7 @@ class Runs:
             elif before is not None:
                 yield finding("SP16.no-run", thread.name, entry=entry, head=before.head)
             last = entry
-        if last is not None and thread.refusal is None:
+        if last is not None and thread.refusal is None and not thread.hidden:
             was = last.checkpoint.app
             app = self._today.get(was.partition("@")[0], was)
             if app != was and last.payload.denied is None:
