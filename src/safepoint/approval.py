@@ -172,7 +172,10 @@ class Question:
             "reasons": all(map(_REASON.fullmatch, reasons)) and reasons,
             "action": _ACTION.fullmatch(self.action),
             "arguments": _are_named(arguments),
-            "details": all(each.isascii() and each.isprintable() for each in self.details),
+            "details": all(
+                each.isascii() and each.isprintable() and not _SPACES.search(each)
+                for each in self.details
+            ),
             "next": type(self.next) is str,
             "done": all(type(each) is str for each in self.done),
             "scope": type(self.scope) is str,

@@ -511,7 +511,8 @@ class Ledger:
             linked: look for it from the end of the thread back, as `back` does. False asks the
                 storage where it is, if that can tell, and verifies what is there as `load` does.
                 In a long thread that is faster; but a storage that lies can point at an older
-                record of that label. That there is none is believed from the walk alone.
+                record of that label, or hand out one that was pruned. That there is none is
+                believed from the walk alone.
 
         Raises:
             NotFound: there is none.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+from collections import OrderedDict
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -23,7 +24,7 @@ from safepoint import (
     VerifyingKey,
     errors,
 )
-from safepoint.approval import SKEW, Question, is_denial
+from safepoint.approval import SKEW, Question, is_denial, signable
 from safepoint.errors import (
     ApprovalExpired,
     ApprovalMalformed,
@@ -145,6 +146,7 @@ def test_a_question_travels_as_one_line_and_comes_back_equal() -> None:
         (ConfigurationError, {"arguments": {1: 2}}),
         (ConfigurationError, {"details": ("two\nlines",)}),
         (ConfigurationError, {"details": ("cr\xe8me",)}),
+        (ConfigurationError, {"details": (f"New.{' ' * 76}argument 'amount': 42",)}),
         (InvalidId, {"tenant": "Acme"}),
         (ConfigurationError, {"next": None}),
         (ConfigurationError, {"done": (1,)}),
@@ -199,6 +201,20 @@ def test_what_is_shown_is_all_of_it_on_lines_of_its_own() -> None:
     empty = [line.partition(":")[0] for line in none if line.endswith(": (none)")]
     assert empty == ["action", "arguments", "next", "done", "scope", "tenant", "app"]
     assert "ACME" not in repr(QUESTION)
+
+
+def test_no_two_questions_look_the_same_however_long_they_are() -> None:
+    alike: list[Any] = [1, True, 1.0, "1", b"1", Decimal(1), Decimal("1.0"), (1,), [1], {1}]
+    alike += [0.0, -0.0, "a  b", "a\\x20\\x20b", "\u202ea", "\\u202ea", "a", "\u200ba", "a\xad"]
+    alike += [frozenset({1}), {"1": 1}, OrderedDict({"1": 1}), 10**5000, 10**5000 + 1]
+    long = "\u202e\u200b\xad\U000e0041" * 1636  # of 30 bytes each, and so about 48 KiB
+    alike += [f"{long}{end}" for end in ("", "x", "\u2062")]
+    refusal(LimitExceeded, signable, "pay", {"memo": long + "x" * 99})
+    asked = [ask(arguments=signable("pay", {"memo": each})) for each in alike]
+    assert len({tuple(each.described) for each in asked}) == len(asked)
+    for question in asked:
+        assert APPROVERS.open(DANA.approve(question)).question.described == question.described
+    assert asked[-1].described[2] == f"argument 'memo': {alike[-1]!a}"
 
 
 # ---------------------------------------------------------------- what it answers

@@ -36,7 +36,7 @@ from safepoint.errors import (
     WrongPlace,
 )
 from safepoint.keys import Revoked
-from safepoint.record import Place, seal
+from safepoint.record import Checkpoint, Place, seal
 from tests.unit.tampered import (
     KEY,
     KEYS,
@@ -271,6 +271,36 @@ def test_a_lie_about_a_label_finds_nothing_else() -> None:
             opened(storage).find(THREAD, "l-1", linked=linked)
     with pytest.raises(InvalidId, match="is not empty"):
         opened(storage).find(THREAD, "")
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_nor_what_is_another_threads_another_tenants_pruned_or_deleted(linked: bool) -> None:
+    storage = Liar()
+    ledger, acme = noted(storage), opened(storage).tenant("acme")
+
+    def find(label: str, says: int) -> Checkpoint:
+        storage.says = says
+        return opened(storage).find(THREAD, label, linked=linked)
+
+    for other, scope in ((acme, storage.tenant("acme")), (ledger, storage)):
+        other.save("order-8", {"secret": 1}, label="l-9")
+        kept = storage.read(THREAD, 3)
+        storage.put(THREAD, 3, scope.read("order-8", 1))
+        with pytest.raises(SealError):
+            find("l-9", 3)
+        storage.put(THREAD, 3, kept)
+    pruned = storage.read(THREAD, 4)
+    ledger.prune(THREAD, keep=1)
+    with pytest.raises(NotFound, match="no record of the label l-0"):
+        find("l-0", 4)
+    assert find("l-1", 1).sequence == 5
+    storage.put(THREAD, 4, pruned)
+    if not linked:  # the price, as of a load by number
+        assert find("l-0", 4).sequence == 4
+    ledger.delete(THREAD)
+    for says in (4, 5, 8):
+        with pytest.raises(ThreadDeleted):
+            find("l-1", says)
 
 
 # ---------------------------------------------------------------- a cipher

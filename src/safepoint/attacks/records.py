@@ -171,6 +171,22 @@ def fast_forward(target: Target) -> Iterator[Look]:
         yield partial(look, thread)
 
 
+@moved("point-elsewhere", "SP12")
+def point_elsewhere(target: Target) -> Iterator[Look]:
+    """An index says which record is the approved one, and points at a draft."""
+
+    def finds(label: str) -> bool:
+        return bool(target.find("victim", label) == WANTED)
+
+    target.file("victim", "final", HONEST)
+    target.file("victim", "draft", WANTED)
+    target.medium.tap = lambda _, record: record  # where to look says the adversary
+    for label in ("final", "approved"):
+        target.point("victim", label, 2)
+        yield partial(finds, label)
+    target.medium.tap = None
+
+
 @moved("backdate-clock", "SP13")
 def backdate_clock(target: Target) -> Iterator[Look]:
     """The newest record is dated 1970, so a store that sorts by date resumes the one before."""

@@ -275,9 +275,41 @@ def journal_plant(target: Target) -> Iterator[Look]:
     if len(names) == 1:
         target.journal.write(names[0], b"".join([*about, planted[-1]]))
     else:
-        following = re.sub("[0-9]+", lambda old: f"{int(old[0]) + 1:0{len(old[0])}}", names[-1])
-        target.journal.write(following, planted[-1])
+        target.journal.write(_following(names[-1]), planted[-1])
     yield lambda: "erin" in " ".join(target.journalled("victim"))
+
+
+@journal("journal-splice", "SP20")
+def journal_splice(target: Target) -> Iterator[Look]:
+    """Dana's yes to one customer is moved into what is written down about another."""
+
+    def blames() -> bool:
+        return "dana" in " ".join(target.journalled("attacker"))
+
+    target.ask("attacker", HONEST)
+    names = {name: target.journal.read(name) for name in _paid(target)}
+    if len(names) == 1:  # one file for all entries
+        [(name, text)] = names.items()
+        moved = [each for each in text.splitlines(keepends=True) if b"dana" in each]
+        target.journal.write(name, text + b"".join(moved).replace(b"victim", b"attacker"))
+        yield blames
+        return
+    theirs = {name: text for name, text in names.items() if name.startswith("victim/")}
+    ours = [name for name in names if name.startswith("attacker/")]
+    genuine = [text for text in theirs.values() if b"dana" in text]
+    for place in (_following(ours[-1]), ours[-1]):
+        for text in genuine:
+            target.journal.write(place, text)
+            yield blames
+        target.journal.delete(place)
+    for name, text in theirs.items():  # all of the one is that of the other
+        target.journal.write(name.replace("victim", "attacker"), text)
+    yield blames
+
+
+def _following(name: str) -> str:
+    """Return the name of the entry after one."""
+    return re.sub("[0-9]+", lambda old: f"{int(old[0]) + 1:0{len(old[0])}}", name)
 
 
 def _paid(target: Target) -> list[str]:

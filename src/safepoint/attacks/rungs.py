@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 
 from safepoint._files import TEMP
 from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor
-from safepoint.approval import Approver, Approvers, Question
+from safepoint.approval import Approver, Approvers, Question, Reason
 from safepoint.attacks.home_made import (
     AllowListTarget,
     EncryptedTarget,
@@ -29,10 +29,10 @@ from safepoint.attacks.home_made import (
 )
 from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.outcome import Miss
-from safepoint.attacks.target import TOOLS, VERSION, Target, Trick
+from safepoint.attacks.target import TOOLS, VERSION, Target, Trick, index
 from safepoint.codec import Codec
 from safepoint.errors import CheckpointError
-from safepoint.gate import Gate
+from safepoint.gate import Gate, Policy
 from safepoint.journal import FileJournal, Journal
 from safepoint.keys import Keyring, SigningKey
 from safepoint.ledger import Ledger
@@ -97,6 +97,9 @@ class _Tapped:
         tap = self._medium.tap
         return record if tap is None else tap(_name(thread, sequence), record)
 
+    def find(self, thread: str, label: str) -> int:
+        return int(self._medium.read(index(thread, label)))
+
 
 class SignedChainTarget(Target):
     """A ledger without an anchor: every record is sealed, bound to its place and linked."""
@@ -129,6 +132,14 @@ class SignedChainTarget(Target):
     def load(self, thread: str, sequence: int) -> Any:
         """Load by number."""
         return self.use(lambda ledger: ledger.load(thread, sequence).state)
+
+    def file(self, thread: str, label: str, state: dict[str, Any]) -> None:
+        """Seal the label with it."""
+        self.use(lambda ledger: ledger.save(thread, state, label=label))
+
+    def find(self, thread: str, label: str) -> Any:
+        """Take the storage's word for where to look first."""
+        return self.use(lambda ledger: ledger.find(thread, label, linked=False).state)
 
     def prune(self, thread: str, keep: int) -> None:
         """Leave a signed base."""
@@ -298,7 +309,7 @@ class GatedTarget(SealedTarget):
         super().__init__(folder, medium)
         self.keys = Keyring(SigningKey.generate("ed25519"))
         self.people = {name: SigningKey.generate("ed25519") for name in ("dana", "erin")}
-        self.gate = Gate(approvers=Approvers({n: key.public for n, key in self.people.items()}))
+        self.approvers = Approvers({name: key.public for name, key in self.people.items()})
         self._journal_keys = Keyring(SigningKey.generate())
         self._journal_anchor = FileAnchor(self.folder / "journal-anchor", create=True)
         self.written: Journal | None = self._journal(create=True)
@@ -418,8 +429,8 @@ class GatedTarget(SealedTarget):
         tools: Iterable[Tool] = TOOLS,
     ) -> None:
         """Seal a resumption by hand that spends a statement, dated to when that counted."""
-        has, text = ToolSet(tools), yes.decode()
-        said = json.loads(text.splitlines()[1])
+        has, texts = ToolSet(tools), _texts(yes)
+        said = json.loads(texts[0].splitlines()[1])
         state: dict[str, Any] = {
             "done": ["ask", "pay", "ask_again"][: 3 if skips else 1],
             "state": {},
@@ -429,7 +440,7 @@ class GatedTarget(SealedTarget):
                 "app": said["app"],
                 **said["checkpoint"],
                 "reasons": ["asked"],
-                "statements": [text],
+                "statements": texts,
             },
         }
         self._write(thread, state, has, datetime.fromisoformat(said["issued"]))
@@ -496,7 +507,7 @@ class GatedTarget(SealedTarget):
             steps,
             version=version or ("2" if newer else VERSION),
             tools=tools,
-            gate=self.gate,
+            gate=Gate(Policy({Reason.ASKED: self.quorum}), self.approvers),
             migrations=[Migration("1", "2", dict)] if newer else [],
         )
         return flow, paid
@@ -516,7 +527,7 @@ class GatedTarget(SealedTarget):
     def _rehydrated(
         self, workflow: Workflow, thread: str, approval: bytes, sequence: int | None = None
     ) -> Run:
-        said = [approval.decode()] if approval else []
+        said = _texts(approval)
         return self.use(lambda ledger: workflow.rehydrate(ledger, thread, sequence, approvals=said))
 
     def _write(self, thread: str, state: dict[str, Any], tools: ToolSet, created: datetime) -> None:
@@ -557,6 +568,12 @@ class GatedTarget(SealedTarget):
 
     def _ledger(self, storage: CheckpointStorage, journal: Journal | None = None) -> Ledger:
         return self.opened or super()._ledger(storage, journal or self.written)
+
+
+def _texts(approvals: bytes) -> list[str]:
+    """Return each of some statements, which have two lines each."""
+    lines = approvals.decode().splitlines(keepends=True)
+    return ["".join(lines[first : first + 2]) for first in range(0, len(lines), 2)]
 
 
 TARGETS: dict[str, type[Target]] = {

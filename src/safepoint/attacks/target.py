@@ -105,6 +105,7 @@ class Target(Victim):
         journal: what was written down, in their hands too: the files below `folder / "journal"`.
         store: the name of the store, if yours has names.
         anchor_every: after how many records an anchor moves, if yours has one.
+        quorum: how many people have to say yes to what a run asks.
     """
 
     title: ClassVar[str] = ""
@@ -114,6 +115,7 @@ class Target(Victim):
         self.journal = Disk(self.folder / "journal")
         self.store = "victim-store"
         self.anchor_every = 1
+        self.quorum = 1
         self.medium = Disk(self.folder / "store") if medium is None else medium
         if isinstance(self.medium, Disk):
             self.medium.folder.mkdir(mode=0o700, exist_ok=True)
@@ -160,6 +162,15 @@ class Target(Victim):
             Miss: this store has no way to do that.
         """
         raise Miss
+
+    def file(self, thread: str, label: str, state: dict[str, Any]) -> None:
+        """The victim saves a state, to find it by a label."""
+        self.save(thread, state)
+        self.point(thread, label, len(self.records(thread)))
+
+    def find(self, thread: str, label: str) -> Any:
+        """The victim, in a new process, loads the state of a label, where an index says it is."""
+        return self.load(thread, int(self.medium.read(index(thread, label))))
 
     def prune(self, thread: str, keep: int) -> None:
         """The victim drops all but the newest records, on purpose."""
@@ -228,7 +239,9 @@ class Target(Victim):
 
     def _answer(self, thread: str, who: str, *, yes: bool) -> None:
         """Say yes or no to whatever is pending when this is read."""
-        self.save(thread, {**self.latest(thread), "approved": yes, "by": who})
+        state = self.latest(thread)
+        by = sorted({*state.get("by", ()), who})
+        self.save(thread, {**state, "approved": yes and len(by) >= self.quorum, "by": by})
         self.note(thread, who, "approve" if yes else "deny")
 
     def resume(
@@ -245,7 +258,7 @@ class Target(Victim):
 
         Args:
             thread: the thread.
-            approval: what an approver's yes came as.
+            approval: what an approver's yes came as, or several of them, one after the other.
             tools: what this process has.
             version: the version of its code.
             sequence: the checkpoint from which to go on; the newest, if not.
@@ -359,6 +372,10 @@ class Target(Victim):
             self.medium.delete(name)
         self.relink(thread)
 
+    def point(self, thread: str, label: str, sequence: int) -> None:
+        """Say in the store's index where the record of a label is."""
+        self.medium.write(index(thread, label), str(sequence).encode())
+
     def relink(self, thread: str) -> None:
         """Mend, after tampering, whatever of a thread can be mended without a key."""
 
@@ -397,7 +414,8 @@ class Target(Victim):
         Args:
             thread: the thread.
             arguments: what is to be done.
-            yes: what a person signed, for whatever it was; it is put where a worker would put it.
+            yes: what a person signed, or several, one after the other, for whatever it was; it is
+                put where a worker would put it.
             skips: say also that the steps before a later payment are done.
             prunes: remove what is before that record, with whatever a prune would leave.
             tools: what the run is said to have.
@@ -439,6 +457,11 @@ class Target(Victim):
         other = self.on(medium)
         other.store = self.store if store is None else store
         return other
+
+
+def index(thread: str, label: str) -> str:
+    """Return the name of the entry that says where the record of a label is."""
+    return f"{thread}.{label}.index"
 
 
 def spellings(state: dict[str, Any]) -> Iterator[bytes]:

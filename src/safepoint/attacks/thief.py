@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from safepoint.attacks.kit import Look, attacks, loads, resumes, runs, save_steps
-from safepoint.attacks.outcome import FORTUNE, HONEST, WANTED, step
+from safepoint.attacks.outcome import FORTUNE, HONEST, WANTED, Miss, step
 from safepoint.attacks.target import WIDER, Target
 
 thief = attacks("Attacks with the genuine key, which somebody copied.", attacker="key")
@@ -140,6 +140,23 @@ def thief_spends_twice(target: Target) -> Iterator[Look]:
         target.resume(thread, yes)
         target.misuse(thread, HONEST, yes, skips=skips)
         yield resumes(target, HONEST, thread=thread)
+
+
+@bends("thief-thins-quorum", "SP19")
+def thief_thins_quorum(target: Target) -> Iterator[Look]:
+    """Two have to say yes. One did, and a record counts her twice, or leaves the other out."""
+    target.quorum = 2
+    target.ask("other", HONEST)
+    erin = target.approve("other", "erin")
+    if target.resume("other", target.approve("other") + erin) != HONEST:
+        raise Miss
+    for number in range(5):
+        thread = f"victim-{number}"
+        target.ask(thread, FORTUNE)
+        yes, again = target.approve(thread), target.approve(thread)
+        said = (yes, yes + yes, yes + again, yes + erin, erin + yes)[number]
+        target.misuse(thread, FORTUNE, said)
+        yield resumes(target, FORTUNE, thread=thread)
 
 
 @bends("thief-writes-journal", "SP20")
