@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from safepoint.ledger import Ledger
+from safepoint.ledger import Ledger, Owned
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -42,10 +43,10 @@ def _iterated(
 class AsyncLedger:
     """Does what a `Ledger` does, in threads, so that an event loop is not blocked.
 
-    Each method takes and returns what the ledger's does, and raises the same; `history` is for
-    `async for`. A cancelled `await` does not stop its thread: a save that you no longer wait for
-    may still be saved. Ask `latest`. End what `own` gave with `await release(thread)`, and also
-    what a ledger with `ownership="claim"` has claimed.
+    Each method takes and returns what the ledger's does, and raises the same; `history` and `back`
+    are for `async for`, `owning` for `async with`. A cancelled `await` does not stop its thread:
+    a save that you no longer wait for may still be saved, and an `own` may own. Ask `latest`, and
+    `release`.
 
     ```python
     import asyncio
@@ -73,6 +74,21 @@ class AsyncLedger:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger: Final = ledger
 
+    def tenant(self, name: str) -> AsyncLedger:
+        """Return that of one tenant, as `Ledger.tenant` does."""
+        return AsyncLedger(self.ledger.tenant(name))
+
+    @asynccontextmanager
+    async def owning(
+        self, thread: str, worker: str, *, seconds: float = 60.0
+    ) -> AsyncGenerator[Owned]:
+        """Own a thread until the end of an `async with`."""
+        owned = await self.own(thread, worker, seconds=seconds)
+        try:
+            yield owned
+        finally:
+            await asyncio.shield(asyncio.to_thread(owned.release))
+
     save = _awaited(Ledger.save)
     note = _awaited(Ledger.note)
     find = _awaited(Ledger.find)
@@ -80,12 +96,19 @@ class AsyncLedger:
     latest = _awaited(Ledger.latest)
     threads = _awaited(Ledger.threads)
     verify = _awaited(Ledger.verify)
+    anchored = _awaited(Ledger.anchored)
     anchor_now = _awaited(Ledger.anchor_now)
+    settle = _awaited(Ledger.settle)
+    accept_loss = _awaited(Ledger.accept_loss)
     prune = _awaited(Ledger.prune)
     delete = _awaited(Ledger.delete)
     erase = _awaited(Ledger.erase)
+    rotated = _awaited(Ledger.rotated)
+    copy_to = _awaited(Ledger.copy_to)
     own = _awaited(Ledger.own)
     owner = _awaited(Ledger.owner)
+    holder = _awaited(Ledger.holder)
+    keep = _awaited(Ledger.keep)
     release = _awaited(Ledger.release)
     history = _iterated(Ledger.history)
     back = _iterated(Ledger.back)

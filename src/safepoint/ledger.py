@@ -35,13 +35,13 @@ from safepoint.journal import NO_NEWS, READING, Actor, Journal, Notes, What
 from safepoint.keys import Keyring
 from safepoint.names import Head, Heads, check_name, check_sequence, check_store, check_tenant
 from safepoint.record import (
+    KEY_ID,
     Checkpoint,
     Cipher,
     Kind,
     Opened,
     Place,
     check_app,
-    check_cipher,
     reseal,
     seal,
 )
@@ -174,7 +174,7 @@ class Ledger:
         self.tenant_name: Final = tenant
         self.keys: Final = keys
         self.codec: Final = codec if codec is not None else Codec()
-        self.cipher: Final = check_cipher(cipher)
+        self.cipher: Final = cipher
         self.anchor: Final = anchor
         self.anchor_every: Final[int | Literal["step"]] = (
             anchor_every if anchor_every == "step" else _count("anchor_every", anchor_every)
@@ -323,7 +323,7 @@ class Ledger:
         if now:
             self._anchor()
         with self._watching("save", thread):
-            payload = self._encoded(value)
+            payload = self.codec.encode(value)
             known = self._view.remembered(thread)
             if known is not None and after in (None, known.state):
                 try:
@@ -407,8 +407,23 @@ class Ledger:
     ) -> tuple[bytes, Opened]:
         key, now, options = self.keys.signing, datetime.now(UTC), said._asdict()
         if self.cipher is not None and said.kind in ("state", "note"):
-            options["cipher"] = self.cipher.id
+            options["cipher"], payload = self._closed(payload, place)
         return seal(payload, place, key, created=now, previous=previous, **options)
+
+    def _closed(self, plain: bytes, place: Place) -> tuple[str, bytes]:
+        most, closed = self.codec.limits.state_bytes + 2048, ("", plain)
+        with cipher_errors(EncodeError, "encrypt"):
+            if self.cipher is not None:
+                closed = self.cipher.close(plain, place)
+            if type(closed[1]) is not bytes or not KEY_ID.fullmatch(closed[0]):
+                raise TypeError
+        if len(closed[1]) > most:
+            raise LimitExceeded(
+                f"{place} has {len(closed[1])} bytes once it is encrypted, over the limit of"
+                f" {most}.",
+                "Nothing was saved. Use a cipher that adds less.",
+            )
+        return closed
 
     # --- load
 
@@ -546,21 +561,6 @@ class Ledger:
         Names are not verified; a thread that somebody removed is listed if it was anchored.
         """
         return self._view.threads()
-
-    def _encoded(self, value: Any) -> bytes:
-        plain, most = self.codec.encode(value), self.codec.limits.state_bytes + 2048
-        if self.cipher is None:
-            return plain
-        with cipher_errors(EncodeError, "encrypt"):
-            text = self.cipher.close(plain)
-            if type(text) is not bytes:
-                raise TypeError
-        if len(text) > most:
-            raise LimitExceeded(
-                f"The state has {len(text)} bytes once it is encrypted, over the limit of {most}.",
-                "Nothing was saved. Use a cipher that adds less.",
-            )
-        return text
 
     def _decoded(self, opened: Opened) -> Checkpoint:
         refuse_deleted(opened)
@@ -708,6 +708,8 @@ class Ledger:
         Raises:
             ConfigurationError: the storage cannot remove records, or `keep` is not 1 or more.
             NotFound: the thread has no checkpoint.
+            DecodeError: the newest state is encrypted, and this ledger cannot read it, so it cannot
+                tell what people answered about. Nothing was removed.
             CheckpointError: the thread does not verify. Nothing was removed.
         """
         _count("keep", keep)
@@ -1139,6 +1141,6 @@ def _count(name: str, value: int) -> int:
     if type(value) is not int or value < 1:
         raise ConfigurationError(
             f"{name} is {quoted(value)}, and must be a whole number from 1 up.",
-            f"Write {name}=1, or more.",
+            f"Write {name}=1, or more" + (', or "step".' if name == "anchor_every" else "."),
         )
     return value

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
 from safepoint.errors import (
-    ConfigurationError,
     Forked,
     InvalidId,
     KeyRevoked,
@@ -74,32 +73,14 @@ Kind = Literal["state", "note", "base", "deleted"]
 that a thread was deleted."""
 
 
-class Cipher(Protocol):
-    """Turns the encoded state into another form and back, between the codec and the seal.
-
-    The seal covers what it makes, and its place. Whether a store is encrypted says the reader, and
-    never a record. This package has none yet.
-    """
-
-    @property
-    def id(self) -> str:
-        """The id of the key that `close` uses now: 16 hex digits in lower case."""
-
-    def close(self, plain: bytes) -> bytes:
-        """Return the ciphertext: at most 2,048 bytes more, and never the same twice."""
-
-    def open(self, text: bytes, key: str) -> bytes:
-        """Return what was closed under the key of that id, which may be an older one."""
-
-
 _NAME: Final = "[a-z0-9][a-z0-9_-]{0,63}"
 _DIGEST: Final = "sha256:[0-9a-f]{64}"
 _WORD: Final = re.compile("[A-Za-z0-9._@/+:-]{0,128}")
-_KEY: Final = re.compile("[0-9a-f]{16}")
+KEY_ID: Final = re.compile("[0-9a-f]{16}")
 _DAY, _TIME = "[0-9]{4}-[0-9]{2}-[0-9]{2}", r"(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
 _FIELDS: Final = {
     "app": f'"({_WORD.pattern})"',
-    "cipher": f'(?:null|"({_KEY.pattern})")',
+    "cipher": f'(?:null|"({KEY_ID.pattern})")',
     "created": f'"({_DAY}T{_TIME})"',
     "digest": f'"({_DIGEST})"',
     "kind": f'"({"|".join(get_args(Kind))})"',
@@ -130,6 +111,53 @@ class Place(NamedTuple):
     def owner(self) -> str:
         """Whose it is, for a message."""
         return f"store {self.store}" + (self.tenant and f", tenant {self.tenant}")
+
+
+class Cipher(Protocol):
+    """Turns the encoded state into another form and back, between the codec and the seal.
+
+    The seal covers what it makes, and its place. Whether a store is encrypted says the reader, and
+    never a record. This package has none; the smallest one that is sound:
+
+    ```python
+    import os
+
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
+
+
+    class OneKey:
+        def __init__(self, key):
+            self.box = AESGCM(key)
+
+        def close(self, plain, place):
+            nonce = os.urandom(12)
+            text = self.box.encrypt(nonce, plain, repr(place).encode())
+            return "0123456789abcdef", nonce + text
+
+        def open(self, text, key, place):
+            return self.box.decrypt(text[:12], text[12:], repr(place).encode())
+
+
+    keys, storage = Keyring(SigningKey.generate()), InMemoryCheckpointStorage()
+    cipher = OneKey(AESGCM.generate_key(256))
+    ledger = Ledger(storage, store="invoices", keys=keys, cipher=cipher)
+    ledger.save("order-7", {"amount": 42})
+    print(b"amount" in storage.read("order-7", 1), ledger.latest("order-7").state)
+    #> False {'amount': 42}
+    ```
+    """
+
+    def close(self, plain: bytes, place: Place) -> tuple[str, bytes]:
+        """Return the id of the key, 16 hex digits in lower case, and what it encrypted.
+
+        That is at most 2,048 bytes more, and never the same twice. The place tells whose state it
+        is, if each tenant or thread has a key of its own.
+        """
+
+    def open(self, text: bytes, key: str, place: Place) -> bytes:
+        """Return what was closed for that place, under the key of that id: perhaps an older one."""
 
 
 class Header(NamedTuple):
@@ -185,20 +213,6 @@ class Header(NamedTuple):
         return cls._make(
             (app, cipher, created, digest, kind, label, previous, number, *place, tools)
         )
-
-
-def check_cipher(cipher: Cipher | None) -> Cipher | None:
-    """Return a cipher whose key has an id, or None.
-
-    Raises:
-        ConfigurationError: it has none.
-    """
-    if cipher is not None and not _KEY.fullmatch(str(getattr(cipher, "id", ""))):
-        raise ConfigurationError(
-            f"{type(cipher).__name__} does not say the id of its key.",
-            "Give it an attribute id: 16 hex digits in lower case.",
-        )
-    return cipher
 
 
 def check_app(word: object, called: str = "an app name") -> str:

@@ -125,7 +125,7 @@ def plain_of(opened: Opened, cipher: Cipher | None) -> bytes:
             "Nothing was decoded: a record never chooses plaintext. Find out who wrote it.",
         )
     with cipher_errors(DecodeError, "decrypt"):
-        plain = cipher.open(opened.payload, key)
+        plain = cipher.open(opened.payload, key, opened.header.place)
         if type(plain) is not bytes:
             raise TypeError
     return plain
@@ -285,7 +285,7 @@ class View:
                 if before.header.kind != "note":
                     return before
         raise NotFound(
-            f"There is no checkpoint of {thread} in store {self.store}.",
+            f"There is no checkpoint of {thread} in {self.place(thread, 1).owner}.",
             "Start the workflow, or check the name of the thread and the storage's path.",
         )
 

@@ -21,6 +21,7 @@ from safepoint import (
     SQLiteAnchor,
     SQLiteCheckpointStorage,
 )
+from safepoint.record import Place
 from safepoint.storage.base import CheckpointStorage, ahead
 
 KEY = SigningKey(bytes(range(32)))
@@ -131,10 +132,11 @@ class Toy:
     def __init__(self, key: str = "0123456789abcdef") -> None:
         self.id = key
 
-    def close(self, plain: bytes) -> bytes:
-        return self.id.encode() + plain[::-1]
+    def close(self, plain: bytes, place: Place) -> tuple[str, bytes]:
+        return self.id, f"{self.id}{place}".encode() + plain[::-1]
 
-    def open(self, text: bytes, key: str) -> bytes:
-        if text[:16] != key.encode():
+    def open(self, text: bytes, key: str, place: Place) -> bytes:
+        shown = f"{key}{place}".encode()
+        if not text.startswith(shown):
             raise KeyError(key)
-        return text[:15:-1]
+        return text[: len(shown) - 1 : -1]

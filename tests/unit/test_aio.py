@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from threading import Event
 
 import pytest
 
-from safepoint import NotFound
+from safepoint import Ledger, NotFound
 from safepoint.aio import AsyncLedger
 from tests.unit.tampered import THREAD, Memory, fill, opened
 
@@ -79,5 +80,14 @@ def test_each_method_does_what_the_ledgers_does() -> None:
         assert await ledger.erase(THREAD) == 2
         await ledger.release(THREAD)
         assert await ledger.owner(THREAD) is None
+        async with ledger.tenant("acme").owning(THREAD, "worker-1"):
+            assert await ledger.tenant("acme").owner(THREAD) == "worker-1"
+        assert await ledger.tenant("acme").owner(THREAD) is None
 
     asyncio.run(main())
+
+
+def test_no_method_is_left_behind() -> None:
+    """But for `disown`, which is for what `own` gave."""
+    names = {name for name, each in vars(Ledger).items() if inspect.isfunction(each)}
+    assert {name for name in names if name[0] != "_"} - vars(AsyncLedger).keys() == {"disown"}

@@ -25,6 +25,7 @@ from safepoint.audit.finding import content
 from safepoint.codec import Codec
 from safepoint.errors import StorageUnavailable
 from safepoint.models import classify
+from safepoint.record import Place
 from tests.unit.tampered import Toy
 
 WIDE = Limits(state_bytes=100_000, depth=1000, items=100_000)
@@ -66,8 +67,8 @@ def test_a_state_that_is_encrypted_is_said_not_to_be_looked_into(tmp_path: Path)
     """Its brackets are no brackets, and its bounds are nobody's to vouch for."""
 
     class Noise(Toy):
-        def close(self, plain: bytes) -> bytes:
-            return b"[" * 999
+        def close(self, plain: bytes, place: Place) -> tuple[str, bytes]:
+            return self.id, b"[" * 999
 
     storage, keys = FileCheckpointStorage(tmp_path / "state"), Keyring(SigningKey.generate())
     Ledger(storage, store="invoices", keys=keys, cipher=Noise()).save("a", {})

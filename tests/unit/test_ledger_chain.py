@@ -328,8 +328,6 @@ def test_a_record_never_chooses_plaintext(storage: Memory) -> None:
     assert Counted.decoded == 0
     plain.prune(THREAD, keep=1)
     assert later.delete(THREAD).sequence == 5  # which has no state to encrypt
-    with pytest.raises(ConfigurationError, match="Toy does not say the id of its key"):
-        reader(Toy("key 1"))
 
 
 def test_what_a_cipher_does_wrong_is_told_in_one_error() -> None:
@@ -341,7 +339,10 @@ def test_what_a_cipher_does_wrong_is_told_in_one_error() -> None:
         toy.open = opens
         with pytest.raises(DecodeError, match=f"could not decrypt the state: it raised {what}"):
             ledger.latest(THREAD)
-    for wrong, error in ((lambda _: "text", EncodeError), (lambda _: bytes(2**25), LimitExceeded)):
-        toy.close = wrong
+    wrong = {("key 1", b""): EncodeError, (toy.id, "text"): EncodeError}
+    for closed, error in {**wrong, (toy.id, bytes(2**25)): LimitExceeded}.items():
+        toy.close = lambda *_, closed=closed: closed
         with pytest.raises(error):
             ledger.save(THREAD, 2)
+    with pytest.raises(DecodeError, match="could not decrypt"):
+        ledger.prune(THREAD, keep=1)
