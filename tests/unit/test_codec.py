@@ -33,6 +33,7 @@ from tests.unit.codec_types import (
     TYPES,
     VALUES,
     Appender,
+    Box,
     Colour,
     Counted,
     Doubler,
@@ -58,10 +59,14 @@ from tests.unit.codec_types import (
 def test_a_value_has_one_text_and_comes_back_equal_and_of_its_type(
     value: Any, text: str | None
 ) -> None:
+    """Alone and among many of its kind, which are written another way."""
     data = CODEC.encode(value)
     if text is not None:
         assert data.decode("ascii") == text
     assert same(CODEC.decode(data), value)
+    many = CODEC.encode([Box(value) for _ in range(20)])
+    assert many == b"[%b]" % b",".join([b'{"$Box":{"content":%b}}' % data] * 20)
+    assert same(CODEC.decode(many)[19], Box(value))
 
 
 def test_numbers_are_written_alike_whatever_the_process_says_of_them() -> None:
@@ -235,6 +240,7 @@ REFUSED_ON_SAVE: list[tuple[Any, str]] = [
     ([float("-inf")], "state[0] is a float that is not finite."),
     (Decimal("sNaN"), "state is a Decimal that is not finite."),
     (["a\ud800"], f"state[0] {HALF}"),
+    ([*[Invoice(1, "a")] * 9, Invoice(1, "a\ud800")], f"state[9].customer {HALF}"),
     ({"\udfff": 1}, f"state[…] {HALF}"),
     ({1: 1, "\udfff": 1}, f"state.keys()[…] {HALF}"),
     (Path("\udcff"), f"state {HALF}"),
