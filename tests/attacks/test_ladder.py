@@ -222,14 +222,21 @@ DEFENCES: dict[str, tuple[Callable[..., Any], str, str, str]] = {
 stands on two checks: a cut is missed by the anchor and by the chain, an odd name by each layer."""
 
 
+@pytest.mark.parametrize("share", [8, pytest.param(1, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("defence", DEFENCES)
 def test_without_a_defence_the_attacks_on_it_succeed(
-    defence: str, monkeypatch: pytest.MonkeyPatch
+    defence: str, share: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And those alone: nothing else leaned on it without saying so."""
+    """And those alone: nothing else leaned on it without saying so.
+
+    Of the others a share is tried, a different one for each defence.
+    """
     instead, medium, rung, fall = DEFENCES[defence]
     held = [name for name in ATTACKS if on(medium)[0][name][rung] is Outcome.DETECTED]
     if medium == "disk":
         held = [name for name in held if ATTACKS[name].needs is Disk]
+    others = [name for name in held if name not in fall.split()]
+    chosen = others[list(DEFENCES).index(defence) % share :: share]
+    held = [name for name in held if name in fall.split() or name in chosen]
     monkeypatch.setattr(f"safepoint.{defence}", instead)
     assert {name for name in held if ended(name, rung, medium).succeeded} == set(fall.split())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from safepoint.attacks.models import (
 from safepoint.attacks.outcome import Outcome
 from safepoint.rules import RULES
 from tests.harness.optional import need
+from tests.unit.commands import said
 
 need("torch", "PyTorch is not installed: pip install 'safepoint[torch]'")
 
@@ -168,20 +167,11 @@ def test_a_payload_that_ran_counts_whatever_the_loader_says_afterwards(tmp_path:
     assert MODEL_ATTACKS["model-payload"].run(TooLate(tmp_path)) is Outcome.EXECUTED
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "safepoint", "attack", "--models", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_the_command_prints_a_table_and_exits_0_when_all_are_detected() -> None:
-    done = command("model-payload", "hidden-load")
-    assert done.stdout == (
+    status, out, err = said("attack", "--models", "model-payload", "hidden-load")
+    assert out == (
         "attack             naive     careful\n"
         "model-payload      executed  detected\n"
         "hidden-load        accepted  detected\n"
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (status, err) == (0, "")

@@ -1,8 +1,10 @@
-"""Try something on many files, each in a process of its own.
+"""Try something on many files, in a child that they may break.
 
-One process imports what is slow to import, then forks for each file: whatever a file does, it does
-to a child. `python -m tests.corpus.forked MODULES` imports them, and reads what to do from its
-standard input, one order in a line; `attempt` is how a test asks for it.
+One process imports what is slow to import, then forks: whatever a file does, it does to a child.
+Payloads that are expected to run get a child each. The other files share one, and if it dies, the
+next file gets a new one: a fork of a process that has PyTorch takes longer than most files.
+`python -m tests.corpus.forked MODULES` imports them, and reads what to do from its standard input,
+one order in a line; `attempt` is how a test asks for it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -39,7 +41,7 @@ class Tried(NamedTuple):
         said: what the function returned, as text, or "" if it raised or did not answer.
         error: the raised exception: its type, and those it derives from.
         message: its message.
-        ended: how the process ended: 0, or the negative number of a signal.
+        ended: how the process ended that tried it: 0, or the negative number of a signal.
     """
 
     ran: bool
@@ -50,7 +52,7 @@ class Tried(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What a child may use beyond what its parent already has."""
+    """What a file may use beyond what the child already has."""
 
     memory: int = 2 * GIB
     cpu: int = 20
@@ -66,14 +68,15 @@ def attempt(
     runs: bool = False,
     apart: bool = False,
 ) -> dict[str, Tried]:
-    """Call the function `act` with each path, in a child each, and tell what came of it.
+    """Call the function `act` with each path, in a child, and tell what came of it.
 
     Args:
         act: "module:function"; it gets the path, and its result is kept as text.
         files: each file, in a folder of its own next to a folder `left` for what it leaves.
         imports: modules to import before the first child.
-        limits: for each child.
-        runs: whether payloads are expected to run; then it waits for those in the background.
+        limits: for each file.
+        runs: whether payloads are expected to run; then each has a child of its own, and it waits
+            for those in the background.
         apart: whether two are tried at a time.
     """
     order = {"act": act, "limits": list(limits), "runs": runs}
@@ -138,7 +141,11 @@ def _answers(order: Mapping[str, Any]) -> dict[str, list[Any]]:
     act = getattr(importlib.import_module(module), attribute)
     limits = Limits(*order["limits"])
     files = {name: Path(path) for name, path in order["files"].items()}
-    answers = {name: _in_child(act, path, limits, order["runs"]) for name, path in files.items()}
+    answers: dict[str, list[Any]] = {}
+    while names := [name for name in files if name not in answers]:
+        some = names[:1] if order["runs"] else names
+        said = _in_child(act, [files[name] for name in some], limits, order["runs"])
+        answers.update(zip(some, said, strict=False))
     deadline = time.monotonic() + (_LONG if order["runs"] else _SHORT)
     while time.monotonic() < deadline and not all(map(_ran, files.values())):
         time.sleep(0.02)
@@ -149,46 +156,55 @@ def _ran(path: Path) -> bool:
     return any(left(path).iterdir())
 
 
-def _in_child(act: Callable[[Path], Any], path: Path, limits: Limits, runs: bool) -> list[Any]:
-    """Return what the child said, the error, its message, and how the child ended."""
+def _in_child(
+    act: Callable[[Path], Any], paths: Sequence[Path], limits: Limits, runs: bool
+) -> list[list[Any]]:
+    """Return what the child said of each path, up to the one that it died of, if it did."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
         os.close(reader)
         try:
-            answer = _try(act, path, limits, runs)
-            os.write(writer, json.dumps(answer).encode()[:_ANSWER])
+            _confine()
+            for path in paths:
+                os.write(writer, json.dumps(_try(act, path, limits, runs)).encode() + b"\n")
         finally:
             os._exit(0)
     os.close(writer)
-    said = _read(reader, limits.seconds)
-    if said is None:
+    said, in_time = _read(reader, limits.seconds)
+    if not in_time:
         os.killpg(child, signal.SIGKILL)
-        said = b""
     _, status = os.waitpid(child, 0)
     os.close(reader)
-    return [*(json.loads(said) if said else ["", [], ""]), os.waitstatus_to_exitcode(status)]
+    # A payload that forks makes two of the child, and both say something.
+    answers = [[*json.loads(line), 0] for line in said.splitlines()[: len(paths)]]
+    died = ["", [], "", os.waitstatus_to_exitcode(status)]
+    return answers if len(answers) == len(paths) else [*answers, died]
 
 
-def _read(reader: int, seconds: float) -> bytes | None:
-    """Return what comes through the pipe until its end, or None if that takes too long."""
-    said, deadline = b"", time.monotonic() + seconds
-    while select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
+def _read(reader: int, seconds: float) -> tuple[bytes, bool]:
+    """Return what comes through the pipe, and whether it went on in time until its end."""
+    said = b""
+    while select.select([reader], [], [], seconds)[0]:
         part = os.read(reader, _ANSWER)
         if not part:
-            return said
+            return said[: said.rfind(b"\n") + 1], True
         said += part
-    return None
+    return said[: said.rfind(b"\n") + 1], False
 
 
-def _try(act: Callable[[Path], Any], path: Path, limits: Limits, runs: bool) -> list[Any]:
+def _confine() -> None:
     os.setpgid(0, 0)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in range(3):
         os.dup2(nowhere, standard)
+    _limit(resource.RLIMIT_CORE, 0)
+
+
+def _try(act: Callable[[Path], Any], path: Path, limits: Limits, runs: bool) -> list[Any]:
     os.chdir(path.parent)
     _limit(resource.RLIMIT_AS, _used() + limits.memory)
-    _limit(resource.RLIMIT_CPU, limits.cpu)
+    _limit(resource.RLIMIT_CPU, int(time.process_time()) + 1 + limits.cpu)
     try:
         said = str(act(path))[:_LONGEST]
     except BaseException as error:  # noqa: BLE001  whatever it is, the parent wants to know
@@ -203,7 +219,9 @@ def _try(act: Callable[[Path], Any], path: Path, limits: Limits, runs: bool) -> 
 
 
 def _limit(kind: int, most: int) -> None:
-    resource.setrlimit(kind, (most, most))
+    """Set the limit that the next file may have raised again."""
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 def _used() -> int:

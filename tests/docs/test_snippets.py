@@ -42,10 +42,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         files = [f for f in files if not f.read_text(encoding="utf-8").startswith("# UNSAFE:")]
     pages = "".join(page.read_text(encoding="utf-8") for page in root.glob("docs/**/*.md"))
     names = [file.relative_to(folder).as_posix() for file in files]
-    # A page that shows a whole file alone runs it as well, in a module and a folder of its own.
+    # A page runs it as well, by a command or, where it stands alone, in a folder of its own.
     runs = metafunc.function is test_a_snippet_runs_by_itself
+    shown = r'\.alone .*\n *--8<-- "{0}"$|^python {0}$'
     marks = [
-        [pytest.mark.deep] if runs and re.search(rf'\.alone .*\n--8<-- "{name}"\n', pages) else []
+        [pytest.mark.deep] if runs and re.search(shown.format(name), pages, re.MULTILINE) else []
         for name in names
     ]
     given = zip(files, names, marks, strict=True)

@@ -39,7 +39,7 @@ CHANGING: Final = (
     *("posix_fallocate", "pwrite", "pwritev", "rename", "replace", "rmdir", "symlink"),
     *("truncate", "unlink", "utime", "write", "writev"),
 )
-PIECE = 200  # bytes that one write takes: what is written in pieces can tear
+PIECE = 200  # bytes that one write takes, or a quarter: what is written in pieces can tear
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _child(order: _Order, act: Callable[..., object], last: int, writer: int) ->
             if place is os and name == "open" and not args[1] & (os.O_CREAT | os.O_TRUNC):
                 return real(*args, **kwargs)
             if place is os and name in ("write", "pwrite"):
-                args = (args[0], args[1][:PIECE], *args[2:])
+                args = (args[0], args[1][: max(PIECE, len(args[1]) // 4)], *args[2:])
             before(name)
             result = real(*args, **kwargs)
             after(name)

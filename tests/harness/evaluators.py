@@ -31,7 +31,7 @@ from tests.harness.blocks import TAB, Block
 from tests.harness.evidence import PACKAGES, Evidence, Outcome, imported_by
 from tests.harness.page import Page
 
-TIMEOUT = 60.0
+TIMEOUT = 600.0  # a machine may be slow, and busy besides
 """Seconds that a program has."""
 ENOUGH: Final = 12
 """Characters of a message that no other message is likely to have."""

@@ -47,7 +47,7 @@ def test_an_edited_checkpoint_pays_what_was_approved_once_and_without_the_ledger
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
             check=False,
         )
         assert (done.returncode, done.stderr) == (0, "")

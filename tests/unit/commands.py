@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from pathlib import Path
 
 from safepoint.cli import main
+
+
+def said(*arguments: str | Path, folder: Path | None = None) -> tuple[int, str, str]:
+    """Run `safepoint` in a folder, and return its status, its output and its errors."""
+    out, err = io.StringIO(), io.StringIO()
+    with chdir(folder or "."), redirect_stdout(out), redirect_stderr(err):
+        status = main([str(each) for each in arguments])
+    return status, out.getvalue(), err.getvalue()
 
 
 def audit(arguments: Sequence[str]) -> int:

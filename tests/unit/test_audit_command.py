@@ -437,7 +437,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(deployed: Deployed) -> None:
             check=False,
             stdout=closed,
             stderr=subprocess.PIPE,
-            timeout=60,
+            timeout=600,
         )
     assert (done.returncode, done.stderr) == (1, b"")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from zipfile import ZipFile
@@ -21,6 +19,7 @@ from safepoint.audit import models as looked_at
 from safepoint.errors import MissingPackage, StorageUnavailable
 from safepoint.models import Classified, classify, save_checkpoint, seal_model
 from tests.harness.optional import need
+from tests.unit.commands import said
 
 need("torch", "PyTorch is not installed: pip install 'safepoint[torch]'")
 
@@ -44,11 +43,6 @@ def zipped(name: str, data: bytes) -> bytes:
 
 def ids(found: list[Finding]) -> str:
     return " ".join(each.id for each in found)
-
-
-def audit(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "safepoint", "audit", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +97,9 @@ def test_the_worst_comes_first_and_nothing_is_cut(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(SYSTEM)
     found = check_models(tmp_path)
     assert [each.severity for each in found] == ["error"] + 25 * ["warning"] + 25 * ["note"]
-    done = audit("--models", tmp_path)
-    printed = done.stdout.splitlines()
-    assert (done.returncode, done.stderr, len(printed)) == (1, "", 1 + 21 + 21)
+    status, out, err = said("audit", "--models", tmp_path)
+    printed = out.splitlines()
+    assert (status, err, len(printed)) == (1, "", 1 + 21 + 21)
     assert "pytorch_model.bin is a pickle, and asks for os.system" in printed[0]
     assert printed[21] == (
         "SP25 warning: There are 5 more findings like these. Mend those above, and run the audit"
@@ -120,8 +114,8 @@ def test_what_was_skipped_is_counted(tmp_path: Path) -> None:
     [found] = check_models(tmp_path)
     assert found.id == "SP25.skipped"
     assert found.what.endswith("4 in all: 'a', 'b', 'c' and 1 more.")
-    done = audit("--models", tmp_path)
-    assert (done.returncode, done.stdout.count("\n")) == (0, 1)
+    status, out, _ = said("audit", "--models", tmp_path)
+    assert (status, out.count("\n")) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -133,10 +127,10 @@ def test_nothing_looked_at_is_not_green(tmp_path: Path, name: str | None, why: s
         (tmp_path / name).write_text("hello")
     elif name is not None:
         (tmp_path / name).symlink_to(tmp_path / "nowhere")
-    done = audit("--models", tmp_path)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith(f"No model was looked at in {tmp_path}. ")
-    assert why in done.stderr
+    status, out, err = said("audit", "--models", tmp_path)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"No model was looked at in {tmp_path}. ")
+    assert why in err
 
 
 def test_a_link_is_looked_at_as_what_a_loader_would_find(tmp_path: Path) -> None:
@@ -217,9 +211,9 @@ def test_a_project_tests_that_its_loads_are_safe(
 
 def test_the_command_looks_at_code_alone(tmp_path: Path) -> None:
     (tmp_path / "load.py").write_text("import torch\n\nstate = torch.load(path)\n")
-    done = audit("--code", tmp_path)
-    assert (done.returncode, done.stderr) == (1, "")
-    assert {line.split(":")[0] for line in done.stdout.splitlines()} == {
+    status, out, err = said("audit", "--code", tmp_path)
+    assert (status, err) == (1, "")
+    assert {line.split(":")[0] for line in out.splitlines()} == {
         "SP23 warning",
         "SP27 warning",
     }

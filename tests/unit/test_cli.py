@@ -198,7 +198,7 @@ def ran(line: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
 
 

@@ -233,11 +233,9 @@ def test_limits_and_schema_hold_before_anything_is_loaded(tmp_path: Path) -> Non
 
 
 def test_the_child_dies_alone(tmp_path: Path) -> None:
+    """Of too much memory or time, or by a signal: docs/security/safe-means.md runs those three."""
     limits = ModelLimits(memory_bytes=64 << 20, cpu_seconds=1)
     cases = {
-        "large": (Calls(bytearray, 10**11), LimitExceeded, "needs more memory"),
-        "hangs": (Calls(sum, range(10**15)), LimitExceeded, "busy beyond the limit of 1 s"),
-        "crashes": (Calls(os.abort), UnsafeModel, "crashed the isolated process"),
         "exits": (Calls(os._exit, 0), UnsafeModel, "crashed the isolated process"),
         "a class": (Calls(argparse.Namespace), ModelUnsupported, "does not know"),
     }

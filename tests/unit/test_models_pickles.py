@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
-import sys
 from collections import Counter
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -14,7 +12,6 @@ from typing import Any
 import pytest
 
 from safepoint import (
-    CheckpointError,
     Codec,
     InMemoryCheckpointStorage,
     Keyring,
@@ -28,6 +25,7 @@ from safepoint.models import Moved, PickleLimits, migrate_pickles, read_pickle
 from tests.harness.crash import killed
 from tests.unit.archive_helpers import cases, made
 from tests.unit.codec_types import VALUES, Colour, Invoice, Note, Point, Rights, same
+from tests.unit.commands import said
 
 TYPES = [Colour, Invoice, Note, Point, Rights]
 KEY = SigningKey(bytes(range(32)))
@@ -203,14 +201,7 @@ def test_sigkill_after_each_step_of_a_migration(tmp_path: Path) -> None:
 
 
 def command(folder: Path, *arguments: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "safepoint", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
+    return said(*arguments, folder=folder)
 
 
 WANTS = (
@@ -252,4 +243,3 @@ def test_a_model_is_sealed_converted_and_verified_by_command(tmp_path: Path) -> 
     status, _, err = command(tmp_path, "verify-model", "old.pt", "--key", "m.key")
     assert (status, err.count("\n")) == (1, 1)
     assert command(tmp_path, "seal-model", "no.pt", "--key", "m.key")[0] == 2
-    assert issubclass(CheckpointError, Exception)
