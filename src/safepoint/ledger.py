@@ -535,6 +535,14 @@ class Ledger:
         """
         return self._view.threads()
 
+    def tenants(self) -> list[str]:
+        """Return the names of the tenants that the storage has or the anchor knows, sorted.
+
+        As with `threads`, one whose records somebody removed is listed if it was anchored. The
+        ledger of a tenant has none.
+        """
+        return self._view.tenants()
+
     def _encoded(self, value: Any) -> bytes:
         plain, most = self.codec.encode(value), self.codec.limits.state_bytes + 2048
         if self.cipher is None:
@@ -850,7 +858,7 @@ class Ledger:
 
         Args:
             target: where to.
-            threads: which; all, if you leave it out.
+            threads: which of this ledger's own; all, and those of each tenant, if you leave it out.
             up_to: an anchor as it stood before a key was stolen. Each thread is copied up to the
                 head that it knows, and a thread that it does not know is left out.
 
@@ -874,11 +882,13 @@ class Ledger:
         if up_to is not None and self.tenant_name:
             up_to = _scope(up_to, self.tenant_name)
         names = self.threads() if threads is None else [check_name("thread", t) for t in threads]
+        tenants = self.tenants() if threads is None else []
+        scopes = [(self.tenant(name), target.tenant(name)) for name in tenants]
         done = 0
         for thread in names:
             with self.notes.doing("copy", thread, detail=f"to {target!r}"):
                 done += self._copy(target, thread, up_to)
-        return done
+        return done + sum(scope.copy_to(other, up_to=up_to) for scope, other in scopes)
 
     def _copy(self, target: Ledger, thread: str, up_to: Heads | None) -> int:
         """Verify a thread, then copy each record, up to a head if one is given."""
@@ -1132,10 +1142,10 @@ class Owned:
 
 def _scope(value: Any, tenant: str) -> Any:
     """Return what a storage or an anchor keeps of one tenant."""
-    if not _has(value, ("tenant",)):
+    if not _has(value, ("tenant", "tenants")):
         raise ConfigurationError(
             f"{type(value).__name__} knows no tenants.",
-            "Add the method tenant of safepoint.storage to it.",
+            "Add the methods tenant and tenants of safepoint.storage to it.",
         )
     return value.tenant(tenant)
 

@@ -282,6 +282,11 @@ class PostgresCheckpointStorage(Records):
         query = "select thread from safepoint.threads where tenant = %s and head > 0 order by 1"
         return [row[0] for row in self._rows(query, (self._tenant,))]
 
+    def tenants(self) -> list[str]:
+        """Return the name of each tenant that has a record."""
+        query = "select distinct tenant from safepoint.threads where head > 0"
+        return self._tenants_in(row[0] for row in self._rows(query))
+
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None."""
         check_name("thread", thread)

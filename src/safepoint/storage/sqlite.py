@@ -130,6 +130,11 @@ _THREADS: Final = (
     " UNION ALL SELECT (SELECT min(thread) FROM checkpoints WHERE tenant = ?1 AND thread > name)"
     " FROM names WHERE name IS NOT NULL) SELECT name FROM names"
 )
+_TENANTS: Final = (
+    "WITH RECURSIVE names (name) AS (SELECT min(tenant) FROM checkpoints UNION ALL"
+    " SELECT (SELECT min(tenant) FROM checkpoints WHERE tenant > name)"
+    " FROM names WHERE name IS NOT NULL) SELECT name FROM names"
+)
 _NEW: Final = (
     "INSERT INTO threads (tenant, thread) SELECT ?1, ?2 WHERE NOT EXISTS"
     " (SELECT 1 FROM threads WHERE tenant = ?1 AND thread = ?2)"
@@ -270,6 +275,14 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         with self._transaction(many=True) as connection:
             names = connection.execute(_THREADS, (self._tenant,))
             return [name for (name,) in names if is_thread(name)]
+
+    def tenants(self) -> list[str]:
+        """Return the name of each tenant that has a record.
+
+        Raises:
+            StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
+        """
+        return self._tenants_in(name for (name,) in self.rows(_TENANTS))
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None.
