@@ -787,9 +787,10 @@ class Ledger:
             return self._append(thread, _NOTHING, end, _Said("deleted"), now=True).head
 
     def erase(self, thread: str) -> int:
-        """Remove what came before the tombstone of a deleted thread, for good.
+        """Remove what came before the tombstone of a deleted thread, and what was set aside of it.
 
-        A storage may leave that to an operator: then nothing is erased, and the thread stays
+        When this returns, the storage holds no record of it any more; a backup, a replica or a disk
+        may. A storage may leave that to an operator: then nothing is erased, and the thread stays
         deleted. Interrupted, it can be called again, and finishes.
 
         Returns:
@@ -799,6 +800,8 @@ class Ledger:
             ConfigurationError: the thread is not deleted, or the storage cannot remove records.
             NotFound: the thread has no checkpoint.
             StorageRefused: this login may not.
+            StorageUnavailable: the records are removed, and their bytes are still in the log of an
+                SQLite database that another program uses. The message says what to do.
             CheckpointError: the thread does not verify. Nothing was removed.
         """
         self._require(_RETENTION, "cannot remove records")
@@ -809,7 +812,11 @@ class Ledger:
                 "Call Ledger.delete first; to shorten a thread that goes on, Ledger.prune.",
             )
         with self.notes.doing("erase", thread, opened.head):
-            return self._cut(thread, opened.header.sequence)
+            removed = self._cut(thread, opened.header.sequence)
+            if _has(self.storage, ("purge",)):
+                with storage_errors("purge", thread):
+                    removed += cast("Any", self.storage).purge(thread)
+            return removed
 
     def _cut(self, thread: str, first: int) -> int:
         """Leave a signed base at `first`, and remove what is before it.

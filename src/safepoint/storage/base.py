@@ -255,6 +255,10 @@ class RetentionStorage(CheckpointStorage, Protocol):
 
     What was pruned is gone for every method: below the base there is nothing to read, to scan or
     to append, even while the files are still being removed.
+
+    If yours keeps it elsewhere for a while, in a log or among what was set aside, give it
+    `purge(thread)`, which `erase` calls after `prune`: it removes that, too, returns how many more
+    records went, and raises if some are left.
     """
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
