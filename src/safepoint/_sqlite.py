@@ -244,10 +244,13 @@ class Database:
                     raise
             time.sleep(_TURN)
 
-    def _empty_log(self) -> None:
+    def _empty_log(self) -> bool:
         """Move what is in the log into the database, and cut the log off, unless others read it.
 
         Nobody writes while it waits for readers, so it does not wait for long.
+
+        Returns:
+            Whether the log is empty.
         """
         slot = self._slot()
         with slot.lock, suppress(sqlite3.Error, CheckpointError, OSError):
@@ -255,9 +258,11 @@ class Database:
             _bound(connection, self._work())
             try:
                 connection.execute("PRAGMA busy_timeout = 100")
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                return not busy
             finally:
                 connection.execute("PRAGMA busy_timeout = 0")
+        return False
 
     # --- the connection
 

@@ -95,6 +95,7 @@ class AsyncLedger:
     load = _awaited(Ledger.load)
     latest = _awaited(Ledger.latest)
     threads = _awaited(Ledger.threads)
+    tenants = _awaited(Ledger.tenants)
     verify = _awaited(Ledger.verify)
     anchored = _awaited(Ledger.anchored)
     anchor_now = _awaited(Ledger.anchor_now)

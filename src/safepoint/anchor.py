@@ -82,9 +82,10 @@ class Anchor(Protocol):
       thread was never seen, and nothing else.
 
     Ours also say since when they know a head, in `Head.seen`, and have `tenant(name)`, which
-    returns the same anchor for the threads of a tenant. If the new head comes with the very time
-    that was said of the one before it, they keep that: a note alone has followed. Any other time
-    that it comes with is ignored.
+    returns the same anchor for the threads of a tenant, and `tenants(store)`, which names those of
+    whom a thread was ever seen. Without both a ledger with this anchor has no tenants. If the new
+    head comes with the very time that was said of the one before it, they keep that: a note alone
+    has followed. Any other time that it comes with is ignored.
     """
 
     def read(self, store: str, thread: str) -> Head | None:
@@ -198,6 +199,18 @@ class _Heads(Tenants, ABC):
         with self._held(store) as held:
             return sorted(self._threads(held, store))
 
+    def tenants(self, store: str) -> list[str]:
+        """Return the name of each tenant of whom a thread was ever seen, sorted.
+
+        Raises:
+            AnchorMismatch: this is the anchor of another store.
+            AnchorUnavailable: the anchor cannot be read.
+            UnsafeLocation: others could change what is stored there.
+        """
+        check_name("store", store)
+        with self._held(store) as held:
+            return self._tenants_in(self._tenants(held, store))
+
     def rewind(self, store: str, thread: str, head: Head | None) -> None:
         """Set the head to what you say, further back or forgotten (None), on disk at return.
 
@@ -226,6 +239,9 @@ class _Heads(Tenants, ABC):
 
     @abstractmethod
     def _threads(self, held: Any, store: str) -> Iterable[str]: ...
+
+    @abstractmethod
+    def _tenants(self, held: Any, store: str) -> Iterable[str]: ...
 
 
 class InMemoryAnchor(_Heads):
@@ -258,6 +274,9 @@ class InMemoryAnchor(_Heads):
 
     def _threads(self, held: None, store: str) -> Iterable[str]:
         return (thread for *of, thread in self._heads if of == [store, self._tenant])
+
+    def _tenants(self, held: None, store: str) -> Iterable[str]:
+        return [tenant for of, tenant, _ in self._heads if of == store]
 
 
 class FileAnchor(_Heads):
@@ -408,6 +427,10 @@ class FileAnchor(_Heads):
         names = [each for each in os.listdir(held) if each.startswith(begin) and each.endswith(end)]
         return filter(is_thread, (each[len(begin) : -len(end)] for each in names))
 
+    def _tenants(self, held: int, store: str) -> Iterable[str]:
+        names = [each for each in os.listdir(held) if each.startswith("@") and each.endswith(_HEAD)]
+        return [each[1:].partition(".")[0] for each in names]
+
     def _read(self, root: int, name: str) -> bytes | None:
         try:
             with suppress(FileNotFoundError):
@@ -481,6 +504,7 @@ _SCHEMA: Final = Schema(0x53465041, 1, _SQL)  # "SFPA"
 _READ: Final = "SELECT sequence, digest, seen FROM heads WHERE tenant = ? AND thread = ?"
 _PUT: Final = "REPLACE INTO heads (tenant, thread, sequence, digest, seen) VALUES (?, ?, ?, ?, ?)"
 _THREADS: Final = "SELECT thread FROM heads WHERE tenant = ?"
+_TENANTS: Final = "SELECT DISTINCT tenant FROM heads WHERE tenant <> ''"
 _FORGET: Final = "DELETE FROM heads WHERE tenant = ? AND thread = ?"
 
 
@@ -565,3 +589,6 @@ class SQLiteAnchor(Database, _Heads):
     def _threads(self, held: sqlite3.Connection, store: str) -> Iterable[str]:
         names = held.execute(_THREADS, (self._tenant,))
         return [check_name("thread", name) for (name,) in names]
+
+    def _tenants(self, held: sqlite3.Connection, store: str) -> Iterable[str]:
+        return [check_name("tenant", name) for (name,) in held.execute(_TENANTS)]

@@ -562,6 +562,14 @@ class Ledger:
         """
         return self._view.threads()
 
+    def tenants(self) -> list[str]:
+        """Return the names of the tenants that the storage has or the anchor knows, sorted.
+
+        As with `threads`, one whose records somebody removed is listed if it was anchored. The
+        ledger of a tenant has none.
+        """
+        return self._view.tenants()
+
     def _decoded(self, opened: Opened) -> Checkpoint:
         refuse_deleted(opened)
         return opened.checkpoint(self.codec.decode(plain_of(opened, self.cipher)))
@@ -771,9 +779,10 @@ class Ledger:
             return self._append(thread, _NOTHING, end, _Said("deleted"), now=True).head
 
     def erase(self, thread: str) -> int:
-        """Remove what came before the tombstone of a deleted thread, for good.
+        """Remove what came before the tombstone of a deleted thread, and what was set aside of it.
 
-        A storage may leave that to an operator: then nothing is erased, and the thread stays
+        When this returns, the storage holds no record of it any more; a backup, a replica or a disk
+        may. A storage may leave that to an operator: then nothing is erased, and the thread stays
         deleted. Interrupted, it can be called again, and finishes.
 
         Returns:
@@ -783,6 +792,8 @@ class Ledger:
             ConfigurationError: the thread is not deleted, or the storage cannot remove records.
             NotFound: the thread has no checkpoint.
             StorageRefused: this login may not.
+            StorageUnavailable: the records are removed, and their bytes are still in the log of an
+                SQLite database that another program uses. The message says what to do.
             CheckpointError: the thread does not verify. Nothing was removed.
         """
         self._require(_RETENTION, "cannot remove records")
@@ -793,7 +804,11 @@ class Ledger:
                 "Call Ledger.delete first; to shorten a thread that goes on, Ledger.prune.",
             )
         with self.notes.doing("erase", thread, opened.head):
-            return self._cut(thread, opened.header.sequence)
+            removed = self._cut(thread, opened.header.sequence)
+            if _has(self.storage, ("purge",)):
+                with storage_errors("purge", thread):
+                    removed += cast("Any", self.storage).purge(thread)
+            return removed
 
     def _cut(self, thread: str, first: int) -> int:
         """Leave a signed base at `first`, and remove what is before it.
@@ -842,7 +857,7 @@ class Ledger:
 
         Args:
             target: where to.
-            threads: which; all, if you leave it out.
+            threads: which of this ledger's own; all, and those of each tenant, if you leave it out.
             up_to: an anchor as it stood before a key was stolen. Each thread is copied up to the
                 head that it knows, and a thread that it does not know is left out.
 
@@ -866,11 +881,13 @@ class Ledger:
         if up_to is not None and self.tenant_name:
             up_to = _scope(up_to, self.tenant_name)
         names = self.threads() if threads is None else [check_name("thread", t) for t in threads]
+        tenants = self.tenants() if threads is None else []
+        scopes = [(self.tenant(name), target.tenant(name)) for name in tenants]
         done = 0
         for thread in names:
             with self.notes.doing("copy", thread, detail=f"to {target!r}"):
                 done += self._copy(target, thread, up_to)
-        return done
+        return done + sum(scope.copy_to(other, up_to=up_to) for scope, other in scopes)
 
     def _copy(self, target: Ledger, thread: str, up_to: Heads | None) -> int:
         """Verify a thread, then copy each record, up to a head if one is given."""
@@ -1125,10 +1142,10 @@ class Owned:
 
 def _scope(value: Any, tenant: str) -> Any:
     """Return what a storage or an anchor keeps of one tenant."""
-    if not _has(value, ("tenant",)):
+    if not _has(value, ("tenant", "tenants")):
         raise ConfigurationError(
             f"{type(value).__name__} knows no tenants.",
-            "Add the method tenant of safepoint.storage to it.",
+            "Add the methods tenant and tenants of safepoint.storage to it.",
         )
     return value.tenant(tenant)
 

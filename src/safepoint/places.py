@@ -428,9 +428,9 @@ def _unused(places: Locations, missing: Mapping[str, Path]) -> bool:
     if "storage" in missing:
         return "anchor" in missing  # the storage is made first
     with SQLiteCheckpointStorage(places.storage_file, read_only=True) as storage:
-        if storage.threads():
+        if storage.threads() or storage.tenants():
             return False
     if "anchor" in missing:
         return True
     with SQLiteAnchor(places.anchor_file, read_only=True) as anchor:
-        return not anchor.threads(places.store)
+        return not anchor.threads(places.store) and not anchor.tenants(places.store)

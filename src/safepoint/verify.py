@@ -35,7 +35,7 @@ from safepoint.errors import (
     shell,
 )
 from safepoint.keys import Keyring
-from safepoint.names import Head, Heads, Limits
+from safepoint.names import Head, Heads, Limits, check_tenant
 from safepoint.record import (
     ANCHOR,
     PROCESS,
@@ -222,6 +222,16 @@ class View:
         if self.anchor is not None:
             with anchor_errors("list", "the threads"):
                 names.update(self.anchor.threads(self.store))
+        return sorted(names)
+
+    def tenants(self) -> list[str]:
+        """Return the names of the tenants that the storage has or the anchor knows."""
+        with storage_errors("list", "the tenants"):
+            names = set(map(check_tenant, getattr(self.storage, "tenants", list)()))
+        if self.anchor is not None:
+            with anchor_errors("list", "the tenants"):
+                known = getattr(self.anchor, "tenants", lambda _: ())
+                names.update(map(check_tenant, known(self.store)))
         return sorted(names)
 
     # --- the end of a thread

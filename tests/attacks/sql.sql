@@ -154,6 +154,8 @@ update safepoint.discarded set login = 'alice', record = 'x';
 
 truncate safepoint.discarded;
 
+select safepoint.purge('', 'mended');
+
 delete from safepoint_anchor.rewinds;
 
 delete from safepoint_journal.records;

@@ -73,6 +73,7 @@ def calls(anchor: Each, store: str = S) -> list[Callable[[], object]]:
         lambda: anchor.advance(store, T, head(58)),
         lambda: anchor.advance(store, "new", head(1)),
         lambda: anchor.threads(store),
+        lambda: anchor.tenants(store),
         lambda: anchor.rewind(store, T, head(1)),
         lambda: anchor.rewind(store, T, None),
     ]
@@ -114,10 +115,11 @@ def test_a_tenant_sees_its_own_threads_alone(anchor: Each) -> None:
     """Both ways, and also where one tenant's name begins with another's."""
     scopes = [anchor, anchor.tenant("acme"), anchor.tenant("acme-2"), anchor.tenant("order-7")]
     for number, scope in enumerate(scopes, 1):
-        assert (scope.read(S, T), scope.threads(S)) == (None, [])
+        assert (scope.read(S, T), scope.threads(S), scope.tenants(S)) == (None, [], [])
         scope.advance(S, T, head(number))
     for number, scope in enumerate(scopes, 1):
         assert (scope.read(S, T), scope.threads(S)) == (head(number), [T])
+        assert scope.tenants(S) == (["acme", "acme-2", "order-7"] if scope is anchor else [])
     scopes[1].rewind(S, T, None)
     assert [scope.read(S, T) for scope in scopes] == [head(1), None, head(3), head(4)]
     for name in ("", "A", "a/b", "@acme", ".."):

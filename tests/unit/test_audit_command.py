@@ -6,9 +6,11 @@ import itertools
 import os
 import pickle
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from safepoint import (
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
     SQLiteCheckpointStorage,
     Workflow,
 )
@@ -231,6 +234,43 @@ def test_a_database_is_told_by_how_it_begins(tmp_path: Path, out: Any) -> None:
     assert rules(out(options)[1]) == ["SP08 error"]
     path.write_bytes(b"SQLite format 3\0" + bytes(4096))
     assert rules(out(options)[1]) == ["SP08 error", "SP13 error", "SP02 warning"]
+
+
+def test_what_a_thief_does_to_a_tenants_records_in_a_database_shows(
+    tmp_path: Path, out: Any
+) -> None:
+    """Of two tenants, each is told of, also where nobody but tenants has a record."""
+    path, apart, key = tmp_path / "state/db", tmp_path / "anchor/db", tmp_path / "keys/key"
+    keys = Keyring(SigningKey.from_file(key, create=True))
+    with SQLiteCheckpointStorage(path) as storage, SQLiteAnchor(apart, create=True) as anchor:
+        ledger = Ledger(storage, store="invoices", keys=keys, anchor=anchor)
+        for name in ("acme", "globex"):
+            for amount in range(3):
+                ledger.tenant(name).save("order-7", {"amount": amount})
+    options = [str(path), "--store", "invoices", "--key", str(key)]
+    clean = f"No findings: {path} (a rollback would not show: give --anchor)"
+    assert out(options) == (0, [clean], [])
+    with closing(sqlite3.connect(path, isolation_level=None)) as thief:
+        triggers = thief.execute("select name, sql from sqlite_schema where type = 'trigger'")
+        rules = triggers.fetchall()
+        for rule, _ in rules:
+            thief.execute(f"drop trigger {rule}")
+        thief.execute(
+            "update checkpoints set record = cast(replace(cast(record as text), ':1}', ':9}')"
+            " as blob) where sequence = 2"
+        )
+        thief.execute("delete from checkpoints where sequence = 3 and tenant = 'acme'")
+        for _, sql in rules:
+            thief.execute(sql)
+    code, lines, _ = out([*options, "--anchor", str(apart)])
+    told = [line.partition(", ")[0].partition(" is not")[0] for line in lines if "Tenant" in line]
+    assert (code, told) == (
+        1,
+        [
+            "SP15 error: Tenant acme: order-7 ends at #2",
+            "SP12 error: Tenant globex: The state of order-7 #2",
+        ],
+    )
 
 
 def test_a_folder_in_which_nothing_is_sealed_is_told_so(tmp_path: Path, out: Any) -> None:

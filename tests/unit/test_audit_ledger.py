@@ -34,10 +34,11 @@ OTHER = "sha256:" + "0" * 64
 
 
 class Desk:
-    """A store of two threads of three checkpoints, sealed and anchored."""
+    """A store of two threads of three checkpoints, sealed and anchored; or those of a tenant."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, tenant: str = "") -> None:
+        self.root, self.tenant = root, tenant
+        self.home = root / "state" / f"@{tenant}" if tenant else root / "state"
         self.keys = Keyring(OLD)
         self.anchor: Any = InMemoryAnchor()
         self.limits = Limits()
@@ -48,11 +49,12 @@ class Desk:
     def ledger(self, *, bare: bool = False, **options: Any) -> Ledger:
         """The store, as one who has just come sees it; `bare` if they know of no anchor."""
         storage = FileCheckpointStorage(self.root / "state", limits=self.limits)
-        given = {"keys": self.keys, "anchor": None if bare else self.anchor, **options}
+        anchor = None if bare else self.anchor
+        given = {"keys": self.keys, "anchor": anchor, "tenant": self.tenant, **options}
         return Ledger(storage, store="invoices", codec=Codec(limits=self.limits), **given)
 
     def record(self, sequence: int, thread: str = "a") -> Path:
-        return self.root / f"state/{thread}/{sequence:010d}.checkpoint"
+        return self.home / f"{thread}/{sequence:010d}.checkpoint"
 
     def link(self, sequence: int) -> str:
         """The digest by which the next record names this one."""
@@ -65,7 +67,7 @@ class Desk:
     def sealed(self, sequence: int, previous: str | None, thread: str = "a", **more: Any) -> bytes:
         """A record that a holder of the key forged."""
         key = more.pop("key", OLD)
-        place = Place("invoices", "", thread, sequence)
+        place = Place("invoices", self.tenant, thread, sequence)
         now = datetime.now(UTC)
         return seal(b'{"amount":9}', place, key, created=now, previous=previous, **more)[0]
 
@@ -76,8 +78,12 @@ class Desk:
     def rotate(self, **options: Any) -> None:
         self.keys = Keyring(NEW, **options)
 
+    def heads(self) -> Any:
+        """The anchor, for what is written to it without a ledger."""
+        return self.anchor.tenant(self.tenant) if self.tenant else self.anchor
+
     def found(self) -> list[Finding]:
-        ledger = self.ledger()
+        ledger = self.ledger(tenant="")
         keys = check_keys(ledger.keys, self.root / "state", ledger=ledger)
         return [*check_records(ledger), *check_anchor(ledger), *keys]
 
@@ -91,14 +97,14 @@ def saved_bare(desk: Desk, count: int, thread: str = "a") -> Ledger:
 
 def anchored(desk: Desk, sequence: int, digest: str = OTHER) -> None:
     desk.anchor = InMemoryAnchor()
-    desk.anchor.advance("invoices", "a", Head(sequence, digest))
+    desk.heads().advance("invoices", "a", Head(sequence, digest))
 
 
 def pruned(desk: Desk, content: bytes | None = None) -> None:
     """Put another base where a prune left one."""
     desk.ledger().prune("a", keep=2)
     base = content or desk.sealed(2, OTHER, kind="base")
-    (desk.root / "state/a/base").write_bytes(b"0000000002\n" + base)
+    (desk.home / "a/base").write_bytes(b"0000000002\n" + base)
 
 
 def rotated(desk: Desk) -> None:
@@ -115,7 +121,8 @@ def resealed(desk: Desk) -> None:
     """Seal everything anew, and keep the old key on the ring."""
     desk.rotate(verify=[OLD])
     fresh = FileCheckpointStorage(desk.root / "fresh")
-    desk.ledger().copy_to(Ledger(fresh, store="invoices", keys=Keyring(NEW)))
+    target = Ledger(fresh, store="invoices", keys=Keyring(NEW))
+    desk.ledger(tenant="").copy_to(target)
     shutil.rmtree(desk.root / "state")
     (desk.root / "fresh").rename(desk.root / "state")
     desk.anchor = InMemoryAnchor()
@@ -153,7 +160,8 @@ def broken_head(desk: Desk) -> None:
     desk.anchor = FileAnchor(desk.root / "anchor", create=True)
     for thread in "ab":
         desk.ledger().anchor_now(thread)
-    (desk.root / "anchor/a.head").write_bytes(b"nonsense\n")
+    [head] = (desk.root / "anchor").glob("*a.head")
+    head.write_bytes(b"nonsense\n")
     (desk.root / "anchor").chmod(0o500)
 
 
@@ -167,8 +175,8 @@ def keys_inside(desk: Desk) -> None:
         "f.txt": b"-----BEGIN PUBLIC KEY-----\n",
         "g.txt": b"about safepoint-key/1 x",
     }.items():
-        (desk.root / "state/a" / name).write_bytes(content)
-    os.mkfifo(desk.root / "state/a/pipe")
+        (desk.home / "a" / name).write_bytes(content)
+    os.mkfifo(desk.home / "a/pipe")
 
 
 def unsigned(desk: Desk) -> None:
@@ -199,7 +207,7 @@ STORES: dict[str, Callable[[Desk], Any]] = {
         d.record(3).rename(d.root / "kept"),
     ),
     "cut off": lambda d: d.record(3).unlink(),
-    "gone": lambda d: shutil.rmtree(d.root / "state/b"),
+    "gone": lambda d: shutil.rmtree(d.home / "b"),
     "others can write a record": lambda d: d.record(1).chmod(0o666),
     "over the limit": limited,
     "no anchor": lambda d: setattr(d, "anchor", None),
@@ -363,6 +371,19 @@ def test_each_flaw_is_found_and_an_honest_place_has_no_finding(tmp_path: Path, n
     assert ids(place.found()) == expected
 
 
+@pytest.mark.parametrize("name", STORES)
+def test_each_flaw_of_a_tenant_is_found_by_one_who_names_none(tmp_path: Path, name: str) -> None:
+    """The same of a tenant's records, and of each thread it is said whose it is."""
+    desk = Desk(tmp_path, "acme")
+    STORES[name](desk)
+    [expected] = [each for each, names in FOUND.items() if name in names.split("; ")]
+    found = desk.found()
+    assert ids(found) == expected
+    for each in found:
+        assert each.what.startswith("Tenant acme: ") == (each.where[:1] == "@")
+        assert each.where not in ("a", "b")
+
+
 # --- what no plant on disk shows
 
 
@@ -378,6 +399,22 @@ def test_the_words_are_those_of_the_refusal(desk: Desk) -> None:
     [finding, *_] = check_records(desk.ledger())
     assert f"{finding.what} {finding.do}" in str(caught.value)
     assert finding.where == "a"
+
+
+def test_a_tenant_that_cannot_be_listed_hides_no_other(tmp_path: Path) -> None:
+    """Nor does one that the anchor cannot know, which anybody may have put there."""
+    desk = Desk(tmp_path, "acme")
+    desk.edit(2)
+    desk.ledger(tenant="globex").save("a", 1)
+    (tmp_path / "state/@globex").chmod(0o777)
+    found = check_records(desk.ledger(tenant=""))
+    assert [(each.id, each.where) for each in found] == [
+        ("SP04.refused", "@globex/"),
+        ("SP12.refused", "@acme/a"),
+    ]
+    bare: Any = type("Bare", (InMemoryAnchor,), {"tenant": None})()
+    [one, two] = check_records(desk.ledger(tenant="", anchor=bare))
+    assert (one.id, two.where) == ("SP15.refused", "@globex/")
 
 
 def test_progress_counts_threads(desk: Desk) -> None:

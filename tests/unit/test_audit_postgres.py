@@ -350,13 +350,15 @@ def test_a_server_that_cannot_be_looked_at_is_one_line(
         check_privileges("nonsense")
 
 
+@pytest.mark.parametrize("tenant", ["", "acme"])
 def test_the_command_looks_and_verifies(
-    server: Server, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: Server, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], tenant: str
 ) -> None:
     key = SigningKey.from_file(tmp_path / "keys/key", create=True)
     store, anchor = dsn(server, name), dsn(server, name, "heads")
     with PostgresCheckpointStorage(store) as storage, PostgresAnchor(anchor) as heads:
-        ledger = Ledger(storage, store="invoices", keys=Keyring(key), anchor=heads)
+        ring = Keyring(key)
+        ledger = Ledger(storage, store="invoices", keys=ring, anchor=heads, tenant=tenant)
         for amount in range(3):
             ledger.save("order-7", {"amount": amount})
     sealed = ["--postgres", store, "--store", "invoices", "--key", str(tmp_path / "keys/key")]
@@ -390,5 +392,5 @@ def test_the_command_looks_and_verifies(
     code, found = run(*sealed, "--postgres-anchor", anchor)
     assert (code, found[0].partition(". ")[0]) == (
         1,
-        "SP15 error: order-7 ends at #2, and the anchor has seen #3",
+        f"SP15 error: {tenant and 'Tenant acme: '}order-7 ends at #2, and the anchor has seen #3",
     )

@@ -21,6 +21,7 @@ from safepoint import (
     Approver,
     Approvers,
     Ask,
+    Checkpoint,
     CheckpointError,
     Codec,
     FileCheckpointStorage,
@@ -90,16 +91,27 @@ def no(question: Any) -> str:
     return Approver("erin", ERIN).deny(question)
 
 
+class Noting(Ledger):
+    """A ledger that leaves two notes after each state."""
+
+    def save(self, thread: str, *args: Any, **options: Any) -> Checkpoint:
+        saved = super().save(thread, *args, **options)
+        self.note(thread, {"pending": 1}, label="writes")
+        self.note(thread, {"pending": 2})
+        return saved
+
+
 @dataclass
 class Desk:
     """A store with a run that asks twice, at #3 and at #6, and whoever has the writer's key."""
 
     storage: InMemoryCheckpointStorage = field(default_factory=InMemoryCheckpointStorage)
     anchor: InMemoryAnchor = field(default_factory=InMemoryAnchor)
+    kind: type[Ledger] = Ledger
 
     def ledger(self, **options: Any) -> Ledger:
         given = {"anchor": self.anchor, "journal": InMemoryJournal(), **options}
-        return Ledger(self.storage, store="invoices", keys=Keyring(WRITER), **given)
+        return self.kind(self.storage, store="invoices", keys=Keyring(WRITER), **given)
 
     def workflow(self, **options: Any) -> Workflow:
         def fetch(state: State) -> State:
@@ -156,8 +168,9 @@ class Desk:
 
     def prune(self, keep: int = 1) -> None:
         """Remove what is older, as a thief does: a prune of the house keeps what was asked."""
-        end = self.ledger().anchor_now("order-7").sequence
-        self.ledger()._cut("order-7", end - keep + 1)
+        self.ledger().anchor_now("order-7")
+        states = [each.sequence for each in self.ledger().history("order-7")]
+        self.ledger()._cut("order-7", states[-keep:][0])
 
     def found(self, gate: Gate = GATE) -> list[str]:
         """Return what all four checks find."""
@@ -588,8 +601,10 @@ def test_what_a_record_shows_by_itself_is_found_without_people(desk: Desk) -> No
 # --- what is honest
 
 
-def test_a_store_of_every_honest_kind_of_run_has_no_finding(desk: Desk) -> None:
+@pytest.mark.parametrize("kind", [Ledger, Noting])
+def test_a_store_of_every_honest_kind_of_run_has_no_finding(kind: type[Ledger]) -> None:
     """Paused, approved twice, denied, migrated, widened, by two, deleted, not a run."""
+    desk = Desk(kind=kind)
     workflow, ledger = desk.workflow(), desk.ledger()
     desk.paused()
     again = workflow.resume(ledger, "order-7", approvals=[yes(desk.question())])
@@ -629,8 +644,9 @@ def test_an_approval_that_lapsed_and_was_given_again_has_no_finding(
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_an_honest_history_of_any_kind_has_no_error_and_no_warning(desk: Desk, seed: int) -> None:
-    """Answers of all kinds, ways back, versions, tools, prunes, and approvals that lapse."""
+def test_an_honest_history_of_any_kind_has_no_error_and_no_warning(seed: int) -> None:
+    """Answers of all kinds, ways back, versions, tools, prunes, notes, approvals that lapse."""
+    desk = Desk(kind=Noting if seed % 2 else Ledger)
     chance = random.Random(seed)  # noqa: S311  it only mixes what is done
     signers = {"dana": DANA, "erin": ERIN}
     tools: list[list[Tool]] = [[], [BANK], [BANK, MAIL]]

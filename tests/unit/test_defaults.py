@@ -291,25 +291,25 @@ def test_a_store_is_begun_once_and_opened_ever_after(
 FILES = {"storage": "storage_file", "anchor": "anchor_file", "key": "key_file"}
 
 
-@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize("used", [None, "", "acme"])
 @pytest.mark.parametrize(
     "lost",
     [list(some) for count in (1, 2) for some in combinations(FILES, count)],
     ids=" and ".join,
 )
 def test_a_loss_is_refused_and_nothing_is_made_in_its_place(
-    home: Path, lost: list[str], used: bool
+    home: Path, lost: list[str], used: str | None
 ) -> None:
     """Unless nothing was ever saved, and what is there is what a killed first call leaves."""
     found = at_home(home)
     ledger = open_ledger("invoices", places=found)
-    if used:
-        ledger.save("order-7", {"amount": 42})
+    if used is not None:  # by a tenant, or by nobody in particular
+        (ledger.tenant(used) if used else ledger).save("order-7", {"amount": 42})
     del ledger
     for name in lost:
         getattr(found, FILES[name]).unlink()
     before = tree(home)
-    if not used and lost in (["key"], ["anchor", "key"]):
+    if used is None and lost in (["key"], ["anchor", "key"]):
         open_ledger("invoices", places=found).save("order-7", {"amount": 42})
         return
     refusal = said(StorageUnavailable, lambda: open_ledger("invoices", places=found))

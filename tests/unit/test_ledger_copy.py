@@ -208,9 +208,8 @@ def test_a_target_of_another_store_or_without_a_key_or_the_source_itself_is_refu
 
 def remembered(anchor: InMemoryAnchor) -> InMemoryAnchor:
     """A copy of the anchor that nobody writes any more."""
-    frozen, head = InMemoryAnchor(), anchor.read(STORE, THREAD)
-    assert head is not None
-    frozen.advance(STORE, THREAD, head)
+    frozen = InMemoryAnchor()
+    frozen._heads.update(anchor._heads)
     return frozen
 
 
@@ -229,6 +228,27 @@ def test_a_copy_up_to_a_head_ends_there(storage: Memory, target: Memory) -> None
         new(target, anchor).latest(THREAD)
     assert new(target, anchor).accept_loss(THREAD)[1] == before.read(STORE, THREAD)
     assert new(target, anchor).save(THREAD, {"n": 5}).sequence == 5
+
+
+def test_a_copy_leaves_no_tenant_out(storage: Memory, target: Memory) -> None:
+    """Also up to a head; and threads that are named are the ledger's own."""
+    anchor = InMemoryAnchor()
+    source = opened(storage, anchor)
+    for each in (source, source.tenant("acme"), source.tenant("globex")):
+        fill(each, 2)
+    before = remembered(anchor)
+    fill(source.tenant("acme"), 1)
+    fill(source.tenant("mallory"), 1)
+    assert source.copy_to(new(Memory()), threads=[THREAD]) == 2
+    assert source.copy_to(new(target), up_to=before) == 6
+    copy = new(target)
+    assert copy.tenants() == ["acme", "globex"]
+    assert [copy.tenant(name).verify(THREAD) for name in copy.tenants()] == [2, 2]
+    assert source.copy_to(copy) == 8
+    assert copy.tenants() == source.tenants() == ["acme", "globex", "mallory"]
+    assert copy.tenant("acme").tenants() == []
+    with pytest.raises(ConfigurationError, match="Bare knows no tenants"):
+        source.copy_to(new(type("Bare", (Memory,), {"tenants": None})()))
 
 
 class Heads:

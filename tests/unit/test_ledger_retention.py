@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from safepoint import (
     Keyring,
     NotFound,
     SigningKey,
+    SQLiteCheckpointStorage,
 )
-from safepoint.errors import ConfigurationError, KeyRefused, ThreadDeleted
+from safepoint.errors import ConfigurationError, KeyRefused, StorageUnavailable, ThreadDeleted
 from safepoint.verify import View
 from tests.unit.tampered import (
     KEY,
@@ -111,6 +113,25 @@ def test_nothing_of_an_erased_thread_is_left(tmp_path: Path) -> None:
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert sorted(file.name for file in files) == ["0000000004.checkpoint", "base"]
     assert not any(b"canary" in file.read_bytes() for file in files)
+
+
+def test_an_erasure_that_a_reader_keeps_in_the_log_is_told(tmp_path: Path) -> None:
+    """The records are gone for everybody, and their bytes are not: the next call removes those."""
+    with SQLiteCheckpointStorage(tmp_path / "store/db") as storage:
+        ledger = opened(storage)
+        for number in range(3):
+            ledger.save(THREAD, f"canary-{number}")
+        ledger.delete(THREAD)
+        with closing(sqlite3.connect(storage.path, isolation_level=None)) as reader:
+            reader.execute("begin")
+            reader.execute("select count(*) from checkpoints").fetchone()
+            with pytest.raises(StorageUnavailable, match=r"are still in .*/db-wal, because"):
+                ledger.erase(THREAD)
+            assert ledger.verify(THREAD) == 1
+            assert b"canary" in Path(f"{storage.path}-wal").read_bytes()
+        assert ledger.erase(THREAD) == 0
+        files = [file for file in tmp_path.rglob("*") if file.is_file()]
+        assert not any(b"canary" in file.read_bytes() for file in files)
 
 
 # Others at the same time: no false alarm, and nothing is lost

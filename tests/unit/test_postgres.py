@@ -95,11 +95,38 @@ def test_a_worker_deletes_and_an_operator_erases(
     assert refusal(StorageRefused, lambda: worker.erase("t")).startswith(said)
     assert len(list(storage.scan("t", 1, 3))) == 3
     assert ledger(operator, anchor).erase("t") == 2
+    assert ledger(operator, anchor).erase("t") == 0
     for erased in (1, 2):
         with pytest.raises(NotFound):
             storage.read("t", erased)
     with pytest.raises(ThreadDeleted):
         worker.latest("t")
+
+
+def test_an_erased_thread_takes_along_what_was_discarded_of_it(
+    database: Database, storage: PostgresCheckpointStorage, operator: PostgresCheckpointStorage
+) -> None:
+    """Also what stood where the tombstone stands now. Until then, and of others, it stays."""
+
+    def left() -> str:
+        asked = "select thread, sequence from safepoint.discarded order by 1, 2"
+        return database.server.psql(asked, database=database.name)
+
+    for thread in ("t", "u"):
+        ledger(storage).save(thread, "canary")
+        for number in (2, 3):
+            storage.append(thread, number, b"of the subject")
+        assert operator.discard(thread, 1) == 2
+    with pytest.raises(StorageUnavailable, match="append-only"):
+        operator.purge("t")
+    with pytest.raises(StorageRefused):
+        storage.purge("t")
+    ledger(storage).delete("t")
+    assert left() == "t|2\nt|3\nu|2\nu|3"
+    assert ledger(operator).erase("t") == 3
+    assert left() == "u|2\nu|3"
+    told = "select thread, first, removed, login from safepoint.prunings order by pruned"
+    assert database.server.psql(told, database=database.name) == "t|2|1|operator\nt|2|2|operator"
 
 
 def test_discard_ends_where_there_is_a_record_and_nobody_else_writes(

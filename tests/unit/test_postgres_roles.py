@@ -116,6 +116,7 @@ TABLE: Final = {
     "select safepoint.discard('', 'held', 0)": ("", {"operator": "SP001"}),
     "select safepoint.prune('', 'free', 2, 'base')": "operator",
     "select safepoint.prune('', 'free', 2, null)": ("", {"operator": "22004"}),
+    "select safepoint.purge('', 'free')": "operator",
     # The anchor: forward for its login, back for its operators.
     HEAD + f"('s', 'new', 1, {DIGEST})": "anchor",
     f"insert into safepoint_anchor.heads values ('', 's', 'new', 1, {DIGEST}, now())": "",  # noqa: S608

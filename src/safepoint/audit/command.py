@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from safepoint._command import Bar, keyring_of
 from safepoint._files import absolute
@@ -42,9 +42,11 @@ from safepoint.gate import Gate, Policy
 from safepoint.keys import VerifyingKey
 from safepoint.ledger import Ledger
 from safepoint.names import check_name
-from safepoint.storage.base import CheckpointStorage
 from safepoint.storage.file import FileCheckpointStorage
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
+
+if TYPE_CHECKING:
+    from safepoint.postgres import PostgresCheckpointStorage
 
 _SHOWN: Final = 20
 _SQLITE: Final = b"SQLite format 3\0"
@@ -149,7 +151,9 @@ class Place:
     @property
     def is_empty(self) -> bool:
         """Whether there is a store, as far as it may be read, and no record in it."""
-        return (self.disk or self.ledger) is not None and not list(self._storage.threads())
+        if (self.disk or self.ledger) is None:
+            return False
+        return not self._storage.threads() and not self._storage.tenants()
 
     @cached_property
     def ledger(self) -> Ledger | None:
@@ -176,7 +180,9 @@ class Place:
         return ledger
 
     @cached_property
-    def _storage(self) -> CheckpointStorage:
+    def _storage(
+        self,
+    ) -> FileCheckpointStorage | SQLiteCheckpointStorage | PostgresCheckpointStorage:
         if self.folder is not None:
             return FileCheckpointStorage(self.folder, read_only=True)
         if self.database is not None:

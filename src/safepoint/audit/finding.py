@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
@@ -88,6 +88,20 @@ def listed(names: list[str], most: int = 5) -> str:
 def refused(rule: str, refusal: CheckpointError, where: str) -> Finding:
     """Return what the library itself refuses, in its words."""
     return finding(f"{rule}.refused", where, what=refusal.what, do=refusal.do)
+
+
+def of_tenant(tenant: str, findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings that say whose they are: each tenant may have a thread of the same name."""
+    if not tenant:
+        return list(findings)
+    return [
+        replace(
+            each,
+            what=f"Tenant {tenant}: {each.what}",
+            where=each.where if Path(each.where).is_absolute() else f"@{tenant}/{each.where}",
+        )
+        for each in findings
+    ]
 
 
 def unseen(rule: str, path: str, reason: object) -> Finding:

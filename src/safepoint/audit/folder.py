@@ -37,6 +37,7 @@ from safepoint.audit.finding import (
     finding,
     guarded,
     listed,
+    of_tenant,
     refused,
     unseen,
     worst_first,
@@ -304,7 +305,7 @@ def check_append_only(path: str | os.PathLike[str]) -> list[Finding]:
         return [refused("SP13", refusal, root)]
     tenants = [name for name in names if _is_tenant(root, name)]
     for name in tenants:
-        found += check_append_only(f"{root}/{name}")
+        found += of_tenant(name[1:], check_append_only(f"{root}/{name}"))
     for name in (each for each in names if each not in tenants):
         is_folder = stat.S_ISDIR(Path(root, name).lstat().st_mode)
         (threads if is_folder and is_thread(name) else strange).append(name)
@@ -402,9 +403,12 @@ def check_ownership(path: str | os.PathLike[str], now: datetime | None = None) -
             if in_file
             else nullcontext(FileCheckpointStorage(root, read_only=True)) as storage
         ):
-            return worst_first(
-                f for name in storage.threads() for f in _lease(storage, name, moment)
-            )
+            found: list[Finding] = []
+            for tenant in ("", *storage.tenants()):
+                scope = storage.tenant(tenant) if tenant else storage
+                for name in scope.threads():
+                    found += of_tenant(tenant, _lease(scope, name, moment))
+            return worst_first(found)
     except CheckpointError as refusal:
         return [refused("SP07", refusal, root)]
     except OSError as error:

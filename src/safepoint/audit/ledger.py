@@ -18,8 +18,8 @@ from safepoint._files import SUPPORTED, as_named, folder_refusals, record_refusa
 from safepoint.anchor import Anchor
 from safepoint.approval import Approvers
 from safepoint.audit.contents import keys_inside
-from safepoint.audit.finding import Finding, content, finding, refused, worst_first
-from safepoint.audit.reading import view_of
+from safepoint.audit.finding import Finding, content, finding, of_tenant, refused, worst_first
+from safepoint.audit.reading import all_threads, view_of
 from safepoint.errors import (
     AnchorError,
     CheckpointError,
@@ -48,7 +48,7 @@ _LAG: Final = 2
 
 
 def check_anchor(ledger: Ledger) -> list[Finding]:
-    """Compare the store with its anchor, and look at where the two are kept.
+    """Compare the store, with its tenants, with its anchor, and look at where the two are kept.
 
     Nothing is changed: the anchor is asked and never moved. What does not verify by its own seal
     is for `check_records`, and a note here.
@@ -78,28 +78,28 @@ def check_anchor(ledger: Ledger) -> list[Finding]:
     """
     if ledger.anchor is None:
         return [finding("SP15.no-anchor", ledger.store)]
-    try:
-        threads = ledger.threads()
-    except AnchorError as refusal:
-        return [refused("SP15", refusal, ledger.store)]
-    view = view_of(ledger)
-    found: list[Finding] = []
-    heads: dict[str, int] = {}
-    for thread in threads:
+    threads, found = all_threads(ledger)
+    if found and not threads:
+        return found
+    views = {scope: view_of(scope) for scope, _ in threads}
+    heads: dict[tuple[View, str], int] = {}
+    for scope, thread in threads:
+        view = views[scope]
         try:
-            heads[thread] = view.latest(thread).header.sequence
+            heads[view, thread] = view.latest(thread).header.sequence
         except (AnchorError, RecordsMissing) as refusal:
-            found.append(refused("SP15", refusal, thread))
+            found += of_tenant(view.tenant, [refused("SP15", refusal, thread)])
         except NotFound:
             continue  # nothing was ever there
         except CheckpointError:
-            found.append(finding("SP15.not-compared", thread))
+            found += of_tenant(view.tenant, [finding("SP15.not-compared", thread)])
     # The anchor is asked after the storage: by now it has seen what was saved by then. Some
     # writers may have saved and not anchored yet, so those that seem late get a moment.
-    late = [each for each in heads if any(_lag(ledger, view, each, heads[each]))]
+    late = [each for each in heads if any(_lag(ledger, *each, heads[each]))]
     if late:
         time.sleep(_PATIENCE)
-    found += [lag for each in late for lag in _lag(ledger, view, each, heads[each])]
+    for each in late:
+        found += of_tenant(each[0].tenant, _lag(ledger, *each, heads[each]))
     return [*worst_first(found), *_apart(ledger)]
 
 
@@ -230,13 +230,14 @@ def _in_use(keys: Keyring, ledger: Ledger) -> Iterator[Finding]:
     """
     newest = _newest(keys)
     others = [key for key in keys if key is not newest]
-    counts, complete = Counter[str](), True
-    view = view_of(ledger, Keyring(verify=[keys.find(key.id) for key in keys]))
-    try:
-        threads = ledger.threads() if others else []
-    except AnchorError:
+    counts = Counter[str]()
+    ring = Keyring(verify=[keys.find(key.id) for key in keys])
+    threads, refusals = all_threads(ledger) if others else ([], [])
+    if refusals and not threads:
         return  # which is said where the anchor is asked
-    for thread in threads:
+    complete = not refusals
+    for scope, thread in threads:
+        view = view_of(scope, ring)
         try:
             base = view.base(thread)
             counts.update([base.key] if base is not None else [])

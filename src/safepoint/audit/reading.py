@@ -9,11 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from safepoint.audit.finding import Finding, finding, refused, worst_first
+from safepoint.audit.finding import Finding, finding, of_tenant, refused, worst_first
 from safepoint.codec import Codec, check_shape
 from safepoint.errors import (
     AnchorError,
     CheckpointError,
+    ConfigurationError,
     DecodeError,
     KeyRevoked,
     LimitExceeded,
@@ -42,6 +43,7 @@ _RULES: Final[tuple[tuple[type[CheckpointError], str], ...]] = (
     (NotFound, "SP13"),
     (StorageUnavailable, "SP13"),
     (AnchorError, "SP15"),
+    (ConfigurationError, "SP15"),
 )
 _SEQUENCE: Final = re.compile(r"#([1-9][0-9]{0,9})\b")
 _ATTEMPTS: Final = 3
@@ -100,6 +102,7 @@ class Thread(NamedTuple):
 def check_records(ledger: Ledger, *, progress: Progress | None = None) -> list[Finding]:
     """Verify each thread of a store from its first checkpoint to its last, each by its own seal.
 
+    Those of its tenants are verified, too, unless the ledger is that of one tenant.
     Nothing is changed, and no state is decoded: the ledger needs the keys, but not your types.
 
     ```python
@@ -139,21 +142,39 @@ def read(
     look: Callable[[Thread], Iterable[Finding]],
     progress: Progress | None = None,
 ) -> list[Finding]:
-    """Walk each thread once, and return what is found in it.
+    """Walk each thread once, those of the tenants too, and return what is found in it.
+
+    Raises:
+        StorageError: the storage cannot be listed.
+    """
+    threads, found = all_threads(ledger)
+    for done, (scope, name) in enumerate(threads, start=1):
+        found += of_tenant(scope.tenant_name, look(_walked(view_of(scope), name, scope.cipher)))
+        if progress is not None:
+            progress(done, len(threads))
+    return worst_first(found)
+
+
+def all_threads(ledger: Ledger) -> tuple[list[tuple[Ledger, str]], list[Finding]]:
+    """Return each thread with the ledger of its tenant, and what cannot be listed.
+
+    A tenant whose threads cannot be listed keeps nobody from the others.
 
     Raises:
         StorageError: the storage cannot be listed.
     """
     try:
-        names = ledger.threads()
+        threads, tenants = [(ledger, name) for name in ledger.threads()], ledger.tenants()
     except AnchorError as refusal:
-        return [refused("SP15", refusal, ledger.store)]
+        return [], [refused("SP15", refusal, ledger.store)]
     found: list[Finding] = []
-    for done, name in enumerate(names, start=1):
-        found += look(_walked(view_of(ledger), name, ledger.cipher))
-        if progress is not None:
-            progress(done, len(names))
-    return worst_first(found)
+    for tenant in tenants:
+        try:
+            scope = ledger.tenant(tenant)
+            threads += [(scope, name) for name in scope.threads()]
+        except CheckpointError as refusal:
+            found += of_tenant(tenant, [refused(_kind(refusal), refusal, "")])
+    return threads, found
 
 
 def _walked(view: View, name: str, cipher: Cipher | None) -> Thread:
@@ -214,8 +235,12 @@ def _without_state(payload: bytes, limits: Limits) -> Any:
         return None
 
 
+def _kind(refusal: CheckpointError) -> str:
+    return next((rule for kind, rule in _RULES if isinstance(refusal, kind)), "SP02")
+
+
 def _rule(view: View, thread: str, refusal: CheckpointError) -> str:
-    rule = next((rule for kind, rule in _RULES if isinstance(refusal, kind)), "SP02")
+    rule = _kind(refusal)
     named = _SEQUENCE.search(refusal.what)
     if rule == "SP12" and named is not None:
         with suppress(CheckpointError):

@@ -258,14 +258,17 @@ class Link:
         return self.entry.payload
 
     @property
-    def end(self) -> int:
-        """The sequence that it follows."""
-        return self.entry.checkpoint.sequence - 1
+    def head(self) -> Head:
+        """The state that it follows. A note in between is no other state, and no entry."""
+        if self.last is not None:
+            return self.last.head
+        checkpoint = self.entry.checkpoint
+        return Head(checkpoint.sequence - 1, checkpoint.previous or "")
 
     @property
-    def head(self) -> Head:
-        """The record that it follows."""
-        return Head(self.end, self.entry.checkpoint.previous or "")
+    def end(self) -> int:
+        """The sequence that it follows, 0 if there is none."""
+        return self.entry.checkpoint.sequence - 1 if self.last is None else self.last.head.sequence
 
 
 class Runs:

@@ -12,7 +12,7 @@ from typing import Final
 
 from safepoint._files import absolute, location_refusals, require_posix
 from safepoint.audit.contents import has_pickle
-from safepoint.audit.finding import Finding, finding, guarded, refused, worst_first
+from safepoint.audit.finding import Finding, finding, guarded, of_tenant, refused, worst_first
 from safepoint.audit.folder import record_file, surroundings
 from safepoint.errors import (
     CheckpointError,
@@ -111,29 +111,28 @@ def _contents(storage: SQLiteCheckpointStorage) -> Iterator[Finding]:
     odd = [name for name in names if not all(map(is_thread, filter(None, name))) or not name[1]]
     if odd:
         yield finding("SP13.odd-names", where, count=len(odd))
-    for tenant in sorted({tenant for tenant, _ in names if not tenant or is_thread(tenant)}):
+    for tenant in ("", *storage.tenants()):
         scope = storage.tenant(tenant) if tenant else storage
         for thread in scope.threads():
-            yield from _thread(scope, tenant, thread)
+            yield from of_tenant(tenant, _thread(scope, tenant, thread))
 
 
-def _thread(storage: SQLiteCheckpointStorage, tenant: str, name: str) -> Iterator[Finding]:
-    thread = f"@{tenant}/{name}" if tenant else name
+def _thread(storage: SQLiteCheckpointStorage, tenant: str, thread: str) -> Iterator[Finding]:
     try:
-        head, base = storage.head(name), storage.base(name)
+        head, base = storage.head(thread), storage.base(thread)
     except CheckpointError as refusal:
         yield refused("SP13", refusal, thread)
         return
     first = 1 if base is None else base[0]
-    [(below,)] = storage.rows(_BELOW, (tenant, name, first))
+    [(below,)] = storage.rows(_BELOW, (tenant, thread, first))
     if below:
         said = {"thread": thread, "first": first, "count": below}
         yield finding("SP13.below-base", thread, severity="error", **said)
     for sequence in range(first, head + 1):
         try:
-            record = storage.read(name, sequence)
+            record = storage.read(thread, sequence)
         except NotFound:
-            if storage.base(name) == base:  # and otherwise it was pruned meanwhile
+            if storage.base(thread) == base:  # and otherwise it was pruned meanwhile
                 yield refused("SP13", gap(thread, sequence, head), thread)
             return
         except CheckpointError as refusal:

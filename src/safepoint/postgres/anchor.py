@@ -92,6 +92,15 @@ class PostgresAnchor(Server):
         values = self._tenant, check_name("store", store)
         return [row[0] for row in self._rows(_THREADS, values)]
 
+    def tenants(self, store: str) -> list[str]:
+        """Return the name of each tenant of whom a thread was ever seen, sorted.
+
+        Raises:
+            AnchorUnavailable: the server refuses, or is away.
+        """
+        query = "select distinct tenant from safepoint_anchor.heads where store = %s"
+        return self._tenants_in(row[0] for row in self._rows(query, (check_name("store", store),)))
+
     def rewind(self, store: str, thread: str, head: Head | None) -> None:
         """Set the head to what you say, further back or forgotten (None). It takes an operator.
 

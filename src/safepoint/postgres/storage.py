@@ -282,6 +282,11 @@ class PostgresCheckpointStorage(Records):
         query = "select thread from safepoint.threads where tenant = %s and head > 0 order by 1"
         return [row[0] for row in self._rows(query, (self._tenant,))]
 
+    def tenants(self) -> list[str]:
+        """Return the name of each tenant that has a record."""
+        query = "select distinct tenant from safepoint.threads where head > 0"
+        return self._tenants_in(row[0] for row in self._rows(query))
+
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None."""
         check_name("thread", thread)
@@ -314,12 +319,29 @@ class PostgresCheckpointStorage(Records):
         [(removed,)] = self._rows("select safepoint.prune(%s, %s, %s, %b)", values)
         return int(removed)
 
+    def purge(self, thread: str) -> int:
+        """Remove what was discarded from a thread of which nothing but its last record is left.
+
+        The server writes down who did it, in `safepoint.prunings`. The space of removed rows is
+        written over after a `vacuum`, and the server's own log and its copies keep them for longer.
+
+        Returns:
+            How many records were removed.
+
+        Raises:
+            StorageRefused: this login is not in the role of operators.
+            StorageUnavailable: more of the thread is left, or the server is away.
+        """
+        check_name("thread", thread)
+        [(removed,)] = self._rows("select safepoint.purge(%s, %s)", (self._tenant, thread))
+        return int(removed)
+
     def discard(self, thread: str, last: int) -> int:
         """Take every record after `last` out of the thread, because it does not verify.
 
-        They are kept in `safepoint.discarded`, with who wrote them when and who took them out, and
-        the thread goes on after `last`. What the anchor has seen cannot be discarded unnoticed: the
-        ledger says that the thread was rolled back.
+        They are kept in `safepoint.discarded` until the thread is erased, with who wrote them when
+        and who took them out, and the thread goes on after `last`. What the anchor has seen cannot
+        be discarded unnoticed: the ledger says that the thread was rolled back.
 
         Args:
             thread: the thread.

@@ -118,7 +118,7 @@ create trigger keep before insert on safepoint.checkpoints
   for each row execute function safepoint.keep();
 
 -- Nothing is changed or removed, by anybody, but what lies before the beginning of its thread, and
--- what was discarded: the same row is kept there.
+-- what was discarded: the same row is kept there, until no more than one record is left of a thread.
 create function safepoint.refuse() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -135,6 +135,12 @@ begin
     if found then
       return old;
     end if;
+  elsif tg_table_name = 'discarded' and tg_op = 'DELETE' then
+    perform from safepoint.threads
+      where tenant = old.tenant and thread = old.thread and base is not null and first = head;
+    if found then
+      return old;
+    end if;
   end if;
   raise exception '% is append-only: % is refused', tg_table_name, lower(tg_op)
     using errcode = 'SP006';
@@ -143,7 +149,9 @@ create trigger refuse_change before update or delete on safepoint.checkpoints
   for each row execute function safepoint.refuse();
 create trigger refuse_truncate before truncate on safepoint.checkpoints
   for each statement execute function safepoint.refuse();
-create trigger refuse_change before update or delete or truncate on safepoint.discarded
+create trigger refuse_change before update or delete on safepoint.discarded
+  for each row execute function safepoint.refuse();
+create trigger refuse_truncate before truncate on safepoint.discarded
   for each statement execute function safepoint.refuse();
 create trigger refuse_change before update or delete or truncate on safepoint.takings
   for each statement execute function safepoint.refuse();
@@ -306,7 +314,7 @@ begin
   return moved;
 end $$;
 
--- The one way in which records go for good: what is before `first`, once a base stands in for it.
+-- The way in which records go for good: what is before `first`, once a base stands in for it.
 create function safepoint.prune(
   a_tenant text, a_thread text, a_first bigint, a_base bytea
 ) returns bigint
@@ -338,6 +346,20 @@ begin
   return gone;
 end $$;
 
+-- And of a thread that was erased, what an operator had taken out of it before.
+create function safepoint.purge(a_tenant text, a_thread text) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  gone bigint;
+begin
+  delete from safepoint.discarded d where d.tenant = a_tenant and d.thread = a_thread;
+  get diagnostics gone = row_count;
+  insert into safepoint.prunings
+    select t.tenant, t.thread, t.first, gone, session_user, clock_timestamp()
+    from safepoint.threads t where t.tenant = a_tenant and t.thread = a_thread and gone > 0;
+  return gone;
+end $$;
+
 revoke all on type safepoint.sequence, safepoint.token, safepoint.record
   from public;
 grant select on safepoint.version, safepoint.threads, safepoint.checkpoints
@@ -354,5 +376,6 @@ grant execute on function
 grant execute on function
     safepoint.break_lease(text, text),
     safepoint.discard(text, text, bigint),
-    safepoint.prune(text, text, bigint, bytea)
+    safepoint.prune(text, text, bigint, bytea),
+    safepoint.purge(text, text)
   to {operator};

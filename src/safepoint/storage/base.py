@@ -221,10 +221,12 @@ class CheckpointStorage(Protocol):
     read one by one. Refuse bad names and sequences with InvalidId, or say `guarded = False` in the
     suite.
 
-    Two more are yours to give. `tenant(name)` returns a storage that shares what this one is kept
-    in and sees that tenant's threads alone, as this one sees none of them; without it a ledger has
-    no tenants. `find(thread, label)` returns the newest sequence that was appended with
-    `label=label`, or None. That is a hint, which a ledger verifies; without it a ledger walks.
+    Three more are yours to give. `tenant(name)` returns a storage that shares what this one is kept
+    in and sees that tenant's threads alone, as this one sees none of them. `tenants()` returns the
+    name of each tenant that has a record, and none of a tenant's own: an audit and a copy go
+    through them. Without both a ledger has no tenants. `find(thread, label)` returns the newest
+    sequence that was appended with `label=label`, or None. That is a hint, which a ledger verifies;
+    without it a ledger walks.
     """
 
     def append(self, thread: str, sequence: int, record: bytes) -> None:
@@ -253,6 +255,10 @@ class RetentionStorage(CheckpointStorage, Protocol):
 
     What was pruned is gone for every method: below the base there is nothing to read, to scan or
     to append, even while the files are still being removed.
+
+    If yours keeps it elsewhere for a while, in a log or among what was set aside, give it
+    `purge(thread)`, which `erase` calls after `prune`: it removes that, too, returns how many more
+    records went, and raises if some are left.
     """
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
@@ -351,6 +357,10 @@ class Tenants:
         scope = copy(self)
         vars(scope).update(_tenant=check_tenant(name, self._tenant))
         return scope
+
+    def _tenants_in(self, found: Iterable[str]) -> list[str]:
+        """Return the names that a tenant can have, sorted. A tenant itself has none."""
+        return [] if self._tenant else sorted({name for name in found if is_thread(name)})
 
 
 class Leasing(ABC):

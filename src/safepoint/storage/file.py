@@ -195,6 +195,20 @@ class FileCheckpointStorage(Leasing, Tenants):
                     names = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
                 return [name for name in names if is_thread(name) and self._has_files(root, name)]
 
+    def tenants(self) -> list[str]:
+        """Return the name of each tenant that has a folder, which is made with its first record.
+
+        Raises:
+            StorageError: others could change what is stored there, or it cannot be read.
+        """
+        with (
+            _files.translated("read from", self._store),
+            _files.same_folder(self._store, self._identity, "storage") as root,
+            os.scandir(root) as entries,
+        ):
+            folders = [each.name for each in entries if each.is_dir(follow_symlinks=False)]
+        return self._tenants_in(each[1:] for each in folders if each.startswith("@"))
+
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None.
 

@@ -123,6 +123,11 @@ class InMemoryCheckpointStorage(Leasing):
         with self._lock:
             return list(self._heads)
 
+    def tenants(self) -> list[str]:
+        """Return the name of each tenant that has a record."""
+        with self._lock:
+            return [name for name, scope in self._tenants.items() if scope.threads()]
+
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None.
 

@@ -44,6 +44,8 @@ _LARGEST: Final = 999_000_000
 """How many bytes SQLite takes in a row, less a little for the rest of it."""
 _RECORDS, _BYTES = 256, 1 << 20
 """How much a scan reads at a time."""
+_TRIES: Final = 5
+"""How often to try to empty the log: others may write at the moment."""
 
 # A trigger is a rule for everybody who uses SQL. Whoever can write the file can drop it, edit a row
 # and put it back: that the rules are in place is looked at in each transaction, and what a row says
@@ -128,6 +130,11 @@ _BASE: Final = (
 _THREADS: Final = (
     "WITH RECURSIVE names (name) AS (SELECT min(thread) FROM checkpoints WHERE tenant = ?1"
     " UNION ALL SELECT (SELECT min(thread) FROM checkpoints WHERE tenant = ?1 AND thread > name)"
+    " FROM names WHERE name IS NOT NULL) SELECT name FROM names"
+)
+_TENANTS: Final = (
+    "WITH RECURSIVE names (name) AS (SELECT min(tenant) FROM checkpoints UNION ALL"
+    " SELECT (SELECT min(tenant) FROM checkpoints WHERE tenant > name)"
     " FROM names WHERE name IS NOT NULL) SELECT name FROM names"
 )
 _NEW: Final = (
@@ -271,6 +278,14 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             names = connection.execute(_THREADS, (self._tenant,))
             return [name for (name,) in names if is_thread(name)]
 
+    def tenants(self) -> list[str]:
+        """Return the name of each tenant that has a record.
+
+        Raises:
+            StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
+        """
+        return self._tenants_in(name for (name,) in self.rows(_TENANTS))
+
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None.
 
@@ -297,8 +312,9 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
 
         What was removed is written over with zeros in the database, and the log beside it, which
         may hold it too, is cut to nothing. While somebody else reads, that cannot be done: then it
-        stays in the log until it is pruned again, or the last one closes the database. What a file
-        system keeps of a file that was cut, and what a backup holds, is not reached by this.
+        stays in the log until it is pruned again, or the last one closes the database; `purge` says
+        so. What a file system keeps of a file that was cut, and what a backup holds, is not reached
+        by this.
 
         Returns:
             How many records were removed.
@@ -322,6 +338,24 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             removed: int = connection.execute(_DELETE, (*place, first)).rowcount
         self._empty_log()
         return removed
+
+    def purge(self, thread: str) -> int:
+        """See that the log beside the database holds nothing that was pruned.
+
+        Returns:
+            0: no record is left to remove.
+
+        Raises:
+            StorageUnavailable: another program uses the database, so the log stays as it is.
+        """
+        check_name("thread", thread)
+        if not any(self._empty_log() for _ in range(_TRIES)):
+            raise StorageUnavailable(
+                f"The records of thread '{thread}' are removed, but their bytes are still in"
+                f" {shell(f'{self.path}-wal')}, because another program uses the database.",
+                f"Let it end, then erase again. To find it: fuser -v {shell(str(self.path))}",
+            )
+        return 0
 
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
         """Return the records from `first` to `last`, downwards if `last` is the lower one.

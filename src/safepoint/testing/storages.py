@@ -124,7 +124,7 @@ class Asked:
     def gives(self, wanted: object, method: str, *given: Any, **options: Any) -> None:
         """Ask, and compare what comes back: the value, and its type."""
         found = getattr(self.storage, method)(*given, **options)
-        found = sorted(found) if method == "threads" else found
+        found = sorted(found) if method in ("threads", "tenants") else found
         same(list(found) if method == "scan" else found, wanted, _shown(method, given))
 
     def refuses(
@@ -794,6 +794,20 @@ class StorageSuite:
             each.gives(["a"], "threads")
             each.holds("a", first if each is other else 1, number)
             each.refuses(NotFound, "read", "a", number + 1)
+
+    @claim("tenant")
+    def test_every_tenant_with_a_record_is_listed(self, storage: Asked) -> None:
+        """For every opening, so that an audit and a copy leave nobody out. A tenant has none."""
+        expect(storage.has("tenants"), "A storage that has tenants must list them: tenants().")
+        for name in ("acme", "globex"):
+            Asked(storage.tenant(name)).gives([], "threads")
+        storage.fill("a", 1)
+        storage.gives([], "tenants")
+        for name in ("globex", "acme"):
+            Asked(storage.tenant(name)).fill("a", 2)
+        for each in (storage, self._another() if self.shared else storage):
+            each.gives(["acme", "globex"], "tenants")
+        Asked(storage.tenant("acme")).gives([], "tenants")
 
     # Labels.
 
