@@ -29,6 +29,7 @@ from safepoint import (
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
     SQLiteCheckpointStorage,
     Workflow,
 )
@@ -231,6 +232,24 @@ def test_a_database_is_told_by_how_it_begins(tmp_path: Path, out: Any) -> None:
     assert rules(out(options)[1]) == ["SP08 error"]
     path.write_bytes(b"SQLite format 3\0" + bytes(4096))
     assert rules(out(options)[1]) == ["SP08 error", "SP13 error", "SP02 warning"]
+
+
+def test_the_folder_of_a_database_does_for_its_file(deployed: Deployed, out: Any) -> None:
+    """Looked at as a folder of records, it seemed to have lost them all."""
+    root = deployed.state.parent
+    file, heads = root / "db/checkpoints.db", root / "heads/heads.db"
+    keys, anchor = keyring_of([str(deployed.key)]), SQLiteAnchor(heads, create=True)
+    with SQLiteCheckpointStorage(file) as storage:
+        Ledger(storage, store="invoices", keys=keys, anchor=anchor).save("order-7", 1)
+    anchor.close()
+    sealed = deployed.sealed[1:]
+    told = out([str(file), *sealed, "--anchor", str(heads)])
+    assert (told[0], {*rules(told[1])}, told[2]) == (0, {"SP15 note"}, [])
+    assert out([str(file.parent), *sealed, "--anchor", str(heads.parent)]) == told
+    # A file that was put beside records does not choose how they are read.
+    shutil.copy(file, deployed.state)
+    deployed.edit()
+    assert "SP12 error" in rules(out(deployed.sealed)[1])
 
 
 def test_a_folder_in_which_nothing_is_sealed_is_told_so(tmp_path: Path, out: Any) -> None:
