@@ -42,10 +42,10 @@ def _iterated(
 class AsyncLedger:
     """Does what a `Ledger` does, in threads, so that an event loop is not blocked.
 
-    To `await` are `save`, `note`, `load`, `latest`, `find`, `threads`, `verify`, `anchor_now`,
-    `prune`, `delete`, `erase`, `own`, `owner` and `release`; `history` and `back` are for
-    `async for`. Each takes and returns what the ledger's does, and raises the same. For a tenant,
-    write `AsyncLedger(ledger.tenant(name))`.
+    Await `save`, `note`, `load`, `latest`, `find`, `threads`, `verify`, `anchor_now`, `prune`,
+    `delete`, `erase`, `own`, `owner` and `release`; `history` and `back` are for `async for`. Each
+    takes and returns what the ledger's does, and raises the same. For a tenant, write
+    `AsyncLedger(ledger.tenant(name))`.
 
     A cancelled `await` does not stop its thread: a save that you no longer wait for may still be
     saved. Ask `latest`. End what `own` gave with `await release(thread)`.
