@@ -24,7 +24,7 @@ _HTTPS: Final = re.compile(r"https://[\w.:-]+/[\w./~-]*", re.ASCII)
 _TABLE: Final = re.compile(r"(<table\b.*?</table>)", re.DOTALL)
 # A block has an empty element before its code.
 _CODE: Final = re.compile(r"(?<!</span>)<code>(?P<text>[^<]+)</code>")
-_ROOM: Final = (26, 16)
+_ROOM: Final = (26, 17)
 """How many letters have room on a line of a phone, and in a cell there."""
 _IMAGE: Final = re.compile(r'<img\b(?=[^>]*? src="(?P<src>[^"]+\.svg)")(?![^>]*? width=)')
 _SIZE: Final = re.compile(r'<svg\b[^>]*? viewBox="0 0 (?P<width>[\d.]+) (?P<height>[\d.]+)"')

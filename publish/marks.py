@@ -15,6 +15,7 @@ from tests.harness.evidence import Entry, find
 _SAID: Final = {
     "ran": "Ran",
     "checked": "Checked only: it cannot run inside its own test",
+    "text": "Checked only: it is text, compared with what it shows",
     "skipped": "Skipped",
     "failed": "Failed",
 }
@@ -68,7 +69,8 @@ def mark(entry: Entry | None, evidence: Evidence) -> str:
             f"commit {run.commit[:10]}" if run.commit else "no commit",
         )
     )
-    said = _SAID[entry.outcome]
+    is_text = entry.outcome == "checked" and entry.language == "text"
+    said = _SAID["text" if is_text else entry.outcome]
     if entry.outcome == "ran":
         said += f"<span> in {_duration(entry.ms)}</span>"
     if evidence.is_late(entry.page):

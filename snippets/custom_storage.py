@@ -1,4 +1,4 @@
-"""A storage of your own: four short methods that move bytes."""
+"""A storage of your own: short methods that move bytes."""
 
 # --8<-- [start:storage]
 import sqlite3
@@ -11,15 +11,16 @@ class TableStorage:
         self.db = sqlite3.connect(path)
         self.db.execute(
             "create table if not exists records (thread text,"
-            " sequence integer, record blob,"
+            " sequence integer, label text, record blob,"
             " primary key (thread, sequence)) strict"
         )
 
-    def append(self, thread, sequence, record):
-        query = "insert into records values (?, ?, ?)"
+    def append(self, thread, sequence, record, *, label=""):
+        query = "insert into records values (?, ?, ?, ?)"
+        row = (thread, sequence, label or None, record)
         try:
             with self.db:
-                self.db.execute(query, (thread, sequence, record))
+                self.db.execute(query, row)
         except sqlite3.IntegrityError:
             raise Conflict(
                 f"{thread} #{sequence} is taken.",
@@ -47,6 +48,14 @@ class TableStorage:
         query = "select distinct thread from records"
         return [row[0] for row in self.db.execute(query)]
 
+    def find(self, thread, label):
+        """Optional, as `label` of append is: where to look first."""
+        query = (
+            "select max(sequence) from records"
+            " where (thread, label) = (?, ?)"
+        )
+        return self.db.execute(query, (thread, label)).fetchone()[0]
+
 
 # --8<-- [end:storage]
 
@@ -59,8 +68,10 @@ table = Ledger(
     store="invoices",
     keys=Keyring(SigningKey.from_file("keys/signing.key", create=True)),
 )
-table.save("order-7", {"amount": 42})
+table.save("order-7", {"amount": 42}, label="step-a")
 print(table.latest("order-7").state)
 #> {'amount': 42}
+print(table.find("order-7", "step-a", linked=False).sequence)
+#> 1
 storage.db.close()
 # --8<-- [end:use]

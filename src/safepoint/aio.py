@@ -43,10 +43,13 @@ def _iterated(
 class AsyncLedger:
     """Does what a `Ledger` does, in threads, so that an event loop is not blocked.
 
-    Each method takes and returns what the ledger's does, and raises the same; `history` and `back`
-    are for `async for`, `owning` for `async with`. A cancelled `await` does not stop its thread:
-    a save that you no longer wait for may still be saved, and an `own` may own. Ask `latest`, and
-    `release`.
+    Await `save`, `note`, `load`, `latest`, `find`, `threads`, `tenants`, `verify`, `anchored`,
+    `anchor_now`, `settle`, `accept_loss`, `prune`, `delete`, `erase`, `rotated`, `copy_to`, `own`,
+    `owner`, `holder`, `keep` and `release`; `history` and `back` are for `async for`, `owning` for
+    `async with`. Each takes and returns what the ledger's does, and raises the same.
+
+    A cancelled `await` does not stop its thread: a save that you no longer wait for may still be
+    saved, and an `own` may own. Ask `latest`, and `release`.
 
     ```python
     import asyncio

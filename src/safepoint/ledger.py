@@ -130,7 +130,8 @@ class Ledger:
             one, nobody notices that the newest checkpoints were cut off.
         anchor_every: after how many records a save moves the anchor, notes counted; or "step":
             each state moves it, and notes ride along until the next one. What is newer than the
-            anchor could be cut off unnoticed: with "step", the notes after the newest state.
+            anchor could be cut off unnoticed: with "step", the notes after the newest state, and
+            that state too if the writer died before the anchor moved.
         journal: where each save and each refusal is written down. If it cannot be written, nothing
             is saved.
         actor: who acts, for the journal; the user of this process if you leave it out.
@@ -213,7 +214,8 @@ class Ledger:
     def tenant(self, name: str) -> Ledger:
         """Return the ledger of one tenant, with the same keys, codec, journal and options.
 
-        It sees that tenant's threads alone, and a record of another tenant is refused by its seal.
+        It sees that tenant's threads alone, and refuses a record of another tenant. It is no access
+        right: whoever has this ledger opens any tenant.
 
         Raises:
             InvalidId: the name is outside the grammar.
@@ -756,9 +758,10 @@ class Ledger:
     def delete(self, thread: str) -> Head:
         """Delete a thread: end it with a signed record that says so, and is anchored at once.
 
-        Any writer may, and nobody loads or continues the thread from then on; its name stays taken.
-        Nothing is removed: until `erase`, whoever reads the storage can read what came before.
-        Interrupted, it can be called again, and finishes.
+        Whoever may write the thread may; on PostgreSQL, whoever does not own it must own it first.
+        Nobody loads or continues it from then on, and its name stays taken. Nothing is removed:
+        until `erase`, whoever reads the storage can read what came before. Interrupted, it can be
+        called again, and finishes.
 
         Returns:
             Where the thread ends now: at its tombstone.

@@ -273,6 +273,24 @@ def test_what_a_thief_does_to_a_tenants_records_in_a_database_shows(
     )
 
 
+def test_the_folder_of_a_database_does_for_its_file(deployed: Deployed, out: Any) -> None:
+    """Looked at as a folder of records, it seemed to have lost them all."""
+    root = deployed.state.parent
+    file, heads = root / "db/checkpoints.db", root / "heads/heads.db"
+    keys, anchor = keyring_of([str(deployed.key)]), SQLiteAnchor(heads, create=True)
+    with SQLiteCheckpointStorage(file) as storage:
+        Ledger(storage, store="invoices", keys=keys, anchor=anchor).save("order-7", 1)
+    anchor.close()
+    sealed = deployed.sealed[1:]
+    told = out([str(file), *sealed, "--anchor", str(heads)])
+    assert (told[0], {*rules(told[1])}, told[2]) == (0, {"SP15 note"}, [])
+    assert out([str(file.parent), *sealed, "--anchor", str(heads.parent)]) == told
+    # A file that was put beside records does not choose how they are read.
+    shutil.copy(file, deployed.state)
+    deployed.edit()
+    assert "SP12 error" in rules(out(deployed.sealed)[1])
+
+
 def test_a_folder_in_which_nothing_is_sealed_is_told_so(tmp_path: Path, out: Any) -> None:
     state = tmp_path / "state"
     state.mkdir(mode=0o700)

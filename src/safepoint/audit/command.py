@@ -61,7 +61,7 @@ code PROJECT a project that loads models or pickles, and its tests
 store NAME the store's name, to verify its records
 key FILE. the key that sealed them, secret or public; again for each older one
 revoked FILE=PATH. a stolen key, and a copy of the anchor from before: what it sealed later shows
-anchor PATH the folder of its anchor, to notice a rollback
+anchor PATH the folder or the file of its anchor, to notice a rollback
 anchor-every N after how many checkpoints your ledger moves the anchor (1)
 approver NAME=FILE. who may approve a resume, and the file of their public key
 revoked-approver NAME=FILE. whose public key no longer counts: its approvals are warnings
@@ -91,7 +91,7 @@ def commands(sub: Any) -> None:
         epilog="exit status: 0 nothing to mend, 1 an error or a warning, 2 it cannot be looked at",
     )
     parser.set_defaults(run=_audit)
-    path = "the folder of a file storage, or the file of an SQLite storage"
+    path = "the folder of a file storage, or the file of an SQLite storage or its folder"
     parser.add_argument("path", metavar="PATH", nargs="?", help=path)
     for line in _OPTIONS.strip().splitlines():
         name, given, what = line.split(" ", 2)
@@ -127,11 +127,9 @@ class Place:
         for part, name in (("store", given.store), ("journal", given.journal_name)):
             if name is not None:
                 check_name(part, name)
-        self.models, self.code, path = given.models, given.code, given.path
-        begins = None
-        with suppress(OSError, ValueError):
-            begins = None if path is None else content(path, len(_SQLITE))
-        self.database = path if begins is not None and begins[0] == _SQLITE else None
+        self.models, self.code = given.models, given.code
+        path = given.path and _inside(given.path)
+        self.database = path if path is not None and _is_sqlite(path) else None
         self.location = path if self.database is None else None
         is_folder = path is not None and os.path.isdir(path)  # noqa: PTH112
         self.folder = path if is_folder else None
@@ -408,5 +406,26 @@ def _gate_of(given: argparse.Namespace) -> Gate:
 
 def _anchor(path: str) -> Anchor:
     """Open an anchor of files, or one in a file of SQLite."""
-    in_file = os.path.isfile(path)  # noqa: PTH113  that of Path may raise
-    return SQLiteAnchor(path, read_only=True) if in_file else FileAnchor(path)
+    file = _inside(path)
+    in_file = os.path.isfile(file)  # noqa: PTH113  that of Path may raise
+    return SQLiteAnchor(file, read_only=True) if in_file else FileAnchor(path)
+
+
+def _inside(path: str) -> str:
+    """Return the database of a folder that holds nothing else; or the path as it is.
+
+    What lies beside other files does not choose how those are read: they are looked at as files.
+    """
+    with suppress(OSError, ValueError):
+        found = [str(each) for each in Path(path).iterdir()]
+        file = min(found, key=len)
+        if {*found} <= {file + each for each in BESIDE} and _is_sqlite(file):
+            return file
+    return path
+
+
+def _is_sqlite(path: str) -> bool:
+    with suppress(OSError, ValueError):
+        begins = content(path, len(_SQLITE))
+        return begins is not None and begins[0] == _SQLITE
+    return False
