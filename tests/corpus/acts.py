@@ -132,10 +132,10 @@ def migration(path: Path) -> object:
 
 def fickled(path: Path) -> object:
     """Ask fickling for its verdict on each pickle of a file."""
+    from safepoint.models import inspect as look
     from safepoint.models.fickled import decompile
-    from safepoint.models.look import pickles_in
 
-    return {decompile(data)[0] for _, data in pickles_in(path)}
+    return {decompile(each.data)[0] for each in look(path).pickles}
 
 
 def every_guard(path: Path) -> str:

@@ -24,7 +24,7 @@ from safepoint.audit.contents import check_contents
 from safepoint.audit.finding import content
 from safepoint.codec import Codec
 from safepoint.errors import StorageUnavailable
-from safepoint.models import classify
+from safepoint.models import inspect
 from safepoint.record import Place
 from tests.unit.tampered import Toy
 
@@ -96,11 +96,11 @@ def test_what_cannot_be_looked_at_is_a_warning_and_hides_no_other_file(
         return content(path, *rest) if rest else scandir(path)
 
     def broken(path: str) -> Any:
-        return classify(path) if path.endswith("/c") else 1 / 0
+        return inspect(path) if path.endswith("/c") else 1 / 0
 
     (tmp_path / "closed").mkdir()
     monkeypatch.setattr(contents, "content", unreadable)
-    monkeypatch.setattr(contents, "classify", broken)
+    monkeypatch.setattr(contents, "inspect", broken)
     monkeypatch.setattr(os, "scandir", unreadable)
     found = check_pickles(tmp_path)
     assert ids(found) == "SP03.pickle SP03.unseen SP03.unseen SP03.unseen"

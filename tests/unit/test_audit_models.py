@@ -17,7 +17,7 @@ from safepoint.attacks.payload import marker_pickle
 from safepoint.audit import Finding, check_models, check_safety_test, check_torch
 from safepoint.audit import models as looked_at
 from safepoint.errors import MissingPackage, StorageUnavailable
-from safepoint.models import Classified, classify, save_checkpoint, seal_model
+from safepoint.models import Inspection, inspect, save_checkpoint, seal_model
 from tests.harness.optional import need
 from tests.unit.commands import said
 
@@ -150,12 +150,12 @@ def test_no_file_hides_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "a.npz").write_bytes(zipped("a.npy", b"\x93NUMPY\1\0"))
     assert ids(check_models(tmp_path)).count("SP24.runs-code") == 6
 
-    def broken(file: str) -> Classified:
+    def broken(file: str) -> Inspection:
         if file.endswith("a.npz"):
             raise ValueError
-        return classify(file)
+        return inspect(file)
 
-    monkeypatch.setattr(looked_at, "classify", broken)
+    monkeypatch.setattr(looked_at, "inspect", broken)
     found = ids(check_models(tmp_path))
     assert (found.count("SP24.runs-code"), found.count("SP25.unseen")) == (6, 1)
 

@@ -47,7 +47,7 @@ from safepoint.models import (
 )
 from safepoint.models.isolated import load_apart
 from safepoint.models.loading import open_model
-from safepoint.models.look import Verdict, classify, identified
+from safepoint.models.look import Verdict, identified
 from safepoint.models.runtime import check_runtime
 from tests.attacks.test_bounds import grown
 from tests.unit.models_helpers import KEY, KEYS, Calls, mark, same, saved, state_dict
@@ -135,9 +135,8 @@ def test_a_model_under_the_name_of_another_format_is_refused(tmp_path: Path) -> 
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(StorageUnavailable, match="not a regular file"):
         load_checkpoint(tmp_path / "pipe")
-    for path in (7, b"x", "", "a\0b"):
-        with pytest.raises(ConfigurationError):
-            load_checkpoint(path)  # type: ignore[arg-type]
+    with pytest.raises(StorageUnavailable, match="not a path"):
+        load_checkpoint("a\0b")
 
 
 def test_a_file_that_others_can_write_is_not_copied_before_it_is_known(
@@ -148,15 +147,15 @@ def test_a_file_that_others_can_write_is_not_copied_before_it_is_known(
     with path.open("wb") as file:
         file.truncate(1 << 30)
     path.chmod(0o666)
-    prepare = "from safepoint.models import classify, load_checkpoint"
-    for act, came in (("load_checkpoint", "ModelMalformed"), ("classify", "accepted")):
+    prepare = "from safepoint.models import inspect, load_checkpoint"
+    for act, came in (("load_checkpoint", "ModelMalformed"), ("inspect", "accepted")):
         outcome, growth = grown(tmp_path, f"{act}('sparse.bin')", prepare)
         assert (outcome, growth < 200) == (came, True)
     # A file without a name is memory that no process is said to hold.
     monkeypatch.setattr("safepoint.models.loading.copied", None)
     with pytest.raises(ModelMalformed, match=r"sparse\.bin is of no format that is known here"):
         load_checkpoint(path)
-    assert classify(path).verdict is Verdict.NOT_A_MODEL
+    assert inspect(path).verdict is Verdict.NOT_A_MODEL
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_loaded(
@@ -222,14 +221,11 @@ def test_limits_and_schema_hold_before_anything_is_loaded(tmp_path: Path) -> Non
     ):
         with pytest.raises(ModelMismatch, match=word):
             load_checkpoint(path, schema=other, isolated=isolated)
-    loose = Schema({"bias": TensorSpec("float32", (None,))}, extra=True)
+    loose = Schema({**schema, "bias": TensorSpec("float32", (None,))})
     assert load_checkpoint(path, schema=loose)
     for limits in (ModelLimits(file_bytes=1000), ModelLimits(tensors=1), ModelLimits(entries=2)):
         with pytest.raises(LimitExceeded, match=r"raise ModelLimits"):
             load_checkpoint(path, limits=limits)
-    for dtype, shape in (("float33", ()), ("float32", (-1,)), ("float32", 3)):
-        with pytest.raises(ConfigurationError):
-            TensorSpec(dtype, shape)  # type: ignore[arg-type]
 
 
 def test_the_child_dies_alone(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from safepoint.audit.finding import (
 from safepoint.codec import check_shape
 from safepoint.errors import CheckpointError, LimitExceeded, NotFound
 from safepoint.keys import Keyring
-from safepoint.models import Classified, Kind, Verdict, classify
+from safepoint.models import Inspection, Kind, Verdict, inspect
 from safepoint.models.look import SEALED
 from safepoint.names import DEFAULT_LIMITS, Limits
 from safepoint.record import FORMAT, Header
@@ -68,14 +68,14 @@ class File:
         return self.text[:1] in (b"", b"[", b"{")
 
     @cached_property
-    def found(self) -> Classified:
+    def found(self) -> Inspection:
         """What it is to whoever wants to load it."""
-        return classify(self.path)
+        return inspect(self.path)
 
     @property
     def kind(self) -> str:
         """What it is, to go behind "is"."""
-        return (self.found.kind or Kind.UNKNOWN).sentence
+        return self.found.kind.sentence
 
 
 Look = Callable[[File], Iterator[Finding]]
@@ -232,10 +232,10 @@ def look_into(
     return [*worst_first(found), *closed.findings(rule)]
 
 
-def has_pickle(found: Classified) -> bool:
+def has_pickle(found: Inspection) -> bool:
     """Tell whether a file, or a record, is a pickle or carries one."""
     plain = found.verdict in (Verdict.PICKLE, Verdict.TORCH, Verdict.RUNS_CODE)
-    return plain or (found.verdict is Verdict.REFUSED and found.kind is not None)
+    return plain or (found.verdict is Verdict.REFUSED and not found.refused)
 
 
 def _pickles(file: File) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ from safepoint.errors import (
     quoted,
     shell,
 )
-from safepoint.models import Classified, Kind, Verdict, classify
+from safepoint.models import Inspection, Kind, Verdict, inspect
 from safepoint.models.lint import Walk, check_paths
 from safepoint.models.runtime import check_runtime
 from safepoint.models.seals import seal_beside
@@ -105,7 +105,7 @@ def check_models(folder: str | os.PathLike[str]) -> list[Finding]:
     looked, skipped = False, list[str]()
     for file in files(root, closed):
         try:
-            found = classify(file)
+            found = inspect(file)
             judged = list(_judged(file, found))
         except CheckpointError as error:
             closed[file] = error.what.rstrip(".")
@@ -131,17 +131,17 @@ def check_models(folder: str | os.PathLike[str]) -> list[Finding]:
     return worst_first([*findings, *unseen])
 
 
-def _judged(file: str, found: Classified) -> Iterator[Finding]:
+def _judged(file: str, found: Inspection) -> Iterator[Finding]:
     shown, suffix = shell(file), Path(file).suffix.lower()
     said = _IT.match(found.what)
     what = f"{shown}{found.what[said.end() :]}" if said else f"{shown}: {found.what}"
-    verdict, kind = found.verdict, found.kind or Kind.UNKNOWN
+    verdict, kind = found.verdict, found.kind
     if verdict is Verdict.RUNS_CODE:
         yield finding("SP24.runs-code", file, what=what)
         return  # a seal would vouch for it
     if verdict is Verdict.REFUSED:
         yield finding("SP25.damaged", file, what=what)
-    elif found.kind is not None and _lies(suffix, kind):
+    elif kind is not Kind.UNCLEAR and _lies(suffix, kind):
         yield finding("SP25.lies", file, kind=kind.sentence)
     elif verdict is Verdict.NOT_LOOKED_INTO:
         yield finding("SP25.unknown", file, what=what)

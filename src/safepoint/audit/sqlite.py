@@ -22,7 +22,7 @@ from safepoint.errors import (
     StorageUnavailable,
     shell,
 )
-from safepoint.models import classify
+from safepoint.models import inspect
 from safepoint.models.look import SEALED
 from safepoint.names import DEFAULT_LIMITS, Limits
 from safepoint.storage.base import gap, is_thread
@@ -141,5 +141,5 @@ def _thread(storage: SQLiteCheckpointStorage, tenant: str, thread: str) -> Itera
             yield finding(f"{rule}.record-refused", thread, sequence=sequence, **said)
             continue
         if not SEALED.match(record):
-            kind = "SP03.record" if has_pickle(classify(record)) else "SP10.record"
+            kind = "SP03.record" if has_pickle(inspect(record)) else "SP10.record"
             yield finding(kind, thread, sequence=sequence)

@@ -14,24 +14,20 @@ from safepoint.models.limits import (
 )
 from safepoint.models.loading import UnrestrictedLoad, load_checkpoint
 from safepoint.models.look import (
-    Classified,
     Inspected,
     Inspection,
     Kind,
     Verdict,
-    classify,
-    identify,
     inspect,
 )
 from safepoint.models.migration import Moved, migrate_pickles
 from safepoint.models.plain import read_pickle
 from safepoint.models.saving import Converted, convert, save_checkpoint, seal_model
-from safepoint.models.schema import Schema, TensorSpec
+from safepoint.models.tensors import Schema, TensorSpec
 
 __all__ = [
     "DEFAULT_MODEL_LIMITS",
     "DEFAULT_PICKLE_LIMITS",
-    "Classified",
     "Converted",
     "Inspected",
     "Inspection",
@@ -43,9 +39,7 @@ __all__ = [
     "TensorSpec",
     "UnrestrictedLoad",
     "Verdict",
-    "classify",
     "convert",
-    "identify",
     "inspect",
     "load_checkpoint",
     "migrate_pickles",

@@ -7,7 +7,6 @@ import os
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,8 +25,8 @@ from safepoint.ledger import Ledger
 from safepoint.migrate import SEALED, THERE_ALREADY
 from safepoint.models import fickled
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS
-from safepoint.models.loading import UnrestrictedLoad, open_model, planned, verified
-from safepoint.models.look import Verdict, inspect, pickles_in
+from safepoint.models.loading import UnrestrictedLoad, open_model, verified
+from safepoint.models.look import inspect
 from safepoint.models.migration import REFUSED, migrate_pickles
 from safepoint.models.saving import convert, seal_model
 from safepoint.models.seals import seal_beside
@@ -114,29 +113,18 @@ def _scanned(path: str, decompile: bool) -> int:
         wants = f"It asks for {', '.join(each.imports)}. " if each.imports else ""
         reason = f"Not plain data: {each.reason}" if each.reason else "Plain data."
         print(f"  {where}{wants}{reason}")
-    for line in found.unseen:
+    for line in filter(None, (found.refused, *found.unseen)):
         print(f"  {line}")
-    if found.verdict in (Verdict.TORCH, Verdict.SAFETENSORS):
-        for line in _tensors(path):
-            print(f"  {line}")
-    for where, data in pickles_in(path) if decompile else ():
-        severity, code = fickled.decompile(data)
-        print(f"# {where or shell(path)}: {severity}\n{code}")
+    if found.tensors:
+        print(f"  {_counted(len(found.tensors), 'tensor')}")
+    for name, tensor in list(found.tensors.items())[:_SHOWN]:
+        print(f"    {shell(name)} {tensor.dtype} {tuple(tensor.shape)}")
+    if len(found.tensors) > _SHOWN:
+        print(f"    and {len(found.tensors) - _SHOWN:,} more")
+    for each in found.pickles if decompile else ():
+        severity, code = fickled.decompile(each.data)
+        print(f"# {each.where or shell(path)}: {severity}\n{code}")
     return int(not found.plain or not found.size)
-
-
-def _tensors(path: str) -> Iterator[str]:
-    try:
-        with open_model(path, DEFAULT_MODEL_LIMITS) as model:
-            tensors = planned(model, DEFAULT_MODEL_LIMITS)
-    except CheckpointError as error:
-        yield error.what  # as of a name that says otherwise
-        return
-    yield _counted(len(tensors), "tensor")
-    for name, tensor in list(tensors.items())[:_SHOWN]:
-        yield f"  {shell(name)} {tensor.dtype} {tuple(tensor.shape)}"
-    if len(tensors) > _SHOWN:
-        yield f"  and {len(tensors) - _SHOWN:,} more"
 
 
 def _counted(count: int, what: str) -> str:

@@ -225,7 +225,7 @@ def _work(task: dict[str, Any], limits: ModelLimits) -> None:
     torch = package()
     with os.fdopen(task["source"], "rb") as file:
         size = os.fstat(task["source"]).st_size
-        model = ModelFile(task["path"], file, size, *identified(file, entries=limits.entries))
+        model = ModelFile(task["path"], file, size, *identified(file, model=limits))
         trusted = task["safe"] is False
         state = unrestricted(model, limits) if trusted else restricted(model, None, limits)
         packed = pack(state)

@@ -34,15 +34,14 @@ from safepoint.errors import (
 )
 from safepoint.keys import Keyring
 from safepoint.models.isolated import load_apart
-from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over_limit
+from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over
 from safepoint.models.look import Kind, identified, opened
 from safepoint.models.opcodes import read_at
 from safepoint.models.packing import unpack
 from safepoint.models.plan import named_tensors, read_plan
 from safepoint.models.runtime import check_runtime, has_flag
-from safepoint.models.schema import Schema
 from safepoint.models.seals import Sealed, check_rest, digest, read_seal, seal_beside
-from safepoint.models.tensors import PREFIX, open_tensors, package, read_table
+from safepoint.models.tensors import PREFIX, Schema, open_tensors, package, read_table
 from safepoint.models.zips import Member
 
 SAFETENSORS: Final = ".safetensors"
@@ -213,27 +212,23 @@ def open_model(
         load: whether it is to be loaded, so that it has to be of a format that is.
 
     Raises:
-        ConfigurationError: the path is no path.
         NotFound: there is no such file.
         StorageUnavailable: it is a folder, a pipe or a device, or cannot be read.
         LimitExceeded: it is larger than `limits.file_bytes`.
         ModelMalformed: it is empty, two things at once, not what its name says, or not loaded.
     """
-    name = path_text(path)
+    name = str(Path(path))
     with opened(name) as file, _about(shell(name)):
         size = os.fstat(file.fileno()).st_size
         if size > limits.file_bytes:
-            raise over_limit(
-                f"{shell(name)} is {size} bytes, over the limit of {limits.file_bytes}.",
-                "file_bytes",
-            )
-        kind, members = identified(file, entries=limits.entries)
+            raise over(limits, "file_bytes")
+        kind, members = identified(file, model=limits)
         _check_kind(name, kind, file, limits, load)
         if not load or _is_private(file.fileno()):
             yield ModelFile(name, file, size, kind, members)
             return
         with copied(file) as copy:
-            if identified(copy, entries=limits.entries) != (kind, members):
+            if identified(copy, model=limits) != (kind, members):
                 raise ModelMalformed(
                     f"{shell(name)} changed while it was read.",
                     "Nothing was loaded. Wait until whoever writes it is done.",
@@ -267,21 +262,6 @@ def _about(shown: str) -> Iterator[None]:
         begins = _ABOUT.match(what)
         what = f"{shown}{what[begins.end() :]}" if begins else f"{shown}: {what}"
         raise type(error)(what, error.do) from None
-
-
-def path_text(path: object) -> str:
-    """Return the path as text.
-
-    Raises:
-        ConfigurationError: it is none.
-    """
-    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise ConfigurationError(
-            f"A model's path is a text or a Path, and this {type(path).__name__} is none.",
-            'Write load_checkpoint("model.safetensors").',
-        )
-    return text
 
 
 def _is_private(descriptor: int) -> bool:
@@ -324,25 +304,6 @@ def _check_kind(name: str, kind: Kind, file: IO[bytes], limits: ModelLimits, loa
     )
 
 
-def planned(model: ModelFile, limits: ModelLimits) -> dict[str, Any]:
-    """Return the tensors that a file holds, each with `dtype` and `shape`. Nothing is loaded.
-
-    Raises:
-        UnsafeModel: the file wants more than data.
-        ModelMalformed: it is damaged.
-        LimitExceeded: it is over a limit.
-    """
-    if model.kind is Kind.SAFETENSORS:
-        most = PREFIX + limits.header_bytes
-        return dict(read_table(read_at(model.file, 0, most), model.size, limits))
-    if model.kind is Kind.TORCH_LEGACY:
-        raise ModelMalformed(
-            f"{model.shown} is {model.kind.sentence}, and is not loaded.",
-            "Nothing was loaded. If you made it, save it again with a current PyTorch.",
-        )
-    return dict(read_plan(model.file, model.members, limits, model.path))
-
-
 def restricted(model: ModelFile, schema: Schema | None, limits: ModelLimits) -> Any:
     """Load what can be loaded without running code, and nothing else.
 
@@ -359,8 +320,13 @@ def restricted(model: ModelFile, schema: Schema | None, limits: ModelLimits) -> 
     if model.kind is Kind.SAFETENSORS:
         return open_tensors(model.file, limits, check)
     check_runtime(torch)
+    if model.kind is Kind.TORCH_LEGACY:
+        raise ModelMalformed(
+            f"{model.shown} is {model.kind.sentence}, and is not loaded.",
+            "Nothing was loaded. If you made it, save it again with a current PyTorch.",
+        )
     # What the file would build is known, and within the limits, before PyTorch sees a byte of it.
-    plan = planned(model, limits)
+    plan = read_plan(model.file, model.members, limits, model.path)
     if check is not None:
         check(plan)
     model.file.seek(0)

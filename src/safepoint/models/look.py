@@ -14,15 +14,15 @@ import re
 import stat
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from itertools import chain
+from types import MappingProxyType
 from typing import IO, Any, Final, NamedTuple, Self
 
 from safepoint.errors import (
     CheckpointError,
-    ConfigurationError,
     DecodeError,
     LimitExceeded,
     ModelMalformed,
@@ -33,9 +33,15 @@ from safepoint.errors import (
     shell,
 )
 from safepoint.migrate import strict_json
-from safepoint.models.limits import DEFAULT_MODEL_LIMITS, DEFAULT_PICKLE_LIMITS, PickleLimits
+from safepoint.models.limits import (
+    DEFAULT_MODEL_LIMITS,
+    DEFAULT_PICKLE_LIMITS,
+    ModelLimits,
+    PickleLimits,
+    over,
+)
 from safepoint.models.machine import Functions, run
-from safepoint.models.opcodes import Data, Scan, Window, asks, over, read_at, scan
+from safepoint.models.opcodes import Data, Scan, Window, asks, read_at, scan
 from safepoint.models.plain import FRAMEWORK, PLAIN, functions_for
 from safepoint.models.plan import is_data, read_plan
 from safepoint.models.tensors import PREFIX, read_table
@@ -114,6 +120,7 @@ class Kind(StrEnum):
     TAR = "tar", "a tar archive"
     JSON = "json", "JSON"
     UNKNOWN = "unknown", "of no format that is known here"
+    UNCLEAR = "unclear", "of no format that could be told"
 
 
 SEALED: Final = re.compile(rb"([0-9]{10}\n)?safepoint/([0-9]{1,9}) ")
@@ -136,47 +143,23 @@ _MARKS: Final = {
 _PACKED: Final = (Kind.COMPRESSED, Kind.TAR)
 
 
-def identify(file: IO[bytes] | bytes, *, limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Kind:
-    r"""Say what a file is, and leave it at its beginning.
+def identified(
+    file: IO[bytes],
+    limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
+    model: ModelLimits = DEFAULT_MODEL_LIMITS,
+) -> tuple[Kind, tuple[Member, ...]]:
+    """Say what a file is, with its members if it is a zip archive. It is left at its beginning.
 
     A file that two readers could take for two things is refused. So is one with bytes that belong
     to nothing: before the first or between the members of an archive, behind its end, behind a
     pickle. Some are told by their beginning alone: compressed data, safetensors, and PyTorch's
     format before 1.6; whoever loads those measures the rest.
 
-    ```python
-    import pickle
-
-    from safepoint.errors import ModelMalformed
-    from safepoint.models import identify
-
-    print(identify(pickle.dumps([1, 2])).sentence)
-    #> a pickle
-    try:
-        identify(pickle.dumps([1, 2]) + b"PK\x03\x04")
-    except ModelMalformed as error:
-        print(error.what)
-        #> The file is a pickle, and something else follows at byte 20.
-    ```
-
-    Args:
-        file: a file that is open for reading, or its content. Of a large one, parts are read.
-        limits: how much of it may be a pickle.
-
     Raises:
         ModelMalformed: it is two things at once, or has bytes that belong to none.
         LimitExceeded: it may be a pickle or JSON, and is too large to tell.
         OSError: the file cannot be read.
     """
-    return identified(io.BytesIO(file) if isinstance(file, bytes) else file, limits)[0]
-
-
-def identified(
-    file: IO[bytes],
-    limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
-    entries: int = DEFAULT_MODEL_LIMITS.entries,
-) -> tuple[Kind, tuple[Member, ...]]:
-    """Say what a file is, with its members if it is a zip archive. See `identify`."""
     size = file.seek(0, os.SEEK_END)
     if not size:
         return Kind.EMPTY, ()
@@ -184,7 +167,7 @@ def identified(
     try:
         head = read_at(file, 0, _HEAD)
         if head[:4] in (b"PK\3\4", b"PK\5\6"):
-            members = read_directory(file, size, entries)
+            members = read_directory(file, size, model)
             kind = _zipped([member.name for member in members])
         elif ends_as_zip(file, size):
             raise unclear("The file does not begin as a zip archive, and ends as one")
@@ -334,12 +317,14 @@ class Inspected(NamedTuple):
             runs is told as such.
         wants: those of them that stand for no data.
         reason: why it is not data that can be read without running anything; empty if it is.
+        data: its bytes.
     """
 
     where: str
     imports: tuple[str, ...]
     wants: tuple[str, ...]
     reason: str
+    data: bytes
 
     @property
     def plain(self) -> bool:
@@ -355,24 +340,39 @@ class Inspection(NamedTuple):
         size: its bytes.
         pickles: each pickle in it.
         unseen: what was not looked into, each as a sentence.
+        refused: why it is refused as a whole: it is two things at once, or damaged.
+        tensors: those of a model, by name, each with `dtype` and `shape`.
     """
 
     kind: Kind
     size: int
     pickles: tuple[Inspected, ...] = ()
     unseen: tuple[str, ...] = ()
+    refused: str = ""
+    tensors: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def plain(self) -> bool:
         """Whether all of it was seen, and is data."""
-        return not self.unseen and all(pickle.plain for pickle in self.pickles)
+        return not (self.unseen or self.refused) and all(pickle.plain for pickle in self.pickles)
+
+    @property
+    def what(self) -> str:
+        """What it is to whoever wants to load it, as a sentence about "it"."""
+        wants = sorted({name for pickle in self.pickles for name in pickle.wants})
+        reasons = (self.refused, *(pickle.reason for pickle in self.pickles), *self.unseen)
+        if not wants and any(reasons):
+            return next(filter(None, reasons))
+        more = f" and {len(wants) - 3} more" if len(wants) > 3 else ""
+        asks = f", and asks for {', '.join(wants[:3])}{more}" if wants else ""
+        return f"It is {self.kind.sentence}{asks}."
 
     @property
     def verdict(self) -> Verdict:
         """What it is to whoever wants to load it."""
         if self.kind is Kind.TORCH_SCRIPT or any(pickle.wants for pickle in self.pickles):
             return Verdict.RUNS_CODE
-        if not all(pickle.plain for pickle in self.pickles):
+        if self.refused or not all(pickle.plain for pickle in self.pickles):
             return Verdict.REFUSED
         if self.kind is Kind.UNKNOWN and not self.pickles:
             return Verdict.NOT_A_MODEL
@@ -385,65 +385,14 @@ class Inspection(NamedTuple):
         return Verdict.PICKLE if self.pickles else Verdict.NOT_A_MODEL
 
 
-class Classified(NamedTuple):
-    """What `classify` says of a file.
-
-    Attributes:
-        verdict: what it is to whoever wants to load it.
-        what: the same, as a sentence about "it".
-        kind: what the file is, None if that could not be told.
-    """
-
-    verdict: Verdict
-    what: str
-    kind: Kind | None = None
-
-
-def classify(
-    source: str | os.PathLike[str] | bytes, *, limits: PickleLimits = DEFAULT_PICKLE_LIMITS
-) -> Classified:
-    r"""Say what any file is to whoever wants to load it. Its content decides, never its name.
-
-    ```python
-    from safepoint.models import classify
-
-    print(*classify(b"cos\nsystem\n(S'id'\ntR.")[:2], sep=": ")
-    #> runs code: It is a pickle, and asks for os.system.
-    print(*classify(b"# A page about models.")[:2], sep=": ")
-    #> not a model: It is of no format that is known here.
-    ```
-
-    Args:
-        source: a path, or the bytes of a file.
-        limits: how much is looked at.
-
-    Raises:
-        NotFound: there is no such file.
-        StorageUnavailable: it is a folder, a pipe or a device, or cannot be read.
-    """
-    try:
-        found = inspect(source, limits=limits)
-    except LimitExceeded as error:
-        return Classified(Verdict.NOT_LOOKED_INTO, error.what)
-    except PickleRefused as error:
-        return Classified(Verdict.REFUSED, error.what)
-    what = f"It is {found.kind.sentence}"
-    wants = sorted({name for pickle in found.pickles for name in pickle.wants})
-    if wants:
-        more = f" and {len(wants) - 3} more" if len(wants) > 3 else ""
-        what += f", and asks for {', '.join(wants[:3])}{more}"
-    reasons = [pickle.reason for pickle in found.pickles if pickle.reason] + [*found.unseen]
-    what = reasons[0] if reasons and not wants else f"{what}."
-    return Classified(found.verdict, what, found.kind)
-
-
 def inspect(
     source: str | os.PathLike[str] | bytes, *, limits: PickleLimits = DEFAULT_PICKLE_LIMITS
 ) -> Inspection:
-    r"""Say what a file is, and what the pickles in it would import and call. Nothing of it runs.
+    r"""Say what any file is, and what the pickles in it would import and call. Nothing of it runs.
 
-    It goes into PyTorch archives, zip archives, NumPy arrays of objects, and texts with pickles in
-    base64. An archive in an archive, or what is compressed, is told and not looked into.
+    Its content decides, never its name. It goes into PyTorch archives, zip archives, NumPy arrays
+    of objects, and texts with pickles in base64. An archive in an archive, or what is compressed,
+    is told and not looked into. What two readers could take for two things is refused.
 
     ```python
     from safepoint.models import inspect
@@ -451,6 +400,8 @@ def inspect(
     found = inspect(b"cos\nsystem\n(S'id'\ntR.")
     print(found.kind.sentence, found.pickles[0].imports, found.plain)
     #> a pickle ('os.system',) False
+    print(f"{found.verdict}: {found.what}")
+    #> runs code: It is a pickle, and asks for os.system.
     ```
 
     Args:
@@ -458,49 +409,32 @@ def inspect(
         limits: how much is looked at.
 
     Raises:
-        ConfigurationError: it is neither a path nor bytes.
         NotFound: there is no such file.
         StorageUnavailable: it is a folder, a pipe or a device, or cannot be read.
-        PickleRefused: it is two things at once, or a damaged archive.
-        LimitExceeded: there is more of it than the limits.
     """
-    try:
-        with opened(source) as file:
-            return _Look(file, limits).inspection()
-    except ModelMalformed as error:
-        raise PickleRefused(error.what, error.do) from None
-    except MemoryError:
-        raise LimitExceeded(
-            "There is not enough memory to look at the file.",
-            "Nothing was run. Look at it on a larger machine, or keep it out.",
-        ) from None
-
-
-def pickles_in(source: str | os.PathLike[str] | bytes) -> list[tuple[str, bytes]]:
-    """Return each pickle in a file, with its place. Raises as `inspect` does."""
     with opened(source) as file:
-        look = _Look(file, DEFAULT_PICKLE_LIMITS)
-        look.inspection()
-        return look.taken
+        size = file.seek(0, os.SEEK_END)
+        try:
+            return _Look(file, size, limits).inspection()
+        except LimitExceeded as error:
+            return Inspection(Kind.UNCLEAR, size, unseen=(error.what,))
+        except (ModelMalformed, PickleRefused) as error:
+            return Inspection(Kind.UNCLEAR, size, refused=error.what)
+        except MemoryError:
+            return Inspection(Kind.UNCLEAR, size, unseen=("There is not enough memory for it.",))
 
 
 @contextmanager
-def opened(source: object) -> Iterator[IO[bytes]]:
+def opened(source: str | os.PathLike[str] | bytes) -> Iterator[IO[bytes]]:
     """Open a file for a look, once: whoever swaps it meanwhile changes nothing.
 
     Raises:
-        ConfigurationError: it is neither a path nor bytes.
         NotFound: there is no such file.
         StorageUnavailable: it is a folder, a pipe or a device, or cannot be read.
     """
     if isinstance(source, bytes):
         yield io.BytesIO(source)
         return
-    if not isinstance(source, (str, os.PathLike)):
-        raise ConfigurationError(
-            f"A path or bytes can be looked at, and this is {type(source).__name__}.",
-            'Write inspect("model.pt").',
-        )
     shown = shell(os.fsdecode(source))
     try:
         descriptor = os.open(source, _OPEN)
@@ -534,30 +468,29 @@ def _unreadable(shown: str, error: OSError | ValueError) -> StorageUnavailable:
 class _Look:
     """One look at a file: what it is, each pickle in it, and what was not looked into."""
 
-    def __init__(self, file: IO[bytes], limits: PickleLimits) -> None:
-        self._file = file
-        self._limits = limits
+    def __init__(self, file: IO[bytes], size: int, limits: PickleLimits) -> None:
+        self._file, self._size, self._limits = file, size, limits
         self._kind, self._members = identified(file, limits)
         self._pickles: list[Inspected] = []
-        self.taken: list[tuple[str, bytes]] = []
         self._unseen: list[str] = []
         self._left = limits.data_bytes  # for all that is in it, together
+        self._tensors: Mapping[str, Any] = {}
         self._model: str | None = None  # why a PyTorch file is more than tensors
         self._tensors_of = False  # whether this is the pickle that describes them
 
     def inspection(self) -> Inspection:
         """Look at all of it."""
-        kind, size = self._kind, self._file.seek(0, os.SEEK_END)
+        kind = self._kind
         if kind is Kind.TORCH_ZIP:
             try:
-                read_plan(self._file, self._members)
+                self._tensors = read_plan(self._file, self._members)
                 self._model = ""
             except CheckpointError as error:
                 self._model = error.what
         if self._members:
             self._zipped()
         elif kind is Kind.SAFETENSORS:
-            self._tensors(size)
+            self._safetensors()
         elif kind not in (Kind.EMPTY, Kind.SEALED):
             pickled = kind in (Kind.PICKLE, Kind.PICKLES, Kind.TORCH_LEGACY)
             packed = kind if kind in _PACKED else None
@@ -570,7 +503,8 @@ class _Look:
             self._unseen.append("It holds code of TorchScript, which is not looked into.")
         if self._model and all(pickle.plain for pickle in self._pickles):
             self._unseen.append(self._model)
-        return Inspection(kind, size, tuple(self._pickles), tuple(self._unseen))
+        seen = tuple(self._pickles), tuple(self._unseen)
+        return Inspection(kind, self._size, *seen, tensors=self._tensors)
 
     def _zipped(self) -> None:
         for member in self._members:
@@ -673,8 +607,7 @@ class _Look:
         }
         wanted = tuple(sorted(wants | {*found.unclear}))
         if reason or len(self._pickles) < _LISTED:
-            self._pickles.append(Inspected(where, found.imports, wanted, reason))
-            self.taken.append((where, data))
+            self._pickles.append(Inspected(where, found.imports, wanted, reason, data))
 
     def _json(self, where: str, data: bytes) -> None:
         """Look at JSON with pickles in base64, as Agent Framework writes it."""
@@ -732,13 +665,13 @@ class _Look:
             )
         self._left -= len(objects)
 
-    def _tensors(self, size: int) -> None:
+    def _safetensors(self) -> None:
         found = scan(Window(self._file), limits=self._limits, until="name")
         if isinstance(found.broken, LimitExceeded):
             self._unseen.append("It reads as a pickle, too, for longer than was looked at.")
         most = PREFIX + DEFAULT_MODEL_LIMITS.header_bytes
         try:
-            read_table(read_at(self._file, 0, most), size)
+            self._tensors = read_table(read_at(self._file, 0, most), self._size)
         except (ModelMalformed, LimitExceeded) as error:
             self._unseen.append(error.what)
 

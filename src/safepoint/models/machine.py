@@ -19,8 +19,8 @@ from datetime import date, datetime, time
 from typing import Any, Final, Literal, NamedTuple
 
 from safepoint.errors import CheckpointError, LimitExceeded, PickleRefused
-from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
-from safepoint.models.opcodes import INTACT, Op, named, over, read_opcodes
+from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, over
+from safepoint.models.opcodes import INTACT, Op, named, read_opcodes
 
 NOT_DATA: Final = "Do not load it with pickle. If you wrote it, save plain data in its place."
 

@@ -7,6 +7,7 @@ run, in the order in which they name one another. Nothing in them is unpickled.
 
 from __future__ import annotations
 
+import io
 import os
 from collections import defaultdict
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ from safepoint.migrate import (
     strict_json,
 )
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS as LIMITS
-from safepoint.models.look import PICKLED, Kind, identify, step, unbased
+from safepoint.models.look import PICKLED, Kind, identified, step, unbased
 from safepoint.models.machine import Functions, Refused, run
 from safepoint.models.opcodes import scan
 from safepoint.models.plain import FRAMEWORK, Message, Types, functions_for
@@ -223,7 +224,7 @@ class _Files:
         """Look what a file is, and keep what a checkpoint of the framework says of its place."""
         data = read_file(path, LIMITS.data_bytes + 1)
         self._digests[path.name] = digest_of(data)
-        kind = identify(data)
+        kind, _ = identified(io.BytesIO(data))
         if kind is Kind.JSON:
             link = _link(path.name, strict_json(data, "It", LIMITS.data_bytes, LIMITS.nodes))
             self._links[check_name("thread", link.identity)] = link

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import IO, Any, Final, Literal, NamedTuple
 
 from safepoint.errors import CheckpointError, LimitExceeded, PickleRefused, quoted
-from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
+from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, over
 
 INTACT: Final = "Restore an intact copy, or write the state again."
 
@@ -30,17 +30,6 @@ _LENGTHS: Final = {
     pickletools.TAKEN_FROM_ARGUMENT4: "<i",
     pickletools.TAKEN_FROM_ARGUMENT4U: "<I",
     pickletools.TAKEN_FROM_ARGUMENT8U: "<Q",
-}
-_COUNTED: Final = {
-    "data_bytes": "bytes",
-    "opcodes": "instructions",
-    "memo": "numbered values",
-    "integer_bits": "bits in one integer",
-    "nodes": "values, written out",
-    "text_bytes": "bytes of text, written out",
-    "depth": "levels",
-    "key_nodes": "values in one key",
-    "number_keys": "numbers as keys, or too many that share a hash, which may be an attack",
 }
 _NUMBERS: Final = {
     "uint1": "<B",
@@ -328,15 +317,6 @@ def _cut() -> PickleRefused:
 
 def _malformed(what: str, position: int) -> PickleRefused:
     return PickleRefused(f"The pickle holds a malformed {what} at byte {position}.", INTACT)
-
-
-def over(limits: PickleLimits, name: str, most: int | None = None) -> LimitExceeded:
-    """Return the error for a pickle that is over the limit of that name."""
-    most = getattr(limits, name) if most is None else most
-    return LimitExceeded(
-        f"The pickle has more than {most} {_COUNTED[name]}.",
-        f"Split what it holds, or raise PickleLimits.{name}.",
-    )
 
 
 def named(module: str, name: str) -> str:

@@ -27,7 +27,7 @@ from safepoint.errors import (
     ModelUnsupported,
     quoted,
 )
-from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over_limit
+from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over
 from safepoint.models.tensors import STORED, dtype_name, name_problem, package
 from safepoint.names import Limits
 
@@ -235,9 +235,7 @@ class _Packer:
             self._times[name] += 1
             own = f"{name}#{self._times[name] + 1}"
         if len(self.tensors) >= self._limits.tensors:
-            raise over_limit(
-                f"The state holds more than {self._limits.tensors} tensors.", "tensors"
-            )
+            raise over(self._limits, "tensors", subject="The state")
         self._names[place] = own
         if type(place) is tuple:
             last = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))

@@ -24,6 +24,7 @@ from safepoint.codec import Codec
 from safepoint.errors import ConfigurationError, quoted
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
 from safepoint.models.machine import Collect, Functions, Name, Refused, run
+from safepoint.models.tensors import FORMATS
 
 Key = tuple[str, str]
 Types = Iterable[type] | Mapping[str, type]
@@ -74,7 +75,6 @@ def read_pickle(
 _BUILTINS: Final = ("builtins", "__builtin__")  # the second in Python 2, and so in protocols 0 to 2
 _COPYREG: Final = ("copyreg", "copy_reg")
 _PATHLIB: Final = ("pathlib", "pathlib._local")  # the second one in Python 3.13
-_NUMPY: Final = ("numpy.core", "numpy._core")  # the second one since NumPy 2
 _DECIMAL: Final = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?(?:[Ee][+-][0-9]+)?|Infinity|s?NaN[0-9]*)")
 _DIGITS: Final = 4096
 # These may be arguments, and are not called. The last two are int and str in Python 2.
@@ -168,31 +168,7 @@ def _reconstructor(makers: Mapping[Key, Callable[[], Any]], cls: Any, base: Any,
 
 _UUIDS: Final[Mapping[Key, Callable[[], Any]]] = {("uuid", "UUID"): _NewUuid}
 _ON_WINDOWS: Final = isinstance(Path(), PureWindowsPath)
-_UTC: Final = (
-    "Save the moment: convert times with .astimezone(timezone.utc). Of an Enum, pass its type."
-)
-_VALUES: Final = (
-    "Save its values: list(value), value.tolist(), bytes(value), [value.real, value.imag]."
-)
 _OTHER: Final = "It is a path of the other operating system. Read it there, or save str(path)."
-_INSTEAD: Final[Mapping[Key, str]] = {
-    ("zoneinfo", "ZoneInfo"): _UTC,
-    ("pydantic_core._pydantic_core", "TzInfo"): _UTC,
-    **{(module, "getattr"): _UTC for module in _BUILTINS},
-    **{(module, "PosixPath" if _ON_WINDOWS else "WindowsPath"): _OTHER for module in _PATHLIB},
-    **{
-        (module, name): _VALUES
-        for modules, names in (
-            (_BUILTINS, ("complex", "bytearray", "range", "xrange", "slice")),
-            (("collections",), ("Counter", "deque")),
-            (("numpy",), ("dtype", "ndarray")),
-            ([f"{core}.multiarray" for core in _NUMPY], ("scalar", "_reconstruct")),
-            ([f"{core}.numeric" for core in _NUMPY], ("_frombuffer",)),
-        )
-        for module in modules
-        for name in names
-    },
-}
 PLAIN: Final[Functions] = MappingProxyType(
     {
         ("datetime", "datetime"): _datetime,
@@ -215,7 +191,16 @@ PLAIN: Final[Functions] = MappingProxyType(
             for module in _PATHLIB
             for cls in (PurePosixPath, PureWindowsPath, type(Path()))
         },
-        **{key: Refused(do) for key, do in _INSTEAD.items()},
+        **{
+            (module, name): Refused(hint["do"])
+            for hint in FORMATS["hint"]
+            for module in hint["modules"]
+            for name in hint["names"]
+        },
+        **{
+            (module, "PosixPath" if _ON_WINDOWS else "WindowsPath"): Refused(_OTHER)
+            for module in _PATHLIB
+        },
     }
 )
 """The names of plain data: all that a `Codec` without registered types can hold."""

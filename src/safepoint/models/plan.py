@@ -32,35 +32,19 @@ from safepoint.models.limits import (
     ModelLimits,
     PickleLimits,
     malformed,
-    over_limit,
+    over,
 )
 from safepoint.models.machine import Collect, Constant, run
 from safepoint.models.opcodes import named, scan
 from safepoint.models.plain import PLAIN, made_of
-from safepoint.models.tensors import CODES
+from safepoint.models.tensors import CODES, FORMATS, TensorSpec
 from safepoint.models.zips import DESCRIBED, STORED, Member, content
 from safepoint.names import check_name
-from safepoint.rules import package_toml
 
-SIZES: Final[Mapping[str, int]] = dict(CODES.values()) | {
-    "complex32": 4,
-    "complex128": 16,
-    "float4_e2m1fn_x2": 1,
-}
+SIZES: Final[Mapping[str, int]] = dict(CODES.values()) | FORMATS["elements"]
 """Bytes per element, by PyTorch's name of the type."""
 
-_DATA: Final = package_toml("models/torch.toml")
-# Those of torch._weights_only_unpickler in 2.13.0, without NEWOBJ: torch.save does not need it.
-# With another one, two readers could take different ways through the same bytes.
-_INSTRUCTIONS: Final = frozenset(
-    {
-        *("APPEND", "APPENDS", "BINFLOAT", "BINGET", "BININT", "BININT1", "BININT2", "BINPERSID"),
-        *("BINPUT", "BINUNICODE", "BUILD", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_SET"),
-        *("EMPTY_TUPLE", "GLOBAL", "LONG1", "LONG_BINGET", "LONG_BINPUT", "MARK", "NEWFALSE"),
-        *("NEWTRUE", "NONE", "PROTO", "REDUCE", "SETITEM", "SETITEMS", "SHORT_BINSTRING", "STOP"),
-        *("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"),
-    }
-)
+_INSTRUCTIONS: Final = frozenset(FORMATS["instructions"].split())
 # What one tensor of five dimensions takes, with room to spare; an ordinary one takes two thirds.
 _OPCODES: Final = 60
 _NODES: Final = 40
@@ -69,13 +53,6 @@ _LONGEST: Final = 4096
 _DIMENSIONS: Final = 64
 _LARGEST: Final = 2**63 - 1
 _NOTHING: Final = "Nothing was loaded."
-
-
-class TensorPlan(NamedTuple):
-    """A tensor as it would be built: the type of its elements, and its size in each dimension."""
-
-    dtype: str
-    shape: tuple[int, ...]
 
 
 class _Named(NamedTuple):
@@ -108,7 +85,7 @@ def read_plan(
     members: tuple[Member, ...],
     limits: ModelLimits = DEFAULT_MODEL_LIMITS,
     path: str = "",
-) -> dict[str, TensorPlan]:
+) -> dict[str, TensorSpec]:
     """Read what a PyTorch archive would build. No tensor is read, and nothing is run.
 
     Args:
@@ -126,11 +103,6 @@ def read_plan(
         ModelMalformed: it is not as `torch.save` writes it.
         LimitExceeded: it is too large, or would build something too large.
     """
-    size = file.seek(0, 2)
-    if size > limits.file_bytes:
-        raise over_limit(
-            f"The file is {size} bytes, over the limit of {limits.file_bytes}.", "file_bytes"
-        )
     pickle, held = _archive(file, members, limits)
     planner = _Planner(limits)
     value = planner.follow(pickle, path)
@@ -142,11 +114,9 @@ def read_plan(
                 f" archive {held.get(key, 'missing')}."
             )
     _check(value)
-    tensors: dict[str, TensorPlan] = named_tensors(value, TensorPlan)
+    tensors: dict[str, TensorSpec] = named_tensors(value, TensorSpec)
     if len(tensors) > limits.tensors:
-        raise over_limit(
-            f"The file has more than {limits.tensors} tensors.", "tensors", "have that many"
-        )
+        raise over(limits, "tensors")
     return tensors
 
 
@@ -198,7 +168,7 @@ def _check(value: Any, *, plain: bool = False) -> None:
     elif type(value) in (list, tuple, set):
         for item in value:
             _check(item, plain=plain or type(value) is set)
-    elif type(value) not in _LEAVES and (plain or type(value) is not TensorPlan):
+    elif type(value) not in _LEAVES and (plain or type(value) is not TensorSpec):
         raise ModelMalformed(
             "The file holds a storage or its type by itself; or a tensor in a set, as a key, or"
             " among the remarks on a state_dict.",
@@ -260,10 +230,7 @@ def _archive(
             "The archive has no data.pkl or no version, so torch.save did not write it."
         )
     if inner["data.pkl"].size > limits.pickle_bytes:
-        raise over_limit(
-            f"The pickle in the file is over the limit of {limits.pickle_bytes} bytes.",
-            "pickle_bytes",
-        )
+        raise over(limits, "pickle_bytes")
     return content(file, inner["data.pkl"], limits.pickle_bytes), storages
 
 
@@ -271,7 +238,7 @@ def _archive(
 
 _REASONS: Final = [
     (re.compile(each["names"], re.DOTALL), each["what"], each["instead"])
-    for each in _DATA["refused"]
+    for each in FORMATS["refused"]
 ]
 # What an unrestricted load makes of these, a conversion can keep.
 _KEPT: Final = re.compile(
@@ -351,7 +318,7 @@ class _Planner:
             **{("torch", name): Constant(_Named(name, True)) for name in SIZES},
             **{
                 ("torch", name): Constant(_StorageType(kind))
-                for name, kind in _DATA["storages"].items()
+                for name, kind in FORMATS["storages"].items()
             },
         }
         for module in ("builtins", "__builtin__"):  # today's name, and the one of protocol 2
@@ -421,7 +388,7 @@ class _Planner:
 
     def _tensor(
         self, dtype: str, storage: _Storage, offset: object, size: object, stride: object
-    ) -> TensorPlan:
+    ) -> TensorSpec:
         if not (
             _is_size(offset)
             and _are_sizes(size)
@@ -431,11 +398,8 @@ class _Planner:
             raise malformed("A tensor has a size, a stride or an offset that no tensor has.")
         # An empty tensor too: (2**40, 0) has no elements, and sizes that overflow elsewhere.
         if math.prod(length or 1 for length in size) > self.limits.elements:
-            raise over_limit(
-                f"A tensor of the shape {quoted(tuple(size))} has more than "
-                f"{self.limits.elements} elements.",
-                "elements",
-            )
+            subject = f"A tensor of the shape {quoted(tuple(size))}"
+            raise over(self.limits, "elements", subject=subject)
         last = sum((length - 1) * step for length, step in zip(size, stride, strict=True)) + 1
         end = offset + (0 if 0 in size else last)
         if end * SIZES[dtype] > storage.nbytes:
@@ -449,14 +413,14 @@ class _Planner:
             self._views.add(view)
             self._copied += math.prod(size) * SIZES[dtype]
         if self._copied > self._held + self.limits.memory_bytes:
-            raise over_limit(
+            raise LimitExceeded(
                 f"The tensors are made of {self._held} bytes and take {self._copied} when they are"
                 f" copied, over the limit of {self.limits.memory_bytes} more.",
-                "memory_bytes",
+                "If it is meant to be that large, raise ModelLimits.memory_bytes.",
             )
-        return TensorPlan(dtype, tuple(size))
+        return TensorSpec(dtype, tuple(size))
 
-    def _tensor_v2(self, held: Any, at: Any, size: Any, stride: Any, *more: Any) -> TensorPlan:
+    def _tensor_v2(self, held: Any, at: Any, size: Any, stride: Any, *more: Any) -> TensorSpec:
         if type(held) is not _Storage:
             raise malformed("A tensor has no storage.")
         plan = self._tensor(held.dtype or "uint8", held, at, size, stride)
@@ -473,7 +437,7 @@ class _Planner:
         hooks: Any,
         dtype: Any,
         *more: Any,
-    ) -> TensorPlan:
+    ) -> TensorSpec:
         typed = type(dtype) is _Named and dtype.is_dtype
         if type(held) is not _Storage or held.dtype is not None or not typed:
             raise malformed("A tensor has no storage, or no type.")
@@ -481,8 +445,8 @@ class _Planner:
         return self._tensor(dtype.name, held, at, size, stride)
 
 
-def _parameter(data: object, requires_grad: object, hooks: object) -> TensorPlan:
-    if type(data) is not TensorPlan:
+def _parameter(data: object, requires_grad: object, hooks: object) -> TensorSpec:
+    if type(data) is not TensorSpec:
         raise malformed("A parameter is made of something that is no tensor.")
     _check_extras(data.dtype, requires_grad, hooks)
     return data

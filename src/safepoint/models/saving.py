@@ -23,7 +23,7 @@ from safepoint.errors import ConfigurationError, Conflict, shell
 from safepoint.keys import Keyring, SigningKey
 from safepoint.models.isolated import load_apart
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits
-from safepoint.models.loading import SAFETENSORS, open_model, open_vouched, path_text
+from safepoint.models.loading import SAFETENSORS, open_model, open_vouched
 from safepoint.models.packing import pack, unpack
 from safepoint.models.seals import ENDING, Sealed, check_rest, digest, make_seal, name_of
 from safepoint.models.tensors import PREFIX, open_tensors, read_table, write_into
@@ -80,17 +80,17 @@ def save_checkpoint(
         StorageFull: there is no room; nothing was saved.
         StorageUnavailable: the folder cannot be written.
         MissingPackage: PyTorch or safetensors is not installed.
-        ConfigurationError: the path is of the wrong kind.
+        ConfigurationError: the name of the file ends otherwise.
     """
     target = _target(path)
     packed = pack(state)
-    sealing = _Sealing(target, name_of(target, name), key, DEFAULT_MODEL_LIMITS, app)
+    model = name_of(target, name)
 
     def write(file: BinaryIO) -> bytes:
         write_into(file.fileno(), packed.tensors)
         return packed.rest
 
-    return sealing.publish(write).digest
+    return _publish(target, model, key, write, app=app).digest
 
 
 def seal_model(
@@ -195,7 +195,7 @@ def convert(
         CheckpointError: whatever `load_checkpoint` and `save_checkpoint` raise.
     """
     path = _target(target)
-    sealing = _Sealing(path, name_of(path, name), key, limits)
+    new = name_of(path, name)
     with (
         open_vouched(source, safe, keys, name, limits) as (model, _),
         tempfile.TemporaryFile() as rest,
@@ -207,13 +207,12 @@ def convert(
             unpack(open_tensors(file, limits), text)  # what is sealed can be loaded
             return text
 
-        done = sealing.publish(write)
-    return Converted(path, done.digest, sealing.tensors, done.size)
+        return _publish(path, new, key, write, limits)
 
 
 def _target(path: str | os.PathLike[str]) -> str:
     """Return the path of a file to be, if its name says what it will be."""
-    target = str(Path(path_text(path)))  # without a slash at its end
+    target = str(Path(path))  # without a slash at its end
     if Path(target).suffix.lower() != SAFETENSORS:
         raise ConfigurationError(
             f"{shell(target)} does not end in {SAFETENSORS}, which is what it will be.",
@@ -222,83 +221,77 @@ def _target(path: str | os.PathLike[str]) -> str:
     return target
 
 
-class _Sealing:
-    """A model file in the making, with what its seal will say.
+def _publish(
+    path: str,
+    model: str,
+    key: SigningKey,
+    write: Callable[[BinaryIO], bytes],
+    limits: ModelLimits = DEFAULT_MODEL_LIMITS,
+    app: str = "",
+) -> Converted:
+    """Let `write` fill a file and return the rest, look at it as a reader will, and seal it.
 
-    Attributes:
-        tensors: how many it holds, once it is published.
+    Raises:
+        Conflict: something of that name is there.
+        StorageFull: there is no room.
+        StorageUnavailable: another step failed. Nothing appears under the name.
     """
-
-    def __init__(
-        self, path: str, model: str, key: SigningKey, limits: ModelLimits, app: str = ""
-    ) -> None:
-        self._path, self._model, self._key, self._limits, self._app = path, model, key, limits, app
-        self.tensors = 0
-
-    def publish(self, write: Callable[[BinaryIO], bytes]) -> Sealed:
-        """Let `write` fill a file and return the rest, look at it as a reader will, and seal it.
-
-        Raises:
-            Conflict: something of that name is there.
-            StorageFull: there is no room.
-            StorageUnavailable: another step failed. Nothing appears under the name.
-        """
-        path, temp = self._path, _temp()
-        with _folder_of(path) as folder:
-            with _files.locked(folder, str(Path(path).parent)):
-                self._check_free(folder)
-                _clean(folder)
-                fd = os.open(temp, _CREATE, 0o600, dir_fd=folder)
-                _files.try_lock(fd)  # so that nobody takes it for a left-over
-            try:
-                with os.fdopen(fd, "r+b", buffering=0) as file:
-                    os.fchmod(fd, 0o600)  # whatever the umask
-                    sealed = self._sealed(file, write(file))
-                    os.fsync(fd)
-                    with _files.locked(folder, str(Path(path).parent)):
-                        self._check_free(folder)
-                        self._name(temp, folder, make_seal(sealed, self._key, app=self._app))
-            finally:
-                _remove(temp, folder)
-        return sealed
-
-    def _sealed(self, file: BinaryIO, rest: bytes) -> Sealed:
-        fd, size = file.fileno(), file.seek(0, os.SEEK_END)
-        length = int.from_bytes(os.pread(fd, PREFIX, 0), "little")
-        head = os.pread(fd, PREFIX + min(length, self._limits.header_bytes), 0)
-        self.tensors = len(read_table(head, size, self._limits))
-        return Sealed(self._model, digest(file, size), size, rest)
-
-    def _name(self, temp: str, folder: int, seal: bytes) -> None:
-        """Give both their names: the seal first, since a model counts once it is there."""
-        name, aside = Path(self._path).name, _temp()
-        made = []
-        # What a crash left. Or it is another's, whose model is on its way.
-        with suppress(FileNotFoundError):
-            os.rename(name + ENDING, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    temp, parent = _temp(), str(Path(path).parent)
+    with _folder_of(path) as folder:
+        with _files.locked(folder, parent):
+            _check_free(path, folder)
+            _clean(folder)
+            fd = os.open(temp, _CREATE, 0o600, dir_fd=folder)
+            _files.try_lock(fd)  # so that nobody takes it for a left-over
         try:
-            _files.put(self._path + ENDING, folder, seal, temp=_temp())
-            made.append(name + ENDING)
-            os.link(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
-            made.append(name)
-            os.fsync(folder)
-        except BaseException:
-            for each in reversed(made):
-                _remove(each, folder)
-            with suppress(OSError):
-                os.link(aside, name + ENDING, src_dir_fd=folder, dst_dir_fd=folder)
-            self._check_free(folder)
-            raise
+            with os.fdopen(fd, "r+b", buffering=0) as file:
+                os.fchmod(fd, 0o600)  # whatever the umask
+                rest = write(file)
+                size = file.seek(0, os.SEEK_END)
+                length = int.from_bytes(os.pread(fd, PREFIX, 0), "little")
+                head = os.pread(fd, PREFIX + min(length, limits.header_bytes), 0)
+                tensors = len(read_table(head, size, limits))
+                sealed = Sealed(model, digest(file, size), size, rest)
+                os.fsync(fd)
+                with _files.locked(folder, parent):
+                    _check_free(path, folder)
+                    _name(path, temp, folder, make_seal(sealed, key, app=app))
         finally:
-            _remove(aside, folder)
+            _remove(temp, folder)
+    return Converted(path, sealed.digest, tensors, size)
 
-    def _check_free(self, folder: int) -> None:
-        if _files.exists(Path(self._path).name, folder):  # by descriptor
-            raise Conflict(
-                f"{shell(self._path)} exists, and a checkpoint is never overwritten.",
-                "Nothing was saved. Give the new one a name of its own, with the epoch or the date"
-                " in it.",
-            )
+
+def _name(path: str, temp: str, folder: int, seal: bytes) -> None:
+    """Give both their names: the seal first, since a model counts once it is there."""
+    name, aside = Path(path).name, _temp()
+    made = []
+    # What a crash left. Or it is another's, whose model is on its way.
+    with suppress(FileNotFoundError):
+        os.rename(name + ENDING, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    try:
+        _files.put(path + ENDING, folder, seal, temp=_temp())
+        made.append(name + ENDING)
+        os.link(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
+        made.append(name)
+        os.fsync(folder)
+    except BaseException:
+        for each in reversed(made):
+            _remove(each, folder)
+        with suppress(OSError):
+            os.link(aside, name + ENDING, src_dir_fd=folder, dst_dir_fd=folder)
+        _check_free(path, folder)
+        raise
+    finally:
+        _remove(aside, folder)
+
+
+def _check_free(path: str, folder: int) -> None:
+    if _files.exists(Path(path).name, folder):  # by descriptor
+        raise Conflict(
+            f"{shell(path)} exists, and a checkpoint is never overwritten.",
+            "Nothing was saved. Give the new one a name of its own, with the epoch or the date"
+            " in it.",
+        )
 
 
 def _temp() -> str:

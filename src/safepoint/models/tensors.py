@@ -18,42 +18,25 @@ from collections.abc import Callable, Mapping
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from safepoint.errors import (
-    LimitExceeded,
     MissingPackage,
     ModelMalformed,
+    ModelMismatch,
     ModelUnsupported,
     quoted,
 )
-from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over_limit
+from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over
+from safepoint.rules import package_toml
 
 if TYPE_CHECKING:
     import torch
 
-CODES: Final[dict[str, tuple[str, int]]] = {
-    "BOOL": ("bool", 1),
-    "U8": ("uint8", 1),
-    "I8": ("int8", 1),
-    "F8_E5M2": ("float8_e5m2", 1),
-    "F8_E4M3": ("float8_e4m3fn", 1),
-    "F8_E8M0": ("float8_e8m0fnu", 1),
-    "F8_E4M3FNUZ": ("float8_e4m3fnuz", 1),
-    "F8_E5M2FNUZ": ("float8_e5m2fnuz", 1),
-    "I16": ("int16", 2),
-    "U16": ("uint16", 2),
-    "F16": ("float16", 2),
-    "BF16": ("bfloat16", 2),
-    "I32": ("int32", 4),
-    "U32": ("uint32", 4),
-    "F32": ("float32", 4),
-    "C64": ("complex64", 8),
-    "F64": ("float64", 8),
-    "I64": ("int64", 8),
-    "U64": ("uint64", 8),
-}
-"""What a safetensors file may hold: the code in the file, PyTorch's name, bytes per element.
+FORMATS: Final = package_toml("models/formats.toml")
+"""What may be in files of tensors and in pickles of state, and what may not."""
 
-In the order of the safetensors package, which writes the last of them first.
-"""
+CODES: Final[dict[str, tuple[str, int]]] = {
+    code: (name, width) for code, (name, width) in FORMATS["safetensors"].items()
+}
+"""What a safetensors file may hold: the code in the file, PyTorch's name, bytes per element."""
 
 STORED: Final = frozenset(name for name, _ in CODES.values())
 """The names of PyTorch's types that safetensors can hold."""
@@ -87,6 +70,77 @@ def package(name: str = "torch") -> Any:
 def dtype_name(dtype: object) -> str:
     """Return PyTorch's name of a type without the module: `float32` for `torch.float32`."""
     return str(dtype).removeprefix("torch.")
+
+
+class TensorSpec(NamedTuple):
+    """The type and the shape of a tensor.
+
+    Attributes:
+        dtype: `"float32"`; `torch.float32` is understood.
+        shape: its dimensions. None stands for any size.
+    """
+
+    dtype: Any
+    shape: tuple[int | None, ...]
+
+    def __str__(self) -> str:
+        return f"{dtype_name(self.dtype)} {quoted(tuple(self.shape))}"
+
+    def allows(self, other: TensorSpec) -> bool:
+        """Tell whether a tensor is of this type and shape."""
+        same = dtype_name(other.dtype) == dtype_name(self.dtype)
+        sizes = zip(self.shape, other.shape, strict=False)
+        fits = all(want is None or want == size for want, size in sizes)
+        return same and fits and len(other.shape) == len(self.shape)
+
+
+class Schema(dict[str, TensorSpec]):
+    """Which tensors a model has, by name: these, and no others.
+
+    ```python
+    from safepoint.errors import ModelMismatch
+    from safepoint.models import Schema, TensorSpec
+
+    schema = Schema({"weight": TensorSpec("float32", (None, 3))})
+    schema.check({"weight": TensorSpec("float32", (8, 3))})
+    try:
+        schema.check({"weight": TensorSpec("float16", (8, 3))})
+    except ModelMismatch as error:
+        print(error.what)
+        #> The tensor 'weight' is float16 (8, 3), and the schema says float32 (None, 3).
+    ```
+    """
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Any]) -> Schema:
+        """Return the schema of a flat state dict, or of the table of a file: exactly its shapes."""
+        return cls(
+            {name: TensorSpec(each.dtype, tuple(each.shape)) for name, each in tensors.items()}
+        )
+
+    def check(self, tensors: Mapping[str, Any]) -> None:
+        """Refuse tensors that are not what this says.
+
+        Args:
+            tensors: by name: tensors, or anything else with `dtype` and `shape`.
+
+        Raises:
+            ModelMismatch: one is missing, is one too many, or is of another type or shape. The
+                message names it.
+        """
+        found = Schema.of(tensors)
+        for name in {**self, **found}:
+            wanted, there = self.get(name), found.get(name)
+            why = f"is {there}, and the schema says {wanted}"
+            if there is None:
+                why = "is missing"
+            elif wanted is None:
+                why = "is not in the schema"
+            elif wanted.allows(there):
+                continue
+            raise ModelMismatch(
+                f"The tensor {quoted(name)} {why}.", "Load the file that belongs to this model."
+            )
 
 
 class Entry(NamedTuple):
@@ -124,11 +178,7 @@ def read_table(
     if size < PREFIX or len(head) < PREFIX:
         raise _wrong("ends before its header")
     if length > limits.header_bytes:
-        raise over_limit(
-            f"The header of the safetensors file takes {length} bytes, and the limit is"
-            f" {limits.header_bytes}.",
-            "header_bytes",
-        )
+        raise over(limits, "header_bytes")
     start = PREFIX + length
     if start > min(size, len(head)):
         raise _wrong("ends before its header does")
@@ -141,8 +191,8 @@ def read_table(
     except UnicodeEncodeError:
         raise _wrong("has metadata with half a character in it") from None
     if len(content) > limits.tensors:
-        raise _too_many(limits)
-    table = {name: _entry(name, each, start, limits.elements) for name, each in content.items()}
+        raise over(limits, "tensors")
+    table = {name: _entry(name, each, start, limits) for name, each in content.items()}
     position = start
     for name, entry in sorted(table.items(), key=lambda item: item[1][2:]):
         if entry.begin != position:  # each byte belongs to one tensor
@@ -160,18 +210,11 @@ def _wrong(why: str) -> ModelMalformed:
     return ModelMalformed(f"The safetensors file {why}.", _DO)
 
 
-def _too_many(limits: ModelLimits) -> LimitExceeded:
-    return over_limit(
-        f"The header of the safetensors file describes more than {limits.tensors} tensors.",
-        "tensors",
-    )
-
-
 def _parsed(header: bytes, limits: ModelLimits) -> dict[str, Any]:
     # A parser takes 30 bytes for each byte of such text. This counts at the speed of `bytes.count`.
     brackets, commas = header.count(b"[") + header.count(b"{"), header.count(b",")
     if brackets > 3 * limits.tensors + _SPARE or commas > 12 * limits.tensors + _SPARE:
-        raise _too_many(limits)
+        raise over(limits, "tensors")
     if header[:1] != b"{":
         raise _wrong("has a header that is not JSON")
     # Of a whole number other readers refuse that spelling. Few headers pay for the look at each.
@@ -221,7 +264,7 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-def _entry(name: str, found: Any, start: int, most: int) -> Entry:
+def _entry(name: str, found: Any, start: int, limits: ModelLimits) -> Entry:
     if problem := name_problem(name):
         raise _wrong(f"has a tensor {quoted(name)}, whose name {problem}")
     said: dict[str, Any] = found if type(found) is dict else {}
@@ -235,8 +278,8 @@ def _entry(name: str, found: Any, start: int, most: int) -> Entry:
         elements *= size
         # Zeros do not hide what stands beside them: PyTorch computes with the other sizes, too.
         room *= size or 1
-    if room > most:
-        raise over_limit(f"The tensor {quoted(name)} has more than {most} elements.", "elements")
+    if room > limits.elements:
+        raise over(limits, "elements", subject=f"The tensor {quoted(name)}")
     begin, end = offsets
     if elements * width != end - begin:
         raise _wrong(f"gives {quoted(name)} another number of bytes than its shape needs")

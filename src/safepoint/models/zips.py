@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import IO, Final, NamedTuple
 
 from safepoint.errors import LimitExceeded, ModelMalformed, quoted
-from safepoint.models.limits import over_limit
+from safepoint.models.limits import ModelLimits, over
 from safepoint.models.opcodes import read_at
 
 _AGAIN: Final = "Get the file again from whoever made it. Nothing in it was loaded."
@@ -64,14 +64,14 @@ class Member(NamedTuple):
     odd: bool
 
 
-def read_directory(file: IO[bytes], size: int, entries: int) -> tuple[Member, ...]:
+def read_directory(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[Member, ...]:
     """Return the members of an archive, in the order of its directory.
 
     Raises:
         ModelMalformed: the archive is damaged, ambiguous, or hides bytes.
         LimitExceeded: it has too many members.
     """
-    count, start, length = _end(file, size, entries)
+    count, start, length = _end(file, size, limits)
     listed = list(_listed(read_exactly(file, start, length), count))
     members: dict[int, Member] = {}
     position = 0
@@ -138,7 +138,7 @@ def ends_as_zip(file: IO[bytes], size: int) -> bool:
     return False
 
 
-def _end(file: IO[bytes], size: int, entries: int) -> tuple[int, int, int]:
+def _end(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[int, int, int]:
     """Return how many entries the directory has, where it starts, and its length."""
     end = size - _END.size
     data = read_at(file, max(0, end), _END.size)
@@ -160,9 +160,8 @@ def _end(file: IO[bytes], size: int, entries: int) -> tuple[int, int, int]:
         if told != (count, start, length):
             raise unclear("The two records that end the archive disagree")
         count, start, length = large
-    if count > entries:
-        what = f"The archive has {count} members, over the limit of {entries}."
-        raise over_limit(what, "entries", "have that many")
+    if count > limits.entries:
+        raise over(limits, "entries")
     if length > _DIRECTORY:
         raise LimitExceeded(
             f"The directory of the archive has {length} bytes, over the limit of {_DIRECTORY}.",
