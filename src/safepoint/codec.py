@@ -85,11 +85,13 @@ class _Writer:
 
     Attributes:
         find: `get` of the table from type to the function that writes it.
-        rows: the same for many values of one type, where their texts can be made in fewer steps.
-            Nothing says which of them was refused, so that the walk is tried again without.
+        rows: the same for many values of one type, where most loops can run in C: the records of
+            a list are written field by field. A refusal there does not say which value it is of,
+            so the walk is tried once more without.
         depth: levels of containers that are left.
         items: values of the text that are left, counted as `check_shape` counts them. Scalars
             take theirs off unchecked; the next container, or the end, notices.
+        room: characters that are left for strings.
         fixed: types of values that a class of the caller may be given as they are, since it
             cannot change them.
         records: the fields of each value of a class of the caller, if all are fixed, by the
@@ -235,18 +237,15 @@ class _Writer:
         """Take so many characters and values off what is left."""
         self.room -= size
         self.items -= items
-        if self.room < 0:
-            what, limit = (
-                f"takes more than {self._limits.state_bytes} bytes when encoded",
-                "state_bytes",
-            )
-        elif self.items < 0:
-            what, limit = f"holds more than {self._limits.items} values", "items"
-        else:
+        if min(self.room, self.items) >= 0:
             return
+        limits = self._limits
         raise LimitExceeded(
-            f"The state {what}.",
-            f"Keep large data elsewhere and save a reference to it, or raise Limits.{limit}.",
+            f"The state takes more than {limits.state_bytes} bytes when encoded."
+            if self.room < 0
+            else f"The state holds more than {limits.items} values.",
+            "Keep large data elsewhere and save a reference to it, or raise"
+            f" Limits.{'state_bytes' if self.room < 0 else 'items'}.",
         )
 
 
@@ -689,7 +688,7 @@ def _record(tag: str, cls: type, known: set[str], build: Callable[..., object]) 
     def write_rows(writer: _Writer, values: Sequence[Any]) -> list[str]:
         writer.items -= len(values)
         columns = zip(*found(writer, values), strict=True)
-        texts = [writer.each(column, len(values), step) for column in columns]
+        texts = [writer.each(column, len(values), str) for column in columns]
         return [*map(text.__mod__, zip(*texts, strict=True))]
 
     def step(number: int) -> str:
@@ -816,7 +815,9 @@ def check_shape(data: bytes, limits: Limits) -> bool:
         data.count(b'"') > len(data) // 32
         and sum(map(data.count, (b",", b"[", b"{"))) <= limits.items
         and _LONG_INT not in bare.translate(_DIGITS)
-    ):  # then the nesting is all that is left to look at
+    ):
+        # Then the nesting is all that is left to look at. What is between two quotes that meet is
+        # gone; without them, whatever else was inside a string, or outside, still is.
         bare = bare.translate(None, _NO_BRACKETS).replace(b'""', b"")
     shape = b"".join(_without_strings(bare)).translate(_SHAPE)
     if shape.count(b",") + shape.count(b"(") - shape.count(b"()") > limits.items:

@@ -241,6 +241,7 @@ REFUSED_ON_SAVE: list[tuple[Any, str]] = [
     (Decimal("sNaN"), "state is a Decimal that is not finite."),
     (["a\ud800"], f"state[0] {HALF}"),
     ([*[Invoice(1, "a")] * 9, Invoice(1, "a\ud800")], f"state[9].customer {HALF}"),
+    ([*[Invoice(1, "a")] * 9, Invoice(1, "a", 1j)], "state[9].due is of the type builtins.comp"),  # type: ignore[arg-type]
     ({"\udfff": 1}, f"state[…] {HALF}"),
     ({1: 1, "\udfff": 1}, f"state.keys()[…] {HALF}"),
     (Path("\udcff"), f"state {HALF}"),
