@@ -1254,6 +1254,7 @@ class Workflow:
     def waiting(self, ledger: Ledger) -> Iterator[Question]:
         """Return the question of each thread of this workflow that waits for people.
 
+        If there are tenants, ask for each: `waiting(ledger.tenant(name))`.
         A thread that does not verify, or is of another workflow, is left out: `Ledger.verify` tells
         about the first.
         """

@@ -327,6 +327,7 @@ def test_how_far_the_anchor_may_lag_can_be_said(deployed: Deployed, out: Any) ->
     code, lines, _ = out(deployed.anchored)
     assert (code, rules(lines)[0]) == (1, "SP15 warning")
     assert out([*deployed.anchored, "--anchor-every", "3"])[0] == 0
+    assert out([*deployed.anchored, "--anchor-every", "step"])[0] == 1
 
 
 def test_what_a_thief_sealed_shows(deployed: Deployed, tmp_path: Path, out: Any) -> None:
@@ -384,7 +385,7 @@ def test_what_a_thief_sealed_shows(deployed: Deployed, tmp_path: Path, out: Any)
         ("x --journal j", "--journal needs --journal-key"),
         ("x --journal-key k", "--journal-key needs --journal"),
         ("x --anchor-every 0", "--anchor-every must be 1 or more"),
-        ("x --anchor-every y", "argument --anchor-every: invalid int value: 'y'"),
+        ("x --anchor-every y", "argument --anchor-every: invalid number_or_step value: 'y'"),
         ("x --store s --key k --approver a=b --people 0", "--people must be 1 or more"),
         ("x --key", "argument --key: expected one argument"),
         ("a b", "unrecognized arguments: b"),

@@ -62,7 +62,7 @@ store NAME the store's name, to verify its records
 key FILE. the key that sealed them, secret or public; again for each older one
 revoked FILE=PATH. a stolen key, and a copy of the anchor from before: what it sealed later shows
 anchor PATH the folder or the file of its anchor, to notice a rollback
-anchor-every N after how many checkpoints your ledger moves the anchor (1)
+anchor-every N after how many checkpoints your ledger moves the anchor (1), or step
 approver NAME=FILE. who may approve a resume, and the file of their public key
 revoked-approver NAME=FILE. whose public key no longer counts: its approvals are warnings
 people N how many different people have to approve what a step asks (1)
@@ -96,8 +96,14 @@ def commands(sub: Any) -> None:
     for line in _OPTIONS.strip().splitlines():
         name, given, what = line.split(" ", 2)
         how: dict[str, Any] = {"action": "append", "default": []} if given.endswith(".") else {}
-        how |= {"type": int, "default": 1} if given == "N" else {}
+        kind = number_or_step if name == "anchor-every" else int
+        how |= {"type": kind, "default": 1} if given == "N" else {}
         parser.add_argument(f"--{name}", metavar=given.rstrip("."), help=what, **how)
+
+
+def number_or_step(text: str) -> int | str:
+    """Return what a ledger takes as `anchor_every`."""
+    return text if text == "step" else int(text)
 
 
 class Place:
@@ -377,7 +383,7 @@ def _check(given: argparse.Namespace) -> None:
         for name in has.intersection(names) if other not in has else ():
             given.refuse(f"--{name} needs --{other}".replace("_", "-"))
     for name in ("anchor_every", "people"):
-        if getattr(given, name) < 1:
+        if getattr(given, name) != "step" and getattr(given, name) < 1:
             given.refuse(f"--{name} must be 1 or more".replace("_", "-"))
 
 
