@@ -41,7 +41,7 @@ _LOOK: Final = 100  # to open it, and to look at its schema
 _WORK: Final = 100_000
 _PER_UNIT: Final = 200  # bytes of the files: whoever reads or prunes all of them needs less
 _SLACK: Final = 4096  # a row is longer than the longest value in it
-_TURN: Final = 0.002
+_TURN: Final = 0.0005
 """How long a writer sleeps between two looks whether it is its turn."""
 _SETTINGS: Final = (
     "trusted_schema = OFF",
@@ -235,7 +235,7 @@ class Database:
 
     def _begin(self, slot: _Slot, connection: sqlite3.Connection, begin: str, work: int) -> None:
         """Begin a transaction, with files and a schema that are ours. Wait while others write."""
-        end = 0.0
+        begun = 0.0
         while True:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")  # a signal's handler raised in the last one
@@ -249,12 +249,12 @@ class Database:
                     _bound(connection, work)
             except sqlite3.OperationalError as error:
                 now = time.monotonic()
-                end = end or now + self._seconds
-                if _code(error) != sqlite3.SQLITE_BUSY or now >= end:
+                begun = begun or now
+                if _code(error) != sqlite3.SQLITE_BUSY or now >= begun + self._seconds:
                     raise
             else:
                 return
-            time.sleep(_TURN)
+            time.sleep(max(_TURN, (now - begun) / 100))  # the longer it takes, the less often
 
     def _empty_log(self) -> None:
         """Move what is in the log into the database, and cut the log off, unless others read it.
@@ -452,10 +452,7 @@ class Database:
         """Return what tells each file, and last the folder, from another, and who may write it."""
         if self._read_only or not _files.SUPPORTED:
             return [None]
-        try:
-            return [os.lstat(name)[:5] for name in self._watched]
-        except FileNotFoundError:
-            return [_identity(name) for name in self._watched]
+        return [_identity(name) for name in self._watched]
 
     def _work(self) -> int:
         """Return how much it takes to go through all that is there."""

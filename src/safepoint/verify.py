@@ -51,6 +51,8 @@ from safepoint.storage.base import CheckpointStorage
 
 Progress = Callable[[int, int], object]
 """Called with how many records are done, and how many there are."""
+_End = tuple[int, bytes | None]
+"""The last sequence of a thread, and the record there, if the storage gave it along."""
 
 _REMEMBERED = 1024
 _ATTEMPTS = 5
@@ -211,7 +213,7 @@ class View:
         seen = self._seen.get(thread)
         if seen and seen.head.sequence == number and anchored in (seen.anchored, seen.head):
             return seen._replace(anchored=anchored)  # this process made or verified it
-        opened = self._end(thread, number, anchored)
+        opened = self._end(thread, (number, None), anchored)
         refuse_deleted(opened)
         return Seen(opened.head, anchored, _state_in(opened))
 
@@ -243,9 +245,9 @@ class View:
             NotFound: the thread has none.
             CheckpointError: it does not verify, or does not extend what the anchor has seen.
         """
-        number, record = self._reach(thread, anchored, whole=True)
-        if number:
-            opened = self._end(thread, number, anchored, record, anew=anew)
+        end = self._reach(thread, anchored, whole=True)
+        if end[0]:
+            opened = self._end(thread, end, anchored, anew=anew)
             if not state or opened.header.kind != "note":
                 return opened
             for before in self._before(opened):
@@ -282,16 +284,9 @@ class View:
         if opened.header.sequence == first:  # or it was pruned meanwhile, further than this
             check_follows(opened, base.header.previous if base else None)
 
-    def _end(
-        self,
-        thread: str,
-        number: int,
-        anchored: Head | None,
-        record: bytes | None = None,
-        *,
-        anew: bool = False,
-    ) -> Opened:
+    def _end(self, thread: str, end: _End, anchored: Head | None, *, anew: bool = False) -> Opened:
         """Open the record at the end, and check that it extends what is known."""
+        number, record = end
         if record is None:
             opened = self._kept(thread, number, number)
         else:
@@ -314,9 +309,7 @@ class View:
         """
         return self._reach(thread, anchored)[0]
 
-    def _reach(
-        self, thread: str, anchored: Head | None, *, whole: bool = False
-    ) -> tuple[int, bytes | None]:
+    def _reach(self, thread: str, anchored: Head | None, *, whole: bool = False) -> _End:
         """Return the same with the record there, if the storage has a method that gives both."""
         seen = self._seen.get(thread)  # before asking the storage: others may save meanwhile
         with storage_errors("find the latest of", thread):

@@ -397,6 +397,7 @@ TO_WRITE = {"append", "acquire", "prune"}
 NEEDS_ROW = {"head", "newest", "lease", *TO_WRITE}
 LARGE: dict[str, set[str]] = {
     "UPDATE checkpoints SET record = zeroblob(100000) WHERE sequence = 3": {"read", "scan"},
+    "UPDATE checkpoints SET record = zeroblob(100000) WHERE sequence = 5": {"scan"},
     "UPDATE threads SET base = zeroblob(100000)": {"base", "acquire"},
     "UPDATE threads SET owner = hex(zeroblob(100000))": NEEDS_ROW,
     "UPDATE threads SET expires = hex(zeroblob(100000))": NEEDS_ROW,
