@@ -20,27 +20,28 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
 from pathlib import Path
 from threading import RLock, local
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 from safepoint import _files
 from safepoint.errors import CheckpointError, LimitExceeded, StorageUnavailable, quoted, shell
 
+_T = TypeVar("_T")
 BESIDE: Final = ("", "-wal", "-shm", "-journal")
 _STEPS: Final = 1000  # of SQLite's machine: a unit of work
 _LOOK: Final = 100  # to open it, and to look at its schema
 _WORK: Final = 100_000
 _PER_UNIT: Final = 200  # bytes of the files: whoever reads or prunes all of them needs less
 _SLACK: Final = 4096  # a row is longer than the longest value in it
-_TURN: Final = 0.002
+_TURN: Final = 0.0005
 """How long a writer sleeps between two looks whether it is its turn."""
 _SETTINGS: Final = (
     "trusted_schema = OFF",
@@ -158,8 +159,7 @@ class Database:
         if create and not read_only:
             with _files.translated("open", self._file):
                 self._prepare()
-        with self._transaction("open"):
-            pass
+        self._run(lambda _: None, "open")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._file!r})"
@@ -183,14 +183,19 @@ class Database:
         """The file: absolute, with the links above its folder resolved."""
         return Path(self._file)
 
-    @contextmanager
-    def _transaction(
-        self, doing: str = "read from", *, write: bool = False, many: bool = False
-    ) -> Iterator[sqlite3.Connection]:
-        """Read in one transaction, or write in one: on disk at the end of the block, or undone.
+    def _run(
+        self,
+        act: Callable[[sqlite3.Connection], _T],
+        doing: str = "read from",
+        *,
+        write: bool = False,
+        many: bool = False,
+    ) -> _T:
+        """Return what `act` reads in one transaction, or writes in one: on disk then, or undone.
 
         Args:
-            doing: what is done, before a path.
+            act: what to do with the connection.
+            doing: what that is, before a path.
             write: whether to write.
             many: whether it goes through many rows. It may then take as much work as there are
                 bytes for; no statement works for ever, whatever somebody put into the file.
@@ -211,14 +216,16 @@ class Database:
                 connection, written = self._opened(slot), False
                 try:
                     slot.busy = True
-                    self._begin(slot, connection, "BEGIN IMMEDIATE" if write else "BEGIN")
-                    _bound(connection, self._work() if many else _WORK)
-                    yield connection
+                    work = self._work() if many else _WORK
+                    self._begin(slot, connection, "BEGIN IMMEDIATE" if write else "BEGIN", work)
+                    done = act(connection)
                     written = write
                     connection.execute("COMMIT")
                 except BaseException as error:
                     self._undo(slot, connection, error, written=written)
                     raise
+                else:
+                    return done
                 finally:
                     slot.busy = False
                     if self._read_only:
@@ -226,23 +233,28 @@ class Database:
         except (OSError, UnicodeDecodeError, sqlite3.Error) as error:
             raise self._told(error, doing) from error
 
-    def _begin(self, slot: _Slot, connection: sqlite3.Connection, begin: str) -> None:
+    def _begin(self, slot: _Slot, connection: sqlite3.Connection, begin: str, work: int) -> None:
         """Begin a transaction, with files and a schema that are ours. Wait while others write."""
-        end = 0.0
+        begun = 0.0
         while True:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")  # a signal's handler raised in the last one
-            _bound(connection, _LOOK)
+            _bound(connection, work)
             try:
                 connection.execute(begin)
                 self._look(slot)
-                return self._check_schema(slot, connection)
+                if _cookie(connection) != slot.cookie:
+                    _bound(connection, _LOOK)
+                    self._check_schema(slot, connection)
+                    _bound(connection, work)
             except sqlite3.OperationalError as error:
                 now = time.monotonic()
-                end = end or now + self._seconds
-                if _code(error) != sqlite3.SQLITE_BUSY or now >= end:
+                begun = begun or now
+                if _code(error) != sqlite3.SQLITE_BUSY or now >= begun + self._seconds:
                     raise
-            time.sleep(_TURN)
+            else:
+                return
+            time.sleep(max(_TURN, (now - begun) / 100))  # the longer it takes, the less often
 
     def _empty_log(self) -> bool:
         """Move what is in the log into the database, and cut the log off, unless others read it.
@@ -319,7 +331,6 @@ class Database:
         _bound(connection, _LOOK)
         for setting in (*_SETTINGS, f"query_only = {int(self._read_only)}"):
             connection.execute(f"PRAGMA {setting}")
-        slot.cookie = None
         self._check_schema(slot, connection)
         if not self._read_only:
             if connection.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
@@ -329,9 +340,7 @@ class Database:
 
     def _check_schema(self, slot: _Slot, connection: sqlite3.Connection) -> None:
         """Refuse a database that is not exactly ours."""
-        cookie = connection.execute("PRAGMA schema_version").fetchone()[0]
-        if cookie == slot.cookie:
-            return
+        cookie = _cookie(connection)
         shown, ours = shell(self._file), self._schema
         # Not by a SELECT: a view may have the name of any function.
         application, version = (
@@ -519,6 +528,11 @@ def _bound(connection: sqlite3.Connection, work: int) -> None:
     statement has ended.
     """
     connection.set_progress_handler(chain(repeat(0, work), repeat(1)).__next__, _STEPS)
+
+
+def _cookie(connection: sqlite3.Connection) -> Any:
+    """Return the number by which SQLite tells one schema of a database from another."""
+    return connection.execute("PRAGMA schema_version").fetchone()[0]
 
 
 def _text(data: bytes) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from safepoint import _files
 from safepoint._sqlite import Database, Schema, place_of
@@ -29,6 +29,7 @@ from safepoint.errors import (
 from safepoint.names import Head, check_name, spelled
 from safepoint.storage.base import Tenants, is_thread, utc_now
 
+_T = TypeVar("_T")
 _FORMAT = "safepoint-anchor/1"
 _LIMIT = 512
 _GONE = (
@@ -164,8 +165,7 @@ class _Heads(Tenants, ABC):
             UnsafeLocation: others could change what is stored there.
         """
         place = check_name("store", store), check_name("thread", thread)
-        with self._held(store) as held:
-            return self._head(held, *place)
+        return self._hold(store, lambda held: self._head(held, *place))
 
     def advance(self, store: str, thread: str, head: Head) -> None:
         """Remember `head`, on disk when this returns. An older one, or the same, is ignored.
@@ -179,13 +179,16 @@ class _Heads(Tenants, ABC):
         """
         place = check_name("store", store), check_name("thread", thread)
         checked(head)
-        with self._held(store, write=True) as held:
+
+        def move(held: Any) -> None:
             known = self._head(held, *place)
             if is_further(thread, known, head):
                 since = known.seen if known and known.seen == head.seen else None
                 self._put(held, *place, replace(head, seen=since or utc_now()))
             elif head == known:  # written again: who wrote it may have died before the sync
                 self._put(held, *place, known)
+
+        self._hold(store, move, write=True)
 
     def threads(self, store: str) -> list[str]:
         """Return the name of each thread of the store that was ever seen, sorted.
@@ -196,8 +199,7 @@ class _Heads(Tenants, ABC):
             UnsafeLocation: others could change what is stored there.
         """
         check_name("store", store)
-        with self._held(store) as held:
-            return sorted(self._threads(held, store))
+        return self._hold(store, lambda held: sorted(self._threads(held, store)))
 
     def tenants(self, store: str) -> list[str]:
         """Return the name of each tenant of whom a thread was ever seen, sorted.
@@ -208,8 +210,7 @@ class _Heads(Tenants, ABC):
             UnsafeLocation: others could change what is stored there.
         """
         check_name("store", store)
-        with self._held(store) as held:
-            return self._tenants_in(self._tenants(held, store))
+        return self._hold(store, lambda held: self._tenants_in(self._tenants(held, store)))
 
     def rewind(self, store: str, thread: str, head: Head | None) -> None:
         """Set the head to what you say, further back or forgotten (None), on disk at return.
@@ -224,12 +225,11 @@ class _Heads(Tenants, ABC):
         """
         place = check_name("store", store), check_name("thread", thread)
         to = None if head is None else replace(checked(head), seen=utc_now())
-        with self._held(store, write=True) as held:
-            self._put(held, *place, to)
+        self._hold(store, lambda held: self._put(held, *place, to), write=True)
 
     @abstractmethod
-    def _held(self, store: str, *, write: bool = False) -> AbstractContextManager[Any]:
-        """Hold the anchor of this store, alone if it is to be written."""
+    def _hold(self, store: str, act: Callable[[Any], _T], *, write: bool = False) -> _T:
+        """Return what `act` makes of the anchor of this store, held alone in order to write."""
 
     @abstractmethod
     def _head(self, held: Any, store: str, thread: str) -> Head | None: ...
@@ -258,10 +258,9 @@ class InMemoryAnchor(_Heads):
     def __repr__(self) -> str:
         return f"InMemoryAnchor(<{len(self._heads)} threads>)"
 
-    @contextmanager
-    def _held(self, store: str, *, write: bool = False) -> Iterator[None]:
+    def _hold(self, store: str, act: Callable[[Any], _T], *, write: bool = False) -> _T:
         with self._lock:
-            yield
+            return act(None)
 
     def _head(self, held: None, store: str, thread: str) -> Head | None:
         return self._heads.get((store, self._tenant, thread))
@@ -346,8 +345,7 @@ class FileAnchor(_Heads):
         """The folder, absolute."""
         return Path(self._path)
 
-    @contextmanager
-    def _held(self, store: str, *, write: bool = False) -> Iterator[int]:
+    def _hold(self, store: str, act: Callable[[Any], _T], *, write: bool = False) -> _T:
         doing = "write the anchor in" if write else "read the anchor in"
         with (
             _files.translated(doing, self._path, AnchorUnavailable, self._gone),
@@ -360,7 +358,7 @@ class FileAnchor(_Heads):
             if write and owner is None:
                 # On disk before any head is: a crash leaves no head in an anchor of no store.
                 _files.put(self._at(_MARK), root, _mark_of(store), over=True)
-            yield root
+            return act(root)
 
     @contextmanager
     def _locked(self, root: int) -> Iterator[None]:
@@ -501,7 +499,12 @@ CREATE TABLE heads (
 ) STRICT, WITHOUT ROWID;
 """
 _SCHEMA: Final = Schema(0x53465041, 1, _SQL)  # "SFPA"
-_READ: Final = "SELECT sequence, digest, seen FROM heads WHERE tenant = ? AND thread = ?"
+# Whose anchor it is comes with each head, in one look.
+_STORE: Final = "SELECT name FROM store"
+_READ: Final = (
+    "SELECT name, sequence, digest, seen FROM (SELECT 1) LEFT JOIN store"
+    " LEFT JOIN heads ON tenant = ? AND thread = ?"
+)
 _PUT: Final = "REPLACE INTO heads (tenant, thread, sequence, digest, seen) VALUES (?, ?, ?, ?, ?)"
 _THREADS: Final = "SELECT thread FROM heads WHERE tenant = ?"
 _TENANTS: Final = "SELECT DISTINCT tenant FROM heads WHERE tenant <> ''"
@@ -553,17 +556,18 @@ class SQLiteAnchor(Database, _Heads):
                 _check_exists(place)
             super().__init__(path, _SCHEMA, longest=_LIMIT, create=create, read_only=read_only)
 
-    @contextmanager
-    def _held(self, store: str, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-        doing = "write the anchor in" if write else "read the anchor in"
+    def _hold(self, store: str, act: Callable[[Any], _T], *, write: bool = False) -> _T:
+        def owned(connection: sqlite3.Connection) -> _T:
+            row = connection.execute(_STORE).fetchone() or (None,)
+            self._check_owner(row[0], store)
+            if row[0] is None:
+                connection.execute("INSERT INTO store (number, name) VALUES (1, ?)", (store,))
+            return act(connection)
+
         try:
-            with self._transaction(doing, write=write) as connection:
-                row = connection.execute("SELECT name FROM store").fetchone()
-                if row is not None and check_name("store", row[0]) != store:
-                    raise _of_another_store(self._file, row[0], store)
-                if write and row is None:
-                    connection.execute("INSERT INTO store (number, name) VALUES (1, ?)", (store,))
-                yield connection
+            if write:
+                return self._run(owned, "write the anchor in", write=True)
+            return self._run(act, "read the anchor in")
         except (StorageUnavailable, StorageFull) as error:
             gone = isinstance(error.__cause__, FileNotFoundError)
             told = (f"{shell(self._file)} is gone, and with it the anchor.", _GONE)
@@ -572,12 +576,13 @@ class SQLiteAnchor(Database, _Heads):
             raise _unreadable(self._file, "what an anchor writes") from error
 
     def _head(self, held: sqlite3.Connection, store: str, thread: str) -> Head | None:
-        row = held.execute(_READ, (self._tenant, thread)).fetchone()
-        if row is None:
+        owner, sequence, digest, told = held.execute(_READ, (self._tenant, thread)).fetchone()
+        self._check_owner(owner, store)
+        if sequence is None:
             return None
-        if (seen := datetime.fromisoformat(row[2])).tzinfo is None:
+        if (seen := datetime.fromisoformat(told)).tzinfo is None:
             raise ValueError
-        return Head(row[0], row[1], seen)
+        return Head(sequence, digest, seen)
 
     def _put(self, held: sqlite3.Connection, store: str, thread: str, head: Head | None) -> None:
         if head is None:
@@ -587,8 +592,13 @@ class SQLiteAnchor(Database, _Heads):
             held.execute(_PUT, (self._tenant, thread, head.sequence, head.digest, seen))
 
     def _threads(self, held: sqlite3.Connection, store: str) -> Iterable[str]:
+        self._check_owner((held.execute(_STORE).fetchone() or [None])[0], store)
         names = held.execute(_THREADS, (self._tenant,))
         return [check_name("thread", name) for (name,) in names]
 
     def _tenants(self, held: sqlite3.Connection, store: str) -> Iterable[str]:
         return [check_name("tenant", name) for (name,) in held.execute(_TENANTS)]
+
+    def _check_owner(self, owner: object, store: str) -> None:
+        if owner not in (None, store):
+            raise _of_another_store(self._file, check_name("store", owner), store)

@@ -199,20 +199,18 @@ class Header(NamedTuple):
         found = _LINE_2.fullmatch(line.decode("latin-1"))
         if found is None:
             return None
-        fields: Any = found.groups()
-        app, cipher, created, digest, kind, label, previous, sequence, *place, tools = fields
-        number = int(sequence)
+        fields: list[Any] = list(found.groups())
+        fields[7] = int(fields[7])
+        header = cls._make(fields)
         try:
-            datetime.fromisoformat(created)
+            datetime.fromisoformat(header.created)
         except ValueError:
             return None
-        if (number == 1) != (previous is None):
+        if (header.sequence == 1) != (header.previous is None):
             return None
-        if (label or cipher) and kind in ("base", "deleted"):  # which have no state
+        if (header.label or header.cipher) and header.kind in ("base", "deleted"):  # no state
             return None
-        return cls._make(
-            (app, cipher, created, digest, kind, label, previous, number, *place, tools)
-        )
+        return header
 
 
 def check_app(word: object, called: str = "an app name") -> str:
@@ -381,7 +379,7 @@ def open_sealed(
         WrongPlace: it is genuine, and belongs somewhere else.
         KeyRevoked: it is genuine, and its key did not count any more at that place.
     """
-    shown = f"{place.thread} base #{place.sequence}" if base else str(place)
+    shown = f"{place.thread} base #{place.sequence}" if base else place
 
     # 1. size
     if len(record) > limits.record_bytes:
@@ -424,7 +422,8 @@ def open_sealed(
         )
 
     # 5. its place
-    if header.place != place or (header.kind == "base") != base:
+    found = header.store, header.tenant, header.thread, header.sequence
+    if found != place or (header.kind == "base") != base:
         raise _misplaced(header.kind, header.place, place)
 
     # 6. the state's digest
@@ -446,11 +445,14 @@ _DISTRUST: Final = (
 )
 
 
+_PREFIX: Final = {use: f"{FORMAT} {use}\n".encode() for use in get_args(Use)}
+
+
 def _signed(line_2: bytes, use: Use) -> bytes:
-    return f"{FORMAT} {use}\n".encode() + line_2
+    return _PREFIX[use] + line_2
 
 
-def _not_sealed(record: bytes, shown: str) -> RecordMalformed:
+def _not_sealed(record: bytes, shown: object) -> RecordMalformed:
     other = _OTHER_FORMAT.match(record)
     if other is not None and int(other[1]) > 1:
         return RecordMalformed(

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC
 from functools import wraps
 from pathlib import Path
+from types import NoneType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from safepoint.anchor import Anchor
@@ -52,6 +53,8 @@ from safepoint.storage.base import CheckpointStorage
 
 Progress = Callable[[int, int], object]
 """Called with how many records are done, and how many there are."""
+_End = tuple[int, bytes | None]
+"""The last sequence of a thread, and the record there, if the storage gave it along."""
 
 _REMEMBERED = 1024
 _ATTEMPTS = 5
@@ -59,50 +62,44 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-@contextmanager
-def _translated(to: type[CheckpointError], what: str, do: str) -> Iterator[None]:
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except Exception as error:
-        raise to(f"{what}: it raised {type(error).__name__}.", do) from error
+class _Translated:
+    """Turns whatever custom code raises in the block into an error of the tree."""
+
+    __slots__ = ("_do", "_to", "_what")
+
+    def __init__(self, to: type[CheckpointError], do: str, *what: object) -> None:
+        self._to, self._do, self._what = to, do, what
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, CheckpointError):
+            what = " ".join(map(str, self._what))
+            raise self._to(f"{what}: it raised {type(error).__name__}.", self._do) from error
 
 
-def storage_errors(doing: str, what: str) -> AbstractContextManager[None]:
+def storage_errors(doing: str, what: object) -> _Translated:
     """Turn whatever a custom storage raises into an error of the tree."""
-    return _translated(
-        StorageUnavailable,
-        f"The storage could not {doing} {what}",
-        "See the error it came from, and make the storage raise errors of safepoint.errors.",
-    )
+    do = "See the error it came from, and make the storage raise errors of safepoint.errors."
+    return _Translated(StorageUnavailable, do, "The storage could not", doing, what)
 
 
-def anchor_errors(doing: str, what: str) -> AbstractContextManager[None]:
+def anchor_errors(doing: str, what: str) -> _Translated:
     """Turn whatever a custom anchor raises into an error of the tree."""
-    return _translated(
-        AnchorUnavailable,
-        f"The anchor could not {doing} {what}",
-        "Nothing is loaded without it. See the error it came from, and mend the anchor.",
-    )
+    do = "Nothing is loaded without it. See the error it came from, and mend the anchor."
+    return _Translated(AnchorUnavailable, do, "The anchor could not", doing, what)
 
 
-def journal_errors() -> AbstractContextManager[None]:
+def journal_errors() -> _Translated:
     """Turn whatever a custom journal raises into an error of the tree."""
-    return _translated(
-        JournalUnavailable,
-        "The journal could not be written",
-        "Nothing is done without it. See the error it came from, and mend the journal.",
-    )
+    do = "Nothing is done without it. See the error it came from, and mend the journal."
+    return _Translated(JournalUnavailable, do, "The journal could not be written")
 
 
-def cipher_errors(to: type[CheckpointError], doing: str) -> AbstractContextManager[None]:
+def cipher_errors(to: type[CheckpointError], doing: str) -> _Translated:
     """Turn whatever a cipher raises into an error of the tree."""
-    return _translated(
-        to,
-        f"The cipher could not {doing} the state",
-        "See the error it came from, and give the ledger a cipher that has the key.",
-    )
+    do = "See the error it came from, and give the ledger a cipher that has the key."
+    return _Translated(to, do, "The cipher could not", doing, "the state")
 
 
 def plain_of(opened: Opened, cipher: Cipher | None) -> bytes:
@@ -254,7 +251,7 @@ class View:
         seen = self._seen.get(thread)
         if seen and seen.head.sequence == number and anchored in (seen.anchored, seen.head):
             return seen._replace(anchored=anchored)  # this process made or verified it
-        opened = self._end(thread, number, anchored)
+        opened = self._end(thread, (number, None), anchored)
         refuse_deleted(opened)
         return Seen(opened.head, anchored, _state_in(opened))
 
@@ -286,9 +283,9 @@ class View:
             NotFound: the thread has none.
             CheckpointError: it does not verify, or does not extend what the anchor has seen.
         """
-        number = self.reach(thread, anchored)
-        if number:
-            opened = self._end(thread, number, anchored, anew=anew)
+        end = self._reach(thread, anchored, whole=True)
+        if end[0]:
+            opened = self._end(thread, end, anchored, anew=anew)
             if not state or opened.header.kind != "note":
                 return opened
             for before in self._before(opened):
@@ -325,19 +322,21 @@ class View:
         if opened.header.sequence == first:  # or it was pruned meanwhile, further than this
             check_follows(opened, base.header.previous if base else None)
 
-    def _end(
-        self, thread: str, number: int, anchored: Head | None, *, anew: bool = False
-    ) -> Opened:
+    def _end(self, thread: str, end: _End, anchored: Head | None, *, anew: bool = False) -> Opened:
         """Open the record at the end, and check that it extends what is known."""
-        opened = self._kept(thread, number, number)
-        seen = self._seen.get(thread)
+        number, record = end
+        if record is None:
+            opened = self._kept(thread, number, number)
+        else:
+            opened = self._open(record, self.place(thread, number))
+        seen, head = self._seen.get(thread), opened.head
         if seen is not None and seen.head.sequence == number:
             check_is(opened, seen.head, PROCESS)
-        state = seen.state if seen and seen.head == opened.head else _state_in(opened)
-        if anchored is not None and (anew or seen != Seen(opened.head, anchored, state)):
+        state = seen.state if seen and seen.head == head else _state_in(opened)
+        if anchored is not None and (anew or seen != (head, anchored, state)):
             self._check_extends(opened, anchored)
         if opened.header.kind != "deleted":
-            self.remember(thread, opened.head, anchored, state)
+            self.remember(thread, head, anchored, state)
         return opened
 
     def reach(self, thread: str, anchored: Head | None) -> int:
@@ -346,14 +345,19 @@ class View:
         Raises:
             RolledBack: the anchor, or this process, has seen more.
         """
+        return self._reach(thread, anchored)[0]
+
+    def _reach(self, thread: str, anchored: Head | None, *, whole: bool = False) -> _End:
+        """Return the same with the record there, if the storage has a method that gives both."""
         seen = self._seen.get(thread)  # before asking the storage: others may save meanwhile
         with storage_errors("find the latest of", thread):
-            head = self.storage.head(thread)
-            if type(head) is not int or head < 0:
+            newest = getattr(self.storage, "newest", None) if whole else None
+            head, record = newest(thread) if newest else (self.storage.head(thread), None)
+            if type(head) is not int or head < 0 or not isinstance(record, (bytes, NoneType)):
                 raise TypeError
         check_reaches(thread, head, anchored, ANCHOR)
         check_reaches(thread, head, seen and seen.head, PROCESS)
-        return head
+        return head, record
 
     def remember(
         self, thread: str, head: Head, anchored: Head | None, state: int | None = None
@@ -465,7 +469,7 @@ class View:
     def open(self, thread: str, sequence: int, *, digest: str | None = None) -> Opened:
         """Return one record, verified by its seal alone, or by a digest that is known."""
         place = self.place(thread, sequence)
-        with storage_errors("read", str(place)):
+        with storage_errors("read", place):
             record = self.storage.read(thread, sequence)
             if type(record) is not bytes:
                 raise TypeError
@@ -630,8 +634,8 @@ def head_in(heads: Heads, store: str, thread: str) -> Head | None:
     """
     with anchor_errors("be asked about", thread):
         head = heads.read(store, thread)
-        if head is None:
-            return None
+        if head is None or (type(head) is Head and head.seen and head.seen.tzinfo is UTC):
+            return head
         seen = None if head.seen is None else head.seen.astimezone(UTC)
         return Head(head.sequence, head.digest, seen)
 

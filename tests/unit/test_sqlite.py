@@ -74,6 +74,7 @@ def calls(storage: SQLiteCheckpointStorage, next_one: int = 2) -> dict[str, Call
         "append": lambda: storage.append("a", next_one, b"two"),
         "read": lambda: storage.read("a", 1),
         "head": lambda: storage.head("a"),
+        "newest": lambda: storage.newest("a"),
         "scan": lambda: list(storage.scan("a", 1, 1)),
         "base": lambda: storage.base("a"),
         "threads": storage.threads,
@@ -393,9 +394,10 @@ def test_each_connection_is_careful(storage: SQLiteCheckpointStorage) -> None:
 
 
 TO_WRITE = {"append", "acquire", "prune"}
-NEEDS_ROW = {"head", "lease", *TO_WRITE}
+NEEDS_ROW = {"head", "newest", "lease", *TO_WRITE}
 LARGE: dict[str, set[str]] = {
     "UPDATE checkpoints SET record = zeroblob(100000) WHERE sequence = 3": {"read", "scan"},
+    "UPDATE checkpoints SET record = zeroblob(100000) WHERE sequence = 5": {"scan"},
     "UPDATE threads SET base = zeroblob(100000)": {"base", "acquire"},
     "UPDATE threads SET owner = hex(zeroblob(100000))": NEEDS_ROW,
     "UPDATE threads SET expires = hex(zeroblob(100000))": NEEDS_ROW,
@@ -413,6 +415,7 @@ def test_no_value_is_read_that_is_longer_than_ours(
     with SQLiteCheckpointStorage(path, limits=Limits(state_bytes=1000)) as storage:
         acts: dict[str, Callable[[], object]] = {
             "head": lambda: storage.head("a"),
+            "newest": lambda: storage.newest("a"),
             "read": lambda: storage.read("a", 3),
             "scan": lambda: list(storage.scan("a", 2, 5)),
             "base": lambda: storage.base("a"),
@@ -440,8 +443,8 @@ ENDLESS_WORK = """
     signal.signal(signal.SIGINT, lambda *_: interrupted.append(1))
     threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
     try:
-        with storage._transaction(many=sys.argv[3] == "many") as connection:
-            connection.execute("SELECT count(*) FROM (" + sys.argv[2] + ")").fetchone()
+        query = "SELECT count(*) FROM (" + sys.argv[2] + ")"
+        storage._run(lambda it: it.execute(query).fetchone(), many=sys.argv[3] == "many")
     except StorageUnavailable as error:
         print(error.what.split("(")[-1], len(interrupted))
 """
@@ -664,9 +667,11 @@ def test_a_signal_whose_handler_raises_anywhere_leaves_it_free(path: Path) -> No
 def test_a_handler_that_uses_the_storage_it_interrupted_is_refused(
     storage: SQLiteCheckpointStorage,
 ) -> None:
-    with storage._transaction("save to", write=True) as connection:
+    def interrupted(connection: sqlite3.Connection) -> None:
         assert "in the middle of another call" in said(StorageUnavailable, calls(storage)["head"])
         connection.execute("INSERT INTO checkpoints VALUES ('', 'a', 1, '', x'01')")
+
+    storage._run(interrupted, "save to", write=True)
     assert storage.read("a", 1) == b"\1"
 
 

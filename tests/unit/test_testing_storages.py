@@ -60,6 +60,10 @@ BROKEN["says that it is in order"] = (
     "a_place_out_of_order_is_refused",
     type("InOrder", (Sound,), {"in_order": True}),
 )
+BROKEN["the newest is not the last"] = (
+    "the_head_is_the_highest_sequence",
+    type("Newest", (Sound,), {"newest": lambda self, thread: (1, self.read(thread, 1))}),
+)
 for each in ("record", "prune", "owner"):
     BROKEN[f"keeps each {each} to itself"] = (
         f"another_opening_sees_{'each' if each == 'record' else 'the'}_{each}",

@@ -214,12 +214,13 @@ class CheckpointStorage(Protocol):
     Treat whatever you implement this on as private infrastructure. The ledger detects a record
     that somebody changed; it cannot give you back the one that was there.
 
-    A ledger also looks for three more. `path`, to keep keys, anchor and journal out of it.
-    `in_order`: True says that `append` refuses any place but the next one. And
-    `scan(thread, first, last)`, an iterator over the records from `first` to `last`, downwards if
-    `last` is the lower one, which ends with NotFound at one that is not there: without it they are
-    read one by one. Refuse bad names and sequences with InvalidId, or say `guarded = False` in the
-    suite.
+    A ledger also looks for four more. `path`, to keep keys, anchor and journal out of it.
+    `in_order`: True says that `append` refuses any place but the next one. `newest(thread)`, the
+    head with the record there, or with None where `read` is to be asked: without it a ledger asks
+    twice. And `scan(thread, first, last)`, an iterator over the records from `first` to `last`,
+    downwards if `last` is the lower one, which ends with NotFound at one that is not there: without
+    it they are read one by one. Refuse bad names and sequences with InvalidId, or say
+    `guarded = False` in the suite.
 
     Three more are yours to give. `tenant(name)` returns a storage that shares what this one is kept
     in and sees that tenant's threads alone, as this one sees none of them. `tenants()` returns the

@@ -99,14 +99,17 @@ BEGIN SELECT RAISE(ABORT, 'a thread never goes'); END;
 SCHEMA: Final = Schema(0x53465054, 1, _SQL)  # "SFPT"
 
 # ?1 is the tenant, and ?2 the thread.
-_THREAD: Final = (
-    "SELECT"
-    " coalesce((SELECT max(sequence) FROM checkpoints WHERE tenant = ?1 AND thread = ?2), 0),"
-    " coalesce(first, 0), EXISTS (SELECT 1 FROM checkpoints c"
-    " WHERE c.tenant = ?1 AND c.thread = ?2 AND c.sequence = first), coalesce(token, 0),"
-    " owner, expires FROM (SELECT 1) LEFT JOIN threads ON tenant = ?1 AND thread = ?2"
+_ENDS: Final = (
+    "SELECT coalesce(last.sequence, 0), coalesce(first, 0), first IS NOT NULL AND EXISTS"
+    " (SELECT 1 FROM checkpoints c WHERE c.tenant = ?1 AND c.thread = ?2 AND c.sequence = first),"
+    " coalesce(token, 0), owner, expires, {} FROM (SELECT 1)"
+    " LEFT JOIN threads t ON t.tenant = ?1 AND t.thread = ?2"
+    " LEFT JOIN checkpoints last ON last.tenant = ?1 AND last.thread = ?2 AND last.sequence ="
+    " (SELECT max(sequence) FROM checkpoints WHERE tenant = ?1 AND thread = ?2)"
 )
+_THREAD: Final = _ENDS.format("NULL")
 # A record over the limit is not read into memory: length() looks at the row's own header.
+_NEWEST: Final = _ENDS.format("CASE WHEN length(record) <= ?3 THEN record END")
 _READ: Final = (
     "SELECT sequence, length(record), CASE WHEN length(record) <= ?5 THEN record END"
     " FROM checkpoints WHERE tenant = ?1 AND thread = ?2 AND sequence BETWEEN ?3 AND ?4"
@@ -212,8 +215,9 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         """Keep `record` at `(thread, sequence)`: on disk when this returns, never over another."""
         check_place(thread, sequence, fence)
         data = sized(record, self._limit)
-        with self._transaction("save to", write=True) as connection:
-            head, first, _, ownership = self._thread(connection, thread)
+
+        def keep(connection: sqlite3.Connection) -> None:
+            head, first, _, ownership, _ = self._thread(connection, thread)
             ownership.check_fence(fence)
             if sequence < first:
                 raise taken(thread, sequence, first)
@@ -223,6 +227,8 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             if head and sequence != head + 1:
                 raise ahead(thread, sequence, head)
             connection.execute(_APPEND, (self._tenant, thread, sequence, label, data))
+
+        self._run(keep, "save to", write=True)
 
     def read(self, thread: str, sequence: int) -> bytes:
         """Return the record exactly as it was appended.
@@ -234,12 +240,8 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
         check_place(thread, sequence)
-        given = self._tenant, thread, sequence, sequence, self._limit, 1
-        with self._transaction() as connection:
-            row = connection.execute(_UP, given).fetchone()
-            if row is None:
-                raise missing(thread, sequence, self._thread(connection, thread)[1])
-        return record_of(thread, sequence, row[1], row[2], self._limit)
+        [(_, size, record)] = self._portion(thread, range(sequence, sequence + 1))
+        return record_of(thread, sequence, size, record, self._limit)
 
     def head(self, thread: str) -> int:
         """Return the highest sequence of the thread, or 0 if it has no record.
@@ -250,12 +252,17 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             RecordsMissing: the record with which a pruned thread begins is gone.
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
-        check_name("thread", thread)
-        with self._transaction() as connection:
-            head, first, there, _ = self._thread(connection, thread)
-        if first and not there:
-            raise beheaded(thread, first)
-        return head
+        return self._end(thread, _THREAD)[0]
+
+    def newest(self, thread: str) -> tuple[int, bytes | None]:
+        """Return the same with the record there, None if `read` is to say why there is none.
+
+        Raises:
+            RecordsMissing: as `head`.
+            StorageUnavailable: as `head`.
+        """
+        head, record = self._end(thread, _NEWEST, self._limit)
+        return head, record if type(record) is bytes else None
 
     def find(self, thread: str, label: str) -> int | None:
         """Return the newest sequence that was kept under a label, or None. It proves nothing.
@@ -264,8 +271,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
         check_name("thread", thread)
-        with self._transaction() as connection:
-            found = connection.execute(_FIND, (self._tenant, thread, label)).fetchone()[0]
+        found = self._row(_FIND, thread, label)[0]
         return found if type(found) is int and 0 < found <= MAX_SEQUENCE else None
 
     def threads(self) -> list[str]:
@@ -274,9 +280,12 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         Raises:
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
-        with self._transaction(many=True) as connection:
+
+        def look(connection: sqlite3.Connection) -> list[str]:
             names = connection.execute(_THREADS, (self._tenant,))
             return [name for (name,) in names if is_thread(name)]
+
+        return self._run(look, many=True)
 
     def tenants(self) -> list[str]:
         """Return the name of each tenant that has a record.
@@ -295,8 +304,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
         check_name("thread", thread)
-        with self._transaction() as connection:
-            row = connection.execute(_BASE, (self._tenant, thread, self._limit)).fetchone()
+        row = self._row(_BASE, thread, self._limit)
         if row is None:
             return None
         first, size, base = row
@@ -327,7 +335,8 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         """
         check_place(thread, first)
         data = sized(base, self._limit)
-        with self._transaction("prune", write=True, many=True) as connection:
+
+        def cut(connection: sqlite3.Connection) -> int:
             if first < self._thread(connection, thread)[1]:
                 return 0
             place = self._tenant, thread
@@ -335,7 +344,9 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
                 raise missing(thread, first, 0)
             connection.execute(_NEW, place)
             connection.execute(_PRUNE, (*place, first, data))
-            removed: int = connection.execute(_DELETE, (*place, first)).rowcount
+            return connection.execute(_DELETE, (*place, first)).rowcount
+
+        removed = self._run(cut, "prune", write=True, many=True)
         self._empty_log()
         return removed
 
@@ -372,8 +383,11 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
 
     def rows(self, statement: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query on the tables, for an audit."""
-        with self._transaction(many=True) as connection:
-            return connection.execute(statement, values).fetchall()
+        return self._run(lambda it: it.execute(statement, values).fetchall(), many=True)
+
+    def _row(self, statement: str, *given: object) -> Any:
+        """Return the first row that is found for this tenant, or None."""
+        return self._run(lambda it: it.execute(statement, (self._tenant, *given)).fetchone())
 
     def _scan(self, thread: str, wanted: range) -> Iterator[bytes]:
         while wanted:
@@ -391,56 +405,65 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         low, high = sorted((wanted[0], wanted[-1]))
         read = _UP if wanted.step > 0 else _DOWN
         given = (self._tenant, thread, low, high, self._limit, min(len(wanted), _RECORDS))
-        rows, size = [], 0
-        with (
-            self._transaction() as connection,
-            closing(connection.execute(read, given)) as cursor,
-        ):
-            for sequence, row in zip(wanted, cursor, strict=False):
-                if row[0] != sequence:
-                    break
-                rows.append(row)
-                size += len(row[2]) if type(row[2]) is bytes else 0  # the file may hold any type
-                if size >= _BYTES:
-                    break
+
+        def look(connection: sqlite3.Connection) -> list[tuple[int, object, object]]:
+            rows, size = [], 0
+            with closing(connection.execute(read, given)) as cursor:
+                for sequence, row in zip(wanted, cursor, strict=False):
+                    if row[0] != sequence:
+                        break
+                    rows.append(row)
+                    size += len(row[2]) if type(row[2]) is bytes else 0  # it may be of any type
+                    if size >= _BYTES:
+                        break
             if not rows:
                 raise missing(thread, wanted[0], self._thread(connection, thread)[1])
-        return rows
+            return rows
+
+        return self._run(look)
 
     def _ownership(self, thread: str) -> Ownership:
-        with self._transaction() as connection:
-            return self._thread(connection, thread)[3]
+        return self._run(lambda connection: self._thread(connection, thread))[3]
 
     def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
-        with self._transaction("save to", write=True) as connection:
+        def keep(connection: sqlite3.Connection) -> Ownership:
             after = step(self._thread(connection, thread)[3])
             holder = after.holder
             lease = (holder.owner, spelled(holder.expires)) if holder else (None, None)
             connection.execute(_NEW, (self._tenant, thread))
             connection.execute(_OWN, (self._tenant, thread, after.token, *lease))
-        return after
+            return after
+
+        return self._run(keep, "save to", write=True)
+
+    def _end(self, thread: str, *given: object) -> tuple[int, object]:
+        check_name("thread", thread)
+        head, first, there, _, record = self._run(lambda it: self._thread(it, thread, *given))
+        if first and not there:
+            raise beheaded(thread, first)
+        return head, record
 
     def _thread(
-        self, connection: sqlite3.Connection, thread: str
-    ) -> tuple[int, int, bool, Ownership]:
-        """Return where a thread ends and begins, whether that is there, and who owns it.
+        self, connection: sqlite3.Connection, thread: str, ends: Any = _THREAD, *limit: object
+    ) -> tuple[int, int, bool, Ownership, object]:
+        """Return where a thread ends and begins, whether that is there, who owns it, and its end.
 
         Raises:
             StorageUnavailable: its row says something that this package never writes.
         """
-        row = connection.execute(_THREAD, (self._tenant, thread)).fetchone()
-        head, first, there, token, owner, expires = row
+        row = connection.execute(ends, (self._tenant, thread, *limit)).fetchone()
+        head, first, there, token, owner, expires, record = row
         if (
             (type(head) is type(first) is type(token) is int)
             and (0 <= head <= MAX_SEQUENCE and 0 <= first <= MAX_SEQUENCE)
             and 0 <= token <= MAX_TOKEN
         ):
             if (owner, expires) == (None, None):
-                return head, first, bool(there), Ownership(thread, token)
+                return head, first, bool(there), Ownership(thread, token), record
             with suppress(CheckpointError, TypeError, ValueError):
                 lease = Lease(thread, owner, token, datetime.fromisoformat(expires))
                 if spelled(lease.expires) == expires:
-                    return head, first, bool(there), Ownership(thread, token, lease)
+                    return head, first, bool(there), Ownership(thread, token, lease), record
         raise StorageUnavailable(
             f"{shell(str(self.path))} does not say where thread '{thread}' ends or who owns it, so"
             " nothing of the thread is saved.",

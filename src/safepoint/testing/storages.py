@@ -160,6 +160,8 @@ class Asked:
         for sequence in range(first, last + 1):
             self.gives(b"record %d" % sequence, "read", thread, sequence)
         self.gives(last, "head", thread)
+        if self.has("newest"):
+            self.gives((last, b"record %d" % last), "newest", thread)
 
     def taken_over(self, thread: str, owner: str) -> Lease:
         """Acquire a thread whose lease is about to end."""
@@ -399,7 +401,7 @@ class StorageSuite:
         storage.gives(0, "head", "a")
         for sequence in range(1, 13):
             storage.fill("a", sequence, first=sequence)
-            storage.gives(sequence, "head", "a")
+            storage.holds("a", sequence, sequence)
         for thread, sequence in (("a", 13), ("a", MAX_SEQUENCE), ("b", 1)):
             storage.refuses(NotFound, "read", thread, sequence)
 
