@@ -21,7 +21,14 @@ from safepoint import (
     Limits,
     SigningKey,
 )
-from safepoint.audit import Finding, check_anchor, check_journal, check_keys, check_records
+from safepoint.audit import (
+    Finding,
+    check_anchor,
+    check_journal,
+    check_keys,
+    check_places,
+    check_records,
+)
 from safepoint.codec import Codec
 from safepoint.errors import ConfigurationError, InvalidId, StorageUnavailable
 from safepoint.journal import Actor, Event, FileJournal
@@ -233,6 +240,9 @@ STORES: dict[str, Callable[[Desk], Any]] = {
 # --- the journal
 
 
+PLACED = ("SP22.together", "SP22.key-astray", "SP22.readable")
+
+
 class Journal:
     """A journal with three entries, and its anchor."""
 
@@ -284,7 +294,9 @@ class Journal:
         self.fill(1, self.anchor)
 
     def found(self) -> list[Finding]:
-        return check_journal(self.path, self.keys, anchor=self.anchor, storage=self.storage)
+        places = check_places(self.storage, journal=self.path)
+        wrong = [each for each in places if each.id in PLACED]
+        return [*check_journal(self.path, self.keys, anchor=self.anchor), *wrong]
 
 
 JOURNALS: dict[str, Callable[[Journal], Any]] = {
@@ -345,16 +357,16 @@ FOUND = {
     "SP20.behind": "a journal ahead by three",
     "SP20.refused": (
         "a journal that is missing; a journal that is a file; a journal that was edited; "
-        "a journal that was cut; a journal that others write; a journal whose folder "
-        "others write; a journal with a link in it; a journal of another key; a journal "
-        "with the anchor of another"
+        "a journal that was cut; a journal that others write; a journal with a link in it; "
+        "a journal of another key; a journal with the anchor of another"
     ),
-    "SP20.others-read SP20.others-read": "a journal that others read",
+    "SP20.refused SP22.readable": "a journal whose folder others write",
+    "SP22.readable": "a journal that others read",
     "SP20.no-anchor": "a journal without an anchor",
-    "SP20.not-apart": (
+    "SP22.together": (
         "a journal in the storage; a journal that is the storage; a journal around the storage"
     ),
-    "SP20.key-inside": "a journal with its key in it",
+    "SP22.key-astray": "a journal with its key in it",
 }
 
 

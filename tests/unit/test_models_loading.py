@@ -257,14 +257,14 @@ def test_what_the_child_says_is_believed_only_if_it_reads_like_ours(
     import safepoint.models.isolated as isolated
 
     monkeypatch.setattr(
-        isolated, "_run", lambda _, files, __: int(bool(os.write(files[3], answer)))
+        isolated, "_run", lambda _, files, __: int(bool(os.write(files[2], answer)))
     )
     with (
         open_model(saved(tmp_path / "model.pt"), ModelLimits()) as model,
         (tmp_path / "out").open("wb") as out,
         pytest.raises(UnsafeModel, match="crashed the isolated process"),
     ):
-        load_apart(model, out, out, limits=ModelLimits())
+        load_apart(model, out, limits=ModelLimits())
 
 
 def test_a_runtime_that_cannot_keep_the_promise_is_refused(

@@ -244,7 +244,7 @@ def _anchored(ledger: Ledger) -> Iterable[Finding]:
 
 
 def _journal(place: Place) -> Iterator[Finding]:
-    given, storage = place.given, place.home
+    given = place.given
     if given.journal is None:
         return
     ends = given.journal_anchor
@@ -254,13 +254,11 @@ def _journal(place: Place) -> Iterator[Finding]:
             keyring_of(given.journal_key),
             name=given.journal_name or "journal",
             anchor=None if ends is None else FileAnchor(ends),
-            storage=storage,
             progress=bar,
         )
-    if storage is not None:
-        keys = Path(given.key[0]).parent if given.key else None
-        parts = {"keys": keys, "anchor": given.anchor, "journal": given.journal}
-        yield from check_places(storage, **parts, journal_anchor=ends)
+    keys = Path(given.key[0]).parent if given.key else None
+    parts = {"keys": keys, "anchor": given.anchor, "journal": given.journal}
+    yield from check_places(place.home, **parts, journal_anchor=ends)
 
 
 Look = Callable[[Place], Iterable[Finding]]

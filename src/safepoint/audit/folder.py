@@ -165,7 +165,7 @@ def record_file(file: Path, temp: Callable[[], os.stat_result] | None) -> Iterat
 
 
 def check_places(
-    storage: str | os.PathLike[str],
+    storage: str | os.PathLike[str] | None,
     *,
     keys: str | os.PathLike[str] | None = None,
     anchor: str | os.PathLike[str] | None = None,
@@ -190,7 +190,7 @@ def check_places(
     ```
 
     Args:
-        storage: the folder of the storage.
+        storage: the folder of the storage; None if it is not on disk.
         keys: the folder of the key files.
         anchor: the folder of the anchor.
         journal: the folder of the journal.
@@ -215,7 +215,7 @@ def check_places(
             places |= {} if path is None else {part: absolute(path, f"The folder of the {part}")}
         except StorageError as refusal:
             findings.append(refused("SP22", refusal, str(path)))
-    findings += guarded("SP22", os.fspath(storage), _together(places))
+    findings += guarded("SP22", next(iter(places.values()), ""), _together(places))
     for part, place in places.items():
         findings += guarded("SP22", place, _place(part, place))
     return findings

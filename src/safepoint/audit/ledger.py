@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from safepoint._files import SUPPORTED, as_named, folder_refusals, record_refusals
+from safepoint._files import SUPPORTED, as_named
 from safepoint.anchor import Anchor
 from safepoint.approval import Approvers
 from safepoint.audit.contents import keys_inside
@@ -300,10 +300,9 @@ def check_journal(
     *,
     name: str = "journal",
     anchor: Anchor | None = None,
-    storage: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> list[Finding]:
-    """Verify a journal, and look at where it is kept. Nothing is changed.
+    """Verify a journal. Nothing is changed. Where it is kept is for `check_places`.
 
     ```python
     from pathlib import Path
@@ -327,13 +326,11 @@ def check_journal(
         keys: the keys that sign or signed it.
         name: the journal's name.
         anchor: its anchor, if it has one.
-        storage: the folder of the storage whose events it holds, to see that the two are apart.
         progress: called with how many chains are verified and how many there are.
 
     Returns:
-        Under SP20, an error if the journal is missing, does not verify, can be changed by others,
-        or lies in the storage folder or around it, and for a key that lies in the journal; a
-        warning if others can read it, if it has no anchor, and if that is far behind.
+        Under SP20, an error if the journal is missing, does not verify, or can be changed by
+        others; a warning if it has no anchor, and if that is far behind.
 
     Raises:
         InvalidId: the name is outside the grammar.
@@ -342,45 +339,16 @@ def check_journal(
     """
     check_name("journal", name)
     shown = str(as_named(path, "The path of the journal"))
-    found = [*_modes(shown), *_around(shown, keys, storage)]
+    found = list[Finding]()
     try:
         counts = FileJournal(path, keys=keys, name=name, anchor=anchor).counts(progress)
     except (UnsafeLocation, JournalError) as refusal:
-        if not any(refusal.what.endswith(each.what) for each in found):
-            found.append(refused("SP20", refusal, shown))
+        found.append(refused("SP20", refusal, shown))
     else:
         found += () if anchor is None else _behind(shown, name, counts, anchor)
     if anchor is None:
         found.append(finding("SP20.no-anchor", shown))
     return worst_first(found)
-
-
-def _modes(path: str) -> Iterator[Finding]:
-    """Look at the folder and its files by what they are, links included."""
-    if not SUPPORTED or not Path(path).is_dir():
-        return
-    inside = (file for file in Path(path).rglob("*") if file.is_symlink() or not file.is_dir())
-    for file in (Path(path), *sorted(inside)):
-        where, info = str(file), file.lstat()
-        refusals = folder_refusals if file == Path(path) else record_refusals
-        changed = [refused("SP20", refusal, where) for refusal in refusals(where, info)]
-        yield from changed
-        if not changed and info.st_mode & 0o077:
-            yield finding("SP20.others-read", where, mode=stat.S_IMODE(info.st_mode))
-
-
-def _around(path: str, keys: Keyring, storage: str | os.PathLike[str] | None) -> Iterator[Finding]:
-    """Look whether the journal is apart from the storage, and from its keys."""
-    journal = Path(os.path.realpath(path))
-    kept = None if storage is None else Path(os.path.realpath(storage))
-    if kept is not None and (journal.is_relative_to(kept) or kept.is_relative_to(journal)):
-        how = "inside" if journal.is_relative_to(kept) else "around"
-        yield finding(
-            "SP20.not-apart", path, journal=shell(str(journal)), how=how, storage=shell(str(kept))
-        )
-    for key in keys:
-        if key.path is not None and key.path.is_relative_to(journal):
-            yield finding("SP20.key-inside", str(key.path))
 
 
 def _behind(path: str, name: str, counts: dict[str, int], anchor: Anchor) -> Iterator[Finding]:

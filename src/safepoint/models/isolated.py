@@ -31,6 +31,7 @@ from safepoint.errors import (
 from safepoint.models.limits import ModelLimits
 from safepoint.models.packing import pack
 from safepoint.models.tensors import open_tensors, package, write_into
+from safepoint.names import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from safepoint.models.loading import ModelFile
@@ -40,7 +41,7 @@ _START: Final = (
     " from safepoint.models.isolated import main; main(sys.argv[2])"
 )
 DONE: Final = b"done"
-"""What the child says at the end. A status of 0 alone says nothing: code can exit, too."""
+"""What the child says before the rest. A status of 0 alone says nothing: code can exit, too."""
 
 _PATIENCE: Final = 60
 _ANSWER: Final = 64 * 1024
@@ -48,21 +49,18 @@ _LONGEST: Final = 2_000
 
 
 def load_apart(
-    model: ModelFile,
-    tensors: IO[bytes],
-    rest: IO[bytes],
-    *,
-    limits: ModelLimits,
-    safe: bool = True,
-) -> None:
-    """Load a model in a child, and let it write its tensors and the rest into two open files.
+    model: ModelFile, tensors: IO[bytes], *, limits: ModelLimits, safe: bool = True
+) -> bytes:
+    """Load a model in a child, let it write the tensors into an open file, and return the rest.
 
     Args:
         model: the model file, open.
         tensors: where the tensors go, as safetensors.
-        rest: where the rest goes, as canonical JSON.
         limits: what the child may use.
         safe: whether it loads restricted.
+
+    Returns:
+        What `unpack` takes besides the tensors, if it is that.
 
     Raises:
         LimitExceeded: it needed more memory or time than the limits.
@@ -76,17 +74,18 @@ def load_apart(
             "Load on Linux or macOS, or in a container.",
         )
     with tempfile.TemporaryFile() as answer:
-        files = [each.fileno() for each in (model.file, tensors, rest, answer)]
+        files = [each.fileno() for each in (model.file, tensors, answer)]
         code = _run(task_of(model.path, files, limits, safe), files, limits)
         answer.seek(0)
-        said = answer.read(_ANSWER)
-    if code or said != DONE:
-        raise _told(said) or _failure(model.shown, code, limits)
+        said = answer.read(len(DONE) + DEFAULT_LIMITS.state_bytes + 1)
+    if code or not said.startswith(DONE):
+        raise _told(said[:_ANSWER]) or _failure(model.shown, code, limits)
+    return said.removeprefix(DONE)
 
 
 def task_of(path: str, files: Sequence[int], limits: ModelLimits, safe: bool) -> str:
     """Return what the child is to do: load what is behind a descriptor, and write what it held."""
-    task = dict(zip(("source", "tensors", "rest", "answer"), files, strict=True))
+    task = dict(zip(("source", "tensors", "answer"), files, strict=True))
     return json.dumps({**task, "path": path, "safe": safe is not False, "limits": asdict(limits)})
 
 
@@ -172,7 +171,7 @@ def main(text: str) -> NoReturn:
     try:
         package()  # before the limits: it alone maps gigabytes
         _confine(limits, os.fstat(task["source"]).st_size)
-        _work(task, limits)
+        rest = _work(task, limits)
     except CheckpointError as error:
         problem = too_much if str(error) == str(no_memory(shown)) else error
     except Exception as error:
@@ -183,7 +182,7 @@ def main(text: str) -> NoReturn:
         else:
             raise
     else:
-        os.write(task["answer"], DONE)
+        write_all(task["answer"], DONE + rest)
         # Nothing of what the file left behind gets to run: no destructor, no atexit.
         os._exit(0)
     told = {"error": type(problem).__name__, "what": problem.what, "do": problem.do}
@@ -218,7 +217,7 @@ def _mapped() -> int:
         return 16 << 30
 
 
-def _work(task: dict[str, Any], limits: ModelLimits) -> None:
+def _work(task: dict[str, Any], limits: ModelLimits) -> bytes:
     from safepoint.models.loading import ModelFile, restricted, unrestricted
     from safepoint.models.look import identified
 
@@ -230,7 +229,6 @@ def _work(task: dict[str, Any], limits: ModelLimits) -> None:
         state = unrestricted(model, limits) if trusted else restricted(model, None, limits)
         packed = pack(state)
         write_into(task["tensors"], packed.tensors)
-        write_all(task["rest"], packed.rest)
     # Read back what was written, and compare it with what was loaded, byte by byte.
     with os.fdopen(task["tensors"], "rb") as back:
         written = open_tensors(back, limits)
@@ -249,3 +247,4 @@ def _work(task: dict[str, Any], limits: ModelLimits) -> None:
             f"What was written of {model.shown} is not what was loaded.",
             "Nothing was kept. Try again; if it stays, look for a faulty disk or memory.",
         )
+    return packed.rest

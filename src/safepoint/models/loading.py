@@ -40,7 +40,7 @@ from safepoint.models.opcodes import read_at
 from safepoint.models.packing import unpack
 from safepoint.models.plan import named_tensors, read_plan
 from safepoint.models.runtime import check_runtime, has_flag
-from safepoint.models.seals import Sealed, check_rest, digest, read_seal, seal_beside
+from safepoint.models.seals import Sealed, digest, read_seal, seal_beside
 from safepoint.models.tensors import PREFIX, Schema, open_tensors, package, read_table
 from safepoint.models.zips import Member
 
@@ -360,11 +360,11 @@ def unrestricted(model: ModelFile, limits: ModelLimits) -> Any:
 
 
 def _apart(model: ModelFile, safe: bool, limits: ModelLimits) -> Any:
-    with tempfile.TemporaryFile() as tensors, tempfile.TemporaryFile() as rest:
-        load_apart(model, tensors, rest, limits=limits, safe=safe)
+    with tempfile.TemporaryFile() as tensors:
+        rest = load_apart(model, tensors, limits=limits, safe=safe)
         # Copied: whatever the child has started may still hold the file.
         with _about(f"What the isolated process made of {model.shown}"), copied(tensors) as copy:
-            return unpack(open_tensors(copy, limits), check_rest(rest))
+            return unpack(open_tensors(copy, limits), rest)
 
 
 def verified(model: ModelFile, keys: Keyring | None, name: str | None) -> Sealed | None:

@@ -42,7 +42,7 @@ from safepoint.models.limits import (
 )
 from safepoint.models.machine import Functions, run
 from safepoint.models.opcodes import Data, Scan, Window, asks, read_at, scan
-from safepoint.models.plain import FRAMEWORK, PLAIN, functions_for
+from safepoint.models.plain import PLAIN, framework_functions
 from safepoint.models.plan import is_data, read_plan
 from safepoint.models.tensors import PREFIX, read_table
 from safepoint.models.zips import (
@@ -67,7 +67,7 @@ _DEPTH: Final = 200
 _LISTED: Final = 1000  # of plain pickles in one file
 # Instructions that the bytes of an honest file may happen to spell before a full stop.
 _CHANCE: Final = 4
-_FRAMEWORK: Final = functions_for(FRAMEWORK)
+_FRAMEWORK: Final = framework_functions()
 _JSON: Final = re.compile(rb'(?:\xef\xbb\xbf)?[ \t\r\n]*(?:([{\[])|["\-0-9tfn])')
 _OBJECT: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[]")  # not a text that speaks of pickles
 _PROTO: Final = re.compile(rb"\x80[\x00-\x05]")

@@ -11,7 +11,6 @@ import io
 import os
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -41,7 +40,7 @@ from safepoint.models.limits import DEFAULT_PICKLE_LIMITS as LIMITS
 from safepoint.models.look import PICKLED, Kind, identified, step, unbased
 from safepoint.models.machine import Functions, Refused, run
 from safepoint.models.opcodes import scan
-from safepoint.models.plain import FRAMEWORK, Message, Types, functions_for
+from safepoint.models.plain import Types, framework_functions
 from safepoint.names import check_name, digest_of
 
 REFUSED: Final = "refused"
@@ -140,7 +139,7 @@ def migrate_pickles(
     """
     if dry_run is not True:
         check_vouched(allow_unsigned_migration)
-    files = _Files(Path(folder), functions_for(types, FRAMEWORK))
+    files = _Files(Path(folder), framework_functions(types))
     if Path(folder).resolve() in Path(report).resolve().parents:
         raise ConfigurationError(
             f"The report {shell(os.fspath(report))} would be in the folder that is migrated.",
@@ -253,7 +252,7 @@ class _Files:
         if any(link.source == source for link in self._links.values()):
             value = strict_json(data, "It", LIMITS.data_bytes, LIMITS.nodes)
             try:
-                state = _as_data(self._revived(value, "", 0))
+                state = self._revived(value, "", 0)
             except PickleRefused as error:  # the others of its run are refused for it, too
                 raise PickleRefused(f"{shell(source)}: {error.what}", error.do) from None
         else:
@@ -297,18 +296,6 @@ class _Files:
                 f"{where} is marked as a pickle, and is not written like one.", _NOT_SEALED
             )
         return self._unpickled(data, where)
-
-
-def _as_data(value: Any) -> Any:
-    """Return a value with each message in it as a dict, as the class's own `to_dict` returns it."""
-    if type(value) is Message:
-        shown = {each.name: _as_data(getattr(value, each.name)) for each in fields(value)}
-        return {**shown, "type": value.type.value}
-    if type(value) is dict:
-        return {key: _as_data(inner) for key, inner in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_as_data(inner) for inner in value)
-    return value
 
 
 def _link(name: str, value: Any) -> _Link:

@@ -77,7 +77,7 @@ class Packed(NamedTuple):
 
 
 def _codec(limits: ModelLimits) -> Codec:
-    most = Limits(state_bytes=limits.header_bytes, depth=_DEPTH + 4, items=10 * limits.tensors)
+    most = Limits(depth=_DEPTH + 4, items=10 * limits.tensors)  # and no larger than a seal may be
     return Codec(_STAND_INS, limits=most)
 
 
@@ -94,6 +94,8 @@ def pack(state: Any, limits: ModelLimits = DEFAULT_MODEL_LIMITS) -> Packed:
     packer.check_shared()
     try:
         rest = _codec(limits).encode(outline)
+    except LimitExceeded as error:
+        raise LimitExceeded(error.what, "Save large arrays of numbers as tensors.") from None
     except EncodeError as error:
         raise ModelUnsupported(
             error.what,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
@@ -318,29 +318,34 @@ class _New:
 
 
 # What Microsoft Agent Framework puts into its checkpoints: the messages that are under way.
-class Delivery(Enum):
+_CONTEXT: Final = "agent_framework._workflows._runner_context"
+_FIELDS: Final = {
+    *("data", "source_id", "target_id", "type", "trace_contexts", "source_span_ids"),
+    "original_request_info_event",
+}
+
+
+class _Delivery(Enum):
     """The framework's `MessageType`."""
 
     STANDARD = "standard"
     RESPONSE = "response"
 
 
-@dataclass
-class Message:
-    """The framework's `WorkflowMessage`, with the same fields."""
+class _Message:
+    """The framework's `WorkflowMessage`, which becomes what its own `to_dict` returns."""
 
-    data: Any
-    source_id: str
-    target_id: str | None
-    type: Delivery
-    trace_contexts: list[dict[str, str]] | None
-    source_span_ids: list[str] | None
-    original_request_info_event: None
+    def __build__(self, state: Any) -> dict[str, Any]:
+        _must(type(state) is dict and state.keys() == _FIELDS, type(state["type"]) is _Delivery)
+        return {**state, "type": state["type"].value}
 
 
-_CONTEXT: Final = "agent_framework._workflows._runner_context"
-FRAMEWORK: Final[Mapping[str, type]] = {
-    f"{_CONTEXT}.WorkflowMessage": Message,
-    f"{_CONTEXT}.MessageType": Delivery,
-}
-"""The framework's names, and what stands for them here."""
+def framework_functions(types: Types = ()) -> Functions:
+    """Return what may stand behind a name in a checkpoint of Agent Framework.
+
+    Raises:
+        ConfigurationError: as `functions_for`.
+        CodecError: as `functions_for`.
+    """
+    found = functions_for(types, {f"{_CONTEXT}.MessageType": _Delivery})
+    return {**found, (_CONTEXT, "WorkflowMessage"): _Message}

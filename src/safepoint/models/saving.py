@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,7 +24,7 @@ from safepoint.models.isolated import load_apart
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits
 from safepoint.models.loading import SAFETENSORS, open_model, open_vouched
 from safepoint.models.packing import pack, unpack
-from safepoint.models.seals import ENDING, Sealed, check_rest, digest, make_seal, name_of
+from safepoint.models.seals import ENDING, Sealed, digest, make_seal, name_of
 from safepoint.models.tensors import PREFIX, open_tensors, read_table, write_into
 
 _TEMP: Final = ".safepoint-model-"
@@ -196,16 +195,12 @@ def convert(
     """
     path = _target(target)
     new = name_of(path, name)
-    with (
-        open_vouched(source, safe, keys, name, limits) as (model, _),
-        tempfile.TemporaryFile() as rest,
-    ):
+    with open_vouched(source, safe, keys, name, limits) as (model, _):
 
         def write(file: BinaryIO) -> bytes:
-            load_apart(model, file, rest, limits=limits, safe=safe)
-            text = check_rest(rest)
-            unpack(open_tensors(file, limits), text)  # what is sealed can be loaded
-            return text
+            rest = load_apart(model, file, limits=limits, safe=safe)
+            unpack(open_tensors(file, limits), rest)  # what is sealed can be loaded
+            return rest
 
         return _publish(path, new, key, write, limits)
 

@@ -38,7 +38,6 @@ ENDING: Final = ".seal"
 STORE: Final = f"{RESERVED}models"
 """The store that these records say they are of. No ledger's record passes for one of them."""
 
-_REST_BYTES: Final = DEFAULT_LIMITS.state_bytes
 _STATE: Final = re.compile(
     rb'\{"bytes":([1-9][0-9]{0,17}),"digest":"(sha256-tree:[0-9a-f]{64})"(?:,"rest":(.+))?\}',
     re.DOTALL,
@@ -103,33 +102,13 @@ def make_seal(sealed: Sealed, key: SigningKey, *, app: str = "") -> bytes:
 
     Raises:
         InvalidId: the name is outside its grammar.
-        LimitExceeded: the rest is too large.
     """
     # Canonical JSON, as a codec would write it: the rest comes out of one.
     state = b'{"bytes":%d,"digest":"%b"' % (sealed.size, sealed.digest.encode())
     if sealed.rest is not None:
-        state += b',"rest":' + _fitting(sealed.rest)
+        state += b',"rest":' + sealed.rest
     place = Place(STORE, "", sealed.name, 1)
     return seal(state + b"}", place, key, created=datetime.now(UTC), app=app, use="model")[0]
-
-
-def check_rest(file: BinaryIO | IO[bytes]) -> bytes:
-    """Return the rest of a checkpoint that is in a file, if it fits into a seal.
-
-    Raises:
-        LimitExceeded: it does not.
-    """
-    file.seek(0)
-    return _fitting(file.read(_REST_BYTES + 1))
-
-
-def _fitting(rest: bytes) -> bytes:
-    if len(rest) > _REST_BYTES:
-        raise LimitExceeded(
-            f"Besides its tensors the checkpoint holds over {_REST_BYTES} bytes.",
-            "Save large arrays of numbers as tensors.",
-        )
-    return rest
 
 
 def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:

@@ -22,8 +22,8 @@ from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 
 from safepoint.errors import quoted, shell
-from safepoint.models.lint.loads import DATA, ON, VARIABLE, VARIABLE_WHAT, loads_in
-from safepoint.models.lint.names import Tangled
+from safepoint.models.lint.loads import ON, VARIABLE, VARIABLE_WHAT, loads_in
+from safepoint.models.lint.names import DATA, Tangled
 
 __all__ = ["IDS", "Finding", "Id", "Report", "Walk", "check_paths", "check_source"]
 
@@ -308,12 +308,7 @@ def _read_allow(ids: list[str], reason: str, near: list[Finding]) -> tuple[str, 
 
 # --- folders ------------------------------------------------------------------------------------
 
-_CODE: Final = frozenset({".py", ".pyw", ".ipynb"})
-_TEXT: Final = frozenset(
-    {".bash", ".cfg", ".conf", ".env", ".ini", ".mk", ".service", ".sh", ".tf", ".toml"}
-    | {".yaml", ".yml", ".zsh", ".dockerfile", ".bat", ".cmd", ".ps1"}
-)
-_NAMED: Final = ("containerfile", "dockerfile", "makefile", "jenkinsfile", ".env", "procfile")
+_CODE, _TEXT, _NAMED = (tuple(DATA["files"][each]) for each in ("code", "text", "named"))
 _HISTORY: Final = frozenset({".git", ".hg", ".svn"})
 _OF_OTHERS: Final = frozenset({".tox", ".nox", ".eggs", "node_modules", "site-packages"})
 _ENVIRONMENT: Final = ("pyvenv.cfg", "conda-meta")

@@ -9,11 +9,17 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final
 
-from safepoint.models.lint.names import HERE, PARTIAL, PARTIALS, Names, Scope, parameters, scope_of
-from safepoint.rules import package_toml
+from safepoint.models.lint.names import (
+    DATA,
+    HERE,
+    PARTIAL,
+    PARTIALS,
+    Names,
+    Scope,
+    parameters,
+    scope_of,
+)
 
-DATA: Final = package_toml("models/lint/lint.toml")
-"""What is looked for, and the functions that load."""
 VARIABLE: Final = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 VARIABLE_WHAT: Final = f"{VARIABLE} lets every load without a flag run what the file says."
 ON: Final = frozenset({"1", "y", "yes", "true"})
@@ -43,16 +49,7 @@ def loader_of(name: str) -> str | None:
 
 # --- what the arguments say ---------------------------------------------------------------------
 
-# Of those that no argument makes safe, and of all that are passed around as a value. The others
-# have strict defaults.
-_SAYS: Final = {
-    "torch": ("SL01", "nobody sees how it is called"),
-    "open": ("SL01", "nobody sees how it is called"),
-    "code": ("SL07", "can run what the file says"),
-    "allow": ("SL05", "lets loads build more than tensors"),
-    "pickle": ("SL08", "runs what the bytes say"),
-    "unpickler": ("SL08", "runs what the bytes say"),
-}
+_SAYS: Final = {kind: (name, says) for kind, (name, says) in DATA["says"].items()}
 
 
 class _Arguments:
@@ -133,11 +130,7 @@ def _is(node: ast.expr | None, value: object) -> bool:
 # --- the walk -----------------------------------------------------------------------------------
 
 _PLAIN: Final = (ast.Name, ast.Attribute)
-# Whoever asks these about a function does not call it.
-_LOOKS: Final = frozenset(
-    f"builtins.{name}"
-    for name in ("callable", "getattr", "hasattr", "id", "isinstance", "issubclass", "repr")
-) | {"builtins.str", "builtins.type"}
+_LOOKS: Final = frozenset(DATA["functions"]["looks"])
 _MOCKS: Final = frozenset({"mock", "unittest"})
 _SETTERS: Final = frozenset({"__setitem__", "putenv", "setdefault", "setenv", "setitem"})
 # What mock calls. A list of values is returned, one after another, and not called.

@@ -12,8 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from safepoint.rules import package_toml
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+DATA: Final = package_toml("models/lint/lint.toml")
+"""What is looked for, and the functions that load."""
 HERE: Final = "this file's "
 """Stands before the name of a function or a class that the file defines."""
 PARTIAL: Final = "partial of "
@@ -22,17 +26,8 @@ PARTIALS: Final = {"functools.partial", "functools.partialmethod"}
 
 _MOST: Final = 64  # names for one expression, and aliases in between
 _STEPS: Final = 1_000_000  # expressions that are looked up in one file
-# Where a variable, a parameter or an attribute with one of these names comes from is not always to
-# be seen: a fixture, a lazy import, a function that imports. It is taken for the module then.
-_BY_NAME: Final = {
-    **{name: name for name in ("torch", "pickle", "_pickle", "cPickle", "dill", "cloudpickle")},
-    **{name: name for name in ("joblib", "jsonpickle", "numpy", "sys")},
-    "np": "numpy",
-}
-_IMPORTERS: Final = {
-    *("importlib.import_module", "importlib.__import__"),
-    *("builtins.__import__", "pytest.importorskip"),
-}
+_BY_NAME: Final = DATA["by_name"]
+_IMPORTERS: Final = {*DATA["functions"]["importers"]}
 # Each looks up a name in a dictionary, and some take what to return if it is not there.
 _LOOKUPS: Final = ("get", "__getitem__", "pop", "setdefault")
 _BUILTINS: Final = frozenset(dir(builtins))
