@@ -183,7 +183,7 @@ DEFAULT_LIMITS = Limits()
 
 def spelled(moment: datetime) -> str:
     """Return an aware time in UTC as records, approvals, leases and journals write it."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").zfill(27)
+    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 @dataclass(frozen=True, slots=True, order=True)
