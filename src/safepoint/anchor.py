@@ -82,7 +82,9 @@ class Anchor(Protocol):
       thread was never seen, and nothing else.
 
     Ours also say since when they know a head, in `Head.seen`, and have `tenant(name)`, which
-    returns the same anchor for the threads of a tenant.
+    returns the same anchor for the threads of a tenant. One that has `follow(store, thread, known,
+    head)`, as that of PostgreSQL, compares and moves in one step: a save that extends what this
+    process saw last does not ask it before.
     """
 
     def read(self, store: str, thread: str) -> Head | None:

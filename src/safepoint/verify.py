@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC
 from functools import wraps
@@ -57,50 +57,44 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-@contextmanager
-def _translated(to: type[CheckpointError], what: str, do: str) -> Iterator[None]:
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except Exception as error:
-        raise to(f"{what}: it raised {type(error).__name__}.", do) from error
+class _Translated:
+    """Turns whatever custom code raises in the block into an error of the tree."""
+
+    __slots__ = ("_do", "_to", "_what")
+
+    def __init__(self, to: type[CheckpointError], do: str, *what: object) -> None:
+        self._to, self._do, self._what = to, do, what
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, CheckpointError):
+            what = " ".join(map(str, self._what))
+            raise self._to(f"{what}: it raised {type(error).__name__}.", self._do) from error
 
 
-def storage_errors(doing: str, what: str) -> AbstractContextManager[None]:
+def storage_errors(doing: str, what: object) -> _Translated:
     """Turn whatever a custom storage raises into an error of the tree."""
-    return _translated(
-        StorageUnavailable,
-        f"The storage could not {doing} {what}",
-        "See the error it came from, and make the storage raise errors of safepoint.errors.",
-    )
+    do = "See the error it came from, and make the storage raise errors of safepoint.errors."
+    return _Translated(StorageUnavailable, do, "The storage could not", doing, what)
 
 
-def anchor_errors(doing: str, what: str) -> AbstractContextManager[None]:
+def anchor_errors(doing: str, what: str) -> _Translated:
     """Turn whatever a custom anchor raises into an error of the tree."""
-    return _translated(
-        AnchorUnavailable,
-        f"The anchor could not {doing} {what}",
-        "Nothing is loaded without it. See the error it came from, and mend the anchor.",
-    )
+    do = "Nothing is loaded without it. See the error it came from, and mend the anchor."
+    return _Translated(AnchorUnavailable, do, "The anchor could not", doing, what)
 
 
-def journal_errors() -> AbstractContextManager[None]:
+def journal_errors() -> _Translated:
     """Turn whatever a custom journal raises into an error of the tree."""
-    return _translated(
-        JournalUnavailable,
-        "The journal could not be written",
-        "Nothing is done without it. See the error it came from, and mend the journal.",
-    )
+    do = "Nothing is done without it. See the error it came from, and mend the journal."
+    return _Translated(JournalUnavailable, do, "The journal could not be written")
 
 
-def cipher_errors(to: type[CheckpointError], doing: str) -> AbstractContextManager[None]:
+def cipher_errors(to: type[CheckpointError], doing: str) -> _Translated:
     """Turn whatever a cipher raises into an error of the tree."""
-    return _translated(
-        to,
-        f"The cipher could not {doing} the state",
-        "See the error it came from, and give the ledger a cipher that has the key.",
-    )
+    do = "See the error it came from, and give the ledger a cipher that has the key."
+    return _Translated(to, do, "The cipher could not", doing, "the state")
 
 
 class Seen(NamedTuple):
@@ -220,14 +214,20 @@ class View:
         refuse_deleted(opened)
         return Seen(opened.head, anchored, _state_in(opened))
 
-    def remembered(self, thread: str) -> Seen | None:
+    def remembered(self, thread: str, *, compares: bool = False) -> Seen | None:
         """Return the same without a look at the storage, or None if this process does not know.
 
         It is for whoever appends next, to a storage that takes a record after the last one alone.
+
+        Args:
+            thread: the thread.
+            compares: the anchor is not asked, since who appends moves it from what it said last.
         """
         seen = self._seen.get(thread)
         if seen is None or not getattr(self.storage, "in_order", False):
             return None
+        if compares and seen.anchored is not None:
+            return seen
         anchored = self.anchored(thread)
         known = anchored in (seen.anchored, seen.head)
         return seen._replace(anchored=anchored) if known else None
