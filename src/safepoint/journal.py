@@ -7,12 +7,13 @@ chain, which has the thread's name, so that nobody waits for who writes about an
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from hashlib import sha256
 from heapq import merge
@@ -227,6 +228,8 @@ THREAD: Final = "journal"
 _SAID: Final = tuple(each.name for each in fields(Event))
 _LIMITS: Final = Limits(state_bytes=32 * 1024)
 _CODEC: Final = Codec(limits=_LIMITS)
+# An event is JSON at every level, and within the limits: these are the codec's bytes.
+_write: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _RESTORE: Final = (
     "Nothing is appended to it. Keep this copy, find out who can write the journal, and restore"
     " one that verifies."
@@ -280,7 +283,8 @@ class Journal:
         """
         key = self._view.keys.signing
         said = {name: getattr(event, name) for name in _SAID}  # an Entry of another one has more
-        payload = _CODEC.encode({**said, "actor": asdict(event.actor)})
+        actor = {"how": event.actor.how, "name": event.actor.name}
+        payload = _write({**said, "actor": actor}).encode()
         chain = event.chain
         with _told():
             end = self._view.remembered(chain) or self._view.tip(chain)
@@ -305,12 +309,13 @@ class Journal:
             previous=head.digest if head else None,
             use="journal",
         )
+        following = opened.head
         with storage_errors("keep", str(place)):
             view.storage.append(chain, place.sequence, record)
         if view.anchor is not None:
             with anchor_errors("be moved for", chain):
-                view.anchor.advance(view.store, chain, opened.head)
-        view.remember(chain, opened.head, opened.head if view.anchor else None)
+                view.anchor.advance(view.store, chain, following)
+        view.remember(chain, following, following if view.anchor else None)
         return opened
 
     def show(

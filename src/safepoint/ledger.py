@@ -29,6 +29,8 @@ from safepoint.errors import (
     NotFound,
     NotOwner,
     RecordsMissing,
+    RolledBack,
+    SealError,
     quoted,
 )
 from safepoint.journal import NO_NEWS, READING, Actor, Journal, Notes, What
@@ -282,7 +284,8 @@ class Ledger:
             ThreadDeleted: the thread was deleted.
             SealError: the checkpoint to build on does not verify. This process does not look again
                 at one that it saved itself.
-            AnchorError: the storage contradicts the anchor, or that cannot be asked.
+            AnchorError: the storage contradicts the anchor, or that cannot be asked. If the anchor
+                compares and moves in one step, that shows once the record is in the storage.
             StorageError: the storage refused. Nothing was saved.
             NotOwner: another worker owns the thread.
             JournalError: the journal cannot be written. Nothing was saved.
@@ -326,7 +329,10 @@ class Ledger:
             self._anchor()
         with self._watching("save", thread):
             payload = self.codec.encode(value)
-            known = self._view.remembered(thread)
+            compares = (
+                said.kind != "note" and self._moves(said, now) and _has(self.anchor, ("follow",))
+            )
+            known = self._view.remembered(thread, compares=compares)
             if known is not None and after in (None, known.state):
                 try:
                     return self._append(thread, payload, known, said, now=now).checkpoint(value)
@@ -362,39 +368,46 @@ class Ledger:
     ) -> Opened:
         """Seal a record after the end of a thread, keep it, and let the anchor see it."""
         owned = self._claimed(thread)
-        head = end and end.head
-        place = self._view.place(thread, head.sequence + 1 if head else 1)
-        record, opened = self._seal(payload, place, said, head.digest if head else None)
+        before = end and end.head
+        place = self._view.place(thread, before.sequence + 1 if before else 1)
+        record, opened = self._seal(payload, place, said, before.digest if before else None)
+        head = opened.head
         if self.journal is not None:
             what: What = "delete" if said.kind == "deleted" else "save"
-            self.notes.write(what, "intended", thread, opened.head)
+            self.notes.write(what, "intended", thread, head)
         # What the storage need not know of, it is not told.
         options: dict[str, Any] = {} if owned is None else {"fence": owned.lease.token}
         self._store(thread, place.sequence, record, said.label, options)
         anchored = end and end.anchored
-        if self.anchor_every == "step":
-            due = said.kind != "note"
-        else:
+        due = self._moves(said, now)
+        if not due and self.anchor_every != "step":
             due = anchored is None or place.sequence - anchored.sequence >= self.anchor_every
-        if self.anchor is not None and (now or due):
+        if self.anchor is not None and due:
             try:
                 # If a note of ours is all that is new to the anchor, its time stays what it was.
-                same = anchored if said.kind == "note" and not now and head == anchored else None
-                told = replace(opened.head, seen=same.seen) if same else opened.head
-                self._move(thread, told)
-            except Forked:
+                is_note = said.kind == "note"
+                same = anchored if is_note and not now and before == anchored else None
+                told = replace(head, seen=same.seen) if same else head
+                self._move(thread, told, None if is_note else anchored)
+            except (Forked, RolledBack, SealError):
                 raise
             except CheckpointError as error:
                 raise AnchorUnavailable(
-                    f"{thread} {opened.head} is saved, but not anchored. {error.what}",
+                    f"{thread} {head} is saved, but not anchored. {error.what}",
                     "Nothing is lost. Mend the anchor; the next save, or Ledger.anchor_now, moves"
                     " it.",
                 ) from error
-            anchored = opened.head
+            anchored = head
         if said.kind != "deleted":
             state = place.sequence if said.kind == "state" else end and end.state
-            self._view.remember(thread, opened.head, anchored, state)
+            self._view.remember(thread, head, anchored, state)
         return opened
+
+    def _moves(self, said: _Said, now: bool) -> bool:
+        """Tell whether a record moves the anchor, whatever that has seen."""
+        if self.anchor_every == "step":
+            return now or said.kind != "note"
+        return now or self.anchor_every == 1
 
     def _store(
         self, thread: str, sequence: int, record: bytes, label: str, options: dict[str, Any]
@@ -699,9 +712,15 @@ class Ledger:
             )
         return self.anchor
 
-    def _move(self, thread: str, head: Head) -> None:
+    def _move(self, thread: str, head: Head, known: Head | None = None) -> None:
+        """Move the anchor to a record that is kept, from what it said last, if that is known."""
         with anchor_errors("be moved for", thread):
-            self._anchor().advance(self.store, thread, head)
+            anchor: Any = self._anchor()
+            if known is not None and _has(anchor, ("follow",)):
+                if anchor.follow(self.store, thread, known, head):
+                    return
+                self._view.verify(thread)  # others moved it, or the storage lost what it has seen
+            anchor.advance(self.store, thread, head)
 
     # --- forget
 

@@ -146,8 +146,10 @@ CHANGED = {
         "SP13.dropped SP13.dropped"
     ),
     "alter domain safepoint.record drop constraint record_check": "SP13.dropped",
-    "alter table safepoint_anchor.heads drop constraint heads_sequence_check, add constraint"
-    " heads_sequence_check check (sequence > 0) not valid": "SP15.changed",
+    "alter domain safepoint_anchor.sequence drop constraint sequence_check; alter domain"
+    " safepoint_anchor.sequence add constraint sequence_check check (value > 0) not valid": (
+        "SP15.changed"
+    ),
     "alter table safepoint_journal.records add constraint no_more check (sequence < 2)": (
         "SP20.not-made"
     ),

@@ -3,12 +3,18 @@
 
 grant usage on schema safepoint_anchor to {anchor}, {anchor_operator}, {operator}, {auditor};
 
+create domain safepoint_anchor.sequence as bigint check (value between 1 and 9999999999);
+create domain safepoint_anchor.digest as text collate "C" check (
+  octet_length(value) = 71 and value ~ '^sha256:[0-9a-f]*$'
+);
+revoke all on type safepoint_anchor.sequence, safepoint_anchor.digest from public;
+
 create table safepoint_anchor.heads (
   tenant   safepoint_anchor.tenant not null default '',
   store    safepoint_anchor.name not null,
   thread   safepoint_anchor.name not null,
-  sequence bigint not null check (sequence between 1 and 9999999999),
-  digest   text collate "C" not null check (digest ~ '^sha256:[0-9a-f]{{64}}$'),
+  sequence safepoint_anchor.sequence not null,
+  digest   safepoint_anchor.digest not null,
   seen     timestamptz not null default clock_timestamp(),  -- a login keeps it, and chooses none
   primary key (tenant, store, thread)
 ) with (fillfactor = 50);

@@ -14,8 +14,8 @@ from safepoint.postgres.storage import Records
 
 _LARGEST: Final = 65536
 _HEAD: Final = (
-    "select max(sequence) from safepoint_journal.records"
-    " where tenant = %s and journal = %s and chain = %s"
+    b"select max(sequence) from safepoint_journal.records"
+    b" where tenant = $1 and journal = $2 and chain = $3"
 )
 _CHAINS: Final = (
     "select distinct chain from safepoint_journal.records where tenant = %s and journal = %s"
@@ -87,7 +87,8 @@ class _Entries(Records):
         self._add(_APPEND, (thread, sequence, record))
 
     def head(self, thread: str) -> int:
-        return self._rows(_HEAD, (*self._scope, thread))[0][0] or 0
+        values = (*self._scope, thread)
+        return int(self._run(lambda connection: connection.ask(_HEAD, values))[0][0] or 0)
 
     def threads(self) -> list[str]:
         return [row[0] for row in self._rows(_CHAINS, self._scope)]

@@ -2,12 +2,16 @@
 
 grant usage on schema safepoint_journal to {journal}, {auditor};
 
+create domain safepoint_journal.sequence as bigint check (value between 1 and 9999999999);
+create domain safepoint_journal.record as bytea check (octet_length(value) <= 65536);
+revoke all on type safepoint_journal.sequence, safepoint_journal.record from public;
+
 create table safepoint_journal.records (
   tenant   safepoint_journal.tenant not null default '',
   journal  safepoint_journal.name not null,
   chain    safepoint_journal.name not null,
-  sequence bigint not null check (sequence between 1 and 9999999999),
-  record   bytea not null check (octet_length(record) <= 65536),
+  sequence safepoint_journal.sequence not null,
+  record   safepoint_journal.record not null,
   login    name not null,
   written  timestamptz not null,
   primary key (tenant, journal, chain, sequence)

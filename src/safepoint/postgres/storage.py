@@ -47,9 +47,9 @@ _APPEND: Final = (
 )
 # PostgreSQL has times that Python has not: infinity, and years before 1 and after 9999.
 _THREAD: Final = (
-    "select head, first, token, owner, case when expires >= '0001-01-02 00:00:00+00'"
-    " and expires < '9999-12-31 00:00:00+00' then expires end, login = session_user"
-    " from safepoint.threads where tenant = %s and thread = %s"
+    b"select head, first, token, owner, case when expires >= '0001-01-02 00:00:00+00'"
+    b" and expires < '9999-12-31 00:00:00+00' then expires end, login = session_user"
+    b" from safepoint.threads where tenant = $1 and thread = $2"
 )
 _BASE: Final = (
     "select first, octet_length(base), case when octet_length(base) <= %s then base end"
@@ -455,17 +455,19 @@ class PostgresCheckpointStorage(Records):
         Raises:
             StorageUnavailable: it says something that the functions of the schema never write.
         """
-        row = connection.execute(_THREAD, (self._tenant, thread)).fetchone()
-        if row is None:
+        rows = connection.ask(_THREAD, (self._tenant, thread))
+        if not rows:
             return _Thread(0, 1, Ownership(thread), own=True)
-        head, first, token, owner, expires, own = row
-        numbers = ((head, MAX_SEQUENCE), (first, MAX_SEQUENCE), (token, MAX_TOKEN))
-        if all(
-            type(each) is int and 0 <= each <= most for each, most in numbers
-        ) and 1 <= first <= max(head, 1):
-            with suppress(CheckpointError):
-                holder = None if owner is None else Lease(thread, owner, token, expires)
-                return _Thread(head, first, Ownership(thread, token, holder), own=own is True)
+        *numbers, owner, expires, own = rows[0]
+        with suppress(CheckpointError, TypeError, ValueError):
+            head, first, token = (int(each or "") for each in numbers)
+            holder = None
+            if owner is not None:
+                ends = datetime.fromisoformat((expires or b"").decode())
+                holder = Lease(thread, owner.decode(), token, ends)
+            sound = 0 <= head <= MAX_SEQUENCE and 0 <= token <= MAX_TOKEN
+            if sound and 1 <= first <= max(head, 1):
+                return _Thread(head, first, Ownership(thread, token, holder), own=own == b"t")
         raise self._malformed(thread)
 
     def _malformed(self, thread: str) -> StorageUnavailable:

@@ -7,6 +7,9 @@ grant usage on schema safepoint to {writer}, {reader}, {operator}, {auditor};
 create domain safepoint.sequence as bigint check (value between 1 and 9999999999);
 create domain safepoint.token as bigint check (value between 0 and 999999999999999999);
 create domain safepoint.record as bytea check (octet_length(value) <= 268435456);  -- 256 MiB
+create domain safepoint.label as text collate "C" check (
+  value = '' or octet_length(value) <= 128 and value ~ '^[A-Za-z0-9._@/+:-]+$'
+);
 
 -- One row for each thread: how far it is, where it begins, and who may write it.
 create table safepoint.threads (
@@ -31,8 +34,7 @@ create table safepoint.checkpoints (
   fence    bigint,
   login    name not null,
   written  timestamptz not null,
-  label    text collate "C" not null default ''
-           check (label = '' or label ~ '^[A-Za-z0-9._@/+:-]{{1,128}}$'),
+  label    safepoint.label not null default '',
   primary key (tenant, thread, sequence)
 );
 alter table safepoint.checkpoints alter column record set storage external;
@@ -360,7 +362,7 @@ begin
   return gone;
 end $$;
 
-revoke all on type safepoint.sequence, safepoint.token, safepoint.record
+revoke all on type safepoint.sequence, safepoint.token, safepoint.record, safepoint.label
   from public;
 grant select on safepoint.version, safepoint.threads, safepoint.checkpoints
   to {writer}, {reader}, {operator}, {auditor};
