@@ -700,7 +700,7 @@ def test_a_thief_cannot_change_the_state_on_its_way_to_another_version(desk: Des
 def test_a_migration_makes_the_same_state_each_time(desk: Desk) -> None:
     question, counted = desk.paused().question, iter(range(9))
     changing = Migration("1", "2", lambda state: {**state, "n": next(counted)})
-    more = {"version": "2", "migrations": [changing]}
+    more: dict[str, Any] = {"version": "2", "migrations": [changing]}
     assert "another state each time" in refused(
         MigrationFailed, lambda: desk.go_on(yes(desk.question(**more)), **more)
     )
