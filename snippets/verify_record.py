@@ -4,6 +4,7 @@
 import base64
 import hashlib
 import hmac
+import json
 import re
 from datetime import datetime
 
@@ -13,6 +14,10 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 DIGEST = "sha256:[0-9a-f]{64}"
 NAME = "[a-z0-9][a-z0-9_-]{0,63}"
 WORD = "[A-Za-z0-9._@/+:-]{0,128}"
+MOMENT = (
+    "[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3])"
+    r":[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
+)
 LINE_1 = re.compile(
     rb"safepoint/1 ([0-9a-f]{16}) "
     rb"([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="
@@ -21,8 +26,7 @@ LINE_1 = re.compile(
 LINE_2 = re.compile(
     rf'\{{"app":"{WORD}",'
     r'"cipher":(null|"(?P<cipher>[0-9a-f]{16})"),'
-    r'"created":"(?P<created>[0-9]{4}-[0-9]{2}-[0-9]{2}'
-    r'T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z)",'
+    rf'"created":"(?P<created>{MOMENT})",'
     rf'"digest":"(?P<digest>{DIGEST})",'
     r'"kind":"(?P<kind>state|note|base|deleted)",'
     rf'"label":"(?P<label>{WORD})",'
@@ -61,13 +65,16 @@ def is_genuine(key, message, signature):
     return True
 
 
+def exists(moment):
+    try:
+        return datetime.fromisoformat(moment)
+    except ValueError:
+        return None
+
+
 def parse(line_2):
     header = LINE_2.fullmatch(line_2.decode("latin-1"))
-    if not header:
-        return None
-    try:
-        datetime.fromisoformat(header["created"])
-    except ValueError:
+    if not header or not exists(header["created"]):
         return None
     is_first = header["sequence"] == "1"
     if is_first != (header["previous"] is None):
@@ -84,7 +91,13 @@ def counts(until, sequence, digest, base):
 
 
 def open_record(
-    record, place, keys, base=False, revoked=None, limit=16781312
+    record,
+    place,
+    keys,
+    base=False,
+    revoked=None,
+    limit=16781312,
+    use=b"record",
 ):
     """Return the header, its digest and the state, or refuse."""
     check(len(record) <= limit, "LimitExceeded")
@@ -95,7 +108,7 @@ def open_record(
     check(end and len(line_2) <= 2048, "RecordMalformed")
 
     check(key_id in keys, "UnknownKey")
-    message = b"safepoint/1 record\n" + line_2
+    message = b"safepoint/1 %b\n%b" % (use, line_2)
     genuine = is_genuine(keys[key_id], message, signature)
     check(genuine, "SealBroken")
 
@@ -115,12 +128,25 @@ def open_record(
     return header, digest, rest[:-1]
 
 
+def check_cipher(header, encrypted):
+    """Before you decode: the reader knows whether it is encrypted."""
+    has_state = header["kind"] in ("state", "note")
+    fits = encrypted == (header["cipher"] is not None)
+    check(fits or not has_state, "DecodeError")
+
+
 # --8<-- [end:record]
 # --8<-- [start:thread]
 def verify_thread(
-    records, where, keys, base=None, anchor=None, revoked=None
+    records,
+    where,
+    keys,
+    base=None,
+    anchor=None,
+    revoked=None,
+    use=b"record",
 ):
-    """Return how many records there are, or refuse.
+    """Return the states of all its records, or refuse.
 
     Args:
         records: by sequence, read after the anchor.
@@ -128,7 +154,7 @@ def verify_thread(
         base: a sequence and a record, or None.
         anchor: a sequence and a digest, or None.
     """
-    head = max(records, default=0)
+    head, states = max(records, default=0), []
     check(not anchor or head >= anchor[0], "RolledBack")
 
     first, previous = 1, None
@@ -142,11 +168,12 @@ def verify_thread(
 
     for sequence in range(first, head + 1):
         check(sequence in records, "RecordsMissing")
-        header, digest, _ = open_record(
+        header, digest, state = open_record(
             records[sequence],
             (*where, sequence),
             keys,
             revoked=revoked,
+            use=use,
         )
         check(header["previous"] == previous, "WrongPlace")
         is_last = sequence == head
@@ -154,10 +181,255 @@ def verify_thread(
         if anchor and sequence == anchor[0]:
             check(digest == anchor[1], "Forked")
         previous = digest
-    return head - first + 1
+        states.append(state)
+    return states
 
 
 # --8<-- [end:thread]
+# --8<-- [start:state]
+TAG = re.compile(
+    r"\$(date|datetime|time|timedelta|decimal|uuid|bytes|int|tuple"
+    "|set|frozenset|dict|odict|path|posixpath|windowspath)"
+)
+
+
+def tagged(pairs):
+    tags = [key for key, _ in pairs if key.startswith("$")]
+    if tags and (len(pairs) > 1 or not TAG.fullmatch(tags[0])):
+        raise ValueError
+    return dict(pairs)
+
+
+def whole(digits):
+    if not -(2**63) <= int(digits) < 2**63:
+        raise ValueError
+    return int(digits)
+
+
+def spell(value):
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), allow_nan=False
+    )
+
+
+def read_state(data, error="DecodeError"):
+    """Return what canonical JSON says, or refuse.
+
+    A value with a tag stays as it is, and nobody looks inside.
+    """
+    try:
+        value = json.loads(
+            data, object_pairs_hook=tagged, parse_int=whole
+        )
+        json.dumps(value, ensure_ascii=False).encode()  # no half pair
+        spelled = spell(value).encode()
+    except (ValueError, RecursionError):
+        raise Refused(error) from None
+    check(spelled == data, error)
+    return value
+
+
+# --8<-- [end:state]
+# --8<-- [start:approval]
+TEXT = "(?s:.*)"
+QUESTION = {
+    "action": "[A-Za-z0-9._:/-]{0,128}",
+    "app": WORD,
+    "next": TEXT,
+    "scope": TEXT,
+    "store": NAME,
+    "tenant": f"(?:{NAME})?",
+    "thread": NAME,
+    "tools": DIGEST,
+}
+ANSWER = {
+    "approver": NAME,
+    "expires": MOMENT,
+    "issued": MOMENT,
+    "nonce": "[0-9a-f]{32}",
+    "verdict": "approved|denied",
+}
+LISTS = {
+    "details": "(?!.*  )[ -~]*",
+    "done": TEXT,
+    "reasons": "[a-z][a-z-]{0,63}",
+}
+
+
+def are_texts(values, grammars):
+    return all(
+        isinstance(values[name], str)
+        and re.fullmatch(grammar, values[name])
+        for name, grammar in grammars.items()
+    )
+
+
+def is_sequence(value):
+    return type(value) is int and 1 <= value <= 9999999999
+
+
+def is_head(value):
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"digest", "sequence"}
+        and are_texts(value, {"digest": DIGEST})
+        and is_sequence(value["sequence"])
+    )
+
+
+def are_named(arguments):
+    """An object; or its pairs, where a name begins with `$`."""
+    if not isinstance(arguments, dict):
+        return False
+    pairs = arguments.get("$dict")
+    if isinstance(pairs, list):
+        return all(
+            isinstance(pair, list) and pair and isinstance(pair[0], str)
+            for pair in pairs
+        )
+    return not any(name.startswith("$") for name in arguments)
+
+
+def is_list(values, grammar):
+    return isinstance(values, list) and all(
+        are_texts({"": value}, {"": grammar}) for value in values
+    )
+
+
+def is_statement(value, texts):
+    """These fields and no other, each in its grammar."""
+    others = {"arguments", "checkpoint", "head"}
+    return (
+        isinstance(value, dict)
+        and value.keys() == {*texts, *LISTS, *others}
+        and are_texts(value, texts)
+        and all(is_list(value[name], LISTS[name]) for name in LISTS)
+        and value["reasons"]
+        and are_named(value["arguments"])
+        and is_head(value["checkpoint"])
+        and is_head(value["head"])
+    )
+
+
+def unwrapped(text):
+    check(len(text) <= 65536, "ApprovalMalformed")
+    text = text.replace("\r\n", "\n").strip(" \t\r\n")
+    return text.encode("utf-8", "replace")
+
+
+def open_question(text):
+    """Return its fields, or refuse. Nobody has signed them."""
+    fields = read_state(unwrapped(text), "ApprovalMalformed")
+    check(is_statement(fields, QUESTION), "ApprovalMalformed")
+    return fields
+
+
+def open_approval(text, approvers, revoked=()):
+    """Return the id of the key and the fields, or refuse.
+
+    Args:
+        approvers: by the id of a key, the key and whose it is.
+        revoked: the ids of keys that no longer count.
+    """
+    lines = unwrapped(text) + b"\n"
+    line_1 = check(LINE_1.match(lines), "ApprovalMalformed")
+    line_2 = lines[line_1.end() : -1]
+
+    key_id, signature = line_1[1].decode(), base64.b64decode(line_1[2])
+    check(key_id in approvers, "ApprovalUntrusted")
+    check(key_id not in revoked, "ApprovalUntrusted")
+    key, owner = approvers[key_id]
+    message = b"safepoint/1 approval\n" + line_2
+    genuine = is_genuine(key, message, signature)
+    check(genuine, "ApprovalUntrusted")
+
+    fields = read_state(line_2, "ApprovalMalformed")
+    known = is_statement(fields, {**QUESTION, **ANSWER})
+    check(known, "ApprovalMalformed")
+    check(exists(fields["issued"]), "ApprovalMalformed")
+    check(exists(fields["expires"]), "ApprovalMalformed")
+    check(fields["approver"] == owner, "ApprovalUntrusted")
+    return key_id, fields
+
+
+# --8<-- [end:approval]
+# --8<-- [start:journal]
+ENTRY = {
+    "detail": "(?s:.{0,1000})",
+    "outcome": "intended|done|refused",
+    "store": NAME,
+    "tenant": f"(?:{NAME})?",
+    "what": "save|verify|resume|pause|approve|deny|act|rotate|prune"
+    "|delete|erase|migrate|copy|accept-loss|own",
+}
+ACTOR = {"how": "(?s:.{1,256})", "name": "(?s:.{1,256})"}
+OR_NULL = {"digest": DIGEST, "thread": NAME}
+
+
+def chain_of(tenant, thread):
+    if tenant and thread:
+        whose = f"{tenant}/{thread}".encode()
+        return hashlib.sha256(whose).hexdigest()
+    return thread or "journal"
+
+
+def is_entry(value, chain):
+    others = {"actor", "sequence"}
+    if not isinstance(value, dict):
+        return False
+    if value.keys() != {*ENTRY, *OR_NULL, *others}:
+        return False
+    said = {k: v for k, v in OR_NULL.items() if value[k] is not None}
+    actor, sequence = value["actor"], value["sequence"]
+    return (
+        are_texts(value, {**ENTRY, **said})
+        and isinstance(actor, dict)
+        and actor.keys() == ACTOR.keys()
+        and are_texts(actor, ACTOR)
+        and (sequence is None or is_sequence(sequence))
+        and chain_of(value["tenant"], value["thread"]) == chain
+    )
+
+
+def verify_journal(records, where, keys, anchor=None, revoked=None):
+    """Return the entries of one chain, or refuse."""
+    options = {"anchor": anchor, "revoked": revoked, "use": b"journal"}
+    try:
+        states = verify_thread(records, where, keys, **options)
+    except Refused:
+        raise Refused("JournalBroken") from None
+    found = []
+    for state in states:
+        entry = read_state(state, "JournalBroken")
+        check(is_entry(entry, where[2]), "JournalBroken")
+        found.append(entry)
+    return found
+
+
+# --8<-- [end:journal]
+# --8<-- [start:names]
+DEVICE = re.compile("con|prn|aux|nul|(?:com|lpt)[0-9]")
+
+
+def base32(data):
+    return base64.b32encode(data).decode().lower().rstrip("=")
+
+
+def thread_name(text):
+    """Return the name of a thread for any text."""
+    plain = re.fullmatch(NAME, text) and not DEVICE.fullmatch(text)
+    if plain and not text.startswith(("t--", "b--", "h--")):
+        return text
+    data = text.encode()
+    escape = re.compile(b"[^a-z0-9-]")
+    escaped = escape.sub(lambda byte: b"_%02x" % ord(byte[0]), data)
+    for name in (f"t--{escaped.decode()}", f"b--{base32(data)}"):
+        if len(name) <= 64:
+            return name
+    return f"h--{base32(hashlib.sha256(data).digest())}"
+
+
+# --8<-- [end:names]
 # What the package sealed, by a published test key.
 records = {}
 records[1] = b"""\
@@ -188,7 +460,7 @@ secret = b"published test key: do not use!!"
 key_id = hmac.digest(secret, b"safepoint/1 key id", "sha256")[:8].hex()
 where = ("invoices", "", "order-7")
 keys = {key_id: {"algorithm": "hmac-sha256", "secret": secret}}
-print(verify_thread(records, where, keys), "records")
+print(len(verify_thread(records, where, keys)), "records")
 #> 2 records
 
 records[2] = records[2].replace(b":43}", b":99}")

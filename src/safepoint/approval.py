@@ -684,6 +684,7 @@ def _read(line_2: bytes, key_id: str, text: str) -> Approval:
         approver, verdict, nonce = (values.pop(name) for name in ("approver", "verdict", "nonce"))
         issued, expires = (_moment(values.pop(name)) for name in ("issued", "expires"))
         question = _question(values)
+        check_name("approver", approver)
         if verdict in ("approved", "denied") and _NONCE.fullmatch(nonce):
             return Approval(approver, key_id, verdict, issued, expires, nonce, question, text)
         why = "Its verdict or nonce is not written as it should be."

@@ -179,7 +179,7 @@ class Event:
                 f"Choose one of {', '.join(WHATS)}, and one of {', '.join(OUTCOMES)}.",
             )
         check_name("store", self.store)
-        if self.tenant:
+        if self.tenant != "":
             check_name("tenant", self.tenant)
         if self.thread is not None:
             check_name("thread", self.thread)
@@ -236,6 +236,7 @@ _RESTORE: Final = (
 )
 _MEND: Final = "Until it can be written again nothing is written down, so nothing is done."
 _TRIES: Final = 1000
+_FOREIGN: Final = (AttributeError, KeyError, TypeError)  # what fields of another type raise
 
 
 class Journal:
@@ -450,22 +451,22 @@ def _entry(opened: Opened) -> Entry:
     Raises:
         JournalBroken: it holds something else, so another program wrote it.
     """
-    header = opened.header
+    header, cause = opened.header, None
     try:
         fields = _CODEC.decode(opened.payload)
-        fields["actor"] = Actor(**fields["actor"])
+        said = {**fields, "actor": Actor(**fields["actor"])}
         created = datetime.fromisoformat(header.created)
-        if (
-            _chain(fields["tenant"], fields["thread"]) != header.thread
-        ):  # show(thread=…) looks there
-            fields = None
-        return Entry(**fields, number=header.sequence, at=created)
-    except (CodecError, InvalidId, ConfigurationError, KeyError, TypeError) as error:
-        raise JournalBroken(
-            f"Entry {header.sequence} of {header.thread} in the journal {header.store} is one that"
-            " this release did not write.",
-            "Check that its writer runs a released version of safepoint with the same format.",
-        ) from error
+        entry = Entry(**said, number=header.sequence, at=created)
+        whole = fields.keys() == set(_SAID) and entry.detail == fields["detail"]
+        if whole and entry.chain == header.thread:  # show(thread=…) looks there
+            return entry
+    except (*_FOREIGN, CodecError, InvalidId, ConfigurationError) as error:
+        cause = error
+    raise JournalBroken(
+        f"Entry {header.sequence} of {header.thread} in the journal {header.store} is one that"
+        " this release did not write.",
+        "Check that its writer runs a released version of safepoint with the same format.",
+    ) from cause
 
 
 @contextmanager

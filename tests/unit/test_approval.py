@@ -53,7 +53,7 @@ from tests.unit.approval_helpers import (
 from tests.vectors import FOLDER
 
 KEYS = json.loads((FOLDER / "keys.json").read_text())["keys"]
-VECTORS = json.loads((FOLDER / "approvals.json").read_text())["vectors"]
+PUBLISHED = json.loads((FOLDER / "approvals.json").read_text())
 TICK = timedelta(microseconds=1)
 
 
@@ -67,7 +67,26 @@ def refusal(kind: type[CheckpointError], act: Any, *arguments: Any, **options: A
 # ---------------------------------------------------------------- what opens
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
+def told(question: Question) -> dict[str, Any]:
+    return {
+        "tenant": question.tenant,
+        "thread": question.thread,
+        "next": question.next,
+        "done": list(question.done),
+        "scope": question.scope,
+        "arguments": Codec().encode(question.arguments).decode(),
+    }
+
+
+@pytest.mark.parametrize("vector", PUBLISHED["questions"], ids=lambda vector: vector["name"])
+def test_a_question_is_read_or_refused_as_the_vectors_say(vector: dict[str, Any]) -> None:
+    if "refused" in vector:
+        refusal(getattr(errors, vector["refused"]), Question.from_text, vector["text"])
+    else:
+        assert told(Question.from_text(vector["text"])) == vector["opens"]
+
+
+@pytest.mark.parametrize("vector", PUBLISHED["vectors"], ids=lambda vector: vector["name"])
 def test_an_approval_opens_or_is_refused_as_the_vectors_say(vector: dict[str, Any]) -> None:
     public = {name: VerifyingKey(base64.b64decode(KEYS[name]["public"])) for name in ["ed25519"]}
     people = Approvers(
@@ -86,11 +105,7 @@ def test_an_approval_opens_or_is_refused_as_the_vectors_say(vector: dict[str, An
         "issued": f"{opened.issued:%Y-%m-%dT%H:%M:%S.%f}Z",
         "expires": f"{opened.expires:%Y-%m-%dT%H:%M:%S.%f}Z",
         "nonce": opened.nonce,
-        "tenant": opened.question.tenant,
-        "thread": opened.question.thread,
-        "next": opened.question.next,
-        "done": list(opened.question.done),
-        "arguments": Codec().encode(opened.question.arguments).decode(),
+        **told(opened.question),
     }
 
 

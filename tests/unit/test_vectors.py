@@ -9,6 +9,7 @@ import ast
 import base64
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,14 +27,17 @@ from safepoint import (
     SigningKey,
 )
 from safepoint.errors import KeyRefused
+from safepoint.journal import Entry, FileJournal
 from safepoint.keys import Key, Revoked, VerifyingKey
-from safepoint.names import Head
+from safepoint.names import Head, thread_name, thread_text
 from safepoint.record import Place, open_sealed
-from safepoint.verify import View
+from safepoint.verify import View, plain_of
 from tests.harness.blocks import ROOT, expand
 from tests.vectors import FOLDER, PAGE, files, shown, write
+from tests.vectors.approvals import OPENS
 
 Vector = dict[str, Any]
+OUTCOMES: Final = ("refused", "opens", "verifies", "decodes", "shows")
 
 
 def load(name: str) -> Any:
@@ -48,6 +52,10 @@ KEYS: Final[dict[str, Vector]] = load("keys.json")["keys"]
 RECORDS: Final[list[Vector]] = load("records.json")["vectors"]
 THREADS: Final[list[Vector]] = load("threads.json")["vectors"]
 STATES: Final[list[Vector]] = load("states.json")["vectors"]
+APPROVALS: Final[list[Vector]] = load("approvals.json")["vectors"]
+QUESTIONS: Final[list[Vector]] = load("approvals.json")["questions"]
+JOURNALS: Final[list[Vector]] = load("journals.json")["vectors"]
+NAMES: Final[list[Vector]] = load("names.json")["vectors"]
 REFUSED_KEYS: Final[list[Vector]] = load("keys.json")["refused"]
 
 
@@ -77,8 +85,9 @@ def test_one_command_makes_the_files_and_the_page_again(tmp_path: Path) -> None:
 
 
 def test_there_is_a_vector_for_each_refusal() -> None:
-    """Of the errors that the page names for a record, a thread, a state and a key."""
-    refused = {v.get("refused") for v in [*RECORDS, *THREADS, *STATES, *REFUSED_KEYS]}
+    """Of the errors that the page names for what a verifier is given, and for a key."""
+    vectors = [vector for _, vectors in JUDGED for vector in vectors]
+    refused = {v.get("refused") for v in [*vectors, *REFUSED_KEYS]}
     assert refused - {None} == {
         "LimitExceeded",
         "RecordMalformed",
@@ -90,6 +99,9 @@ def test_there_is_a_vector_for_each_refusal() -> None:
         "RolledBack",
         "Forked",
         "DecodeError",
+        "ApprovalMalformed",
+        "ApprovalUntrusted",
+        "JournalBroken",
         "KeyRefused",
     }
 
@@ -105,6 +117,16 @@ class Until:
 
     def read(self, store: str, thread: str) -> Head:
         return self.head
+
+
+class Closed:
+    """A cipher that leaves the text as it is."""
+
+    def close(self, plain: bytes, place: Place) -> tuple[str, bytes]:
+        return KEYS["hmac-2"]["id"], plain
+
+    def open(self, text: bytes, key: str, place: Place) -> bytes:
+        return text
 
 
 def key_of(name: str) -> Key:
@@ -146,10 +168,15 @@ def test_the_implementation_opens_or_refuses_a_record(vector: Vector) -> None:
             base=vector.get("base", False),
             limits=limits,
         )
+        if opened.header.kind in ("state", "note"):  # what has a state to decode
+            plain_of(opened, Closed() if vector.get("encrypted") else None)
         return {
             "key": opened.key,
             "digest": opened.digest,
             "kind": opened.header.kind,
+            "label": opened.header.label,
+            "tenant": opened.header.tenant,
+            "cipher": opened.header.cipher,
             "previous": opened.header.previous,
             "state": opened.payload.decode("latin-1"),
         }
@@ -159,27 +186,33 @@ def test_the_implementation_opens_or_refuses_a_record(vector: Vector) -> None:
 
 def lay_out(vector: Vector, folder: Path) -> None:
     """Write a thread as the page says that the file storage keeps it."""
-    folder.mkdir(mode=0o700)
-    (folder / vector["thread"]).mkdir(mode=0o700)
+    thread = folder / (vector["tenant"] and f"@{vector['tenant']}") / vector["thread"]
+    for each_one in (folder, thread.parent, thread):
+        each_one.mkdir(mode=0o700, exist_ok=True)
     content = {f"{int(n):010d}.checkpoint": text for n, text in vector["records"].items()}
     if "base" in vector:
         content["base"] = f"{vector['base']['sequence']:010d}\n{vector['base']['record']}"
     for name, text in content.items():
-        file = folder / vector["thread"] / name
+        file = thread / name
         file.write_bytes(text.encode("latin-1"))
         file.chmod(0o600)
 
 
-@each(THREADS)
-def test_the_implementation_verifies_or_refuses_a_thread(vector: Vector, tmp_path: Path) -> None:
-    store, thread = vector["store"], vector["thread"]
-    lay_out(vector, tmp_path / "state")
+def anchor_of(vector: Vector) -> InMemoryAnchor:
     anchor = InMemoryAnchor()
     if "anchor" in vector:
-        anchor.advance(store, thread, Head(**vector["anchor"]))
-    storage = FileCheckpointStorage(tmp_path / "state")
-    ledger = Ledger(storage, store=store, keys=ring_of(vector), anchor=anchor)
-    view = View(storage, store, ledger.keys, anchor, Limits())
+        scope = anchor.tenant(vector["tenant"]) if vector["tenant"] else anchor
+        scope.advance(vector["store"], vector["thread"], Head(**vector["anchor"]))
+    return anchor
+
+
+@each(THREADS)
+def test_the_implementation_verifies_or_refuses_a_thread(vector: Vector, tmp_path: Path) -> None:
+    store, tenant, thread = vector["store"], vector["tenant"], vector["thread"]
+    lay_out(vector, tmp_path / "state")
+    storage, anchor = FileCheckpointStorage(tmp_path / "state"), anchor_of(vector)
+    ledger = Ledger(storage, store=store, keys=ring_of(vector), anchor=anchor, tenant=tenant)
+    view = View(ledger.storage, store, ledger.keys, ledger.anchor, Limits(), tenant=tenant)
     oldest_first = outcome(lambda: len(list(view.walk(thread))))
     if oldest_first == "NotFound":  # what a storage says of a record that is not there
         oldest_first = "RecordsMissing"
@@ -198,6 +231,36 @@ def test_an_anchor_file_is_as_the_page_says(tmp_path: Path) -> None:
         (folder / name).write_text(content)
         (folder / name).chmod(0o600)
     assert FileAnchor(folder).read("invoices", "order-7") == Head(**head)
+
+
+@each(JOURNALS)
+def test_the_implementation_shows_or_refuses_a_journal(vector: Vector, tmp_path: Path) -> None:
+    lay_out(vector, tmp_path / "journal")
+    keys, anchor = ring_of(vector), anchor_of(vector)
+    journal = FileJournal(
+        tmp_path / "journal", keys=keys, name=vector["store"], anchor=anchor, create=True
+    )
+
+    def act() -> list[str]:
+        fields = json.loads(vector["shows"][0]) if "shows" in vector else {"thread": None}
+        of = {"thread": fields["thread"], "tenant": fields["tenant"]} if fields["thread"] else {}
+        return [said(entry) for entry in journal.show(**of)]
+
+    assert outcome(act) == vector.get("refused", vector.get("shows"))
+    assert outcome(journal.verify) == vector.get("refused", len(vector["records"]))
+
+
+def said(entry: Entry) -> str:
+    fields = {**asdict(entry), "number": ..., "at": ...}
+    return Codec().encode({k: v for k, v in fields.items() if v is not ...}).decode()
+
+
+@each(NAMES)
+def test_a_text_has_one_name_and_a_name_tells_its_text(vector: Vector) -> None:
+    assert thread_text(vector["thread"]) == vector["says"]
+    if "text" in vector:
+        assert thread_name(vector["text"]) == vector["thread"]
+        assert SHIPPED["thread_name"](vector["text"]) == vector["thread"]
 
 
 @each(STATES)
@@ -252,7 +315,7 @@ def verifier_code() -> str:
     """The verifier as the page shows it, and nothing else."""
     lines = [
         line.text
-        for part in ("record", "thread")
+        for part in ("record", "thread", "state", "approval", "journal", "names")
         for line in expand(f'--8<-- "verify_record.py:{part}"', (ROOT / "snippets",)) or ()
     ]
     return "\n".join(lines)
@@ -297,13 +360,13 @@ def judge_record(vector: Vector, module: Vector) -> Any:
             revoked(vector),
             *([vector["record_bytes"]] if "record_bytes" in vector else []),
         )
+        module["check_cipher"](header, vector.get("encrypted", False))
     except module["Refused"] as refusal:
         return str(refusal)
     return {
         "key": vector["record"].split(" ")[1],
         "digest": digest,
-        "kind": header["kind"],
-        "previous": header["previous"],
+        **{name: header[name] for name in ("kind", "label", "tenant", "cipher", "previous")},
         "state": state.decode("latin-1"),
     }
 
@@ -311,26 +374,87 @@ def judge_record(vector: Vector, module: Vector) -> Any:
 def judge_thread(vector: Vector, module: Vector) -> Any:
     base = vector.get("base")
     try:
-        return module["verify_thread"](
-            {int(n): record.encode("latin-1") for n, record in vector["records"].items()},
-            (vector["store"], vector["tenant"], vector["thread"]),
-            trusted(vector),
+        states = module["verify_thread"](
+            *chain(vector),
             base and (base["sequence"], base["record"].encode("latin-1")),
             pair(vector.get("anchor")),
             revoked(vector),
         )
     except module["Refused"] as refusal:
         return str(refusal)
+    return len(states)
 
 
-@each(RECORDS)
-def test_the_verifier_opens_or_refuses_a_record(vector: Vector) -> None:
-    assert judge_record(vector, SHIPPED) == vector.get("refused", vector.get("opens"))
+def chain(vector: Vector) -> tuple[Any, ...]:
+    records = {int(n): record.encode("latin-1") for n, record in vector["records"].items()}
+    return records, (vector["store"], vector["tenant"], vector["thread"]), trusted(vector)
 
 
-@each(THREADS)
-def test_the_verifier_verifies_or_refuses_a_thread(vector: Vector) -> None:
-    assert judge_thread(vector, SHIPPED) == vector.get("refused", vector.get("verifies"))
+def judge_journal(vector: Vector, module: Vector) -> Any:
+    try:
+        entries = module["verify_journal"](*chain(vector), pair(vector.get("anchor")))
+    except module["Refused"] as refusal:
+        return str(refusal)
+    return [module["spell"](entry) for entry in entries]
+
+
+def judge_state(vector: Vector, module: Vector) -> Any:
+    try:
+        return bool(module["read_state"](vector["state"].encode("latin-1")) or True)
+    except module["Refused"] as refusal:
+        return str(refusal)
+
+
+def judge_statement(vector: Vector, module: Vector) -> Any:
+    """An approval, if there are approvers; or else a question."""
+    people, opened = {}, {}
+    for owner, names in vector.get("approvers", {}).items():
+        for key_id, key in trusted({"keys": names}).items():
+            people[key_id] = key, owner
+    gone = [KEYS[name]["id"] for name in vector.get("revoked", ())]
+    try:
+        if people:
+            opened["key"], fields = module["open_approval"](vector["text"], people, gone)
+        else:
+            fields = module["open_question"](vector["text"])
+    except module["Refused"] as refusal:
+        return str(refusal)
+    opened.update((name, fields[name]) for name in OPENS if name in fields)
+    return opened | {"arguments": module["spell"](fields["arguments"])}
+
+
+INSIDE_A_TAG: Final = {
+    "int-for-nothing",
+    "set-twice",
+    "set-not-sorted",
+    "odict-key-twice",
+    "dict-for-nothing",
+    "malformed-date",
+}
+JUDGED: Final[list[tuple[Callable[[Vector, Vector], Any], list[Vector]]]] = [
+    (judge_record, RECORDS),
+    (judge_thread, THREADS),
+    (judge_state, [v for v in STATES if "limits" not in v and v["name"] not in INSIDE_A_TAG]),
+    (judge_statement, APPROVALS),
+    (judge_statement, QUESTIONS),
+    (judge_journal, JOURNALS),
+]
+
+
+def expected(vector: Vector) -> Any:
+    return next(vector[key] for key in OUTCOMES if key in vector)
+
+
+@pytest.mark.parametrize(
+    ("judge", "vector"),
+    [
+        pytest.param(judge, vector, id=f"{judge.__name__}-{vector['name']}")
+        for judge, vectors in JUDGED
+        for vector in vectors
+    ],
+)
+def test_the_verifier_agrees(judge: Callable[[Vector, Vector], Any], vector: Vector) -> None:
+    assert judge(vector, SHIPPED) == expected(vector)
 
 
 def test_the_verifier_shares_no_code_with_the_package() -> None:
@@ -342,82 +466,35 @@ def test_the_verifier_shares_no_code_with_the_package() -> None:
         if isinstance(node, ast.Import | ast.ImportFrom)
     ]
     packages = {(name or "").partition(".")[0] for name in names}
-    assert packages == {"base64", "hashlib", "hmac", "re", "datetime", "cryptography"}
+    assert packages == {"base64", "hashlib", "hmac", "json", "re", "datetime", "cryptography"}
 
 
 def test_the_verifier_ends_with_two_of_the_vectors() -> None:
     whole = (ROOT / "snippets/verify_record.py").read_text(encoding="utf-8")
-    its_own = whole.split("# --8<-- [end:thread]\n")[1].split("\nsecret = ")[0]
+    its_own = whole.split("# --8<-- [end:names]\n")[1].split("\nsecret = ")[0]
     published = {n: RECORDS[n - 1]["record"].encode() for n in (1, 2)}
     assert verifier(its_own)["records"] == published
 
 
 CHECKS: Final = [
-    number for number, line in enumerate(CODE.splitlines()) if line.strip().startswith("check(")
+    number
+    for number, line in enumerate(CODE.splitlines())
+    if line.strip().startswith(("check(", "and "))
 ]
-assert len(CHECKS) == 16
+assert len(CHECKS) == 44
 
 
 @pytest.mark.parametrize("number", CHECKS, ids=lambda number: CODE.splitlines()[number].strip())
 def test_a_verifier_that_leaves_out_a_check_fails_a_vector(number: int) -> None:
     lines = CODE.splitlines()
-    lines[number] = lines[number].replace("check(", "bool(").replace(', "', ') or ("')
+    left_out = lines[number].replace("check(", "bool(").replace(', "', ') or ("')
+    lines[number] = "" if lines[number].strip().startswith("and ") else left_out
     module = verifier("\n".join(lines))
 
-    def fails(judge: Callable[[Vector, Vector], Any], vector: Vector, good: str) -> bool:
+    def fails(judge: Callable[[Vector, Vector], Any], vector: Vector) -> bool:
         try:
-            return bool(judge(vector, module) != vector.get("refused", vector.get(good)))
+            return bool(judge(vector, module) != expected(vector))
         except Exception:  # noqa: BLE001  what the check kept out
             return True
 
-    assert any(fails(judge_record, vector, "opens") for vector in RECORDS) or any(
-        fails(judge_thread, vector, "verifies") for vector in THREADS
-    )
-
-
-BUILT_IN_TAGS: Final = [
-    *("date", "datetime", "time", "timedelta", "decimal", "uuid", "bytes", "int", "tuple"),
-    *("set", "frozenset", "dict", "odict", "path", "posixpath", "windowspath"),
-]
-
-
-def is_canonical(state: str) -> bool:
-    """The page's text on line 3, without what it says about the inside of a tag."""
-
-    def pairs(found: list[tuple[str, Any]]) -> Vector:
-        keys = [key for key, _ in found]
-        if len(set(keys)) < len(keys):
-            raise ValueError
-        if len(keys) == 1 and keys[0][:1] == "$" and keys[0][1:] not in BUILT_IN_TAGS:
-            raise ValueError
-        if len(keys) > 1 and any(key[:1] == "$" for key in keys):
-            raise ValueError
-        return dict(found)
-
-    def number(text: str) -> int:
-        if not -(2**63) <= int(text) < 2**63:
-            raise ValueError
-        return int(text)
-
-    try:
-        value = json.loads(state, object_pairs_hook=pairs, parse_int=number)
-        again = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        json.dumps(value, ensure_ascii=False).encode()  # half a character has no UTF-8
-    except ValueError:
-        return False
-    return again == state
-
-
-INSIDE_A_TAG: Final = {
-    "int-for-nothing",
-    "set-twice",
-    "set-not-sorted",
-    "odict-key-twice",
-    "dict-for-nothing",
-    "malformed-date",
-}
-
-
-@each([v for v in STATES if "limits" not in v and v["name"] not in INSIDE_A_TAG])
-def test_the_canonical_form_is_as_the_page_says(vector: Vector) -> None:
-    assert is_canonical(vector["state"]) == ("decodes" in vector)
+    assert any(fails(judge, vector) for judge, vectors in JUDGED for vector in vectors)

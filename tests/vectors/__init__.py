@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from tests.vectors import approvals, records, states, threads
+from tests.vectors import approvals, journals, names, records, states, threads
 from tests.vectors.material import published_keys, refused_keys
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
@@ -34,7 +34,13 @@ def files() -> dict[str, str]:
         "records.json": {"keys": "keys.json", "vectors": records.vectors()},
         "threads.json": {"keys": "keys.json", "vectors": threads.vectors()},
         "states.json": {"vectors": states.vectors()},
-        "approvals.json": {"keys": "keys.json", "vectors": approvals.vectors()},
+        "approvals.json": {
+            "keys": "keys.json",
+            "vectors": approvals.vectors(),
+            "questions": approvals.questions(),
+        },
+        "journals.json": {"keys": "keys.json", "vectors": journals.vectors()},
+        "names.json": {"vectors": names.vectors()},
     }
     return {name: _dumped(content) for name, content in contents.items()}
 

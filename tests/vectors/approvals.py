@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import OrderedDict
 from typing import Any, Final
 
 from safepoint.codec import Codec
@@ -41,6 +42,7 @@ OPENS: Final = (
     "thread",
     "next",
     "done",
+    "scope",
     "arguments",
 )
 
@@ -61,6 +63,29 @@ def vectors() -> list[Vector]:
     return [*_accepted(), *_no_approvals(), *_untrusted(), *_no_statements()]
 
 
+def questions() -> list[Vector]:
+    """Return what an approver is sent, before anybody has signed it."""
+    asked = dict.fromkeys(("approver", "expires", "issued", "nonce", "verdict"), ...)
+    question = line(**asked).decode()
+    fields = {name: FIELDS[name] for name in ("tenant", "thread", "next", "done", "scope")}
+    opens = {**fields, "arguments": Codec().encode(FIELDS["arguments"]).decode()}
+    refused = [
+        ("empty", ""),
+        ("answered", line().decode()),
+        ("verdict", line(**{**asked, "verdict": "approved"}).decode()),
+        ("no-scope", line(**asked, scope=...).decode()),
+        ("bad-tenant", line(**asked, tenant="Acme").decode()),
+        ("spaces", question.replace(":", ": ")),
+        ("two-lines", f"{question}\n{question}\n"),
+        ("long", question + " " * 65536),
+    ]
+    return [
+        {"name": "question", "text": f"{question}\n", "opens": opens},
+        {"name": "mail", "text": f"\r\n{question}\r\n ", "opens": opens},
+        *({"name": n, "text": text, "refused": "ApprovalMalformed"} for n, text in refused),
+    ]
+
+
 def _vector(name: str, about: str, text: str, **outcome: Any) -> Vector:
     people = {"dana": ["ed25519"]}
     return {"name": name, "about": about, "approvers": people, "text": text, **outcome}
@@ -74,6 +99,8 @@ def _accepted() -> list[Vector]:
         ("tenant", "A thread of a tenant.", {"tenant": "acme"}),
         ("at-the-end", "No step is left, and none was done.", {"next": "", "done": []}),
         ("values", "An argument that JSON has no type for.", {"arguments": {"of": (1, 2**70)}}),
+        ("sign", "A name that begins as a tag does.", {"arguments": {"$of": 1, "to": 2}}),
+        ("scope", "A part of the thread.", {"scope": "review/task-1"}),
     ]
     opened = [
         _vector(
@@ -134,6 +161,7 @@ def _no_statements() -> list[Vector]:
     """Return what dana could sign, and this release does not write."""
     bad: dict[str, Any] = {
         "verdict": "maybe",
+        "approver": 7,
         "nonce": "0011",
         "issued": "2026-11-15 12:00",
         "expires": "2026-02-30T12:00:00.000000Z",
@@ -147,6 +175,7 @@ def _no_statements() -> list[Vector]:
         "details": ["a line\nmore"],
         "tenant": "Acme",
         "next": 7,
+        "scope": None,
         "done": "ask",
         "checkpoint": {"digest": ELSEWHERE, "sequence": True},
         "head": {"digest": ELSEWHERE},
@@ -164,6 +193,19 @@ def _no_statements() -> list[Vector]:
         *((f"bad-{field}", f"No {field}.", line(**{field: bad[field]})) for field in bad),
         ("words", "The reasons are another type.", line(reasons=("asked",))),
         ("number", "A detail is a number.", line(details=[7])),
+        (
+            "never",
+            "Issued on a day that does not exist.",
+            line(issued="2026-02-30T12:00:00.000000Z"),
+        ),
+        ("expires", "Until when, in another spelling.", line(expires="2026-11-15 13:00")),
+        ("capital", "No name of an approver.", line(approver="Dana")),
+        ("digest", "The end has no digest.", line(head={"digest": "sha256:00", "sequence": 2})),
+        ("room", "Room inside of a detail for what looks like a line.", line(details=["a  b"])),
+        ("reason", "A reason is a word.", line(reasons=["Asked me"])),
+        ("ordered", "The arguments are another type.", line(arguments=OrderedDict(amount=42))),
+        ("half", "Half a character.", line(next="?").replace(b'"?"', rb'"\ud800"')),
+        ("fields-first", "Erin's name, and no verdict.", line(approver="erin", verdict="maybe")),
         ("done-number", "A step that is done is a number.", line(done=[7])),
         ("name", "A name of an argument is a number.", line(arguments={7: 42})),
     ]

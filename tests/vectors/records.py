@@ -46,6 +46,7 @@ _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _ORDER = 2**252 + 27742317777372353535851937790883648493
 
 
+_CIPHERTEXT = sealed(FIRST, payload=b"\x00\n\xff", cipher=HMAC_2.id)
 _MOMENTS = [
     ("earliest", "The first moment there is.", datetime(1, 1, 1, tzinfo=UTC)),
     ("latest", "The last.", datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)),
@@ -62,6 +63,7 @@ def vectors() -> list[Vector]:
         *_broken(),
         *_misplaced(),
         *_other(),
+        *_not_for_this_reader(),
         *_which_comes_first(),
     ]
 
@@ -91,6 +93,9 @@ def _opens(
             "key": opened.key,
             "digest": opened.digest,
             "kind": header.kind,
+            "label": header.label,
+            "tenant": header.tenant,
+            "cipher": header.cipher,
             "previous": header.previous,
             "state": opened.payload.decode("latin-1"),
         }
@@ -112,18 +117,20 @@ def _refused(
 def _accepted() -> list[Vector]:
     by_ed25519, opened_ed25519 = sealed(FIRST, ED25519, tools=digest_of(b"search, pay"))
     unread, opened_unread = sealed(FIRST, payload=b"\xff not JSON")
-    ciphertext, opened_ciphertext = sealed(FIRST, payload=b"\x00\n\xff", cipher=HMAC_2.id)
     at_two = {"hmac": head(OPENED_TWO)}
+    bare = "In an encrypted store. It has no state that could be."
     pair = "By an Ed25519 key, with a tool set. The public half is enough to verify it."
     return [
         _opens("first", "The first checkpoint of a thread, by an HMAC key.", ONE, OPENED_ONE),
         _opens("second", "The next one, which names the digest of the first.", TWO, OPENED_TWO),
         _opens("note", "No new state, and a link of the chain.", NOTE, OPENED_NOTE),
         _opens("tenant", "Of a tenant, with a label.", ACME, OPENED_ACME),
-        _opens("cipher", "Its state is a ciphertext.", ciphertext, opened_ciphertext),
+        _opens("cipher", "Its state is a ciphertext.", *_CIPHERTEXT, encrypted=True),
         _opens("ed25519", pair, by_ed25519, opened_ed25519, "ed25519"),
         _opens("base", "What prune left: the thread begins at #2.", BASE, OPENED_BASE, base=True),
         _opens("deleted", "The tombstone of a thread.", DELETED, OPENED_DELETED),
+        _opens("base-encrypted", bare, BASE, OPENED_BASE, base=True, encrypted=True),
+        _opens("deleted-encrypted", "Nor has this.", DELETED, OPENED_DELETED, encrypted=True),
         _opens("two-keys", "A reader who trusts two keys.", ONE, OPENED_ONE, "ed25519 hmac"),
         _opens("unread", "A verifier does not look at the state.", unread, opened_unread),
         *(_opens(name, about, *sealed(FIRST, created=at)) for name, about, at in _MOMENTS),
@@ -320,6 +327,18 @@ def _other() -> list[Vector]:
     ]
 
 
+def _not_for_this_reader() -> list[Vector]:
+    """Whether a store is encrypted, the reader knows, and no record chooses."""
+    noted = sealed(SECOND, kind="note", previous=OPENED_ONE.digest, cipher=HMAC_2.id)[0]
+    no, where = partial(_refused, "DecodeError"), "Plain where it is encrypted."
+    return [
+        no("cipher-in-plain-store", "Encrypted where it is plain.", _CIPHERTEXT[0]),
+        no("note-cipher-in-plain-store", "A note, too.", noted, SECOND),
+        no("plain-in-encrypted-store", where, ONE, encrypted=True),
+        no("note-plain-in-encrypted-store", "A note, too.", NOTE, SECOND, encrypted=True),
+    ]
+
+
 def _which_comes_first() -> list[Vector]:
     """Two reasons each."""
     unknown, _ = sealed(FIRST, HMAC_2)
@@ -335,5 +354,13 @@ def _which_comes_first() -> list[Vector]:
         _refused("WrongPlace", "place-before-state", "Also edited.", other_state, elsewhere),
         _refused(
             "SealBroken", "state-before-revoked", "Also revoked.", other_state, revoked=no_key
+        ),
+        _refused(
+            "KeyRevoked",
+            "revoked-before-cipher",
+            "Also plain.",
+            ONE,
+            revoked=no_key,
+            encrypted=True,
         ),
     ]

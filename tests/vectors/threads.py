@@ -1,10 +1,11 @@
-"""Whole threads: links, base, tombstone, anchor."""
+"""Whole threads: links, base, tombstone, anchor, tenant."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tests.vectors.material import (
+    ACME,
     BASE,
     DELETED,
     ED25519,
@@ -12,7 +13,9 @@ from tests.vectors.material import (
     FIRST,
     HMAC_2,
     NOTE,
+    OF_ACME,
     ONE,
+    OPENED_ACME,
     OPENED_DELETED,
     OPENED_NOTE,
     OPENED_ONE,
@@ -36,6 +39,7 @@ def _thread(
     about: str,
     records: dict[int, bytes],
     trusted: str = "hmac",
+    tenant: str = "",
     **more: Any,
 ) -> Vector:
     return {
@@ -43,7 +47,7 @@ def _thread(
         "about": about,
         "keys": trusted.split(),
         "store": FIRST.store,
-        "tenant": FIRST.tenant,
+        "tenant": tenant,
         "thread": FIRST.thread,
         **more,
         "records": {str(number): record.decode() for number, record in records.items()},
@@ -75,6 +79,14 @@ def vectors() -> list[Vector]:
     on, opened_on = sealed(THIRD, previous=OPENED_NOTE.digest)
     noted = {1: ONE, 2: NOTE, 3: on}
     replayed = "Of a held run: the same note at the end again."
+    second = OF_ACME._replace(sequence=2)
+    acme_two, opened_acme_two = sealed(second, previous=OPENED_ACME.digest, label="pay:2/2")
+    stray = sealed(second._replace(tenant="bolt"), previous=OPENED_ACME.digest)[0]
+    acme, of_acme = {1: ACME, 2: acme_two}, {"tenant": "acme", "anchor": head(opened_acme_two)}
+    base_of_acme = sealed(
+        second, kind="base", previous=OPENED_ACME.digest, payload=b"null", app=""
+    )[0]
+    relabelled = acme_two.replace(b"pay:2/2", b"pay:1/2")
     found: list[tuple[Any, ...]] = [
         (3, "three", "Each names the one before it.", all_three),
         (3, "anchored", "The anchor has seen the head.", all_three, {"anchor": at_3}),
@@ -91,6 +103,18 @@ def vectors() -> list[Vector]:
         ("WrongPlace", "note-replayed", replayed, {**noted, 4: NOTE}),
         ("Forked", "note-as-head", "A note where the anchor has seen a state.", {1: ONE, 2: NOTE},
          {"anchor": at_2}),
+        (2, "tenant", "Of a tenant, each with a label.", acme, of_acme),
+        (1, "tenant-pruned", "By its own base.", {2: acme_two},
+         {**of_acme, "base": _base(2, base_of_acme)}),
+        ("WrongPlace", "tenant-base-of-none", "By the base of a thread without a tenant.",
+         {2: acme_two}, {**of_acme, "base": base}),
+        ("WrongPlace", "tenant-as-none", "Asked for as the thread of no tenant.", acme),
+        ("WrongPlace", "none-as-tenant", "The reverse.", two, {"tenant": "acme"}),
+        ("WrongPlace", "tenants-mixed", "#2 is another tenant's.", {1: ACME, 2: stray},
+         {"tenant": "acme"}),
+        ("RolledBack", "tenant-cut", "The newest was cut off.", {1: ACME}, of_acme),
+        ("SealBroken", "label-edited", "Found by another label.", {1: ACME, 2: relabelled},
+         of_acme),
         (0, "empty", "No record, and nobody has seen one.", {}),
         ("WrongPlace", "after-a-tombstone", went_on, after),
         ("KeyRevoked", "base-of-a-thief", thief, rest, {"base": base, "revoked": {"hmac": at_3}}),

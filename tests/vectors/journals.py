@@ -1,0 +1,148 @@
+"""Chains of a journal: entries that are shown, and what was never one."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+from safepoint.codec import Codec
+from safepoint.record import Opened, Place, Use
+from tests.vectors.material import ELSEWHERE, HMAC, HMAC_2, Vector, head, sealed
+
+JOURNAL: Final = Place("journal", "", "order-7", 1)
+ENTRY: Final[dict[str, Any]] = {
+    "actor": {"how": "login", "name": "ana"},
+    "detail": "",
+    "digest": ELSEWHERE,
+    "outcome": "intended",
+    "sequence": 1,
+    "store": "invoices",
+    "tenant": "",
+    "thread": "order-7",
+    "what": "save",
+}
+
+
+def written(
+    *entries: bytes, thread: str = "order-7", use: Use = "journal"
+) -> tuple[dict[int, bytes], Opened]:
+    """Return a chain with these entries, and its end."""
+    records: dict[int, bytes] = {}
+    opened: Opened | None = None
+    for number, payload in enumerate(entries, 1):
+        place = JOURNAL._replace(thread=thread, sequence=number)
+        previous = opened.digest if opened else None
+        records[number], opened = sealed(
+            place, HMAC_2, payload=payload, previous=previous, app="", use=use
+        )
+    assert opened
+    return records, opened
+
+
+def line(**changes: Any) -> bytes:
+    """Return line 3 with other fields; with `...`, without one."""
+    fields = {**ENTRY, **changes}
+    return Codec().encode({name: value for name, value in fields.items() if value is not ...})
+
+
+def _vector(name: str, about: str, records: dict[int, bytes], **more: Any) -> Vector:
+    return {
+        "name": name,
+        "about": about,
+        "keys": ["hmac-2"],
+        "store": "journal",
+        "tenant": "",
+        "thread": "order-7",
+        **more,
+        "records": {str(number): record.decode() for number, record in records.items()},
+    }
+
+
+def _shown(name: str, about: str, *entries: bytes, **more: Any) -> Vector:
+    records, end = written(*entries, thread=more.get("thread", "order-7"))
+    shows = {"shows": [entry.decode() for entry in entries]}
+    return _vector(name, about, records, **more, anchor=head(end)) | shows
+
+
+def vectors() -> list[Vector]:
+    """Return chains that are shown, then those that are broken."""
+    return [*_accepted(), *_broken(), *_no_entries()]
+
+
+def _accepted() -> list[Vector]:
+    refused = line(what="resume", outcome="refused", sequence=None, digest=None, detail="Zo\u00eb")
+    whose = hashlib.sha256(b"acme/order-7").hexdigest()
+    store = line(what="rotate", thread=None, sequence=None, digest=None)
+    of_acme = line(what="rotate", tenant="acme", thread=None, sequence=None, digest=None)
+    return [
+        _shown("one", "A save, before it is done.", line()),
+        _shown("two", "Each names the one before it.", line(), refused),
+        _shown("store", "About no thread, of no tenant and of one.", store, of_acme,
+               thread="journal"),
+        _shown("tenant", "About a thread of a tenant.", line(tenant="acme"), thread=whose),
+        _shown("long", "A detail of 1,000 characters.", line(detail="\u00eb" * 1000)),
+    ]  # fmt: skip
+
+
+def _broken() -> list[Vector]:
+    (records, end), (shorter, _) = written(line(), line(what="deny")), written(line())
+    other, _ = written(line(), line(what="approve"))
+    by_writer, _ = sealed(JOURNAL, HMAC, payload=line(), app="", use="journal")
+    as_record, _ = written(line(), use="record")
+    as_approval, _ = written(line(), use="approval")
+    known: dict[str, Any] = {"anchor": head(end)}
+    found: list[tuple[Any, ...]] = [
+        ("edited", "A no is now a yes.", {
+            **records, 2: records[2].replace(b'"deny"', b'"approve"')}),
+        ("first-gone", "It begins at #2.", {2: records[2]}),
+        ("swapped", "#1 and #2 swapped.", {1: records[2], 2: records[1]}),
+        ("cut", "The newest was cut off.", shorter, known),
+        ("forked", "Another #2 than the anchor has seen.", other, known),
+        ("writer", "By the key of the checkpoints.", {1: by_writer}),
+        ("as-record", "Signed as a checkpoint.", as_record),
+        ("as-approval", "Signed as an approval.", as_approval),
+        ("other-journal", "Of the journal named journal.", shorter, {"store": "book"}),
+        ("other-chain", "Of the chain order-7.", shorter, {"thread": "order-8"}),
+    ]  # fmt: skip
+    return [
+        _vector(*row[:3], **(row[3] if len(row) > 3 else {})) | {"refused": "JournalBroken"}
+        for row in found
+    ]
+
+
+def _no_entries() -> list[Vector]:
+    """Return what a holder of the key could write, and this release does not."""
+    bad: dict[str, Any] = {
+        "actor": "ana",
+        "detail": "x" * 1001,
+        "digest": "sha256:00",
+        "outcome": "over",
+        "sequence": True,
+        "store": "..",
+        "tenant": None,
+        "thread": "order-8",
+        "what": "paid",
+    }
+    found = [
+        ("not-json", "No JSON.", b"paid"),
+        ("list", "No object.", b"[]"),
+        ("spaces", "Another spelling of the same.", line().replace(b":", b": ")),
+        ("field-more", "A field more.", line(amount=42)),
+        *((f"without-{field}", f"No {field}.", line(**{field: ...})) for field in ENTRY),
+        *((f"bad-{field}", f"No {field}.", line(**{field: bad[field]})) for field in bad),
+        ("nobody", "An actor without a name.", line(actor={"how": "login", "name": ""})),
+        ("names", "An actor whose name is a list.", line(actor={"how": "login", "name": ["ana"]})),
+        ("how-long", "257 characters.", line(actor={"how": "x" * 257, "name": "ana"})),
+        ("how", "An actor of whom nobody says how.", line(actor={"name": "ana"})),
+        ("of-a-tenant", "Of a tenant, in the chain of a thread of none.", line(tenant="acme")),
+        ("large", "More than 32,768 bytes.", line(detail="x" * 32768)),
+    ]
+    of_nobody, _ = written(line(tenant="Acme", thread=None), thread="journal")
+    return [
+        _vector("tenant-name", "No name of a tenant.", of_nobody, thread="journal")
+        | {"refused": "JournalBroken"},
+        *(
+            _vector(name, about, written(payload)[0]) | {"refused": "JournalBroken"}
+            for name, about, payload in found
+        ),
+    ]
