@@ -594,12 +594,16 @@ class SQLiteAnchor(Database, _Heads):
             held.execute(_PUT, (self._tenant, thread, head.sequence, head.digest, seen))
 
     def _threads(self, held: sqlite3.Connection, store: str) -> Iterable[str]:
-        self._check_owner((held.execute(_STORE).fetchone() or [None])[0], store)
-        names = held.execute(_THREADS, (self._tenant,))
-        return [check_name("thread", name) for (name,) in names]
+        return self._names(held, store, "thread", _THREADS, self._tenant)
 
     def _tenants(self, held: sqlite3.Connection, store: str) -> Iterable[str]:
-        return [check_name("tenant", name) for (name,) in held.execute(_TENANTS)]
+        return self._names(held, store, "tenant", _TENANTS)
+
+    def _names(
+        self, held: sqlite3.Connection, store: str, what: str, statement: str, *given: str
+    ) -> list[str]:
+        self._check_owner((held.execute(_STORE).fetchone() or [None])[0], store)
+        return [check_name(what, name) for (name,) in held.execute(statement, given)]
 
     def _check_owner(self, owner: object, store: str) -> None:
         if owner not in (None, store):
