@@ -405,9 +405,7 @@ class Ledger:
 
     def _moves(self, said: _Said, now: bool) -> bool:
         """Tell whether a record moves the anchor, whatever that has seen."""
-        if self.anchor_every == "step":
-            return now or said.kind != "note"
-        return now or self.anchor_every == 1
+        return now or (said.kind != "note" and self.anchor_every in (1, "step"))
 
     def _store(
         self, thread: str, sequence: int, record: bytes, label: str, options: dict[str, Any]
@@ -716,7 +714,7 @@ class Ledger:
         """Move the anchor to a record that is kept, from what it said last, if that is known."""
         with anchor_errors("be moved for", thread):
             anchor: Any = self._anchor()
-            if known is not None and _has(anchor, ("follow",)):
+            if known is not None and head.seen is None and _has(anchor, ("follow",)):
                 if anchor.follow(self.store, thread, known, head):
                     return
                 self._view.verify(thread)  # others moved it, or the storage lost what it has seen

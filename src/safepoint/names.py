@@ -183,7 +183,7 @@ DEFAULT_LIMITS = Limits()
 
 def spelled(moment: datetime) -> str:
     """Return an aware time in UTC as records, approvals, leases and journals write it."""
-    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, slots=True, order=True)
