@@ -329,9 +329,7 @@ class Ledger:
             self._anchor()
         with self._watching("save", thread):
             payload = self.codec.encode(value)
-            compares = (
-                said.kind != "note" and self._moves(said, now) and _has(self.anchor, ("follow",))
-            )
+            compares = self._moves(said, now) and _has(self.anchor, ("follow",))
             known = self._view.remembered(thread, compares=compares)
             if known is not None and after in (None, known.state):
                 try:
@@ -385,10 +383,8 @@ class Ledger:
         if self.anchor is not None and due:
             try:
                 # If a note of ours is all that is new to the anchor, its time stays what it was.
-                is_note = said.kind == "note"
-                same = anchored if is_note and not now and before == anchored else None
-                told = replace(head, seen=same.seen) if same else head
-                self._move(thread, told, None if is_note else anchored)
+                same = anchored if said.kind == "note" and not now and before == anchored else None
+                self._move(thread, replace(head, seen=same.seen) if same else head, anchored)
             except (Forked, RolledBack, SealError):
                 raise
             except CheckpointError as error:
