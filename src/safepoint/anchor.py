@@ -86,9 +86,7 @@ class Anchor(Protocol):
     returns the same anchor for the threads of a tenant, and `tenants(store)`, which names those of
     whom a thread was ever seen. Without both a ledger with this anchor has no tenants. If the new
     head comes with the very time that was said of the one before it, they keep that: a note alone
-    has followed. Any other time that it comes with is ignored. One that has
-    `follow(store, thread, known, head)`, as that of PostgreSQL, compares and moves in one step: a
-    save that extends what this process saw last does not ask it before.
+    has followed. Any other time that it comes with is ignored.
     """
 
     def read(self, store: str, thread: str) -> Head | None:

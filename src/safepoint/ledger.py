@@ -29,8 +29,6 @@ from safepoint.errors import (
     NotFound,
     NotOwner,
     RecordsMissing,
-    RolledBack,
-    SealError,
     quoted,
 )
 from safepoint.journal import NO_NEWS, READING, Actor, Journal, Notes, What
@@ -284,8 +282,7 @@ class Ledger:
             ThreadDeleted: the thread was deleted.
             SealError: the checkpoint to build on does not verify. This process does not look again
                 at one that it saved itself.
-            AnchorError: the storage contradicts the anchor, or that cannot be asked. If the anchor
-                compares and moves in one step, that shows once the record is in the storage.
+            AnchorError: the storage contradicts the anchor, or that cannot be asked.
             StorageError: the storage refused. Nothing was saved.
             NotOwner: another worker owns the thread.
             JournalError: the journal cannot be written. Nothing was saved.
@@ -329,8 +326,7 @@ class Ledger:
             self._anchor()
         with self._watching("save", thread):
             payload = self.codec.encode(value)
-            compares = self._moves(said, now) and _has(self.anchor, ("follow",))
-            known = self._view.remembered(thread, compares=compares)
+            known = self._view.remembered(thread)
             if known is not None and after in (None, known.state):
                 try:
                     return self._append(thread, payload, known, said, now=now).checkpoint(value)
@@ -366,42 +362,38 @@ class Ledger:
     ) -> Opened:
         """Seal a record after the end of a thread, keep it, and let the anchor see it."""
         owned = self._claimed(thread)
-        before = end and end.head
-        place = self._view.place(thread, before.sequence + 1 if before else 1)
-        record, opened = self._seal(payload, place, said, before.digest if before else None)
-        head = opened.head
+        head = end and end.head
+        place = self._view.place(thread, head.sequence + 1 if head else 1)
+        record, opened = self._seal(payload, place, said, head.digest if head else None)
         if self.journal is not None:
             what: What = "delete" if said.kind == "deleted" else "save"
-            self.notes.write(what, "intended", thread, head)
+            self.notes.write(what, "intended", thread, opened.head)
         # What the storage need not know of, it is not told.
         options: dict[str, Any] = {} if owned is None else {"fence": owned.lease.token}
         self._store(thread, place.sequence, record, said.label, options)
         anchored = end and end.anchored
-        due = self._moves(said, now)
-        if not due and self.anchor_every != "step":
+        if self.anchor_every == "step":
+            due = said.kind != "note"
+        else:
             due = anchored is None or place.sequence - anchored.sequence >= self.anchor_every
-        if self.anchor is not None and due:
+        if self.anchor is not None and (now or due):
             try:
                 # If a note of ours is all that is new to the anchor, its time stays what it was.
-                same = anchored if said.kind == "note" and not now and before == anchored else None
-                self._move(thread, replace(head, seen=same.seen) if same else head, anchored)
-            except (Forked, RolledBack, SealError):
+                same = anchored if said.kind == "note" and not now and head == anchored else None
+                self._move(thread, replace(opened.head, seen=same.seen) if same else opened.head)
+            except Forked:
                 raise
             except CheckpointError as error:
                 raise AnchorUnavailable(
-                    f"{thread} {head} is saved, but not anchored. {error.what}",
+                    f"{thread} {opened.head} is saved, but not anchored. {error.what}",
                     "Nothing is lost. Mend the anchor; the next save, or Ledger.anchor_now, moves"
                     " it.",
                 ) from error
-            anchored = head
+            anchored = opened.head
         if said.kind != "deleted":
             state = place.sequence if said.kind == "state" else end and end.state
-            self._view.remember(thread, head, anchored, state)
+            self._view.remember(thread, opened.head, anchored, state)
         return opened
-
-    def _moves(self, said: _Said, now: bool) -> bool:
-        """Tell whether a record moves the anchor, whatever that has seen."""
-        return now or (said.kind != "note" and self.anchor_every in (1, "step"))
 
     def _store(
         self, thread: str, sequence: int, record: bytes, label: str, options: dict[str, Any]
@@ -706,15 +698,9 @@ class Ledger:
             )
         return self.anchor
 
-    def _move(self, thread: str, head: Head, known: Head | None = None) -> None:
-        """Move the anchor to a record that is kept, from what it said last, if that is known."""
+    def _move(self, thread: str, head: Head) -> None:
         with anchor_errors("be moved for", thread):
-            anchor: Any = self._anchor()
-            if known is not None and head.seen is None and _has(anchor, ("follow",)):
-                if anchor.follow(self.store, thread, known, head):
-                    return
-                self._view.verify(thread)  # others moved it, or the storage lost what it has seen
-            anchor.advance(self.store, thread, head)
+            self._anchor().advance(self.store, thread, head)
 
     # --- forget
 

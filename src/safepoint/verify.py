@@ -255,20 +255,14 @@ class View:
         refuse_deleted(opened)
         return Seen(opened.head, anchored, _state_in(opened))
 
-    def remembered(self, thread: str, *, compares: bool = False) -> Seen | None:
+    def remembered(self, thread: str) -> Seen | None:
         """Return the same without a look at the storage, or None if this process does not know.
 
         It is for whoever appends next, to a storage that takes a record after the last one alone.
-
-        Args:
-            thread: the thread.
-            compares: the anchor is not asked, since who appends moves it from what it said last.
         """
         seen = self._seen.get(thread)
         if seen is None or not getattr(self.storage, "in_order", False):
             return None
-        if compares and seen.anchored is not None:
-            return seen
         anchored = self.anchored(thread)
         known = anchored in (seen.anchored, seen.head)
         return seen._replace(anchored=anchored) if known else None

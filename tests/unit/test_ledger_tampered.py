@@ -7,9 +7,7 @@ key and a removed record do to each use of a ledger. Whatever is refused is left
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import product
 from typing import Any
 
 import pytest
@@ -26,7 +24,6 @@ from safepoint import (
     SigningKey,
 )
 from safepoint.errors import (
-    AnchorError,
     AnchorUnavailable,
     Forked,
     KeyRevoked,
@@ -45,7 +42,6 @@ from tests.unit.tampered import (
     THREAD,
     USES,
     Memory,
-    Ordered,
     base_of,
     fill,
     opened,
@@ -509,69 +505,6 @@ def test_an_anchor_that_cannot_be_moved_says_that_the_checkpoint_is_saved(
     assert states(ledger) == [1, 2]
     fill(ledger, 1, first=3)
     assert seen(anchor) == 3
-
-
-class Comparing(Failing):
-    """An anchor that compares and moves in one step, as that of PostgreSQL does."""
-
-    def follow(self, store: str, thread: str, known: Head, head: Head) -> bool:
-        if self.moving:
-            raise self.moving
-        if InMemoryAnchor.read(self, store, thread) != known:
-            return False
-        self.advance(store, thread, head)
-        return True
-
-
-# What others do to a thread of two records, of which this process saved the last.
-MEANWHILE: dict[str, Callable[[Ordered, InMemoryAnchor], object]] = {
-    "saved": lambda storage, anchor: opened(storage, anchor).save(THREAD, {"n": 7}),
-    "died before the anchor": lambda storage, _: opened(storage).save(THREAD, {"n": 8}),
-    "pruned": lambda storage, anchor: opened(storage, anchor).prune(THREAD, keep=1),
-    "deleted": lambda storage, anchor: opened(storage, anchor).delete(THREAD),
-    "cut": lambda storage, _: storage.remove(THREAD, storage.head(THREAD)),
-    "set back": lambda storage, anchor: anchor.rewind(
-        STORE, THREAD, Head(1, opened(storage).load(THREAD, 1).digest)
-    ),
-    "forgot": lambda _, anchor: anchor.rewind(STORE, THREAD, None),
-}
-
-
-def after(script: tuple[str, ...], anchor: InMemoryAnchor) -> tuple[Any, ...]:
-    storage = Ordered()
-    ledger = opened(storage, anchor)
-    fill(ledger, 2)
-    for each in script:
-        with suppress(CheckpointError, KeyError):
-            MEANWHILE[each](storage, anchor)
-    try:
-        saved: Any = ledger.save(THREAD, {"n": 9}).sequence
-    except (AnchorError, SealError):
-        return (AnchorError,)  # an alarm
-    except CheckpointError as error:
-        saved = type(error)
-    return saved, seen(anchor), storage.head(THREAD)
-
-
-def test_an_anchor_that_compares_as_it_moves_misses_nothing_that_one_asked_before_sees() -> None:
-    scripts = [script for count in range(4) for script in product(MEANWHILE, repeat=count)]
-    told = {script: after(script, InMemoryAnchor()) for script in scripts}
-    assert {script: after(script, Comparing()) for script in scripts} == told
-    assert {found[0] for found in told.values()} >= {3, 4, AnchorError, ThreadDeleted}
-
-
-def test_of_an_anchor_that_is_away_one_record_is_said_to_be_saved_and_no_second_is() -> None:
-    storage, anchor = Ordered(), Comparing()
-    ledger = opened(storage, anchor)
-    fill(ledger, 1)
-    anchor.reading = anchor.moving = OSError(5, "away")
-    for told in (r"^order-7 #2 is saved, but not anchored\.", "could not be asked about order-7"):
-        with pytest.raises(AnchorUnavailable, match=told):
-            ledger.save(THREAD, {"n": 2})
-    assert storage.head(THREAD) == 2
-    anchor.reading = anchor.moving = None
-    ledger.save(THREAD, {"n": 3})
-    assert (states(ledger), seen(anchor)) == ([1, 2, 3], 3)
 
 
 @pytest.mark.parametrize("left", [3, 0])

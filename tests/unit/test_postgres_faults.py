@@ -126,12 +126,6 @@ def test_a_server_that_does_not_come_back_is_said_to_be_away(killable: Server) -
 # A connection that is cut before, during or after what it carries
 
 Setup = tuple[PostgresCheckpointStorage, PostgresAnchor, PostgresJournal]
-
-
-def anchored(on: Setup) -> Ledger:
-    return Ledger(on[0], store="s", keys=KEYS, anchor=on[1])
-
-
 # What is cut, what is done, and what must be there afterwards, whatever came of the first try.
 CUTS: dict[str, tuple[bytes, Callable[[Setup], object], Callable[[Setup], object], object]] = {
     "a save": (
@@ -163,12 +157,6 @@ CUTS: dict[str, tuple[bytes, Callable[[Setup], object], Callable[[Setup], object
         lambda on: on[1].advance("s", "t", head(2)),
         lambda on: on[1].read("s", "t"),
         head(2),
-    ),
-    "follow": (
-        b"update safepoint_anchor.heads",
-        lambda on: [ledger.save("u", n) for ledger in [anchored(on)] for n in (1, 2, 3)],
-        lambda on: (anchored(on).verify("u"), getattr(on[1].read("s", "u"), "sequence", 0)),
-        (3, 3),
     ),
     "an entry": (
         b"insert into safepoint_journal.records",

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from safepoint.anchor import checked, is_further
-from safepoint.errors import AnchorUnavailable, StorageError
+from safepoint.errors import AnchorUnavailable
 from safepoint.names import Head, check_name
 from safepoint.postgres.connection import Connection, Server, told_as
 
@@ -23,10 +23,6 @@ _ADVANCE: Final = (
     b" set sequence = excluded.sequence, digest = excluded.digest,"
     b" seen = case heads.seen when $6 then '-infinity' else excluded.seen end"
     b" where heads.sequence < excluded.sequence returning 1"
-)
-_FOLLOW: Final = (
-    b"update safepoint_anchor.heads set sequence = $6, digest = $7 where tenant = $1"
-    b" and store = $2 and thread = $3 and sequence = $4 and digest = $5 returning 1"
 )
 _THREADS: Final = (
     "select thread from safepoint_anchor.heads where tenant = %s and store = %s order by thread"
@@ -87,18 +83,6 @@ class PostgresAnchor(Server):
 
         self._run(move)
 
-    def follow(self, store: str, thread: str, known: Head, head: Head) -> bool:
-        """Move from one head to a later one in one step, and tell whether that was done.
-
-        False if the anchor knows another head than `known`: nothing was moved.
-
-        Raises:
-            AnchorUnavailable: the server refuses, or is away.
-        """
-        place, heads = self._place(store, thread), (checked(known), checked(head))
-        values = (*place, *(value for each in heads for value in (each.sequence, each.digest)))
-        return bool(self._run(lambda connection: connection.ask(_FOLLOW, values)))
-
     def threads(self, store: str) -> list[str]:
         """Return the name of each thread of the store that was ever seen, sorted.
 
@@ -135,10 +119,8 @@ class PostgresAnchor(Server):
         return self._tenant, check_name("store", store), check_name("thread", thread)
 
     def _run(self, act: Callable[[Connection], _T]) -> _T:
-        try:
+        with told_as(AnchorUnavailable):
             return super()._run(act)
-        except StorageError as error:
-            raise AnchorUnavailable(error.what, error.do) from error
 
 
 def _head(connection: Connection, place: tuple[str, str, str]) -> Head | None:
