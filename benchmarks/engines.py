@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 STORE = "orders"
 KEY = SigningKey(bytes(range(32)))
 KEYS = Keyring(KEY)
+JOURNAL_KEYS = Keyring(SigningKey(bytes(range(1, 33))))
 WAIT = 60.0
 WAYS = {"sealed": "sealed", "anchored": "and anchored", "leased": "sealed, and leased"}
 JOURNALLED = "journalled"
@@ -127,7 +128,9 @@ class OnPostgres:
 
         storage = PostgresCheckpointStorage(self.dsns[worker], wait_seconds=WAIT)
         anchor = self.anchor and PostgresAnchor(self.anchor, wait_seconds=WAIT)
-        journal = self.journal and PostgresJournal(self.journal, keys=KEYS, wait_seconds=WAIT)
+        journal = self.journal and PostgresJournal(
+            self.journal, keys=JOURNAL_KEYS, wait_seconds=WAIT
+        )
         return Worked(worker, storage, anchor or None, journal or None, leased=self.leased)
 
     def count(self) -> int:
@@ -140,7 +143,7 @@ class OnPostgres:
 
         count = asked(self.owner, "select count(*) from safepoint.checkpoints")
         if self.journal is not None:
-            with PostgresJournal(self.journal, keys=KEYS, wait_seconds=WAIT) as journal:
+            with PostgresJournal(self.journal, keys=JOURNAL_KEYS, wait_seconds=WAIT) as journal:
                 told = journal.verify()
             if told != count:
                 raise RuntimeError(f"The journal has {told} lines for {count} checkpoints.")

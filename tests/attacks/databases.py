@@ -28,6 +28,7 @@ from tests.harness.postgres import TEMPLATE, Database
 
 BASE: Final = "base"
 RECORD: Final = ".checkpoint"
+INDEX: Final = ".index"
 _CLEAR: Final = """
     select format('delete from %I.%I', schemaname, tablename) from pg_tables
     where schemaname like 'safepoint%' and tablename <> 'version'
@@ -74,6 +75,10 @@ class Rows(Medium):
         return sorted(found)
 
     def _read(self, name: str) -> bytes:
+        if name.endswith(INDEX):
+            thread, _, label = name.removesuffix(INDEX).partition(".")
+            query = "select max(sequence) from {checkpoints} where thread = ? and label = ?"
+            return str(self.ask(query, thread, label)[0][0]).encode()
         thread, sequence = _parts(name)
         if isinstance(sequence, int):
             query = "select record from {checkpoints} where thread = ? and sequence = ?"
@@ -286,6 +291,12 @@ class DatabaseTarget(GatedTarget):
     def use(self, act: Callable[[Ledger], _Result]) -> _Result:
         """Open the database as a new process does, and use it once."""
         return act(self._ledger(self.medium.storage()))
+
+    def point(self, thread: str, label: str, sequence: int) -> None:
+        """Change the label of a row, which the index of labels is made of."""
+        text = "update {checkpoints} set label = ? where thread = ? and sequence = ?"
+        with self.medium.turn():
+            self.medium.ask(text, label, thread, sequence)
 
 
 class SQLiteTarget(DatabaseTarget):
