@@ -1,8 +1,8 @@
 """SQLite done right, once: a file that is ours alone, whose every answer has a bound.
 
 Under the storage and the anchor. A thread has a connection of its own, so SQLite's own locks keep
-the order; a transaction that writes begins with BEGIN IMMEDIATE, and waits in short steps: SQLite's
-own grow, and let one process write again and again while the others sleep.
+the order; a transaction that writes begins with BEGIN IMMEDIATE, and waits in steps that grow, as
+SQLite's own do, but so that Ctrl-C is heard.
 
 Whoever can write the file can put anything into it. So no value is read that is longer than ours
 can be, no statement works for longer than ours have to, and each transaction looks whether the
@@ -41,8 +41,8 @@ _LOOK: Final = 100  # to open it, and to look at its schema
 _WORK: Final = 100_000
 _PER_UNIT: Final = 200  # bytes of the files: whoever reads or prunes all of them needs less
 _SLACK: Final = 4096  # a row is longer than the longest value in it
-_TURN: Final = 0.0005
-"""How long a writer sleeps between two looks whether it is its turn."""
+_TURN: Final = (0.001, 0.1)
+"""How long a writer sleeps between two looks whether it is its turn: as long as it has waited."""
 _SETTINGS: Final = (
     "trusted_schema = OFF",
     "cell_size_check = ON",
@@ -254,7 +254,7 @@ class Database:
                     raise
             else:
                 return
-            time.sleep(max(_TURN, (now - begun) / 100))  # the longer it takes, the less often
+            time.sleep(min(max(_TURN[0], now - begun), _TURN[1]))
 
     def _empty_log(self) -> bool:
         """Move what is in the log into the database, and cut the log off, unless others read it.
