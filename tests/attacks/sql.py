@@ -173,7 +173,7 @@ FINGERPRINT: Final = (
 """Queries of one value each. They leave out what belongs to a session and ends with it."""
 
 STORE: Final = "orders"
-SECONDS: Final = 2.0
+SECONDS: Final = 8.0
 """How long an honest worker waits for the server."""
 _NEWEST: Final = (
     "select sequence, record from safepoint.checkpoints where thread = %s"

@@ -230,7 +230,7 @@ def test_limits_and_schema_hold_before_anything_is_loaded(tmp_path: Path) -> Non
 
 def test_the_child_dies_alone(tmp_path: Path) -> None:
     """Of too much memory or time, or by a signal: docs/security/safe-means.md runs those three."""
-    limits = ModelLimits(memory_bytes=64 << 20, cpu_seconds=1)
+    limits = ModelLimits(memory_bytes=64 << 20)
     cases = {
         "exits": (Calls(os._exit, 0), UnsafeModel, "crashed the isolated process"),
         "a class": (Calls(argparse.Namespace), ModelUnsupported, "does not know"),
