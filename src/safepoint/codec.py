@@ -41,7 +41,7 @@ from math import isfinite
 from operator import attrgetter, eq, getitem, is_, itemgetter
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from types import FunctionType
-from typing import Any, Final, NamedTuple, NoReturn, cast
+from typing import Any, Final, NamedTuple, NoReturn
 from uuid import UUID
 
 from safepoint.errors import (
@@ -112,20 +112,13 @@ class _Writer:
         self.unproven = False
         self._limits = limits
 
-    def run(self, value: object) -> str:
-        """Return the text of a whole state.
+    def write(self, value: object) -> str:
+        """Return the text of one value.
 
         Raises:
             LimitExceeded: it is too deep, too large or has too many values.
             _Refusal: it holds a value that could not be restored faithfully.
         """
-        text = self.write(value)
-        self.room = self._limits.state_bytes
-        self.take(len(text))
-        return text
-
-    def write(self, value: object) -> str:
-        """Return the text of one value."""
         return self.find(type(value), _refuse)(self, (value,))[0]
 
     def enter(self, items: int) -> None:
@@ -633,22 +626,19 @@ def _in_order(cls: Any, known: set[str]) -> Sequence[str]:
     That is so if it is a function with these parameters and no others, and nothing runs before.
     """
     init = cls.__init__
-    if (
-        type(init) is not FunctionType
-        or cls.__new__ is not object.__new__
-        or type(cls).__call__ is not type.__call__
-        or init.__code__.co_flags & _VARIADIC
-        or init.__code__.co_posonlyargcount
-    ):
+    before = cls.__new__ is not object.__new__ or type(cls).__call__ is not type.__call__
+    if before or type(init) is not FunctionType:
         return ()
-    names = init.__code__.co_varnames[1 : init.__code__.co_argcount]
-    return names if set(names) == known else ()
+    code = init.__code__
+    names = code.co_varnames[1 : code.co_argcount]
+    others = set(names) != known or code.co_posonlyargcount or code.co_flags & _VARIADIC
+    return () if others else names
 
 
-def _row_of(several: Any, one: Any, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+def _row_of(several: Callable[..., _Revive], one: Any, names: Sequence[str]) -> _Revive:
     """Return what gets these attributes, or items, of a value."""
     if len(names) > 1 and all(map(str.isidentifier, names)):
-        return cast("Callable[[Any], tuple[Any, ...]]", several(*names))
+        return several(*names)
     return lambda value: tuple([one(value, name) for name in names])
 
 
@@ -660,7 +650,7 @@ def _record(tag: str, cls: type, known: set[str], build: Callable[..., object]) 
     make: Callable[..., object] = (
         build if in_order else lambda *row: build(**dict(zip(names, row, strict=True)))
     )
-    columns = sorted(range(len(names)), key=names.__getitem__)
+    columns = sorted(range(len(names)), key=names.__getitem__)  # as they are written
     labels = [f"{',' * bool(at)}{escape(names[n])}:" for at, n in enumerate(columns)]
     # pydantic keeps what is no field in places of its own.
     holders = ["__dict__"] if cls.__dictoffset__ else []
@@ -669,10 +659,8 @@ def _record(tag: str, cls: type, known: set[str], build: Callable[..., object]) 
 
     def held(values: Sequence[Any]) -> list[tuple[Any, ...]]:
         for holder in holders:
-            found = filter(None, map(attrgetter(holder), values))
-            more = set(chain.from_iterable(found)).difference(known)
-            if more:
-                _check_attributes(tag, cls, more)
+            there = chain.from_iterable(filter(None, map(attrgetter(holder), values)))
+            _check_attributes(tag, cls, set(there).difference(known))
         try:
             return [*map(read, values)]
         except Exception:  # noqa: BLE001 - a property of the caller's class may raise anything
@@ -820,13 +808,17 @@ def check_shape(data: bytes, limits: Limits) -> bool:
         raise DecodeError("The encoded state holds a byte that is not ASCII.", _FROM_HERE)
     # Outside a string a backslash ends the parse, so it does not matter what follows it.
     bare = data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
+    opened = data.count(b"[") + data.count(b"{")
     if (
         data.count(b'"') > len(data) // 32
-        and sum(map(data.count, (b",", b"[", b"{"))) <= limits.items
+        and data.count(b",") + opened <= limits.items
         and _LONG_INT not in bare.translate(_DIGITS)
     ):
-        # Then the nesting is all that is left to look at. What is between two quotes that meet is
-        # gone; without them, whatever else was inside a string, or outside, still is.
+        # Then the nesting is all that is left to look at, unless there are too few brackets for
+        # it. What is between two quotes that meet is gone; without them, whatever else was inside
+        # a string, or outside, still is.
+        if opened + _FLAT <= limits.depth:
+            return True
         bare = bare.translate(None, _NO_BRACKETS).replace(b'""', b"")
     shape = b"".join(_without_strings(bare)).translate(_SHAPE)
     if shape.count(b",") + shape.count(b"(") - shape.count(b"()") > limits.items:
@@ -1020,7 +1012,10 @@ class Codec:
         def write(*, many: bool) -> tuple[str, _Writer]:
             writer = _Writer(self._table, self._limits, self._fixed, many=many)
             writer.unproven = error is DecodeError  # which is after the proof, and collects none
-            return writer.run(value), writer
+            text = writer.write(value)
+            writer.room = self._limits.state_bytes
+            writer.take(len(text))
+            return text, writer
 
         # Raised after the handlers, so that no other exception hangs on to it with its values.
         problem: CheckpointError
