@@ -62,7 +62,6 @@ _FEW: Final = 8  # values that are not worth a column
 _PLAIN: Final = (dict, list, tuple, set, frozenset, bytes, str, int, float)
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_]{1,24}\Z")
 _TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
-_VARIADIC: Final = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, not in C
 _FROM_HERE: Final = "Restore a checkpoint that this codec wrote."
 _NO_NUMBER: Final = "Save None, or a word of your own, in place of NaN and infinity."
@@ -623,16 +622,14 @@ def _flag(tag: str, cls: type[Flag]) -> _Entry:
 def _in_order(cls: Any, known: set[str]) -> Sequence[str]:
     """Return the names of the fields if a constructor takes them by position as well as by name.
 
-    That is so if it is a function with these parameters and no others, and nothing runs before.
+    That is so if it is a function with these parameters, and nothing runs before it.
     """
-    init = cls.__init__
+    code = cls.__init__.__code__ if type(cls.__init__) is FunctionType else None
     before = cls.__new__ is not object.__new__ or type(cls).__call__ is not type.__call__
-    if before or type(init) is not FunctionType:
+    if before or code is None or code.co_posonlyargcount:
         return ()
-    code = init.__code__
     names = code.co_varnames[1 : code.co_argcount]
-    others = set(names) != known or code.co_posonlyargcount or code.co_flags & _VARIADIC
-    return () if others else names
+    return names if set(names) == known else ()
 
 
 def _row_of(several: Callable[..., _Revive], one: Any, names: Sequence[str]) -> _Revive:
