@@ -77,7 +77,6 @@ class _Refusal(Exception):
     """Why a value is not written. The way to it is collected while the exception unwinds."""
 
     def __init__(self, what: str, do: str, *steps: str) -> None:
-        super().__init__(what, do)
         self.what, self.do, self.steps = what, do, list(steps)
 
 
@@ -163,16 +162,29 @@ class _Writer:
         self.room -= size
         return texts
 
-    def whole(self, value: Collection[Any], inner: Iterable[Any]) -> str | None:
+    def container(self, value: Any, walk: _Walk) -> str:
+        """Return the text of a list or dict, as a whole if that can be.
+
+        That is tried at the upper levels alone, so that nothing is looked at many times, and not
+        for a few scalars.
+        """
+        upper = self.depth >= self._limits.depth - 2
+        inner = value.values() if type(value) is dict else value
+        few = len(value) <= _FEW and {list, dict}.isdisjoint(map(type, inner))
+        text = self._whole(value) if upper and not few else None
+        if text is None:
+            room = self.room
+            text = walk(self, value)
+            if upper and '{"$' not in text:  # then all of it counts, as it does for a whole
+                self.take(len(text) + self.room - room)
+        return text
+
+    def _whole(self, value: object) -> str | None:
         """Return the text of a list or dict that is JSON at every level, or None.
 
         Each level is looked at as a whole, and the text is made, by functions that are written in
-        C. None is for whatever else: the walk finds out what it is, and where. This is tried at
-        the upper levels alone, so that nothing is looked at many times, and not for a few scalars.
+        C. None is for whatever else: the walk finds out what it is, and where.
         """
-        few = len(value) <= _FEW and {list, dict}.isdisjoint(map(type, inner))
-        if few or self.depth < self._limits.depth - 2:
-            return None
         level: list[Any] = [value]
         items = size = 0
         for left in range(self.depth, -1, -1):
@@ -218,6 +230,7 @@ class _Writer:
         )
 
 
+_Walk = Callable[[_Writer, Any], str]
 _Write = Callable[[_Writer, Sequence[Any]], list[str]]
 _Revive = Callable[[Any], Any]
 _GivesBack = Callable[[list[tuple[Any, ...]]], bool]
@@ -237,7 +250,7 @@ class _Entry(NamedTuple):
     revive: _Revive = str
 
 
-def _one_by_one(write: Callable[[_Writer, Any], str]) -> _Write:
+def _one_by_one(write: _Walk) -> _Write:
     return lambda writer, values: [write(writer, value) for value in values]
 
 
@@ -388,9 +401,12 @@ def _path(tag: str, cls: type[PurePath]) -> _Entry:
 # --- containers
 
 
+def _contained(walk: _Walk) -> _Write:
+    return lambda writer, values: [writer.container(value, walk) for value in values]
+
+
 def _list(writer: _Writer, value: list[Any]) -> str:
-    text = writer.whole(value, value)
-    return text or f"[{','.join(writer.each(value, len(value), '[{}]'.format))}]"
+    return f"[{','.join(writer.each(value, len(value), '[{}]'.format))}]"
 
 
 def _tuple(writer: _Writer, value: tuple[Any, ...]) -> str:
@@ -411,9 +427,6 @@ def _any_order(tag: str, make: Callable[[list[Any]], Any]) -> _Entry:
 
 
 def _dict(writer: _Writer, value: dict[Any, Any]) -> str:
-    text = writer.whole(value, value.values())
-    if text:
-        return text
     if any(type(key) is not str or key[:1] == "$" for key in value):
         return f'{{"$dict":[{",".join(sorted(_pairs(writer, value)))}]}}'
     keys = sorted(value)
@@ -477,9 +490,9 @@ def _is_long(value: Any) -> bool:
 _BUILT_IN: Final[dict[type, _Entry]] = {
     type(None): _Entry("", lambda _, values: ["null"] * len(values)),
     bool: _Entry("", lambda _, values: ["true" if value else "false" for value in values]),
-    dict: _Entry("dict", _one_by_one(_dict), partial(_to_dict, dict)),
+    dict: _Entry("dict", _contained(_dict), partial(_to_dict, dict)),
     OrderedDict: _Entry("odict", _one_by_one(_odict), partial(_to_dict, OrderedDict)),
-    list: _Entry("", _one_by_one(_list)),
+    list: _Entry("", _contained(_list)),
     tuple: _Entry("tuple", _one_by_one(_tuple), tuple),
     set: _any_order("set", set),
     frozenset: _any_order("frozenset", frozenset),
@@ -957,7 +970,7 @@ class Codec:
         self._fixed = _FIXED | {cls for cls in registered if issubclass(cls, Enum)}
         self._table = {cls: entry.write for cls, entry in table.items()}
         revive = {f"${entry.tag}": entry.revive for entry in table.values() if entry.tag}
-        self._decoder = json.JSONDecoder(object_hook=_hook(revive))
+        self._decoder = json.JSONDecoder(object_hook=_hook(revive.get))
         self._limits = limits
 
     @property
@@ -1078,9 +1091,8 @@ class Codec:
         )
 
 
-def _hook(table: dict[str, _Revive]) -> _Revive:
+def _hook(find: Callable[[str], _Revive | None]) -> _Revive:
     """Return what makes a JSON object a dict, or the value that is tagged in it."""
-    find = table.get
 
     def revived(plain: dict[str, Any]) -> Any:
         if len(plain) != 1:
