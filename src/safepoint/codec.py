@@ -35,11 +35,12 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
 from functools import cached_property, lru_cache, partial
-from itertools import accumulate, chain
+from itertools import accumulate, chain, repeat, starmap
 from json.encoder import encode_basestring_ascii as escape
 from math import isfinite
-from operator import attrgetter, eq, is_
+from operator import attrgetter, eq, getitem, is_, itemgetter
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from types import FunctionType
 from typing import Any, Final, NamedTuple, NoReturn
 from uuid import UUID
 
@@ -76,7 +77,6 @@ class _Refusal(Exception):
     """Why a value is not written. The way to it is collected while the exception unwinds."""
 
     def __init__(self, what: str, do: str, *steps: str) -> None:
-        super().__init__(what, do)
         self.what, self.do, self.steps = what, do, list(steps)
 
 
@@ -84,10 +84,10 @@ class _Writer:
     """The walk over a state that writes it, and what is left of each limit.
 
     Attributes:
-        find: `get` of the table from type to the function that writes it.
-        rows: the same for many values of one type, where most loops can run in C: the records of
-            a list are written field by field. A refusal there does not say which value it is of,
-            so the walk is tried once more without.
+        find: `get` of the table from type to the function that writes values of it.
+        many: values of one type are written together, where most loops can run in C: the records
+            of a list are written field by field. A refusal there does not say which value it is
+            of, so the walk is tried once more without.
         depth: levels of containers that are left.
         items: values of the text that are left, counted as `check_shape` counts them. Scalars
             take theirs off unchecked; the next container, or the end, notices.
@@ -100,36 +100,24 @@ class _Writer:
         converted: what a converter gave, and was given, with the function that proves it.
     """
 
-    __slots__ = (
-        *("_limits", "converted", "depth", "find", "fixed", "items", "records", "room", "rows"),
-        "unproven",
-    )
-
     def __init__(
-        self, table: dict[type, _Write], rows: dict[type, _Rows], limits: Limits, fixed: set[type]
+        self, table: dict[type, _Write], limits: Limits, fixed: set[type], *, many: bool
     ) -> None:
-        self.find, self.rows, self.fixed = table.get, rows.get, fixed
+        self.find, self.fixed, self.many = table.get, fixed, many
         self.depth, self.items, self.room = limits.depth, limits.items, limits.state_bytes
         self.records: dict[_GivesBack, list[tuple[Any, ...]]] = defaultdict(list)
         self.converted: list[tuple[Callable[..., None], Any, str]] = []
         self.unproven = False
         self._limits = limits
 
-    def run(self, value: object) -> str:
-        """Return the text of a whole state.
+    def write(self, value: object) -> str:
+        """Return the text of one value.
 
         Raises:
             LimitExceeded: it is too deep, too large or has too many values.
             _Refusal: it holds a value that could not be restored faithfully.
         """
-        text = self.write(value)
-        self.room = self._limits.state_bytes
-        self.take(len(text))
-        return text
-
-    def write(self, value: object) -> str:
-        """Return the text of one value."""
-        return self.find(type(value), _refuse)(self, value)
+        return self.find(type(value), _refuse)(self, (value,))[0]
 
     def enter(self, items: int) -> None:
         """Go into a container whose text holds `items` values more. Leave by `depth += 1`."""
@@ -150,12 +138,11 @@ class _Writer:
             step: how the way to the value of that number is shown.
         """
         self.enter(items)
-        rows = self.rows(type(values[0])) if len(values) > _FEW else None
         texts: list[str] = []
         find, size = self.find, 0
         try:
-            if rows and len(set(map(type, values))) == 1:
-                texts, values = rows(self, values), ()
+            if self.many and len(values) > _FEW and len(set(map(type, values))) == 1:
+                texts, values = find(type(values[0]), _refuse)(self, values), ()
             for value in values:
                 cls = type(value)
                 if cls is str and value.isascii():
@@ -166,7 +153,7 @@ class _Writer:
                 elif cls is int and -_INT64 <= value < _INT64:
                     text = repr(value)
                 else:
-                    text = find(cls, _refuse)(self, value)
+                    (text,) = find(cls, _refuse)(self, (value,))
                 texts.append(text)
         except _Refusal as refusal:
             refusal.steps.append(step(len(texts)))
@@ -175,62 +162,56 @@ class _Writer:
         self.room -= size
         return texts
 
-    def whole(self, value: object) -> str | None:
-        """Return the text of a value that is JSON at every level, or None.
+    def container(self, value: Any, walk: _Walk) -> str:
+        """Return the text of a list or dict, as a whole if that can be.
+
+        That is tried at the upper levels alone, so that nothing is looked at many times, and not
+        for a few scalars.
+        """
+        upper = self.depth >= self._limits.depth - 2
+        inner = value.values() if type(value) is dict else value
+        few = len(value) <= _FEW and {list, dict}.isdisjoint(map(type, inner))
+        text = self._whole(value) if upper and not few else None
+        if text is None:
+            room = self.room
+            text = walk(self, value)
+            if upper and '{"$' not in text:  # then all of it counts, as it does for a whole
+                self.take(len(text) + self.room - room)
+        return text
+
+    def _whole(self, value: object) -> str | None:
+        """Return the text of a list or dict that is JSON at every level, or None.
 
         Each level is looked at as a whole, and the text is made, by functions that are written in
-        C. None is for whatever else: the walk finds out what it is, and where. This is tried at
-        the upper levels alone, so that nothing is looked at many times.
+        C. None is for whatever else: the walk finds out what it is, and where.
         """
         level: list[Any] = [value]
         items = size = 0
         for left in range(self.depth, -1, -1):
-            kinds = set(map(type, level))
-            if not kinds <= _JSON or self.depth < self._limits.depth - 2:
+            of: dict[Any, list[Any]] = defaultdict(list)
+            for one in level:
+                of[type(one)].append(one)
+            keys = [*chain.from_iterable(of[dict])]
+            if not of.keys() <= _JSON or not set(map(type, keys)) <= {str}:
                 return None
-            of: dict[Any, list[Any]] = defaultdict(list, dict.fromkeys(kinds, level))
-            if len(kinds) > 1:
-                of.clear()
-                for one in level:
-                    of[type(one)].append(one)
-            dicts, lists, texts = of[dict], of[list], of[str]
-            keys = [*chain.from_iterable(dicts)]
-            names = set(keys)
-            items += len(keys) + sum(map(len, lists))
+            names, texts = set(keys), of[str]
+            items += len(keys) + sum(map(len, of[list]))
+            size += sum(map(len, keys)) + sum(map(len, texts))
             if (
                 items > self.items
-                or (not left and (dicts or lists))
+                or size > self.room
+                or (not left and (of[dict] or of[list]))
                 or not -_INT64 <= min(of[int], default=0) <= max(of[int], default=0) < _INT64
                 or not all(map(isfinite, of[float]))
-                or not set(map(type, keys)) <= {str}
                 or any(name[:1] == "$" for name in names)
+                or not _is_text("".join([*names, *texts]))
             ):
                 return None
-            size += sum(map(len, keys)) + sum(map(len, texts))
-            if size > self.room or not _is_text("".join([*names, *texts])):
-                return None
-            level = [*chain.from_iterable(map(dict.values, dicts)), *chain.from_iterable(lists)]
+            level = [*chain(*map(dict.values, of[dict])), *chain.from_iterable(of[list])]
             if not level:
                 break
         text = _write_json(value)
         self.take(len(text), items)
-        return text
-
-    def string(self, value: str) -> str:
-        """Return a string in quotes.
-
-        Raises:
-            _Refusal: it holds half a character, which no UTF-8 file or database could keep.
-            LimitExceeded: there is no room left.
-        """
-        if not _is_text(value):
-            raise _Refusal(
-                "holds a lone surrogate, which is half a character.",
-                "Replace it before you save, for example with "
-                "text.encode(errors='replace').decode().",
-            )
-        text = escape(value)
-        self.take(len(text))
         return text
 
     def take(self, size: int, items: int = 0) -> None:
@@ -249,9 +230,9 @@ class _Writer:
         )
 
 
-_Write = Callable[[_Writer, Any], str]
+_Walk = Callable[[_Writer, Any], str]
+_Write = Callable[[_Writer, Sequence[Any]], list[str]]
 _Revive = Callable[[Any], Any]
-_Rows = Callable[[_Writer, Sequence[Any]], list[str]]
 _GivesBack = Callable[[list[tuple[Any, ...]]], bool]
 
 
@@ -260,15 +241,17 @@ class _Entry(NamedTuple):
 
     Attributes:
         tag: what its text is tagged with, or "" if it is what it is in JSON.
-        write: makes the text.
+        write: makes the texts of values.
         revive: makes the value out of what is tagged.
-        rows: makes the texts of many values.
     """
 
     tag: str
     write: _Write
     revive: _Revive = str
-    rows: _Rows | None = None
+
+
+def _one_by_one(write: _Walk) -> _Write:
+    return lambda writer, values: [write(writer, value) for value in values]
 
 
 def _is_text(value: str) -> bool:
@@ -278,9 +261,9 @@ def _is_text(value: str) -> bool:
         return False
 
 
-def _refuse(_: _Writer, value: object) -> NoReturn:
-    """Refuse a value whose exact type is not in the table."""
-    cls = type(value)
+def _refuse(_: _Writer, values: Sequence[object]) -> NoReturn:
+    """Refuse values whose exact type is not in the table."""
+    cls = type(values[0])
     plain = next((base.__name__ for base in _PLAIN if issubclass(cls, base)), None)
     if any(
         hasattr(cls, name) for name in ("__dataclass_fields__", "__members__", "model_validate")
@@ -301,35 +284,40 @@ def _type_name(cls: type) -> str:
 
 
 def _strings(writer: _Writer, values: Sequence[str]) -> list[str]:
-    if sum(map(len, values)) > writer.room or not _is_text("".join(values)):
-        raise _Refusal("", "")
+    """Return strings in quotes.
+
+    Raises:
+        _Refusal: one holds half a character, which no UTF-8 file or database could keep.
+        LimitExceeded: there is no room left.
+    """
+    if not all(map(str.isascii, values)) and not all(map(_is_text, values)):
+        raise _Refusal(
+            "holds a lone surrogate, which is half a character.",
+            "Replace it before you save, for example with text.encode(errors='replace').decode().",
+        )
+    size = sum(map(len, values))
+    writer.take(size)  # before they are copied
     texts = [*map(escape, values)]
-    writer.take(sum(map(len, texts)))
+    writer.take(sum(map(len, texts)) - size)
     return texts
 
 
 def _ints(writer: _Writer, values: Sequence[int]) -> list[str]:
-    if -_INT64 <= min(values) <= max(values) < _INT64:
-        return [*map(repr, values)]
-    return [_int(writer, value) for value in values]
+    return [
+        repr(value) if -_INT64 <= value < _INT64 else _LONG.write(writer, (value,))[0]
+        for value in values
+    ]
 
 
-def _int(writer: _Writer, value: int) -> str:
-    if -_INT64 <= value < _INT64:
-        return int.__repr__(value)
-    writer.items -= 1
-    return f'{{"$int":{writer.string(f"{value:#x}")}}}'
-
-
-def _float(_: _Writer, value: float) -> str:
-    if not isfinite(value):
+def _floats(_: _Writer, values: Sequence[float]) -> list[str]:
+    if not all(map(isfinite, values)):
         raise _Refusal("is a float that is not finite.", _NO_NUMBER)
-    return float.__repr__(value)
+    return [*map(repr, values)]
 
 
-def _timedelta(writer: _Writer, value: timedelta) -> str:
-    writer.items -= 4
-    return f'{{"$timedelta":[{value.days},{value.seconds},{value.microseconds}]}}'
+def _timedeltas(writer: _Writer, values: Sequence[timedelta]) -> list[str]:
+    writer.items -= 4 * len(values)
+    return [f'{{"$timedelta":[{v.days},{v.seconds},{v.microseconds}]}}' for v in values]
 
 
 def _spelled(tag: str, spell: Callable[[Any], str], revive: _Revive) -> _Entry:
@@ -338,28 +326,27 @@ def _spelled(tag: str, spell: Callable[[Any], str], revive: _Revive) -> _Entry:
 
     def write(writer: _Writer, value: object) -> str:
         writer.items -= 1
-        return f"{label}{writer.string(spell(value))}}}"
+        return f"{label}{_strings(writer, (spell(value),))[0]}}}"
 
-    return _Entry(tag, write, revive)
+    return _Entry(tag, _one_by_one(write), revive)
+
+
+_LONG: Final = _spelled("int", "{:#x}".format, lambda text: int(text, 16))
 
 
 def _timed(tag: str, revive: _Revive) -> _Entry:
-    """Return the entry of times."""
-    label = f'{{"${tag}":"'
+    """Return the entry of times. One that occurs many times is spelled once."""
 
-    def write(writer: _Writer, value: datetime | time) -> str:
-        writer.items -= 1
-        if value.tzinfo is not None and type(value.tzinfo) is not timezone:
-            writer.unproven = True  # it will have a zone of another class
-        return f'{label}{_moment(value)}"}}'
-
-    def rows(writer: _Writer, values: Sequence[Any]) -> list[str]:
-        once = dict(zip(map(id, values), values, strict=True))
-        texts = {key: write(writer, value) for key, value in once.items()}
-        writer.items -= len(values) - len(texts)
+    def write(writer: _Writer, values: Sequence[datetime | time]) -> list[str]:
+        writer.items -= len(values)
+        texts = {}
+        for key, value in dict(zip(map(id, values), values, strict=True)).items():
+            texts[key] = f'{{"${tag}":"{_moment(value)}"}}'
+            if value.tzinfo is not None and type(value.tzinfo) is not timezone:
+                writer.unproven = True  # it will have a zone of another class
         return [*map(texts.__getitem__, map(id, values))]
 
-    return _Entry(tag, write, revive, rows)
+    return _Entry(tag, write, revive)
 
 
 def _moment(value: datetime | time) -> str:
@@ -414,8 +401,12 @@ def _path(tag: str, cls: type[PurePath]) -> _Entry:
 # --- containers
 
 
+def _contained(walk: _Walk) -> _Write:
+    return lambda writer, values: [writer.container(value, walk) for value in values]
+
+
 def _list(writer: _Writer, value: list[Any]) -> str:
-    return writer.whole(value) or f"[{','.join(writer.each(value, len(value), '[{}]'.format))}]"
+    return f"[{','.join(writer.each(value, len(value), '[{}]'.format))}]"
 
 
 def _tuple(writer: _Writer, value: tuple[Any, ...]) -> str:
@@ -432,19 +423,16 @@ def _any_order(tag: str, make: Callable[[list[Any]], Any]) -> _Entry:
         _check_hashes(items)
         return make(items)
 
-    return _Entry(tag, write, revive)
+    return _Entry(tag, _one_by_one(write), revive)
 
 
 def _dict(writer: _Writer, value: dict[Any, Any]) -> str:
-    text = writer.whole(value)
-    if text is not None:
-        return text
     if any(type(key) is not str or key[:1] == "$" for key in value):
         return f'{{"$dict":[{",".join(sorted(_pairs(writer, value)))}]}}'
     keys = sorted(value)
     names = writer.each(keys, len(keys), lambda n: _step(keys[n]))
     texts = writer.each([value[key] for key in keys], 0, lambda n: _step(keys[n]))
-    return f"{{{','.join(map('{}:{}'.format, names, texts))}}}"
+    return f"{{{','.join([f'{name}:{text}' for name, text in zip(names, texts, strict=True)])}}}"
 
 
 def _odict(writer: _Writer, value: OrderedDict[Any, Any]) -> str:
@@ -500,17 +488,17 @@ def _is_long(value: Any) -> bool:
 
 
 _BUILT_IN: Final[dict[type, _Entry]] = {
-    type(None): _Entry("", lambda _, __: "null"),
-    bool: _Entry("", lambda _, value: "true" if value else "false"),
-    dict: _Entry("dict", _dict, partial(_to_dict, dict)),
-    OrderedDict: _Entry("odict", _odict, partial(_to_dict, OrderedDict)),
-    list: _Entry("", _list),
-    tuple: _Entry("tuple", _tuple, tuple),
+    type(None): _Entry("", lambda _, values: ["null"] * len(values)),
+    bool: _Entry("", lambda _, values: ["true" if value else "false" for value in values]),
+    dict: _Entry("dict", _contained(_dict), partial(_to_dict, dict)),
+    OrderedDict: _Entry("odict", _one_by_one(_odict), partial(_to_dict, OrderedDict)),
+    list: _Entry("", _contained(_list)),
+    tuple: _Entry("tuple", _one_by_one(_tuple), tuple),
     set: _any_order("set", set),
     frozenset: _any_order("frozenset", frozenset),
-    str: _Entry("", _Writer.string, rows=_strings),
-    int: _Entry("int", _int, lambda text: int(text, 16), _ints),
-    float: _Entry("", _float),
+    str: _Entry("", _strings),
+    int: _LONG._replace(write=_ints),
+    float: _Entry("", _floats),
     bytes: _spelled(
         "bytes",
         lambda value: b64encode(value).decode(),
@@ -519,7 +507,7 @@ _BUILT_IN: Final[dict[type, _Entry]] = {
     datetime: _timed("datetime", lru_cache(datetime.fromisoformat)),
     date: _spelled("date", date.isoformat, date.fromisoformat),
     time: _timed("time", time.fromisoformat),
-    timedelta: _Entry("timedelta", _timedelta, lambda parts: timedelta(*parts)),
+    timedelta: _Entry("timedelta", _timedeltas, lambda parts: timedelta(*parts)),
     Decimal: _spelled("decimal", _decimal, Decimal),
     UUID: _spelled("uuid", str, UUID),
     type(Path()): _path("path", Path),
@@ -641,29 +629,48 @@ def _flag(tag: str, cls: type[Flag]) -> _Entry:
             raise ValueError
         return value
 
-    return _Entry(tag, write, revive)
+    return _Entry(tag, _one_by_one(write), revive)
+
+
+def _in_order(cls: Any, known: set[str]) -> Sequence[str]:
+    """Return the names of the fields if a constructor takes them by position as well as by name.
+
+    That is so if it is a function with these parameters, and nothing runs before it.
+    """
+    code = cls.__init__.__code__ if type(cls.__init__) is FunctionType else None
+    before = cls.__new__ is not object.__new__ or type(cls).__call__ is not type.__call__
+    if before or code is None or code.co_posonlyargcount:
+        return ()
+    names = code.co_varnames[1 : code.co_argcount]
+    return names if set(names) == known else ()
+
+
+def _row_of(several: Callable[..., _Revive], one: Any, names: Sequence[str]) -> _Revive:
+    """Return what gets these attributes, or items, of a value."""
+    if len(names) > 1 and all(map(str.isidentifier, names)):
+        return several(*names)
+    return lambda value: tuple([one(value, name) for name in names])
 
 
 def _record(tag: str, cls: type, known: set[str], build: Callable[..., object]) -> _Entry:
     """Return the entry of a class with named fields, which its own constructor brings back."""
     _check_hidden_state(cls, known)
-    names = sorted(known)
-    labels = [escape(name).replace("%", "%%") for name in names]
-    text = f'{{"${tag}":{{{",".join(f"{label}:%s" for label in labels)}}}}}'
+    in_order = _in_order(cls, known) if build is cls else ()
+    names = in_order or sorted(known)
+    make: Callable[..., object] = (
+        build if in_order else lambda *row: build(**dict(zip(names, row, strict=True)))
+    )
+    columns = sorted(range(len(names)), key=names.__getitem__)  # as they are written
+    labels = [f"{',' * bool(at)}{escape(names[n])}:" for at, n in enumerate(columns)]
     # pydantic keeps what is no field in places of its own.
     holders = ["__dict__"] if cls.__dictoffset__ else []
     holders += [n for n in ("__pydantic_extra__", "__pydantic_private__") if hasattr(cls, n)]
-    read = (
-        attrgetter(*names)
-        if len(names) > 1 and all(map(str.isidentifier, names))
-        else lambda value: tuple([getattr(value, name) for name in names])
-    )
+    read, pick = _row_of(attrgetter, getattr, names), _row_of(itemgetter, getitem, names)
 
     def held(values: Sequence[Any]) -> list[tuple[Any, ...]]:
         for holder in holders:
-            for attributes in filter(None, map(attrgetter(holder), values)):
-                if not attributes.keys() <= known:
-                    _check_attributes(tag, cls, attributes.keys() - known)
+            there = chain.from_iterable(filter(None, map(attrgetter(holder), values)))
+            _check_attributes(tag, cls, set(there).difference(known))
         try:
             return [*map(read, values)]
         except Exception:  # noqa: BLE001 - a property of the caller's class may raise anything
@@ -672,31 +679,31 @@ def _record(tag: str, cls: type, known: set[str], build: Callable[..., object]) 
                 "Set each field before you save.",
             ) from None
 
-    def found(writer: _Writer, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def write(writer: _Writer, values: Sequence[Any]) -> list[str]:
         rows = held(values)
         if not writer.unproven:
             if writer.fixed.issuperset(map(type, chain.from_iterable(rows))):
                 writer.records[gives_back] += rows
             else:
                 writer.unproven = True
-        return rows
-
-    def write(writer: _Writer, value: Any) -> str:
-        (row,) = found(writer, [value])
-        return text % tuple(writer.each(row, len(names) + 1, step))
-
-    def write_rows(writer: _Writer, values: Sequence[Any]) -> list[str]:
-        writer.items -= len(values)
-        columns = zip(*found(writer, values), strict=True)
-        texts = [writer.each(column, len(values), str) for column in columns]
-        return [*map(text.__mod__, zip(*texts, strict=True))]
+        if len(rows) == 1:
+            row = [rows[0][number] for number in columns]
+            texts = [[text] for text in writer.each(row, len(row) + 1, step)]
+        else:
+            writer.enter(len(rows))
+            writer.depth += 1  # each column goes in again
+            of = [*zip(*rows, strict=True)]
+            texts = [writer.each(of[number], len(rows), str) for number in columns]
+        pieces = chain.from_iterable(zip(map(repeat, labels), texts, strict=True))
+        heads = repeat(f'{{"${tag}":{{', len(rows))
+        return [*map("".join, zip(heads, *pieces, repeat("}}"), strict=False))]
 
     def step(number: int) -> str:
-        return f".{ascii(names[number])[1:-1]}"
+        return f".{ascii(names[columns[number]])[1:-1]}"
 
     def gives_back(rows: list[tuple[Any, ...]]) -> bool:
         try:
-            again = [build(**dict(zip(names, row, strict=True))) for row in rows]
+            again = [*starmap(make, rows)]
             return {cls}.issuperset(map(type, again)) and all(
                 map(is_, chain.from_iterable(held(again)), chain.from_iterable(rows))
             )
@@ -710,7 +717,7 @@ def _record(tag: str, cls: type, known: set[str], build: Callable[..., object]) 
                 "Restore with the version of the class that wrote it.",
             )
         try:
-            return build(**saved)
+            return make(*pick(saved))
         except Exception:  # noqa: BLE001 - whatever the caller's class raises
             problem = DecodeError(
                 f"{tag} refuses its saved fields.",
@@ -718,7 +725,7 @@ def _record(tag: str, cls: type, known: set[str], build: Callable[..., object]) 
             )
         raise problem  # without its cause, which would carry the values
 
-    return _Entry(tag, write, revive, write_rows if names else None)
+    return _Entry(tag, write, revive)
 
 
 def _converted(tag: str, cls: type, to: _Revive, from_: _Revive, same: Any) -> _Entry:
@@ -748,7 +755,7 @@ def _converted(tag: str, cls: type, to: _Revive, from_: _Revive, same: Any) -> _
             raise TypeError
         return value
 
-    return _Entry(tag, write, revive)
+    return _Entry(tag, _one_by_one(write), revive)
 
 
 def _check_hidden_state(cls: type, names: set[str]) -> None:
@@ -811,13 +818,17 @@ def check_shape(data: bytes, limits: Limits) -> bool:
         raise DecodeError("The encoded state holds a byte that is not ASCII.", _FROM_HERE)
     # Outside a string a backslash ends the parse, so it does not matter what follows it.
     bare = data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
+    opened = data.count(b"[") + data.count(b"{")
     if (
         data.count(b'"') > len(data) // 32
-        and sum(map(data.count, (b",", b"[", b"{"))) <= limits.items
+        and data.count(b",") + opened <= limits.items
         and _LONG_INT not in bare.translate(_DIGITS)
     ):
-        # Then the nesting is all that is left to look at. What is between two quotes that meet is
-        # gone; without them, whatever else was inside a string, or outside, still is.
+        # Then the nesting is all that is left to look at, unless there are too few brackets for
+        # it. What is between two quotes that meet is gone; without them, whatever else was inside
+        # a string, or outside, still is.
+        if opened + _FLAT <= limits.depth:
+            return True
         bare = bare.translate(None, _NO_BRACKETS).replace(b'""', b"")
     shape = b"".join(_without_strings(bare)).translate(_SHAPE)
     if shape.count(b",") + shape.count(b"(") - shape.count(b"()") > limits.items:
@@ -945,7 +956,7 @@ class Codec:
         CodecError: a type could not be restored faithfully, or two have one name.
     """
 
-    __slots__ = ("_decoder", "_fixed", "_limits", "_rows", "_table")
+    __slots__ = ("_decoder", "_fixed", "_limits", "_table")
 
     def __init__(
         self,
@@ -958,9 +969,8 @@ class Codec:
         table = {**_BUILT_IN, **registered}
         self._fixed = _FIXED | {cls for cls in registered if issubclass(cls, Enum)}
         self._table = {cls: entry.write for cls, entry in table.items()}
-        self._rows = {cls: entry.rows for cls, entry in table.items() if entry.rows}
         revive = {f"${entry.tag}": entry.revive for entry in table.values() if entry.tag}
-        self._decoder = json.JSONDecoder(object_hook=_hook(revive))
+        self._decoder = json.JSONDecoder(object_hook=_hook(revive.get))
         self._limits = limits
 
     @property
@@ -1009,17 +1019,20 @@ class Codec:
     def _write(self, value: object, error: type[CodecError]) -> tuple[str, _Writer]:
         """Return the text of a state, and what is left to prove."""
 
-        def write(rows: dict[type, _Rows]) -> tuple[str, _Writer]:
-            writer = _Writer(self._table, rows, self._limits, self._fixed)
+        def write(*, many: bool) -> tuple[str, _Writer]:
+            writer = _Writer(self._table, self._limits, self._fixed, many=many)
             writer.unproven = error is DecodeError  # which is after the proof, and collects none
-            return writer.run(value), writer
+            text = writer.write(value)
+            writer.room = self._limits.state_bytes
+            writer.take(len(text))
+            return text, writer
 
         # Raised after the handlers, so that no other exception hangs on to it with its values.
         problem: CheckpointError
         try:
             with suppress(_Refusal, LimitExceeded):
-                return write(self._rows)
-            return write({})  # says which value it is
+                return write(many=True)
+            return write(many=False)  # says which value it is
         except _Refusal as refusal:
             where = "".join(reversed(refusal.steps))
             do = refusal.do if error is EncodeError else _FROM_HERE
@@ -1078,9 +1091,8 @@ class Codec:
         )
 
 
-def _hook(table: dict[str, _Revive]) -> _Revive:
+def _hook(find: Callable[[str], _Revive | None]) -> _Revive:
     """Return what makes a JSON object a dict, or the value that is tagged in it."""
-    find = table.get
 
     def revived(plain: dict[str, Any]) -> Any:
         if len(plain) != 1:

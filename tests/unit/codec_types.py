@@ -9,7 +9,7 @@ from decimal import Decimal
 from enum import Enum, Flag, IntEnum, IntFlag, auto
 from functools import cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 from uuid import UUID
 
 import pydantic
@@ -92,6 +92,27 @@ class Elsewhere:
 
 
 @dataclass
+class ByPosition:
+    """Its constructor takes no names, by which it would be restored."""
+
+    amount: int
+
+    def __init__(self, amount: int, /) -> None:
+        self.amount = amount
+
+
+@dataclass
+class ByName:
+    """It is made by names alone, in whatever order."""
+
+    b: int
+    a: int
+
+    def __new__(cls, **_: int) -> Self:
+        return object.__new__(cls)
+
+
+@dataclass
 class Counted:
     inner: Any
     built = 0
@@ -159,6 +180,7 @@ class Limited(pydantic.BaseModel):
 TYPES = [
     *(Colour, Level, Rights, Bits),
     *(Invoice, Point, Nothing, Positive, Doubler, Appender, Elsewhere, Counted, Squared, Box),
+    *(ByPosition, ByName),
     *(Note, Swapped, Aliased, Shouting, Limited),
 ]
 CODEC = Codec(TYPES)
@@ -273,6 +295,7 @@ VALUES: list[tuple[Any, str | None]] = [
     (Nothing(), '{"$Nothing":{}}'),
     (with_area(Squared(3)), '{"$Squared":{"side":3}}'),
     ({Point(x=(1,)): {Point(x=2)}}, None),
+    (ByName(b=1, a=2), '{"$ByName":{"a":2,"b":1}}'),
     (Box[int](3), '{"$Box":{"content":3}}'),
     (Swapped(b=1, a=2), '{"$Swapped":{"a":1,"b":2}}'),
     (Aliased.model_validate({"names": [1], "zwei": 2}), '{"$Aliased":{"first":1,"second":2}}'),

@@ -34,6 +34,7 @@ from tests.unit.codec_types import (
     VALUES,
     Appender,
     Box,
+    ByPosition,
     Colour,
     Counted,
     Doubler,
@@ -260,6 +261,7 @@ REFUSED_ON_SAVE: list[tuple[Any, str]] = [
     ([Doubler(1)], f"{RESTORED} Doubler changes when it is rebuilt."),
     (Appender([]), f"{RESTORED} Appender changes when it is rebuilt."),
     (Elsewhere(1), f"{RESTORED} Elsewhere refuses its saved fields."),
+    (ByPosition(1), f"{RESTORED} ByPosition refuses its saved fields."),
     ([Invoice(1, "x", None, Shouting(text="TOPSECRET"))], "Shouting changes when it is rebuilt."),
     (
         Limited.model_construct(scores={"TOPSECRET": "x"}, size=11),
