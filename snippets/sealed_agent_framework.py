@@ -97,7 +97,7 @@ async def main():
     try:
         await workflow.run(Order(7))
     except NotCheckpointed as stopped:  # it is no Exception
-        print(stopped.__cause__.do)
+        print(str(stopped).split(". ")[-1])  # the line to write
         #> Register it: SealedCheckpointStorage(ledger, types=[Order]).
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import shutil
 import sqlite3
 import subprocess
@@ -40,6 +41,7 @@ from safepoint.errors import (
     CodecError,
     DecodeError,
     EncodeError,
+    MissingPackage,
     NotFound,
     RecordsMissing,
     StorageUnavailable,
@@ -309,6 +311,15 @@ def run(awaitable: Awaitable[Any]) -> Any:
 
 def point(workflow: str, key: str, **state: Any) -> WorkflowCheckpoint:
     return WorkflowCheckpoint(workflow, "graph", checkpoint_id=key, state=state)
+
+
+def test_without_the_framework_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "agent_framework", None)
+    monkeypatch.delitem(sys.modules, "safepoint.agent_framework")
+    with pytest.raises(MissingPackage, match=r"pip install 'safepoint\[agent-framework\]'"):
+        importlib.import_module("safepoint.agent_framework")
 
 
 # --- what cannot be saved
