@@ -530,7 +530,8 @@ class Converter(NamedTuple):
     Attributes:
         tag: what its text is tagged with.
         cls: the class, and none that extends it.
-        to: makes what the codec knows out of a value.
+        to: makes what the codec knows out of a value. An EncodeError of its own is passed on: what
+            it says follows the way to the value.
         from_: makes the value out of that.
         same: tells whether two values are equal, if `==` does not.
     """
@@ -733,6 +734,8 @@ def _converted(tag: str, cls: type, to: _Revive, from_: _Revive, same: Any) -> _
         writer.enter(1)
         try:
             known = to(value)
+        except EncodeError as refused:  # it says why; the way to the value is added
+            raise _Refusal(refused.what, refused.do) from None
         except Exception as failed:  # noqa: BLE001 - whatever the converter raises
             raise _Refusal(
                 f"is of the type {tag}, whose converter raised {type(failed).__name__}.",

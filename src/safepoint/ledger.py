@@ -224,6 +224,15 @@ class Ledger:
         """
         return self._like(tenant=check_tenant(name, self.tenant_name))
 
+    def with_codec(self, codec: Codec) -> Ledger:
+        """Return this ledger with another codec, as an adapter needs that brings its own types.
+
+        What this one owns, that one owns, too.
+        """
+        made = self._like(codec=codec)
+        vars(made).update(_held=self._held)
+        return made
+
     def _like(self, **changes: Any) -> Ledger:
         storage, anchor = self._whole
         given: dict[str, Any] = {

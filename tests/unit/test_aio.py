@@ -88,6 +88,7 @@ def test_each_method_does_what_the_ledgers_does() -> None:
 
 
 def test_no_method_is_left_behind() -> None:
-    """But for `disown`, which is for what `own` gave."""
+    """But for `disown`, which is for what `own` gave, and `with_codec`: wrap what that gives."""
     names = {name for name, each in vars(Ledger).items() if inspect.isfunction(each)}
-    assert {name for name in names if name[0] != "_"} - vars(AsyncLedger).keys() == {"disown"}
+    left = {name for name in names if name[0] != "_"} - vars(AsyncLedger).keys()
+    assert left == {"disown", "with_codec"}

@@ -1,0 +1,385 @@
+"""Checkpoints of Microsoft Agent Framework in a ledger: sealed, anchored, and without pickle.
+
+One workflow name is one thread of the ledger, each checkpoint is a state, and its id is the label.
+A deleted one is followed by a note of the same label. So the newest record of a label says what
+became of it, and a walk from the verified end of the thread finds that one first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, fields
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from itertools import chain
+from typing import Any, Final, Literal, TypeVar, get_origin
+from uuid import UUID
+
+from safepoint.aio import AsyncLedger
+from safepoint.codec import Codec, Converter
+from safepoint.errors import (
+    Conflict,
+    EncodeError,
+    MissingPackage,
+    NotFound,
+    WrongPlace,
+    quoted,
+)
+from safepoint.ledger import Ledger, Link
+from safepoint.names import thread_name, thread_text
+
+try:
+    from agent_framework import (
+        AgentExecutorRequest,
+        AgentExecutorResponse,
+        AgentResponse,
+        Content,
+        Message,
+        SubWorkflowRequestMessage,
+        SubWorkflowResponseMessage,
+        WorkflowCheckpoint,
+        WorkflowCheckpointException,
+        WorkflowEvent,
+        WorkflowMessage,
+    )
+except ImportError as _missing:
+    raise MissingPackage(
+        "safepoint.agent_framework needs the package agent-framework-core, 1.23 or newer.",
+        "Run: pip install 'safepoint[agent-framework]'",
+    ) from _missing
+
+__all__ = ["NotCheckpointed", "SealedCheckpointStorage"]
+
+_APP: Final = "agent-framework"
+_ATTEMPTS: Final = 16  # at a thread that other runs of the workflow write, too
+_ORDERED: Final = {"messages", "pending_request_info_events"}
+_ASKED: Final = (
+    *(bool, bytes, dict, float, frozenset, int, list, object, set, str, tuple),
+    *(date, datetime, Decimal, time, timedelta, UUID),
+)
+_T = TypeVar("_T")
+
+
+class NotCheckpointed(BaseException):
+    """A checkpoint was not saved, so the run does not go on. Its cause says why.
+
+    It is no Exception, and so no CheckpointError: the framework logs an Exception of `save`, and
+    goes on with a run that nothing can resume. Catch it where you call `Workflow.run`.
+    """
+
+
+class SealedCheckpointStorage:
+    """Keeps the checkpoints of Agent Framework in a ledger, as its `CheckpointStorage`.
+
+    ```python
+    import asyncio
+
+    from agent_framework import WorkflowCheckpoint
+
+    from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
+    from safepoint.agent_framework import SealedCheckpointStorage
+
+    keys = Keyring(SigningKey.generate())
+    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys)
+    storage = SealedCheckpointStorage(ledger)
+
+
+    async def main():
+        one = WorkflowCheckpoint("payments", "graph", state={"amount": 42})
+        await storage.save(one)
+        latest = await storage.get_latest(workflow_name="payments")
+        print(latest.state)
+        #> {'amount': 42}
+
+
+    asyncio.run(main())
+    ```
+
+    What is refused while reading is a `CheckpointError`. `Workflow.run` wraps it into the
+    framework's `WorkflowCheckpointException`, as its cause.
+
+    Args:
+        ledger: where they are kept. Its codec is not used, but for its limits.
+        types: dataclasses, Enums and pydantic models of yours that a checkpoint may hold, as
+            `Codec` takes them. Those of the framework are known.
+        continue_unsaved: raise an ordinary exception where a save is refused. Then the framework
+            logs a warning, and the run goes on without a checkpoint.
+
+    Raises:
+        CodecError: a type could not be restored faithfully, or two have one name.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        types: Iterable[type] | Mapping[str, type] = (),
+        continue_unsaved: bool = False,
+    ) -> None:
+        own = types if isinstance(types, Mapping) else list(types)
+        codec = Codec(own, converters=_converters(own), limits=ledger.codec.limits)
+        self.ledger: Final = ledger.with_codec(codec)
+        self.continue_unsaved: Final = continue_unsaved
+        self._ledger: Final = AsyncLedger(self.ledger)
+        self._workflow: str | None = None
+
+    def scope(self, workflow_name: str) -> SealedCheckpointStorage:
+        """Return this storage for one workflow: no id finds a checkpoint of another one.
+
+        `load` and `delete` are given an id alone, so else they look at each workflow of the ledger.
+        Give it to a workflow whose checkpoint ids come from outside.
+        """
+        made = object.__new__(SealedCheckpointStorage)
+        vars(made).update(vars(self), _workflow=workflow_name)
+        return made
+
+    # --- the protocol of the framework
+
+    async def save(self, checkpoint: WorkflowCheckpoint) -> str:
+        """Seal a checkpoint, and return its id. When this returns, it is durable.
+
+        Raises:
+            NotCheckpointed: it was refused, unless this storage was told to continue unsaved.
+            CheckpointError: the same, if it was told so.
+        """
+        problem: Exception
+        try:
+            thread = self._thread(checkpoint.workflow_name)
+            label, state = thread_name(checkpoint.checkpoint_id), _flat(checkpoint)
+            await _again(lambda: self._ledger.save(thread, state, app=_APP, label=label))
+        except EncodeError as error:
+            listed = error.do.replace("Codec([", "SealedCheckpointStorage(ledger, types=[")
+            problem = EncodeError(error.what, listed)
+        except Exception as error:  # noqa: BLE001 - the framework would go on, whatever it is
+            problem = error
+        else:
+            return checkpoint.checkpoint_id
+        if self.continue_unsaved:
+            raise problem
+        raise NotCheckpointed(f"The run stops here. {problem}") from problem
+
+    async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
+        """Return the checkpoint of an id, verified, with each link from the newest one to it.
+
+        Raises:
+            WorkflowCheckpointException: there is none.
+            CheckpointError: what was found, or something on the way to it, does not verify.
+        """
+        return await asyncio.to_thread(self._load, checkpoint_id)
+
+    async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
+        """Return each checkpoint of a workflow, verified, oldest first."""
+        return await asyncio.to_thread(self._list, workflow_name, _built)
+
+    async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
+        """Return their ids, oldest first. No state is decoded for that."""
+        return await asyncio.to_thread(self._list, workflow_name, _id)
+
+    async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
+        """Return the newest checkpoint of a workflow, verified; None if there never was one.
+
+        It never falls back to an older one, and takes as long with a hundred thousand of them.
+
+        Raises:
+            CheckpointError: it does not verify, or does not extend what the anchor has seen.
+        """
+        return await asyncio.to_thread(self._latest, workflow_name)
+
+    async def delete(self, checkpoint_id: str) -> bool:
+        """Note, sealed, that a checkpoint is deleted; False if there is none.
+
+        From then on it is not found. Nothing is erased: whoever reads the store can read it. To
+        erase old ones use `Ledger.prune`; all of a workflow, `Ledger.delete` and `Ledger.erase`.
+        """
+        try:
+            link = await asyncio.to_thread(self._find, checkpoint_id)
+        except NotFound:
+            return False
+        thread, said = link.header.place.thread, {"deleted": link.sequence}
+        # At once, or the note could be cut off unnoticed.
+        anchor: Literal["now"] | None = "now" if self.ledger.anchor else None
+        await _again(lambda: self._ledger.note(thread, said, label=link.label, anchor=anchor))
+        return True
+
+    # --- threads and links
+
+    def _thread(self, workflow_name: str) -> str:
+        if self._workflow not in (None, workflow_name):
+            raise WrongPlace(
+                f"This storage is that of the workflow {quoted(self._workflow)}, and not of"
+                f" {quoted(workflow_name)}.",
+                "Give each workflow the storage.scope() of its own name.",
+            )
+        return thread_name(workflow_name)
+
+    def _links(self, thread: str) -> Iterator[Link]:
+        """Yield what is not deleted, newest first, each named by the one after it."""
+        back = self.ledger.back(thread)
+        try:
+            first = next(back)
+        except NotFound:  # there is no such thread; later on, it would be a race with a prune
+            return
+        seen: set[str] = set()
+        for link in chain([first], back):
+            if link.label not in seen and link.kind == "state" and link.header.app == _APP:
+                yield link
+            seen.add(link.label)
+
+    def _find(self, checkpoint_id: str) -> Link:
+        """Return the link of an id.
+
+        The storage's index says which thread to look at first. It is not asked where in the thread:
+        only the walk shows that no deletion follows.
+        """
+        label = thread_name(checkpoint_id)
+        names = [thread_name(self._workflow)] if self._workflow else self.ledger.threads()
+        ask = getattr(self.ledger.storage, "find", None)
+        if ask is not None and len(names) > 1:
+            names.sort(key=lambda name: ask(name, label) is None)
+        for name in names:
+            for link in self._links(name):
+                if link.label == label:
+                    return link
+        raise NotFound(
+            f"There is no checkpoint of the id {quoted(checkpoint_id)}.",
+            "Check the id. It may have been deleted, or be another workflow's.",
+        )
+
+    def _load(self, checkpoint_id: str) -> WorkflowCheckpoint:
+        try:
+            return _built(self._find(checkpoint_id))
+        except NotFound as error:
+            raise WorkflowCheckpointException(str(error)) from error
+
+    def _list(self, workflow_name: str, what: Callable[[Link], _T]) -> list[_T]:
+        return [what(link) for link in self._links(self._thread(workflow_name))][::-1]
+
+    def _latest(self, workflow_name: str) -> WorkflowCheckpoint | None:
+        for link in self._links(self._thread(workflow_name)):
+            return _built(link)
+        return None
+
+
+async def _again(call: Callable[[], Awaitable[object]]) -> None:
+    """Append to a thread, after another run if that was first: their lines stand side by side."""
+    for left in range(_ATTEMPTS, 0, -1):
+        try:
+            await call()
+        except Conflict:
+            if left == 1:
+                raise
+        else:
+            return
+
+
+# --- values
+
+
+def _id(link: Link) -> str:
+    """Return a checkpoint's id, which a label tells unless it was long."""
+    text = thread_text(link.label)
+    return _built(link).checkpoint_id if text is None else text
+
+
+def _built(link: Link) -> WorkflowCheckpoint:
+    """Return the checkpoint in a record, if it is of the place where it lies."""
+    checkpoint = _restored(link.state)
+    name, thread = thread_name(checkpoint.workflow_name), link.header.place.thread
+    if name != thread or thread_name(checkpoint.checkpoint_id) != link.label:
+        raise WrongPlace(
+            f"{thread} #{link.sequence} holds a checkpoint of another workflow or id.",
+            "It was not written by this storage. Find out what else has the key.",
+        )
+    return checkpoint
+
+
+def _flat(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
+    """Return its fields. Who comes first in some of them runs first after a restart."""
+    data = _set_fields(checkpoint)
+    return data | {name: OrderedDict(data[name]) for name in _ORDERED & data.keys()}
+
+
+def _restored(data: dict[str, Any]) -> WorkflowCheckpoint:
+    plain = {name: dict(data[name]) for name in _ORDERED & data.keys()}
+    return WorkflowCheckpoint.from_dict(data | plain)
+
+
+def _given(value: Any) -> dict[str, Any]:
+    """Return what a message of the framework was made with.
+
+    Its `to_dict` would leave out what has no JSON form, and write a time as text. What a service
+    sent, `raw_representation`, is no part of it: the framework's own storages leave it out, too.
+    """
+    left_out = {"raw_representation"} | {name for name in vars(value) if name[0] == "_"}
+    return {k: v for k, v in vars(value).items() if v is not None and k not in left_out}
+
+
+def _answered(response: AgentResponse[Any]) -> dict[str, Any]:
+    value = response.value
+    return _given(response) | ({} if value is None else {"value": value})
+
+
+def _set_fields(value: Any) -> dict[str, Any]:
+    """Return the fields that are not their default, so that a release may add one."""
+    return {
+        field.name: held
+        for field in fields(value)
+        if (held := getattr(value, field.name)) is not field.default
+        and (held or field.default_factory is MISSING)
+    }
+
+
+def _sent(message: WorkflowMessage) -> dict[str, Any]:
+    return {k: v for k, v in message.to_dict().items() if v is not None or k == "data"}
+
+
+def _by_name(cls: type, to: Callable[[Any], Any] = _set_fields) -> Converter:
+    return _converter(cls, to, lambda saved: cls(**saved))
+
+
+def _converter(cls: type, to: Callable[[Any], Any], from_: Callable[[Any], Any]) -> Converter:
+    # They leave nothing out that counts, so that the same text again is proof enough.
+    return Converter(f"af.{cls.__name__}", cls, to, from_, same=lambda *_: True)
+
+
+def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:
+    """Return how each type of the framework is kept."""
+    named = types if isinstance(types, Mapping) else {cls.__name__: cls for cls in types}
+    plain = [
+        *(_by_name(cls, _given) for cls in (Message, Content)),
+        _by_name(AgentResponse, _answered),
+        *map(_by_name, (AgentExecutorRequest, AgentExecutorResponse)),
+        *map(_by_name, (SubWorkflowRequestMessage, SubWorkflowResponseMessage)),
+        _converter(WorkflowMessage, _sent, WorkflowMessage.from_dict),
+    ]
+    answers = {cls.__name__: cls for cls in _ASKED} | dict(named)
+    answers |= {each.tag: each.cls for each in plain}
+    tags = {cls: tag for tag, cls in answers.items()}
+
+    def asked(event: WorkflowEvent[Any]) -> dict[str, Any]:
+        """Keep a pending request, with the tag of the type that its answer has."""
+        expected: Any = event.response_type
+        tag = tags.get(get_origin(expected) or expected)
+        if tag is None:
+            name = getattr(expected, "__name__", None)
+            raise EncodeError(
+                f"is a request for an answer of the type {quoted(expected)}, which is not listed.",
+                f"List it: SealedCheckpointStorage(ledger, types=[{name}])."
+                if isinstance(expected, type)
+                else "Ask for one type, such as bool, or a dataclass that you list.",
+            )
+        return {
+            "request_id": event.request_id,
+            "source_executor_id": event.source_executor_id,
+            "request_data": event.data,
+            "response_type": tag,
+        }
+
+    def ask(saved: dict[str, Any]) -> WorkflowEvent[Any]:
+        expected = answers[saved["response_type"]]
+        return WorkflowEvent.request_info(**saved | {"response_type": expected})
+
+    nested = _converter(WorkflowCheckpoint, _flat, _restored)
+    return [*plain, _converter(WorkflowEvent, asked, ask), nested]

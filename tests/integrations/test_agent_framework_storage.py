@@ -1,0 +1,636 @@
+"""The sealed storage under real workflows of Agent Framework, and under attack from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.blocks import ROOT
+from tests.harness.optional import need
+
+need("agent_framework", "needs safepoint[agent-framework]")
+
+import agent_framework as af
+from agent_framework import WorkflowBuilder, WorkflowCheckpoint, WorkflowContext
+from pydantic import BaseModel
+
+from safepoint import (
+    FileAnchor,
+    Keyring,
+    Ledger,
+    SigningKey,
+    SQLiteCheckpointStorage,
+)
+from safepoint import InMemoryCheckpointStorage as Memory
+from safepoint.agent_framework import NotCheckpointed, SealedCheckpointStorage
+from safepoint.errors import (
+    CheckpointError,
+    CodecError,
+    DecodeError,
+    EncodeError,
+    MissingPackage,
+    NotFound,
+    RecordsMissing,
+    StorageUnavailable,
+)
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Line(BaseModel):
+    text: str
+    cents: int
+
+
+@dataclass
+class Question:
+    payee: str
+    amount: int
+
+
+@dataclass
+class Answer:
+    yes: bool
+
+
+@dataclass
+class Unlisted:
+    amount: int
+
+
+TYPES = [Colour, Line, Question, Answer]
+NAMES = [f"{cls.__module__}:{cls.__qualname__}" for cls in TYPES]
+
+
+# --- workflows, each built anew as a restarted process builds it
+
+
+class Ask(af.Executor):
+    """Asks a person, and remembers what it asked."""
+
+    def __init__(self, name: str = "ask") -> None:
+        super().__init__(name)
+        self.asked = 0
+
+    @af.handler
+    async def begin(self, amount: int, ctx: WorkflowContext) -> None:
+        self.asked += 1
+        ctx.set_state("draft", {"colour": Colour.RED, "lines": (Line(text="tea", cents=amount),)})
+        await ctx.request_info(Question("alice", amount), Answer, request_id=f"{self.id}-1")
+
+    @af.response_handler
+    async def answered(
+        self, question: Question, answer: Answer, ctx: WorkflowContext[str, str]
+    ) -> None:
+        draft = ctx.get_state("draft")
+        said = f"{self.id} {self.asked} {question.payee} {question.amount} {answer.yes} {draft}"
+        await ctx.yield_output(said)
+
+    async def on_checkpoint_save(self) -> dict[str, Any]:
+        return {"asked": self.asked}
+
+    async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
+        self.asked = state["asked"]
+
+
+def human(storage: Any) -> af.Workflow:
+    return WorkflowBuilder(name="human", start_executor=Ask(), checkpoint_storage=storage).build()
+
+
+def nested(storage: Any) -> af.Workflow:
+    inner = WorkflowBuilder(name="inner", start_executor=Ask("inner-ask")).build()
+    sub = af.WorkflowExecutor(inner, id="sub")
+    return (
+        WorkflowBuilder(name="nested", start_executor=sub, checkpoint_storage=storage)
+        .add_edge(sub, Echo("echo"))
+        .build()
+    )
+
+
+class Echo(af.Executor):
+    @af.handler
+    async def echo(self, text: str, ctx: WorkflowContext[str, str]) -> None:
+        await ctx.yield_output(f"{self.id}: {text}")
+
+
+class Spread(af.Executor):
+    @af.handler
+    async def spread(self, amount: int, ctx: WorkflowContext[Question]) -> None:
+        await ctx.send_message(Question("alice", amount))
+
+
+class Half(af.Executor):
+    @af.handler
+    async def half(self, question: Question, ctx: WorkflowContext[Line]) -> None:
+        await ctx.send_message(Line(text=self.id, cents=question.amount // 2))
+
+
+class Gather(af.Executor):
+    @af.handler
+    async def gather(self, lines: list[Line], ctx: WorkflowContext[None, str]) -> None:
+        await ctx.yield_output(" + ".join(f"{line.text} {line.cents}" for line in lines))
+
+
+def fan_out(storage: Any) -> af.Workflow:
+    spread, gather = Spread("spread"), Gather("gather")
+    halves = [Half("z"), Half("m"), Half("a")]
+    return (
+        WorkflowBuilder(name="fan-out", start_executor=spread, checkpoint_storage=storage)
+        .add_fan_out_edges(spread, halves)
+        .add_fan_in_edges(halves, gather)
+        .build()
+    )
+
+
+class Each(af.Executor):
+    @af.handler
+    async def each(self, line: Line, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.yield_output(line.text)
+
+
+def in_turn(storage: Any) -> af.Workflow:
+    """Whose message was sent first is served first, and not whose name is."""
+    spread, each = Spread("spread"), Each("each")
+    halves = [Half("z"), Half("m"), Half("a")]
+    building = WorkflowBuilder(name="in-turn", start_executor=spread, checkpoint_storage=storage)
+    building.add_fan_out_edges(spread, halves)
+    for half in halves:
+        building.add_edge(half, each)
+    return building.build()
+
+
+class Agents(af.Executor):
+    """Sends what agents send, and says all of what arrives."""
+
+    @af.handler
+    async def begin(self, text: str, ctx: WorkflowContext[af.AgentExecutorResponse]) -> None:
+        when = datetime(2026, 1, 31, tzinfo=UTC)
+        call = af.Content.from_function_call("c1", "pay", arguments={"amount": 42})
+        failed = af.Content.from_function_result("c1", result="no", exception="Denied")
+        messages = [
+            af.Message("user", [text], additional_properties={"when": when}),
+            af.Message("assistant", [call], author_name="bot", message_id="m1"),
+            af.Message("tool", [failed]),
+        ]
+        answer: Any = af.AgentResponse(
+            messages=messages, value=Line(text="x", cents=1), usage_details={"input_token_count": 3}
+        )
+        await ctx.send_message(af.AgentExecutorResponse("bot", answer, messages))
+
+
+class Reader(af.Executor):
+    @af.handler
+    async def read(self, got: af.AgentExecutorResponse, ctx: WorkflowContext[None, str]) -> None:
+        said = [
+            f"{m.role} {m.author_name} {m.message_id} {m.additional_properties} "
+            + " ".join(str(sorted(c.to_dict().items())) + str(c.exception) for c in m.contents)
+            for m in got.full_conversation
+        ]
+        answer = got.agent_response
+        said += [got.executor_id, repr(answer.value), str(answer.usage_details), answer.text]
+        await ctx.yield_output(" | ".join(said))
+
+
+def agents(storage: Any) -> af.Workflow:
+    first, reader = Agents("agents"), Reader("reader")
+    return (
+        WorkflowBuilder(name="agents", start_executor=first, checkpoint_storage=storage)
+        .add_edge(first, reader)
+        .build()
+    )
+
+
+Build = Callable[[Any], af.Workflow]
+WORKFLOWS: dict[str, tuple[Build, Any, dict[str, Any]]] = {
+    "human": (human, 42, {"ask-1": Answer(yes=True)}),
+    "nested": (nested, 42, {"inner-ask-1": Answer(yes=True)}),
+    "fan-out": (fan_out, 42, {}),
+    "in turn": (in_turn, 42, {}),
+    "agents": (agents, "hello", {}),
+}
+
+
+def sealed(folder: Path, *, anchor: bool = True, **options: Any) -> SealedCheckpointStorage:
+    """Open the store as a new process would."""
+    FileAnchor(folder / "anchor", create=True)
+    ledger = Ledger(
+        SQLiteCheckpointStorage(folder / "state" / "ledger.db"),
+        store="invoices",
+        keys=Keyring(SigningKey.from_file(folder / "keys" / "writer.key", create=True)),
+        anchor=FileAnchor(folder / "anchor") if anchor else None,
+    )
+    return SealedCheckpointStorage(ledger, types=options.pop("types", TYPES), **options)
+
+
+def files(folder: Path) -> Any:
+    return af.FileCheckpointStorage(folder / "af", allowed_checkpoint_types=NAMES)
+
+
+async def story(build: Build, given: Any, responses: Any, opened: Callable[[], Any]) -> list[Any]:
+    """Run to the end or the question, then resume at each checkpoint there is, in new instances."""
+    name = build(None).name
+    paused = await build(opened()).run(given)
+    said: list[Any] = [paused.get_outputs(), str(paused.get_final_state())]
+    storage = opened()
+    held = await storage.list_checkpoints(workflow_name=name)
+    held.sort(key=lambda each: each.timestamp)
+    said.append([(one.iteration_count, sorted(one.pending_request_info_events)) for one in held])
+    latest = await storage.get_latest(workflow_name=name)
+    assert latest.checkpoint_id == held[-1].checkpoint_id
+    for one in held:
+        storage = opened()
+        wanted = responses if one.pending_request_info_events else {}
+        run = build(storage).run(checkpoint_id=one.checkpoint_id, responses=wanted or None)
+        done = await run
+        said += [done.get_outputs(), str(done.get_final_state())]
+    assert sorted(await storage.list_checkpoint_ids(workflow_name=name)) == sorted(
+        one.checkpoint_id for one in await storage.list_checkpoints(workflow_name=name)
+    )
+    return said
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_workflow_does_the_same_with_the_sealed_storage_as_with_those_of_the_framework(
+    name: str, tmp_path: Path
+) -> None:
+    build, given, responses = WORKFLOWS[name]
+    memory = af.InMemoryCheckpointStorage()
+    want = asyncio.run(story(build, given, responses, lambda: memory))
+    assert any(map(len, want))
+    assert asyncio.run(story(build, given, responses, lambda: files(tmp_path))) == want
+    assert asyncio.run(story(build, given, responses, lambda: sealed(tmp_path))) == want
+
+
+def test_a_question_is_answered_in_another_process(tmp_path: Path) -> None:
+    run(human(sealed(tmp_path)).run(42))
+    code = (
+        "import asyncio, sys, pathlib\n"
+        "from tests.integrations import test_agent_framework_storage as t\n"
+        "print(*asyncio.run(t.answer(pathlib.Path(sys.argv[1]))))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.stdout.startswith("ask 1 alice 42 True"), done.stderr
+
+
+async def answer(folder: Path) -> list[Any]:
+    storage = sealed(folder)
+    paused = await storage.get_latest(workflow_name="human")
+    assert paused is not None
+    workflow, yes = human(storage), {"ask-1": Answer(yes=True)}
+    return (await workflow.run(checkpoint_id=paused.checkpoint_id, responses=yes)).get_outputs()
+
+
+def run(awaitable: Awaitable[Any]) -> Any:
+    async def wait() -> Any:
+        return await awaitable
+
+    return asyncio.run(wait())
+
+
+def point(workflow: str, key: str, **state: Any) -> WorkflowCheckpoint:
+    return WorkflowCheckpoint(workflow, "graph", checkpoint_id=key, state=state)
+
+
+def test_without_the_framework_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "agent_framework", None)
+    monkeypatch.delitem(sys.modules, "safepoint.agent_framework")
+    with pytest.raises(MissingPackage, match=r"pip install 'safepoint\[agent-framework\]'"):
+        importlib.import_module("safepoint.agent_framework")
+
+
+# --- what cannot be saved
+
+
+class Gone(af.InMemoryCheckpointStorage):
+    async def save(self, checkpoint: WorkflowCheckpoint) -> str:
+        raise OSError("no space left")
+
+
+class Full(Memory):
+    def append(self, *_: Any, **__: Any) -> None:
+        raise StorageUnavailable("The disk is gone.", "Mend it.")
+
+
+def ledger_of(storage: Any) -> Ledger:
+    return Ledger(storage, store="invoices", keys=Keyring(SigningKey.generate()))
+
+
+def test_the_framework_goes_on_after_a_failed_save_and_with_us_only_if_you_say_so() -> None:
+    done = run(fan_out(Gone()).run(42))
+    assert done.get_outputs() == ["z 21 + m 21 + a 21"]  # and no checkpoint of it
+
+    unlisted = SealedCheckpointStorage(ledger_of(Memory()))
+    with pytest.raises(NotCheckpointed, match=r"types=\[Question\]") as stopped:
+        run(fan_out(unlisted).run(42))
+    assert type(stopped.value.__cause__) is EncodeError
+    assert not isinstance(stopped.value, Exception)
+    with pytest.raises(NotCheckpointed, match=r"The disk is gone\.") as stopped:
+        run(fan_out(SealedCheckpointStorage(ledger_of(Full()), types=TYPES)).run(42))
+    assert isinstance(stopped.value.__cause__, CheckpointError)
+
+    loose = SealedCheckpointStorage(ledger_of(Full()), types=TYPES, continue_unsaved=True)
+    assert run(fan_out(loose).run(42)).get_outputs() == done.get_outputs()
+
+
+def asks(data: Any, response: Any) -> WorkflowCheckpoint:
+    event = af.WorkflowEvent.request_info("r", "ask", data, response)
+    return WorkflowCheckpoint("payments", "graph", pending_request_info_events={"r": event})
+
+
+class OwnMessage(af.Message):
+    pass
+
+
+LISTED = "List it: SealedCheckpointStorage(ledger, types=[Unlisted])."
+REGISTERED = LISTED.replace("List", "Register")
+MESSAGE = af.Message("user", ["hi"], additional_properties={"x": Unlisted(1)})
+SENT = af.WorkflowMessage(data=[Unlisted(1)], source_id="a")
+REFUSED: dict[str, tuple[Any, str, str]] = {
+    "state": (
+        point("p", "1", a=[Unlisted(1)]),
+        "state['state']['a'][0] is of the type",
+        REGISTERED,
+    ),
+    "nested": (
+        point("p", "1", sub=point("q", "2", b=Unlisted(1))),
+        "state['state']['sub']['state']['b'] is of the type",
+        REGISTERED,
+    ),
+    "sent": (
+        WorkflowCheckpoint("p", "g", messages={"a": [SENT]}),
+        "state['messages']['a'][0]['data'][0] is of the type",
+        REGISTERED,
+    ),
+    "in a message": (
+        point("p", "1", m=MESSAGE),
+        "state['state']['m']['additional_properties']['x'] is of the type",
+        REGISTERED,
+    ),
+    "own message": (
+        point("p", "1", m=OwnMessage("user", ["hi"])),
+        "OwnMessage",
+        "Convert it first",
+    ),
+    "request": (asks(Unlisted(1), bool), "['r']['request_data'] is of the type", REGISTERED),
+    "answer": (asks("pay?", Unlisted), "['r'] is a request for an answer of the type", LISTED),
+    "either": (asks("pay?", bool | None), "['r'] is a request for an answer", "Ask for one type"),
+    "code": (point("p", "1", f=print), "state['state']['f'] is of the type", "Convert it first"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_could_not_come_back_is_refused_at_save_with_its_place_and_the_line_to_write(
+    name: str,
+) -> None:
+    checkpoint, where, do = REFUSED[name]
+    storage = SealedCheckpointStorage(ledger_of(Memory()), types=TYPES, continue_unsaved=True)
+    with pytest.raises(EncodeError) as refused:
+        run(storage.save(checkpoint))
+    assert where in refused.value.what
+    assert refused.value.do.startswith(do)
+    assert storage.ledger.threads() == []
+
+
+def test_a_type_that_is_not_listed_any_more_is_not_built(tmp_path: Path) -> None:
+    run(sealed(tmp_path).save(point("payments", "1", q=Question("alice", 42))))
+    with pytest.raises(DecodeError, match="the tag 'Question'"):
+        run(sealed(tmp_path, types=[]).get_latest(workflow_name="payments"))
+    with pytest.raises(CodecError, match="is taken"):
+        sealed(tmp_path, types=[Question, type("Question", (Answer,), {})])
+
+
+# --- ids, deletes, scopes
+
+
+def test_deleted_ones_are_gone_for_every_reader_and_an_id_can_come_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        storage, name = sealed(tmp_path), "Payments of 2026"
+        for key in ("a", "b", "Ω" * 99):
+            await storage.save(point(name, key, at=key))
+        assert await storage.delete("Ω" * 99)
+        storage = sealed(tmp_path)
+        assert not await storage.delete("Ω" * 99)
+        latest = await storage.get_latest(workflow_name=name)
+        assert latest is not None
+        assert latest.checkpoint_id == "b"
+        assert await storage.delete("a")
+        assert await storage.list_checkpoint_ids(workflow_name=name) == ["b"]
+        with pytest.raises(af.WorkflowCheckpointException) as missing:
+            await storage.load("a")
+        assert type(missing.value.__cause__) is NotFound
+        await storage.save(point(name, "a", at="new"))
+        await storage.save(point(name, "Ω" * 99))
+        assert (await storage.load("a")).state == {"at": "new"}
+        assert await storage.list_checkpoint_ids(workflow_name=name) == ["b", "a", "Ω" * 99]
+        listed = await storage.list_checkpoints(workflow_name=name)
+        assert [one.checkpoint_id for one in listed] == ["b", "a", "Ω" * 99]
+        assert await storage.get_latest(workflow_name="payments") is None
+        assert await storage.list_checkpoints(workflow_name="payments") == []
+
+    run(main())
+
+
+def test_a_scope_finds_and_saves_what_is_of_its_workflow_alone(tmp_path: Path) -> None:
+    async def main() -> None:
+        storage = sealed(tmp_path)
+        await storage.save(point("acme", "1"))
+        await storage.save(point("globex", "2"))
+        assert (await storage.load("1")).workflow_name == "acme"
+        globex = storage.scope("globex")
+        assert (await globex.load("2")).workflow_name == "globex"
+        with pytest.raises(af.WorkflowCheckpointException, match="no checkpoint of the id '1'"):
+            await globex.load("1")
+        assert not await globex.delete("1")
+        with pytest.raises(NotCheckpointed, match="is that of the workflow 'globex'"):
+            await globex.save(point("acme", "3"))
+        with pytest.raises(CheckpointError):
+            await globex.get_latest(workflow_name="acme")
+
+    run(main())
+
+
+def test_runs_of_one_workflow_at_once_all_keep_their_checkpoints(tmp_path: Path) -> None:
+    async def main() -> None:
+        workers = [sealed(tmp_path) for _ in range(3)]
+        saves = [
+            worker.save(point("p", f"{n}-{k}"))
+            for n, worker in enumerate(workers)
+            for k in range(5)
+        ]
+        ids = await asyncio.gather(*saves)
+        assert sorted(await workers[0].list_checkpoint_ids(workflow_name="p")) == sorted(ids)
+
+    run(main())
+
+
+class Counting(Memory):
+    reads = 0
+
+    def read(self, *args: Any, **options: Any) -> Any:
+        self.reads += 1
+        return super().read(*args, **options)
+
+
+def test_the_newest_costs_as_many_reads_among_two_hundred_as_among_ten() -> None:
+    storage = Counting()
+    ledger, counts = ledger_of(storage), []
+    for many in (10, 190):
+        kept = SealedCheckpointStorage(ledger)
+        for n in range(many):
+            run(kept.save(point("p", f"{many}-{n}")))
+        before = storage.reads
+        fresh = SealedCheckpointStorage(ledger)
+        latest = run(fresh.get_latest(workflow_name="p"))
+        assert latest.checkpoint_id == f"{many}-{many - 1}"
+        counts.append(storage.reads - before)
+    assert counts[0] == counts[1] > 0
+
+
+# --- somebody who can write the store, and has no key
+
+
+Sql = Callable[[sqlite3.Connection], object]
+
+
+def does(*statements: str) -> Sql:
+    return lambda store: [store.execute(statement) for statement in statements]
+
+
+ATTACKS: dict[str, Sql] = {
+    "edit": does(
+        "UPDATE checkpoints SET record = CAST(replace(CAST(record AS TEXT), 'alice', 'mally')"
+        " AS BLOB) WHERE thread = 'payments' AND sequence = 3"
+    ),
+    "change a type's tag": does(
+        "UPDATE checkpoints SET record = CAST(replace(CAST(record AS TEXT), '$Question', '$Answer')"
+        " AS BLOB) WHERE thread = 'payments' AND sequence = 3"
+    ),
+    "swap workflows": does(
+        "UPDATE checkpoints SET record = (SELECT record FROM checkpoints WHERE thread = 'refunds'"
+        " AND sequence = 3) WHERE thread = 'payments' AND sequence = 3"
+    ),
+    "replay an old one": does(
+        "UPDATE checkpoints SET record = (SELECT record FROM checkpoints WHERE thread = 'payments'"
+        " AND sequence = 2) WHERE thread = 'payments' AND sequence = 3"
+    ),
+    "truncate": does(
+        "UPDATE checkpoints SET record = substr(record, 1, 300)"
+        " WHERE thread = 'payments' AND sequence = 3"
+    ),
+    "plant": does(
+        "INSERT INTO checkpoints (thread, sequence, label, record)"
+        " VALUES ('payments', 4, 'p4', CAST('{}' AS BLOB))"
+    ),
+    "remove from the middle": does(
+        "DELETE FROM checkpoints WHERE thread = 'payments' AND sequence = 2"
+    ),
+    "delete the newest": does("DELETE FROM checkpoints WHERE thread = 'payments' AND sequence = 3"),
+    "remove a workflow": does(
+        "DELETE FROM checkpoints WHERE thread = 'payments'",
+        "DELETE FROM threads WHERE thread = 'payments'",
+    ),
+    "restore a copy": does(),  # of all files, below
+    "undelete": does("DELETE FROM checkpoints WHERE thread = 'drafts' AND sequence = 4"),
+    "hide a deletion in the index": does(
+        "UPDATE checkpoints SET label = 'x' WHERE thread = 'drafts' AND sequence = 4"
+    ),
+    "point an id at an old one": does(
+        "UPDATE checkpoints SET label = 'x' WHERE thread = 'payments' AND sequence = 3",
+        "UPDATE checkpoints SET label = 'p3' WHERE thread = 'payments' AND sequence = 1",
+    ),
+}
+NEEDS_AN_ANCHOR = {"delete the newest", "remove a workflow", "restore a copy", "undelete"}
+MISLEADS_NOBODY = {"hide a deletion in the index", "point an id at an old one"}
+
+
+def attack(folder: Path, name: str) -> None:
+    path = folder / "state" / "ledger.db"
+    with closing(sqlite3.connect(path)) as store:
+        triggers = store.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+        for trigger, _ in (held := triggers.fetchall()):
+            store.execute(f"DROP TRIGGER {trigger}")
+        ATTACKS[name](store)
+        for _, sql in held:
+            store.execute(sql)
+        store.commit()
+
+
+async def told(storage: SealedCheckpointStorage) -> dict[str, Any]:
+    """Ask all that the framework asks; a refusal is the name of its error."""
+    found: dict[str, Any] = {}
+    for thread, key in (("payments", "p3"), ("drafts", "d3")):
+        for what, ask in (
+            ("latest", storage.get_latest(workflow_name=thread)),
+            ("load", storage.load(key)),
+            ("ids", storage.list_checkpoint_ids(workflow_name=thread)),
+            ("list", storage.list_checkpoints(workflow_name=thread)),
+        ):
+            try:
+                found[f"{what} of {thread}"] = await ask
+            except (CheckpointError, af.WorkflowCheckpointException) as refusal:
+                found[f"{what} of {thread}"] = type(refusal)
+    return found
+
+
+async def lived(folder: Path, *, anchor: bool) -> None:
+    storage = sealed(folder, anchor=anchor)
+    for n in (1, 2, 3):
+        for thread in ("payments", "refunds", "drafts"):
+            paid = Question("alice", n)
+            await storage.save(point(thread, f"{thread[0]}{n}", paid=paid))
+        if n == 2:
+            shutil.copytree(folder / "state", folder / "copy")
+    await storage.delete("d3")
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("anchor", [True, False], ids=["anchored", "not anchored"])
+def test_somebody_who_can_write_the_store_is_refused(
+    name: str, anchor: bool, tmp_path: Path
+) -> None:
+    run(lived(tmp_path, anchor=anchor))
+    before = run(told(sealed(tmp_path, anchor=anchor)))
+    assert before["load of drafts"] is af.WorkflowCheckpointException
+    if name == "restore a copy":
+        shutil.rmtree(tmp_path / "state")
+        shutil.move(tmp_path / "copy", tmp_path / "state")
+    attack(tmp_path, name)
+    after = run(told(sealed(tmp_path, anchor=anchor)))
+    struck = "drafts" if name in ("undelete", "hide a deletion in the index") else "payments"
+    hit = {what: got for what, got in after.items() if what.endswith(struck)}
+    if name in MISLEADS_NOBODY:
+        assert after == before
+    elif name == "remove from the middle":  # the newest one is genuine, and the gap shows in a list
+        assert hit["latest of payments"].checkpoint_id == "p3"
+        assert {hit["ids of payments"], hit["list of payments"]} == {RecordsMissing}
+    elif anchor or name not in NEEDS_AN_ANCHOR:
+        assert all(isinstance(got, type) for got in hit.values()), hit
+        with pytest.raises((CheckpointError, NotCheckpointed)):  # nor is anything built on it
+            run(sealed(tmp_path, anchor=anchor).save(point(struck, "new")))
+    else:  # what passes without an anchor, as the page says
+        assert not any(isinstance(got, type) for what, got in hit.items() if "latest" in what)
+        assert hit != {what: before[what] for what in hit}
