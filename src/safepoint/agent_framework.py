@@ -199,7 +199,7 @@ class SealedCheckpointStorage:
             return False
         thread, said = link.header.place.thread, {"deleted": link.sequence}
         # At once, or the note could be cut off unnoticed.
-        anchor: Literal["now"] | None = "now" if self.ledger.anchor else None
+        anchor: Literal["now"] | None = None if self.ledger.anchor is None else "now"
         await _again(lambda: self._ledger.note(thread, said, label=link.label, anchor=anchor))
         return True
 
@@ -234,7 +234,8 @@ class SealedCheckpointStorage:
         only the walk shows that no deletion follows.
         """
         label = thread_name(checkpoint_id)
-        names = [thread_name(self._workflow)] if self._workflow else self.ledger.threads()
+        scope = self._workflow
+        names = self.ledger.threads() if scope is None else [thread_name(scope)]
         ask = getattr(self.ledger.storage, "find", None)
         if ask is not None and len(names) > 1:
             names.sort(key=lambda name: ask(name, label) is None)
