@@ -82,8 +82,8 @@ class Claim:
     the lease ended. Who lost a thread in that way gets NotOwner until it calls `release`, too, so
     that a run that was overtaken does not go on. Release a thread when its run is over.
 
-    What `tenant` and `rotated` give of a ledger is one owner with it. Any other ledger is another
-    one, in one process as in two.
+    What `tenant`, `with_codec` and `rotated` give of a ledger is one owner with it. Any other
+    ledger is another one, in one process as in two.
 
     Attributes:
         worker: the name of this worker, and of no other live one; one that no other ledger has, if
@@ -223,6 +223,13 @@ class Ledger:
                 ledger of a tenant already.
         """
         return self._like(tenant=check_tenant(name, self.tenant_name))
+
+    def with_codec(self, codec: Codec) -> Ledger:
+        """Return a ledger of the same store that writes and reads states by another codec.
+
+        An adapter takes it, to add the types of its framework. Both are one owner of a thread.
+        """
+        return self._like(codec=codec)
 
     def _like(self, **changes: Any) -> Ledger:
         storage, anchor = self._whole
