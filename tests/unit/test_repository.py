@@ -34,7 +34,7 @@ KERNEL = [
 """In the order of the map in CONTRIBUTING.md: each imports those before it alone."""
 WINGED = [
     {"command"},
-    {"models", "testing", "explain"},
+    {"models", "testing", "explain", "langgraph"},
     {"attacks", "audit"},
     {"cli", "main__"},
 ]
