@@ -662,7 +662,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
 
     def _admit(self, record: Record, newest: bool) -> None:
         """Refuse what a graph must not go on from by accident. Its tasks run before any `put`."""
-        where = f"The checkpoint {record.thread} #{record.sequence}"
+        where = f"The checkpoint of {record.thread}"
         look = "To look at it, use reading()"
         if not newest and not self.time_travel:
             raise ResumeRefused(

@@ -471,8 +471,10 @@ KEPT: dict[str, Any] = {
 REFUSED: dict[str, tuple[Any, str]] = {
     "a class that is not listed": (
         [Marker()],
-        "test_langgraph_saver.Marker, which this codec does not know. Register it:"
-        " SealedSaver(ledger, types=[Marker]).",
+        (
+            "test_langgraph_saver.Marker, which this codec does not know. Register it:"
+            " SealedSaver(ledger, types=[Marker])."
+        ),
     ),
     "a secret": (SecretStr("x"), "pydantic.types.SecretStr, which this codec does not know."),
     "an array": (array([1]), "numpy.ndarray, which this codec does not know."),
