@@ -82,8 +82,8 @@ class Claim:
     the lease ended. Who lost a thread in that way gets NotOwner until it calls `release`, too, so
     that a run that was overtaken does not go on. Release a thread when its run is over.
 
-    What `tenant` and `rotated` give of a ledger is one owner with it. Any other ledger is another
-    one, in one process as in two.
+    What `tenant`, `with_codec` and `rotated` give of a ledger is one owner with it. Any other
+    ledger is another one, in one process as in two.
 
     Attributes:
         worker: the name of this worker, and of no other live one; one that no other ledger has, if
@@ -225,9 +225,9 @@ class Ledger:
         return self._like(tenant=check_tenant(name, self.tenant_name))
 
     def with_codec(self, codec: Codec) -> Ledger:
-        """Return this ledger with another codec, as an adapter needs that brings its own types.
+        """Return a ledger of the same store that writes and reads states by another codec.
 
-        What this one owns, that one owns, too.
+        An adapter takes it, to add the types of its framework. Both are one owner of a thread.
         """
         made = self._like(codec=codec)
         vars(made).update(_held=self._held)

@@ -34,7 +34,7 @@ KERNEL = [
 """In the order of the map in CONTRIBUTING.md: each imports those before it alone."""
 WINGED = [
     {"command"},
-    {"models", "testing", "explain", "agent_framework"},
+    {"models", "testing", "explain", "langgraph", "agent_framework"},
     {"attacks", "audit"},
     {"cli", "main__"},
 ]

@@ -1,0 +1,906 @@
+"""SealedSaver: a LangGraph checkpointer on a ledger. Two lines change in an application.
+
+One `thread_id` with all its namespaces is one thread of the ledger, so one head covers subgraphs
+and pending writes. A `put` is a state, labelled with the checkpoint's id; a `put_writes` is a note.
+Newest is what stands last in the chain. A parent is sealed data, so forks fit an append-only chain.
+
+| label | record |
+|---|---|
+| `c/<id>`, in a subgraph `c/<id>@<hash>` | a checkpoint, with the writes that came early |
+| `w/<id>`, and so on | writes of one task to that checkpoint |
+| `d` | which checkpoints are hidden from now on |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import hashlib
+import re
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from copy import copy
+from dataclasses import dataclass, field
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+)
+from typing import Any, Final, NamedTuple
+
+from safepoint.codec import Codec, Converter
+from safepoint.errors import (
+    ConfigurationError,
+    Conflict,
+    EncodeError,
+    MissingPackage,
+    NotFound,
+    ResumeRefused,
+    ThreadDeleted,
+    WrongPlace,
+    quoted,
+)
+from safepoint.ledger import Ledger, Link
+from safepoint.names import thread_name
+from safepoint.record import Checkpoint as Record
+from safepoint.tools import ToolSet
+
+try:
+    from langchain_core import messages
+    from langchain_core.documents import Document
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import (
+        WRITES_IDX_MAP,
+        BaseCheckpointSaver,
+        ChannelVersions,
+        Checkpoint,
+        CheckpointMetadata,
+        CheckpointTuple,
+        get_checkpoint_metadata,
+        writes_sort_key,
+    )
+    from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy
+except ImportError as _missing:
+    raise MissingPackage(
+        "SealedSaver needs the package langgraph.", "Run: pip install 'safepoint[langgraph]'"
+    ) from _missing
+
+_FITS: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
+_NUMBERED: Final = re.compile(r"~[0-9]+\Z")
+_DROP: Final = "d"
+_TRIES: Final = 8
+_KEPT: Final = 64  # links that a walk keeps, so that they are not read again
+_NEAR: Final = 64  # records from a checkpoint to the next of its namespace, before a walk is better
+
+# --- values
+
+_TYPES: Final = {
+    "langgraph.Command": Command,
+    "langgraph.Interrupt": Interrupt,
+    "langgraph.Overwrite": Overwrite,
+    "langgraph.TimeoutPolicy": TimeoutPolicy,
+}
+_MESSAGES: Final = (
+    *(messages.AIMessage, messages.AIMessageChunk, messages.ChatMessage),
+    *(messages.ChatMessageChunk, messages.FunctionMessage, messages.FunctionMessageChunk),
+    *(messages.HumanMessage, messages.HumanMessageChunk, messages.RemoveMessage),
+    *(messages.SystemMessage, messages.SystemMessageChunk),
+    *(messages.ToolMessage, messages.ToolMessageChunk),
+)
+_ADDRESSES: Final = (
+    *(IPv4Address, IPv4Interface, IPv4Network),
+    *(IPv6Address, IPv6Interface, IPv6Network),
+)
+
+
+def _model(tag: str, cls: Any) -> Converter:
+    """Return what keeps a class of LangChain: by its fields, and by what else it was given."""
+    names = [name for name in cls.model_fields if name != "type"]  # which the class says
+
+    def to(value: Any) -> dict[str, Any]:
+        return {name: getattr(value, name) for name in names} | (value.model_extra or {})
+
+    return Converter(tag, cls, to, lambda saved: cls(**saved))
+
+
+def _named(tag: str, cls: Any) -> Converter:
+    """Return what keeps a named tuple."""
+    return Converter(tag, cls, lambda value: value._asdict(), lambda saved: cls(**saved))
+
+
+_CONVERTERS: Final = (
+    *(_model(f"langchain.{cls.__name__}", cls) for cls in (*_MESSAGES, Document)),
+    *(Converter(f"net.{cls.__name__}", cls, str, cls) for cls in _ADDRESSES),
+    Converter(
+        "langgraph.Send",
+        Send,
+        lambda send: [send.node, send.arg, send.timeout],
+        lambda saved: Send(saved[0], saved[1], timeout=saved[2]),
+    ),
+    Converter(
+        "collections.deque",
+        deque,
+        lambda value: [[*value], value.maxlen],
+        lambda saved: deque(saved[0], saved[1]),
+    ),
+)
+
+
+def graph_codec(
+    types: Iterable[type] | Mapping[str, type] = (),
+    converters: Iterable[Converter] = (),
+    **options: Any,
+) -> Codec:
+    """Return a codec that knows LangChain's and LangGraph's own types, and yours.
+
+    Args:
+        types: as `Codec` takes them, and named tuples, and message classes of your own.
+        converters: for types that are not yours to register.
+        options: `limits`, as `Codec` takes them.
+    """
+    given = types if isinstance(types, Mapping) else {cls.__name__: cls for cls in types}
+    listed, more = dict(_TYPES), [*_CONVERTERS, *converters]
+    for tag, cls in given.items():
+        if isinstance(cls, type) and issubclass(cls, messages.BaseMessage):
+            more.append(_model(tag, cls))
+        elif isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields"):
+            more.append(_named(tag, cls))
+        else:
+            listed[tag] = cls
+    return Codec(listed, converters=more, **options)
+
+
+# --- what was walked
+
+
+class _Key(NamedTuple):
+    """A checkpoint of a thread, as its label says it."""
+
+    ident: str
+    space: str
+
+    @classmethod
+    def of(cls, space: str, ident: str) -> _Key:
+        hashed = hashlib.sha256(space.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        if not _FITS.match(ident):
+            data = ident.encode("utf-8", "surrogatepass")
+            ident = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        return cls(ident, f"@{hashed}" if space else "")
+
+    @classmethod
+    def read(cls, label: str) -> _Key:
+        ident, at, space = label[2:].partition("@")
+        return cls(ident, at + space)
+
+    def label(self, kind: str) -> str:
+        return f"{kind}/{self.ident}{self.space}"
+
+
+class _At(NamedTuple):
+    sequence: int
+    digest: str
+
+
+@dataclass
+class _Index:
+    """What is known of a thread. All of it hangs by links on a head that was verified.
+
+    Attributes:
+        name: of the ledger's thread.
+        generation: how often the `thread_id` was deleted before.
+        low: the record that the walk has come to.
+        high: the last record, or None before the first.
+        state: the sequence of the last state.
+        late: how many records there are that add to, or hide, a checkpoint that is not the newest
+            of its namespace. Each record seals that number: while it is 0, all about a checkpoint
+            stands between it and the next one.
+        complete: the walk has come to the thread's beginning.
+        addressed: checkpoints of the past that were asked for by name, to go on from.
+        mine: what was saved from here. A second beginning is a conflict if the first is another's.
+    """
+
+    name: str
+    generation: int = 0
+    low: int = 0
+    high: _At | None = None
+    state: int = 0
+    late: int = 0
+    complete: bool = False
+    checkpoints: dict[_Key, _At] = field(default_factory=dict)
+    writes: dict[_Key, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
+    dropped: dict[_Key, int] = field(default_factory=dict)
+    addressed: set[_Key] = field(default_factory=set)
+    mine: set[_Key] = field(default_factory=set)
+
+    def take(self, record: Link | Record) -> None:
+        """Take in a record, in any order, and any number of times."""
+        at = _At(record.sequence, record.digest)
+        if record.kind == "state":
+            self.state = max(self.state, at.sequence)
+        if record.label == _DROP:
+            for label in record.state["hidden"]:
+                key = _Key.read(label)
+                self.dropped[key] = max(at.sequence, self.dropped.get(key, 0))
+                if key in self.checkpoints and self.checkpoints[key].sequence < at.sequence:
+                    del self.checkpoints[key]
+                    self.writes.pop(key, None)
+        elif record.label[:2] in ("c/", "w/"):
+            key = _Key.read(record.label)
+            if self.dropped.get(key, 0) > at.sequence:
+                return
+            if record.kind == "note":
+                self.writes[key][at.sequence] = at.digest
+            elif key not in self.checkpoints or self.checkpoints[key].sequence < at.sequence:
+                self.checkpoints[key] = at
+
+    def newest(self, space: str) -> _Key | None:
+        """Return the newest checkpoint of a namespace, of those that are known."""
+        found = [key for key in self.checkpoints if key.space == space]
+        return max(found, key=lambda key: self.checkpoints[key].sequence, default=None)
+
+
+class _Place(NamedTuple):
+    """What a LangGraph config names."""
+
+    thread: str
+    space: str
+    ident: str | None
+
+    @classmethod
+    def of(cls, config: RunnableConfig) -> _Place:
+        given = config["configurable"]
+        return cls(
+            str(given["thread_id"]), given.get("checkpoint_ns", ""), given.get("checkpoint_id")
+        )
+
+    def config(self, ident: str) -> RunnableConfig:
+        named = {"thread_id": self.thread, "checkpoint_ns": self.space, "checkpoint_id": ident}
+        return {"configurable": named}
+
+
+class SealedSaver(BaseCheckpointSaver[int]):
+    """A checkpointer whose every record is sealed, chained and, with an anchor, pinned elsewhere.
+
+    ```python
+    from typing import TypedDict
+
+    from langgraph.graph import START, StateGraph
+
+    from safepoint import open_ledger
+    from safepoint.langgraph import SealedSaver
+
+
+    class Order(TypedDict):
+        amount: int
+
+
+    builder = StateGraph(Order)
+    builder.add_node("double", lambda order: {"amount": 2 * order["amount"]})
+    builder.add_edge(START, "double")
+    graph = builder.compile(checkpointer=SealedSaver(open_ledger("invoices")))
+    run = {"configurable": {"thread_id": "Order #7"}}
+    print(graph.invoke({"amount": 21}, run))
+    #> {'amount': 42}
+    ```
+
+    When `put` returned, the checkpoint is durable, and so are the writes that came before it.
+    Writes that come before their checkpoint wait for it in memory, and are sealed in its record.
+
+    Args:
+        ledger: where to. Its codec is not used, but for its limits.
+        types: classes of yours in the state: dataclasses, Enums, pydantic models, named tuples,
+            messages. What is in none of the lists is refused when it is saved.
+        converters: for types that are not yours to register.
+        app: what writes, a name and a version. It is sealed, and a checkpoint of another app is not
+            served to a graph.
+        tools: the tool set in force, the same.
+        resumes: names of other apps, and digests of other tool sets, whose checkpoints this one
+            goes on from.
+        time_travel: serve a checkpoint that is not the newest, if a graph asks for it by its id.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        types: Iterable[type] | Mapping[str, type] = (),
+        converters: Iterable[Converter] = (),
+        app: str = "",
+        tools: ToolSet | None = None,
+        resumes: Collection[str] = (),
+        time_travel: bool = False,
+    ) -> None:
+        super().__init__()
+        codec = graph_codec(types, converters, limits=ledger.codec.limits)
+        self.ledger: Final = ledger.with_codec(codec)
+        self.app: Final = app
+        self.tools: Final = None if tools is None else tools.digest
+        self.resumes: Final = frozenset([resumes] if isinstance(resumes, str) else resumes)
+        self.time_travel: Final = time_travel
+        self._reads_only = False
+        self._early: dict[tuple[str, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
+        self._indexes: dict[str, _Index] = {}
+        self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+
+    def reading(self) -> SealedSaver:
+        """Return a saver that serves all apps, tool sets and ids, to look at, and writes nothing.
+
+        Compile a graph with it for `get_state` and `get_state_history` of the past.
+        """
+        reader = copy(self)
+        vars(reader)["_reads_only"] = True
+        return reader
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> SealedSaver:
+        """Return this saver: what it decodes is what you listed."""
+        del extra_allowlist
+        return self
+
+    # --- the way back
+
+    @staticmethod
+    def _name(thread: str, generation: int) -> str:
+        """Return the ledger's name of a `thread_id` that was deleted so many times."""
+        if generation or _NUMBERED.search(thread):
+            thread = f"{thread}~{generation}"
+        return thread_name(thread)
+
+    def _index(
+        self, thread: str, wanted: Callable[[_Index], object] | None = None
+    ) -> tuple[_Index, dict[int, Link]]:
+        """Return what is known of a thread once its end was verified, and links of that walk.
+
+        Args:
+            thread: the `thread_id`.
+            wanted: the walk ends where this is true. None goes to the beginning.
+        """
+        index = self._indexes.get(thread) or _Index(self._name(thread, 0))
+        while True:
+            try:
+                links = self._walk(index, thread, wanted)
+                break
+            except ThreadDeleted:  # a signed tombstone says so
+                number = index.generation + 1
+                index = _Index(self._name(thread, number), number)
+            except NotFound:
+                if index.high:
+                    raise
+                index.complete, links = True, {}
+                break
+        self._indexes[thread] = index
+        return index, links
+
+    def _walk(
+        self, index: _Index, thread: str, wanted: Callable[[_Index], object] | None
+    ) -> dict[int, Link]:
+        links: dict[int, Link] = {}
+        known, top = index.high, None
+        index.complete &= known is not None
+        for link in self.ledger.back(index.name):
+            here = _At(link.sequence, link.digest)
+            if top is None:
+                if known and here.sequence < known.sequence:  # an operator accepted a loss
+                    return self._anew(index, thread, wanted)
+                top = here
+            if known and here.sequence == known.sequence and here != known:
+                return self._anew(index, thread, wanted)
+            if len(links) < _KEPT:
+                links[link.sequence] = link
+            if not known or not index.low <= here.sequence <= known.sequence:
+                index.take(link)
+            joined = not known or here.sequence <= known.sequence
+            if joined and (index.complete or (wanted and wanted(index))):
+                index.low = min(index.low, here.sequence) if known else here.sequence
+                break
+        else:
+            index.complete = True
+        if top and top != known:
+            value = links[top.sequence].state
+            self._check(thread, value)
+            index.high, index.late = top, max(index.late, value["late"])
+        return links
+
+    def _anew(
+        self, index: _Index, thread: str, wanted: Callable[[_Index], object] | None
+    ) -> dict[int, Link]:
+        vars(index).update(vars(_Index(index.name, index.generation)))
+        return self._walk(index, thread, wanted)
+
+    @staticmethod
+    def _check(thread: str, value: Any) -> None:
+        if type(value) is not dict or value.get("thread") != thread:
+            raise WrongPlace(
+                f"The record is not one of the LangGraph thread {quoted(thread)}.",
+                "Give each adapter, and each workflow, a store of its own.",
+            )
+
+    def _load(self, index: _Index, links: dict[int, Link], at: _At, thread: str) -> Record:
+        """Return a record that the walk has seen."""
+        link = links.get(at.sequence)
+        record = link.checkpoint if link else self.ledger.load(index.name, at.sequence)
+        if record.digest != at.digest:
+            raise WrongPlace(
+                f"{index.name} #{at.sequence} is not the record that the one after it names.",
+                "Restore a copy that verifies.",
+            )
+        self._check(thread, record.state)
+        return record
+
+    # --- write
+
+    def _refuse_reader(self) -> None:
+        if self._reads_only:
+            raise ConfigurationError(
+                "This saver is for reading, and writes nothing.",
+                "Compile the graph with the saver that you called reading() of.",
+            )
+
+    def _append(
+        self, thread: str, index: _Index, value: dict[str, Any], key: _Key | None, **options: Any
+    ) -> None:
+        """Seal one record, and take it in."""
+        kind = options.pop("kind")
+        label = key.label("c" if kind == "state" else "w") if key else _DROP
+        value = {"thread": thread, "late": index.late, **value}
+        try:
+            if kind == "state":
+                options.update(app=self.app, tools=self.tools, after=index.state)
+                saved = self.ledger.save(index.name, value, label=label, **options)
+            else:
+                saved = self.ledger.note(index.name, value, label=label, **options)
+        except EncodeError as error:
+            line = error.do.replace("Codec([", "SealedSaver(ledger, types=[")
+            raise EncodeError(error.what, line) from None
+        before = index.high
+        if saved.previous == (before and before.digest):
+            index.take(saved)
+            index.high = _At(saved.sequence, saved.digest)
+            index.low = index.low or saved.sequence
+        else:
+            self._walk(index, thread, lambda _: True)  # what others wrote meanwhile
+            if kind == "note":  # it may have come after the next checkpoint
+                self._mark_late(thread, index, [])
+
+    def _mark_late(self, thread: str, index: _Index, hidden: Sequence[_Key]) -> None:
+        index.late += 1
+        labels = [key.label("c") for key in hidden]
+        self._append(thread, index, {"hidden": labels}, None, kind="note")
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Seal a checkpoint, with the writes that came before it.
+
+        Raises:
+            Conflict: its parent is not the newest of its namespace, so another worker went on from
+                there; and it is no fork and no update.
+            EncodeError: it holds a type that is in none of the lists. The message says where.
+            CheckpointError: what `Ledger.save` refuses.
+        """
+        del new_versions  # each record holds all channels
+        self._refuse_reader()
+        place = _Place.of(config)
+        if metadata.get("counters_since_delta_snapshot"):
+            raise ConfigurationError(
+                "The graph has a DeltaChannel, which LangGraph has in beta, and which SealedSaver"
+                " does not keep.",
+                "Use a channel whose value is in each checkpoint.",
+            )
+        key = _Key.of(place.space, checkpoint["id"])
+        parent = _Key.of(place.space, place.ident) if place.ident else None
+        value = {
+            "ns": place.space,
+            "id": checkpoint["id"],
+            "parent": place.ident,
+            "checkpoint": dict(checkpoint),
+            "metadata": dict(get_checkpoint_metadata(config, metadata)),
+        }
+        branches = metadata.get("source") in ("fork", "update")
+        with self._locks[place.thread]:
+            index = self._known(place.thread, key)
+            early = self._early.pop((place.thread, key), [])
+            mine = index.mine
+            for left in reversed(range(_TRIES)):
+                newest = index.newest(key.space)
+                free = branches or parent in index.addressed or (not parent and newest in mine)
+                if not free and newest not in (parent, key):
+                    raise Conflict(
+                        f"{index.name} has a newer checkpoint in this namespace than the parent of"
+                        " the one to save.",
+                        "Another worker went on from there. Nothing was overwritten: invoke the"
+                        " graph again, or let one worker alone have the thread.",
+                    )
+                try:
+                    self._append(place.thread, index, {**value, "early": early}, key, kind="state")
+                    break
+                except Conflict:
+                    if not left:
+                        raise
+                    self._index(place.thread, lambda known: known.newest(key.space))
+            mine.add(key)
+        return place.config(checkpoint["id"])
+
+    def _known(self, thread: str, key: _Key) -> _Index:
+        """Return what is known of a thread, if that says what is the newest of a namespace."""
+        index = self._indexes.get(thread)
+        if index and (index.complete or index.newest(key.space)):
+            return index
+        return self._index(thread, lambda known: known.newest(key.space))[0]
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Seal what a task wrote, for the checkpoint that it ran from.
+
+        If that is not saved yet, they wait, and its `put` seals them. With `anchor_every="step"`
+        questions, answers and errors are anchored at once, and the rest with the next checkpoint.
+
+        Raises:
+            EncodeError: as `put`.
+        """
+        self._refuse_reader()
+        place = _Place.of(config)
+        ident = place.ident or ""
+        key = _Key.of(place.space, ident)
+        rows = [
+            [WRITES_IDX_MAP.get(channel, number), channel, _plain(value)]
+            for number, (channel, value) in enumerate(writes)
+        ]
+        made = {"task": task_id, "path": task_path, "writes": rows}
+        urgent = self.ledger.anchor is not None and any(row[0] < 0 for row in rows)
+        with self._locks[place.thread]:
+            index = self._known(place.thread, key)
+            newest = index.newest(key.space)
+            grown = newest is not None and ident > newest.ident  # ids grow, so it is a new one
+            if key not in index.checkpoints and not index.complete and not grown:
+                index, _ = self._index(place.thread, lambda known: key in known.checkpoints)
+            if key not in index.checkpoints:
+                self._early[place.thread, key].append(made)
+                return
+            index.late += key != newest
+            value = {"ns": place.space, "id": ident, **made}
+            options = {"kind": "note", **({"anchor": "now"} if urgent else {})}
+            for left in reversed(range(_TRIES)):
+                try:
+                    self._append(place.thread, index, value, key, **options)
+                    break
+                except Conflict:
+                    if not left:
+                        raise
+                    time.sleep(0.001 * 2 ** (_TRIES - left))
+
+    # --- read
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return a checkpoint with its pending writes: the newest, or that of an id.
+
+        Raises:
+            ResumeRefused: it is of another app, of other tools, or not the newest.
+            CheckpointError: the thread does not verify.
+        """
+        place = _Place.of(config)
+        key = _Key.of(place.space, place.ident) if place.ident else None
+        space = _Key.of(place.space, "").space
+        with self._locks[place.thread]:
+            index, links = self._index(place.thread, lambda known: known.newest(space))
+            newest = index.newest(space)
+            if newest is None or (key or newest) in index.checkpoints:
+                found = self._found(index, links, key or newest, place.thread)
+            elif key and not index.complete and not index.late:
+                found = self._hinted(index, key, place.thread)
+            else:
+                index, links = self._index(place.thread, lambda known: key in known.checkpoints)
+                found = self._found(index, links, key, place.thread)
+            if found is None:
+                return None
+            own, notes = found
+            if not self._reads_only:
+                self._admit(own, newest == _Key.read(own.label))
+                if key and key != newest:
+                    index.addressed.add(key)
+            return self._tuple(place, own, notes)
+
+    def _found(
+        self, index: _Index, links: dict[int, Link], key: _Key | None, thread: str
+    ) -> tuple[Record, builtins.list[Record]] | None:
+        at = index.checkpoints.get(key) if key else None
+        if key is None or at is None:
+            return None
+        notes = sorted(index.writes.get(key, {}).items())
+        return self._load(index, links, at, thread), [
+            self._load(index, links, _At(*note), thread) for note in notes if note[0] > at.sequence
+        ]
+
+    def _hinted(
+        self, index: _Index, key: _Key, thread: str
+    ) -> tuple[Record, builtins.list[Record]] | None:
+        """Return a checkpoint that the storage finds, and what follows it, up to the next.
+
+        The verified head says that nothing later is about it.
+        """
+        try:
+            own = self.ledger.find(index.name, key.label("c"), linked=False)
+        except NotFound:  # which the ledger believes from a walk alone
+            return None
+        self._check(thread, own.state)
+        before, notes = own, builtins.list[Record]()
+        for sequence in range(own.sequence + 1, own.sequence + _NEAR):
+            record = self.ledger.load(index.name, sequence)
+            if record.previous != before.digest:
+                raise WrongPlace(
+                    f"{index.name} #{sequence} does not follow #{before.sequence}.",
+                    "Restore a copy that verifies.",
+                )
+            if record.kind == "state" and _Key.read(record.label).space == key.space:
+                return own, notes
+            if record.label == key.label("w"):
+                notes.append(record)
+            before = record
+        index, links = self._index(thread, lambda known: key in known.checkpoints)
+        return self._found(index, links, key, thread)
+
+    def _admit(self, record: Record, newest: bool) -> None:
+        """Refuse what a graph must not go on from by accident. Its tasks run before any `put`."""
+        where = f"The checkpoint of {record.thread}"
+        look = "To look at it, use reading()"
+        if not newest and not self.time_travel:
+            raise ResumeRefused(
+                f"{where} is not the newest of its namespace.",
+                f"{look}. To go on from it, write SealedSaver(..., time_travel=True).",
+            )
+        if record.app != self.app and record.app not in self.resumes:
+            raise ResumeRefused(
+                f"{where} is of the app {quoted(record.app)}, and this is {quoted(self.app)}.",
+                f"{look}. If this app can go on from it, write SealedSaver(..., "
+                f"resumes=[{quoted(record.app)}]).",
+            )
+        if record.tools != self.tools and record.tools not in self.resumes:
+            tools = record.tools or "no tool set"
+            raise ResumeRefused(
+                f"{where} was written with other tools: {tools}.",
+                f"{look}. If a person has approved the change, name that digest in resumes.",
+            )
+
+    @staticmethod
+    def _tuple(place: _Place, own: Record, notes: Iterable[Record]) -> CheckpointTuple:
+        saved = own.state
+        rows: dict[tuple[str, int], tuple[str, str, int, str, Any]] = {}
+        for each in (*saved["early"], *(note.state for note in notes)):
+            for number, channel, value in each["writes"]:
+                if (
+                    number < 0 or (each["task"], number) not in rows
+                ):  # the first counts, or the last
+                    row = each["path"], each["task"], number, channel, value
+                    rows[each["task"], number] = row
+        ordered = sorted(rows.values(), key=lambda row: writes_sort_key(*row[:3]))
+        place = place._replace(space=saved["ns"])
+        return CheckpointTuple(
+            place.config(saved["id"]),
+            saved["checkpoint"],
+            saved["metadata"],
+            place.config(saved["parent"]) if saved["parent"] else None,
+            [(task, channel, value) for _, task, _, channel, value in ordered],
+        )
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002  as LangGraph names it
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Yield checkpoints, newest first. It walks the whole thread, and is for looking."""
+        given = (config or {}).get("configurable", {})
+        older = (before or {}).get("configurable", {}).get("checkpoint_id")
+        for thread in [str(given["thread_id"])] if config else self._threads():
+            with self._locks[thread]:
+                index, links = self._index(thread)
+                keys = sorted(index.checkpoints.items(), key=lambda item: -item[1].sequence)
+            for key, _ in keys:
+                if limit is not None and limit <= 0:
+                    return
+                found = self._found(index, links, key, thread)
+                if found is None:
+                    continue
+                shown = self._tuple(_Place(thread, "", None), *found)
+                ident = shown.checkpoint["id"]
+                if (
+                    given.get("checkpoint_ns", found[0].state["ns"]) != found[0].state["ns"]
+                    or (given.get("checkpoint_id") or ident) != ident
+                    or (older and ident >= older)
+                    or any(shown.metadata.get(k) != v for k, v in (filter or {}).items())
+                ):
+                    continue
+                limit = None if limit is None else limit - 1
+                yield shown
+
+    def _threads(self) -> builtins.list[str]:
+        """Return each `thread_id` that is not deleted. A long one is in the record alone."""
+        found = set()
+        for name in self.ledger.threads():
+            try:
+                value = self.ledger.latest(name).state
+            except NotFound:
+                continue
+            if type(value) is dict and "thread" in value:
+                found.add(value["thread"])
+        return sorted(found)
+
+    # --- forget
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Delete a thread and erase its records. A signed tombstone stays, and nothing else.
+
+        The id can be used again: a new thread begins. A backup may still hold the old one.
+
+        Raises:
+            StorageRefused: this login may not erase. The thread is deleted.
+        """
+        self._refuse_reader()
+        thread = str(thread_id)
+        with self._locks[thread]:
+            index, _ = self._index(thread, lambda _: True)
+            if index.high:
+                self.ledger.delete(index.name)
+                self.ledger.erase(index.name)
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Hide the checkpoints of runs, by a sealed note. They stay in the chain, readable.
+
+        What was hidden is erased by `prune` once nothing older is kept, or by `delete_thread`.
+        """
+        self._refuse_reader()
+        for thread in self._threads() if run_ids else ():
+            gone = [
+                _Key.of(shown.config["configurable"]["checkpoint_ns"], shown.checkpoint["id"])
+                for shown in self.list({"configurable": {"thread_id": thread}})
+                if shown.metadata.get("run_id") in run_ids
+            ]
+            self._hide(thread, gone)
+
+    def _hide(self, thread: str, keys: Sequence[_Key]) -> None:
+        with self._locks[thread]:
+            if keys:
+                self._mark_late(thread, self._index(thread)[0], keys)
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Seal all checkpoints and writes of a thread anew, as another one.
+
+        Raises:
+            Conflict: there is a thread of that id.
+        """
+        self._refuse_reader()
+        source, target = str(source_thread_id), str(target_thread_id)
+        first, second = sorted([source, target])
+        with self._locks[first], self._locks[second]:
+            index, _ = self._index(source)
+            copied, _ = self._index(target)
+            if copied.high and index.high:
+                raise Conflict(
+                    f"There is a thread {quoted(target)} already.",
+                    "Nothing was copied. Choose another id, or delete that thread.",
+                )
+            for record in reversed([*self.ledger.back(index.name)] if index.high else []):
+                self._check(source, record.state)
+                value = {**record.state, "thread": target}
+                if record.kind == "note":
+                    self.ledger.note(copied.name, value, label=record.label)
+                else:
+                    app, tools = record.header.app, record.header.tools
+                    self.ledger.save(copied.name, value, label=record.label, app=app, tools=tools)
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Keep the newest checkpoint of each namespace, or with `"delete"` none.
+
+        What is older than all of those that are kept is erased. What stands between them is hidden
+        by a sealed note, and erased by a later `prune`.
+        """
+        self._refuse_reader()
+        if strategy not in ("keep_latest", "delete"):
+            raise ConfigurationError(
+                f"{quoted(strategy)} is no way to prune.", 'Write "keep_latest" or "delete".'
+            )
+        for thread in map(str, thread_ids):
+            if strategy == "delete":
+                self.delete_thread(thread)
+                continue
+            with self._locks[thread]:
+                index, _ = self._index(thread)
+                keep = {index.newest(key.space) for key in index.checkpoints}
+                if not keep:
+                    continue
+                oldest = min(index.checkpoints[key].sequence for key in keep if key)
+                states = sum(
+                    link.kind == "state" and link.sequence >= oldest
+                    for link in self.ledger.back(index.name)
+                )
+                hidden = [
+                    key
+                    for key, at in index.checkpoints.items()
+                    if key not in keep and at.sequence > oldest
+                ]
+                self._hide(thread, hidden)
+                self.ledger.prune(index.name, keep=states)
+                del self._indexes[thread]
+
+    # --- from an event loop
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Do what `get_tuple` does, in a thread."""
+        return await asyncio.to_thread(self.get_tuple, config)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002  as LangGraph names it
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """Do what `list` does, in threads."""
+        found = self.list(config, filter=filter, before=before, limit=limit)
+        while (each := await asyncio.to_thread(next, found, None)) is not None:
+            yield each
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Do what `put` does, in a thread."""
+        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Do what `put_writes` does, in a thread."""
+        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Do what `delete_thread` does, in a thread."""
+        await asyncio.to_thread(self.delete_thread, thread_id)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Do what `delete_for_runs` does, in a thread."""
+        await asyncio.to_thread(self.delete_for_runs, run_ids)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Do what `copy_thread` does, in a thread."""
+        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Do what `prune` does, in a thread."""
+        await asyncio.to_thread(self.prune, thread_ids, strategy=strategy)
+
+
+def _plain(value: Any) -> Any:
+    """Return what is kept of a write: of an exception its text, as LangGraph's own savers do."""
+    return repr(value) if isinstance(value, BaseException) else value

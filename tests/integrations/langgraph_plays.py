@@ -1,0 +1,306 @@
+"""Graphs as people write them: each is played on a saver, and tells what was seen.
+
+`again` gives the saver as a new process would open it. Ids of checkpoints are new in each play, so
+what is told is values, next nodes, questions and errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from collections.abc import Callable
+from typing import Annotated, Any, Final, TypedDict
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.func import entrypoint, task
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import add_messages
+from langgraph.types import Command, Overwrite, Send, interrupt
+
+Again = Callable[[], Any]
+RUN: Final[RunnableConfig] = {"configurable": {"thread_id": "Order #7/ü"}}
+
+
+class State(TypedDict, total=False):
+    steps: Annotated[list[Any], operator.add]
+    amount: int
+    answer: str
+
+
+class Chat(TypedDict):
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+def _step(name: str) -> Callable[[Any], Any]:
+    def node(state: Any) -> Any:
+        return {"steps": [name], "amount": state.get("amount", 0) + 1}
+
+    return node
+
+
+def _line(*nodes: str | tuple[str, Any]) -> Any:
+    builder: Any = StateGraph(State)
+    before = START
+    for each in nodes:
+        name, act = each if isinstance(each, tuple) else (each, _step(each))
+        builder.add_node(name, act)
+        builder.add_edge(before, name)
+        before = name
+    return builder
+
+
+def _ask(state: Any) -> Any:
+    return {"answer": interrupt({"pay": state["amount"]}), "steps": ["ask"]}
+
+
+def _shown(graph: Any, config: RunnableConfig = RUN) -> Any:
+    state = graph.get_state(config)
+    asked = [each.value for each in state.interrupts]
+    errors = [each.error for each in state.tasks]
+    return state.values, state.next, asked, errors, (state.metadata or {}).get("step")
+
+
+def _past(graph: Any) -> Any:
+    found = [*graph.get_state_history(RUN)]
+    return [
+        (each.values, each.next, each.metadata["source"], each.metadata["step"]) for each in found
+    ]
+
+
+def straight(again: Again) -> Any:
+    graph = _line("a", "b", "c").compile(again())
+    return graph.invoke({"amount": 1}, RUN), _shown(graph), _past(graph)
+
+
+def twice_on_one_thread(again: Again) -> Any:
+    builder = _line("a", "b")
+    first = builder.compile(again()).invoke({"amount": 1}, RUN)
+    return first, builder.compile(again()).invoke({"amount": 5}, RUN)
+
+
+def human_in_the_loop(again: Again) -> Any:
+    builder = _line("a", ("ask", _ask), "pay")
+    graph = builder.compile(again())
+    asked = graph.invoke({"amount": 1}, RUN)["__interrupt__"][0].value
+    graph = builder.compile(again())
+    seen = _shown(graph)
+    return asked, seen, graph.invoke(Command(resume="yes"), RUN), _past(graph)
+
+
+def two_questions_in_one_node(again: Again) -> Any:
+    def both(state: Any) -> Any:
+        return {"steps": [interrupt("one?"), interrupt("two?")]}
+
+    builder = _line(("both", both))
+    seen = [builder.compile(again()).invoke({"amount": 1}, RUN)["__interrupt__"][0].value]
+    seen.append(builder.compile(again()).invoke(Command(resume=1), RUN)["__interrupt__"][0].value)
+    return seen, builder.compile(again()).invoke(Command(resume=2), RUN)
+
+
+def stop_before_a_node(again: Again) -> Any:
+    builder = _line("a", "b")
+    graph = builder.compile(again(), interrupt_before=["b"])
+    first = graph.invoke({"amount": 1}, RUN)
+    graph = builder.compile(again(), interrupt_before=["b"])
+    return first, _shown(graph), graph.invoke(None, RUN)
+
+
+def update_state(again: Again) -> Any:
+    builder = _line("a", "b", "c")
+    graph = builder.compile(again(), interrupt_before=["c"])
+    graph.invoke({"amount": 1}, RUN)
+    graph.update_state(RUN, {"amount": 100}, as_node="b")
+    graph = builder.compile(again(), interrupt_before=["c"])
+    return _shown(graph), graph.invoke(None, RUN), _past(graph)
+
+
+def fork(again: Again) -> Any:
+    graph = _line("a", "b", "c").compile(again())
+    graph.invoke({"amount": 1}, RUN)
+    old = [*graph.get_state_history(RUN)][2]
+    forked = graph.update_state(old.config, {"amount": 50})
+    first = graph.invoke(None, forked)
+    return old.values, first, _shown(graph), _past(graph)
+
+
+def time_travel(again: Again) -> Any:
+    builder = _line("a", "b", "c")
+    builder.compile(again()).invoke({"amount": 1}, RUN)
+    graph = builder.compile(again())
+    old = [*graph.get_state_history(RUN)][2]
+    seen = _shown(graph, old.config)
+    replayed = graph.invoke(None, old.config)
+    return seen, replayed, graph.invoke({"amount": 9}, old.config), len(_past(graph))
+
+
+def fan_out(again: Again) -> Any:
+    builder: Any = StateGraph(State)
+    builder.add_node("work", lambda each: {"steps": [("done", each["amount"])]})
+    builder.add_node("end", lambda state: {"amount": len(state["steps"])})
+    builder.add_conditional_edges(
+        START, lambda state: [Send("work", {"amount": n}) for n in range(state["amount"])], ["work"]
+    )
+    builder.add_edge("work", "end")
+    graph = builder.compile(again(), interrupt_before=["work"])
+    graph.invoke({"amount": 4}, RUN)
+    graph = builder.compile(again(), interrupt_before=["work"])
+    return _shown(graph)[1], graph.invoke(None, RUN)
+
+
+def command_goto(again: Again) -> Any:
+    def router(state: Any) -> Command[str]:
+        return Command(update={"steps": ["router"]}, goto="b" if state["amount"] > 3 else END)
+
+    builder: Any = StateGraph(State)
+    builder.add_node("router", router, destinations=("b", END))
+    builder.add_node("b", _step("b"))
+    builder.add_edge(START, "router")
+    graph = builder.compile(again())
+    return graph.invoke({"amount": 5}, RUN), _past(graph)
+
+
+def overwrite(again: Again) -> Any:
+    builder = _line("a", ("clear", lambda state: {"steps": Overwrite(["only"])}))
+    graph = builder.compile(again())
+    return graph.invoke({"amount": 1}, RUN), _shown(graph)
+
+
+def subgraph(again: Again) -> Any:
+    inner = _line("in", ("ask", _ask), "out").compile()
+    builder = _line("a", ("inner", inner), "z")
+    graph = builder.compile(again())
+    graph.invoke({"amount": 1}, RUN)
+    graph = builder.compile(again())
+    deep = graph.get_state(RUN, subgraphs=True).tasks[0].state
+    return deep.values, deep.next, graph.invoke(Command(resume="yes"), RUN), _past(graph)
+
+
+def subgraph_with_a_memory(again: Again) -> Any:
+    inner = _line("in").compile(checkpointer=True)
+    builder = _line("a", ("inner", inner), "z")
+    first = builder.compile(again()).invoke({"amount": 1}, RUN)
+    return first, builder.compile(again()).invoke({"amount": 2}, RUN)
+
+
+def subgraph_replayed(again: Again) -> Any:
+    inner = _line("in", "out").compile()
+    graph = _line("a", ("inner", inner), "z").compile(again())
+    graph.invoke({"amount": 1}, RUN)
+    old = next(each for each in graph.get_state_history(RUN) if each.next == ("inner",))
+    return graph.invoke(None, old.config), _shown(graph)
+
+
+def crash(again: Again) -> Any:
+    """One of two tasks fails. What the other one wrote is not done twice."""
+    done: list[str] = []
+
+    def good(state: Any) -> Any:
+        done.append("good")
+        return {"steps": ["good"]}
+
+    def bad(state: Any) -> Any:
+        done.append("bad")
+        if done.count("bad") == 1:
+            raise ValueError("the first time")
+        return {"steps": ["bad"]}
+
+    builder: Any = StateGraph(State)
+    for name, act in (("good", good), ("bad", bad)):
+        builder.add_node(name, act)
+        builder.add_edge(START, name)
+    try:
+        builder.compile(again()).invoke({"amount": 1}, RUN)
+    except ValueError as error:
+        done.append(str(error))
+    graph = builder.compile(again())
+    seen = _shown(graph)[3]
+    return seen, graph.invoke(None, RUN), sorted(done)
+
+
+def asynchronous(again: Again) -> Any:
+    async def slow(state: Any) -> Any:
+        await asyncio.sleep(0)
+        return {"steps": ["slow"]}
+
+    async def play() -> Any:
+        builder = _line(("slow", slow), ("ask", _ask), "b")
+        graph = builder.compile(again())
+        await graph.ainvoke({"amount": 1}, RUN)
+        graph = builder.compile(again())
+        state = await graph.aget_state(RUN)
+        last = await graph.ainvoke(Command(resume="ok"), RUN)
+        past = [each.values async for each in graph.aget_state_history(RUN)]
+        return state.values, state.next, last, past
+
+    return asyncio.run(play())
+
+
+def streaming(again: Again) -> Any:
+    graph = _line("a", "b").compile(again())
+    return [*graph.stream({"amount": 1}, RUN, stream_mode=["updates", "values"])]
+
+
+def saved_at_the_end(again: Again) -> Any:
+    builder = _line("a", ("ask", _ask), "b")
+    builder.compile(again()).invoke({"amount": 1}, RUN, durability="exit")
+    graph = builder.compile(again())
+    return graph.invoke(Command(resume="yes"), RUN, durability="exit"), len(_past(graph))
+
+
+def saved_at_once(again: Again) -> Any:
+    builder = _line("a", ("ask", _ask), "b")
+    builder.compile(again()).invoke({"amount": 1}, RUN, durability="sync")
+    graph = builder.compile(again())
+    return graph.invoke(Command(resume="yes"), RUN, durability="sync"), _past(graph)
+
+
+def conversation(again: Again) -> Any:
+    call = {"name": "look", "args": {"n": 1}, "id": "call-1", "type": "tool_call"}
+
+    def model(state: Any) -> Any:
+        last = state["messages"][-1]
+        if isinstance(last, ToolMessage):
+            return {"messages": [AIMessage("done", id=f"ai-{len(state['messages'])}")]}
+        return {"messages": [AIMessage("", tool_calls=[call], id=f"ai-{len(state['messages'])}")]}
+
+    def tools(state: Any) -> Any:
+        text = ToolMessage("42", tool_call_id="call-1", artifact={"n": [1]}, id="tool-1")
+        return {"messages": [text]}
+
+    builder: Any = StateGraph(Chat)
+    builder.add_node("model", model)
+    builder.add_node("tools", tools)
+    builder.add_edge(START, "model")
+    builder.add_conditional_edges(
+        "model", lambda state: "tools" if state["messages"][-1].tool_calls else END, ["tools", END]
+    )
+    builder.add_edge("tools", "model")
+    builder.compile(again()).invoke({"messages": [HumanMessage("hi", id="human-1")]}, RUN)
+    graph = builder.compile(again())
+    seen = graph.get_state(RUN).values
+    graph.update_state(RUN, {"messages": [RemoveMessage(id="human-1")]}, as_node="tools")
+    return seen, builder.compile(again()).get_state(RUN).values
+
+
+def functional(again: Again) -> Any:
+    @task
+    def double(n: int) -> int:
+        return 2 * n
+
+    def made() -> Any:
+        @entrypoint(checkpointer=again())
+        def flow(n: int, *, previous: Any = None) -> Any:
+            return entrypoint.final(value=(previous, double(n).result()), save=n)
+
+        return flow
+
+    return made().invoke(3, RUN), made().invoke(4, RUN)
+
+
+PLAYS: Final = (
+    *(straight, twice_on_one_thread, human_in_the_loop, two_questions_in_one_node),
+    *(stop_before_a_node, update_state, fork, time_travel, fan_out, command_goto, overwrite),
+    *(subgraph, subgraph_with_a_memory, subgraph_replayed, crash, asynchronous, streaming),
+    *(saved_at_the_end, saved_at_once, conversation, functional),
+)

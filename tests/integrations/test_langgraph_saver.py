@@ -1,0 +1,614 @@
+"""SealedSaver: LangGraph's own tests of a saver, graphs as on InMemorySaver, and attacks."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from copy import copy
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from safepoint import (
+    Conflict,
+    FileCheckpointStorage,
+    InMemoryAnchor,
+    InMemoryCheckpointStorage,
+    Keyring,
+    Ledger,
+    RolledBack,
+    SigningKey,
+    SQLiteCheckpointStorage,
+    Tool,
+    ToolSet,
+)
+from safepoint.errors import CheckpointError, ConfigurationError, EncodeError, ResumeRefused
+from tests.harness.optional import need
+
+need("langgraph.checkpoint.conformance", "needs langgraph-checkpoint-conformance")
+
+from langchain_core.documents import Document
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    ChatMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command, Interrupt, Overwrite, Send
+from numpy import array
+from pydantic import BaseModel, SecretStr
+
+from safepoint.langgraph import SealedSaver
+from tests.integrations.langgraph_plays import PLAYS, _ask, _line, _step
+
+KEYS = Keyring(SigningKey.generate())
+LOCAL: dict[str, Callable[[Path], Any]] = {
+    "memory": lambda _: InMemoryCheckpointStorage(),
+    "file": lambda folder: FileCheckpointStorage(folder / "state"),
+    "sqlite": lambda folder: SQLiteCheckpointStorage(folder / "state.db"),
+}
+
+
+@pytest.fixture(params=[*LOCAL, "postgres"])
+def storage(
+    request: pytest.FixtureRequest, tmp_path: Path, stack: ExitStack
+) -> Callable[[Path], Any]:
+    """What opens a storage; on PostgreSQL under the logins of a writer who may also prune."""
+    if request.param in LOCAL:
+        return LOCAL[request.param]
+    database = request.getfixturevalue("database")
+    from safepoint.postgres import PostgresCheckpointStorage
+
+    dsn = database.dsn("both", "safepoint_writer", "safepoint_operator")
+    return lambda _: stack.enter_context(PostgresCheckpointStorage(dsn))
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+def test_langgraphs_own_conformance_suite_passes_with_its_extended_part(
+    storage: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    ledger = Ledger(storage(tmp_path), store="graphs", keys=KEYS, anchor=InMemoryAnchor())
+
+    @checkpointer_test(name="SealedSaver")
+    async def opened() -> Any:
+        yield SealedSaver(ledger, time_travel=True)
+
+    report = asyncio.run(validate(opened))
+    failures = [each for result in report.results.values() for each in result.failures]
+    assert not failures
+    assert {name: result.tests_passed for name, result in report.results.items()} == {
+        "put": 17,
+        "put_writes": 10,
+        "get_tuple": 10,
+        "list": 16,
+        "delete_thread": 5,
+        "delete_for_runs": 7,
+        "copy_thread": 8,
+        "prune": 8,
+    }
+
+
+@pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.__name__)
+def test_a_graph_does_what_it_does_on_in_memory_saver(play: Any, tmp_path: Path) -> None:
+    """On a new saver wherever the play asks for one, as after a restart."""
+    theirs = InMemorySaver()
+    storage, anchor = SQLiteCheckpointStorage(tmp_path / "state.db"), InMemoryAnchor()
+
+    def again() -> SealedSaver:
+        ledger = Ledger(storage, store="graphs", keys=KEYS, anchor=anchor, anchor_every="step")
+        return SealedSaver(ledger, time_travel=True)
+
+    assert play(again) == play(lambda: theirs)
+
+
+# --- whoever can write the database, and nothing else
+
+
+def _edit(old: str, new: str) -> Callable[[sqlite3.Connection], None]:
+    """Replace a text in the newest record of the order that has it, in the database alone."""
+
+    def act(rows: sqlite3.Connection) -> None:
+        for sequence, record in rows.execute(
+            "select sequence, record from checkpoints where thread = 'order-7' order by 1 desc"
+        ).fetchall():
+            changed = re.sub(old.encode(), new.encode(), record, count=1)
+            if changed != record:
+                rows.execute(
+                    "update checkpoints set record = ? where thread = 'order-7' and sequence = ?",
+                    (changed, sequence),
+                )
+                return
+        pytest.fail(f"no record holds {old}")
+
+    return act
+
+
+def _sql(*lines: str) -> Callable[[sqlite3.Connection], None]:
+    def act(rows: sqlite3.Connection) -> None:
+        changed = [rows.execute(line.format(**WORDS)).rowcount for line in lines]
+        assert 0 not in changed
+
+    return act
+
+
+LAST = "(select max(sequence) from checkpoints where thread = 'order-7')"
+MINE = "thread = 'order-7'"
+COPY = (
+    "insert into checkpoints select tenant, 'order-7', {LAST} + 1, label, record from checkpoints"
+)
+WORDS = {"LAST": LAST, "MINE": MINE, "COPY": COPY.format(LAST=LAST)}
+ATTACKS: dict[str, tuple[Any, str, str]] = {
+    "edited-state": (_edit('"amount":2', '"amount":9'), "SealBroken", "SealBroken"),
+    "edited-metadata": (_edit('"source":"loop"', '"source":"fork"'), "SealBroken", "SealBroken"),
+    "moved-parent": (_edit('"parent":"[^"]+"', '"parent":null'), "SealBroken", "SealBroken"),
+    "changed-type-tag": (_edit(r"\$langgraph.Interrupt", "$dict"), "SealBroken", "SealBroken"),
+    "write-of-another-task": (_edit('"task":"....', '"task":"0000'), "SealBroken", "SealBroken"),
+    "write-to-another-checkpoint": (_edit('"id":"....', '"id":"0000'), "SealBroken", "SealBroken"),
+    "unsealed-record": (
+        _sql("update checkpoints set record = x'7b7d' where {MINE} and sequence = {LAST}"),
+        "RecordMalformed",
+        "RecordMalformed",
+    ),
+    "repeated-write": (
+        _sql("{COPY} where {MINE} and label like 'w/%' limit 1"),
+        "WrongPlace",
+        "WrongPlace",
+    ),
+    "answer-of-another-thread": (
+        _sql("{COPY} where thread = 'order-8' and label like 'w/%' limit 1"),
+        "WrongPlace",
+        "WrongPlace",
+    ),
+    "old-on-top": (_sql("{COPY} where {MINE} and sequence = 1"), "WrongPlace", "WrongPlace"),
+    "swapped-threads": (
+        _sql(
+            "update checkpoints set thread = 'aside' where {MINE}",
+            "update checkpoints set thread = 'order-7' where thread = 'order-8'",
+        ),
+        "WrongPlace",
+        "WrongPlace",
+    ),
+    "dropped-write": (
+        _sql("delete from checkpoints where {MINE} and sequence = {LAST} - 1"),
+        "RecordsMissing",
+        "RecordsMissing",
+    ),
+    "dropped-write-closed-up": (
+        _sql(
+            "delete from checkpoints where {MINE} and sequence = {LAST} - 1",
+            "update checkpoints set sequence = sequence - 1 where {MINE} and sequence = {LAST}",
+        ),
+        "RolledBack",
+        "WrongPlace",
+    ),
+    "deleted-ancestor": (
+        _sql("delete from checkpoints where {MINE} and sequence = 1"),
+        "RecordsMissing",
+        "RecordsMissing",
+    ),
+    "cut-of": (
+        _sql("delete from checkpoints where {MINE} and sequence = {LAST}"),
+        "RolledBack",
+        "believed",
+    ),
+    "cut-off-to-the-first": (
+        _sql("delete from checkpoints where {MINE} and sequence > 1"),
+        "RolledBack",
+        "believed",
+    ),
+    "deleted-thread": (_sql("delete from checkpoints where {MINE}"), "RolledBack", "believed"),
+    "wrong-labels": (
+        _sql("update checkpoints set label = 'c/0' where {MINE}"),
+        "harmless",
+        "harmless",
+    ),
+}
+
+
+class Shop:
+    """Two orders on one database: one waits for an answer, and the other has it."""
+
+    def __init__(self, folder: Path, *, anchored: bool) -> None:
+        self.file = folder / "state.db"
+        self.anchor = InMemoryAnchor() if anchored else None
+        self.builder = _line("a", ("look", _step("look")), ("ask", _ask), "pay")
+        for name in ("order-7", "order-8"):
+            self.graph().invoke({"amount": 1}, _run(name), durability="sync")
+        self.graph().invoke(Command(resume="yes"), _run("order-8"), durability="sync")
+
+    def graph(self, **options: Any) -> Any:
+        ledger = Ledger(
+            SQLiteCheckpointStorage(self.file), store="orders", keys=KEYS, anchor=self.anchor
+        )
+        return self.builder.compile(SealedSaver(ledger, **options))
+
+    def write(self, act: Callable[[sqlite3.Connection], None]) -> None:
+        with closing(sqlite3.connect(self.file)) as rows, rows:
+            guards = rows.execute("select name, sql from sqlite_master where type = 'trigger'")
+            guarded = guards.fetchall()
+            for name, _ in guarded:
+                rows.execute(f"drop trigger {name}")
+            act(rows)
+            for _, sql in guarded:
+                rows.execute(sql)
+
+    def seen(self) -> Any:
+        graph, run = self.graph(), _run("order-7")
+        state = graph.get_state(run)
+        past = [(each.values, each.metadata) for each in graph.get_state_history(run)]
+        return state.values, state.next, state.interrupts, past
+
+
+def _run(thread: str) -> Any:
+    return {"configurable": {"thread_id": thread}}
+
+
+def _backup(source: Path, target: Path) -> None:
+    with closing(sqlite3.connect(source)) as rows, closing(sqlite3.connect(target)) as kept:
+        rows.backup(kept)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["anchored", "no-anchor"])
+def seen_shop(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Shop, Any]:
+    """One for all attacks, each of which takes a copy of its database."""
+    shop = Shop(tmp_path_factory.mktemp("shop"), anchored=request.param)
+    return shop, shop.seen()
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_whoever_writes_the_database_is_refused(
+    name: str, seen_shop: tuple[Shop, Any], tmp_path: Path
+) -> None:
+    """And what is believed without an anchor is in the table."""
+    act, *expected = ATTACKS[name]
+    (shop, before), file = seen_shop, tmp_path / "state.db"
+    anchored = shop.anchor is not None
+    _backup(shop.file, file)
+    shop = copy(shop)
+    shop.file = file
+    shop.write(act)
+    try:
+        after = shop.seen()
+        outcome = "harmless" if after == before else "believed"
+    except CheckpointError as refusal:
+        outcome = type(refusal).__name__
+    assert outcome == expected[not anchored]
+
+
+@pytest.mark.parametrize("anchored", [True, False], ids=["anchored", "no-anchor"])
+@pytest.mark.parametrize("deleted", [True, False], ids=["undeleted", "taken-back"])
+def test_a_copy_of_before_is_refused_if_there_is_an_anchor(
+    anchored: bool, deleted: bool, tmp_path: Path
+) -> None:
+    """A thread that was deleted comes back, or an answer is asked for anew."""
+    shop = Shop(tmp_path, anchored=anchored)
+    before, kept = shop.seen(), tmp_path / "copy.db"
+    _backup(shop.file, kept)
+    if deleted:
+        shop.graph().checkpointer.delete_thread("order-7")
+        assert shop.seen() == ({}, (), (), [])
+    else:
+        assert shop.graph().invoke(Command(resume="no"), _run("order-7"))["answer"] == "no"
+    _backup(kept, shop.file)
+    if anchored:
+        with pytest.raises(RolledBack):
+            shop.seen()
+    else:
+        assert shop.seen() == before
+
+
+def test_a_deleted_id_is_used_again_and_holds_nothing_of_before(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, anchored=True)
+    for amount in (10, 20):
+        graph = shop.graph()
+        graph.checkpointer.delete_thread("order-7")
+        graph.checkpointer.delete_thread("order-7")  # once more is once
+        graph.invoke({"amount": amount}, _run("order-7"))
+        assert shop.graph().get_state(_run("order-7")).values["steps"] == ["a", "look"]
+    with closing(sqlite3.connect(shop.file)) as rows:
+        (left,) = rows.execute("select count(*) from checkpoints where thread = 'order-7'")
+    assert left == (1,)  # the tombstone
+    names = [SealedSaver._name(text, number) for text in ("a", "a~1", "a~1~0") for number in (0, 1)]
+    assert len({*names}) == len(names)
+
+
+# --- who may go on
+
+
+TOOLS = ToolSet([Tool("bank")])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"app": "orders@1", "tools": TOOLS}, ""),
+        ({"app": "orders@2", "tools": TOOLS}, "is of the app 'orders@1', and this is 'orders@2'"),
+        ({"app": "orders@2", "tools": TOOLS, "resumes": ["orders@1"]}, ""),
+        ({"app": "orders@1", "tools": ToolSet()}, "was written with other tools: sha256:"),
+        ({"app": "orders@1"}, "was written with other tools: sha256:"),
+        ({"app": "orders@1", "resumes": [TOOLS.digest]}, ""),
+    ],
+)
+def test_a_graph_of_another_app_or_with_other_tools_does_not_go_on(
+    options: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    """No task runs. To look at it goes on."""
+    shop, run = Shop(tmp_path, anchored=True), _run("order-9")
+    shop.graph(app="orders@1", tools=TOOLS).invoke({"amount": 1}, run)
+    graph = shop.graph(**options)
+    if not said:
+        assert graph.invoke(Command(resume="yes"), run)["answer"] == "yes"
+        return
+    calls: list[Callable[[], Any]] = [
+        lambda: graph.invoke(Command(resume="yes"), run),
+        lambda: graph.invoke({"amount": 2}, run),
+        lambda: graph.update_state(run, {"amount": 5}),
+        lambda: graph.get_state(run),
+    ]
+    for call in calls:
+        with pytest.raises(ResumeRefused, match=re.escape(said)):
+            call()
+    reader = shop.builder.compile(graph.checkpointer.reading())
+    assert reader.get_state(run).values["amount"] == 3
+    assert len([*reader.get_state_history(run)]) == 4
+
+
+def test_the_past_is_gone_on_from_by_name_alone(tmp_path: Path) -> None:
+    """Which call gets which: history is served, an old id is not, and a reader never writes."""
+    shop, run = Shop(tmp_path, anchored=True), _run("order-8")
+    graph = shop.graph()
+    newest, *_, old, _ = graph.get_state_history(run)
+    assert graph.get_state(newest.config).values == newest.values
+    for call in (graph.get_state, lambda config: graph.invoke(None, config)):
+        with pytest.raises(ResumeRefused, match="not the newest"):
+            call(old.config)
+    with pytest.raises(ResumeRefused, match="not the newest"):
+        graph.update_state(old.config, {"amount": 5})
+    saver = graph.checkpointer.reading()
+    reader = shop.builder.compile(saver)
+    assert reader.get_state(old.config).values == old.values
+    writes: list[Callable[[], Any]] = [
+        lambda: reader.update_state(old.config, {"amount": 5}),
+        lambda: reader.invoke({"amount": 1}, run),
+        lambda: saver.put_writes(old.config, [("amount", 1)], "task"),
+        lambda: saver.delete_thread("order-8"),
+        lambda: saver.delete_for_runs(["run"]),
+        lambda: saver.copy_thread("order-8", "order-9"),
+        lambda: saver.prune(["order-8"]),
+    ]
+    for write in writes:
+        with pytest.raises(ConfigurationError, match="for reading"):
+            write()
+    assert len([*graph.get_state_history(run)]) == len([*reader.get_state_history(run)])
+    back = shop.graph(time_travel=True)
+    assert back.invoke(None, old.config)["__interrupt__"]
+
+
+# --- values
+
+
+class Colour(Enum):
+    RED = 1
+
+
+@dataclass
+class Invoice:
+    number: int
+
+
+class Payee(BaseModel):
+    name: str
+
+
+class Point(NamedTuple):
+    x: int
+
+
+@dataclass
+class Marker:
+    pass
+
+
+class Own(HumanMessage):
+    mood: str = ""
+
+
+KEPT: dict[str, Any] = {
+    "a tuple in a list": [(1, (2,)), {"k": {3}}],
+    "types of yours": [
+        Colour.RED,
+        Invoice(7),
+        Payee(name="alice"),
+        Point(1),
+        Own(content="hi", mood="ok"),
+    ],
+    "what the codec knows": [b"x", Decimal("1.5"), datetime(2026, 1, 1, tzinfo=UTC), timedelta(1)],
+    "an address": [ip_address("192.0.2.1"), ip_address("::1")],
+    "a deque": deque([1, (2,)], maxlen=3),
+    "messages": [
+        SystemMessage("s"),
+        HumanMessage([{"type": "text", "text": "x"}], name="n", id="1", more="extra"),
+        AIMessage("a", tool_calls=[{"name": "t", "args": {"n": (1,)}, "id": "c"}]),
+        AIMessage("u", usage_metadata={"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}),
+        AIMessageChunk(content="part"),
+        ToolMessage("t", tool_call_id="c", artifact=Invoice(7), status="error"),
+        ChatMessage(content="c", role="r"),
+        RemoveMessage(id="1"),
+    ],
+    "a document": Document("text", metadata={"n": (1,)}, id="d"),
+    "langgraph": [
+        Send("node", {"n": (1,)}),
+        Send("node", 1, timeout=3),
+        Interrupt((1,), id="i"),
+        Command(update={"n": (1,)}, goto=[Send("n", 1)], graph=Command.PARENT),
+        Overwrite([1]),
+    ],
+}
+REFUSED: dict[str, tuple[Any, str]] = {
+    "a class that is not listed": (
+        [Marker()],
+        (
+            "test_langgraph_saver.Marker, which this codec does not know. Register it:"
+            " SealedSaver(ledger, types=[Marker])."
+        ),
+    ),
+    "a secret": (SecretStr("x"), "pydantic.types.SecretStr, which this codec does not know."),
+    "an array": (array([1]), "numpy.ndarray, which this codec does not know."),
+    "no number": (float("nan"), "is a float that is not finite."),
+    "a pattern": (re.compile("x"), "re.Pattern, which this codec does not know."),
+    "a zone": (ZoneInfo("UTC"), "zoneinfo.ZoneInfo, which this codec does not know."),
+    "a default": (defaultdict(list), "Convert it first: dict(value) is kept"),
+    "a function": (print, "builtin_function_or_method, which this codec does not know."),
+    "an object in a message": (
+        HumanMessage("x", additional_kwargs={"o": object()}),
+        "['channel_values']['value']['additional_kwargs']['o'] is of the type builtins.object",
+    ),
+}
+
+
+def _saver(**options: Any) -> SealedSaver:
+    ledger = Ledger(InMemoryCheckpointStorage(), store="values", keys=KEYS)
+    return SealedSaver(ledger, **options)
+
+
+def _put(saver: SealedSaver, value: Any, parent: Any = None, **metadata: Any) -> Any:
+    checkpoint: Any = {**empty_checkpoint(), "channel_values": {"value": value}}
+    config: Any = parent or {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    about: Any = {"source": "loop", **metadata}
+    return saver.put(config, checkpoint, about, {})
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_value_comes_back_equal_and_of_its_types(name: str) -> None:
+    """As part of a checkpoint, and as a write."""
+    saver, value = _saver(types=[Colour, Invoice, Payee, Point, Own]), KEPT[name]
+    config = _put(saver, value)
+    saver.put_writes(config, [("value", value)], "task")
+    found = saver.get_tuple(config)
+    assert found is not None
+    assert found.pending_writes is not None
+    for again in (found.checkpoint["channel_values"]["value"], found.pending_writes[0][2]):
+        assert again == value
+        assert _kinds(again) == _kinds(value)
+
+
+def _kinds(value: Any) -> Any:
+    inner = value.values() if isinstance(value, dict) else value
+    many = isinstance(value, (list, tuple, dict, set, deque))
+    return type(value), [_kinds(each) for each in inner] if many else []
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_could_not_come_back_is_refused_when_it_is_saved(name: str) -> None:
+    saver, (value, said) = _saver(), REFUSED[name]
+    with pytest.raises(EncodeError, match=re.escape(said)):
+        _put(saver, value)
+    assert saver.get_tuple(_run("t")) is None
+
+
+# --- workers, and restarts
+
+
+def test_of_two_workers_that_go_on_from_one_checkpoint_one_gets_a_conflict(tmp_path: Path) -> None:
+    """Writes of both are kept, and so is a fork."""
+    storage, anchor = SQLiteCheckpointStorage(tmp_path / "state.db"), InMemoryAnchor()
+    one, two = (
+        SealedSaver(Ledger(storage, store="s", keys=KEYS, anchor=anchor), time_travel=True)
+        for _ in range(2)
+    )
+    first = _put(one, 0)
+    with pytest.raises(Conflict, match="Another worker"):
+        _put(two, 0)  # which had seen no thread
+    assert two.get_tuple(_run("t"))
+    second = _put(one, 1, first)
+    two.put_writes(first, [("value", "late")], "task-2")
+    one.put_writes(second, [("value", "mine")], "task-1")
+    two.put_writes(second, [("value", "ours")], "task-2")
+    with pytest.raises(Conflict):
+        _put(two, 2, first)
+    _put(two, 3, first, source="fork")
+    with pytest.raises(Conflict):
+        _put(one, 4, second)
+    for saver in (one, two, SealedSaver(one.ledger, time_travel=True)):
+        for config, wrote in ((first, ["late"]), (second, ["mine", "ours"]), (_run("t"), [])):
+            found = saver.get_tuple(config)
+            assert found is not None
+            assert [each[2] for each in found.pending_writes or ()] == wrote
+
+
+def test_writes_that_come_before_their_checkpoint_are_in_its_record() -> None:
+    saver = _saver()
+    first = _put(saver, 0)
+    checkpoint: Any = {**empty_checkpoint(), "id": "f" * 36}
+    config: Any = {"configurable": {**first["configurable"], "checkpoint_id": "f" * 36}}
+    saver.put_writes(config, [("value", "early")], "task")
+    assert saver.get_tuple(config) is None
+    saver.put(first, checkpoint, {"source": "loop"}, {})
+    found = SealedSaver(saver.ledger).get_tuple(_run("t"))
+    assert found is not None
+    assert found.pending_writes == [("task", "value", "early")]
+
+
+class Counting(InMemoryCheckpointStorage):
+    """Counts the records that are read."""
+
+    reads = 0
+
+    def read(self, thread: str, sequence: int) -> bytes:
+        self.reads += 1
+        return super().read(thread, sequence)
+
+    def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
+        for record in super().scan(thread, first, last):
+            self.reads += 1
+            yield record
+
+
+def test_a_restarted_saver_does_not_walk_a_long_thread() -> None:
+    """Neither for the newest, nor for an old id, until writes to the past make it look."""
+    storage, configs = Counting(), list[Any]()
+    ledger = Ledger(storage, store="long", keys=KEYS, anchor=InMemoryAnchor())
+    saver = SealedSaver(ledger)
+    for number in range(100):
+        configs.append(_put(saver, number, configs[-1] if configs else None))
+        saver.put_writes(configs[-1], [("value", number)], "task")
+
+    def reads(config: Any) -> tuple[int, Any]:
+        again = SealedSaver(Ledger(storage, store="long", keys=KEYS, anchor=ledger.anchor))
+        storage.reads = 0
+        found = again.reading().get_tuple(config)
+        assert found is not None
+        wrote = [each[2] for each in found.pending_writes or ()]
+        return storage.reads, (found.checkpoint["channel_values"]["value"], wrote)
+
+    few, value = reads(_run("t"))
+    assert (few < 8, value) == (True, (99, [99]))
+    few, value = reads(configs[50])
+    assert (few < 16, value) == (True, (50, [50]))
+    saver.put_writes(configs[50], [("value", "late")], "task-2")
+    many, value = reads(configs[50])
+    assert (many > 90, value) == (True, (50, [50, "late"]))
