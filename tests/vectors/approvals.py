@@ -147,6 +147,7 @@ def _untrusted() -> list[Vector]:
         ("as-record", "The line was signed as a record.", signed(line(), "record")),
         ("as-journal", "The line was signed for the journal.", signed(line(), "journal")),
         ("as-model", "The line was signed for a model.", signed(line(), "model")),
+        ("as-order", "The line was signed as an order.", signed(line(), "order")),
         ("record", "A record of the approver's key.", record),
         ("as-somebody", "Dana signs as erin.", signed(line(approver="erin"))),
     ]
