@@ -31,6 +31,11 @@ def medians(contenders: dict[str, Act], rounds: int) -> dict[str, float]:
     return {name: statistics.median(taken) for name, taken in times.items()}
 
 
+def beside(ratio: float, aim: float | None = None) -> str:
+    """Return a ratio as a cell, with what it should be, if that was said."""
+    return f"{ratio:.2f}" if aim is None else f"{ratio:.2f} (aim {aim:g})"
+
+
 def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a Markdown table."""
     lines = ["", f"### {title}", "", _row(heads), _row(["---"] * len(heads)), *map(_row, rows)]

@@ -1,4 +1,4 @@
-"""The newest of ten checkpoints and of 100,000: what `latest` costs as a thread grows.
+"""The newest of ten checkpoints, of 100,000, of a million: what `latest` costs as a thread grows.
 
 Such threads are filled in one go, as no application could: past the triggers, by the superuser of
 PostgreSQL, and in one transaction of SQLite. Each record is sealed and linked all the same, and
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import langgraph
 from benchmarks.engines import KEY, STORE, OnPostgres, OnSqlite, Worked, ledger_of
 from benchmarks.load import state_of
-from benchmarks.measure import Act, medians, table
+from benchmarks.measure import Act, beside, medians, table
 from safepoint import Codec, Ledger
 from safepoint.names import Head
 from safepoint.record import Place, seal
@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 
 COUNTS = (10, 100, 1_000, 10_000, 100_000)
 PEER_COUNTS = (10, 100, 1_000)
+AIMS = {"SQLite": 2.5}
+"""How many times as long as the other's, at most."""
 ROUNDS = 201
 FILL = "insert into checkpoints (thread, sequence, record) values (?, ?, ?)"
 Fill = Callable[[str, Iterator[bytes], int], None]
 
 
-def newest(folder: Path, server: Server) -> None:
+def newest(folder: Path, server: Server, counts: tuple[int, ...] = COUNTS) -> None:
     """Measure both engines."""
     server.database("newest", template="migrated")
     server.database("newest_peer")
@@ -41,32 +43,45 @@ def newest(folder: Path, server: Server) -> None:
     anchor = server.dsn("anchor", "newest")
     on_postgres = OnPostgres("", owner, {0: server.dsn("worker_0", "newest")}, anchor)
     peer = langgraph.Postgres(server.dsn(database="newest_peer"))
-    _measure("PostgreSQL", on_postgres.open(0), _fill_postgres(owner), peer.open(0))
+    _measure("PostgreSQL", on_postgres.open(0), _fill_postgres(owner), peer.open(0), counts)
 
     on_sqlite = OnSqlite("", folder / "newest" / "checkpoints.db", folder / "newest-anchor")
     peer_file = langgraph.Sqlite(folder / "newest-peer.db")
     opened = on_sqlite.open(0)
-    _measure("SQLite", opened, _fill_sqlite(on_sqlite.path), peer_file.open(0))
+    _measure("SQLite", opened, _fill_sqlite(on_sqlite.path), peer_file.open(0), counts)
 
 
-def _measure(engine: str, ours: Worked, fill: Fill, peer: langgraph.Saver) -> None:
-    for count in COUNTS:
+def _measure(
+    engine: str, ours: Worked, fill: Fill, peer: langgraph.Saver, counts: tuple[int, ...]
+) -> None:
+    peer_counts = [count for count in counts if count in PEER_COUNTS]
+    for count in counts:
         fill(_thread(count), _records(ours, _thread(count), count), count)
-    for count in PEER_COUNTS:
+    for count in peer_counts:
         for step in range(count):
             peer.save(_thread(count), state_of(_thread(count), step))
     peer.analyze()
     acts: dict[str, Act] = {}
-    for count in COUNTS:
+    for count in counts:
         acts[f"sealed {count}"] = partial(_latest, ledger_of(ours.storage), _thread(count))
         acts[f"anchored {count}"] = partial(_latest, ours.ledger, _thread(count))
         acts[f"anew {count}"] = partial(_anew, ours, _thread(count))
-    for count in PEER_COUNTS:
+    for count in peer_counts:
         acts[f"peer {count}"] = partial(peer.latest, _thread(count))
     taken = medians(acts, ROUNDS)
     kinds = {"sealed": "sealed", "anchored": "anchored", "anew": "just opened", "peer": "LangGraph"}
-    rows = [[f"{count:,}", *(_shown(taken, kind, count) for kind in kinds)] for count in COUNTS]
+    rows = [
+        [
+            f"{count:,}",
+            *(_shown(taken, kind, count) for kind in kinds),
+            beside(taken[f"sealed {count}"] / taken[f"peer {count}"], AIMS.get(engine))
+            if count in peer_counts
+            else "not run",
+        ]
+        for count in counts
+    ]
     heads = ["checkpoints", *(f"{name}, µs (to 10)" for name in kinds.values())]
+    heads += ["sealed, to LangGraph"]
     table(f"{engine}: load the newest, verified, on open connections", heads, rows)
     ours.close()
     peer.close()

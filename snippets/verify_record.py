@@ -232,18 +232,20 @@ def read_state(data, error="DecodeError"):
 # --8<-- [end:state]
 # --8<-- [start:approval]
 TEXT = "(?s:.*)"
+DEVICE = "con|prn|aux|nul|(?:com|lpt)[0-9]"
+NO_DEVICE = rf"(?!(?:{DEVICE})\Z){NAME}"
 QUESTION = {
     "action": "[A-Za-z0-9._:/-]{0,128}",
     "app": WORD,
     "next": TEXT,
     "scope": TEXT,
-    "store": NAME,
-    "tenant": f"(?:{NAME})?",
-    "thread": NAME,
+    "store": NO_DEVICE,
+    "tenant": f"(?:{NO_DEVICE})?",
+    "thread": NO_DEVICE,
     "tools": DIGEST,
 }
 ANSWER = {
-    "approver": NAME,
+    "approver": NO_DEVICE,
     "expires": MOMENT,
     "issued": MOMENT,
     "nonce": "[0-9a-f]{32}",
@@ -408,16 +410,13 @@ def verify_journal(records, where, keys, anchor=None, revoked=None):
 
 # --8<-- [end:journal]
 # --8<-- [start:names]
-DEVICE = re.compile("con|prn|aux|nul|(?:com|lpt)[0-9]")
-
-
 def base32(data):
     return base64.b32encode(data).decode().lower().rstrip("=")
 
 
 def thread_name(text):
     """Return the name of a thread for any text."""
-    plain = re.fullmatch(NAME, text) and not DEVICE.fullmatch(text)
+    plain = re.fullmatch(NO_DEVICE, text)
     if plain and not text.startswith(("t--", "b--", "h--")):
         return text
     data = text.encode()

@@ -792,9 +792,9 @@ class Ledger:
     def erase(self, thread: str) -> int:
         """Remove what came before the tombstone of a deleted thread, and what was set aside of it.
 
-        When this returns, the storage holds no record of it any more; a backup, a replica or a disk
-        may. A storage may leave that to an operator: then nothing is erased, and the thread stays
-        deleted. Interrupted, it can be called again, and finishes.
+        When this returns, the storage holds the tombstone and a base, and no state of it any more;
+        a backup, a replica or a disk may. A storage may leave that to an operator: then nothing is
+        erased, and the thread stays deleted. Interrupted, it can be called again, and finishes.
 
         Returns:
             How many records were removed.
@@ -867,7 +867,7 @@ class Ledger:
         copy goes on where it was. Stop the writers first.
 
         Args:
-            target: where to.
+            target: where to. What is encrypted is copied as it is: give it the same cipher.
             threads: which of this ledger's own; all, and those of each tenant, if you leave it out.
             up_to: an anchor as it stood before a key was stolen. Each thread is copied up to the
                 head that it knows, and a thread that it does not know is left out.

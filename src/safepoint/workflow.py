@@ -292,7 +292,8 @@ class Payload:
         Raises:
             WorkflowMismatch: it holds something else.
         """
-        saved = checkpoint.state if type(checkpoint.state) is dict else {}
+        is_state = checkpoint.kind == "state" and type(checkpoint.state) is dict
+        saved = checkpoint.state if is_state else {}
         if {"state", "done"} <= saved.keys() <= _SHAPE.keys() and all(
             _fits(value, _SHAPE[name]) for name, value in saved.items()
         ):

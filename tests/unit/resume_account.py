@@ -90,7 +90,7 @@ class Wish:
 class Kept:
     """A checkpoint as it was written, whether anybody was told of it, and where it was asked for.
 
-    Whoever goes back asks anew.
+    Whoever goes back asks anew. A note has what the state before it has: it changes none.
     """
 
     record: bytes
@@ -99,6 +99,7 @@ class Kept:
     version: str
     told: bool = False
     asked_at: int = 0
+    is_note: bool = False
 
     @property
     def tools(self) -> ToolSet:
@@ -167,6 +168,12 @@ class World:
     def end(self, thread: str) -> int:
         return max(self.written[thread], default=0)
 
+    def state(self, thread: str, sequence: int) -> Kept:
+        """The newest one that is no note."""
+        while (kept := self.written[thread][sequence]).is_note:
+            sequence -= 1
+        return kept
+
     def append(self, thread: str, sequence: int, record: bytes) -> None:
         """Judge a checkpoint that was just written, and keep it in the account."""
         kept = self.opened(thread, sequence, record)
@@ -219,7 +226,7 @@ class World:
         wish, sequence = self.wish, kept.head.sequence
         assert wish is not None
         assert wish.thread == thread
-        head = self.written[thread][sequence - 1]
+        head = self.state(thread, sequence - 1)
         source = head if wish.sequence is None else self.written[thread][wish.sequence]
         is_old = source is not head
         tools, version = ToolSet(TOOLS[wish.variant]), version_of(wish.variant)
@@ -245,7 +252,8 @@ class World:
         is_denied = any(signed.verdict == "denied" for signed in wish.signed)
         if is_denied:
             assert not is_old
-            assert "asked" in source.payload, "a no to something else ended the run"
+            # An approved step that has not run yet is asked about anew, with other tools.
+            assert Reason.ASKED in question.reasons, "a no to something else ended the run"
             self.denials[thread].append(sequence)
         else:
             assert len({signed.by for signed in wish.signed}) >= needed, "too few people"
@@ -301,7 +309,7 @@ class World:
         assert (asked.thread, asked.app) == (call.thread, f"invoice@{kept.version}")
         assert (asked.next, list(asked.done)) == (call.step, payload["done"])
         assert asked.tools == kept.tools.digest
-        assert asked.head == thread[call.sequence - 1].head
+        assert asked.head == self.state(call.thread, call.sequence - 1).head
         assert asked.checkpoint == source.head
         assert source.payload["done"] == payload["done"]
         if source.version == kept.version:
@@ -349,7 +357,9 @@ class Anchor(InMemoryAnchor):
     def advance(self, store: str, thread: str, head: Head) -> None:
         with self.world.change("anchor"):
             super().advance(store, thread, head)
-            self.world.seen.setdefault(head, self.world.clock)
+            for kept in self.world.written[thread].values():
+                if kept.head.sequence <= head.sequence:
+                    self.world.seen.setdefault(kept.head, self.world.clock)
 
     def read(self, store: str, thread: str) -> Head | None:
         head = super().read(store, thread)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from safepoint import (
     FileAnchor,
@@ -74,7 +74,9 @@ def opened(
     return Ledger(storage, store=STORE, keys=keys, anchor=anchor, anchor_every=every)
 
 
-def ledger_in(folder: Path, kind: str, every: int = 1, key: SigningKey = KEY) -> Ledger:
+def ledger_in(
+    folder: Path, kind: str, every: int | Literal["step"] = 1, key: SigningKey = KEY
+) -> Ledger:
     """A ledger on disk with its anchor, as a new process would open it; of another key, a copy."""
     name, keys = "store" if key is KEY else "copy", Keyring(key)
     if kind == "files":

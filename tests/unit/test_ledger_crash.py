@@ -1,6 +1,7 @@
 """A process killed at any instant: what was acknowledged is there, no alarm, and the next goes on.
 
-The crash driver kills a save, a prune, a deletion, an erasure and a copy after each of their steps.
+The crash driver kills a save, with notes before it, a prune, a deletion, an erasure and a copy
+after each of their steps.
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ NEW = SigningKey(bytes(32))
 def save(folder: Path, kind: str) -> None:
     ledger = ledger_in(folder, kind)
     ledger.save(THREAD, {"n": ledger.storage.head(THREAD) + 1})
+
+
+def step(folder: Path, kind: str) -> None:
+    ledger = ledger_in(folder, kind, "step")
+    ledger.note(THREAD, {"held": True})
+    ledger.save(THREAD, {"n": 3})
 
 
 def prune(folder: Path, kind: str) -> None:
@@ -71,6 +78,27 @@ def test_a_save_that_is_killed(tmp_path: Path, kind: str, before: int) -> None:
         assert ledger_in(left.folder, kind)._view.anchored(THREAD) == head
     assert saved == {before, before + 1}
     assert ahead, "no kill fell between the two writes, so this proves nothing"
+
+
+@pytest.mark.parametrize("kind", ["files", SQLITE])
+def test_a_note_and_a_save_that_are_killed_where_the_anchor_moves_once_a_step(
+    tmp_path: Path, kind: str
+) -> None:
+    prepared, found = tmp_path / "prepared", set()
+    prepared.mkdir(mode=0o700)
+    fill(ledger_in(prepared, kind, "step"), 2)
+    for left in killed(step, tmp_path, kind, prepared=prepared):
+        ledger = ledger_in(left.folder, kind, "step")
+        count, anchored = ledger.verify(THREAD), ledger._view.anchored(THREAD)
+        assert count == 4 or not left.whole
+        assert states(ledger) == ([1, 2, 3] if count == 4 else [1, 2])
+        assert anchored is not None
+        found.add((count, anchored.sequence))
+        ledger_in(left.folder, kind, "step").save(THREAD, {"n": 9})
+        after = ledger_in(left.folder, kind)
+        assert after.verify(THREAD) == count + 1
+        assert after._view.anchored(THREAD) == after._view.latest(THREAD).head
+    assert found == {(2, 2), (3, 2), (4, 2), (4, 4)}, "the note does not move it, and the save does"
 
 
 @pytest.mark.parametrize("kind", ["files", SQLITE])

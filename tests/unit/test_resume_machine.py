@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from safepoint import CheckpointError, Codec, Ledger, ToolSet
 from safepoint.approval import Question
 from safepoint.names import Head
-from safepoint.record import Place, seal
+from safepoint.record import Kind, Place, seal
 from safepoint.workflow import Run
 from tests.unit.resume_account import (
     HOUR,
@@ -81,9 +81,15 @@ class Worker:
 class Resuming(RuleBasedStateMachine):
     """Two workers, two threads, two approvers, somebody who writes the storage, and a thief."""
 
-    @initialize(quorum=st.integers(1, 2), amounts=st.tuples(*[st.integers(1, 2)] * 2))
-    def begin(self, quorum: int, amounts: tuple[int, int]) -> None:
-        self.world = World()
+    @initialize(
+        quorum=st.integers(1, 2),
+        amounts=st.tuples(*[st.integers(1, 2)] * 2),
+        anchor_every=st.sampled_from([1, 3, "step"]),
+    )
+    def begin(
+        self, quorum: int, amounts: tuple[int, int], anchor_every: int | Literal["step"]
+    ) -> None:
+        self.world, self.anchor_every = World(), anchor_every
         self.world.quorum = quorum
         self.workflows = {variant: workflow_of(self.world, variant) for variant in TOOLS}
         self.workers = [self.opened(), self.opened()]
@@ -99,7 +105,12 @@ class Resuming(RuleBasedStateMachine):
         world = self.world
         return Worker(
             Ledger(
-                world.storage, store=STORE, keys=KEYS, anchor=world.anchor, journal=world.journal
+                world.storage,
+                store=STORE,
+                keys=KEYS,
+                anchor=world.anchor,
+                anchor_every=self.anchor_every,
+                journal=world.journal,
             )
         )
 
@@ -135,9 +146,10 @@ class Resuming(RuleBasedStateMachine):
         return thread not in self.tampered | self.stolen and not self.world.is_journal_down
 
     def tell(self, thread: str, sequence: int) -> None:
-        """Somebody was told of this checkpoint, and so of all before it."""
-        kept = self.world.written[thread]
-        for number in range(1, sequence + 1):
+        """Somebody was told of this checkpoint, and so of all before it: what is anchored stays."""
+        kept, anchored = self.world.written[thread], self.world.anchor.read(STORE, thread)
+        assert anchored is not None
+        for number in range(1, min(sequence, anchored.sequence) + 1):
             kept[number] = replace(kept[number], told=True)
 
     def sequence(self, thread: str, steps: int | None) -> int | None:
@@ -173,7 +185,8 @@ class Resuming(RuleBasedStateMachine):
             )
             world.wish = None
             kept = world.written[thread][run.head]
-            assert run.head in (head, head + 1) or thread in self.tampered
+            ends = (world.state(thread, head).head.sequence, head + 1)
+            assert run.head in ends or thread in self.tampered
             assert run.state == kept.payload["state"]
             assert list(run.done) == kept.payload["done"]
             assert run.denied == kept.is_denied
@@ -307,16 +320,17 @@ class Resuming(RuleBasedStateMachine):
         written, ledger = self.world.written[thread], self.opened().ledger
         try:
             found = [Head(each.sequence, each.digest) for each in ledger.history(thread)]
-            assert ledger.verify(thread, every_signature=True) == len(found)
+            count = ledger.verify(thread, every_signature=True)
         except CheckpointError:
             if thread not in self.tampered:
                 raise
             return
         pruned = self.pruned(thread)
-        kept = [written[number].head for number in sorted(written)][pruned:]
-        assert found == kept[: len(found)]
+        kept = [written[number] for number in sorted(written)][pruned : pruned + count]
+        assert len(kept) == count
+        assert found == [each.head for each in kept if not each.is_note]
         told = max((number for number, each in written.items() if each.told), default=0)
-        assert pruned + len(found) >= told
+        assert pruned + count >= told
 
     # What somebody does who can write the storage.
 
@@ -358,16 +372,18 @@ class Resuming(RuleBasedStateMachine):
         done=st.sampled_from([None, None, None, 0, 1, 2, 3]),
         pick=st.integers(0, 2),
         kind=st.sampled_from(["taken", "taken", "answered", "answered", "expired", "asked"]),
-        forges=st.sampled_from([(), (), ("state",), ("origin",), ("dated",), ("pruned",)]),
+        forges=st.sampled_from(
+            ["", "", "state", "origin", "dated", "pruned", "note", "note", "deleted", "tenant"]
+        ),
     )
     def write_with_the_stolen_key(
-        self, plan: Plan, done: int | None, pick: int, kind: str, forges: tuple[str, ...]
+        self, plan: Plan, done: int | None, pick: int, kind: str, forges: str
     ) -> None:
-        """Go on from the end, as any version, with what people signed some time."""
+        """Go on from the end, as any version and kind, with what people signed some time."""
         thread, world = self.threads[plan.slot], self.world
         self.heal()
         end = world.end(thread)
-        last = world.written[thread][end]
+        last, state = world.written[thread][end], world.state(thread, end)
         version, tools = version_of(plan.variant), ToolSet(TOOLS[plan.variant])
         if kind in ("answered", "expired"):
             question, pick = self.question(thread, plan.variant, None), 0
@@ -385,32 +401,45 @@ class Resuming(RuleBasedStateMachine):
             "state": last.payload["state"],
             "tools": tools.described,
         }
-        if "state" in forges:
+        if forges in ("state", "note"):
             payload["state"] = {**last.payload["state"], "amount": 5_000_000, "payee": "mallory"}
         if kind == "asked":
             payload["asked"] = {"action": "pay", "arguments": {"amount": 5_000_000}}
         elif taken:
-            payload["origin"] = 1 if "origin" in forges else last.payload.get("origin", end)
+            origin = last.payload.get("origin", state.head.sequence)
+            payload["origin"] = 1 if forges == "origin" else origin
             payload["resumed"] = {
                 "app": f"invoice@{last.version}",
-                "digest": last.head.digest,
+                "digest": state.head.digest,
                 "reasons": ["asked"],
-                "sequence": end,
+                "sequence": state.head.sequence,
                 "statements": [each.text for each in taken],
             }
-        fits = taken[0].expires - HOUR if taken and "dated" not in forges else datetime.now(UTC)
-        head = self.put(thread, last.head, payload, f"invoice@{version}", tools, fits)
-        kept = world.opened(thread, head.sequence, world.storage.read(thread, head.sequence))
-        # The key that the next step acts under comes from this record, too.
-        asked_at = last.asked_at if "resumed" in payload else head.sequence
-        world.written[thread][head.sequence] = replace(kept, asked_at=asked_at)
-        if kind != "asked":  # which is what a worker would do with them, if they are for this
-            fresh = [each for each in taken if each.question.head == last.head]
-            world.spent |= {each.text: (thread, head.sequence) for each in fresh}
-        self.stolen.add(thread)
-        if "pruned" in forges:
-            self.cut_with_the_stolen_key(plan.slot, plan.count)
+        fits = taken[0].expires - HOUR if taken and forges != "dated" else datetime.now(UTC)
+        app, tenant = f"invoice@{version}", "acme" if forges == "tenant" else ""
+        of: Kind = "note" if forges == "note" else "deleted" if forges == "deleted" else "state"
+        head = self.put(thread, last.head, payload, app, tools, fits, of, tenant)
         self.workers[plan.worker] = self.opened()
+        if forges in ("deleted", "tenant"):
+            self.tampered.add(thread)
+            self.must_refuse(plan, "went on from what is no state of this thread")
+            self.heal()  # or else somebody who prunes lets the anchor see that it was deleted
+            return
+        self.stolen.add(thread)
+        record = world.storage.read(thread, head.sequence)
+        if forges == "note":
+            note = replace(last, record=record, head=head, told=False, is_note=True)
+            world.written[thread][head.sequence] = note
+        else:
+            kept = world.opened(thread, head.sequence, record)
+            # The key that the next step acts under comes from this record, too.
+            asked_at = last.asked_at if "resumed" in payload else head.sequence
+            world.written[thread][head.sequence] = replace(kept, asked_at=asked_at)
+            if kind != "asked":  # which is what a worker would do with them, if they are for this
+                fresh = [each for each in taken if each.question.head == state.head]
+                world.spent |= {each.text: (thread, head.sequence) for each in fresh}
+        if forges == "pruned":
+            self.cut_with_the_stolen_key(plan.slot, plan.count)
         wish = Wish(thread, None, plan.variant, (), world.now)
         self.resume(replace(plan, death=None), wish)
 
@@ -422,13 +451,16 @@ class Resuming(RuleBasedStateMachine):
         app: str,
         tools: ToolSet,
         created: datetime,
+        kind: Kind = "state",
+        tenant: str = "",
     ) -> Head:
         """Seal a record by hand, and put it after another, whatever is there."""
         record, opened = seal(
-            Codec().encode(payload),
-            Place(STORE, "", thread, after.sequence + 1 if after else 1),
+            b"null" if kind == "deleted" else Codec().encode(payload),
+            Place(STORE, tenant, thread, after.sequence + 1 if after else 1),
             WRITER,
             created=created,
+            kind=kind,
             previous=None if after is None else after.digest,
             app=app,
             tools=tools.digest,
@@ -473,11 +505,16 @@ class Resuming(RuleBasedStateMachine):
             head = self.put(thread, head, payload, app, was.tools, datetime.now(UTC))
         self.tampered.add(thread)
         self.workers[plan.worker] = self.opened()
+        self.must_refuse(plan, "what was anchored was rewritten")
+
+    def must_refuse(self, plan: Plan, otherwise: str) -> None:
+        """Resume, and be refused."""
+        process = self.workers[plan.worker]
         try:
-            self.workflows[plan.variant].rehydrate(self.workers[plan.worker].ledger, thread)
+            self.workflows[plan.variant].rehydrate(process.ledger, self.threads[plan.slot])
         except CheckpointError:
             return
-        raise AssertionError("what was anchored was rewritten")
+        raise AssertionError(otherwise)
 
     @rule()
     def fill_the_disk_of_the_journal(self) -> None:

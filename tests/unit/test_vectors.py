@@ -167,6 +167,7 @@ def test_the_implementation_opens_or_refuses_a_record(vector: Vector) -> None:
             ring_of(vector),
             base=vector.get("base", False),
             limits=limits,
+            use=vector.get("use", "record"),
         )
         if opened.header.kind in ("state", "note"):  # what has a state to decode
             plain_of(opened, Closed() if vector.get("encrypted") else None)
@@ -359,6 +360,7 @@ def judge_record(vector: Vector, module: Vector) -> Any:
             vector.get("base", False),
             revoked(vector),
             *([vector["record_bytes"]] if "record_bytes" in vector else []),
+            use=vector.get("use", "record").encode(),
         )
         module["check_cipher"](header, vector.get("encrypted", False))
     except module["Refused"] as refusal:

@@ -75,6 +75,10 @@ def questions() -> list[Vector]:
         ("verdict", line(**{**asked, "verdict": "approved"}).decode()),
         ("no-scope", line(**asked, scope=...).decode()),
         ("bad-tenant", line(**asked, tenant="Acme").decode()),
+        *(
+            (f"device-{name}", line(**asked, **{name: "con"}).decode())
+            for name in ("store", "tenant", "thread")
+        ),
         ("spaces", question.replace(":", ": ")),
         ("two-lines", f"{question}\n{question}\n"),
         ("long", question + " " * 65536),
@@ -147,6 +151,7 @@ def _untrusted() -> list[Vector]:
         ("as-record", "The line was signed as a record.", signed(line(), "record")),
         ("as-journal", "The line was signed for the journal.", signed(line(), "journal")),
         ("as-model", "The line was signed for a model.", signed(line(), "model")),
+        ("as-order", "The line was signed as an order.", signed(line(), "order")),
         ("record", "A record of the approver's key.", record),
         ("as-somebody", "Dana signs as erin.", signed(line(approver="erin"))),
     ]
@@ -208,6 +213,8 @@ def _no_statements() -> list[Vector]:
         ("fields-first", "Erin's name, and no verdict.", line(approver="erin", verdict="maybe")),
         ("done-number", "A step that is done is a number.", line(done=[7])),
         ("name", "A name of an argument is a number.", line(arguments={7: 42})),
+        ("device", "A device of Windows.", line(thread="lpt9")),
+        ("device-approver", "An approver with such a name.", line(approver="con")),
     ]
     return [
         _vector(name, about, signed(line_2), refused="ApprovalMalformed")

@@ -88,8 +88,6 @@ def _broken() -> list[Vector]:
     (records, end), (shorter, _) = written(line(), line(what="deny")), written(line())
     other, _ = written(line(), line(what="approve"))
     by_writer, _ = sealed(JOURNAL, HMAC, payload=line(), app="", use="journal")
-    as_record, _ = written(line(), use="record")
-    as_approval, _ = written(line(), use="approval")
     known: dict[str, Any] = {"anchor": head(end)}
     found: list[tuple[Any, ...]] = [
         ("edited", "A no is now a yes.", {
@@ -99,8 +97,10 @@ def _broken() -> list[Vector]:
         ("cut", "The newest was cut off.", shorter, known),
         ("forked", "Another #2 than the anchor has seen.", other, known),
         ("writer", "By the key of the checkpoints.", {1: by_writer}),
-        ("as-record", "Signed as a checkpoint.", as_record),
-        ("as-approval", "Signed as an approval.", as_approval),
+        ("as-record", "Signed as a checkpoint.", written(line(), use="record")[0]),
+        ("as-approval", "Signed as an approval.", written(line(), use="approval")[0]),
+        ("as-order", "Signed as an order.", written(line(), use="order")[0]),
+        ("as-model", "Signed for a model.", written(line(), use="model")[0]),
         ("other-journal", "Of the journal named journal.", shorter, {"store": "book"}),
         ("other-chain", "Of the chain order-7.", shorter, {"thread": "order-8"}),
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
 import json
 from datetime import UTC, datetime
@@ -47,6 +48,13 @@ _ORDER = 2**252 + 27742317777372353535851937790883648493
 
 
 _CIPHERTEXT = sealed(FIRST, payload=b"\x00\n\xff", cipher=HMAC_2.id)
+_TREE = hashlib.sha256(b"safepoint-tree/1\n" + (7).to_bytes(8, "big"))
+_TREE.update(hashlib.sha256(b"weights").digest())  # a file of one piece, with these 7 bytes
+_MODEL = sealed(
+    Place("safepoint-models", "", "llm", 1),
+    payload=b'{"bytes":7,"digest":"sha256-tree:%b"}' % _TREE.hexdigest().encode(),
+    use="model",
+)
 _MOMENTS = [
     ("earliest", "The first moment there is.", datetime(1, 1, 1, tzinfo=UTC)),
     ("latest", "The last.", datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)),
@@ -136,6 +144,7 @@ def _accepted() -> list[Vector]:
         *(_opens(name, about, *sealed(FIRST, created=at)) for name, about, at in _MOMENTS),
         _opens("revoked-later", "Revoked when #2 was the head.", ONE, OPENED_ONE, revoked=at_two),
         _opens("revoked-here", "Revoked when this was the head.", TWO, OPENED_TWO, revoked=at_two),
+        _opens("model", "The seal of a model, read as one.", *_MODEL, use="model"),
     ]
 
 
