@@ -82,6 +82,8 @@ _FITS: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _NUMBERED: Final = re.compile(r"~[0-9]+\Z")
 _DROP: Final = "d"
 _TRIES: Final = 8
+_LOCKS: Final = 256
+_REMEMBERED: Final = 1000  # threads of which it is known what was walked
 _KEPT: Final = 64  # links that a walk keeps, so that they are not read again
 _NEAR: Final = 64  # records from a checkpoint to the next of its namespace, before a walk is better
 
@@ -308,7 +310,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
             served to a graph.
         tools: the tool set in force, the same.
         resumes: names of other apps, and digests of other tool sets, whose checkpoints this one
-            goes on from.
+            goes on from; "" for those without.
         time_travel: serve a checkpoint that is not the newest, if a graph asks for it by its id.
     """
 
@@ -333,7 +335,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
         self._reads_only = False
         self._early: dict[tuple[str, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
         self._indexes: dict[str, _Index] = {}
-        self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        self._locks: Final = [threading.RLock() for _ in range(_LOCKS)]
+        self._guard: Final = threading.Lock()
 
     def reading(self) -> SealedSaver:
         """Return a saver that serves all apps, tool sets and ids, to look at, and writes nothing.
@@ -380,8 +383,16 @@ class SealedSaver(BaseCheckpointSaver[int]):
                     raise
                 index.complete, links = True, {}
                 break
-        self._indexes[thread] = index
+        with self._guard:
+            self._indexes.pop(thread, None)
+            self._indexes[thread] = index
+            if len(self._indexes) > _REMEMBERED:
+                del self._indexes[next(iter(self._indexes))]
         return index, links
+
+    def _lock(self, thread: str) -> threading.RLock:
+        """Return the lock of a thread: LangGraph puts from several threads of its own."""
+        return self._locks[hash(thread) % _LOCKS]
 
     def _walk(
         self, index: _Index, thread: str, wanted: Callable[[_Index], object] | None
@@ -513,7 +524,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
             "metadata": dict(get_checkpoint_metadata(config, metadata)),
         }
         branches = metadata.get("source") in ("fork", "update")
-        with self._locks[place.thread]:
+        with self._lock(place.thread):
             index = self._known(place.thread, key)
             early = self._early.pop((place.thread, key), [])
             mine = index.mine
@@ -569,10 +580,11 @@ class SealedSaver(BaseCheckpointSaver[int]):
         ]
         made = {"task": task_id, "path": task_path, "writes": rows}
         urgent = self.ledger.anchor is not None and any(row[0] < 0 for row in rows)
-        with self._locks[place.thread]:
+        with self._lock(place.thread):
             index = self._known(place.thread, key)
             newest = index.newest(key.space)
-            grown = newest is not None and ident > newest.ident  # ids grow, so it is a new one
+            # LangGraph's ids grow, so that one above the newest is new. Hashed ones do not.
+            grown = newest and _FITS.match(newest.ident) and key.ident == ident > newest.ident
             if key not in index.checkpoints and not index.complete and not grown:
                 index, _ = self._index(place.thread, lambda known: key in known.checkpoints)
             if key not in index.checkpoints:
@@ -602,7 +614,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         place = _Place.of(config)
         key = _Key.of(place.space, place.ident) if place.ident else None
         space = _Key.of(place.space, "").space
-        with self._locks[place.thread]:
+        with self._lock(place.thread):
             index, links = self._index(place.thread, lambda known: known.newest(space))
             newest = index.newest(space)
             if newest is None or (key or newest) in index.checkpoints:
@@ -675,11 +687,11 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 f"{look}. If this app can go on from it, write SealedSaver(..., "
                 f"resumes=[{quoted(record.app)}]).",
             )
-        if record.tools != self.tools and record.tools not in self.resumes:
-            tools = record.tools or "no tool set"
+        if record.tools != self.tools and (record.tools or "") not in self.resumes:
             raise ResumeRefused(
-                f"{where} was written with other tools: {tools}.",
-                f"{look}. If a person has approved the change, name that digest in resumes.",
+                f"{where} was written with {'other' if record.tools else 'no'} tools.",
+                f"{look}. If a person approved the change, write SealedSaver(..., "
+                f"resumes=['{record.tools or ''}']).",
             )
 
     @staticmethod
@@ -715,7 +727,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         given = (config or {}).get("configurable", {})
         older = (before or {}).get("configurable", {}).get("checkpoint_id")
         for thread in [str(given["thread_id"])] if config else self._threads():
-            with self._locks[thread]:
+            with self._lock(thread):
                 index, links = self._index(thread)
                 keys = sorted(index.checkpoints.items(), key=lambda item: -item[1].sequence)
             for key, _ in keys:
@@ -760,7 +772,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         """
         self._refuse_reader()
         thread = str(thread_id)
-        with self._locks[thread]:
+        with self._lock(thread):
             index, _ = self._index(thread, lambda _: True)
             if index.high:
                 self.ledger.delete(index.name)
@@ -781,7 +793,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
             self._hide(thread, gone)
 
     def _hide(self, thread: str, keys: Sequence[_Key]) -> None:
-        with self._locks[thread]:
+        with self._lock(thread):
             if keys:
                 self._mark_late(thread, self._index(thread)[0], keys)
 
@@ -793,8 +805,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
         """
         self._refuse_reader()
         source, target = str(source_thread_id), str(target_thread_id)
-        first, second = sorted([source, target])
-        with self._locks[first], self._locks[second]:
+        first, second = sorted([source, target], key=lambda thread: hash(thread) % _LOCKS)
+        with self._lock(first), self._lock(second):
             index, _ = self._index(source)
             copied, _ = self._index(target)
             if copied.high and index.high:
@@ -826,7 +838,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
             if strategy == "delete":
                 self.delete_thread(thread)
                 continue
-            with self._locks[thread]:
+            with self._lock(thread):
                 index, _ = self._index(thread)
                 keep = {index.newest(key.space) for key in index.checkpoints}
                 if not keep:
@@ -843,7 +855,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 ]
                 self._hide(thread, hidden)
                 self.ledger.prune(index.name, keep=states)
-                del self._indexes[thread]
+                self._indexes.pop(thread, None)
 
     # --- from an event loop
 

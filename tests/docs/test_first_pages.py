@@ -34,11 +34,13 @@ def test_home_and_readme_show_the_same_edit_refused() -> None:
 
 
 @pytest.mark.parametrize("page", FIRST)
-def test_a_first_page_says_that_there_is_no_adapter(page: str) -> None:
-    """When there is one, this fails, and the pages have to say so."""
-    assert find_spec("safepoint.integrations") is None
+def test_a_first_page_leads_to_the_adapter_and_says_which_one_is_missing(page: str) -> None:
+    """When there is another one, this fails, and the pages have to say so."""
+    assert find_spec("safepoint.langgraph") is not None
+    assert find_spec("safepoint.agent_framework") is None
     (said,) = [text for text in read(page).split("\n\n") if "no adapter" in text]
-    assert {"LangGraph", "Microsoft"} <= set(said.split())
+    assert "Microsoft" in said
+    assert "langgraph.md)" in said
     assert "frameworks.md)" in said
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import time
 from collections.abc import Callable
 from typing import Annotated, Any, Final, TypedDict
 
@@ -192,8 +193,9 @@ def subgraph_replayed(again: Again) -> Any:
 
 
 def crash(again: Again) -> Any:
-    """One of two tasks fails. What the other one wrote is not done twice."""
+    """One of two tasks fails, once the other's write is saved. That one is not done twice."""
     done: list[str] = []
+    saver = again()
 
     def good(state: Any) -> Any:
         done.append("good")
@@ -202,6 +204,8 @@ def crash(again: Again) -> Any:
     def bad(state: Any) -> Any:
         done.append("bad")
         if done.count("bad") == 1:
+            while "steps" not in [each[1] for each in saver.get_tuple(RUN).pending_writes]:
+                time.sleep(0.001)
             raise ValueError("the first time")
         return {"steps": ["bad"]}
 
@@ -210,7 +214,7 @@ def crash(again: Again) -> Any:
         builder.add_node(name, act)
         builder.add_edge(START, name)
     try:
-        builder.compile(again()).invoke({"amount": 1}, RUN)
+        builder.compile(saver).invoke({"amount": 1}, RUN, durability="sync")
     except ValueError as error:
         done.append(str(error))
     graph = builder.compile(again())
