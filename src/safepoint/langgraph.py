@@ -482,7 +482,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
             index.low = index.low or saved.sequence
         else:
             self._walk(index, thread, lambda _: True)  # what others wrote meanwhile
-            if kind == "note":  # it may have come after the next checkpoint
+            if key:  # theirs, or this one, may be about the past, and the number too low
                 self._mark_late(thread, index, [])
 
     def _mark_late(self, thread: str, index: _Index, hidden: Sequence[_Key]) -> None:

@@ -573,6 +573,23 @@ def test_writes_that_come_before_their_checkpoint_are_in_its_record() -> None:
     assert found.pending_writes == [("task", "value", "early")]
 
 
+def test_once_a_step_a_question_is_anchored_at_once_and_a_write_with_the_next_checkpoint() -> None:
+    ledger = Ledger(
+        InMemoryCheckpointStorage(),
+        store="steps",
+        keys=KEYS,
+        anchor=InMemoryAnchor(),
+        anchor_every="step",
+    )
+    saver, seen = SealedSaver(ledger), list[int]()
+    config = _put(saver, 0)
+    for channel in ("value", "__interrupt__", "value", "__resume__", "__error__"):
+        saver.put_writes(config, [(channel, 1)], f"task-{len(seen)}")
+        head = ledger.anchored("t")
+        seen.append(head.sequence if head else 0)
+    assert seen == [1, 3, 3, 5, 6]
+
+
 class Counting(InMemoryCheckpointStorage):
     """Counts the records that are read."""
 
