@@ -466,9 +466,11 @@ class SealedSaver(BaseCheckpointSaver[int]):
         kind = options.pop("kind")
         label = key.label("c" if kind == "state" else "w") if key else _DROP
         value = {"thread": thread, "late": index.late, **value}
+        if key:
+            options.update(after=index.state)  # or the number could be too low
         try:
             if kind == "state":
-                options.update(app=self.app, tools=self.tools, after=index.state)
+                options.update(app=self.app, tools=self.tools)
                 saved = self.ledger.save(index.name, value, label=label, **options)
             else:
                 saved = self.ledger.note(index.name, value, label=label, **options)
@@ -590,10 +592,12 @@ class SealedSaver(BaseCheckpointSaver[int]):
             if key not in index.checkpoints:
                 self._early[place.thread, key].append(made)
                 return
-            index.late += key != newest
             value = {"ns": place.space, "id": ident, **made}
             options = {"kind": "note", **({"anchor": "now"} if urgent else {})}
+            counted = False
             for left in reversed(range(_TRIES)):
+                if not counted and key != index.newest(key.space):
+                    index.late, counted = index.late + 1, True
                 try:
                     self._append(place.thread, index, value, key, **options)
                     break
@@ -601,6 +605,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
                     if not left:
                         raise
                     time.sleep(0.001 * 2 ** (_TRIES - left))
+                    self._index(place.thread, lambda known: known.newest(key.space))
 
     # --- read
 

@@ -122,9 +122,10 @@ class Records(Server):
         return self._scan(thread, span(first, last))
 
     def _scan(self, thread: str, sequences: range) -> Iterator[bytes]:
-        statement = self._portion[sequences.step]
+        statement, most = self._portion[sequences.step], 2  # who walks back often stops soon
         while sequences:
-            values = (self._limit, *self._scope, thread, *sorted((sequences[0], sequences[-1])))
+            near, most = sequences[:most], most * 4
+            values = (self._limit, *self._scope, thread, *sorted((near[0], near[-1])))
             rows = self._rows(statement, values, binary=True)
             if not rows or rows[0][0] != sequences[0]:
                 yield self.read(thread, sequences[0])  # which says why it is not there

@@ -371,7 +371,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
         """Return the records from `first` to `last`, downwards if `last` is the lower one.
 
-        They are read a megabyte at a time, and nothing is held in between: whoever stops half-way
+        They are read up to a megabyte at a time, and nothing is held in between: whoever stops half-way
         keeps nobody from writing, and the log from growing.
 
         Raises:
@@ -390,9 +390,10 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         return self._run(lambda it: it.execute(statement, (self._tenant, *given)).fetchone())
 
     def _scan(self, thread: str, wanted: range) -> Iterator[bytes]:
+        most = 2  # whoever walks back often stops soon
         while wanted:
-            portion = self._portion(thread, wanted)
-            wanted = wanted[len(portion) :]
+            portion = self._portion(thread, wanted[:most])
+            wanted, most = wanted[len(portion) :], most * 4
             for sequence, size, record in portion:
                 yield record_of(thread, sequence, size, record, self._limit)
 
