@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import dropwhile
 from typing import Any, Final, NamedTuple
 
 from safepoint.approval import SKEW, Approval, Question, Reason, is_denial, signable
@@ -653,14 +654,17 @@ class Resumption:
         place = (question.store, question.thread) == (latest.store, latest.thread)
         if not place or question.head.sequence >= latest.sequence:
             return  # of another history, if any, which the comparison with the question tells
-        after, resumed = question.head.sequence + 1, None
+        following, resumed = None, None
         with suppress(CheckpointError):  # pruned, or not of a workflow
-            while (following := self.ledger.load(self.thread, after)).kind == "note":
-                after += 1
-            resumed = Payload.unpack(following).resumed
-        if resumed is not None and approval.text in resumed.statements:
+            for link in self.ledger.back(self.thread):
+                if link.sequence <= question.head.sequence:
+                    break
+                following = link if link.kind == "state" else following
+            resumed = Payload.unpack(following.checkpoint).resumed if following else None
+        if following and resumed and approval.text in resumed.statements:
             raise ApprovalSpent(
-                f"This approval of {approval.approver} was used for {self.thread} #{after}.",
+                f"This approval of {approval.approver} was used for {self.thread}"
+                f" #{following.sequence}.",
                 "An approval counts once. If that run was interrupted, resume it without"
                 " approvals.",
             )
@@ -781,7 +785,7 @@ def _granted(
                 (each.verdict == "approved") is yes
                 and asked == approvals[0].question
                 and (Reason.ASKED in asked.reasons or not yes)
-                and _follows(ledger, checkpoint, asked.head)
+                and (each is not approvals[0] or _follows(ledger, checkpoint, asked.head))
             ):
                 continue
         except ApprovalMismatch as error:
@@ -796,13 +800,13 @@ def _granted(
 
 def _follows(ledger: Ledger, checkpoint: Checkpoint, head: Head) -> bool:
     """Tell whether a state is the newest one before a record: between them, all are notes."""
-    before, digest = checkpoint.sequence - 1, checkpoint.previous
-    while before > head.sequence:
-        note = ledger.load(checkpoint.thread, before)
-        if note.digest != digest or note.kind == "state":
+    links = ledger.back(checkpoint.thread)
+    for link in dropwhile(lambda each: each.digest != checkpoint.digest, links):
+        if link.kind == "state" and link.sequence < checkpoint.sequence:
             return False
-        before, digest = before - 1, note.previous
-    return (before, digest) == (head.sequence, head.digest)
+        if link.sequence == head.sequence + 1:
+            return link.header.previous == head.digest
+    return False
 
 
 def _ask(granted: tuple[Approval, ...]) -> Ask | None:

@@ -6,13 +6,12 @@ on a store; here is what each of them cannot reach: what a caller gives, and wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -26,6 +25,7 @@ from safepoint import (
     Conflict,
     Gate,
     InMemoryAnchor,
+    InMemoryCheckpointStorage,
     Keyring,
     Ledger,
     Policy,
@@ -497,16 +497,16 @@ class Clock(InMemoryAnchor):
 
 def put(desk: Desk, *texts: str, created: datetime, **more: Any) -> None:
     """Seal a record that spends these texts, at a time of one's own, and let no anchor see it."""
-    last = desk.ledger().latest("order-7")
+    last, end = desk.ledger().latest("order-7"), next(desk.ledger().back("order-7"))
     kept = {key: value for key, value in last.state.items() if key != "asked"}
     said = {**RESUMED, "app": last.app, "statements": list(texts)}
-    place = Place("invoices", "", "order-7", last.sequence + 1)
+    place = Place("invoices", "", "order-7", end.sequence + 1)
     record, _ = seal(
         Codec().encode({"origin": 3, **kept, "resumed": said, **more}),
         place,
         WRITER,
         created=created,
-        previous=last.digest,
+        previous=end.digest,
         app=last.app,
         tools=last.tools,
     )
@@ -614,19 +614,53 @@ def test_an_approval_does_not_count_if_what_it_is_about_is_gone(desk: Desk) -> N
 
 
 def test_a_note_that_comes_between_does_not_void_an_approval(desk: Desk) -> None:
-    """And nothing else may come between. There are no notes yet, so their ledger is made up."""
-    kinds = {4: "note", 5: "note", 6: "state"}
+    """And nothing else may come between."""
+    question, ledger = desk.paused().question, desk.ledger()
+    assert question is not None
+    for number in (4, 5):
+        assert ledger.note("order-7", {}).sequence == number
+    for number in (6, 7):
+        desk.forge(n=number)
+    found = [ledger.load("order-7", number) for number in (3, 4, 5, 6, 7)]
+    follows = [workflow._follows(ledger, each, question.head) for each in found]
+    assert follows == [False, True, True, True, False]
 
-    class Chain:
-        def load(self, thread: str, number: int) -> Any:
-            return SimpleNamespace(kind=kinds[number], digest=f"{number}", previous=f"{number - 1}")
 
-    def follows(number: int, head: int) -> bool:
-        record: Any = SimpleNamespace(thread="t", sequence=number, previous=f"{number - 1}")
-        known: Any = SimpleNamespace(sequence=head, digest=f"{head}")
-        return workflow._follows(cast("Any", Chain()), record, known)
+class Counting(InMemoryCheckpointStorage):
+    """Counts the records that it hands out."""
 
-    assert [follows(number, 3) for number in (3, 4, 5, 6, 7)] == [False, True, True, True, False]
+    count = 0
+
+    def read(self, thread: str, sequence: int) -> bytes:
+        self.count += 1
+        return super().read(thread, sequence)
+
+    def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
+        for record in super().scan(thread, first, last):
+            self.count += 1
+            yield record
+
+
+@pytest.mark.parametrize("spends", [True, False])
+def test_what_a_resume_reads_grows_with_the_notes_and_not_with_their_square(spends: bool) -> None:
+    """A thief, or a worker that died, leaves them where the anchor has not seen them."""
+
+    def count(notes: int) -> int:
+        desk = Desk(storage := Counting())
+        question = desk.paused().question
+        for _ in range(notes):
+            desk.ledger(anchor_every="step").note("order-7", {})
+        texts = [yes(question)] if spends else []
+        put(desk, *texts, created=datetime.now(UTC))
+        storage.count = 0
+        if spends:
+            assert desk.workflow().question(desk.ledger(), "order-7") is None
+        else:
+            refused(ApprovalSpent, lambda: desk.go_on(yes(question)))
+        return storage.count
+
+    few, more, most = count(10), count(20), count(40)
+    assert most - more == 2 * (more - few)
 
 
 def test_every_detail_is_shown_or_nobody_is_asked(desk: Desk) -> None:
