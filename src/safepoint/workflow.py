@@ -716,7 +716,7 @@ class Resumption:
         try:
             written = run.record(following, app=app)
         except Conflict as conflict:
-            if not accepted:
+            if not accepted or ledger.latest(self.thread).digest == self.latest.digest:
                 raise
             raise ApprovalSpent(
                 f"Another worker resumed {self.thread} first, so this approval is spent.",

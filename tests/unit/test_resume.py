@@ -626,6 +626,44 @@ def test_a_note_that_comes_between_does_not_void_an_approval(desk: Desk) -> None
     assert follows == [False, True, True, True, False]
 
 
+@pytest.mark.parametrize("spends", [True, False])
+def test_nor_does_one_that_comes_at_the_last_moment(
+    desk: Desk, spends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is what a step has done thrown away, to be done once more."""
+    left, keep, text = [spends], desk.storage.append, yes(desk.paused().question)
+
+    def append(*args: Any, **options: Any) -> None:
+        if left.pop() if left else False:
+            desk.ledger().note("order-7", {})
+        keep(*args, **options)
+
+    monkeypatch.setattr(desk.storage, "append", append)
+    run = desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[text])
+    left.append(True)
+    assert run.finish().state["paid"] == PAID["amount"]
+    assert keys(desk) == [KEY]
+
+
+def test_an_approval_is_not_called_spent_where_it_is_not(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers of notes that never rest keep a worker out, and leave the approval as it is."""
+    text, keep, other = yes(desk.paused().question), desk.storage.append, desk.ledger()
+
+    def append(*args: Any, **options: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(desk.storage, "append", keep)
+            other.note("order-7", {})
+        keep(*args, **options)
+
+    monkeypatch.setattr("safepoint.ledger._TRIES", 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.storage, "append", append)
+        refused(Conflict, lambda: desk.go_on(text))
+    assert desk.go_on(text).state["paid"] == PAID["amount"]
+
+
 class Counting(InMemoryCheckpointStorage):
     """Counts the records that it hands out."""
 
