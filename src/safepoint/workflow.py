@@ -44,6 +44,10 @@ from safepoint.tools import Tool, ToolSet
 _NOBODY: Final = (
     'Say who may approve: Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).'
 )
+_FEWER: Final = "Fewer people approved it than the policy asks for now."
+_OTHER_STEP: Final = "Another step comes next by now."
+_TOO_LATE: Final = "Nothing shows that it was used before it expired."
+_LAPSED: Final = ("", _FEWER, _OTHER_STEP, _TOO_LATE)
 _THIEF: Final = "Whoever wrote it had the writer's key. Do not use it; replace that key."
 
 
@@ -461,6 +465,7 @@ class Resumption:
         with suppress(WorkflowMismatch):
             try:
                 source = self.ledger.load(self.thread, asked.checkpoint.sequence, linked=True)
+                end = self.ledger.load(self.thread, asked.head.sequence)
             except NotFound:
                 raise ApprovalMismatch(
                     f"{self} goes on from {asked.checkpoint}, and what people were asked about"
@@ -470,26 +475,36 @@ class Resumption:
                 ) from None
             before, app = Payload.unpack(source), self.checkpoint.app
             encode = self.ledger.codec.encode
-            opened = (self.gate.people.open(text, revoked=True) for text in before.approved)
+            opened = tuple(self.gate.people.open(text, revoked=True) for text in before.approved)
             done = self.workflow.renamed(source.app, before.done)
             back = Reason.OLD_CHECKPOINT in asked.reasons
-            why = self.gate.decide(
-                source,
-                asked.head,
-                had=before.tools,
-                has=self.payload.tools,
-                app=app,
-                migrates_from=self.workflow.migrations,
-                asked=True,
-            ).reasons
+            denial = _denial(self.gate, end) if back else ""
+            lapses = [None] if before.asked else [*_LAPSED, *map(_revoked, opened)]
+            # What the gate may have said of it then. They were shown each word.
+            said = [
+                self.gate.decide(
+                    source,
+                    asked.head,
+                    had=before.tools,
+                    has=self.payload.tools,
+                    app=app,
+                    migrates_from=self.workflow.migrations,
+                    asked=before.asked is not None,
+                    lapsed=lapsed,
+                )
+                for lapsed in lapses
+            ]
+            shown = [(each.reasons, tuple(filter(None, (*each.details, denial)))) for each in said]
             # If yet another version is to run it, people are asked anew.
             is_this, state = app == self.workflow.app, before.state
             if is_this:
                 state = self.workflow.carried(source.app, state)
             same = (
-                source.digest == asked.checkpoint.digest
-                and (before.asked or _ask(tuple(opened))) == _ask(self.granted)
-                and (not is_this or (done, why) == (self.payload.done, asked.reasons))
+                (_head(source), _head(end)) == (asked.checkpoint, asked.head)
+                and "note" not in (source.kind, end.kind)
+                and (before.asked or _ask(opened)) == _ask(self.granted)
+                and (not is_this or done == self.payload.done)
+                and (not is_this or (asked.reasons, asked.details) in shown)
                 and self.payload.origin == (None if back else before.origin or source.sequence)
             )
             differs = encode(state) != encode(self.payload.state)
@@ -515,15 +530,15 @@ class Resumption:
         gate, granted, used = self.gate, self.granted, self.checkpoint.created
         if self.checkpoint is not self.latest:
             return ""  # it is asked about as it is
-        revoked = [each.approver for each in granted if each.key in gate.people.revoked]
+        revoked = [each for each in granted if each.key in gate.people.revoked]
         if revoked:
-            return f"The key with which {revoked[0]} approved it was revoked since."
+            return _revoked(revoked[0])
         asked = granted[0].question  # whose reasons are the true ones, as check_source sees to
         needed = gate.policy.needs(*(each for each in Reason if each in asked.reasons))
         if needed is None or len({each.approver for each in granted}) < needed:
-            return "Fewer people approved it than the policy asks for now."
+            return _FEWER
         if asked.next != self.next:
-            return "Another step comes next by now."
+            return _OTHER_STEP
         head = self.ledger.anchored(self.thread) if self.ledger.anchor is not None else None
         if self.ledger.anchor is None or (head and head.sequence >= self.checkpoint.sequence):
             now = (head and head.seen) or self._noted() or now
@@ -531,7 +546,7 @@ class Resumption:
             for each in granted:
                 each.check_time(max(used, now), gate.policy.lifetime)
         except ApprovalExpired:
-            return "Nothing shows that it was used before it expired."
+            return _TOO_LATE
         return ""
 
     def _noted(self) -> datetime | None:
@@ -774,7 +789,7 @@ def _granted(
     texts = payload.approved if payload.denied is None else (payload.denied,)
     approvals = tuple(gate.people.open(text, revoked=True) for text in texts)
     right: dict[str, Any] = {"store": checkpoint.store, "thread": checkpoint.thread}
-    right["tenant"] = checkpoint.tenant
+    right |= {"tenant": checkpoint.tenant, "scope": ""}
     if yes:
         right |= {"app": checkpoint.app, "tools": payload.tools.digest, "done": payload.done}
     for each in approvals:
@@ -818,6 +833,10 @@ def _approved(granted: tuple[Approval, ...]) -> Approved | None:
         return None
     question, people = granted[0].question, dict.fromkeys(each.approver for each in granted)
     return Approved(question.action, question.arguments, tuple(people))
+
+
+def _revoked(approval: Approval) -> str:
+    return f"The key with which {approval.approver} approved it was revoked since."
 
 
 def _denial(gate: Gate, latest: Checkpoint) -> str:

@@ -287,8 +287,27 @@ def test_an_approval_that_lapsed_is_asked_again_under_the_same_key(desk: Desk, w
     assert [*desk.workflow(**more).waiting(desk.ledger())] == [question]
     count = 2 if why.startswith("Fewer") else 1
     texts = [yes(question, ERIN, "erin"), yes(question)][:count]
-    desk.go_on(*texts, **more)
+    desk.workflow(**more).rehydrate(desk.ledger(), "order-7", approvals=texts)  # and dies
+    desk.go_on(**more)
     assert keys(desk) == [KEY] * 2
+
+
+def test_a_way_back_from_a_denial_is_held_to_what_was_shown_too(desk: Desk) -> None:
+    desk.go_on(no(desk.paused().question))
+    question = desk.question(3)
+    assert question.details[-1] == "erin denied it at #4."
+    desk.workflow().rehydrate(desk.ledger(), "order-7", 3, approvals=[yes(question)])
+    assert desk.go_on().state["paid"] == PAID["amount"]
+
+
+def test_nor_can_it_be_hidden_that_there_was_one(desk: Desk) -> None:
+    desk.go_on(no(desk.paused().question))
+    asked = desk.question(3)
+    said = {**RESUMED, "reasons": list(asked.reasons)}
+    text = yes(replace(asked, details=asked.details[:-1]))
+    desk.forge("origin", resumed={**said, "app": asked.app, "statements": [text]})
+    refused(ApprovalMismatch, desk.go_on)
+    assert desk.paid == []
 
 
 def test_an_answer_to_something_else_is_none_of_this(desk: Desk) -> None:
@@ -431,6 +450,9 @@ THEFTS: dict[str, tuple[Callable[[Question], State], type[CheckpointError]]] = {
     "another origin": (lambda q: {**genuine(q), "origin": 2}, ApprovalMismatch),
     "another state": (lambda q: {**genuine(q), "state": {"payee": "mally"}}, ApprovalMismatch),
     "another end": (lambda q: genuine(q, head=replace(q.head, digest=NOBODYS)), ApprovalMismatch),
+    "another scope": (lambda q: genuine(q, scope="a drill"), ApprovalMismatch),
+    "other words": (lambda q: genuine(q, details=("This is a drill.",)), ApprovalMismatch),
+    "more words": (lambda q: genuine(q, details=(*q.details, "A drill.")), ApprovalMismatch),
     "another source": (
         lambda q: genuine(q, checkpoint=replace(q.head, digest=NOBODYS)),
         ApprovalMismatch,
