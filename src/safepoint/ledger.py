@@ -403,8 +403,9 @@ class Ledger:
                 # If a note of ours is all that is new to the anchor, its time stays what it was.
                 same = anchored if said.kind == "note" and not now and head == anchored else None
                 self._move(thread, replace(opened.head, seen=same.seen) if same else opened.head)
-            except Forked:
-                raise
+            except Forked as error:
+                saved = f"{thread} {opened.head} is saved, but not anchored."
+                raise Forked(f"{saved} {error.what}", error.do) from error
             except CheckpointError as error:
                 raise AnchorUnavailable(
                     f"{thread} {opened.head} is saved, but not anchored. {error.what}",

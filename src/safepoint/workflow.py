@@ -27,6 +27,7 @@ from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
     Conflict,
+    Forked,
     MigrationFailed,
     NotFound,
     ResumeRefused,
@@ -666,7 +667,8 @@ class Resumption:
             ApprovalSpent: it was.
         """
         question, latest = approval.question, self.latest
-        place = (question.store, question.thread) == (latest.store, latest.thread)
+        ours = latest.store, latest.tenant, latest.thread
+        place = (question.store, question.tenant, question.thread) == ours
         if not place or question.head.sequence >= latest.sequence:
             return  # of another history, if any, which the comparison with the question tells
         following, resumed = None, None
@@ -995,7 +997,7 @@ class Run:
                 after=self.head,
                 anchor="now" if now or self.next in self.workflow.anchor_before else None,
             )
-        except AnchorUnavailable:
+        except (AnchorUnavailable, Forked):
             self._at_odds = True  # it may be saved, so this run does not know where it is
             raise
         except BaseException:

@@ -248,6 +248,8 @@ def test_two_tenants_with_a_thread_of_one_name_pay_under_keys_of_their_own(desk:
         text = yes(desk.workflow().start(ledger, thread="order-7").question)
         desk.workflow().resume(ledger, "order-7", approvals=[text])
     assert keys(desk) == ["invoices/@acme/order-7/3/pay", "invoices/@globex/order-7/3/pay"]
+    acme = desk.ledger().tenant("acme")
+    refused(ApprovalMismatch, lambda: desk.workflow().resume(acme, "order-7", approvals=[text]))
 
 
 def test_a_quorum_is_of_different_people(desk: Desk) -> None:
@@ -1021,12 +1023,13 @@ def test_without_a_journal_nothing_is_resumed_wherever_it_fails(desk: Desk) -> N
     resume = desk.workflow().resume
     for room in range(7):
         given = [text] if desk.ledger().latest("order-7").sequence == 3 else []
-        with pytest.raises(JournalUnavailable):
+        with pytest.raises(JournalUnavailable) as failed:
             resume(desk.ledger(journal=FullDisk(room % 4)), "order-7", approvals=given)
         if desk.ledger().latest("order-7").sequence > 3:
             break
     # The record that spends the approval was written, and then the journal failed: no step ran.
     assert room == 3
+    assert failed.value.what.startswith("It is done (approve), and that could not be written down.")
     run = desk.workflow().rehydrate(desk.ledger(journal=FullDisk(1)), "order-7")
     for _ in range(3):
         with pytest.raises(JournalUnavailable):
