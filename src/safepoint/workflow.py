@@ -558,10 +558,10 @@ class Resumption:
         journal, found = self.ledger.journal, dict[str, datetime]()
         if journal is None:
             return self.checkpoint.created
-        told = journal.show(thread=self.thread, what="resume", tenant=self.checkpoint.tenant)
+        told = journal.show(thread=self.thread, what="approve", tenant=self.checkpoint.tenant)
         for entry in told:
             for each in self.granted:
-                if entry.outcome == "intended" and f"nonce {each.nonce}." in entry.detail:
+                if entry.outcome == "intended" and entry.detail == _said(each):
                     found.setdefault(each.nonce, entry.at)
         return max(found.values()) if len(found) == len(self.granted) else None
 
@@ -724,7 +724,7 @@ class Resumption:
         origin = None if again else payload.origin or checkpoint.sequence
         following = Payload(state, done, tools, resumed=resumed, origin=origin)
 
-        said = [f"{each.verdict} by {each.approver}, nonce {each.nonce}." for each in accepted]
+        said = [f"{each.verdict} by {each.approver}." for each in accepted]
         change = f"{checkpoint.app} to {workflow.app}: {', '.join(decision.reasons)}."
         detail = " ".join((change, *said, *decision.notes))
         note("resume", "intended", self.thread, self.at, detail)
@@ -756,8 +756,7 @@ class Resumption:
         for each in accepted:
             what: What = "deny" if each.verdict == "denied" else "approve"
             who = Actor(each.approver, f"signature of key {each.key}")
-            action = each.question.action
-            self.ledger.notes.write(what, outcome, self.thread, self.at, action, actor=who)
+            self.ledger.notes.write(what, outcome, self.thread, self.at, _said(each), actor=who)
 
     def check_steps(self) -> None:
         """Refuse a run that has done something else than the workflow of today begins with.
@@ -835,6 +834,11 @@ def _approved(granted: tuple[Approval, ...]) -> Approved | None:
         return None
     question, people = granted[0].question, dict.fromkeys(each.approver for each in granted)
     return Approved(question.action, question.arguments, tuple(people))
+
+
+def _said(approval: Approval) -> str:
+    """Name an answer, as the journal does: in an entry of its own, which is never cut."""
+    return f"{approval.question.action} nonce {approval.nonce}".lstrip()
 
 
 def _revoked(approval: Approval) -> str:

@@ -781,6 +781,19 @@ def test_without_an_anchor_that_tells_the_time_the_journal_does(desk: Desk, anch
     assert keys(desk) == [KEY] * 2
 
 
+def test_the_journal_tells_the_time_of_each_answer_however_many_there_are(desk: Desk) -> None:
+    """An entry is cut at 1,000 characters, so each answer has one of its own."""
+    named = {f"{number:02}-{'n' * 60}": SigningKey.generate("ed25519") for number in range(16)}
+    people = Approvers({name: key.public for name, key in named.items()})
+    given: State = {"gate": Gate(Policy({Reason.ASKED: 16}), people)}
+    ledger, many = desk.ledger(anchor=None), desk.workflow(**given)
+    question = many.start(ledger, thread="order-7").question
+    texts = [yes(question, key, name) for name, key in named.items()]
+    many.rehydrate(ledger, "order-7", approvals=texts)
+    many.resume(desk.ledger(anchor=None), "order-7", now=datetime.now(UTC) + 30 * HOUR)
+    assert keys(desk) == [KEY]
+
+
 def test_a_thief_cannot_change_the_state_on_its_way_to_another_version(desk: Desk) -> None:
     desk.paused()
     question = desk.question(**NEWER)
