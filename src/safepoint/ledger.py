@@ -142,8 +142,8 @@ class Ledger:
             until somebody owns it. `"claim"`: whoever writes first, as `Claim` says.
 
     Raises:
-        ConfigurationError: an argument is of the wrong kind, the anchor or the journal is in one
-            place with the storage, or the storage knows no owners and is to claim threads.
+        ConfigurationError: `keys` or `anchor` is of the wrong kind, the anchor or the journal is in
+            one place with the storage, or the storage knows no owners and is to claim threads.
         InvalidId: `store` is outside the grammar.
         KeyRefused: a key lies inside the storage's `path`, if it says one.
     """
@@ -166,6 +166,11 @@ class Ledger:
         tenant: str = "",
         ownership: Claim | Literal["unowned", "claim"] = "unowned",
     ) -> None:
+        if not isinstance(keys, Keyring) or not (anchor is None or _has(anchor, ("advance",))):
+            raise ConfigurationError(
+                "A ledger takes a Keyring as keys, and an anchor that is open.",
+                "Write Ledger(..., keys=Keyring(key), anchor=FileAnchor(path)).",
+            )
         check_apart(storage, keys, anchor, journal)
         check_frozen(keys, anchor)
         self._whole: Final = storage, anchor
@@ -732,7 +737,9 @@ class Ledger:
 
         A signed base says where the thread begins now, so that what is left still verifies. More
         is kept where a workflow goes on from what people approved: up to the record that they were
-        asked about, without which their approval does not count.
+        asked about, without which their approval does not count. A question about going back, which
+        nobody has acted upon yet, keeps nothing: what it names may be gone, and people are asked
+        about another.
 
         Returns:
             How many were removed.
@@ -890,8 +897,7 @@ class Ledger:
             How many records there were to copy.
 
         Raises:
-            ConfigurationError: the target is another store, or the same storage, or an argument
-                is of the wrong kind.
+            ConfigurationError: the target is another store, or the same storage.
             Conflict: the target has another record at some place.
             CheckpointError: a thread does not verify. Unless somebody changed it meanwhile, nothing
                 of it was copied.

@@ -260,6 +260,8 @@ class Fixed:
             for k in (0, True)
         ),
         *((lambda e=e: opened(Memory(), every=e), ConfigurationError) for e in (0, True, 1.5)),
+        (lambda: opened(Memory(), "anchor"), ConfigurationError),  # type: ignore[arg-type]
+        (lambda: Ledger(Memory(), store=STORE, keys=KEY), ConfigurationError),  # type: ignore[arg-type]
         *((lambda n=n: opened(Memory()).load(THREAD, n), InvalidId) for n in (0, True, 10**10)),
     ],
 )
