@@ -47,7 +47,14 @@ _ACTION: Final = re.compile(r"[A-Za-z0-9._:/-]{0,128}")
 _REASON: Final = re.compile(r"[a-z][a-z-]{0,63}")
 _NONCE: Final = re.compile(r"[0-9a-f]{32}")
 _SPACES: Final = re.compile(" {2,}")
-_MALFORMED: Final = (CheckpointError, TypeError, ValueError, KeyError, AttributeError)
+_MALFORMED: Final = (
+    CheckpointError,
+    TypeError,
+    ValueError,
+    KeyError,
+    AttributeError,
+    OverflowError,
+)
 
 
 class Reason(StrEnum):
@@ -489,11 +496,18 @@ class Approver:
         self, verdict: Verdict, question: Question, lifetime: timedelta, now: datetime | None
     ) -> str:
         issued = now or datetime.now(UTC)
+        try:
+            expires = spelled(issued + lifetime)
+        except (OverflowError, TypeError):
+            raise ConfigurationError(
+                f"{quoted(lifetime)} is no lifetime of an answer.",
+                "Write lifetime=timedelta(hours=1).",
+            ) from None
         line_2 = _STATEMENT.encode(
             {
                 **_QUESTION.decode(question.text[:-1].encode()),
                 "approver": self.name,
-                "expires": spelled(issued + lifetime),
+                "expires": expires,
                 "issued": spelled(issued),
                 "nonce": secrets.token_hex(16),
                 "verdict": verdict,

@@ -525,7 +525,8 @@ class Notes:
         """Write one entry.
 
         Raises:
-            JournalError: that is not possible, so what was intended must not happen.
+            JournalError: that is not possible, so what was intended must not happen; or it has
+                happened, and the message says so.
         """
         who = actor or self.actor
         if self.journal is None or who is None:
@@ -533,8 +534,17 @@ class Notes:
         known = (None, None) if at is None else (at.sequence, at.digest)
         told = *known, detail, self.tenant
         event = Event(what, outcome, who, self.store, thread, *told)
-        with journal_errors():
-            self.journal.record(event)
+        try:
+            with journal_errors():
+                self.journal.record(event)
+        except JournalError as error:
+            if outcome != "done":
+                raise
+            raise type(error)(
+                f"It is done ({what}), and that could not be written down. {error.what}",
+                "What was saved or removed stays so. Mend the journal, and look at the thread"
+                " before you repeat it.",
+            ) from error
 
     @contextmanager
     def watching(

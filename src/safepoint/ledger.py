@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 _NOTHING: Final = b"null"  # the state of a record that has none: a base, a tombstone
 _RETENTION: Final = ("base", "prune")
 _LEASING: Final = ("acquire", "renew", "release", "lease")
+_TRIES: Final = 1000  # of a save that others' notes come before
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +142,8 @@ class Ledger:
             until somebody owns it. `"claim"`: whoever writes first, as `Claim` says.
 
     Raises:
-        ConfigurationError: an argument is of the wrong kind, the anchor or the journal is in one
-            place with the storage, or the storage knows no owners and is to claim threads.
+        ConfigurationError: `keys` or `anchor` is of the wrong kind, the anchor or the journal is in
+            one place with the storage, or the storage knows no owners and is to claim threads.
         InvalidId: `store` is outside the grammar.
         KeyRefused: a key lies inside the storage's `path`, if it says one.
     """
@@ -165,6 +166,11 @@ class Ledger:
         tenant: str = "",
         ownership: Claim | Literal["unowned", "claim"] = "unowned",
     ) -> None:
+        if not isinstance(keys, Keyring) or not (anchor is None or _has(anchor, ("advance",))):
+            raise ConfigurationError(
+                "A ledger takes a Keyring as keys, and an anchor that is open.",
+                "Write Ledger(..., keys=Keyring(key), anchor=FileAnchor(path)).",
+            )
         check_apart(storage, keys, anchor, journal)
         check_frozen(keys, anchor)
         self._whole: Final = storage, anchor
@@ -335,30 +341,51 @@ class Ledger:
             self._anchor()
         with self._watching("save", thread):
             payload = self.codec.encode(value)
-            known = self._view.remembered(thread)
-            if known is not None and after in (None, known.state):
+            end = self._view.remembered(thread)
+            known = end is not None and after in (None, end.state)
+            if not known:
+                end = self._built_on(thread, after, said)
+            for _ in range(_TRIES):
                 try:
-                    return self._append(thread, payload, known, said, now=now).checkpoint(value)
+                    return self._append(thread, payload, end, said, now=now).checkpoint(value)
                 except (Conflict, RecordsMissing) as error:  # others saved, pruned, deleted or cut
+                    following = self._past_notes(thread, end)
+                    if not (known or following or after is not None):
+                        raise
                     # What is written down must be what is done: that one was not.
                     self.notes.refuse("save", thread, error)
-            end = self._view.tip(thread)
-            number = end.state if end else 0
-            if number is None and after is not None:
-                number = self._view.latest(thread, state=True).header.sequence
-            if after not in (None, number):
-                raise Conflict(
-                    f"{thread} is at #{number}, and this save builds on #{quoted(after)}.",
-                    "Nothing was overwritten. Load the latest, and decide again.",
-                )
-            if end is None and said.kind == "note":
-                raise NotFound(
-                    f"{thread} has no state yet, so there is nothing to note.",
-                    "Save its first state, then note what belongs to it.",
-                )
-            if end is not None:
-                end = end._replace(state=number)
+                    end, known = following or self._built_on(thread, after, said), False
             return self._append(thread, payload, end, said, now=now).checkpoint(value)
+
+    def _built_on(self, thread: str, after: int | None, said: _Said) -> Seen | None:
+        """Return where a thread ends, if its newest state is the one that a save builds on."""
+        end = self._view.tip(thread)
+        number = end.state if end else 0
+        if number is None and after is not None:
+            number = self._view.latest(thread, state=True).header.sequence
+        if after not in (None, number):
+            raise Conflict(
+                f"{thread} is at #{number}, and this save builds on #{quoted(after)}.",
+                "Nothing was overwritten. Load the latest, and decide again.",
+            )
+        if end is None and said.kind == "note":
+            raise NotFound(
+                f"{thread} has no state yet, so there is nothing to note.",
+                "Save its first state, then note what belongs to it.",
+            )
+        return end and end._replace(state=number)
+
+    def _past_notes(self, thread: str, end: Seen | None) -> Seen | None:
+        """Return where a thread ends by now, if all that came since is notes."""
+        anchored, now = self._view.anchored(thread), None
+        for opened in self._view.back(thread) if end else ():
+            refuse_deleted(opened)
+            now = now or opened.head
+            if end and opened.digest == end.head.digest:
+                return Seen(now, anchored, end.state)
+            if opened.header.kind != "note":
+                break
+        return None
 
     def _append(
         self,
@@ -390,8 +417,9 @@ class Ledger:
                 # If a note of ours is all that is new to the anchor, its time stays what it was.
                 same = anchored if said.kind == "note" and not now and head == anchored else None
                 self._move(thread, replace(opened.head, seen=same.seen) if same else opened.head)
-            except Forked:
-                raise
+            except Forked as error:
+                saved = f"{thread} {opened.head} is saved, but not anchored."
+                raise Forked(f"{saved} {error.what}", error.do) from error
             except CheckpointError as error:
                 raise AnchorUnavailable(
                     f"{thread} {opened.head} is saved, but not anchored. {error.what}",
@@ -718,7 +746,9 @@ class Ledger:
 
         A signed base says where the thread begins now, so that what is left still verifies. More
         is kept where a workflow goes on from what people approved: up to the record that they were
-        asked about, without which their approval does not count.
+        asked about, without which their approval does not count. A question about going back, which
+        nobody has acted upon yet, keeps nothing: what it names may be gone, and people are asked
+        about another.
 
         Returns:
             How many were removed.
@@ -876,8 +906,7 @@ class Ledger:
             How many records there were to copy.
 
         Raises:
-            ConfigurationError: the target is another store, or the same storage, or an argument
-                is of the wrong kind.
+            ConfigurationError: the target is another store, or the same storage.
             Conflict: the target has another record at some place.
             CheckpointError: a thread does not verify. Unless somebody changed it meanwhile, nothing
                 of it was copied.

@@ -84,8 +84,8 @@ def thread_name(text: str) -> str:
 
 def thread_text(name: str) -> str | None:
     """Return the text that `thread_name` made a name of, None if the name does not tell."""
-    text, coded = name, name[3:].encode("utf-8", "surrogatepass")
-    with suppress(ValueError):  # not base32, or not UTF-8: nothing that thread_name has made
+    with suppress(ValueError, TypeError, AttributeError):  # nothing that thread_name has made
+        text, coded = name, name[3:].encode("utf-8", "surrogatepass")
         if name.startswith("t--"):
             data = _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), coded)
             text = data.decode("utf-8", "surrogatepass")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import dropwhile
 from typing import Any, Final, NamedTuple
 
 from safepoint.approval import SKEW, Approval, Question, Reason, is_denial, signable
@@ -26,6 +27,7 @@ from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
     Conflict,
+    Forked,
     MigrationFailed,
     NotFound,
     ResumeRefused,
@@ -43,6 +45,10 @@ from safepoint.tools import Tool, ToolSet
 _NOBODY: Final = (
     'Say who may approve: Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).'
 )
+_FEWER: Final = "Fewer people approved it than the policy asks for now."
+_OTHER_STEP: Final = "Another step comes next by now."
+_TOO_LATE: Final = "Nothing shows that it was used before it expired."
+_LAPSED: Final = ("", _FEWER, _OTHER_STEP, _TOO_LATE)
 _THIEF: Final = "Whoever wrote it had the writer's key. Do not use it; replace that key."
 
 
@@ -461,6 +467,7 @@ class Resumption:
         with suppress(WorkflowMismatch):
             try:
                 source = self.ledger.load(self.thread, asked.checkpoint.sequence, linked=True)
+                end = self.ledger.load(self.thread, asked.head.sequence)
             except NotFound:
                 raise ApprovalMismatch(
                     f"{self} goes on from {asked.checkpoint}, and what people were asked about"
@@ -470,26 +477,36 @@ class Resumption:
                 ) from None
             before, app = Payload.unpack(source), self.checkpoint.app
             encode = self.ledger.codec.encode
-            opened = (self.gate.people.open(text, revoked=True) for text in before.approved)
+            opened = tuple(self.gate.people.open(text, revoked=True) for text in before.approved)
             done = self.workflow.renamed(source.app, before.done)
             back = Reason.OLD_CHECKPOINT in asked.reasons
-            why = self.gate.decide(
-                source,
-                asked.head,
-                had=before.tools,
-                has=self.payload.tools,
-                app=app,
-                migrates_from=self.workflow.migrations,
-                asked=True,
-            ).reasons
+            denial = _denial(self.gate, end) if back else ""
+            lapses = [None] if before.asked else [*_LAPSED, *map(_revoked, opened)]
+            # What the gate may have said of it then. They were shown each word.
+            said = [
+                self.gate.decide(
+                    source,
+                    asked.head,
+                    had=before.tools,
+                    has=self.payload.tools,
+                    app=app,
+                    migrates_from=self.workflow.migrations,
+                    asked=before.asked is not None,
+                    lapsed=lapsed,
+                )
+                for lapsed in lapses
+            ]
+            shown = [(each.reasons, tuple(filter(None, (*each.details, denial)))) for each in said]
             # If yet another version is to run it, people are asked anew.
             is_this, state = app == self.workflow.app, before.state
             if is_this:
                 state = self.workflow.carried(source.app, state)
             same = (
-                source.digest == asked.checkpoint.digest
-                and (before.asked or _ask(tuple(opened))) == _ask(self.granted)
-                and (not is_this or (done, why) == (self.payload.done, asked.reasons))
+                (_head(source), _head(end)) == (asked.checkpoint, asked.head)
+                and "note" not in (source.kind, end.kind)
+                and (before.asked or _ask(opened)) == _ask(self.granted)
+                and (not is_this or done == self.payload.done)
+                and (not is_this or (asked.reasons, asked.details) in shown)
                 and self.payload.origin == (None if back else before.origin or source.sequence)
             )
             differs = encode(state) != encode(self.payload.state)
@@ -515,15 +532,15 @@ class Resumption:
         gate, granted, used = self.gate, self.granted, self.checkpoint.created
         if self.checkpoint is not self.latest:
             return ""  # it is asked about as it is
-        revoked = [each.approver for each in granted if each.key in gate.people.revoked]
+        revoked = [each for each in granted if each.key in gate.people.revoked]
         if revoked:
-            return f"The key with which {revoked[0]} approved it was revoked since."
+            return _revoked(revoked[0])
         asked = granted[0].question  # whose reasons are the true ones, as check_source sees to
         needed = gate.policy.needs(*(each for each in Reason if each in asked.reasons))
         if needed is None or len({each.approver for each in granted}) < needed:
-            return "Fewer people approved it than the policy asks for now."
+            return _FEWER
         if asked.next != self.next:
-            return "Another step comes next by now."
+            return _OTHER_STEP
         head = self.ledger.anchored(self.thread) if self.ledger.anchor is not None else None
         if self.ledger.anchor is None or (head and head.sequence >= self.checkpoint.sequence):
             now = (head and head.seen) or self._noted() or now
@@ -531,7 +548,7 @@ class Resumption:
             for each in granted:
                 each.check_time(max(used, now), gate.policy.lifetime)
         except ApprovalExpired:
-            return "Nothing shows that it was used before it expired."
+            return _TOO_LATE
         return ""
 
     def _noted(self) -> datetime | None:
@@ -542,10 +559,10 @@ class Resumption:
         journal, found = self.ledger.journal, dict[str, datetime]()
         if journal is None:
             return self.checkpoint.created
-        told = journal.show(thread=self.thread, what="resume", tenant=self.checkpoint.tenant)
+        told = journal.show(thread=self.thread, what="approve", tenant=self.checkpoint.tenant)
         for entry in told:
             for each in self.granted:
-                if entry.outcome == "intended" and f"nonce {each.nonce}." in entry.detail:
+                if entry.outcome == "intended" and entry.detail == _said(each):
                     found.setdefault(each.nonce, entry.at)
         return max(found.values()) if len(found) == len(self.granted) else None
 
@@ -651,17 +668,21 @@ class Resumption:
             ApprovalSpent: it was.
         """
         question, latest = approval.question, self.latest
-        place = (question.store, question.thread) == (latest.store, latest.thread)
+        ours = latest.store, latest.tenant, latest.thread
+        place = (question.store, question.tenant, question.thread) == ours
         if not place or question.head.sequence >= latest.sequence:
             return  # of another history, if any, which the comparison with the question tells
-        after, resumed = question.head.sequence + 1, None
+        following, resumed = None, None
         with suppress(CheckpointError):  # pruned, or not of a workflow
-            while (following := self.ledger.load(self.thread, after)).kind == "note":
-                after += 1
-            resumed = Payload.unpack(following).resumed
-        if resumed is not None and approval.text in resumed.statements:
+            for link in self.ledger.back(self.thread):
+                if link.sequence <= question.head.sequence:
+                    break
+                following = link if link.kind == "state" else following
+            resumed = Payload.unpack(following.checkpoint).resumed if following else None
+        if following and resumed and approval.text in resumed.statements:
             raise ApprovalSpent(
-                f"This approval of {approval.approver} was used for {self.thread} #{after}.",
+                f"This approval of {approval.approver} was used for {self.thread}"
+                f" #{following.sequence}.",
                 "An approval counts once. If that run was interrupted, resume it without"
                 " approvals.",
             )
@@ -704,7 +725,7 @@ class Resumption:
         origin = None if again else payload.origin or checkpoint.sequence
         following = Payload(state, done, tools, resumed=resumed, origin=origin)
 
-        said = [f"{each.verdict} by {each.approver}, nonce {each.nonce}." for each in accepted]
+        said = [f"{each.verdict} by {each.approver}." for each in accepted]
         change = f"{checkpoint.app} to {workflow.app}: {', '.join(decision.reasons)}."
         detail = " ".join((change, *said, *decision.notes))
         note("resume", "intended", self.thread, self.at, detail)
@@ -713,7 +734,7 @@ class Resumption:
         try:
             written = run.record(following, app=app)
         except Conflict as conflict:
-            if not accepted:
+            if not accepted or ledger.latest(self.thread).digest == self.latest.digest:
                 raise
             raise ApprovalSpent(
                 f"Another worker resumed {self.thread} first, so this approval is spent.",
@@ -736,8 +757,7 @@ class Resumption:
         for each in accepted:
             what: What = "deny" if each.verdict == "denied" else "approve"
             who = Actor(each.approver, f"signature of key {each.key}")
-            action = each.question.action
-            self.ledger.notes.write(what, outcome, self.thread, self.at, action, actor=who)
+            self.ledger.notes.write(what, outcome, self.thread, self.at, _said(each), actor=who)
 
     def check_steps(self) -> None:
         """Refuse a run that has done something else than the workflow of today begins with.
@@ -771,7 +791,7 @@ def _granted(
     texts = payload.approved if payload.denied is None else (payload.denied,)
     approvals = tuple(gate.people.open(text, revoked=True) for text in texts)
     right: dict[str, Any] = {"store": checkpoint.store, "thread": checkpoint.thread}
-    right["tenant"] = checkpoint.tenant
+    right |= {"tenant": checkpoint.tenant, "scope": ""}
     if yes:
         right |= {"app": checkpoint.app, "tools": payload.tools.digest, "done": payload.done}
     for each in approvals:
@@ -782,7 +802,7 @@ def _granted(
                 (each.verdict == "approved") is yes
                 and asked == approvals[0].question
                 and (Reason.ASKED in asked.reasons or not yes)
-                and _follows(ledger, checkpoint, asked.head)
+                and (each is not approvals[0] or _follows(ledger, checkpoint, asked.head))
             ):
                 continue
         except ApprovalMismatch as error:
@@ -797,13 +817,13 @@ def _granted(
 
 def _follows(ledger: Ledger, checkpoint: Checkpoint, head: Head) -> bool:
     """Tell whether a state is the newest one before a record: between them, all are notes."""
-    before, digest = checkpoint.sequence - 1, checkpoint.previous
-    while before > head.sequence:
-        note = ledger.load(checkpoint.thread, before)
-        if note.digest != digest or note.kind == "state":
+    links = ledger.back(checkpoint.thread)
+    for link in dropwhile(lambda each: each.digest != checkpoint.digest, links):
+        if link.kind == "state" and link.sequence < checkpoint.sequence:
             return False
-        before, digest = before - 1, note.previous
-    return (before, digest) == (head.sequence, head.digest)
+        if link.sequence == head.sequence + 1:
+            return link.header.previous == head.digest
+    return False
 
 
 def _ask(granted: tuple[Approval, ...]) -> Ask | None:
@@ -815,6 +835,15 @@ def _approved(granted: tuple[Approval, ...]) -> Approved | None:
         return None
     question, people = granted[0].question, dict.fromkeys(each.approver for each in granted)
     return Approved(question.action, question.arguments, tuple(people))
+
+
+def _said(approval: Approval) -> str:
+    """Name an answer, as the journal does: in an entry of its own, which is never cut."""
+    return f"{approval.question.action} nonce {approval.nonce}".lstrip()
+
+
+def _revoked(approval: Approval) -> str:
+    return f"The key with which {approval.approver} approved it was revoked since."
 
 
 def _denial(gate: Gate, latest: Checkpoint) -> str:
@@ -973,7 +1002,7 @@ class Run:
                 after=self.head,
                 anchor="now" if now or self.next in self.workflow.anchor_before else None,
             )
-        except AnchorUnavailable:
+        except (AnchorUnavailable, Forked):
             self._at_odds = True  # it may be saved, so this run does not know where it is
             raise
         except BaseException:

@@ -252,8 +252,7 @@ class World:
         is_denied = any(signed.verdict == "denied" for signed in wish.signed)
         if is_denied:
             assert not is_old
-            # An approved step that has not run yet is asked about anew, with other tools.
-            assert Reason.ASKED in question.reasons, "a no to something else ended the run"
+            assert asked is not None, "a no to something else ended the run"
             self.denials[thread].append(sequence)
         else:
             assert len({signed.by for signed in wish.signed}) >= needed, "too few people"

@@ -49,6 +49,7 @@ from tests.unit.approval_helpers import (
     TEXT,
     WRITER,
     ask,
+    sign,
 )
 from tests.vectors import FOLDER
 
@@ -116,6 +117,15 @@ def test_an_approval_opens_or_is_refused_as_the_vectors_say(vector: dict[str, An
 def test_what_is_no_text_of_an_approval_or_question_is_malformed(given: Any) -> None:
     refusal(ApprovalMalformed, APPROVERS.open, given)
     refusal(ApprovalMalformed, Question.from_text, given)
+
+
+def test_a_time_that_no_clock_can_tell_is_malformed_or_not_signed() -> None:
+    line, time = TEXT.split("\n")[1], f"{NOW:%Y-%m-%dT%H:%M:%S.%fZ}"
+    text = sign(line.replace(time, "0001-01-01T00:00:00.000000+23:59").encode())
+    assert time in line
+    refusal(ApprovalMalformed, APPROVERS.open, text)
+    for lifetime in (timedelta.max, 5):
+        refusal(ConfigurationError, DANA.approve, QUESTION, lifetime=lifetime)
 
 
 def test_a_genuine_answer_says_who_answered_what_and_when() -> None:

@@ -92,6 +92,32 @@ def test_a_save_that_builds_on_an_old_checkpoint_is_refused(storage: Memory) -> 
     assert [each.state for each in ledger.history(THREAD)] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("kind", [Memory, SQLiteCheckpointStorage])
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_a_note_that_comes_before_a_save_at_the_last_moment_is_no_other_state(
+    kind: Any, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state is one: then the save is refused."""
+    storage = kind() if kind is Memory else kind(tmp_path / "store" / "checkpoints.db")
+    ledger, other, keep = opened(storage), opened(storage), storage.append
+    first, left = ledger.save(THREAD, 1).sequence, [("note", times)]
+
+    def append(*args: Any, **options: Any) -> None:
+        for what, count in left:
+            left[:] = [(what, count - 1)] * (count > 1)
+            getattr(other, what)(THREAD, {"from": "another process"})
+        keep(*args, **options)
+
+    monkeypatch.setattr(storage, "append", append)
+    second = ledger.save(THREAD, 2, after=first)
+    assert (left, second.sequence) == ([], first + times + 1)
+    left[:] = [("note", times)]
+    assert ledger.note(THREAD, 3).sequence == second.sequence + times + 1
+    left[:] = [("save", 1)]
+    with pytest.raises(Conflict, match=f"is at #.*, and this save builds on #{second.sequence}"):
+        ledger.save(THREAD, 3, after=second.sequence)
+
+
 def test_many_threads_do_not_grow_the_memory_of_heads() -> None:
     ledger = opened(Memory())
     for n in range(1100):
@@ -234,6 +260,8 @@ class Fixed:
             for k in (0, True)
         ),
         *((lambda e=e: opened(Memory(), every=e), ConfigurationError) for e in (0, True, 1.5)),
+        (lambda: opened(Memory(), "anchor"), ConfigurationError),  # type: ignore[arg-type]
+        (lambda: Ledger(Memory(), store=STORE, keys=KEY), ConfigurationError),  # type: ignore[arg-type]
         *((lambda n=n: opened(Memory()).load(THREAD, n), InvalidId) for n in (0, True, 10**10)),
     ],
 )

@@ -434,7 +434,7 @@ def test_a_fork_that_the_anchor_finds_while_it_moves_is_told_as_one() -> None:
             super().advance(store, thread, Head(head.sequence, NOBODYS))
             super().advance(store, thread, head)
 
-    with pytest.raises(Forked):
+    with pytest.raises(Forked, match="order-7 #1 is saved, but not anchored"):
         opened(Memory(), Racing()).save(THREAD, {})
 
 

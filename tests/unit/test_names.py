@@ -43,3 +43,7 @@ def test_no_two_texts_have_one_name_and_each_is_given_back(one: str, other: str)
 def test_a_name_that_was_made_of_nothing_has_no_text(name: str) -> None:
     text = thread_text(name)
     assert text is None or thread_name(text) == name
+
+
+def test_what_is_no_text_is_no_name_of_one() -> None:
+    assert [thread_text(name) for name in (7, None, b"t--a")] == [None] * 3  # type: ignore[arg-type]

@@ -6,13 +6,12 @@ on a store; here is what each of them cannot reach: what a caller gives, and wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -26,6 +25,7 @@ from safepoint import (
     Conflict,
     Gate,
     InMemoryAnchor,
+    InMemoryCheckpointStorage,
     Keyring,
     Ledger,
     Policy,
@@ -248,6 +248,8 @@ def test_two_tenants_with_a_thread_of_one_name_pay_under_keys_of_their_own(desk:
         text = yes(desk.workflow().start(ledger, thread="order-7").question)
         desk.workflow().resume(ledger, "order-7", approvals=[text])
     assert keys(desk) == ["invoices/@acme/order-7/3/pay", "invoices/@globex/order-7/3/pay"]
+    acme = desk.ledger().tenant("acme")
+    refused(ApprovalMismatch, lambda: desk.workflow().resume(acme, "order-7", approvals=[text]))
 
 
 def test_a_quorum_is_of_different_people(desk: Desk) -> None:
@@ -287,8 +289,27 @@ def test_an_approval_that_lapsed_is_asked_again_under_the_same_key(desk: Desk, w
     assert [*desk.workflow(**more).waiting(desk.ledger())] == [question]
     count = 2 if why.startswith("Fewer") else 1
     texts = [yes(question, ERIN, "erin"), yes(question)][:count]
-    desk.go_on(*texts, **more)
+    desk.workflow(**more).rehydrate(desk.ledger(), "order-7", approvals=texts)  # and dies
+    desk.go_on(**more)
     assert keys(desk) == [KEY] * 2
+
+
+def test_a_way_back_from_a_denial_is_held_to_what_was_shown_too(desk: Desk) -> None:
+    desk.go_on(no(desk.paused().question))
+    question = desk.question(3)
+    assert question.details[-1] == "erin denied it at #4."
+    desk.workflow().rehydrate(desk.ledger(), "order-7", 3, approvals=[yes(question)])
+    assert desk.go_on().state["paid"] == PAID["amount"]
+
+
+def test_nor_can_it_be_hidden_that_there_was_one(desk: Desk) -> None:
+    desk.go_on(no(desk.paused().question))
+    asked = desk.question(3)
+    said = {**RESUMED, "reasons": list(asked.reasons)}
+    text = yes(replace(asked, details=asked.details[:-1]))
+    desk.forge("origin", resumed={**said, "app": asked.app, "statements": [text]})
+    refused(ApprovalMismatch, desk.go_on)
+    assert desk.paid == []
 
 
 def test_an_answer_to_something_else_is_none_of_this(desk: Desk) -> None:
@@ -431,6 +452,9 @@ THEFTS: dict[str, tuple[Callable[[Question], State], type[CheckpointError]]] = {
     "another origin": (lambda q: {**genuine(q), "origin": 2}, ApprovalMismatch),
     "another state": (lambda q: {**genuine(q), "state": {"payee": "mally"}}, ApprovalMismatch),
     "another end": (lambda q: genuine(q, head=replace(q.head, digest=NOBODYS)), ApprovalMismatch),
+    "another scope": (lambda q: genuine(q, scope="a drill"), ApprovalMismatch),
+    "other words": (lambda q: genuine(q, details=("This is a drill.",)), ApprovalMismatch),
+    "more words": (lambda q: genuine(q, details=(*q.details, "A drill.")), ApprovalMismatch),
     "another source": (
         lambda q: genuine(q, checkpoint=replace(q.head, digest=NOBODYS)),
         ApprovalMismatch,
@@ -497,16 +521,16 @@ class Clock(InMemoryAnchor):
 
 def put(desk: Desk, *texts: str, created: datetime, **more: Any) -> None:
     """Seal a record that spends these texts, at a time of one's own, and let no anchor see it."""
-    last = desk.ledger().latest("order-7")
+    last, end = desk.ledger().latest("order-7"), next(desk.ledger().back("order-7"))
     kept = {key: value for key, value in last.state.items() if key != "asked"}
     said = {**RESUMED, "app": last.app, "statements": list(texts)}
-    place = Place("invoices", "", "order-7", last.sequence + 1)
+    place = Place("invoices", "", "order-7", end.sequence + 1)
     record, _ = seal(
         Codec().encode({"origin": 3, **kept, "resumed": said, **more}),
         place,
         WRITER,
         created=created,
-        previous=last.digest,
+        previous=end.digest,
         app=last.app,
         tools=last.tools,
     )
@@ -614,19 +638,91 @@ def test_an_approval_does_not_count_if_what_it_is_about_is_gone(desk: Desk) -> N
 
 
 def test_a_note_that_comes_between_does_not_void_an_approval(desk: Desk) -> None:
-    """And nothing else may come between. There are no notes yet, so their ledger is made up."""
-    kinds = {4: "note", 5: "note", 6: "state"}
+    """And nothing else may come between."""
+    question, ledger = desk.paused().question, desk.ledger()
+    assert question is not None
+    for number in (4, 5):
+        assert ledger.note("order-7", {}).sequence == number
+    for number in (6, 7):
+        desk.forge(n=number)
+    found = [ledger.load("order-7", number) for number in (3, 4, 5, 6, 7)]
+    follows = [workflow._follows(ledger, each, question.head) for each in found]
+    assert follows == [False, True, True, True, False]
 
-    class Chain:
-        def load(self, thread: str, number: int) -> Any:
-            return SimpleNamespace(kind=kinds[number], digest=f"{number}", previous=f"{number - 1}")
 
-    def follows(number: int, head: int) -> bool:
-        record: Any = SimpleNamespace(thread="t", sequence=number, previous=f"{number - 1}")
-        known: Any = SimpleNamespace(sequence=head, digest=f"{head}")
-        return workflow._follows(cast("Any", Chain()), record, known)
+@pytest.mark.parametrize("spends", [True, False])
+def test_nor_does_one_that_comes_at_the_last_moment(
+    desk: Desk, spends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is what a step has done thrown away, to be done once more."""
+    left, keep, text = [spends], desk.storage.append, yes(desk.paused().question)
 
-    assert [follows(number, 3) for number in (3, 4, 5, 6, 7)] == [False, True, True, True, False]
+    def append(*args: Any, **options: Any) -> None:
+        if left.pop() if left else False:
+            desk.ledger().note("order-7", {})
+        keep(*args, **options)
+
+    monkeypatch.setattr(desk.storage, "append", append)
+    run = desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[text])
+    left.append(True)
+    assert run.finish().state["paid"] == PAID["amount"]
+    assert keys(desk) == [KEY]
+
+
+def test_an_approval_is_not_called_spent_where_it_is_not(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers of notes that never rest keep a worker out, and leave the approval as it is."""
+    text, keep, other = yes(desk.paused().question), desk.storage.append, desk.ledger()
+
+    def append(*args: Any, **options: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(desk.storage, "append", keep)
+            other.note("order-7", {})
+        keep(*args, **options)
+
+    monkeypatch.setattr("safepoint.ledger._TRIES", 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.storage, "append", append)
+        refused(Conflict, lambda: desk.go_on(text))
+    assert desk.go_on(text).state["paid"] == PAID["amount"]
+
+
+class Counting(InMemoryCheckpointStorage):
+    """Counts the records that it hands out."""
+
+    count = 0
+
+    def read(self, thread: str, sequence: int) -> bytes:
+        self.count += 1
+        return super().read(thread, sequence)
+
+    def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
+        for record in super().scan(thread, first, last):
+            self.count += 1
+            yield record
+
+
+@pytest.mark.parametrize("spends", [True, False])
+def test_what_a_resume_reads_grows_with_the_notes_and_not_with_their_square(spends: bool) -> None:
+    """A thief, or a worker that died, leaves them where the anchor has not seen them."""
+
+    def count(notes: int) -> int:
+        desk = Desk(storage := Counting())
+        question = desk.paused().question
+        for _ in range(notes):
+            desk.ledger(anchor_every="step").note("order-7", {})
+        texts = [yes(question)] if spends else []
+        put(desk, *texts, created=datetime.now(UTC))
+        storage.count = 0
+        if spends:
+            assert desk.workflow().question(desk.ledger(), "order-7") is None
+        else:
+            refused(ApprovalSpent, lambda: desk.go_on(yes(question)))
+        return storage.count
+
+    few, more, most = count(10), count(20), count(40)
+    assert most - more == 2 * (more - few)
 
 
 def test_every_detail_is_shown_or_nobody_is_asked(desk: Desk) -> None:
@@ -683,6 +779,19 @@ def test_without_an_anchor_that_tells_the_time_the_journal_does(desk: Desk, anch
         resume(ledger(), approvals=[yes(asked.value.question)])
     resume(ledger(), now=datetime.now(UTC) + 30 * HOUR)
     assert keys(desk) == [KEY] * 2
+
+
+def test_the_journal_tells_the_time_of_each_answer_however_many_there_are(desk: Desk) -> None:
+    """An entry is cut at 1,000 characters, so each answer has one of its own."""
+    named = {f"{number:02}-{'n' * 60}": SigningKey.generate("ed25519") for number in range(16)}
+    people = Approvers({name: key.public for name, key in named.items()})
+    given: State = {"gate": Gate(Policy({Reason.ASKED: 16}), people)}
+    ledger, many = desk.ledger(anchor=None), desk.workflow(**given)
+    question = many.start(ledger, thread="order-7").question
+    texts = [yes(question, key, name) for name, key in named.items()]
+    many.rehydrate(ledger, "order-7", approvals=texts)
+    many.resume(desk.ledger(anchor=None), "order-7", now=datetime.now(UTC) + 30 * HOUR)
+    assert keys(desk) == [KEY]
 
 
 def test_a_thief_cannot_change_the_state_on_its_way_to_another_version(desk: Desk) -> None:
@@ -927,12 +1036,13 @@ def test_without_a_journal_nothing_is_resumed_wherever_it_fails(desk: Desk) -> N
     resume = desk.workflow().resume
     for room in range(7):
         given = [text] if desk.ledger().latest("order-7").sequence == 3 else []
-        with pytest.raises(JournalUnavailable):
+        with pytest.raises(JournalUnavailable) as failed:
             resume(desk.ledger(journal=FullDisk(room % 4)), "order-7", approvals=given)
         if desk.ledger().latest("order-7").sequence > 3:
             break
     # The record that spends the approval was written, and then the journal failed: no step ran.
     assert room == 3
+    assert failed.value.what.startswith("It is done (approve), and that could not be written down.")
     run = desk.workflow().rehydrate(desk.ledger(journal=FullDisk(1)), "order-7")
     for _ in range(3):
         with pytest.raises(JournalUnavailable):

@@ -339,12 +339,19 @@ class GatedTarget(SealedTarget):
         who: str = "dana",
         *,
         shown: dict[str, Any] | None = None,
+        drill: str = "",
         ago: timedelta = timedelta(0),
     ) -> bytes:
         """Sign a statement about what the verified store asks, or what somebody shows instead."""
         question = self._question(thread)
         if shown is not None:
             question = replace(question, arguments=shown)
+        if drill:
+            said: dict[str, Any] = {
+                "scope": "a drill",
+                "details": ("This is a drill. Nothing is paid.",),
+            }
+            question = replace(question, **{drill: said[drill]})
         person = Approver(who, self.people.get(who) or SigningKey.generate("ed25519"))
         return person.approve(question, now=datetime.now(UTC) - ago).encode()
 

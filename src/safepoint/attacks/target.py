@@ -217,6 +217,7 @@ class Target(Victim):
         who: str = "dana",
         *,
         shown: dict[str, Any] | None = None,
+        drill: str = "",
         ago: timedelta = timedelta(0),
     ) -> bytes:
         """A person looks at what a run asks, and says yes.
@@ -225,6 +226,8 @@ class Target(Victim):
             thread: the thread.
             who: the person. Only dana and erin may.
             shown: what they see, if somebody came between; what is asked, if not.
+            drill: the part of the question, `scope` or `details`, in which they read that it is a
+                drill.
             ago: how long ago that was.
 
         Returns:

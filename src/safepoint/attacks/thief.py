@@ -111,6 +111,11 @@ def thief_invents_question(target: Target) -> Iterator[Look]:
     target.ask("victim", HONEST)
     target.misuse("victim", FORTUNE, target.approve("victim", shown=FORTUNE))
     yield resumes(target, FORTUNE)
+    for drill in ("scope", "details"):
+        thread = f"victim-{drill}"
+        target.ask(thread, FORTUNE)
+        target.misuse(thread, FORTUNE, target.approve(thread, drill=drill))
+        yield resumes(target, FORTUNE, thread=thread)
 
 
 @bends("thief-revives-expired", "SP19")
