@@ -371,8 +371,8 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
         """Return the records from `first` to `last`, downwards if `last` is the lower one.
 
-        They are read up to a megabyte at a time, and nothing is held in between: whoever stops half-way
-        keeps nobody from writing, and the log from growing.
+        They are read up to a megabyte at a time, and nothing is held in between: whoever stops
+        half-way keeps nobody from writing, and the log from growing.
 
         Raises:
             CheckpointError: as read does, at the first record for which that would. Those before it
