@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from safepoint.codec import Codec
 from safepoint.ledger import Ledger, Owned
 
 _P = ParamSpec("_P")
@@ -81,10 +80,6 @@ class AsyncLedger:
     def tenant(self, name: str) -> AsyncLedger:
         """Return that of one tenant, as `Ledger.tenant` does."""
         return AsyncLedger(self.ledger.tenant(name))
-
-    def with_codec(self, codec: Codec) -> AsyncLedger:
-        """Return one with another codec, as `Ledger.with_codec` does."""
-        return AsyncLedger(self.ledger.with_codec(codec))
 
     @asynccontextmanager
     async def owning(
