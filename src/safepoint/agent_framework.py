@@ -14,7 +14,7 @@ from dataclasses import MISSING, fields
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain
-from typing import Any, Final, Literal, TypeVar, get_origin
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 from uuid import UUID
 
 from safepoint.aio import AsyncLedger
@@ -57,7 +57,7 @@ _ATTEMPTS: Final = 16  # at a thread that other runs of the workflow write, too
 _ORDERED: Final = {"messages", "pending_request_info_events"}
 _ASKED: Final = (
     *(bool, bytes, dict, float, frozenset, int, list, object, set, str, tuple),
-    *(date, datetime, Decimal, time, timedelta, UUID),
+    *(Any, date, datetime, Decimal, time, timedelta, UUID),
 )
 _T = TypeVar("_T")
 
@@ -328,7 +328,7 @@ def _set_fields(value: Any) -> dict[str, Any]:
         field.name: held
         for field in fields(value)
         if (held := getattr(value, field.name)) is not field.default
-        and (held or field.default_factory is MISSING)
+        and (field.default_factory is MISSING or held != field.default_factory())
     }
 
 
@@ -355,13 +355,12 @@ def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:
         *map(_by_name, (SubWorkflowRequestMessage, SubWorkflowResponseMessage)),
         _converter(WorkflowMessage, _sent, WorkflowMessage.from_dict),
     ]
-    answers = {cls.__name__: cls for cls in _ASKED} | dict(named)
+    answers: dict[str, Any] = {cls.__name__: cls for cls in _ASKED} | {"...": ...} | dict(named)
     answers |= {each.tag: each.cls for each in plain}
     tags = {cls: tag for tag, cls in answers.items()}
 
-    def asked(event: WorkflowEvent[Any]) -> dict[str, Any]:
-        """Keep a pending request, with the tag of the type that its answer has."""
-        expected: Any = event.response_type
+    def spelled(expected: Any) -> list[Any]:
+        """Return the tag of a type, and those of what it is a list, a dict or so of."""
         tag = tags.get(get_origin(expected) or expected)
         if tag is None:
             name = getattr(expected, "__name__", None)
@@ -371,16 +370,24 @@ def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:
                 if isinstance(expected, type)
                 else "Ask for one type, such as bool, or a dataclass that you list.",
             )
+        return [tag, *map(spelled, get_args(expected))]
+
+    def meant(tag: str, *of: list[Any]) -> Any:
+        return answers[tag][tuple(meant(*each) for each in of)] if of else answers[tag]
+
+    def asked(event: WorkflowEvent[Any]) -> dict[str, Any]:
+        """Keep a pending request, with the tag of the type that its answer has."""
         return {
             "request_id": event.request_id,
             "source_executor_id": event.source_executor_id,
             "request_data": event.data,
-            "response_type": tag,
+            "response_type": spelled(event.response_type),
         }
 
     def ask(saved: dict[str, Any]) -> WorkflowEvent[Any]:
-        expected = answers[saved["response_type"]]
-        return WorkflowEvent.request_info(**saved | {"response_type": expected})
+        return WorkflowEvent.request_info(
+            **saved | {"response_type": meant(*saved["response_type"])}
+        )
 
     nested = _converter(WorkflowCheckpoint, _flat, _restored)
     return [*plain, _converter(WorkflowEvent, asked, ask), nested]

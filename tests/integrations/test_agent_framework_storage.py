@@ -415,6 +415,17 @@ def test_what_could_not_come_back_is_refused_at_save_with_its_place_and_the_line
     assert storage.ledger.threads() == []
 
 
+def test_an_answer_is_still_expected_to_be_of_the_type_that_was_asked_for(tmp_path: Path) -> None:
+    """Or a list of something else would be taken, and lost."""
+    for expected in (bool, list[str], dict[str, list[Answer]], tuple[int, ...], dict[str, Any]):
+        run(sealed(tmp_path).save(asks("pay?", expected)))
+        latest = run(sealed(tmp_path).get_latest(workflow_name="payments"))
+        assert latest.pending_request_info_events["r"].response_type == expected
+    blank = WorkflowCheckpoint("payments", "graph", timestamp="")
+    run(sealed(tmp_path).save(blank))
+    assert run(sealed(tmp_path).load(blank.checkpoint_id)) == blank
+
+
 def test_a_type_that_is_not_listed_any_more_is_not_built(tmp_path: Path) -> None:
     run(sealed(tmp_path).save(point("payments", "1", q=Question("alice", 42))))
     with pytest.raises(DecodeError, match="the tag 'Question'"):
