@@ -81,11 +81,11 @@ except ImportError as _missing:
 _FITS: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _NUMBERED: Final = re.compile(r"~[0-9]+\Z")
 _DROP: Final = "d"
+_WROTE: Final = ("task", "path", "writes")
 _TRIES: Final = 8
 _LOCKS: Final = 256
 _REMEMBERED: Final = 1000  # threads of which it is known what was walked
 _KEPT: Final = 64  # links that a walk keeps, so that they are not read again
-_NEAR: Final = 64  # records from a checkpoint to the next of its namespace, before a walk is better
 
 # --- values
 
@@ -206,9 +206,6 @@ class _Index:
         low: the record that the walk has come to.
         high: the last record, or None before the first.
         state: the sequence of the last state.
-        late: how many records there are that add to, or hide, a checkpoint that is not the newest
-            of its namespace. Each record seals that number: while it is 0, all about a checkpoint
-            stands between it and the next one.
         complete: the walk has come to the thread's beginning.
         addressed: checkpoints of the past that were asked for by name, to go on from.
         mine: what was saved from here. A second beginning is a conflict if the first is another's.
@@ -219,7 +216,6 @@ class _Index:
     low: int = 0
     high: _At | None = None
     state: int = 0
-    late: int = 0
     complete: bool = False
     checkpoints: dict[_Key, _At] = field(default_factory=dict)
     writes: dict[_Key, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
@@ -238,7 +234,8 @@ class _Index:
                 self.dropped[key] = max(at.sequence, self.dropped.get(key, 0))
                 if key in self.checkpoints and self.checkpoints[key].sequence < at.sequence:
                     del self.checkpoints[key]
-                    self.writes.pop(key, None)
+                kept = {n: digest for n, digest in self.writes[key].items() if n > at.sequence}
+                self.writes[key] = kept
         elif record.label[:2] in ("c/", "w/"):
             key = _Key.read(record.label)
             if self.dropped.get(key, 0) > at.sequence:
@@ -419,9 +416,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
         else:
             index.complete = True
         if top and top != known:
-            value = links[top.sequence].state
-            self._check(thread, value)
-            index.high, index.late = top, max(index.late, value["late"])
+            self._check(thread, links[top.sequence].state)
+            index.high = top
         return links
 
     def _anew(
@@ -465,12 +461,10 @@ class SealedSaver(BaseCheckpointSaver[int]):
         """Seal one record, and take it in."""
         kind = options.pop("kind")
         label = key.label("c" if kind == "state" else "w") if key else _DROP
-        value = {"thread": thread, "late": index.late, **value}
-        if key:
-            options.update(after=index.state)  # or the number could be too low
+        value = {"thread": thread, **value}
         try:
             if kind == "state":
-                options.update(app=self.app, tools=self.tools)
+                options.update(app=self.app, tools=self.tools, after=index.state)
                 saved = self.ledger.save(index.name, value, label=label, **options)
             else:
                 saved = self.ledger.note(index.name, value, label=label, **options)
@@ -484,13 +478,6 @@ class SealedSaver(BaseCheckpointSaver[int]):
             index.low = index.low or saved.sequence
         else:
             self._walk(index, thread, lambda _: True)  # what others wrote meanwhile
-            if key:  # theirs, or this one, may be about the past, and the number too low
-                self._mark_late(thread, index, [])
-
-    def _mark_late(self, thread: str, index: _Index, hidden: Sequence[_Key]) -> None:
-        index.late += 1
-        labels = [key.label("c") for key in hidden]
-        self._append(thread, index, {"hidden": labels}, None, kind="note")
 
     def put(
         self,
@@ -529,6 +516,10 @@ class SealedSaver(BaseCheckpointSaver[int]):
         with self._lock(place.thread):
             index = self._known(place.thread, key)
             early = self._early.pop((place.thread, key), [])
+            if again := self._found(index, {}, key, place.thread):  # its writes count on
+                own, notes = again
+                wrote = [{each: note.state[each] for each in _WROTE} for note in notes]
+                early = [*own.state["early"], *wrote, *early]
             mine = index.mine
             for left in reversed(range(_TRIES)):
                 newest = index.newest(key.space)
@@ -594,10 +585,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 return
             value = {"ns": place.space, "id": ident, **made}
             options = {"kind": "note", **({"anchor": "now"} if urgent else {})}
-            counted = False
             for left in reversed(range(_TRIES)):
-                if not counted and key != index.newest(key.space):
-                    index.late, counted = index.late + 1, True
                 try:
                     self._append(place.thread, index, value, key, **options)
                     break
@@ -605,7 +593,6 @@ class SealedSaver(BaseCheckpointSaver[int]):
                     if not left:
                         raise
                     time.sleep(0.001 * 2 ** (_TRIES - left))
-                    self._index(place.thread, lambda known: known.newest(key.space))
 
     # --- read
 
@@ -620,15 +607,12 @@ class SealedSaver(BaseCheckpointSaver[int]):
         key = _Key.of(place.space, place.ident) if place.ident else None
         space = _Key.of(place.space, "").space
         with self._lock(place.thread):
-            index, links = self._index(place.thread, lambda known: known.newest(space))
+            index, links = self._index(
+                place.thread,
+                lambda known: key in known.checkpoints if key else known.newest(space),
+            )
             newest = index.newest(space)
-            if newest is None or (key or newest) in index.checkpoints:
-                found = self._found(index, links, key or newest, place.thread)
-            elif key and not index.complete and not index.late:
-                found = self._hinted(index, key, place.thread)
-            else:
-                index, links = self._index(place.thread, lambda known: key in known.checkpoints)
-                found = self._found(index, links, key, place.thread)
+            found = self._found(index, links, key or newest, place.thread)
             if found is None:
                 return None
             own, notes = found
@@ -648,34 +632,6 @@ class SealedSaver(BaseCheckpointSaver[int]):
         return self._load(index, links, at, thread), [
             self._load(index, links, _At(*note), thread) for note in notes if note[0] > at.sequence
         ]
-
-    def _hinted(
-        self, index: _Index, key: _Key, thread: str
-    ) -> tuple[Record, builtins.list[Record]] | None:
-        """Return a checkpoint that the storage finds, and what follows it, up to the next.
-
-        The verified head says that nothing later is about it.
-        """
-        try:
-            own = self.ledger.find(index.name, key.label("c"), linked=False)
-        except NotFound:  # which the ledger believes from a walk alone
-            return None
-        self._check(thread, own.state)
-        before, notes = own, builtins.list[Record]()
-        for sequence in range(own.sequence + 1, own.sequence + _NEAR):
-            record = self.ledger.load(index.name, sequence)
-            if record.previous != before.digest:
-                raise WrongPlace(
-                    f"{index.name} #{sequence} does not follow #{before.sequence}.",
-                    "Restore a copy that verifies.",
-                )
-            if record.kind == "state" and _Key.read(record.label).space == key.space:
-                return own, notes
-            if record.label == key.label("w"):
-                notes.append(record)
-            before = record
-        index, links = self._index(thread, lambda known: key in known.checkpoints)
-        return self._found(index, links, key, thread)
 
     def _admit(self, record: Record, newest: bool) -> None:
         """Refuse what a graph must not go on from by accident. Its tasks run before any `put`."""
@@ -800,7 +756,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
     def _hide(self, thread: str, keys: Sequence[_Key]) -> None:
         with self._lock(thread):
             if keys:
-                self._mark_late(thread, self._index(thread)[0], keys)
+                hidden = {"hidden": [key.label("c") for key in keys]}
+                self._append(thread, self._index(thread)[0], hidden, None, kind="note")
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Seal all checkpoints and writes of a thread anew, as another one.
