@@ -29,6 +29,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from ipaddress import (
@@ -332,6 +333,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         self._reads_only = False
         self._early: dict[tuple[str, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
         self._indexes: dict[str, _Index] = {}
+        self._refused: Final[dict[str, Exception]] = {}
         self._locks: Final = [threading.RLock() for _ in range(_LOCKS)]
         self._guard: Final = threading.Lock()
 
@@ -455,6 +457,24 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 "Compile the graph with the saver that you called reading() of.",
             )
 
+    @contextmanager
+    def _writing(self, thread: str) -> Iterator[None]:
+        """Hold the lock of a thread, and tell a refusal again, until a graph begins anew.
+
+        LangGraph drops what a subgraph's save raised if that subgraph asks a person: the graph
+        would go on without it. The next write is one of the graph around it, which is told.
+        """
+        with self._lock(thread):
+            if thread in self._refused:
+                raise self._refused[thread]
+            try:
+                yield
+            except Exception as error:
+                self._refused[thread] = error
+                if len(self._refused) > _REMEMBERED:
+                    self._refused.pop(next(iter(self._refused)), None)
+                raise
+
     def _append(
         self, thread: str, index: _Index, value: dict[str, Any], key: _Key | None, **options: Any
     ) -> None:
@@ -513,7 +533,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
             "metadata": dict(get_checkpoint_metadata(config, metadata)),
         }
         branches = metadata.get("source") in ("fork", "update")
-        with self._lock(place.thread):
+        with self._writing(place.thread):
             index = self._known(place.thread, key)
             early = self._early.pop((place.thread, key), [])
             if again := self._found(index, {}, key, place.thread):  # its writes count on
@@ -573,7 +593,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         ]
         made = {"task": task_id, "path": task_path, "writes": rows}
         urgent = self.ledger.anchor is not None and any(row[0] < 0 for row in rows)
-        with self._lock(place.thread):
+        with self._writing(place.thread):
             index = self._known(place.thread, key)
             newest = index.newest(key.space)
             # LangGraph's ids grow, so that one above the newest is new. Hashed ones do not.
@@ -607,6 +627,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
         key = _Key.of(place.space, place.ident) if place.ident else None
         space = _Key.of(place.space, "").space
         with self._lock(place.thread):
+            if not place.space and not self._reads_only:
+                self._refused.pop(place.thread, None)
             index, links = self._index(
                 place.thread,
                 lambda known: key in known.checkpoints if key else known.newest(space),

@@ -550,6 +550,9 @@ def test_of_two_workers_that_go_on_from_one_checkpoint_one_gets_a_conflict(tmp_p
     two.put_writes(second, [("value", "ours")], "task-2")
     with pytest.raises(Conflict):
         _put(two, 2, first)
+    with pytest.raises(Conflict):
+        _put(two, 3, first, source="fork")  # told again, until the graph begins anew
+    assert two.get_tuple(_run("t"))
     _put(two, 3, first, source="fork")
     with pytest.raises(Conflict):
         _put(one, 4, second)
@@ -558,6 +561,17 @@ def test_of_two_workers_that_go_on_from_one_checkpoint_one_gets_a_conflict(tmp_p
             found = saver.get_tuple(config)
             assert found is not None
             assert [each[2] for each in found.pending_writes or ()] == wrote
+
+
+@pytest.mark.parametrize("durability", ["async", "sync", "exit"])
+def test_a_save_that_is_refused_in_a_subgraph_that_asks_is_told(durability: Any) -> None:
+    """LangGraph 1.2.20 drops it, and would ask the person as if all were saved."""
+    inner = _line(("look", lambda _: {"answer": Marker()}), ("ask", _ask)).compile()
+    graph = _line(("inner", inner)).compile(_saver())
+    for _ in range(2):  # and a new call is no longer told of the last one's
+        with pytest.raises(EncodeError, match="Marker"):
+            graph.invoke({"amount": 1}, _run("t"), durability=durability)
+    assert not graph.get_state(_run("t")).interrupts
 
 
 def test_writes_that_come_before_their_checkpoint_are_in_its_record() -> None:
