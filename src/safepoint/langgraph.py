@@ -828,17 +828,13 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 if not keep:
                     continue
                 oldest = min(index.checkpoints[key].sequence for key in keep if key)
-                states = sum(
-                    link.kind == "state" and link.sequence >= oldest
-                    for link in self.ledger.back(index.name)
-                )
                 hidden = [
                     key
                     for key, at in index.checkpoints.items()
                     if key not in keep and at.sequence > oldest
                 ]
                 self._hide(thread, hidden)
-                self.ledger.prune(index.name, keep=states)
+                self.ledger.prune(index.name, keep=1, since=oldest)
                 self._indexes.pop(thread, None)
 
     # --- from an event loop

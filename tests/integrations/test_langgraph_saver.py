@@ -574,6 +574,28 @@ def test_a_save_that_is_refused_in_a_subgraph_that_asks_is_told(durability: Any)
     assert not graph.get_state(_run("t")).interrupts
 
 
+def test_a_prune_erases_no_newest_while_another_worker_saves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, space = _saver(), {"configurable": {"thread_id": "t", "checkpoint_ns": "inner"}}
+    two = SealedSaver(one.ledger)
+    _put(one, "old")
+    _put(one, "newest", one.get_tuple(_run("t")).config)  # type: ignore[union-attr]
+    inner = _put(one, 1, space)
+    prune = one.ledger.prune
+
+    def slow(name: str, **options: Any) -> int:
+        second = _put(two, 2, inner)
+        _put(two, 3, second)
+        return prune(name, **options)
+
+    monkeypatch.setattr(one.ledger, "prune", slow)
+    one.prune(["t"])
+    shown = [*SealedSaver(one.ledger).list(_run("t"))]
+    values = [each.checkpoint["channel_values"]["value"] for each in shown]
+    assert values == [3, 2, 1, "newest"]
+
+
 def test_writes_that_come_before_their_checkpoint_are_in_its_record() -> None:
     saver = _saver()
     first = _put(saver, 0)
