@@ -543,7 +543,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
             mine = index.mine
             for left in reversed(range(_TRIES)):
                 newest = index.newest(key.space)
-                free = branches or parent in index.addressed or (not parent and newest in mine)
+                begins = not parent and (newest in mine or (place.space and self.time_travel))
+                free = branches or begins or parent in index.addressed
                 if not free and newest not in (parent, key):
                     raise Conflict(
                         f"{index.name} has a newer checkpoint in this namespace than the parent of"
@@ -706,8 +707,13 @@ class SealedSaver(BaseCheckpointSaver[int]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Yield checkpoints, newest first. It walks the whole thread, and is for looking."""
+        """Yield checkpoints, newest first. It walks the whole thread, and is for looking.
+
+        But by the one before another LangGraph finds where a subgraph goes on from, in the past.
+        That is served as `get_tuple` serves it.
+        """
         given = (config or {}).get("configurable", {})
+        goes_on = before and limit == 1 and given.get("checkpoint_ns") and not self._reads_only
         older = (before or {}).get("configurable", {}).get("checkpoint_id")
         for thread in [str(given["thread_id"])] if config else self._threads():
             with self._lock(thread):
@@ -728,6 +734,9 @@ class SealedSaver(BaseCheckpointSaver[int]):
                     or any(shown.metadata.get(k) != v for k, v in (filter or {}).items())
                 ):
                     continue
+                if goes_on:
+                    self._admit(found[0], key == index.newest(key.space))
+                    index.addressed.add(key)
                 limit = None if limit is None else limit - 1
                 yield shown
 
