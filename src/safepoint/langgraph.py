@@ -262,9 +262,8 @@ class _Place(NamedTuple):
     @classmethod
     def of(cls, config: RunnableConfig) -> _Place:
         given = config["configurable"]
-        return cls(
-            str(given["thread_id"]), given.get("checkpoint_ns", ""), given.get("checkpoint_id")
-        )
+        space, ident = (given.get(name) for name in ("checkpoint_ns", "checkpoint_id"))
+        return cls(str(given["thread_id"]), str(space or ""), None if ident is None else str(ident))
 
     def config(self, ident: str) -> RunnableConfig:
         named = {"thread_id": self.thread, "checkpoint_ns": self.space, "checkpoint_id": ident}
@@ -480,6 +479,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
     ) -> None:
         """Seal one record, and take it in."""
         kind = options.pop("kind")
+        if options.pop("now", False) and self.ledger.anchor is not None:
+            options.update(anchor="now")
         label = key.label("c" if kind == "state" else "w") if key else _DROP
         value = {"thread": thread, **value}
         try:
@@ -593,22 +594,23 @@ class SealedSaver(BaseCheckpointSaver[int]):
             for number, (channel, value) in enumerate(writes)
         ]
         made = {"task": task_id, "path": task_path, "writes": rows}
-        urgent = self.ledger.anchor is not None and any(row[0] < 0 for row in rows)
+        urgent = any(row[0] < 0 for row in rows)
         with self._writing(place.thread):
             index = self._known(place.thread, key)
             newest = index.newest(key.space)
             # LangGraph's ids grow, so that one above the newest is new. Hashed ones do not.
             grown = newest and _FITS.match(newest.ident) and key.ident == ident > newest.ident
-            if key not in index.checkpoints and not index.complete and not grown:
-                index, _ = self._index(place.thread, lambda known: key in known.checkpoints)
+            if key not in index.checkpoints:
+                index, _ = self._index(
+                    place.thread, lambda known: grown or key in known.checkpoints
+                )
             if key not in index.checkpoints:
                 self._early[place.thread, key].append(made)
                 return
             value = {"ns": place.space, "id": ident, **made}
-            options = {"kind": "note", **({"anchor": "now"} if urgent else {})}
             for left in reversed(range(_TRIES)):
                 try:
-                    self._append(place.thread, index, value, key, **options)
+                    self._append(place.thread, index, value, key, kind="note", now=urgent)
                     break
                 except Conflict:
                     if not left:
@@ -758,6 +760,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         """Delete a thread and erase its records. A signed tombstone stays, and nothing else.
 
         The id can be used again: a new thread begins. A backup may still hold the old one.
+        Interrupted, it can be called again, and finishes.
 
         Raises:
             StorageRefused: this login may not erase. The thread is deleted.
@@ -766,9 +769,11 @@ class SealedSaver(BaseCheckpointSaver[int]):
         thread = str(thread_id)
         with self._lock(thread):
             index, _ = self._index(thread, lambda _: True)
+            self._indexes.pop(thread, None)
             if index.high:
                 self.ledger.delete(index.name)
-                self.ledger.erase(index.name)
+            for number in range(index.generation + bool(index.high)):  # one may be interrupted
+                self.ledger.erase(self._name(thread, number))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Hide the checkpoints of runs, by a sealed note. They stay in the chain, readable.
@@ -788,7 +793,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         with self._lock(thread):
             if keys:
                 hidden = {"hidden": [key.label("c") for key in keys]}
-                self._append(thread, self._index(thread)[0], hidden, None, kind="note")
+                self._append(thread, self._index(thread)[0], hidden, None, kind="note", now=True)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Seal all checkpoints and writes of a thread anew, as another one.
@@ -802,6 +807,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         with self._lock(first), self._lock(second):
             index, _ = self._index(source)
             copied, _ = self._index(target)
+            self._indexes.pop(target, None)
             if copied.high and index.high:
                 raise Conflict(
                     f"There is a thread {quoted(target)} already.",

@@ -16,6 +16,7 @@ from enum import Enum
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -336,6 +337,33 @@ def test_a_deleted_id_is_used_again_and_holds_nothing_of_before(tmp_path: Path) 
     assert len({*names}) == len(names)
 
 
+def test_an_interrupted_delete_is_finished_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path, anchored=True)
+    saver = shop.graph().checkpointer
+    monkeypatch.setattr(saver.ledger, "erase", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        saver.delete_thread("order-7")
+    shop.graph().checkpointer.delete_thread("order-7")
+    with closing(sqlite3.connect(shop.file)) as rows:
+        (left,) = rows.execute("select count(*) from checkpoints where thread = 'order-7'")
+    assert left == (1,)  # the tombstone
+
+
+def test_what_was_hidden_stays_hidden_also_if_the_anchor_moves_once_a_step(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, anchored=True)
+    saver = shop.graph().checkpointer
+    saver.ledger.anchor_every = "step"
+    _put(saver, "secret", _put(saver, "kept"), run_id="r")
+    saver.delete_for_runs(["r"])
+    found = shop.graph().checkpointer.get_tuple(_run("t"))
+    assert found.checkpoint["channel_values"] == {"value": "kept"}
+    shop.write(_sql("delete from checkpoints where label = 'd'"))
+    with pytest.raises(RolledBack):
+        shop.graph().checkpointer.get_tuple(_run("t"))
+
+
 # --- who may go on
 
 
@@ -572,6 +600,27 @@ def test_a_save_that_is_refused_in_a_subgraph_that_asks_is_told(durability: Any)
         with pytest.raises(EncodeError, match="Marker"):
             graph.invoke({"amount": 1}, _run("t"), durability=durability)
     assert not graph.get_state(_run("t")).interrupts
+
+
+def test_what_others_did_to_a_thread_is_seen_before_a_write_waits() -> None:
+    """Also what this saver did, by a copy or a delete; and an id may be of any type."""
+    one = _saver()
+    two = SealedSaver(one.ledger)
+    assert two.get_tuple(_run("t")) is None
+    config: Any = _put(one, 1)
+    for number in (1, 2):
+        two.put_writes(config, [("value", number)], f"task-{number}")
+        found = one.get_tuple(_run("t"))
+        assert found is not None
+        assert found.pending_writes == [(f"task-{number}", "value", number)]
+        config = _put(one, 2, config)
+    one.copy_thread("t", "copy")
+    copied = {"configurable": {**config["configurable"], "thread_id": "copy"}}
+    _put(one, 3, copied)
+    one.delete_thread("copy")
+    _put(one, 4, {"configurable": {"thread_id": "copy", "checkpoint_ns": None}})
+    assert [each.checkpoint["channel_values"] for each in one.list(_run("copy"))] == [{"value": 4}]
+    assert one.get_tuple({"configurable": {"thread_id": "t", "checkpoint_id": 7}}) is None
 
 
 def test_a_prune_erases_no_newest_while_another_worker_saves(
