@@ -208,6 +208,7 @@ class _Index:
         high: the last record, or None before the first.
         state: the sequence of the last state.
         complete: the walk has come to the thread's beginning.
+        tops: the newest checkpoint of each namespace, of those that are known.
         addressed: checkpoints of the past that were asked for by name, to go on from.
         mine: what was saved from here. A second beginning is a conflict if the first is another's.
     """
@@ -219,6 +220,7 @@ class _Index:
     state: int = 0
     complete: bool = False
     checkpoints: dict[_Key, _At] = field(default_factory=dict)
+    tops: dict[str, _Key] = field(default_factory=dict)
     writes: dict[_Key, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
     dropped: dict[_Key, int] = field(default_factory=dict)
     addressed: set[_Key] = field(default_factory=set)
@@ -235,6 +237,10 @@ class _Index:
                 self.dropped[key] = max(at.sequence, self.dropped.get(key, 0))
                 if key in self.checkpoints and self.checkpoints[key].sequence < at.sequence:
                     del self.checkpoints[key]
+                    if self.tops[key.space] == key:
+                        del self.tops[key.space]
+                        for other in self.checkpoints:
+                            self._rank(other)
                 kept = {n: digest for n, digest in self.writes[key].items() if n > at.sequence}
                 self.writes[key] = kept
         elif record.label[:2] in ("c/", "w/"):
@@ -245,11 +251,12 @@ class _Index:
                 self.writes[key][at.sequence] = at.digest
             elif key not in self.checkpoints or self.checkpoints[key].sequence < at.sequence:
                 self.checkpoints[key] = at
+                self._rank(key)
 
-    def newest(self, space: str) -> _Key | None:
-        """Return the newest checkpoint of a namespace, of those that are known."""
-        found = [key for key in self.checkpoints if key.space == space]
-        return max(found, key=lambda key: self.checkpoints[key].sequence, default=None)
+    def _rank(self, key: _Key) -> None:
+        top = self.tops.setdefault(key.space, key)
+        if self.checkpoints[top].sequence < self.checkpoints[key].sequence:
+            self.tops[key.space] = key
 
 
 class _Place(NamedTuple):
@@ -543,7 +550,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 early = [*own.state["early"], *wrote, *early]
             mine = index.mine
             for left in reversed(range(_TRIES)):
-                newest = index.newest(key.space)
+                newest = index.tops.get(key.space)
                 begins = not parent and (newest in mine or (place.space and self.time_travel))
                 free = branches or begins or parent in index.addressed
                 if not free and newest not in (parent, key):
@@ -559,16 +566,16 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 except Conflict:
                     if not left:
                         raise
-                    self._index(place.thread, lambda known: known.newest(key.space))
+                    self._index(place.thread, lambda known: known.tops.get(key.space))
             mine.add(key)
         return place.config(checkpoint["id"])
 
     def _known(self, thread: str, key: _Key) -> _Index:
         """Return what is known of a thread, if that says what is the newest of a namespace."""
         index = self._indexes.get(thread)
-        if index and (index.complete or index.newest(key.space)):
+        if index and (index.complete or index.tops.get(key.space)):
             return index
-        return self._index(thread, lambda known: known.newest(key.space))[0]
+        return self._index(thread, lambda known: known.tops.get(key.space))[0]
 
     def put_writes(
         self,
@@ -597,7 +604,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         urgent = any(row[0] < 0 for row in rows)
         with self._writing(place.thread):
             index = self._known(place.thread, key)
-            newest = index.newest(key.space)
+            newest = index.tops.get(key.space)
             # LangGraph's ids grow, so that one above the newest is new. Hashed ones do not.
             grown = newest and _FITS.match(newest.ident) and key.ident == ident > newest.ident
             if key not in index.checkpoints:
@@ -634,9 +641,9 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 self._refused.pop(place.thread, None)
             index, links = self._index(
                 place.thread,
-                lambda known: key in known.checkpoints if key else known.newest(space),
+                lambda known: key in known.checkpoints if key else known.tops.get(space),
             )
-            newest = index.newest(space)
+            newest = index.tops.get(space)
             found = self._found(index, links, key or newest, place.thread)
             if found is None:
                 return None
@@ -737,7 +744,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 ):
                     continue
                 if goes_on:
-                    self._admit(found[0], key == index.newest(key.space))
+                    self._admit(found[0], key == index.tops.get(key.space))
                     index.addressed.add(key)
                 limit = None if limit is None else limit - 1
                 yield shown
@@ -839,10 +846,10 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 continue
             with self._lock(thread):
                 index, _ = self._index(thread)
-                keep = {index.newest(key.space) for key in index.checkpoints}
+                keep = {*index.tops.values()}
                 if not keep:
                     continue
-                oldest = min(index.checkpoints[key].sequence for key in keep if key)
+                oldest = min(index.checkpoints[key].sequence for key in keep)
                 hidden = [
                     key
                     for key, at in index.checkpoints.items()
