@@ -405,6 +405,20 @@ def test_a_graph_of_another_app_or_with_other_tools_does_not_go_on(
     assert len([*reader.get_state_history(run)]) == 4
 
 
+def test_what_a_subgraph_remembers_of_another_app_is_not_served_to_a_replay(tmp_path: Path) -> None:
+    """LangGraph finds it by `list`, and `reading()` shows it."""
+    shop, run = Shop(tmp_path, anchored=True), _run("order-9")
+    shop.builder = _line("a", ("inner", _line("in").compile(checkpointer=True)))
+    shop.graph(app="orders@1").invoke({"amount": 1}, run)
+    shop.graph(app="orders@2", resumes=["orders@1"]).invoke({"amount": 1}, run)
+    graph = shop.graph(app="orders@2", time_travel=True)
+    old = next(each for each in graph.get_state_history(run) if each.next == ("inner",))
+    with pytest.raises(ResumeRefused, match=r"is of the app 'orders@1'"):
+        graph.invoke(None, old.config)
+    inner: Any = {"configurable": {"thread_id": "order-9", "checkpoint_ns": "inner"}}
+    assert [*graph.checkpointer.reading().list(inner, before=old.config, limit=1)]
+
+
 def test_the_past_is_gone_on_from_by_name_alone(tmp_path: Path) -> None:
     """Which call gets which: history is served, an old id is not, and a reader never writes."""
     shop, run = Shop(tmp_path, anchored=True), _run("order-8")
