@@ -471,14 +471,15 @@ class SealedSaver(BaseCheckpointSaver[int]):
         would go on without it. The next write is one of the graph around it, which is told.
         """
         with self._lock(thread):
-            if thread in self._refused:
-                raise self._refused[thread]
+            if refused := self._refused.get(thread):
+                raise refused
             try:
                 yield
             except Exception as error:
-                self._refused[thread] = error
-                if len(self._refused) > _REMEMBERED:
-                    self._refused.pop(next(iter(self._refused)), None)
+                with self._guard:
+                    self._refused[thread] = error
+                    if len(self._refused) > _REMEMBERED:
+                        del self._refused[next(iter(self._refused))]
                 raise
 
     def _append(
@@ -638,7 +639,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
         space = _Key.of(place.space, "").space
         with self._lock(place.thread):
             if not place.space and not self._reads_only:
-                self._refused.pop(place.thread, None)
+                with self._guard:
+                    self._refused.pop(place.thread, None)
             index, links = self._index(
                 place.thread,
                 lambda known: key in known.checkpoints if key else known.tops.get(space),
@@ -779,7 +781,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
             self._indexes.pop(thread, None)
             if index.high:
                 self.ledger.delete(index.name)
-            for number in range(index.generation + bool(index.high)):  # one may be interrupted
+            last = index.generation + bool(index.high)
+            for number in range(max(last - 2, 0), last):  # the one before may be unfinished
                 self.ledger.erase(self._name(thread, number))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
